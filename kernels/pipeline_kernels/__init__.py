@@ -1,0 +1,25 @@
+"""Numerical routines shared by the engine and the plugins: tensors in, tensors out.
+
+Nothing here knows a file, a configuration or a model. A kernel family is a package:
+
+| module         | what it holds                                                                  |
+|----------------|--------------------------------------------------------------------------------|
+| `reference.py` | plain PyTorch that reads like the formula: the definition, the oracle of tests |
+| `cpu.py`       | numba: a body that works on a range of rows, a driver that deals out ranges    |
+| `cuda.py`      | Triton, imported when the first CUDA tensor arrives                            |
+| `op.py`        | the public functions, and the `torch.library` operators behind them            |
+| `__init__.py`  | the equation and its source; the public names                                  |
+
+Rules that hold for each of them:
+
+- The operator's default implementation is the reference, so it runs wherever torch runs; faster
+  implementations are registered by device.
+- A derivative is made of operators again, never of a kernel that autograd cannot see, so that
+  forces can be trained: any order of derivative follows from the first.
+- What can be prepared once per batch (a sort, offsets, a range check) lives in a frozen dataclass
+  that the public functions take, not inside the operator.
+- Results are reproducible to the last bit on one device: each output element is summed by one
+  thread in a fixed order, whatever the number of threads.
+- numba follows torch's number of threads (`threads.py`), and compiled code is kept on disk.
+- Wrong shapes, dtypes and devices raise `ValueError` in the public function, before any kernel.
+"""

@@ -1,0 +1,98 @@
+"""Message passing on the CPU: numba, each row of the output written by one thread."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numba import njit, prange
+from torch import Tensor
+
+from pipeline_kernels.threads import n_threads
+
+NATIVE = (torch.float32, torch.float64)  # narrower types are summed in float32
+
+
+def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
+    """Implements `reference.gather_sum` in one pass over the output."""
+    dtype = tables[0].dtype
+    if dtype not in NATIVE:
+        return gather_sum([table.float() for table in tables], indices).to(dtype)
+    n_elements = indices[0].shape[0]
+    out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
+    rows = _matrix(out)
+    sources = tuple(_matrix(table) for table in tables)
+    picks = tuple(index.contiguous().numpy() for index in indices)
+    threads = n_threads(rows.size)
+    if threads == 1:
+        _gather_rows(sources, picks, rows, 0, n_elements)
+    else:
+        bounds = np.linspace(0, n_elements, threads + 1).astype(np.int64)
+        _gather_ranges(sources, picks, rows, bounds)
+    return out
+
+
+def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
+    """Implements `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
+    if values.dtype not in NATIVE:
+        return segment_sum(values.float(), order, offsets).to(values.dtype)
+    n_segments = offsets.shape[0] - 1
+    out = values.new_empty(n_segments, *values.shape[1:])
+    sums, rows = _matrix(out), _matrix(values)
+    elements, starts = order.contiguous().numpy(), offsets.contiguous().numpy()
+    threads = n_threads(rows.size + sums.size)
+    if threads == 1:
+        _sum_segments(rows, elements, starts, sums, 0, n_segments)
+    else:
+        _sum_ranges(rows, elements, starts, sums, _equal_work(starts, threads))
+    return out
+
+
+def _matrix(tensor: Tensor) -> np.ndarray:
+    """Views a tensor as `(rows, all features)`; copies only what is not contiguous."""
+    width = math.prod(tensor.shape[1:])
+    return tensor.detach().contiguous().view(tensor.shape[0], width).numpy()
+
+
+def _equal_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
+    """Cuts the segments into ranges of about equally many rows read and written."""
+    work = offsets + np.arange(len(offsets))
+    return np.searchsorted(work, np.linspace(0, work[-1], n_ranges + 1))
+
+
+@njit(cache=True, nogil=True)
+def _gather_rows(tables, indices, out, begin, end):
+    width = out.shape[1]
+    for e in range(begin, end):
+        table, row = tables[0], indices[0][e]
+        for f in range(width):
+            out[e, f] = table[row, f]
+        # A later table finds the row of `out` still in the first-level cache.
+        for t in range(1, len(tables)):
+            table, row = tables[t], indices[t][e]
+            for f in range(width):
+                out[e, f] += table[row, f]
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _gather_ranges(tables, indices, out, bounds):
+    for r in prange(len(bounds) - 1):
+        _gather_rows(tables, indices, out, bounds[r], bounds[r + 1])
+
+
+@njit(cache=True, nogil=True)
+def _sum_segments(values, order, offsets, out, begin, end):
+    width = out.shape[1]
+    for s in range(begin, end):
+        for f in range(width):
+            out[s, f] = 0
+        for k in range(offsets[s], offsets[s + 1]):
+            e = order[k] if len(order) else k
+            for f in range(width):
+                out[s, f] += values[e, f]
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _sum_ranges(values, order, offsets, out, bounds):
+    for r in prange(len(bounds) - 1):
+        _sum_segments(values, order, offsets, out, bounds[r], bounds[r + 1])

@@ -1,0 +1,1 @@
+"""Dataset and experiment files as strict models."""

@@ -1,0 +1,157 @@
+"""The sections of an experiment: one strict model a stage, with the engine's defaults.
+
+A plugin that does a stage differently brings its own model for that stage (`ModelInfo.sections`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """Base of everything that is read from YAML: unknown keys and wrong types are errors, values cannot change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class GraphOptions(Section):
+    """Neighbour graph and bond graph."""
+
+    cutoff: Positive = 6.0
+    """Largest distance of neighbours, Å."""
+    angle_cutoff: Positive | None = None
+    """Edges shorter than this (Å) form angles; null for a model without angles."""
+
+
+class PartitionOptions(Section):
+    """How samples are shared between ranks."""
+
+    capacity: Positive | None = None
+    """Largest cost of what one rank holds in memory at once; null for no limit. See `pipeline-core partition` for costs."""
+    ranks: list[Count] = [1, 2, 4, 8, 16, 32, 64]
+    """Numbers of ranks for which the balance is reported."""
+
+
+class Optimizer(Section):
+    """Adam or AdamW."""
+
+    name: Literal["adam", "adamw"] = "adam"
+    lr: Positive = 1e-3
+    weight_decay: NotNegative = 0.0
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+
+
+class Schedule(Section):
+    """Learning rate over the training."""
+
+    name: Literal["constant", "cosine", "step", "plateau"] = "constant"
+    warmup_epochs: Annotated[int, Field(ge=0)] = 0
+    """Linear rise from a tenth of the rate, before the named schedule starts."""
+    final_fraction: Fraction = 0.01
+    """Cosine: last rate over first. Plateau: lowest rate over first."""
+    factor: Fraction = 0.5
+    """Step and plateau: what the rate is multiplied with."""
+    every: Count = 10
+    """Step: epochs between two reductions. Plateau: epochs without improvement before one."""
+
+
+class LossTerm(Section):
+    """Loss of one predicted field."""
+
+    kind: Literal["huber", "mse", "mae"] = "huber"
+    weight: NotNegative = 1.0
+    delta: Positive = 0.1
+    """Huber: error, in `unit`, at which the square turns linear."""
+    unit: str | None = None
+    """Unit in which the error is taken, such as GPa; null for the engine's unit."""
+
+
+class TrainOptions(Section):
+    """The shared trainer."""
+
+    epochs: Count = 100
+    batch_size: Count | Literal["all"] = 16
+    """Samples of one optimizer step, over all ranks: the mathematics does not depend on the number of ranks."""
+    batch_by: Literal["count", "cost"] = "count"
+    """Whether the windows of the shuffled samples hold equal numbers or equal costs."""
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    loss: dict[str, LossTerm] = {}
+    """Terms by field name."""
+    clip_norm: Positive | None = None
+    """Largest norm of the gradient; null for no limit."""
+    ema_decay: Fraction | None = None
+    """Decay of the exponential moving average of the weights, per step; null for none. The average is evaluated and kept."""
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
+    patience: Count | None = None
+    """Epochs without a better validation loss before training ends; null to train all epochs."""
+    checkpoint_steps: Count | None = None
+    """Steps between two saved states within an epoch; null to save after each epoch only."""
+    start_from: str | None = None
+    """A trained model to fine-tune: the path of a model.pt, or "published:NAME" where the plugin offers it."""
+    deterministic: bool = True
+    """Use algorithms that give the same bits for the same input where the device offers them."""
+
+
+class EvaluateOptions(Section):
+    """What is compared with the labels."""
+
+    splits: list[Literal["train", "val", "test"]] = ["val", "test"]
+
+
+class MolecularDynamics(Section):
+    """One molecular-dynamics run."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    ensemble: Literal["nve", "nvt_langevin", "nvt_nose_hoover", "npt"] = "nve"
+    steps: Count = 500
+    timestep: Positive = 1.0
+    """fs"""
+    temperature: Positive = 300.0
+    """K; also of the initial velocities."""
+    friction: Positive = 0.01
+    """Langevin: 1/fs."""
+    damping: Positive = 100.0
+    """Nosé-Hoover and NPT: time scale of the thermostat, fs."""
+    pressure: float = 0.0
+    """NPT: external pressure, GPa."""
+    barostat_damping: Positive = 1000.0
+    """NPT: time scale of the barostat, fs."""
+    start: str = "test:0"
+    """A sample of the dataset as split:number, or the path of a file that ASE can read."""
+    repeat: tuple[Count, Count, Count] = (1, 1, 1)
+    """Copies of the cell along its vectors."""
+    every: Count = 10
+    """Steps between two stored frames."""
+
+
+class InferOptions(Section):
+    """Use of the trained model."""
+
+    md: list[MolecularDynamics] = []
+
+
+class FiguresOptions(Section):
+    """What is drawn."""
+
+    names: list[str] | Literal["all"] = "all"
+    formats: list[Literal["png", "svg", "pdf"]] = ["png", "svg", "pdf"]
+
+
+ENGINE_SECTIONS: dict[str, type[BaseModel]] = {
+    "graph": GraphOptions,
+    "partition": PartitionOptions,
+    "train": TrainOptions,
+    "evaluate": EvaluateOptions,
+    "infer": InferOptions,
+    "figures": FiguresOptions,
+}

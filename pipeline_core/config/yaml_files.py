@@ -1,0 +1,104 @@
+"""Reading YAML safely, and errors that name the key and its line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping.
+
+    Raises:
+        ValueError: The file is missing, not YAML, or not a mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.yaml")], n=1)
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise ValueError(f"{path}: no such file{hint}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: cannot be read as YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a mapping of keys to values, got {type(content).__name__}")
+    return content
+
+
+def validated(
+    model: type[Model], content: dict[str, Any], path: Path, place: Sequence[str] = ()
+) -> Model:
+    """Validate a mapping read from `path`.
+
+    Args:
+        model: What it must be.
+        content: The mapping.
+        path: The file, for messages.
+        place: Keys that lead to the mapping within the file.
+
+    Raises:
+        ValueError: Lists every wrong key with its place, its line and, for a typo, the nearest known key.
+    """
+    try:
+        return model.model_validate_json(json.dumps(content))
+    except TypeError as error:
+        raise ValueError(f"{path}: {'.'.join(place) or 'the file'}: {error}; quote the value") from error
+    except ValidationError as error:
+        lines = [_message(e, model, path, place) for e in error.errors()]
+        raise ValueError("\n".join(lines)) from None
+
+
+def _message(error: Any, model: type[BaseModel], path: Path, place: Sequence[str]) -> str:
+    keys = [*place, *(str(k) for k in error["loc"])]
+    line = line_of(path, keys)
+    where = f"{path}:{line}" if line else str(path)
+    if error["type"] == "extra_forbidden":
+        known = _keys_at(model, error["loc"][:-1])
+        near = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"{where}: {'.'.join(keys)}: unknown key; {hint}"
+    message = error["msg"].removeprefix("Value error, ")
+    got = f" (got {error['input']!r})" if error["type"] != "missing" and not isinstance(error["input"], dict) else ""
+    return f"{where}: {'.'.join(keys) or 'the file'}: {message}{got}"
+
+
+def _keys_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """Return the keys known where `location` leads, as far as the types tell."""
+    current: Any = model
+    for step in location:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[str(step)].annotation if str(step) in current.model_fields else None
+        elif get_origin(current) in (dict, list):
+            current = get_args(current)[-1]
+        if get_origin(current) in (Union, UnionType):
+            current = next((a for a in get_args(current) if _is_model(a)), None)
+    return list(current.model_fields) if _is_model(current) else []
+
+
+def _is_model(candidate: Any) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, BaseModel)
+
+
+def line_of(path: Path, keys: Sequence[str]) -> int | None:
+    """Return the line of the innermost of `keys` that stands in the file, from 1."""
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader) if path.exists() else None
+    line = None
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            match = next(((k, v) for k, v in node.value if k.value == key), None)
+            if match is None:
+                break
+            line, node = match[0].start_mark.line + 1, match[1]
+        elif isinstance(node, yaml.SequenceNode) and key.isdigit() and int(key) < len(node.value):
+            node = node.value[int(key)]
+            line = node.start_mark.line + 1
+    return line

@@ -1,0 +1,121 @@
+"""The contract of a plugin, whole.
+
+A plugin is a Python package with one entry point in the group `pipeline_core` that names a module (or an
+object) holding functions marked with `pipeline_core.hookimpl`. The least model is `model` and `task`: with these
+two the engine imports data, builds graphs, balances batches, trains on any number of ranks, evaluates, runs
+molecular dynamics and draws. Every other hook replaces one part and leaves the rest as it is.
+
+For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the observers; no other
+model plugin hears of it. The seven stage hooks are `firstresult`: the first implementation that returns something
+other than None has done the stage, and None hands it on to the engine. An observer wraps stage hooks:
+
+    @hookimpl(wrapper=True)
+    def train(run):
+        started = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            report(run, time.perf_counter() - started)
+
+Keep the module behind the entry point light: it is imported when Snakemake builds its graph of jobs. Import
+torch and the model inside the hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline_core import hookspec
+
+if TYPE_CHECKING:
+    from ase.calculators.calculator import Calculator
+
+    from pipeline_core.figures import Figure
+    from pipeline_core.model_info import ModelInfo
+    from pipeline_core.readers import Reader
+    from pipeline_core.run import DatasetRun, ExperimentRun, Run
+    from pipeline_core.task import Task
+
+Summary = Mapping[str, Any]
+"""What a stage says of itself: JSON-able figures, printed at its end and kept in the record of the run."""
+
+
+class PipelineSpecs:
+    """All hooks. A plugin implements those that it needs, with any subset of the arguments."""
+
+    # -- who am I -----------------------------------------------------------------------------------------------
+
+    @hookspec
+    def model(self) -> ModelInfo:
+        """Describe the model: name, citation, options, the kind of data it takes, what it can predict.
+
+        Called while Snakemake builds its graph of jobs: import nothing heavy.
+        """
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def task(self, run: Run) -> Task | None:
+        """Build what training and evaluation need: module, samples, loss as sums and counts, cost of a sample.
+
+        Called on every rank, in every stage that needs the model. Weights are random, drawn from torch's global
+        generator, which the engine has seeded; the engine loads trained weights itself.
+        """
+
+    # -- the seven stages, in order -----------------------------------------------------------------------------
+
+    @hookspec(firstresult=True)
+    def data(self, run: DatasetRun) -> Summary | None:
+        """Turn raw files, or nothing, into `run.data`: samples, splits and, for potentials, reference energies."""
+
+    @hookspec(firstresult=True)
+    def graph(self, run: Run) -> Summary | None:
+        """Read `run.data`, write `run.graph`: what the model needs to know of a sample besides its data.
+
+        Neighbour and bond graphs for potentials; a dimension tree, masks and loops, whatever the model calls structure.
+        """
+
+    @hookspec(firstresult=True)
+    def partition(self, run: Run) -> Summary | None:
+        """Read `run.graph`, write `run.partition`: how the work is to be shared between ranks."""
+
+    @hookspec(firstresult=True)
+    def train(self, run: Run) -> Summary | None:
+        """Read data, graph and partition; write `run.model` and `run.history`, resuming from `run.state`.
+
+        Called on every rank; rank 0 alone writes. Override it only if the model is not trained by gradient steps.
+        """
+
+    @hookspec(firstresult=True)
+    def evaluate(self, run: Run) -> Summary | None:
+        """Read `run.model` and the held-out samples; write `run.metrics` and `run.predictions`."""
+
+    @hookspec(firstresult=True)
+    def infer(self, run: Run) -> Summary | None:
+        """Read `run.model` and use it: write `run.inference` and what belongs to it under `run.folder`."""
+
+    @hookspec(firstresult=True)
+    def draw(self, run: ExperimentRun) -> Summary | None:
+        """Draw the figures of an experiment from the small files of all its variants; the stage `figures`."""
+
+    # -- what else a plugin can give ----------------------------------------------------------------------------
+
+    @hookspec
+    def readers(self) -> list[Reader]:
+        """Raw formats that the data stage can read from now on."""
+        raise NotImplementedError
+
+    @hookspec
+    def figures(self) -> list[Figure]:
+        """Figures that the figures stage can draw from the files of evaluate and infer."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def calculator(self, run: Run, device: str) -> Calculator | None:
+        """Give the trained model of a run as an ASE calculator on `device`, a torch device name."""
+
+    # -- for observers ------------------------------------------------------------------------------------------
+
+    @hookspec
+    def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
+        """Hear of a finished epoch: `record` is the line that has just been added to `run.history`. Rank 0 only."""

@@ -1,0 +1,1 @@
+"""Use of trained potentials: ASE calculator and molecular dynamics."""

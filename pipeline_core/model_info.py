@@ -1,0 +1,47 @@
+"""How a plugin describes its model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import BaseModel
+
+STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "figures")
+RUN_STAGES: Final = ("graph", "partition", "train", "evaluate", "infer", "figures")
+"""The stages that have a section in an experiment; the data stage is described by a dataset file."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What the engine knows of a model before anything heavy is imported.
+
+    Attributes:
+        name: Name in experiments, a lower-case Python identifier.
+        summary: One sentence for `pipeline-core plugins`.
+        citation: The paper to cite, with DOI or arXiv number.
+        options: Pydantic model of the experiment's `model` section.
+        data_kind: What a sample is ("structure", "point", "configuration").
+        predicts: Names of the fields that the model can predict.
+        sections: Pydantic models of the stage sections that differ from the engine's own.
+    """
+
+    name: str
+    summary: str
+    citation: str
+    options: type[BaseModel]
+    data_kind: str = "structure"
+    predicts: tuple[str, ...] = ()
+    sections: dict[str, type[BaseModel]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"model name {self.name!r} is not a lower-case identifier such as 'my_model'")
+        unknown = set(self.sections) - set(RUN_STAGES)
+        if unknown:
+            raise ValueError(
+                f"model {self.name!r} brings sections for {sorted(unknown)}; stages are {RUN_STAGES}"
+            )

@@ -1,0 +1,1 @@
+"""Plugins that watch runs and change nothing."""

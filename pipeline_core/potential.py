@@ -1,0 +1,98 @@
+"""The base of interatomic potentials: energy from the plugin, forces and stress by differentiation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch, n_samples
+from pipeline_core.task import Outputs
+
+MAX_Z: Final = 118
+
+
+class Potential(nn.Module):
+    """A model whose energy depends on the atoms through the vectors of the edges.
+
+    A subclass implements `energies`. With g_e = dE/dr_e for the vector r_e of edge e from receiver i to
+    sender j, the force on an atom is the sum of g over the edges that it receives minus the sum over those that it
+    sends, and the stress is sym(sum_e r_e g_e^T) / V: one differentiation gives both, exactly.
+
+    Args:
+        predicts: Names of the predicted fields, among energy, forces, stress and what `energies` adds.
+    """
+
+    atom_energies: Tensor
+
+    def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
+        super().__init__()
+        self.predicts = predicts
+        self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1))
+
+    @abstractmethod
+    def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+        """Return what the model predicts without differentiation.
+
+        Args:
+            batch: Samples with their graph; positions must not be used.
+            vectors: (n_edges, 3) from receiver to sender, Å.
+
+        Returns:
+            `energy` (n_samples,) in eV without the energies of the free atoms, and any further field.
+        """
+
+    def forward(self, batch: Batch) -> Outputs:
+        """Predict all of `predicts`.
+
+        Returns:
+            energy (n_samples,) eV, forces (n_atoms, 3) eV/Å, stress (n_samples, 3, 3) eV/Å³ (zero where there is
+            no three-dimensional cell), and further fields of the subclass.
+        """
+        training = torch.is_grad_enabled()
+        vectors = edge_vectors(batch).detach()
+        derived = {"forces", "stress"}.intersection(self.predicts)
+        with torch.set_grad_enabled(training or bool(derived)):
+            vectors.requires_grad_(bool(derived))
+            outputs = self.energies(batch, vectors)
+            if derived:
+                (gradient,) = torch.autograd.grad(
+                    outputs["energy"].sum(), vectors, create_graph=training, materialize_grads=True
+                )
+                outputs["forces"] = _forces(batch, gradient)
+                outputs["stress"] = _stress(batch, vectors.detach(), gradient)
+        references = self.atom_energies[batch["atomic_numbers"]]
+        base = references.new_zeros(n_samples(batch))
+        outputs["energy"] = outputs["energy"] + base.index_add(0, batch["atom_sample"], references)
+        return {
+            name: outputs[name] if training else outputs[name].detach() for name in self.predicts
+        }
+
+
+def edge_vectors(batch: Batch) -> Tensor:
+    """Return the vectors from receivers to senders, (n_edges, 3), Å."""
+    receiver, sender = batch["edge_index"].unbind(1)
+    cells = batch["cell"][batch["edge_sample"]]  # (n_edges, 3, 3)
+    shift = torch.einsum("es,esx->ex", batch["edge_shift"].to(cells.dtype), cells)
+    return batch["positions"][sender] - batch["positions"][receiver] + shift
+
+
+def volumes(batch: Batch) -> Tensor:
+    """Return the volume of each cell, (n_samples,), Å³; zero without a three-dimensional cell."""
+    return torch.linalg.det(batch["cell"]).abs() * batch["pbc"].all(1)
+
+
+def _forces(batch: Batch, gradient: Tensor) -> Tensor:
+    receiver, sender = batch["edge_index"].unbind(1)
+    forces = gradient.new_zeros(len(batch["atomic_numbers"]), 3)
+    return forces.index_add(0, receiver, gradient).index_add(0, sender, gradient, alpha=-1)
+
+
+def _stress(batch: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
+    dyads = vectors[:, :, None] * gradient[:, None, :]  # (n_edges, 3, 3)
+    virial = dyads.new_zeros(n_samples(batch), 3, 3).index_add(0, batch["edge_sample"], dyads)
+    volume = volumes(batch)
+    inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)
+    return 0.5 * (virial + virial.transpose(1, 2)) * inverse[:, None, None]

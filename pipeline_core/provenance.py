@@ -1,0 +1,61 @@
+"""Where an artifact comes from, as a JSON-able record."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+PACKAGES: Final = (
+    "pipeline-core", "torch", "numpy", "numba", "h5py", "ase", "pymatgen", "vesin", "lightning-fabric", "snakemake",
+)  # fmt: skip
+
+
+def record(*, inputs: tuple[Path, ...] = (), **facts: Any) -> dict[str, Any]:
+    """Return `facts` with the hashes of `inputs`, package versions and the commit of the source."""
+    return {
+        **facts,
+        "inputs": {path.name: sha256(path) for path in inputs},
+        "versions": versions(),
+        "commit": commit(),
+    }
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that figures depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@lru_cache(maxsize=1)
+def commit() -> str | None:
+    """Return the Git commit of the source, with "+changes" if the tree differs from it; None outside Git."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return f"{head}+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else head
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    result = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return result.stdout.strip()

@@ -1,0 +1,171 @@
+"""Finding, loading and asking plugins.
+
+Entry points are loaded one by one: a broken plugin is listed with its error and fails only the runs that ask
+for it. Nothing here is global; tests make registries of their own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import pluggy
+
+from pipeline_core import PROJECT
+from pipeline_core.hookspecs import PipelineSpecs
+from pipeline_core.model_info import ModelInfo
+
+HOOKS = tuple(name for name in vars(PipelineSpecs) if not name.startswith("_"))
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin as `pipeline-core plugins` lists it.
+
+    Attributes:
+        name: Name of its entry point.
+        target: Module that the entry point names.
+        distribution: Package that it was installed with.
+        version: Version of that package.
+        hooks: Names of the hooks it implements.
+        model: What it says of its model; None for observers and readers alone.
+        error: Why it cannot be used; None if it can.
+    """
+
+    name: str
+    target: str
+    distribution: str
+    version: str
+    hooks: tuple[str, ...] = ()
+    model: ModelInfo | None = None
+    error: str | None = None
+
+
+class Registry:
+    """All plugins of an environment.
+
+    Args:
+        points: Entry points to load; those of the installed packages if None.
+        builtin: Plugins without entry points: the engine's own stages and observers if None.
+    """
+
+    def __init__(
+        self,
+        points: Iterable[EntryPoint] | None = None,
+        builtin: Iterable[tuple[str, Any]] | None = None,
+    ) -> None:
+        self.manager = pluggy.PluginManager(PROJECT)
+        self.manager.add_hookspecs(PipelineSpecs)
+        if builtin is None:
+            from pipeline_core.builtin import builtin_plugins
+
+            builtin = builtin_plugins()
+        for name, plugin in builtin:
+            self.manager.register(plugin, name)
+        points = entry_points(group=PROJECT) if points is None else points
+        self.plugins = [self._load(point) for point in points]
+
+    def model_info(self, name: str) -> ModelInfo:
+        """Return what the plugin with the model `name` says of itself.
+
+        Raises:
+            ValueError: No plugin, two plugins, or a broken one has this name.
+        """
+        info = self._owner(name).model
+        assert info is not None
+        return info
+
+    def models(self) -> list[ModelInfo]:
+        """Return all usable models."""
+        return [plugin.model for plugin in self.plugins if plugin.model is not None]
+
+    def hook(self, hook: str, model: str | None) -> Callable[..., Any]:
+        """Return a hook as a run hears it: its model's plugin, the engine and the observers, no other model."""
+        own = self._owner(model).name if model is not None else None
+        others = [
+            self.manager.get_plugin(p.name)
+            for p in self.plugins
+            if p.model is not None and p.name != own
+        ]
+        return self.manager.subset_hook_caller(hook, others)
+
+    def fingerprint(self, model: str) -> str:
+        """Return a hash of the plugin's source and version: it changes when the plugin does."""
+        plugin = self._owner(model)
+        digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
+        for path in source_files(plugin.target.partition(":")[0]):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+
+    def _owner(self, name: str) -> Plugin:
+        owners = [p for p in self.plugins if p.model is not None and p.model.name == name]
+        if len(owners) > 1:
+            raise ValueError(
+                f"two plugins are called {name!r}: from {_origin(owners[0])} and from {_origin(owners[1])}; "
+                "uninstall one of them"
+            )
+        if owners:
+            return owners[0]
+        broken = next((p for p in self.plugins if p.name == name and p.error), None)
+        if broken:
+            raise ValueError(f"plugin {name!r} from {_origin(broken)} cannot be loaded: {broken.error}")
+        names = sorted({p.model.name for p in self.plugins if p.model is not None})
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no plugin {name!r} is installed, only {', '.join(names) or 'none'}{hint}")
+
+    def _load(self, point: EntryPoint) -> Plugin:
+        distribution = point.dist.name if point.dist else "unknown"
+        version = point.dist.version if point.dist else "unknown"
+        plugin = Plugin(point.name, point.value, distribution, version)
+        before = set(self.manager.get_plugins())
+        try:
+            return self._register(plugin, point.load())
+        except Exception as error:  # noqa: BLE001 - whatever a foreign module raises is its listing's error
+            for half_registered in self.manager.get_plugins() - before:
+                self.manager.unregister(half_registered)
+            return replace(plugin, error=f"{type(error).__name__}: {error}")
+
+    def _register(self, plugin: Plugin, module: Any) -> Plugin:
+        # Names in pluggy are entry-point names; a second distribution with the same one gets a suffix.
+        taken = self.manager.has_plugin(plugin.name)
+        name = f"{plugin.name} ({plugin.distribution})" if taken else plugin.name
+        self.manager.register(module, name)
+        hooks = tuple(c.name for c in self.manager.get_hookcallers(module) or ())
+        unknown = [hook for hook in hooks if hook not in HOOKS]
+        if unknown:
+            self.manager.unregister(module)
+            return replace(plugin, error=_unknown_hook(unknown[0]))
+        info = module.model() if "model" in hooks else None
+        if info is not None and not isinstance(info, ModelInfo):
+            self.manager.unregister(module)
+            return replace(plugin, error=f"model() returned {type(info).__name__}, expected ModelInfo")
+        return replace(plugin, name=name, hooks=hooks, model=info)
+
+
+def source_files(module: str) -> list[Path]:
+    """Return the source files of the package that `module` belongs to, without importing it."""
+    spec = importlib.util.find_spec(module.partition(".")[0])
+    assert spec is not None, module
+    if spec.submodule_search_locations:
+        root = Path(next(iter(spec.submodule_search_locations)))
+        suffixes = {".py", ".c", ".yaml"}
+        return sorted(p for p in root.rglob("*") if p.suffix in suffixes and "__pycache__" not in p.parts)
+    return [Path(spec.origin)] if spec.origin else []
+
+
+def _unknown_hook(name: str) -> str:
+    near = difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"hooks are {', '.join(HOOKS)}"
+    return f"implements a hook {name!r} that does not exist; {hint}"
+
+
+def _origin(plugin: Plugin) -> str:
+    return f"{plugin.distribution} {plugin.version}"

@@ -1,0 +1,210 @@
+"""Files of samples: flat arrays plus offsets, written as a stream and read at random.
+
+Layout of a file, the same for data, graphs and predictions: one dataset `/<field>` per field, holding the
+rows of all samples one after the other, with unit, kind and referenced kind as attributes; one dataset
+`/offsets/<kind>` of length n_samples + 1 per ragged kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_core.fields import FIELDS, RAGGED, Field
+
+Array = NDArray[Any]
+Sample = Mapping[str, Array]
+
+_FLUSH_BYTES = 8_000_000
+_PRELOAD_BYTES = 256_000_000
+
+
+class SampleWriter:
+    """Write samples one by one into a new artifact; nothing appears under `path` before all are written.
+
+    Args:
+        path: The artifact.
+        schema: Its schema.
+        provenance: Where it comes from.
+        fields: The fields that every sample carries.
+    """
+
+    def __init__(
+        self, path: Path, schema: str, provenance: Mapping[str, Any], fields: Sequence[Field]
+    ) -> None:
+        self._fields = {field.name: field for field in fields}
+        self._kinds = [kind for kind in RAGGED if any(f.kind == kind for f in fields)]
+        self._context = store.create(path, schema, provenance)
+        self._buffer: dict[str, list[Array]] = {name: [] for name in self._fields}
+        self._counts: dict[str, list[int]] = {kind: [0] for kind in self._kinds}
+        self._bytes = 0
+        self.n_samples = 0
+
+    def __enter__(self) -> Self:
+        self._file = self._context.__enter__()
+        for field in self._fields.values():
+            _create_dataset(self._file, field)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            try:
+                self._finish()
+            except BaseException as failure:
+                if not self._context.__exit__(type(failure), failure, failure.__traceback__):
+                    raise
+                return
+        self._context.__exit__(kind, error, traceback)
+
+    @property
+    def attributes(self) -> h5py.AttributeManager:
+        """Attributes of the file, for what a schema says about all samples."""
+        return self._file.attrs
+
+    def add(self, sample: Sample) -> None:
+        """Append one sample: for each field an array (n_rows, *shape), without the row axis for kind `sample`."""
+        assert sample.keys() == self._fields.keys(), (sorted(sample), sorted(self._fields))
+        for kind in self._kinds:
+            lengths = {len(sample[n]) for n, f in self._fields.items() if f.kind == kind}
+            assert len(lengths) == 1, f"fields of kind {kind} differ in length: {lengths}"
+            self._counts[kind].append(lengths.pop())
+        for name, field in self._fields.items():
+            rows = sample[name]
+            if field.kind == "sample":
+                rows = np.asarray(rows)[None]
+            assert rows.shape[1:] == field.shape, (name, rows.shape, field.shape)
+            self._buffer[name].append(rows)
+            self._bytes += rows.nbytes
+        self.n_samples += 1
+        if self._bytes > _FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for name, parts in self._buffer.items():
+            if parts:
+                rows = np.concatenate(parts)
+                dataset = self._file[name]
+                start = len(dataset)
+                dataset.resize(start + len(rows), axis=0)
+                dataset[start:] = rows
+                parts.clear()
+        self._bytes = 0
+
+    def _finish(self) -> None:
+        self._flush()
+        self._file.attrs["n_samples"] = self.n_samples
+        for kind, counts in self._counts.items():
+            self._file[f"offsets/{kind}"] = np.cumsum(counts, dtype=np.int64)
+
+
+def _create_dataset(file: h5py.File, field: Field) -> None:
+    dtype = h5py.string_dtype() if field.dtype == "str" else np.dtype(field.dtype)
+    row_bytes = 32 if field.dtype == "str" else dtype.itemsize * max(1, int(np.prod(field.shape)))
+    dataset = file.create_dataset(
+        field.name,
+        shape=(0, *field.shape),
+        maxshape=(None, *field.shape),
+        chunks=(max(1, 65_536 // row_bytes), *field.shape),
+        dtype=dtype,
+        fletcher32=field.dtype != "str",  # HDF5 has no checksum for strings of variable length
+    )
+    dataset.attrs.update(unit=field.unit, kind=field.kind, indexes=field.indexes or "")
+
+
+class SampleFile:
+    """Samples of an artifact, read at random. A small file is kept in memory, a large one stays on disk.
+
+    Args:
+        path: The artifact.
+        schema: The schema that it must have.
+        fields: Names of the fields to read; all fields if None.
+
+    Raises:
+        ValueError: The file is missing, damaged, or lacks a field.
+    """
+
+    def __init__(self, path: Path, schema: str, fields: Iterable[str] | None = None) -> None:
+        self.path = path
+        self._context = store.opened(path, schema)
+        self._file = self._context.__enter__()
+        with store.damage_explained(path):
+            names = [n for n in self._file if n != "offsets"] if fields is None else list(fields)
+            self.fields = {name: self._field(name) for name in names}
+            self.n_samples = int(self._file.attrs["n_samples"])
+            self.offsets: dict[str, NDArray[np.int64]] = {
+                kind: data[:] for kind, data in self._file.get("offsets", {}).items()
+            }
+            self.attributes = dict(self._file.attrs)
+            size = sum(self._file[name].nbytes for name in names)
+            self._arrays: dict[str, Any] = {
+                name: self._load(name) if size < _PRELOAD_BYTES else self._file[name] for name in names
+            }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    def close(self) -> None:
+        """Close the file; arrays already read stay valid."""
+        self._context.__exit__(None, None, None)
+
+    def column(self, name: str) -> Array:
+        """Return all rows of one field."""
+        with store.damage_explained(self.path):
+            return self._load(name)
+
+    def counts(self, kind: str) -> NDArray[np.int64]:
+        """Return the number of rows of `kind` in each sample, (n_samples,)."""
+        return np.diff(self.offsets[kind])
+
+    def read(self, index: int) -> dict[str, Array]:
+        """Return one sample: field name to array (n_rows, *shape), without the row axis for kind `sample`."""
+        sample = {}
+        with store.damage_explained(self.path):
+            for name, field in self.fields.items():
+                data = self._arrays[name]
+                if field.kind == "sample":
+                    row = data[index]
+                    sample[name] = np.asarray(_text(row) if field.dtype == "str" else row)
+                else:
+                    start, stop = self.offsets[field.kind][index : index + 2]
+                    sample[name] = np.asarray(data[start:stop])
+        return sample
+
+    def _load(self, name: str) -> Array:
+        data = self._file[name]
+        return np.asarray(data.asstr()[:] if h5py.check_string_dtype(data.dtype) else data[:])
+
+    def _field(self, name: str) -> Field:
+        if name not in self._file:
+            raise ValueError(
+                f"{self.path}: has no field {name!r}, only {', '.join(sorted(self._file))}; "
+                "run the stage that makes the file again"
+            )
+        data = self._file[name]
+        if name in FIELDS:
+            return FIELDS[name]
+        dtype = "str" if h5py.check_string_dtype(data.dtype) else data.dtype.str[1:]
+        kind, indexes = data.attrs["kind"], data.attrs["indexes"] or None
+        return Field(name, data.shape[1:], data.attrs["unit"], kind, dtype, "", indexes)
+
+
+def _text(row: Any) -> str:
+    return row.decode() if isinstance(row, bytes) else str(row)

@@ -1,0 +1,129 @@
+"""HDF5 artifacts: written whole or not at all, checked when opened.
+
+Every artifact carries its schema, the schema's version and its provenance as attributes. It is written under
+a temporary name in the same folder, flushed to disk and renamed, so that a killed job never leaves half a
+file under the real name. Datasets carry Fletcher-32 checksums, so that damage is noticed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+
+SCHEMA_VERSIONS: Final[dict[str, int]] = {
+    "data": 1,
+    "graph": 1,
+    "partition": 1,
+    "predictions": 1,
+    "inference": 1,
+}
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it otherwise.
+
+    Raises:
+        ValueError: The folder cannot be written, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _flush_to_disk(temporary)
+        os.replace(temporary, path)  # noqa: PTH105 - the one call that is atomic by contract
+    except OSError as error:
+        raise ValueError(
+            f"{path}: cannot be written ({error.strerror or error}); free space on the disk or "
+            "choose another folder with --results; no partial file was left"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _flush_to_disk(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h5py.File]:
+    """Create an artifact atomically and yield it for writing.
+
+    Args:
+        path: Final name of the artifact.
+        schema: A key of `SCHEMA_VERSIONS`, or "plugin/<name>" for a plugin's own layout (version 1).
+        provenance: JSON-able record of where the artifact comes from.
+
+    Raises:
+        ValueError: The file cannot be written.
+    """
+    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+        file.attrs["schema"] = schema
+        file.attrs["schema_version"] = SCHEMA_VERSIONS.get(schema, 1)
+        file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
+        yield file
+
+
+@contextmanager
+def opened(path: Path, schema: str) -> Iterator[h5py.File]:
+    """Open an artifact for reading, having checked that it is what the caller expects.
+
+    Raises:
+        ValueError: The file is missing, damaged, of another schema, or of another version.
+    """
+    with _open(path) as file:
+        found = file.attrs.get("schema")
+        if found != schema:
+            raise ValueError(
+                f"{path}: holds {found!r}, expected {schema!r}; the file was made by another stage: "
+                "check the paths, or remove it and run the stage again"
+            )
+        version, ours = int(file.attrs.get("schema_version", 0)), SCHEMA_VERSIONS.get(schema, 1)
+        if version != ours:
+            raise ValueError(
+                f"{path}: schema {schema!r} version {version}, this package reads version {ours}; "
+                "remove the file and run its stage again"
+            )
+        yield file
+
+
+def _open(path: Path) -> h5py.File:
+    if not path.exists():
+        raise ValueError(f"{path}: no such file; run the stage that makes it first")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise ValueError(
+            f"{path}: not a readable HDF5 file, truncated or damaged ({error}); remove it and run its stage again"
+        ) from error
+
+
+@contextmanager
+def damage_explained(path: Path) -> Iterator[None]:
+    """Turn HDF5's error on damaged contents into one that names the file and the cure."""
+    try:
+        yield
+    except (OSError, KeyError) as error:
+        raise ValueError(
+            f"{path}: its contents are damaged ({error}); remove the file and run its stage again"
+        ) from error
+
+
+def provenance_of(path: Path) -> dict[str, Any]:
+    """Return the provenance record of an artifact."""
+    with _open(path) as file:
+        record: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
+    return record
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, keys in the order given, floats as they are, NaN refused."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,89 @@
+"""What the shared trainer, the load balancer and the shared evaluation know of a model.
+
+Losses travel as sums and counts. A count depends on the labels of a batch alone, so that ranks can agree on the
+global count before any of them goes backward; then gradients of unequal shares add up to exactly the gradient of
+the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch
+
+Outputs = dict[str, Tensor]
+Sizes = Mapping[str, NDArray[np.int64]]
+"""Rows that each sample has of each kind: kind -> (n_samples,); plain samples count as kind "sample"."""
+
+
+class Samples(Protocol):
+    """The samples of one split."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        ...
+
+    def sizes(self) -> Sizes:
+        """Return the rows of each kind that each sample has."""
+        ...
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return the samples with these numbers as one batch on the CPU."""
+        ...
+
+
+class Objective(Protocol):
+    """A training loss: total = sum over terms of weight * sum / count, sums and counts over all ranks."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each term."""
+        ...
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the number of terms that each sum will have; depends on labels only."""
+        ...
+
+    def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Return the differentiable sum of each term, connected to the outputs even where its count is zero."""
+        ...
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A predicted field that has labels.
+
+    Attributes:
+        name: Field name, the same in outputs and in batches.
+        per_atom: True if it is compared after division by the number of atoms, as total energies are.
+    """
+
+    name: str
+    per_atom: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A model ready to be trained or evaluated.
+
+    Attributes:
+        module: `module(batch)` returns the outputs; a gradient is recorded only if the caller has gradients enabled.
+        objective: The training loss.
+        quantities: What is compared with labels, in training logs and in evaluation; may be empty.
+        samples: Function from the name of a split to its samples.
+        cost: Function from sizes to the relative time a sample takes, (n_samples,); used to balance ranks.
+        metadata: What `model.pt` needs besides weights to rebuild the module, JSON-able.
+    """
+
+    module: nn.Module
+    objective: Objective
+    samples: Callable[[str], Samples]
+    cost: Callable[[Sizes], NDArray[np.float64]]
+    quantities: tuple[Quantity, ...] = ()
+    metadata: Mapping[str, Any] | None = None

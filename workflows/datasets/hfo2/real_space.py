@@ -1,0 +1,138 @@
+"""Read the real-space Kohn-Sham and overlap matrices that CP2K prints, and pack them as blocks of atom pairs.
+
+CP2K writes one matrix a periodic image R. Its block (i, j) couples atom i of the home cell with atom j of cell R,
+displaced by r_j + R cell - r_i where r are the positions wrapped into [-1/2, 1/2) of the cell, as the inputs of this
+data set give them. Units: Hartree for H, Å for lengths. Orbitals of an atom: all s shells, then p (y, z, x), then d
+(xy, yz, z2, zx, x2-y2).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypedDict
+
+import h5py
+import numpy as np
+
+CUTOFF = 10.0
+"""Longest pair distance kept, Å; the largest element beyond it is of the order of 1e-5."""
+RESOLUTION = 2.0**-24
+"""H and S are rounded to multiples of this, the spacing of float32 between 0.5 and 1."""
+ORBITALS = {"Hf": 10, "O": 4}
+ATOMIC_NUMBERS = {"Hf": 72, "O": 8}
+_RECORD = np.dtype([("head", "<i4"), ("row", "<i4"), ("column", "<i4"), ("value", "<f8"), ("tail", "<i4")])
+
+
+class Blocks(TypedDict):
+    """Real-space matrices of one frame; a block is row-major, blocks lie one after the other.
+
+    One block of each hermitian pair is kept, H_ji(-R) being the transpose of H_ij(R): R is lexicographically
+    positive, or R is zero and i <= j.
+    """
+
+    positions: np.ndarray  # (n_atoms, 3), Å
+    cell: np.ndarray  # (3, 3), rows, Å
+    atomic_numbers: np.ndarray  # (n_atoms,)
+    atom_pairs: np.ndarray  # (n_pairs, 5): R1 R2 R3 i j, atoms from 0
+    chunk_shapes: np.ndarray  # (n_pairs, 2): orbitals of i and of j
+    H: np.ndarray  # (n_elements,), Hartree
+    S: np.ndarray  # (n_elements,)
+
+
+def read_images(log: str, matrix: str) -> list[tuple[int, int, int]]:
+    """Return the images R of the files of one matrix, in the order of the files.
+
+    Args:
+        log: Text of the CP2K output.
+        matrix: "KS" or "S".
+
+    Raises:
+        ValueError: The output lists no images.
+    """
+    pattern = rf" {matrix} CSR write\| (\d+) periodic images\n.*\n((?:(?: +-?\d+){{4}}\n)+)"
+    found = re.search(pattern, log)
+    if found is None:
+        raise ValueError(
+            f"the output lists no images of {matrix}; set REAL_SPACE in {matrix}_CSR_WRITE"
+        )
+    rows = [[int(word) for word in line.split()] for line in found[2].splitlines()]
+    assert len(rows) == int(found[1])
+    return [(x, y, z) for _, x, y, z in rows]
+
+
+def read_csr(path: Path, n_orbitals: int) -> np.ndarray:
+    """Return a matrix from CP2K's binary CSR file, one Fortran record an element.
+
+    Returns:
+        Dense matrix. (n_orbitals, n_orbitals)
+    """
+    records = np.fromfile(path, dtype=_RECORD)
+    matrix = np.zeros((n_orbitals, n_orbitals))
+    matrix[records["row"] - 1, records["column"] - 1] = records["value"]
+    return matrix
+
+
+def read_structure(text: str) -> tuple[np.ndarray, list[str], np.ndarray]:
+    """Return cell (3, 3), symbols and positions (n_atoms, 3) in Å from a CP2K input of this data set."""
+    cell = re.findall(r"^ +[ABC] ((?:-?\d+\.\d+ ?){3})$", text, re.MULTILINE)
+    atoms = re.findall(r"^ +(Hf|O) ((?:-?\d+\.\d+ ?){3})$", text, re.MULTILINE)
+    vectors = np.array([row.split() for row in cell], dtype=float)
+    positions = np.array([row.split() for _, row in atoms], dtype=float)
+    return vectors, [symbol for symbol, _ in atoms], positions
+
+
+def pack(folder: Path, text: str, log: str) -> Blocks:
+    """Return the blocks of all pairs up to `CUTOFF` from the files of a CP2K job.
+
+    Args:
+        folder: Where CP2K wrote `job-ks-*.csr` and `job-s-*.csr`.
+        text: The job's input.
+        log: The job's output.
+    """
+    cell, symbols, positions = read_structure(text)
+    sizes = np.array([ORBITALS[symbol] for symbol in symbols])
+    stops = np.cumsum(sizes)
+    images = read_images(log, "KS")
+    assert images == read_images(log, "S")
+    pairs, h_blocks, s_blocks = [], [], []
+    for number, image in enumerate(images, start=1):
+        if image < (0, 0, 0):
+            continue
+        h = read_csr(folder / f"job-ks-KS_SPIN_1_R_{number}-1_0.csr", stops[-1])
+        s = read_csr(folder / f"job-s-S_SPIN_1_R_{number}-1_0.csr", stops[-1])
+        vectors = positions[None] + np.array(image) @ cell - positions[:, None]  # (n, n, 3)
+        for i, j in np.argwhere(np.linalg.norm(vectors, axis=2) <= CUTOFF):
+            if any(image) or i <= j:
+                block = slice(stops[i] - sizes[i], stops[i]), slice(stops[j] - sizes[j], stops[j])
+                pairs.append((*image, i, j))
+                h_blocks.append(h[block].ravel())
+                s_blocks.append(s[block].ravel())
+    atom_pairs = np.array(pairs, dtype=np.int32)
+    return Blocks(
+        positions=positions,
+        cell=cell,
+        atomic_numbers=np.array([ATOMIC_NUMBERS[symbol] for symbol in symbols], dtype=np.int32),
+        atom_pairs=atom_pairs,
+        chunk_shapes=sizes[atom_pairs[:, 3:]].astype(np.int32),
+        H=np.concatenate(h_blocks),
+        S=np.concatenate(s_blocks),
+    )
+
+
+def write(path: Path, frame: str, blocks: Blocks) -> None:
+    """Write one frame as the group `frame` of an HDF5 file, replacing an older one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "a") as file:
+        file.attrs.update(cutoff=CUTOFF, resolution=RESOLUTION, length_unit="angstrom")
+        file.attrs.update(energy_unit="hartree")
+        if frame in file:
+            del file[frame]
+        group = file.create_group(frame)
+        for name, array in blocks.items():
+            values = np.asarray(array)
+            if name in {"H", "S"}:
+                values = (np.round(values / RESOLUTION) * RESOLUTION).astype(np.float32)
+            group.create_dataset(
+                name, data=values, chunks=values.shape, compression=9, shuffle=True
+            )
