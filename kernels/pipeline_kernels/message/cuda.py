@@ -38,17 +38,11 @@ def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     width = math.prod(out.shape[1:])
     rows, columns = _tile(width)
     grid = (n_segments, triton.cdiv(width, columns))
+    source, starts = values.contiguous(), offsets.contiguous()
+    picks = order.contiguous() if order.numel() else None
     with torch.cuda.device_of(out):
         _segment_sum[grid](
-            out,
-            values.contiguous(),
-            order.contiguous(),
-            offsets.contiguous(),
-            width,
-            _accumulator(out.dtype),
-            order.numel() > 0,
-            rows,
-            columns,
+            out, source, picks, starts, width, _accumulator(out.dtype), rows, columns
         )
     return out
 
@@ -93,7 +87,6 @@ def _segment_sum(
     offsets,
     width,
     ACCUMULATOR: tl.constexpr,
-    HAS_ORDER: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -104,7 +97,7 @@ def _segment_sum(
     total = tl.zeros((ROWS, COLUMNS), ACCUMULATOR)
     while first < end:  # `range` with a loaded bound fails in the interpreter under numpy 2.4
         k = first + tl.arange(0, ROWS)
-        e = tl.load(order + k, k < end, 0) if HAS_ORDER else k
+        e = k if order is None else tl.load(order + k, k < end, 0)
         mask = (k < end)[:, None] & (f < width)[None, :]
         total += tl.load(values + e[:, None] * width + f[None, :], mask, 0.0).to(ACCUMULATOR)
         first += ROWS

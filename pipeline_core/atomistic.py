@@ -1,0 +1,107 @@
+"""Training and evaluation of interatomic potentials on data and graphs of the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from ase.data import atomic_numbers, chemical_symbols
+from numpy.typing import NDArray
+
+from pipeline_core.batch import Batch, collate
+from pipeline_core.config.sections import GraphOptions, TrainOptions
+from pipeline_core.fields import SPLITS
+from pipeline_core.graphs import graph_fields
+from pipeline_core.potential import Potential
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.task import Quantity, Sizes, Task
+from pipeline_core.training.objective import LabelObjective
+
+INPUTS = ("atomic_numbers", "positions", "cell", "pbc")
+
+
+class GraphSamples:
+    """The samples of one split: data and graph side by side.
+
+    Args:
+        run: The run whose artifacts are read.
+        split: Name of the split.
+        labels: Label fields to read.
+        dtype: Type of floating-point tensors.
+    """
+
+    def __init__(self, run: Run, split: str, labels: Sequence[str], dtype: torch.dtype) -> None:
+        options = run.section("graph", GraphOptions)
+        self._data = SampleFile(run.data, "data", [*INPUTS, *labels])
+        self._graph = SampleFile(run.graph, "graph", [f.name for f in graph_fields(options)])
+        if len(self._data) != len(self._graph):
+            raise ValueError(
+                f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples of {run.data}; "
+                "run the stage 'graph' again"
+            )
+        self.numbers = np.flatnonzero(self._data.column("split") == SPLITS.index(split))
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def sizes(self) -> Sizes:
+        """Return the rows of each kind that each sample has."""
+        kinds = {k: self._data.counts(k)[self.numbers] for k in self._data.offsets}
+        kinds |= {k: self._graph.counts(k)[self.numbers] for k in self._graph.offsets}
+        return kinds | {"sample": np.ones(len(self), np.int64)}
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return samples of this split as one batch."""
+        numbers = self.numbers[np.asarray(indices)]
+        return collate([self._data.read(n) | self._graph.read(n) for n in numbers], self._dtype)
+
+
+def graph_cost(sizes: Sizes) -> NDArray[np.float64]:
+    """Return the number of rows that a model works on: atoms + edges + angles, (n_samples,)."""
+    kinds = [sizes[kind] for kind in ("atom", "edge", "angle") if kind in sizes]
+    return np.sum(kinds, axis=0, dtype=np.float64)
+
+
+def potential_task(run: Run, module: Potential) -> Task:
+    """Make the task of a potential: labels, losses, costs and reference energies from the run.
+
+    Args:
+        run: The run.
+        module: Freshly built; its `atom_energies` are set to the reference energies of the dataset.
+
+    Raises:
+        ValueError: The dataset lacks what the experiment trains on, or the files do not fit together.
+    """
+    options = run.section("train", TrainOptions)
+    with SampleFile(run.data, "data", []) as data:
+        references = json.loads(data.attributes["reference_energies"])
+        available = json.loads(data.attributes["labels"])
+        elements = json.loads(data.attributes["elements"])
+    with torch.no_grad():
+        for symbol, energy in references.items():
+            module.atom_energies[atomic_numbers[symbol]] = energy
+    labels = [name for name in module.predicts if name in available]
+    lacking = [t for t in options.loss if t in module.predicts and t not in available]
+    if lacking:
+        raise ValueError(
+            f"experiment {run.experiment!r} trains on {lacking[0]!r}, which dataset {run.data} does not hold "
+            f"(it holds {', '.join(available)}); remove train.loss.{lacking[0]} or import the label"
+        )
+    quantities = tuple(Quantity(name, per_atom=name == "energy") for name in labels)
+    dtype = torch.float64 if options.precision == "64-true" else torch.float32
+    return Task(
+        module=module,
+        objective=LabelObjective(options.loss, quantities),
+        samples=lambda split: GraphSamples(run, split, labels, dtype),
+        cost=graph_cost,
+        quantities=quantities,
+        metadata={
+            "options": run.options.model_dump(mode="json"),
+            "graph": run.sections["graph"].model_dump(mode="json"),
+            "elements": sorted(elements, key=chemical_symbols.index),
+        },
+    )

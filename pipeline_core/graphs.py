@@ -1,0 +1,215 @@
+"""Neighbour graphs and bond graphs of structures.
+
+Edges are directed and image-resolved: edge (i, j, S) says that atom j in cell S is a neighbour of atom i; its
+vector is r_j + S·cell - r_i. Edges are sorted by receiver i. Edge (i, j, S) and edge (j, i, -S) are the same bond. An
+angle is an ordered pair of edges of different bonds that share their receiver, both shorter than the angle cutoff.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from vesin import NeighborList
+
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.fields import FIELDS, Field
+from pipeline_core.samples import SampleFile, SampleWriter
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+
+_POOL_FROM: Final = 2_000
+"""Samples from which starting worker processes pays."""
+
+
+def neighbour_graph(
+    positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: float
+) -> tuple[Ints, Ints, Floats]:
+    """Find all neighbours within `cutoff`.
+
+    Args:
+        positions: (n_atoms, 3) Å.
+        cell: (3, 3) rows are lattice vectors, Å.
+        pbc: (3,) periodic directions.
+        cutoff: Å.
+
+    Returns:
+        edge_index (n_edges, 2) as (receiver, sender), sorted by receiver, edge_shift (n_edges, 3), lengths (n_edges,) Å.
+    """
+    neighbours = NeighborList(cutoff=cutoff, full_list=True)
+    i, j, shift, length = neighbours.compute(
+        points=np.ascontiguousarray(positions, dtype=float),
+        box=np.ascontiguousarray(cell, dtype=float),
+        periodic=np.asarray(pbc, dtype=bool),
+        quantities="ijSd",
+    )
+    # A total order, so that the graph does not depend on how the search walks through its cells.
+    order = np.lexsort((shift[:, 2], shift[:, 1], shift[:, 0], j, i))
+    index = np.stack([i, j], axis=1).astype(np.int64)
+    return index[order], shift.astype(np.int64)[order], length[order]
+
+
+def bonds(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
+    """Pair each edge with its reverse.
+
+    Args:
+        edge_index: (n_edges, 2).
+        edge_shift: (n_edges, 3).
+
+    Returns:
+        edge_bond (n_edges,), the bond of each edge, and bond_edge (n_edges / 2,), the edge that represents a bond.
+    """
+    if len(edge_index) == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    reach = 1 + np.abs(edge_shift).max(initial=0)
+    width = 2 * reach + 1
+    n_atoms = edge_index.max(initial=0) + 1
+
+    def key(index: Ints, shift: Ints) -> Ints:
+        result: Ints = index[:, 0] * n_atoms + index[:, 1]
+        for axis in range(3):
+            result = result * width + shift[:, axis] + reach
+        return result
+
+    # The smaller of the keys of an edge and its reverse names their bond.
+    ours, reverse = key(edge_index, edge_shift), key(edge_index[:, ::-1], -edge_shift)
+    _, bond_edge, edge_bond = np.unique(
+        np.minimum(ours, reverse), return_index=True, return_inverse=True
+    )
+    assert 2 * len(bond_edge) == len(edge_index), "an edge without its reverse"
+    return edge_bond.astype(np.int64), bond_edge.astype(np.int64)
+
+
+def angles(receivers: Ints, edge_bond: Ints, short: NDArray[np.bool_]) -> Ints:
+    """List all ordered pairs of short edges with one receiver, pairs within one bond left out.
+
+    Args:
+        receivers: (n_edges,) sorted.
+        edge_bond: (n_edges,).
+        short: (n_edges,) whether an edge takes part.
+
+    Returns:
+        (n_angles, 2) edges, sorted by the first.
+    """
+    chosen = np.flatnonzero(short)
+    counts = np.bincount(receivers[chosen], minlength=1)
+    starts = np.cumsum(counts) - counts
+    partners = counts[receivers[chosen]]  # (n_chosen,)
+    first = np.repeat(np.arange(len(chosen)), partners)
+    within = np.arange(len(first)) - np.repeat(np.cumsum(partners) - partners, partners)
+    second = starts[receivers[chosen[first]]] + within
+    pairs = np.stack([chosen[first], chosen[second]], axis=1)
+    return pairs[edge_bond[pairs[:, 0]] != edge_bond[pairs[:, 1]]]
+
+
+def graph_fields(options: GraphOptions) -> list[Field]:
+    """Return the fields that a graph with these options has."""
+    names = ["edge_index", "edge_shift"]
+    if options.angle_cutoff is not None:
+        names += ["edge_bond", "bond_edge", "angle_edges"]
+    return [FIELDS[name] for name in names]
+
+
+def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Arrays:
+    """Build the graph of one structure.
+
+    Args:
+        sample: With positions, cell and pbc.
+        options: Cutoffs.
+
+    Returns:
+        The fields of `graph_fields`.
+
+    Raises:
+        ValueError: No atom has a neighbour, or the angle cutoff is larger than the cutoff.
+    """
+    if options.angle_cutoff is not None and options.angle_cutoff > options.cutoff:
+        raise ValueError(
+            f"graph.angle_cutoff {options.angle_cutoff:g} is larger than graph.cutoff {options.cutoff:g}; "
+            "angles are made of edges: lower it"
+        )
+    index, shift, length = neighbour_graph(
+        sample["positions"], sample["cell"], sample["pbc"], options.cutoff
+    )
+    if len(index) == 0:
+        raise ValueError(
+            f"no atom has a neighbour within {options.cutoff:g} Å; check the unit of the positions, "
+            "raise graph.cutoff, or leave the structure out (energies of single atoms belong under "
+            "reference_energies of the dataset)"
+        )
+    graph: Arrays = {"edge_index": index, "edge_shift": shift}
+    if options.angle_cutoff is not None:
+        graph["edge_bond"], graph["bond_edge"] = bonds(index, shift)
+        graph["angle_edges"] = angles(index[:, 0], graph["edge_bond"], length < options.angle_cutoff)
+    return graph
+
+
+def write_graphs(
+    data: Path, graph: Path, options: GraphOptions, provenance: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the graph of every sample of `data`, in order.
+
+    Returns:
+        Counts for people.
+
+    Raises:
+        ValueError: A structure has no neighbours; the message names it.
+    """
+    fields = graph_fields(options)
+    totals = dict.fromkeys(("edge", "bond", "angle"), 0)
+    with (
+        SampleFile(data, "data", ["positions", "cell", "pbc", "source"]) as samples,
+        SampleWriter(graph, "graph", provenance, fields) as writer,
+    ):
+        writer.attributes["cutoff"] = options.cutoff
+        writer.attributes["angle_cutoff"] = options.angle_cutoff or 0.0
+        for result in _graphs(samples, options):
+            writer.add(result)
+            for field in fields:
+                if field.name in ("edge_index", "bond_edge", "angle_edges"):
+                    totals[field.kind] += len(result[field.name])
+        n_atoms = int(samples.offsets["atom"][-1])
+    return {
+        "samples": writer.n_samples,
+        "atoms": n_atoms,
+        **{f"{kind}s": count for kind, count in totals.items() if count},
+        "edges_per_atom": round(totals["edge"] / n_atoms, 2),
+    }
+
+
+def _graphs(samples: SampleFile, options: GraphOptions) -> Iterator[Arrays]:
+    stream = (samples.read(i) for i in range(len(samples)))
+    work = partial(_named_graph, options=options)
+    n_workers = len(os.sched_getaffinity(0))
+    if len(samples) < _POOL_FROM or n_workers == 1:
+        yield from map(work, stream)
+        return
+    with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
+        for block in _blocks(stream, 64 * n_workers):  # bounds what waits in memory
+            yield from pool.map(work, block, chunksize=64)
+
+
+def _blocks(stream: Iterable[Arrays], size: int) -> Iterator[list[Arrays]]:
+    block: list[Arrays] = []
+    for item in stream:
+        block.append(item)
+        if len(block) == size:
+            yield block
+            block = []
+    yield block
+
+
+def _named_graph(sample: Arrays, options: GraphOptions) -> Arrays:
+    try:
+        return sample_graph(sample, options)
+    except ValueError as error:
+        raise ValueError(f"{sample['source']}: {error}") from None

@@ -1,0 +1,1 @@
+"""CHGNet: a graph neural network potential with magnetic moments."""

@@ -1,0 +1,54 @@
+"""The number of numba's threads follows torch's."""
+
+import subprocess
+import sys
+
+import numba
+import pytest
+import torch
+
+from pipeline_kernels.threads import GRAIN_SIZE, n_threads
+
+FORK_AFTER_THREADS = """
+import os, torch
+from pipeline_kernels.message import Segments, segment_sum
+torch.set_num_threads(2)
+values, segments = torch.ones(4000, 64), Segments.of(torch.arange(4000) // 4, 1000)
+segment_sum(values, segments)
+child = os.fork()
+if child == 0:
+    torch.set_num_threads(1)
+    os._exit(int(segment_sum(values, segments).sum().item() != 4000 * 64))
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_follows_torch_within_what_numba_has(use_threads):
+    for asked in (1, 2, 10_000):
+        with use_threads(asked):
+            assert n_threads(1 << 40) == min(asked, numba.config.NUMBA_NUM_THREADS)
+
+
+def test_sets_numba_to_the_number_it_returns(use_threads):
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("needs two processor cores")
+    numba.set_num_threads(1)
+    with use_threads(2):
+        n_threads(1 << 40)
+    assert numba.get_num_threads() == 2
+
+
+def test_small_work_stays_on_one_thread():
+    assert n_threads(0) == n_threads(2 * GRAIN_SIZE - 1) == 1
+
+
+def test_a_forked_process_with_one_thread_can_run_kernels():
+    """As the workers of `torch.utils.data.DataLoader` do after the parent has used its threads."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_AFTER_THREADS], check=True)
+
+
+@pytest.fixture(autouse=True)
+def _restore():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
