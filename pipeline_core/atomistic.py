@@ -39,8 +39,8 @@ class GraphSamples:
         self._graph = SampleFile(run.graph, "graph", [f.name for f in graph_fields(options)])
         if len(self._data) != len(self._graph):
             raise ValueError(
-                f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples of {run.data}; "
-                "run the stage 'graph' again"
+                f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
+                f"of {run.data}; run the stage 'graph' again"
             )
         self.numbers = np.flatnonzero(self._data.column("split") == SPLITS.index(split))
         self._dtype = dtype
@@ -63,7 +63,8 @@ class GraphSamples:
 def graph_cost(sizes: Sizes) -> NDArray[np.float64]:
     """Return the number of rows that a model works on: atoms + edges + angles, (n_samples,)."""
     kinds = [sizes[kind] for kind in ("atom", "edge", "angle") if kind in sizes]
-    return np.sum(kinds, axis=0, dtype=np.float64)
+    total: NDArray[np.float64] = np.sum(kinds, axis=0, dtype=np.float64)
+    return total
 
 
 def potential_task(run: Run, module: Potential) -> Task:
@@ -74,7 +75,8 @@ def potential_task(run: Run, module: Potential) -> Task:
         module: Freshly built; its `atom_energies` are set to the reference energies of the dataset.
 
     Raises:
-        ValueError: The dataset lacks what the experiment trains on, or the files do not fit together.
+        ValueError: The dataset lacks what the experiment trains on, or the files do not fit
+            together.
     """
     options = run.section("train", TrainOptions)
     with SampleFile(run.data, "data", []) as data:
@@ -88,8 +90,9 @@ def potential_task(run: Run, module: Potential) -> Task:
     lacking = [t for t in options.loss if t in module.predicts and t not in available]
     if lacking:
         raise ValueError(
-            f"experiment {run.experiment!r} trains on {lacking[0]!r}, which dataset {run.data} does not hold "
-            f"(it holds {', '.join(available)}); remove train.loss.{lacking[0]} or import the label"
+            f"experiment {run.experiment!r} trains on {lacking[0]!r}, which dataset {run.data} "
+            f"does not hold (it holds {', '.join(available)}); remove train.loss.{lacking[0]} or "
+            "import the label"
         )
     quantities = tuple(Quantity(name, per_atom=name == "energy") for name in labels)
     dtype = torch.float64 if options.precision == "64-true" else torch.float32

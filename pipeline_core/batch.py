@@ -1,8 +1,8 @@
 """Batches: a plain dict of flat tensors.
 
 Besides its fields a batch holds, for each ragged kind, `<kind>_offsets` (n_samples + 1,) and
-`<kind>_sample` (n_rows,), the sample that each row belongs to. Free functions instead of a class, so that a
-batch goes through DDP, autocast and torch.compile like any other dict.
+`<kind>_sample` (n_rows,), the sample that each row belongs to. Free functions instead of a class,
+so that a batch goes through DDP, autocast and torch.compile like any other dict.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ def collate(
     """Put samples into one batch, renumbering what counts rows.
 
     Args:
-        samples: At least one sample: field name to array (n_rows, *shape). Text fields are left out.
-        dtype: Type of all floating-point tensors.
-        fields: What the names mean; a plugin with fields of its own passes them with the shared ones.
+        samples: At least one sample: field name to array (n_rows, *shape). Text fields are left
+            out.
+        dtype: Type of all floating-point tensors but those of exact fields.
+        fields: What the names mean; a plugin with fields of its own passes them with the shared
+            ones.
 
     Returns:
         The batch, on the CPU.
@@ -46,7 +48,9 @@ def collate(
             batch[f"{kind}_offsets"] = torch.from_numpy(offsets[kind])
             batch[f"{kind}_sample"] = torch.from_numpy(np.repeat(np.arange(len(samples)), counts))
     for name in names:
-        batch[name] = _column(name, [sample[name] for sample in samples], fields[name], offsets, dtype)
+        batch[name] = _column(
+            name, [sample[name] for sample in samples], fields[name], offsets, dtype
+        )
     return batch
 
 
@@ -62,12 +66,14 @@ def _column(
     elif field.indexes is None:
         rows = np.concatenate(parts)
     else:
-        assert field.indexes in offsets, f"{name} numbers rows of {field.indexes}, which the batch lacks"
+        assert field.indexes in offsets, (
+            f"{name} numbers rows of {field.indexes}, which the batch lacks"
+        )
         starts = offsets[field.indexes]
         rows = np.concatenate([p.astype(np.int64) + s for p, s in zip(parts, starts, strict=False)])
     tensor = torch.from_numpy(np.ascontiguousarray(rows))
     if tensor.is_floating_point():
-        return tensor.to(dtype)
+        return tensor.to(torch.float64 if field.exact else dtype)
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 

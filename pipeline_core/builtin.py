@@ -1,4 +1,4 @@
-"""The engine's own plugins: its stages, its readers and its observers, registered like everyone's."""
+"""The engine's own plugins, registered like everyone's: stages, readers and observers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline_core.stages import data, evaluate, figures, graph, infer, partitio
 
 
 def builtin_plugins() -> list[tuple[str, ModuleType]]:
-    """Return name and module of each; the modules are light, their work is imported when it is done."""
+    """Return name and module of each; the modules are light and import their work late."""
     stages = {
         "data": data,
         "graph": graph,

@@ -1,12 +1,14 @@
 """Every array that travels between stages: its name, shape, unit and kind, stated once.
 
-A *kind* is what the rows of an array are. Rows of the kind `sample` (a structure, a point of a surface, a lattice
-configuration) come one a sample; all other kinds are ragged: a sample owns a varying number of rows, and
-the arrays of all samples lie one after the other. A field whose values are row numbers of another kind names
-that kind in `indexes`, so that batching can shift them without special cases.
+A *kind* is what the rows of an array are. Rows of the kind `sample` (a structure, a point of a
+surface, a lattice configuration) come one a sample; all other kinds are ragged: a sample owns a
+varying number of rows, and the arrays of all samples lie one after the other. A field whose values
+are row numbers of another kind names that kind in `indexes`, so that batching can shift them
+without special cases.
 
-Index convention, everywhere: an edge is (receiver, sender); its vector points from receiver to sender.
-A floating-point label that is NaN is missing; the data stage refuses NaN in raw files, so nothing else can be.
+Index convention, everywhere: an edge is (receiver, sender); its vector points from receiver to
+sender. A floating-point label that is NaN is missing; the data stage refuses NaN in raw files, so
+nothing else can be.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ class Field:
         kind: What a row is.
         dtype: NumPy type on disk.
         indexes: The kind whose rows the values number, or None.
+        exact: True if batches keep it in double precision whatever the model computes in, as
+            total energies need, whose small differences count.
         label: True if the value is a target that may be missing (NaN).
         doc: One sentence for people.
     """
@@ -41,12 +45,15 @@ class Field:
     doc: str
     indexes: Kind | None = None
     label: bool = False
+    exact: bool = False
 
 
 _ALL: Final = (
-    Field("cell", (3, 3), "Å", "sample", "f8", "Rows are the lattice vectors; zero if not periodic."),
+    Field(
+        "cell", (3, 3), "Å", "sample", "f8", "Rows are the lattice vectors; zero if not periodic."
+    ),
     Field("pbc", (3,), "1", "sample", "bool", "Whether each lattice vector is periodic."),
-    Field("energy", (), "eV", "sample", "f8", "Total energy.", label=True),
+    Field("energy", (), "eV", "sample", "f8", "Total energy.", label=True, exact=True),
     Field("stress", (3, 3), "eV/Å³", "sample", "f8", "(1/V) dE/dε; tension positive.", label=True),
     Field("group", (), "1", "sample", "str", "Name of the group that a split may keep together."),
     Field("source", (), "1", "sample", "str", "File and frame that the sample was read from."),
@@ -54,11 +61,35 @@ _ALL: Final = (
     Field("positions", (3,), "Å", "atom", "f8", "Cartesian coordinates, not wrapped."),
     Field("forces", (3,), "eV/Å", "atom", "f8", "Minus the gradient of the energy.", label=True),
     Field("magmoms", (), "µB", "atom", "f8", "Collinear magnetic moment of the site.", label=True),
-    Field("edge_index", (2,), "1", "edge", "i4", "(receiver, sender) atoms of a neighbour pair.", "atom"),
+    Field(
+        "edge_index",
+        (2,),
+        "1",
+        "edge",
+        "i4",
+        "(receiver, sender) atoms of a neighbour pair.",
+        "atom",
+    ),
     Field("edge_shift", (3,), "1", "edge", "i2", "Cell image of the sender, in lattice vectors."),
-    Field("edge_bond", (), "1", "edge", "i4", "The undirected bond that a directed edge belongs to.", "bond"),
+    Field(
+        "edge_bond",
+        (),
+        "1",
+        "edge",
+        "i4",
+        "The undirected bond that a directed edge belongs to.",
+        "bond",
+    ),
     Field("bond_edge", (), "1", "bond", "i4", "The directed edge that represents a bond.", "edge"),
-    Field("angle_edges", (2,), "1", "angle", "i4", "Two edges with one receiver; all ordered pairs.", "edge"),
+    Field(
+        "angle_edges",
+        (2,),
+        "1",
+        "angle",
+        "i4",
+        "Two edges with one receiver; all ordered pairs.",
+        "edge",
+    ),
 )
 
 FIELDS: Final[dict[str, Field]] = {field.name: field for field in _ALL}

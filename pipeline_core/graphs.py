@@ -1,8 +1,9 @@
 """Neighbour graphs and bond graphs of structures.
 
-Edges are directed and image-resolved: edge (i, j, S) says that atom j in cell S is a neighbour of atom i; its
-vector is r_j + S·cell - r_i. Edges are sorted by receiver i. Edge (i, j, S) and edge (j, i, -S) are the same bond. An
-angle is an ordered pair of edges of different bonds that share their receiver, both shorter than the angle cutoff.
+Edges are directed and image-resolved: edge (i, j, S) says that atom j in cell S is a neighbour of
+atom i; its vector is r_j + S·cell - r_i. Edges are sorted by receiver i. Edge (i, j, S) and edge
+(j, i, -S) are the same bond. An angle is an ordered pair of edges of different bonds that share
+their receiver, both shorter than the angle cutoff.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def neighbour_graph(
         cutoff: Å.
 
     Returns:
-        edge_index (n_edges, 2) as (receiver, sender), sorted by receiver, edge_shift (n_edges, 3), lengths (n_edges,) Å.
+        edge_index (n_edges, 2) as (receiver, sender), sorted by receiver, edge_shift (n_edges, 3),
+        lengths (n_edges,) Å.
     """
     neighbours = NeighborList(cutoff=cutoff, full_list=True)
     i, j, shift, length = neighbours.compute(
@@ -66,7 +68,8 @@ def bonds(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
         edge_shift: (n_edges, 3).
 
     Returns:
-        edge_bond (n_edges,), the bond of each edge, and bond_edge (n_edges / 2,), the edge that represents a bond.
+        edge_bond (n_edges,), the bond of each edge, and bond_edge (n_edges / 2,), the edge that
+        represents a bond.
     """
     if len(edge_index) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -134,22 +137,24 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
     """
     if options.angle_cutoff is not None and options.angle_cutoff > options.cutoff:
         raise ValueError(
-            f"graph.angle_cutoff {options.angle_cutoff:g} is larger than graph.cutoff {options.cutoff:g}; "
-            "angles are made of edges: lower it"
+            f"graph.angle_cutoff {options.angle_cutoff:g} is larger than graph.cutoff "
+            f"{options.cutoff:g}; angles are made of edges: lower it"
         )
     index, shift, length = neighbour_graph(
         sample["positions"], sample["cell"], sample["pbc"], options.cutoff
     )
     if len(index) == 0:
         raise ValueError(
-            f"no atom has a neighbour within {options.cutoff:g} Å; check the unit of the positions, "
-            "raise graph.cutoff, or leave the structure out (energies of single atoms belong under "
-            "reference_energies of the dataset)"
+            f"no atom has a neighbour within {options.cutoff:g} Å; check the unit of the "
+            "positions, raise graph.cutoff, or leave the structure out (energies of single atoms "
+            "belong under reference_energies of the dataset)"
         )
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
     if options.angle_cutoff is not None:
         graph["edge_bond"], graph["bond_edge"] = bonds(index, shift)
-        graph["angle_edges"] = angles(index[:, 0], graph["edge_bond"], length < options.angle_cutoff)
+        graph["angle_edges"] = angles(
+            index[:, 0], graph["edge_bond"], length < options.angle_cutoff
+        )
     return graph
 
 

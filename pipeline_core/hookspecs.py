@@ -1,13 +1,15 @@
 """The contract of a plugin, whole.
 
-A plugin is a Python package with one entry point in the group `pipeline_core` that names a module (or an
-object) holding functions marked with `pipeline_core.hookimpl`. The least model is `model` and `task`: with these
-two the engine imports data, builds graphs, balances batches, trains on any number of ranks, evaluates, runs
-molecular dynamics and draws. Every other hook replaces one part and leaves the rest as it is.
+A plugin is a Python package with one entry point in the group `pipeline_core` that names a module
+(or an object) holding functions marked with `pipeline_core.hookimpl`. The least model is `model`
+and `task`: with these two the engine imports data, builds graphs, balances batches, trains on any
+number of ranks, evaluates, runs molecular dynamics and draws. Every other hook replaces one part
+and leaves the rest as it is.
 
-For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the observers; no other
-model plugin hears of it. The seven stage hooks are `firstresult`: the first implementation that returns something
-other than None has done the stage, and None hands it on to the engine. An observer wraps stage hooks:
+For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the
+observers; no other model plugin hears of it. The seven stage hooks are `firstresult`: the first
+implementation that returns something other than None has done the stage, and None hands it on to
+the engine. An observer wraps stage hooks:
 
     @hookimpl(wrapper=True)
     def train(run):
@@ -17,8 +19,8 @@ other than None has done the stage, and None hands it on to the engine. An obser
         finally:
             report(run, time.perf_counter() - started)
 
-Keep the module behind the entry point light: it is imported when Snakemake builds its graph of jobs. Import
-torch and the model inside the hooks.
+Keep the module behind the entry point light: it is imported when Snakemake builds its graph of
+jobs. Import torch and the model inside the hooks.
 """
 
 from __future__ import annotations
@@ -38,17 +40,18 @@ if TYPE_CHECKING:
     from pipeline_core.task import Task
 
 Summary = Mapping[str, Any]
-"""What a stage says of itself: JSON-able figures, printed at its end and kept in the record of the run."""
+"""What a stage says of itself: JSON-able figures, printed at its end and kept in its record."""
 
 
 class PipelineSpecs:
-    """All hooks. A plugin implements those that it needs, with any subset of the arguments."""
+    """All hooks: the plugin itself, the seven stages in order, what else it gives, observers.
 
-    # -- who am I -----------------------------------------------------------------------------------------------
+    A plugin implements those that it needs, with any subset of their arguments.
+    """
 
     @hookspec
     def model(self) -> ModelInfo:
-        """Describe the model: name, citation, options, the kind of data it takes, what it can predict.
+        """Describe the model: name, citation, options, kind of data, what it can predict.
 
         Called while Snakemake builds its graph of jobs: import nothing heavy.
         """
@@ -56,23 +59,23 @@ class PipelineSpecs:
 
     @hookspec(firstresult=True)
     def task(self, run: Run) -> Task | None:
-        """Build what training and evaluation need: module, samples, loss as sums and counts, cost of a sample.
+        """Build what training and evaluation need: module, samples, loss, cost of a sample.
 
-        Called on every rank, in every stage that needs the model. Weights are random, drawn from torch's global
-        generator, which the engine has seeded; the engine loads trained weights itself.
+        Called on every rank, in every stage that needs the model. Weights are random, drawn from
+        torch's global generator, which the engine has seeded; the engine loads trained weights
+        itself.
         """
-
-    # -- the seven stages, in order -----------------------------------------------------------------------------
 
     @hookspec(firstresult=True)
     def data(self, run: DatasetRun) -> Summary | None:
-        """Turn raw files, or nothing, into `run.data`: samples, splits and, for potentials, reference energies."""
+        """Turn raw files, or nothing, into `run.data`: samples, splits, reference energies."""
 
     @hookspec(firstresult=True)
     def graph(self, run: Run) -> Summary | None:
-        """Read `run.data`, write `run.graph`: what the model needs to know of a sample besides its data.
+        """Read `run.data`, write `run.graph`: the structure of each sample.
 
-        Neighbour and bond graphs for potentials; a dimension tree, masks and loops, whatever the model calls structure.
+        Neighbour and bond graphs for potentials; a dimension tree, masks and loops, whatever the
+        model calls structure.
         """
 
     @hookspec(firstresult=True)
@@ -81,9 +84,10 @@ class PipelineSpecs:
 
     @hookspec(firstresult=True)
     def train(self, run: Run) -> Summary | None:
-        """Read data, graph and partition; write `run.model` and `run.history`, resuming from `run.state`.
+        """Read data, graph, partition; write `run.model`, `run.history`; resume from `run.state`.
 
-        Called on every rank; rank 0 alone writes. Override it only if the model is not trained by gradient steps.
+        Called on every rank; rank 0 alone writes. Override it only if the model is not trained by
+        gradient steps.
         """
 
     @hookspec(firstresult=True)
@@ -92,13 +96,11 @@ class PipelineSpecs:
 
     @hookspec(firstresult=True)
     def infer(self, run: Run) -> Summary | None:
-        """Read `run.model` and use it: write `run.inference` and what belongs to it under `run.folder`."""
+        """Read `run.model` and use it: write `run.inference` and what belongs to it."""
 
     @hookspec(firstresult=True)
     def draw(self, run: ExperimentRun) -> Summary | None:
-        """Draw the figures of an experiment from the small files of all its variants; the stage `figures`."""
-
-    # -- what else a plugin can give ----------------------------------------------------------------------------
+        """Draw the figures of an experiment from the small files of its variants."""
 
     @hookspec
     def readers(self) -> list[Reader]:
@@ -114,8 +116,6 @@ class PipelineSpecs:
     def calculator(self, run: Run, device: str) -> Calculator | None:
         """Give the trained model of a run as an ASE calculator on `device`, a torch device name."""
 
-    # -- for observers ------------------------------------------------------------------------------------------
-
     @hookspec
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
-        """Hear of a finished epoch: `record` is the line that has just been added to `run.history`. Rank 0 only."""
+        """Hear of a finished epoch on rank 0: `record` is the line just added to `run.history`."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "figures")
 RUN_STAGES: Final = ("graph", "partition", "train", "evaluate", "infer", "figures")
-"""The stages that have a section in an experiment; the data stage is described by a dataset file."""
+"""The stages that have a section in an experiment; a dataset file describes the data stage."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -39,9 +39,12 @@ class ModelInfo:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"model name {self.name!r} is not a lower-case identifier such as 'my_model'")
+            raise ValueError(
+                f"model name {self.name!r} is not a lower-case identifier such as 'my_model'"
+            )
         unknown = set(self.sections) - set(RUN_STAGES)
         if unknown:
             raise ValueError(
-                f"model {self.name!r} brings sections for {sorted(unknown)}; stages are {RUN_STAGES}"
+                f"model {self.name!r} brings sections for {sorted(unknown)}; "
+                f"stages are {RUN_STAGES}"
             )

@@ -1,4 +1,4 @@
-"""The base of interatomic potentials: energy from the plugin, forces and stress by differentiation."""
+"""The base of interatomic potentials: the plugin gives energy, differentiation the rest."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ MAX_Z: Final = 118
 class Potential(nn.Module):
     """A model whose energy depends on the atoms through the vectors of the edges.
 
-    A subclass implements `energies`. With g_e = dE/dr_e for the vector r_e of edge e from receiver i to
-    sender j, the force on an atom is the sum of g over the edges that it receives minus the sum over those that it
-    sends, and the stress is sym(sum_e r_e g_e^T) / V: one differentiation gives both, exactly.
+    A subclass implements `energies`. With g_e = dE/dr_e for the vector r_e of edge e from receiver
+    i to sender j, the force on an atom is the sum of g over the edges that it receives minus the
+    sum over those that it sends, and the stress is sym(sum_e r_e g_e^T) / V: one differentiation
+    gives both, exactly.
 
     Args:
-        predicts: Names of the predicted fields, among energy, forces, stress and what `energies` adds.
+        predicts: Names of the predicted fields, among energy, forces, stress and what `energies`
+            adds.
     """
 
     atom_energies: Tensor
@@ -30,7 +32,7 @@ class Potential(nn.Module):
     def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
         super().__init__()
         self.predicts = predicts
-        self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1))
+        self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
 
     @abstractmethod
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
@@ -41,15 +43,16 @@ class Potential(nn.Module):
             vectors: (n_edges, 3) from receiver to sender, Å.
 
         Returns:
-            `energy` (n_samples,) in eV without the energies of the free atoms, and any further field.
+            `energy` (n_samples,) in eV without the energies of the free atoms, and any further
+            field.
         """
 
     def forward(self, batch: Batch) -> Outputs:
         """Predict all of `predicts`.
 
         Returns:
-            energy (n_samples,) eV, forces (n_atoms, 3) eV/Å, stress (n_samples, 3, 3) eV/Å³ (zero where there is
-            no three-dimensional cell), and further fields of the subclass.
+            energy (n_samples,) eV, forces (n_atoms, 3) eV/Å, stress (n_samples, 3, 3) eV/Å³ (zero
+            where there is no three-dimensional cell), and further fields of the subclass.
         """
         training = torch.is_grad_enabled()
         vectors = edge_vectors(batch).detach()
@@ -65,7 +68,9 @@ class Potential(nn.Module):
                 outputs["stress"] = _stress(batch, vectors.detach(), gradient)
         references = self.atom_energies[batch["atomic_numbers"]]
         base = references.new_zeros(n_samples(batch))
-        outputs["energy"] = outputs["energy"] + base.index_add(0, batch["atom_sample"], references)
+        outputs["energy"] = outputs["energy"].double() + base.index_add(
+            0, batch["atom_sample"], references
+        )
         return {
             name: outputs[name] if training else outputs[name].detach() for name in self.predicts
         }

@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 PACKAGES: Final = (
-    "pipeline-core", "torch", "numpy", "numba", "h5py", "ase", "pymatgen", "vesin", "lightning-fabric", "snakemake",
-)  # fmt: skip
+    "pipeline-core",
+    "torch",
+    "numpy",
+    "numba",
+    "h5py",
+    "ase",
+    "pymatgen",
+    "vesin",
+    "lightning-fabric",
+    "snakemake",
+)
 
 
 def record(*, inputs: tuple[Path, ...] = (), **facts: Any) -> dict[str, Any]:
@@ -45,17 +54,23 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """Return the Git commit of the source, with "+changes" if the tree differs from it; None outside Git."""
+    """Return the Git commit of the source, "+changes" if the tree differs; None outside Git."""
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():
         return None
     try:
         head = _git(root, "rev-parse", "HEAD")
-        return f"{head}+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else head
+        return (
+            f"{head}+changes"
+            if _git(root, "status", "--porcelain", "--untracked-files=no")
+            else head
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
 def _git(root: Path, *arguments: str) -> str:
-    result = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+    )
     return result.stdout.strip()

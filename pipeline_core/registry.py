@@ -1,7 +1,7 @@
 """Finding, loading and asking plugins.
 
-Entry points are loaded one by one: a broken plugin is listed with its error and fails only the runs that ask
-for it. Nothing here is global; tests make registries of their own.
+Entry points are loaded one by one: a broken plugin is listed with its error and fails only the
+runs that ask for it. Nothing here is global; tests make registries of their own.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Registry:
         return [plugin.model for plugin in self.plugins if plugin.model is not None]
 
     def hook(self, hook: str, model: str | None) -> Callable[..., Any]:
-        """Return a hook as a run hears it: its model's plugin, the engine and the observers, no other model."""
+        """Return a hook as a run hears it: its model's plugin, the engine, the observers."""
         own = self._owner(model).name if model is not None else None
         others = [
             self.manager.get_plugin(p.name)
@@ -108,18 +108,22 @@ class Registry:
         owners = [p for p in self.plugins if p.model is not None and p.model.name == name]
         if len(owners) > 1:
             raise ValueError(
-                f"two plugins are called {name!r}: from {_origin(owners[0])} and from {_origin(owners[1])}; "
-                "uninstall one of them"
+                f"two plugins are called {name!r}: from {_origin(owners[0])} and from "
+                f"{_origin(owners[1])}; uninstall one of them"
             )
         if owners:
             return owners[0]
         broken = next((p for p in self.plugins if p.name == name and p.error), None)
         if broken:
-            raise ValueError(f"plugin {name!r} from {_origin(broken)} cannot be loaded: {broken.error}")
+            raise ValueError(
+                f"plugin {name!r} from {_origin(broken)} cannot be loaded: {broken.error}"
+            )
         names = sorted({p.model.name for p in self.plugins if p.model is not None})
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no plugin {name!r} is installed, only {', '.join(names) or 'none'}{hint}")
+        raise ValueError(
+            f"no plugin {name!r} is installed, only {', '.join(names) or 'none'}{hint}"
+        )
 
     def _load(self, point: EntryPoint) -> Plugin:
         distribution = point.dist.name if point.dist else "unknown"
@@ -134,7 +138,8 @@ class Registry:
             return replace(plugin, error=f"{type(error).__name__}: {error}")
 
     def _register(self, plugin: Plugin, module: Any) -> Plugin:
-        # Names in pluggy are entry-point names; a second distribution with the same one gets a suffix.
+        # Names in pluggy are entry-point names; a second distribution with the same one gets a
+        # suffix.
         taken = self.manager.has_plugin(plugin.name)
         name = f"{plugin.name} ({plugin.distribution})" if taken else plugin.name
         self.manager.register(module, name)
@@ -146,7 +151,9 @@ class Registry:
         info = module.model() if "model" in hooks else None
         if info is not None and not isinstance(info, ModelInfo):
             self.manager.unregister(module)
-            return replace(plugin, error=f"model() returned {type(info).__name__}, expected ModelInfo")
+            return replace(
+                plugin, error=f"model() returned {type(info).__name__}, expected ModelInfo"
+            )
         return replace(plugin, name=name, hooks=hooks, model=info)
 
 
@@ -157,7 +164,9 @@ def source_files(module: str) -> list[Path]:
     if spec.submodule_search_locations:
         root = Path(next(iter(spec.submodule_search_locations)))
         suffixes = {".py", ".c", ".yaml"}
-        return sorted(p for p in root.rglob("*") if p.suffix in suffixes and "__pycache__" not in p.parts)
+        return sorted(
+            p for p in root.rglob("*") if p.suffix in suffixes and "__pycache__" not in p.parts
+        )
     return [Path(spec.origin)] if spec.origin else []
 
 

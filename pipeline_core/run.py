@@ -1,8 +1,9 @@
 """Runs: what is to be computed, validated, and where its files lie.
 
-A `Project` is a folder of dataset and experiment files and a folder of results. It gives three views: a
-`DatasetRun` (the data stage), a `Run` (one variant of one experiment: what is trained), and an `ExperimentRun` (all
-variants together: what is drawn). Snakemake and the command line take every path from here.
+A `Project` is a folder of dataset and experiment files and a folder of results. It gives three
+views: a `DatasetRun` (the data stage), a `Run` (one variant of one experiment: what is trained),
+and an `ExperimentRun` (all variants together: what is drawn). Snakemake and the command line take
+every path from here.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Project:
         file = validated(ExperimentFile, content, path)
         info = self._model_info(file, path)
         runs = {
-            variant: self._run(name, path, file, info, variant) for variant in [BASE, *file.variants]
+            variant: self._run(name, path, file, info, variant)
+            for variant in [BASE, *file.variants]
         }
         return ExperimentRun(self, name, path, file, info, runs)
 
@@ -91,14 +93,16 @@ class Project:
         stray = set(override) - {"model", *RUN_STAGES}
         if stray:
             raise ValueError(
-                f"{path}:{line_of(path, [*place, min(stray)])}: {'.'.join([*place, min(stray)])}: unknown "
-                f"section; a variant may override model, {', '.join(RUN_STAGES)}"
+                f"{path}:{line_of(path, [*place, min(stray)])}: {'.'.join([*place, min(stray)])}: "
+                f"unknown section; a variant may override model, {', '.join(RUN_STAGES)}"
             )
         models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
         sections = {}
         for key, model in models.items():
             content = merged(getattr(file, key), override.get(key, {}))
-            sections[key] = validated(model, content, path, (*place, key) if key in override else (key,))
+            sections[key] = validated(
+                model, content, path, (*place, key) if key in override else (key,)
+            )
         data = self.dataset(file.dataset) if file.dataset else None
         return Run(self, name, variant, file, info, data, sections)
 
@@ -134,7 +138,18 @@ class DatasetRun:
 
 @dataclass(frozen=True)
 class Run:
-    """One variant of one experiment: the unit that is trained."""
+    """One variant of one experiment: the unit that is trained.
+
+    Attributes:
+        project: Where it belongs.
+        experiment: Name of the experiment, such as "chgnet/hfo2".
+        variant: Name of the variant.
+        file: The experiment file.
+        model_info: The plugin's model.
+        dataset: The data; None for a model that needs none.
+        sections: Validated options: "model" and one a stage.
+        device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
+    """
 
     project: Project
     experiment: str
@@ -143,6 +158,7 @@ class Run:
     model_info: ModelInfo
     dataset: DatasetRun | None
     sections: Mapping[str, BaseModel]
+    device: str = "auto"
 
     @property
     def folder(self) -> Path:
@@ -209,14 +225,15 @@ class Run:
         """Return the section of a stage, checked to be of the type that the caller works with.
 
         Raises:
-            ValueError: The plugin brings its own options for this stage but leaves the stage to the engine.
+            ValueError: The plugin brings its own options for this stage but leaves the stage to
+                the engine.
         """
         options = self.sections[stage]
         if not isinstance(options, kind):
             raise ValueError(
                 f"plugin {self.model_info.name!r} brings its own options for the stage {stage!r} "
-                f"({type(options).__name__}) but not the stage: implement the hook {stage}(run), or "
-                f"derive the options from {kind.__name__}"
+                f"({type(options).__name__}) but not the stage: implement the hook {stage}(run), "
+                f"or derive the options from {kind.__name__}"
             )
         return options
 
@@ -233,7 +250,7 @@ class Run:
         )
 
     def params(self, stage: str) -> dict[str, Any]:
-        """The part of the experiment that a stage depends on: its section, and what builds the model."""
+        """The part of the experiment that a stage depends on."""
         keys = {"graph": ["graph"], "partition": ["partition", "model"], "figures": ["figures"]}
         return {
             key: self.sections[key].model_dump(mode="json")

@@ -1,8 +1,8 @@
 """Files of samples: flat arrays plus offsets, written as a stream and read at random.
 
-Layout of a file, the same for data, graphs and predictions: one dataset `/<field>` per field, holding the
-rows of all samples one after the other, with unit, kind and referenced kind as attributes; one dataset
-`/offsets/<kind>` of length n_samples + 1 per ragged kind.
+Layout of a file, the same for data, graphs and predictions: one dataset `/<field>` per field,
+holding the rows of all samples one after the other, with unit, kind and referenced kind as
+attributes; one dataset `/offsets/<kind>` of length n_samples + 1 per ragged kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PRELOAD_BYTES = 256_000_000
 
 
 class SampleWriter:
-    """Write samples one by one into a new artifact; nothing appears under `path` before all are written.
+    """Write samples one by one into a new artifact, which appears when all are written.
 
     Args:
         path: The artifact.
@@ -74,7 +74,7 @@ class SampleWriter:
         return self._file.attrs
 
     def add(self, sample: Sample) -> None:
-        """Append one sample: for each field an array (n_rows, *shape), without the row axis for kind `sample`."""
+        """Append one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
         assert sample.keys() == self._fields.keys(), (sorted(sample), sorted(self._fields))
         for kind in self._kinds:
             lengths = {len(sample[n]) for n, f in self._fields.items() if f.kind == kind}
@@ -124,7 +124,7 @@ def _create_dataset(file: h5py.File, field: Field) -> None:
 
 
 class SampleFile:
-    """Samples of an artifact, read at random. A small file is kept in memory, a large one stays on disk.
+    """Samples of an artifact, read at random; a small file is kept in memory.
 
     Args:
         path: The artifact.
@@ -149,7 +149,8 @@ class SampleFile:
             self.attributes = dict(self._file.attrs)
             size = sum(self._file[name].nbytes for name in names)
             self._arrays: dict[str, Any] = {
-                name: self._load(name) if size < _PRELOAD_BYTES else self._file[name] for name in names
+                name: self._load(name) if size < _PRELOAD_BYTES else self._file[name]
+                for name in names
             }
 
     def __enter__(self) -> Self:
@@ -175,7 +176,7 @@ class SampleFile:
         return np.diff(self.offsets[kind])
 
     def read(self, index: int) -> dict[str, Array]:
-        """Return one sample: field name to array (n_rows, *shape), without the row axis for kind `sample`."""
+        """Return one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
         sample = {}
         with store.damage_explained(self.path):
             for name, field in self.fields.items():

@@ -1,8 +1,9 @@
 """HDF5 artifacts: written whole or not at all, checked when opened.
 
-Every artifact carries its schema, the schema's version and its provenance as attributes. It is written under
-a temporary name in the same folder, flushed to disk and renamed, so that a killed job never leaves half a
-file under the real name. Datasets carry Fletcher-32 checksums, so that damage is noticed when it is read.
+Every artifact carries its schema, the schema's version and its provenance as attributes. It is
+written under a temporary name in the same folder, flushed to disk and renamed, so that a killed
+job never leaves half a file under the real name. Datasets carry Fletcher-32 checksums, so that
+damage is noticed when it is read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SCHEMA_VERSIONS: Final[dict[str, int]] = {
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it otherwise.
+    """Yield a temporary path beside `path`, renamed to `path` if the block succeeds.
 
     Raises:
         ValueError: The folder cannot be written, or the disk is full.
@@ -58,7 +59,8 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
 
     Args:
         path: Final name of the artifact.
-        schema: A key of `SCHEMA_VERSIONS`, or "plugin/<name>" for a plugin's own layout (version 1).
+        schema: A key of `SCHEMA_VERSIONS`, or "plugin/<name>" for a plugin's own layout (version
+            1).
         provenance: JSON-able record of where the artifact comes from.
 
     Raises:
@@ -82,8 +84,8 @@ def opened(path: Path, schema: str) -> Iterator[h5py.File]:
         found = file.attrs.get("schema")
         if found != schema:
             raise ValueError(
-                f"{path}: holds {found!r}, expected {schema!r}; the file was made by another stage: "
-                "check the paths, or remove it and run the stage again"
+                f"{path}: holds {found!r}, expected {schema!r}; the file was made by another "
+                "stage: check the paths, or remove it and run the stage again"
             )
         version, ours = int(file.attrs.get("schema_version", 0)), SCHEMA_VERSIONS.get(schema, 1)
         if version != ours:
@@ -101,7 +103,8 @@ def _open(path: Path) -> h5py.File:
         return h5py.File(path, "r")
     except OSError as error:
         raise ValueError(
-            f"{path}: not a readable HDF5 file, truncated or damaged ({error}); remove it and run its stage again"
+            f"{path}: not a readable HDF5 file, truncated or damaged ({error}); remove it and run "
+            "its stage again"
         ) from error
 
 
@@ -126,4 +129,6 @@ def provenance_of(path: Path) -> dict[str, Any]:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, keys in the order given, floats as they are, NaN refused."""
     with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )

@@ -1,8 +1,8 @@
 """What the shared trainer, the load balancer and the shared evaluation know of a model.
 
-Losses travel as sums and counts. A count depends on the labels of a batch alone, so that ranks can agree on the
-global count before any of them goes backward; then gradients of unequal shares add up to exactly the gradient of
-the whole batch.
+Losses travel as sums and counts. A count depends on the labels of a batch alone, so that ranks can
+agree on the global count before any of them goes backward; then gradients of unequal shares add up
+to exactly the gradient of the whole batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline_core.batch import Batch
 
 Outputs = dict[str, Tensor]
 Sizes = Mapping[str, NDArray[np.int64]]
-"""Rows that each sample has of each kind: kind -> (n_samples,); plain samples count as kind "sample"."""
+"""Rows of each kind in each sample: kind -> (n_samples,); "sample" itself counts 1."""
 
 
 class Samples(Protocol):
@@ -39,7 +39,7 @@ class Samples(Protocol):
 
 
 class Objective(Protocol):
-    """A training loss: total = sum over terms of weight * sum / count, sums and counts over all ranks."""
+    """A training loss: sum over terms of weight * sum / count, both taken over all ranks."""
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -51,7 +51,7 @@ class Objective(Protocol):
         ...
 
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """Return the differentiable sum of each term, connected to the outputs even where its count is zero."""
+        """Return the sum of each term, connected to the outputs even where its count is zero."""
         ...
 
 
@@ -61,7 +61,8 @@ class Quantity:
 
     Attributes:
         name: Field name, the same in outputs and in batches.
-        per_atom: True if it is compared after division by the number of atoms, as total energies are.
+        per_atom: True if it is compared after division by the number of atoms, as total energies
+            are.
     """
 
     name: str
@@ -73,11 +74,13 @@ class Task:
     """A model ready to be trained or evaluated.
 
     Attributes:
-        module: `module(batch)` returns the outputs; a gradient is recorded only if the caller has gradients enabled.
+        module: `module(batch)` returns the outputs; a gradient is recorded only if the caller has
+            gradients enabled.
         objective: The training loss.
         quantities: What is compared with labels, in training logs and in evaluation; may be empty.
         samples: Function from the name of a split to its samples.
-        cost: Function from sizes to the relative time a sample takes, (n_samples,); used to balance ranks.
+        cost: Function from sizes to the relative time a sample takes, (n_samples,); used to
+            balance ranks.
         metadata: What `model.pt` needs besides weights to rebuild the module, JSON-able.
     """
 

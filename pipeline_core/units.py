@@ -1,7 +1,7 @@
 """The only place that converts units.
 
-Inside the engine: eV, Å, eV/Å, eV/Å³ with tension positive (as ASE), µB, fs, K. Constants are CODATA 2018
-(https://physics.nist.gov/cuu/Constants), checked against `ase.units` in the tests.
+Inside the engine: eV, Å, eV/Å, eV/Å³ with tension positive (as ASE), µB, fs, K. Constants are
+CODATA 2018 (https://physics.nist.gov/cuu/Constants), checked against `ase.units` in the tests.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def stress_factor(unit: str, sign: str) -> float:
 
     Args:
         unit: Unit of stress.
-        sign: "tension" if a positive trace pulls the cell together as in ASE, "pressure" if the file
-            gives the opposite sign, as VASP's vasprun.xml and CP2K do.
+        sign: "tension" if a positive trace pulls the cell together as in ASE, "pressure" if the
+            file gives the opposite sign, as VASP's vasprun.xml and CP2K do.
 
     Raises:
         ValueError: Unknown unit or sign.

@@ -18,8 +18,8 @@ Rules that hold for each of them:
   forces can be trained: any order of derivative follows from the first.
 - What can be prepared once per batch (a sort, offsets, a range check) lives in a frozen dataclass
   that the public functions take, not inside the operator.
-- Results are reproducible to the last bit on one device: each output element is summed by one
-  thread in a fixed order, whatever the number of threads.
+- Results are reproducible to the last bit on one device: one thread (or one GPU program) sums each
+  output element in a fixed order, however many threads there are.
 - numba follows torch's number of threads (`threads.py`), and compiled code is kept on disk.
 - Wrong shapes, dtypes and devices raise `ValueError` in the public function, before any kernel.
 """

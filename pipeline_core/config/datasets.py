@@ -32,7 +32,7 @@ class Source(Section):
     """Names that the labels have in the file, where the format leaves the choice."""
     units: UnitsOverride = UnitsOverride()
     group: str | None = None
-    """What a group is: "folder", "file", "composition", or a key of the frames' own information."""
+    """What a group is: "folder", "file", "composition", or a key of the frames' information."""
     split: Literal["train", "val", "test"] | None = None
     """Puts the whole source into one split."""
 
@@ -41,7 +41,7 @@ class Split(Section):
     """How samples are divided. Sources that name their split keep it."""
 
     method: Literal["random", "group", "composition", "list"] = "random"
-    """random; whole groups together; each composition divided alike; lists of groups given by name."""
+    """At random, whole groups together, each composition divided alike, or groups by name."""
     val: Fraction = 0.1
     test: Fraction = 0.1
     seed: int = 0
@@ -66,15 +66,15 @@ class Dataset(Section):
     licence: str = ""
     sources: Annotated[list[Source], Field(min_length=1)]
     labels: list[Label] = ["energy", "forces", "stress"]
-    """Labels that are kept. A label that all frames carry is complete; one that some carry must be listed in `partial`."""
+    """Labels that are kept; each frame must carry them, unless they are listed in `partial`."""
     partial: list[Label] = []
     """Labels that may be missing in a part of the frames."""
     strict: bool = False
     """Whether a bad frame stops the import; otherwise it is skipped and reported."""
     split: Split = Split()
     reference_energies: Literal["least_squares", "none"] | dict[str, float] = "least_squares"
-    """Energies of the free atoms, eV: fitted on the training split, none, or given by chemical symbol."""
+    """Energies of the free atoms, eV: fitted on the training split, none, or given by symbol."""
     max_reference_energy: Positive = 1e5
-    """Import stops if a fitted energy (eV) is larger in magnitude: a sign of wrong units or mixed methods."""
+    """Import stops at a larger fitted magnitude, eV: a sign of wrong units or mixed methods."""
     stress_check_samples: Count = 64
     """Pairs of strained frames that the sign check of the stress uses at most."""

@@ -1,4 +1,4 @@
-"""Experiment files: dataset + plugin + one section a stage, and variants that override parts of them."""
+"""Experiment files: dataset, plugin, one section a stage, and variants that override parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ BASE = "base"
 
 
 class ExperimentFile(Section):
-    """An experiment file, `workflows/experiments/<plugin>/<name>.yaml`; sections are validated by variant."""
+    """An experiment file, `workflows/experiments/<plugin>/<name>.yaml`.
+
+    Sections are validated later, variant by variant.
+    """
 
     description: str
     plugin: str
@@ -31,7 +34,7 @@ class ExperimentFile(Section):
 
 
 def merged(base: dict[str, Any], override: dict[str, Any]) -> dict[str, Any]:
-    """Return `base` with `override` laid over it, mapping by mapping; lists and scalars are replaced."""
+    """Return `base` under `override`: mappings merge, lists and scalars are replaced."""
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)

@@ -16,7 +16,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    """Base of everything that is read from YAML: unknown keys and wrong types are errors, values cannot change."""
+    """Base of all that is read from YAML: unknown keys and wrong types are errors."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
@@ -36,7 +36,10 @@ class PartitionOptions(Section):
     """How samples are shared between ranks."""
 
     capacity: Positive | None = None
-    """Largest cost of what one rank holds in memory at once; null for no limit. See `pipeline-core partition` for costs."""
+    """Largest cost that a rank holds in memory at once; null for no limit.
+
+    The partition stage reports the costs of the samples.
+    """
     ranks: list[Count] = [1, 2, 4, 8, 16, 32, 64]
     """Numbers of ranks for which the balance is reported."""
 
@@ -80,7 +83,7 @@ class TrainOptions(Section):
 
     epochs: Count = 100
     batch_size: Count | Literal["all"] = 16
-    """Samples of one optimizer step, over all ranks: the mathematics does not depend on the number of ranks."""
+    """Samples of one optimizer step over all ranks, however many there are."""
     batch_by: Literal["count", "cost"] = "count"
     """Whether the windows of the shuffled samples hold equal numbers or equal costs."""
     optimizer: Optimizer = Optimizer()
@@ -90,14 +93,17 @@ class TrainOptions(Section):
     clip_norm: Positive | None = None
     """Largest norm of the gradient; null for no limit."""
     ema_decay: Fraction | None = None
-    """Decay of the exponential moving average of the weights, per step; null for none. The average is evaluated and kept."""
+    """Decay per step of the moving average of the weights; null for none.
+
+    Where there is an average, it is what is evaluated and kept.
+    """
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
     patience: Count | None = None
     """Epochs without a better validation loss before training ends; null to train all epochs."""
     checkpoint_steps: Count | None = None
     """Steps between two saved states within an epoch; null to save after each epoch only."""
     start_from: str | None = None
-    """A trained model to fine-tune: the path of a model.pt, or "published:NAME" where the plugin offers it."""
+    """Weights to fine-tune: the path of a model.pt, or "published:NAME" if the plugin has it."""
     deterministic: bool = True
     """Use algorithms that give the same bits for the same input where the device offers them."""
 

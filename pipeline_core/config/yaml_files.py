@@ -24,13 +24,17 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.yaml")], n=1)
+        near = difflib.get_close_matches(
+            path.name, [p.name for p in path.parent.glob("*.yaml")], n=1
+        )
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
         raise ValueError(f"{path}: no such file{hint}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a mapping of keys to values, got {type(content).__name__}")
+        raise ValueError(
+            f"{path}: expected a mapping of keys to values, got {type(content).__name__}"
+        )
     return content
 
 
@@ -46,12 +50,15 @@ def validated(
         place: Keys that lead to the mapping within the file.
 
     Raises:
-        ValueError: Lists every wrong key with its place, its line and, for a typo, the nearest known key.
+        ValueError: Lists every wrong key with its place, its line and, for a typo, the nearest
+            known key.
     """
     try:
         return model.model_validate_json(json.dumps(content))
     except TypeError as error:
-        raise ValueError(f"{path}: {'.'.join(place) or 'the file'}: {error}; quote the value") from error
+        raise ValueError(
+            f"{path}: {'.'.join(place) or 'the file'}: {error}; quote the value"
+        ) from error
     except ValidationError as error:
         lines = [_message(e, model, path, place) for e in error.errors()]
         raise ValueError("\n".join(lines)) from None
@@ -67,7 +74,11 @@ def _message(error: Any, model: type[BaseModel], path: Path, place: Sequence[str
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
         return f"{where}: {'.'.join(keys)}: unknown key; {hint}"
     message = error["msg"].removeprefix("Value error, ")
-    got = f" (got {error['input']!r})" if error["type"] != "missing" and not isinstance(error["input"], dict) else ""
+    got = (
+        f" (got {error['input']!r})"
+        if error["type"] != "missing" and not isinstance(error["input"], dict)
+        else ""
+    )
     return f"{where}: {'.'.join(keys) or 'the file'}: {message}{got}"
 
 
@@ -76,7 +87,11 @@ def _keys_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]
     current: Any = model
     for step in location:
         if isinstance(current, type) and issubclass(current, BaseModel):
-            current = current.model_fields[str(step)].annotation if str(step) in current.model_fields else None
+            current = (
+                current.model_fields[str(step)].annotation
+                if str(step) in current.model_fields
+                else None
+            )
         elif get_origin(current) in (dict, list):
             current = get_args(current)[-1]
         if get_origin(current) in (Union, UnionType):
@@ -90,7 +105,11 @@ def _is_model(candidate: Any) -> bool:
 
 def line_of(path: Path, keys: Sequence[str]) -> int | None:
     """Return the line of the innermost of `keys` that stands in the file, from 1."""
-    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader) if path.exists() else None
+    node = (
+        yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if path.exists()
+        else None
+    )
     line = None
     for key in keys:
         if isinstance(node, yaml.MappingNode):

@@ -1,4 +1,4 @@
-"""Figures: what a figure is. Figure code reads the small files of evaluate and infer, never a model."""
+"""What a figure is. Figure code reads the small files of evaluate and infer, never a model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Figure:
         name: Name of its files, lower case with underscores.
         title: One line for the report.
         caption: What is seen, for a reader of the report.
-        category: Heading in the report: "Accuracy", "Training", "Dynamics", "Balance", "Provenance".
-        draw: Function (experiment) -> (matplotlib figure, table as list of rows with a header row), or None
-            if the experiment has nothing to show, for example no molecular dynamics.
+        category: Heading in the report: "Accuracy", "Training", "Dynamics", "Balance",
+            "Provenance".
+        draw: Function (experiment) -> (matplotlib figure, table as list of rows with a header
+            row), or None if the experiment has nothing to show, for example no molecular dynamics.
         plugin: Name of the model that it belongs to; None for all.
     """
 

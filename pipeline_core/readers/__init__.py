@@ -1,8 +1,8 @@
 """Readers of raw files: what a frame is, what a reader promises.
 
-A reader yields frames one by one and never holds a whole file in memory. It gives numbers as the file
-has them and states their units and the sign of the stress; the data stage converts. A frame that cannot be
-read is yielded as a `BadFrame`, so that one damaged frame does not lose the file.
+A reader yields frames one by one and never holds a whole file in memory. It gives numbers as the
+file has them and states their units and the sign of the stress; the data stage converts. A frame
+that cannot be read is yielded as a `BadFrame`, so that one damaged frame does not lose the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Frame:
         positions: (n_atoms, 3) Cartesian.
         cell: (3, 3) rows are lattice vectors, zero if there is none.
         pbc: (3,) periodic directions.
-        labels: Field name to value: energy (), forces (n_atoms, 3), stress (3, 3), magmoms (n_atoms,).
+        labels: Field name to value: energy (), forces (n_atoms, 3), stress (3, 3), magmoms
+            (n_atoms,).
         info: What else the file says of the frame, for grouping: plain str, int, float or bool.
         index: Number of the frame in its file, from 0.
     """
@@ -43,7 +44,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class BadFrame:
-    """A frame that could not be read: its number in the file and the reason, in words for the user."""
+    """A frame that could not be read: its number in the file and the reason, in plain words."""
 
     index: int
     reason: str
@@ -51,7 +52,7 @@ class BadFrame:
 
 @dataclass(frozen=True)
 class Units:
-    """Units of a reader's numbers, spelled as in `pipeline_core.units`, and the sign of its stress."""
+    """Units of a reader's numbers, as `pipeline_core.units` spells them, and the stress sign."""
 
     length: str = "angstrom"
     energy: str = "eV"
@@ -69,8 +70,8 @@ class Reader:
         summary: One sentence for `pipeline-core readers`.
         suffixes: Endings of file names that suggest this format, with the dot, such as ".extxyz".
         units: Units and sign that the format prescribes, or None if each dataset must declare them.
-        read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels have in the file; an
-            empty mapping means the format's own names.
+        read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels
+            have in the file; an empty mapping means the format's own names.
         keys: True if labels are found under names that a dataset file may choose.
     """
 

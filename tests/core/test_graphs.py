@@ -84,9 +84,7 @@ def test_angles_equal_a_search_over_all_pairs(seed):
 
 
 def test_rocksalt_has_its_textbook_coordination():
-    graph = sample_graph(
-        sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=3.0, angle_cutoff=3.0)
-    )
+    graph = sample_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=3.0, angle_cutoff=3.0))
 
     assert len(graph["edge_index"]) == 8 * 6
     assert len(graph["bond_edge"]) == 8 * 3
@@ -110,6 +108,4 @@ def test_a_structure_without_neighbours_is_explained():
 
 def test_an_angle_cutoff_beyond_the_cutoff_is_explained():
     with pytest.raises(ValueError, match=r"graph.angle_cutoff 6 is larger than graph.cutoff 5"):
-        sample_graph(
-            sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0)
-        )
+        sample_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0))

@@ -8,7 +8,6 @@ from multiprocessing import get_context
 
 import pytest
 import torch
-
 from pipeline_kernels import threads
 
 

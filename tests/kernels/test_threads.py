@@ -5,8 +5,6 @@ import sys
 
 import numba
 import pytest
-import torch
-
 from pipeline_kernels.threads import GRAIN_SIZE, n_threads
 
 FORK_AFTER_THREADS = """
@@ -45,10 +43,3 @@ def test_small_work_stays_on_one_thread():
 def test_a_forked_process_with_one_thread_can_run_kernels():
     """As the workers of `torch.utils.data.DataLoader` do after the parent has used its threads."""
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_AFTER_THREADS], check=True)
-
-
-@pytest.fixture(autouse=True)
-def _restore():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from pipeline_kernels.message import Segments
 
 INDICES = st.integers(1, 12).flatmap(
@@ -13,6 +12,7 @@ INDICES = st.integers(1, 12).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(INDICES)
 def test_plan_lists_the_elements_of_each_segment(case):
     values, n_segments = case

@@ -3,8 +3,9 @@
     python workflows/datasets/hfo2/generate.py --frames monoclinic-0600K/010 --jobs 2
     python workflows/datasets/hfo2/generate.py --frames cubic-2000K/019 --strain 0.01
 
-Results lie in the output folder as they lie here: `inputs`, `outputs` and `matrices`, or `strain/inputs`
-and `strain/outputs`. Needs numpy, h5py and CP2K (Debian: `apt-get install --no-install-recommends cp2k`).
+Results lie in the output folder as they lie here: `inputs`, `outputs` and `matrices`, or
+`strain/inputs` and `strain/outputs`. Needs numpy, h5py and CP2K (Debian: `apt-get install
+--no-install-recommends cp2k`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import gzip
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +49,8 @@ def write_gzip(path: Path, text: str) -> None:
 def strained(text: str, strain: np.ndarray) -> str:
     """Return a CP2K input under a homogeneous strain at fixed fractional coordinates.
 
-    Every vector v of the cell and of the atoms becomes v (1 + strain). Printing of matrices is removed.
+    Every vector v of the cell and of the atoms becomes v (1 + strain). The sections that print
+    matrices are removed.
 
     Args:
         text: An input of this data set.
@@ -63,7 +66,7 @@ def strained(text: str, strain: np.ndarray) -> str:
 
 
 def select(patterns: list[str], amplitude: float | None) -> dict[Path, str]:
-    """Return the inputs to run, keyed by output name `[strain/]*/RUN/FRAME` with `*` left open.
+    """Return the inputs to run, each under its name `RUN/NNN` or `strain/RUN-NNN/STRAIN`.
 
     Args:
         patterns: Shell patterns of shipped frames, such as `cubic-0600K/*`.
@@ -77,7 +80,7 @@ def select(patterns: list[str], amplitude: float | None) -> dict[Path, str]:
         paths = sorted((HERE / "inputs").glob(f"{pattern}.inp.gz"))
         if not paths:
             runs = ", ".join(sorted(p.name for p in (HERE / "inputs").iterdir()))
-            raise ValueError(f"no frame matches {pattern!r}; write RUN/NNN, where RUN is one of {runs}")
+            raise ValueError(f"no frame matches {pattern!r}; write RUN/NNN, RUN one of {runs}")
         for path in paths:
             run, frame, text = path.parent.name, path.name.removesuffix(".inp.gz"), read_gzip(path)
             if amplitude is None:
@@ -92,8 +95,8 @@ def select(patterns: list[str], amplitude: float | None) -> dict[Path, str]:
 
 
 def placed(output: Path, kind: str, job: Path, suffix: str) -> Path:
-    """Return where a file of one job goes: `output/[strain/]kind/group/name + suffix`."""
-    return output / Path(*job.parts[:-2]) / kind / job.parent.name / f"{job.name}{suffix}"
+    """Return where a file of one job goes: `output/[strain/]kind/GROUP/NAME` and the suffix."""
+    return output / job.parent.parent / kind / job.parent.name / f"{job.name}{suffix}"
 
 
 def anonymous(log: str) -> str:
@@ -107,8 +110,8 @@ def anonymous(log: str) -> str:
     return re.sub(pattern, neutral, log, flags=re.MULTILINE)
 
 
-def compute(job: Path, text: str, output: Path, program: str) -> tuple[Path, real_space.Blocks | None]:
-    """Run CP2K on one input with one thread and keep its input, output and matrices.
+def compute(job: Path, text: str, output: Path, program: str) -> real_space.Blocks | None:
+    """Run CP2K on one input with one thread, keep input and output, return printed matrices.
 
     Raises:
         RuntimeError: CP2K failed or the SCF cycle did not converge; the output is kept.
@@ -125,18 +128,21 @@ def compute(job: Path, text: str, output: Path, program: str) -> tuple[Path, rea
         write_gzip(kept, anonymous(log))
         if code or "SCF run converged" not in log:
             raise RuntimeError(f"{program} failed on {job} (exit status {code}); see {kept}")
-        return job, real_space.pack(folder, text, log) if "&KS_CSR_WRITE" in text else None
+        return real_space.pack(folder, text, log) if "&KS_CSR_WRITE" in text else None
 
 
 def main() -> None:
     """Parse the command line and run the jobs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--frames", nargs="+", required=True, help="RUN/NNN, or patterns such as 'cubic-0600K/*'")
-    parser.add_argument("--strain", type=float, metavar="AMPLITUDE", help="run strained copies instead")
-    parser.add_argument("--inputs-only", action="store_true", help="write the inputs and stop")
-    parser.add_argument("--jobs", type=int, default=1, help="CP2K processes at a time, one thread each")
-    parser.add_argument("--output", type=Path, default=Path("hfo2-recomputed"), help="folder for the results")
-    parser.add_argument("--cp2k", default="cp2k.psmp", help="CP2K executable")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--frames", nargs="+", required=True, help="RUN/NNN, or patterns such as 'cubic-0600K/*'")
+    add("--strain", type=float, metavar="AMPLITUDE", help="run strained copies instead")
+    add("--inputs-only", action="store_true", help="write the inputs and stop")
+    add("--jobs", type=int, default=1, help="CP2K processes at a time, one thread each")
+    add("--output", type=Path, default=Path("hfo2-recomputed"), help="folder for the results")
+    add("--cp2k", default="cp2k.psmp", help="CP2K executable")
     options = parser.parse_args()
     try:
         jobs = select(options.frames, options.strain)
@@ -146,9 +152,11 @@ def main() -> None:
         for job, text in jobs.items():
             write_gzip(placed(options.output, "inputs", job, ".inp.gz"), text)
         return
+    if shutil.which(options.cp2k) is None:
+        parser.error(f"{options.cp2k!r} is not on the PATH; install CP2K or name it with --cp2k")
     run = partial(compute, output=options.output, program=options.cp2k)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for job, blocks in pool.map(run, jobs, jobs.values()):
+        for job, blocks in zip(jobs, pool.map(run, jobs, jobs.values()), strict=True):
             if blocks is not None:
                 path = options.output / "matrices" / f"{job.parent}.h5"
                 real_space.write(path, job.name, blocks)

@@ -1,9 +1,9 @@
-"""Read the real-space Kohn-Sham and overlap matrices that CP2K prints, and pack them as blocks of atom pairs.
+"""Read the real-space Kohn-Sham and overlap matrices of CP2K and pack them as atom-pair blocks.
 
-CP2K writes one matrix a periodic image R. Its block (i, j) couples atom i of the home cell with atom j of cell R,
-displaced by r_j + R cell - r_i where r are the positions wrapped into [-1/2, 1/2) of the cell, as the inputs of this
-data set give them. Units: Hartree for H, Å for lengths. Orbitals of an atom: all s shells, then p (y, z, x), then d
-(xy, yz, z2, zx, x2-y2).
+CP2K writes one matrix a periodic image R. Its block (i, j) couples atom i of the home cell with
+atom j of cell R, displaced by r_j + R cell - r_i, where r are the positions wrapped into
+[-1/2, 1/2) of the cell, as the inputs of this data set give them. Units: Hartree for H, Å for
+lengths. Orbitals of an atom: all s shells, then p (y, z, x), then d (xy, yz, z2, zx, x2-y2).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ RESOLUTION = 2.0**-24
 """H and S are rounded to multiples of this, the spacing of float32 between 0.5 and 1."""
 ORBITALS = {"Hf": 10, "O": 4}
 ATOMIC_NUMBERS = {"Hf": 72, "O": 8}
-_RECORD = np.dtype([("head", "<i4"), ("row", "<i4"), ("column", "<i4"), ("value", "<f8"), ("tail", "<i4")])
+_RECORD = np.dtype("<i4, <i4, <i4, <f8, <i4")
+"""Length, row, column, value, length: one Fortran record; rows and columns count from 1."""
 
 
 class Blocks(TypedDict):
     """Real-space matrices of one frame; a block is row-major, blocks lie one after the other.
 
-    One block of each hermitian pair is kept, H_ji(-R) being the transpose of H_ij(R): R is lexicographically
-    positive, or R is zero and i <= j.
+    One block of each hermitian pair is kept, H_ji(-R) being the transpose of H_ij(R): R is
+    lexicographically positive, or R is zero and i <= j.
     """
 
     positions: np.ndarray  # (n_atoms, 3), Å
@@ -69,12 +70,12 @@ def read_csr(path: Path, n_orbitals: int) -> np.ndarray:
     """
     records = np.fromfile(path, dtype=_RECORD)
     matrix = np.zeros((n_orbitals, n_orbitals))
-    matrix[records["row"] - 1, records["column"] - 1] = records["value"]
+    matrix[records["f1"] - 1, records["f2"] - 1] = records["f3"]
     return matrix
 
 
 def read_structure(text: str) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """Return cell (3, 3), symbols and positions (n_atoms, 3) in Å from a CP2K input of this data set."""
+    """Return cell (3, 3), symbols and positions (n_atoms, 3), in Å, from an input."""
     cell = re.findall(r"^ +[ABC] ((?:-?\d+\.\d+ ?){3})$", text, re.MULTILINE)
     atoms = re.findall(r"^ +(Hf|O) ((?:-?\d+\.\d+ ?){3})$", text, re.MULTILINE)
     vectors = np.array([row.split() for row in cell], dtype=float)
@@ -84,6 +85,8 @@ def read_structure(text: str) -> tuple[np.ndarray, list[str], np.ndarray]:
 
 def pack(folder: Path, text: str, log: str) -> Blocks:
     """Return the blocks of all pairs up to `CUTOFF` from the files of a CP2K job.
+
+    Images that CP2K does not list hold no overlapping pair and are left out.
 
     Args:
         folder: Where CP2K wrote `job-ks-*.csr` and `job-s-*.csr`.

@@ -1,0 +1,47 @@
+"""Figures that say how well the ranks are balanced."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How well shares fit together, as the ranks of a step wait for the slowest one.
+
+    Attributes:
+        efficiency: sum over steps of the mean share, over the sum of the largest share; 1 is best.
+        variation: standard deviation of all shares over their mean; 0 is best.
+        padding: part of the work that were padding if each share were padded to the largest one,
+            as fixed shapes demand; 0 is best.
+    """
+
+    efficiency: float
+    variation: float
+    padding: float
+
+
+def balance_report(loads: ArrayLike) -> Balance:
+    """Reports the balance of an epoch.
+
+    Args:
+        loads: cost of each rank's share in each step, `(n_steps, n_ranks)`.
+
+    Returns:
+        The figures; those of a perfect balance if there is no work at all.
+
+    Raises:
+        ValueError: if `loads` has another shape.
+    """
+    loads = np.asarray(loads, dtype=np.float64)
+    if loads.ndim != 2:
+        raise ValueError(f"loads: expected shape (n_steps, n_ranks), got {loads.shape}")
+    if not loads.any():
+        return Balance(efficiency=1.0, variation=0.0, padding=0.0)
+    mean = loads.mean()
+    return Balance(
+        efficiency=float(loads.mean(1).sum() / loads.max(1).sum()),
+        variation=float(loads.std() / mean),
+        padding=float(1 - mean / loads.max()),
+    )

@@ -1,0 +1,107 @@
+"""The public functions that put samples into bins."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_kernels.packing import cpu
+
+Costs = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
+    """Shares items between bins so that the fullest bin is as light as a simple rule makes it.
+
+    Longest processing time: items in order of falling cost, each into the bin that is lightest
+    so far. The fullest bin weighs at most 4/3 - 1/(3 n_bins) of the least possible (Graham 1969).
+    Equal costs are taken in order of their number, equal bins too.
+
+    Args:
+        costs: `(n_items,)`, not negative.
+        n_bins: number of bins, at least 1; some stay empty if there are fewer items.
+
+    Returns:
+        The bin of each item, `(n_items,)` int64.
+
+    Raises:
+        ValueError: if a cost is negative or not finite, or there is no bin.
+    """
+    costs = _checked(costs)
+    if n_bins < 1:
+        raise ValueError(f"n_bins: expected at least 1, got {n_bins}")
+    return cpu.lpt(costs, _falling(costs), n_bins)
+
+
+def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
+    """Cuts a sequence of items into consecutive windows of about equal cost.
+
+    Each cut lies at the item boundary next to its place on the scale of summed cost, moved on
+    where a window would be left without an item.
+
+    Args:
+        costs: `(n_items,)`, not negative.
+        order: the sequence, a permutation of the item numbers, `(n_items,)`.
+        mean_items: items that a window holds on average; the number of windows is
+            `n_items / mean_items`, rounded, at least 1.
+
+    Returns:
+        Offsets, `(n_windows + 1,)` int64: window `w` is `order[offsets[w]:offsets[w + 1]]`. One
+        zero if there are no items.
+
+    Raises:
+        ValueError: if a cost is negative or not finite, or the numbers do not fit together.
+    """
+    costs, order = _checked(costs), np.asarray(order, dtype=np.int64)
+    if order.shape != costs.shape or mean_items < 1:
+        raise ValueError(
+            f"order, mean_items: expected a permutation of {len(costs)} items and at least 1, "
+            f"got shape {order.shape} and {mean_items}"
+        )
+    if not len(costs):
+        return np.zeros(1, np.int64)
+    n_windows = max(1, round(len(costs) / mean_items))
+    summed = np.cumsum(costs[order] if costs.any() else np.ones_like(costs))
+    targets = summed[-1] * np.arange(1, n_windows) / n_windows
+    after = np.searchsorted(summed, targets)  # the item that a cut falls into
+    before = np.concatenate([[0.0], summed])[after]
+    cuts = after + (targets - before > summed[after] - targets)
+    numbers = np.arange(1, n_windows)
+    cuts = np.maximum.accumulate(np.maximum(cuts, 1) - numbers) + numbers
+    cuts = np.minimum(cuts, len(costs) - n_windows + numbers)
+    return np.concatenate([[0], cuts, [len(costs)]]).astype(np.int64)
+
+
+def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
+    """Puts items into few bins, none heavier than `capacity`.
+
+    First fit decreasing: items in order of falling cost, each into the first bin that has room.
+    The number of bins is at most 11/9 of the least possible plus a constant (Johnson 1974). An item
+    heavier than `capacity` cannot be split and has a bin of its own.
+
+    Args:
+        costs: `(n_items,)`, not negative.
+        capacity: largest cost of a bin, positive; infinity puts all items into one bin.
+
+    Returns:
+        The bin of each item, `(n_items,)` int64, numbered from 0 without gaps.
+
+    Raises:
+        ValueError: if a cost is negative or not finite, or the capacity is not positive.
+    """
+    costs = _checked(costs)
+    if not capacity > 0:
+        raise ValueError(f"capacity: expected a positive number, got {capacity}")
+    if capacity == np.inf or not len(costs):
+        return np.zeros(len(costs), np.int64)
+    return cpu.first_fit(np.minimum(costs, capacity), _falling(costs), float(capacity))
+
+
+def _checked(costs: ArrayLike) -> Costs:
+    costs = np.ascontiguousarray(costs, dtype=np.float64)
+    if costs.ndim != 1 or not (np.isfinite(costs) & (costs >= 0)).all():
+        raise ValueError("costs: expected finite numbers, none negative, of shape (n_items,)")
+    return costs
+
+
+def _falling(costs: Costs) -> Numbers:
+    return np.argsort(-costs, kind="stable")

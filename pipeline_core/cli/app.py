@@ -1,0 +1,64 @@
+"""The application that all commands belong to, and the one place where errors become messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pipeline_core import __version__
+from pipeline_core.cli import checks, doctor, listings, new_files, new_plugin, stages
+
+
+class _Group(TyperGroup):
+    """Says what went wrong in words where the user can do something about it."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, OSError) as error:
+            if ctx.params["debug"]:
+                raise
+            typer.echo(f"error: {error}", err=True)
+            typer.echo("(pipeline-core --debug, or PIPELINE_DEBUG=1, shows where)", err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=_Group, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"pipeline-core {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="PIPELINE_DEBUG", help="Show the traceback of errors.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version."),
+    ] = False,
+) -> None:
+    """From first-principles data to a trained, evaluated and usable model and its figures.
+
+    Each stage is a command; `snakemake` runs them in order.
+    """
+
+
+for _module, _panel in (
+    (stages, "Stages"),
+    (checks, "Before a run"),
+    (doctor, "Before a run"),
+    (listings, "Before a run"),
+    (new_files, "Something new"),
+    (new_plugin, "Something new"),
+):
+    for _name, _command in _module.COMMANDS.items():
+        app.command(_name, rich_help_panel=_panel)(_command)

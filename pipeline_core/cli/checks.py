@@ -1,0 +1,90 @@
+"""`pipeline-core validate`: everything that can be known to be wrong, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.output import aligned
+from pipeline_core.config.experiments import BASE
+from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
+from pipeline_core.workflow import check_names, experiment_names, raw_files
+
+ARTIFACTS = {
+    "graph": "graph",
+    "partition": "partition",
+    "train": "model",
+    "evaluate": "metrics",
+    "infer": "inference",
+}
+"""Stage to the artifact that shows that it has run."""
+
+Names = Annotated[list[str] | None, typer.Argument(help="Experiments as plugin/name; all if none.")]
+
+
+def validate(
+    experiments: Names = None,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Check experiments, their datasets and raw files; print what would run."""
+    project = options.project(workflows, results)
+    folders = sorted((workflows / "experiments").glob("*/"))
+    names = experiments or [name for folder in folders for name in experiment_names(folder)]
+    problems = []
+    for name in names:
+        try:
+            typer.echo(describe(checked(project, name)))
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(dict.fromkeys("\n".join(problems).splitlines())))
+    typer.echo(f"{len(names)} experiments are valid")
+
+
+def checked(project: Project, name: str) -> ExperimentRun:
+    """Load an experiment, having checked all that it names.
+
+    Raises:
+        ValueError: Something is wrong or missing.
+    """
+    experiment = project.experiment(name)
+    check_names(experiment)
+    dataset = experiment.runs[BASE].dataset
+    if dataset is not None:
+        raw_files(dataset)
+    return experiment
+
+
+def describe(experiment: ExperimentRun) -> str:
+    """Return what would run: one row a variant, one column a stage."""
+    head = f"{experiment.experiment}: {experiment.file.description.strip()}"
+    facts = f"  plugin {experiment.model_info.name}, scale {experiment.file.scale}, {_data(experiment.runs[BASE].dataset)}"
+    header = ("  variant", *ARTIFACTS)
+    rows = [
+        (f"  {run.variant}", *(_state(run, stage) for stage in ARTIFACTS))
+        for run in experiment.runs.values()
+    ]
+    return "\n".join([head, facts, aligned([header, *rows]), ""])
+
+
+def _data(dataset: DatasetRun | None) -> str:
+    if dataset is None:
+        return "no dataset"
+    files = raw_files(dataset)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    state = "imported" if dataset.data.exists() else "to be imported"
+    return f"dataset {dataset.name} ({len(files)} raw files, {size / 1e6:.1f} MB, {state})"
+
+
+def _state(run: Run, stage: str) -> str:
+    """Say whether a stage has run, would run, or is shared with the variant that runs it."""
+    artifact = getattr(run, ARTIFACTS[stage])
+    if artifact.parent != run.folder:
+        return f"as {artifact.parent.name}"
+    return "exists" if artifact.exists() else "to run"
+
+
+COMMANDS = {"validate": validate}

@@ -1,0 +1,138 @@
+"""`pipeline-core doctor`: what this machine has, what it lacks, and the cure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.output import aligned
+from pipeline_core.provenance import PACKAGES
+from pipeline_core.registry import Registry
+
+MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        name: What was looked for.
+        detail: What was found; empty if it is missing.
+        cure: What to do if it is missing.
+        needed: Whether nothing works without it.
+    """
+
+    name: str
+    detail: str
+    cure: str = ""
+    needed: bool = True
+
+    @property
+    def status(self) -> str:
+        """One word."""
+        return "ok" if self.detail else "missing"
+
+
+def doctor(results: options.Results = options.RESULTS) -> None:
+    """Say what this machine has and what it lacks; exit with 1 if something needed is missing."""
+    findings = list(examine(results))
+    rows = [(f.name, f.status, f.detail or f.cure) for f in findings]
+    typer.echo(aligned(rows))
+    if any(f.needed and not f.detail for f in findings):
+        raise typer.Exit(1)
+
+
+def examine(results: Path) -> Iterator[Finding]:
+    """Yield what there is, from the interpreter to the plugins."""
+    yield _python()
+    yield Finding("cores", str(len(os.sched_getaffinity(0))))
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    yield Finding("memory", f"{pages / 2**30:.1f} GiB")
+    yield _ranks()
+    yield from map(_package, (*PACKAGES, *MORE_PACKAGES))
+    yield _gpus()
+    yield _mpi()
+    yield _program(
+        "C compiler", ("cc", "gcc", "clang"), "some kernels fall back to slower code; install gcc"
+    )
+    yield _program(
+        "Slurm", ("sbatch",), "only for --profile slurm: call it where sbatch is on the PATH"
+    )
+    yield _folder(results)
+    for plugin in Registry().plugins:
+        found = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
+        yield Finding(f"plugin {plugin.name}", found, str(plugin.error), needed=False)
+
+
+def _python() -> Finding:
+    found = platform.python_version() if sys.version_info >= (3, 11) else ""
+    return Finding("Python", found, "install Python 3.11 or newer and make the environment again")
+
+
+def _ranks() -> Finding:
+    from pipeline_core.training.ranks import find_ranks
+
+    ranks = find_ranks()
+    return Finding("ranks", f"{ranks.world_size}, by {ranks.launcher or 'no launcher'}")
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, version(name))
+    except PackageNotFoundError:
+        return Finding(name, "", f"pip install {name}")
+
+
+def _gpus() -> Finding:
+    import torch
+
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    cure = (
+        "training and inference run on the CPU; install an NVIDIA driver and a CUDA build of torch"
+    )
+    return Finding("GPUs", ", ".join(names), cure, needed=False)
+
+
+def _mpi() -> Finding:
+    cure = "only for several processes started by mpiexec: pip install mpich, or load your cluster's MPI module"
+    if shutil.which("mpiexec") is None:
+        return Finding("MPI", "", cure, needed=False)
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        return Finding("MPI", "", f"{cure} ({error})", needed=False)
+    return Finding("MPI", MPI.Get_library_version().split("\n")[0].strip("\0 "))
+
+
+def _program(what: str, names: tuple[str, ...], cure: str) -> Finding:
+    found = next((path for path in map(shutil.which, names) if path), "")
+    return Finding(what, found, cure, needed=False)
+
+
+def _folder(results: Path) -> Finding:
+    """Whether artifacts can be written, and how much fits."""
+    there = next(p for p in (results.absolute(), *results.absolute().parents) if p.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except OSError as error:
+        return Finding(
+            "results",
+            "",
+            f"{results} cannot be written ({error.strerror}): choose another with --results",
+        )
+    return Finding("results", f"{results} can be written, {free / 2**30:.0f} GiB free")
+
+
+COMMANDS = {"doctor": doctor}

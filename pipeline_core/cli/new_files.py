@@ -1,0 +1,78 @@
+"""Commands that look at raw files and write dataset and experiment files to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.yaml_templates import comment, scalar, section
+from pipeline_core.config.sections import ENGINE_SECTIONS
+from pipeline_core.model_info import RUN_STAGES, ModelInfo
+
+EPOCHS = {"smoke": 2, "laptop": 50}
+"""Where training is to end at the scales below that of the paper."""
+
+Name = Annotated[str, typer.Argument(help="Name of the new file, without its ending.")]
+Scale = Annotated[str, typer.Option(help="smoke, laptop or paper.")]
+
+
+def new_experiment(
+    name: Name,
+    plugin: Annotated[str, typer.Option(help="Name of a model, see pipeline-core plugins.")],
+    dataset: Annotated[str, typer.Option(help="Name of a dataset.")],
+    scale: Scale = "laptop",
+    workflows: options.Workflows = options.WORKFLOWS,
+) -> None:
+    """Write an experiment file with every option at its default."""
+    project = options.project(workflows, options.RESULTS)
+    info = project.registry.model_info(plugin)
+    project.dataset(dataset)
+    path = workflows / "experiments" / plugin / f"{name}.yaml"
+    write_new(path, experiment_text(name, info, dataset, scale))
+    project.experiment(f"{plugin}/{name}")
+    typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{name}")
+
+
+def experiment_text(name: str, info: ModelInfo, dataset: str, scale: str) -> str:
+    """Return the content of an experiment file."""
+    lines = [
+        f"description: {scalar(f'{info.name} on {dataset}')}",
+        f"plugin: {info.name}",
+        f"dataset: {dataset}",
+        f"scale: {scale}",
+        "seed: 0",
+    ]
+    models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
+    for key in ("model", *RUN_STAGES):
+        values: dict[str, Any] = {}
+        if scale in EPOCHS and "epochs" in models[key].model_fields:
+            values["epochs"] = EPOCHS[scale]
+        lines += ["", *comment(models[key].__doc__ or ""), f"{key}:"]
+        body = section(models[key], values, indent=2)
+        lines = [*lines, *body] if body else [*lines[:-1], f"{key}: {{}}"]
+    lines += [
+        "",
+        "# Named sets of overrides, each trained and drawn beside the others, for example",
+        "#   variants:",
+        "#     other_seed_of_the_weights: {train: {epochs: 10}}",
+        "variants: {}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that must not exist yet.
+
+    Raises:
+        ValueError: It exists.
+    """
+    if path.exists():
+        raise ValueError(f"{path}: exists already; choose another name or remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+COMMANDS = {"new-experiment": new_experiment}

@@ -1,0 +1,37 @@
+"""Plain text for people: aligned, without frames, easy to search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines whose columns begin at the same place."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(w.ljust(n) for w, n in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def listing(summary: Mapping[str, Any]) -> str:
+    """Return a summary as aligned lines, a name and a value each; names of nested values are joined by dots."""
+    rows = list(_flat(summary, ""))
+    return aligned(rows) if rows else ""
+
+
+def _flat(summary: Mapping[str, Any], prefix: str) -> Sequence[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", _text(value)))
+    return rows
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value)) or "none"
+    return "none" if value is None else str(value)

@@ -1,0 +1,65 @@
+"""One command a stage: by hand what the workflow does by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.output import listing
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
+
+HELP = {
+    "graph": "Build what the model needs to know of a sample besides its data.",
+    "partition": "Share the work between ranks.",
+    "train": "Train, resuming where an earlier call stopped; start it with srun, mpiexec or torchrun for many ranks.",
+    "evaluate": "Compare predictions with labels of held-out samples.",
+    "infer": "Use the trained model: molecular dynamics or what its plugin offers.",
+}
+
+
+def data(
+    dataset: options.Dataset,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Import raw files: samples, splits and reference energies."""
+    _run("data", options.project(workflows, results).dataset(dataset), None)
+
+
+def figures(
+    experiment: options.Experiment,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Draw all variants of an experiment and put the paper's numbers beside ours."""
+    run = options.project(workflows, results).experiment(experiment)
+    _run("draw", run, run.model_info.name)
+
+
+def _command(stage: str) -> Callable[..., None]:
+    def command(
+        experiment: options.Experiment,
+        variant: options.Variant = options.BASE,
+        device: options.DeviceOption = options.Device.AUTO,
+        workflows: options.Workflows = options.WORKFLOWS,
+        results: options.Results = options.RESULTS,
+    ) -> None:
+        run = options.project(workflows, results).run(experiment, variant)
+        _run(stage, replace(run, device=device.value), run.model_info.name)
+
+    command.__doc__ = HELP[stage]
+    return command
+
+
+def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
+    from pipeline_core.training.ranks import global_rank
+
+    summary = run.project.registry.hook(hook, plugin)(run=run)
+    if global_rank() == 0 and summary:
+        typer.echo(listing(summary))
+
+
+COMMANDS = {"data": data, **{stage: _command(stage) for stage in HELP}, "figures": figures}

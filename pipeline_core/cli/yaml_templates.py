@@ -1,0 +1,53 @@
+"""YAML with every option, its default and what it means, from the models that validate it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+_WIDTH = 100
+
+
+def section(
+    model: type[BaseModel], values: Mapping[str, Any] | None = None, indent: int = 0
+) -> list[str]:
+    """Return the lines of a section: each key after its description, with its default.
+
+    Args:
+        model: What validates the section.
+        values: What to write instead of defaults; nested sections as mappings.
+        indent: Spaces before each line.
+    """
+    values = values or {}
+    pad = " " * indent
+    lines = []
+    for name, field in model.model_fields.items():
+        lines += comment(field.description or "", indent)
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, BaseModel):
+            below = {**default.model_dump(mode="json"), **values.get(name, {})}
+            lines += [f"{pad}{name}:", *section(type(default), below, indent + 2)]
+        elif name in values or not field.is_required():
+            lines.append(f"{pad}{name}: {scalar(values.get(name, default))}")
+        else:
+            lines.append(f"{pad}# {name}: required, has no default")
+    return lines
+
+
+def comment(text: str, indent: int = 0) -> list[str]:
+    """Return text as comment lines."""
+    pad = " " * indent
+    return [f"{pad}# {line}" for line in textwrap.wrap(" ".join(text.split()), _WIDTH - indent - 2)]
+
+
+def scalar(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    text = yaml.safe_dump(
+        to_jsonable_python(value), default_flow_style=True, width=10_000, allow_unicode=True
+    )
+    return text.removesuffix("\n").removesuffix("\n...")

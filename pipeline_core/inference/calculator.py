@@ -1,0 +1,124 @@
+"""A trained potential as an ASE calculator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.calculators.calculator import Calculator, all_changes
+from ase.geometry import wrap_positions
+from ase.stress import full_3x3_to_voigt_6_stress
+
+from pipeline_core.batch import Batch, collate, to_device
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.graphs import sample_graph
+from pipeline_core.inference.rebuild import rebuilt_potential
+from pipeline_core.potential import Potential
+from pipeline_core.registry import Registry
+
+
+class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
+    """Energy, forces, stress and magnetic moments of a `Potential`, as far as it predicts them.
+
+    The units are ASE's: eV, eV/Å, eV/Å³ (tension positive, Voigt order xx yy zz yz xz xy), µB. The
+    stress is given for cells that are periodic in all three directions.
+
+    Args:
+        module: The potential; it is copied, so that the caller's one keeps its device and type.
+        graph: Cutoffs of the graph that the module expects.
+        elements: Chemical symbols of the elements that it was trained on.
+        device: A torch device name, for this calculator alone.
+        dtype: Floating-point type, for this calculator alone.
+    """
+
+    def __init__(
+        self,
+        module: Potential,
+        graph: GraphOptions,
+        elements: Sequence[str],
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.elements = tuple(elements)
+        self._device, self._dtype, self._graph = torch.device(device), dtype, graph
+        self._module = deepcopy(module).to(self._device, dtype).eval()
+        offered = ("energy", "forces", "stress", "magmoms")
+        self.implemented_properties = [name for name in offered if name in module.predicts]
+        if "energy" in module.predicts:
+            self.implemented_properties.append("free_energy")
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] = ("energy",),
+        system_changes: Sequence[str] = tuple(all_changes),
+    ) -> None:
+        """Compute everything that the module predicts for `atoms`.
+
+        Raises:
+            ValueError: The structure holds an element that the model does not know, or no two atoms
+                are within the cutoff.
+        """
+        super().calculate(atoms, properties, system_changes)
+        with torch.no_grad():
+            outputs = self._module(self._batch(self.atoms))
+        results = {n: outputs[n].double().cpu().numpy() for n in self._module.predicts}
+        if not self.atoms.pbc.all():
+            results.pop("stress", None)
+        self.results = _ase_results(results, self.implemented_properties)
+
+    def _batch(self, atoms: Atoms) -> Batch:
+        unknown = [n for n, s in enumerate(atoms.symbols) if s not in self.elements]
+        if unknown:
+            raise ValueError(
+                f"the model knows {', '.join(self.elements)} and no {atoms.symbols[unknown[0]]} "
+                f"(atom {unknown[0]} of {atoms.symbols.formula.format('metal')}); train it on data "
+                "that hold the element, or choose a model that covers it"
+            )
+        sample = {
+            "atomic_numbers": atoms.numbers,
+            # An atom that has drifted far would lose digits of its neighbour vectors in float32.
+            "positions": wrap_positions(atoms.positions, atoms.cell, atoms.pbc),
+            "cell": np.array(atoms.cell),
+            "pbc": atoms.pbc,
+        }
+        graph = sample_graph(sample, self._graph)
+        return to_device(collate([sample | graph], self._dtype), self._device)
+
+
+def _ase_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    results = {name: outputs[name] for name in wanted if name in outputs}
+    if "energy" in results:
+        results["energy"] = results["free_energy"] = float(outputs["energy"][0])
+    if "stress" in results:
+        results["stress"] = full_3x3_to_voigt_6_stress(outputs["stress"][0])
+    return results
+
+
+def load_calculator(
+    path: str | Path,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+    registry: Registry | None = None,
+) -> PotentialCalculator:
+    """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
+
+    Args:
+        path: A `model.pt`.
+        device: A torch device name.
+        dtype: Floating-point type; the one of the training if None.
+        registry: Where to look for the plugin; the installed plugins if None.
+
+    Raises:
+        ValueError: The file is not a model, its plugin is not installed, or it is not a potential.
+    """
+    potential = rebuilt_potential(Path(path), registry or Registry())
+    return PotentialCalculator(
+        potential.module, potential.graph, potential.elements, device, dtype or potential.dtype
+    )

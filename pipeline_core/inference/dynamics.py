@@ -1,0 +1,117 @@
+"""Molecular dynamics with a calculator: trajectory, observables, and what they amount to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator
+
+from pipeline_core import store
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.frames import Frames, store_rdf, summary
+from pipeline_core.inference.integrators import (
+    Integrator,
+    integrator,
+    temperature_of,
+    thermal_momenta,
+)
+
+_TOO_HOT: Final = 50.0
+"""Multiple of the wanted temperature at which a run has exploded."""
+
+
+def run_dynamics(
+    atoms: Atoms,
+    calculator: Calculator,
+    options: MolecularDynamics,
+    seed: int,
+    trajectory: Path,
+    group: h5py.Group,
+) -> dict[str, Any]:
+    """Run molecular dynamics.
+
+    Args:
+        atoms: Start structure, left as it is; at least two atoms.
+        calculator: Gives energy and forces, and the stress where there is a pressure.
+        options: Ensemble, length, couplings.
+        seed: Of the initial velocities and the thermostat.
+        trajectory: The extended-XYZ file to write: positions, momenta, forces, energy, stress.
+        group: Empty group of an HDF5 file, filled with `OBSERVABLES`, positions, cell,
+            atomic_numbers and rdf; its attributes are the summary.
+
+    Returns:
+        The summary, see `summary`.
+
+    Raises:
+        ValueError: The run exploded; the trajectory holds the frames until then.
+    """
+    moving = _prepared(atoms, calculator, options)
+    rng = np.random.default_rng([seed, *options.name.encode()])
+    moving.set_momenta(thermal_momenta(moving, options.temperature, rng))
+    dynamics, conserved = integrator(moving, options, rng)
+    started = time.perf_counter()
+    with store.atomic(trajectory) as temporary, temporary.open("w", encoding="utf-8") as file:
+        frames = Frames(group, file, moving, 1 + options.steps // options.every)
+        problem = _advance(dynamics, conserved, options, frames)
+    if problem:
+        raise ValueError(
+            f"molecular dynamics {options.name!r}: stopped at step {dynamics.nsteps} of "
+            f"{options.steps}: {problem}; the model is outside its data, or the time step of "
+            f"{options.timestep:g} fs is too long; {trajectory} holds the frames until then"
+        )
+    seconds = (time.perf_counter() - started) / options.steps
+    result = {**summary(group, options), "seconds_per_step": seconds}
+    group.attrs.update({key: value for key, value in result.items() if value is not None})
+    if moving.pbc.all():
+        store_rdf(group)
+    return result
+
+
+def _prepared(atoms: Atoms, calculator: Calculator, options: MolecularDynamics) -> Atoms:
+    if len(atoms) < 2:
+        raise ValueError(
+            f"molecular dynamics {options.name!r}: one atom alone does not move relative to its "
+            "centre of mass; repeat the cell with `repeat`"
+        )
+    if options.ensemble == "npt" and not atoms.pbc.all():
+        raise ValueError(
+            f"molecular dynamics {options.name!r}: npt needs a cell that is periodic in three "
+            "directions; choose another ensemble"
+        )
+    if options.ensemble == "npt" and "stress" not in calculator.implemented_properties:
+        raise ValueError(
+            f"molecular dynamics {options.name!r}: npt needs the stress, which the model does not "
+            "predict; choose another ensemble"
+        )
+    moving = atoms.copy()
+    moving.calc = calculator
+    return moving
+
+
+def _advance(
+    dynamics: Integrator,
+    conserved: Callable[[], float],
+    options: MolecularDynamics,
+    frames: Frames,
+) -> str | None:
+    """Do all steps; return what stopped them, or None."""
+    atoms = dynamics.atoms
+    try:
+        for step, _ in enumerate(dynamics.irun(options.steps)):
+            temperature = temperature_of(atoms.get_momenta(), atoms.get_masses()[:, None])
+            energy = atoms.get_potential_energy()
+            if not (np.isfinite(energy) and np.isfinite(temperature)):
+                return f"energy {energy:g} eV at {temperature:g} K"
+            if temperature > _TOO_HOT * options.temperature:
+                return f"{temperature:.3g} K where {options.temperature:g} K are wanted"
+            if step % options.every == 0:
+                frames.add(atoms, step * options.timestep, temperature, conserved())
+    except ValueError as error:  # the calculator refuses a structure that has fallen apart
+        return str(error)
+    return None

@@ -1,0 +1,150 @@
+"""The frames of a molecular-dynamics run: how they are stored, and what they sum up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+import h5py
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import PropertyNotImplementedError
+from ase.io.extxyz import write_xyz
+from numpy.typing import NDArray
+
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.rdf import radial_distribution
+from pipeline_core.units import GPA
+
+Floats = NDArray[np.float64]
+
+OBSERVABLES: Final = {
+    "time": "fs",
+    "potential": "eV",
+    "kinetic": "eV",
+    "conserved": "eV",
+    "temperature": "K",
+    "pressure": "GPa",
+    "volume": "Å³",
+    "max_force": "eV/Å",
+}
+"""What is stored of each frame, with its unit. Pressure holds the kinetic part, external work not."""
+
+_RDF_FRAMES: Final = 200
+
+
+class Frames:
+    """The stored frames of a run: extended XYZ for people and tools, HDF5 for figures.
+
+    Args:
+        group: Gets one dataset an observable.
+        file: Gets the frames.
+        atoms: The start structure.
+        n_frames: Number of frames to come.
+    """
+
+    def __init__(self, group: h5py.Group, file: IO[str], atoms: Atoms, n_frames: int) -> None:
+        self._group, self._file, self._next = group, file, 0
+        group["atomic_numbers"] = atoms.numbers
+        for name, unit in OBSERVABLES.items():
+            group.create_dataset(name, (n_frames,), "f8", fletcher32=True).attrs["unit"] = unit
+        for name, shape in {"positions": (len(atoms), 3), "cell": (3, 3)}.items():
+            data = group.create_dataset(
+                name, (n_frames, *shape), "f4", chunks=(1, *shape), fletcher32=True
+            )
+            data.attrs["unit"] = "Å"
+
+    def add(self, atoms: Atoms, time_fs: float, temperature: float, conserved: float) -> None:
+        """Store the present frame."""
+        row = {
+            "time": time_fs,
+            "potential": atoms.get_potential_energy(),
+            "kinetic": atoms.get_kinetic_energy(),
+            "conserved": conserved,
+            "temperature": temperature,
+            "pressure": _pressure(atoms),
+            "volume": atoms.cell.volume if atoms.pbc.all() else np.nan,
+            "max_force": np.linalg.norm(atoms.get_forces(), axis=1).max(),
+            "positions": atoms.positions,
+            "cell": np.array(atoms.cell),
+        }
+        for name, value in row.items():
+            self._group[name][self._next] = value
+        self._next += 1
+        # The temporary copy keeps what belongs to a frame out of the atoms that move.
+        frame = atoms.copy()
+        frame.calc = atoms.calc
+        frame.info["time_fs"] = time_fs
+        write_xyz(self._file, frame)
+
+
+def _pressure(atoms: Atoms) -> float:
+    """Return the pressure with its kinetic part, GPa; NaN where the stress is not defined."""
+    try:
+        stress = atoms.get_stress(voigt=False, include_ideal_gas=True)
+    except PropertyNotImplementedError:
+        return float("nan")
+    return float(-np.trace(stress) / 3 / GPA)
+
+
+def summary(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
+    """Sum up the observables of a run.
+
+    The drift is the slope of a straight line through the conserved energy, the fluctuation the root
+    mean square of what remains. Thermal averages are taken over the second half of the run.
+
+    Args:
+        group: Filled by `Frames`.
+        options: Of the run.
+
+    Returns:
+        Name with unit -> number, or None where it is not defined.
+    """
+    n_atoms = len(group["atomic_numbers"])
+    observables = {name: group[name][:] for name in OBSERVABLES}
+    drift, fluctuation = _drift(observables["time"] / 1000, observables["conserved"])
+    settled = {name: values[len(values) // 2 :] for name, values in observables.items()}
+    return {
+        "ensemble": options.ensemble,
+        "n_atoms": n_atoms,
+        "steps": options.steps,
+        "timestep_fs": options.timestep,
+        "target_temperature_K": options.temperature,
+        "temperature_mean_K": float(settled["temperature"].mean()),
+        "temperature_std_K": float(settled["temperature"].std()),
+        "pressure_mean_GPa": _mean(settled["pressure"]),
+        "volume_mean_A3": _mean(settled["volume"]),
+        "averaged_from_fs": float(settled["time"][0]),
+        "drift_meV_per_atom_per_ps": None if drift is None else 1000 * drift / n_atoms,
+        "fluctuation_meV_per_atom": 1000 * fluctuation / n_atoms,
+        "max_force_eV_per_A": float(observables["max_force"].max()),
+    }
+
+
+def _drift(time_ps: Floats, energy: Floats) -> tuple[float | None, float]:
+    """Return the slope of a line through `energy` and the rms of what remains."""
+    if len(energy) < 2:
+        return None, 0.0
+    slope, offset = np.polyfit(time_ps, energy - energy[0], 1)
+    rest = energy - energy[0] - offset - slope * time_ps
+    return float(slope), float(np.sqrt((rest**2).mean()))
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if np.isfinite(values).all() else None
+
+
+def store_rdf(group: h5py.Group) -> None:
+    """Add the radial distribution functions over the second half of the run to its group."""
+    n_frames = len(group["positions"])
+    chosen = np.unique(np.linspace(n_frames // 2, n_frames - 1, _RDF_FRAMES).astype(int))
+
+    def frames() -> Iterator[tuple[Floats, Floats]]:
+        for n in chosen:
+            yield group["positions"][n].astype(float), group["cell"][n].astype(float)
+
+    radii, pairs = radial_distribution(group["atomic_numbers"][:], frames())
+    group["rdf/r"] = radii
+    group["rdf/r"].attrs["unit"] = "Å"
+    for name, values in pairs.items():
+        group[f"rdf/{name}"] = values

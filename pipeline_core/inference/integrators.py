@@ -1,0 +1,156 @@
+"""The integrators of molecular dynamics: ASE's, with the total momentum at rest.
+
+Forces of a potential add up to zero, so the total momentum stays at zero and a system of N atoms
+has 3 (N - 1) degrees of freedom. Thermostats and temperatures here count exactly these; a
+thermostat that counts 3 N heats a cell of eight atoms to 8/7 of the wanted temperature.
+
+| ensemble | integrator | conserved |
+|---|---|---|
+| nve | velocity Verlet | E = K + U |
+| nvt_langevin | BAOAB splitting [1] | E minus the heat from the thermostat [2] |
+| nvt_nose_hoover | Nosé-Hoover chain of three [3] | E + energy of the chain |
+| npt | Martyna-Tobias-Klein, all of the cell moves [4] | E + P V + energies of cell and chains |
+
+[1] B. Leimkuhler, C. Matthews, J. Chem. Phys. 138, 174102 (2013), doi:10.1063/1.4802990.
+[2] G. Bussi, M. Parrinello, Phys. Rev. E 75, 056707 (2007), doi:10.1103/PhysRevE.75.056707.
+[3] G. J. Martyna, M. L. Klein, M. Tuckerman, J. Chem. Phys. 97, 2635 (1992), doi:10.1063/1.463940.
+[4] G. J. Martyna, D. J. Tobias, M. L. Klein, J. Chem. Phys. 101, 4177 (1994), doi:10.1063/1.467468.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from ase import Atoms, units
+from ase.md.md import MolecularDynamics as Integrator
+from ase.md.nose_hoover_chain import MTKNPT, NoseHooverChainNVT, NoseHooverChainThermostat
+from ase.md.verlet import VelocityVerlet
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.units import GPA
+
+Floats = NDArray[np.float64]
+
+
+def integrator(
+    atoms: Atoms, options: MolecularDynamics, rng: Generator
+) -> tuple[Integrator, Callable[[], float]]:
+    """Make the integrator of an ensemble.
+
+    Args:
+        atoms: With calculator and momenta; they are what moves.
+        options: Ensemble, time step and couplings.
+        rng: Source of the thermostat's random numbers.
+
+    Returns:
+        The integrator, and a function that returns its conserved energy in eV.
+    """
+    timestep = options.timestep * units.fs
+    heat_bath = {"temperature_K": options.temperature, "tdamp": options.damping * units.fs}
+    match options.ensemble:
+        case "nve":
+            return VelocityVerlet(atoms, timestep), atoms.get_total_energy
+        case "nvt_langevin":
+            langevin = Langevin(
+                atoms, timestep, options.temperature, options.friction / units.fs, rng
+            )
+            return langevin, langevin.get_conserved_energy
+        case "nvt_nose_hoover":
+            chain = NoseHooverChainNVT(atoms, timestep, **heat_bath)
+        case "npt":
+            barostat = {
+                "pressure_au": options.pressure * GPA,
+                "pdamp": options.barostat_damping * units.fs,
+            }
+            chain = MTKNPT(atoms, timestep, **heat_bath, **barostat)
+    # ASE's chain counts 3 N degrees of freedom; one for N - 1 atoms counts those that move.
+    chain._thermostat = NoseHooverChainThermostat(
+        num_atoms_global=len(atoms) - 1, masses=atoms.get_masses()[:, None], **heat_bath
+    )
+    return chain, chain.get_conserved_energy
+
+
+class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
+    """Langevin dynamics by the BAOAB splitting, at total momentum zero, with its heat counted.
+
+    One step: half a kick (B), half a drift (A), exact Ornstein-Uhlenbeck exchange with the bath
+    (O), half a drift, half a kick. The exchange is
+
+        p <- c p + sqrt((1 - c²) m kT) ξ,   c = exp(-γ dt),   ξ normal;   then   p <- p - m P / M
+
+    The projection onto zero total momentum P is orthogonal in p / sqrt(m), so that the canonical
+    distribution of the other 3 (N - 1) degrees of freedom is kept exactly.
+
+    | symbol | variable |
+    |---|---|
+    | dt, time step, ASE's unit | `dt` |
+    | γ, friction, 1 / ASE's unit of time | `friction` |
+    | T, K | `temperature` |
+
+    Args:
+        atoms: With calculator and momenta.
+        timestep: In ASE's unit of time.
+        temperature: K.
+        friction: Inverse of ASE's unit of time.
+        rng: Source of ξ.
+    """
+
+    def __init__(
+        self, atoms: Atoms, timestep: float, temperature: float, friction: float, rng: Generator
+    ) -> None:
+        super().__init__(atoms, timestep)
+        self._rng = rng
+        self._kept = np.exp(-friction * timestep)
+        self._noise = np.sqrt((1 - self._kept**2) * self.masses * units.kB * temperature)
+        self._heat = 0.0
+
+    def step(self, *_: Any) -> None:
+        """Do one time step."""
+        atoms, half = self.atoms, self.dt / 2
+        momenta = atoms.get_momenta() + half * atoms.get_forces()
+        positions = atoms.get_positions() + half * momenta / self.masses
+        momenta = self._exchange(momenta)
+        atoms.set_positions(positions + half * momenta / self.masses)
+        atoms.set_momenta(momenta + half * atoms.get_forces())
+
+    def get_conserved_energy(self) -> float:
+        """Return the total energy minus the heat that came from the bath, eV."""
+        return float(self.atoms.get_total_energy() - self._heat)
+
+    def _exchange(self, momenta: Floats) -> Floats:
+        noise = self._noise * self._rng.standard_normal(momenta.shape)
+        exchanged = at_rest(self._kept * momenta + noise, self.masses)
+        self._heat += float(((exchanged**2 - momenta**2) / (2 * self.masses)).sum())
+        return exchanged
+
+
+def at_rest(momenta: Floats, masses: Floats) -> Floats:
+    """Return momenta (n_atoms, 3) without the motion of the centre of mass; masses (n_atoms, 1)."""
+    return momenta - masses * (momenta.sum(axis=0) / masses.sum())
+
+
+def thermal_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
+    """Draw Maxwell-Boltzmann momenta with total momentum zero, scaled to exactly `temperature`.
+
+    Args:
+        atoms: At least two.
+        temperature: K.
+        rng: Source of randomness.
+
+    Returns:
+        (n_atoms, 3) in ASE's unit.
+    """
+    masses = atoms.get_masses()[:, None]
+    momenta = np.sqrt(masses) * rng.standard_normal((len(atoms), 3))
+    momenta = at_rest(momenta, masses)
+    scale: float = temperature / temperature_of(momenta, masses)
+    return momenta * np.sqrt(scale)
+
+
+def temperature_of(momenta: Floats, masses: Floats) -> float:
+    """Return the temperature, K, of 3 (N - 1) degrees of freedom."""
+    return float((momenta**2 / masses).sum() / (3 * (len(masses) - 1) * units.kB))

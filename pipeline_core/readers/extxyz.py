@@ -1,0 +1,243 @@
+"""Extended XYZ, read as a stream: one frame at a time, however long the file.
+
+The layout is that of https://github.com/libAtoms/extxyz as ASE writes it: number of atoms, a comment line of
+`key=value` pairs in which `Properties` names the columns and `Lattice` gives the cell row by row, and one line an
+atom. Comment lines with brackets, escapes or bare words are left to ASE's parser.
+
+Labels are found under the names that the dataset file declares, and under no others; without any
+declaration under energy, forces, stress and magmoms. A file often holds a model's numbers under the plain names
+beside the reference under its own, so that a guess would mix the two.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, dropwhile, islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
+from pipeline_core.readers.checks import LABELS, atomic_numbers, label
+from pipeline_core.readers.files import opened_text
+
+_PAIR: Final = re.compile(r"""([\w.:-]+)=(?:"([^"\\]*)"|([^\s"'{}\[\]\\=]+))(?:\s+|$)""")
+_STRUCTURE: Final = {"species", "Z", "pos", "Lattice", "Properties", "pbc"}
+_BOOLEANS: Final = dict.fromkeys(("T", "True", "TRUE", "true", "1"), True) | dict.fromkeys(
+    ("F", "False", "FALSE", "false", "0"), False
+)
+_BRACKETS: Final = str.maketrans("[](){},", " " * 7)
+
+
+Columns = tuple[tuple[str, ...], ...]
+
+
+class Block(NamedTuple):
+    """One frame as text: its comment line and the columns of its table."""
+
+    comment: str
+    columns: Columns
+
+
+def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
+    """Read a file, plain or compressed.
+
+    Args:
+        path: The file.
+        keys: Field names to the names of the labels in the file.
+
+    Yields:
+        Every frame in order. A damaged one costs itself: reading goes on at the next line that counts atoms.
+    """
+    names = keys or {name: name for name in LABELS}
+    for index, block in enumerate(blocks(path)):
+        try:
+            yield BadFrame(index, block) if isinstance(block, str) else _frame(block, names, index)
+        except ValueError as error:
+            yield BadFrame(index, str(error))
+
+
+def values(path: Path) -> Iterator[Mapping[str, Floats]]:
+    """Yield, for each good frame, every numeric value besides the structure under its name in the file."""
+    for block in blocks(path):
+        if isinstance(block, Block):
+            comment = _parsed(block.comment)
+            found = comment | _table(block, comment)
+            arrays = {key: _array(value) for key, value in found.items() if key not in _STRUCTURE}
+            yield {key: array for key, array in arrays.items() if array is not None}
+
+
+def blocks(path: Path) -> Iterator[Block | str]:
+    """Split a file into frames; a damaged frame is yielded as the reason why it cannot be read."""
+    with opened_text(path) as file:
+        back: Iterator[str] = iter(())  # lines to read once more, after damage
+        while True:
+            lines = chain(back, file)
+            count = next((line for line in lines if not line.isspace()), None)
+            if count is None:
+                return
+            if not _counts_atoms(count):
+                yield f"expected the number of atoms, found {count.strip()[:60]!r}"
+                restart = next((line for line in lines if _counts_atoms(line)), None)
+                back = iter([] if restart is None else [restart, *back])
+                continue
+            n_atoms, comment = int(count), next(lines, "")
+            rows = list(islice(lines, n_atoms))
+            columns = _columns(rows, n_atoms)
+            if columns is None:
+                yield _damage(rows, n_atoms)
+                back = iter([*dropwhile(lambda line: not _counts_atoms(line), rows), *back])
+            else:
+                yield Block(comment, columns)
+
+
+def _columns(rows: list[str], n_atoms: int) -> Columns | None:
+    """Return the columns of a table, or None if it is not whole."""
+    if len(rows) < n_atoms:
+        return None
+    try:
+        return tuple(zip(*map(str.split, rows), strict=True))
+    except ValueError:
+        return None
+
+
+def _counts_atoms(line: str) -> bool:
+    return line.strip().isdecimal()
+
+
+def _damage(rows: list[str], n_atoms: int) -> str:
+    """Say why the table of a frame cannot be read."""
+    n_rows = next((i for i, row in enumerate(rows) if _counts_atoms(row)), len(rows))
+    if n_rows < n_atoms:
+        return f"truncated: {n_atoms} atoms announced, {n_rows} lines found"
+    widths = [len(row.split()) for row in rows]
+    odd = next(i for i, width in enumerate(widths) if width != widths[0])
+    cut = "truncated: " if odd == n_atoms - 1 and not rows[odd].endswith("\n") else ""
+    return f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
+
+
+def _parsed(comment: str) -> dict[str, str]:
+    """Return the pairs of a comment line, values as text."""
+    pairs, end, comment = {}, 0, comment.strip()
+    for match in _PAIR.finditer(comment):
+        if match.start() != end:
+            break
+        key, quoted, bare = match.groups()
+        pairs[key], end = (bare if quoted is None else quoted), match.end()
+    return pairs if end == len(comment) else _parsed_by_ase(comment)
+
+
+def _parsed_by_ase(comment: str) -> dict[str, str]:
+    from ase.io.extxyz import key_val_str_to_dict
+
+    try:
+        return {key: _text(value) for key, value in key_val_str_to_dict(comment).items()}
+    except (ValueError, LookupError) as error:
+        raise ValueError(f"comment line cannot be parsed: {error}") from error
+
+
+def _text(value: Any) -> str:
+    """Undo the conversions of ASE's parser, which stores matrices column by column."""
+    if isinstance(value, np.ndarray):
+        return " ".join(repr(number) for number in value.ravel(order="F").tolist())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(properties: str) -> Mapping[str, slice]:
+    """Return the columns of each property, from a value such as "species:S:1:pos:R:3"."""
+    parts = properties.split(":")
+    if len(parts) % 3 or not all(width.isdecimal() for width in parts[2::3]):
+        raise ValueError(f"Properties={properties} is not a list of name:type:columns")
+    stops = np.cumsum([int(width) for width in parts[2::3]]).tolist()
+    starts = [0, *stops]
+    return {n: slice(a, b) for n, a, b in zip(parts[::3], starts, stops, strict=False)}
+
+
+def _table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
+    """Return the columns of each property as text; a plain XYZ file may have more columns than are named."""
+    declared = comment.get("Properties")
+    layout = _layout(declared or "species:S:1:pos:R:3")
+    n_named, n_columns = max(columns.stop for columns in layout.values()), len(block.columns)
+    if n_columns < n_named or (declared and n_columns > n_named):
+        raise ValueError(f"lines have {n_columns} columns, expected {n_named}")
+    return {name: block.columns[columns] for name, columns in layout.items()}
+
+
+def _frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
+    comment = _parsed(block.comment)
+    table = _table(block, comment)
+    if not ("species" in table or "Z" in table) or "pos" not in table:
+        raise ValueError("Properties lacks species (or Z) or pos")
+    used = _STRUCTURE.union(keys.values())
+    found: dict[str, str | Columns] = {**comment, **table}
+    return Frame(
+        atomic_numbers=np.array(table["Z"][0], np.int32)
+        if "Z" in table
+        else atomic_numbers(table["species"][0]),
+        positions=_numbers(table["pos"]),
+        cell=_cell(comment),
+        pbc=_pbc(comment),
+        labels={
+            name: label(name, _array(found[key])) for name, key in keys.items() if key in found
+        },
+        info={key: _scalar(text) for key, text in comment.items() if key not in used},
+        index=index,
+    )
+
+
+def _cell(comment: Mapping[str, str]) -> Floats:
+    if "Lattice" not in comment:
+        return np.zeros((3, 3))
+    numbers = comment["Lattice"].split()
+    if len(numbers) != 9:
+        raise ValueError(f"Lattice has {len(numbers)} numbers, expected 9")
+    return np.array(numbers, np.float64).reshape(3, 3)
+
+
+def _pbc(comment: Mapping[str, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if "pbc" not in comment:
+        return np.full(3, "Lattice" in comment)
+    flags = comment["pbc"].translate(_BRACKETS).split()
+    if len(flags) != 3 or not all(flag in _BOOLEANS for flag in flags):
+        raise ValueError(f"pbc={comment['pbc']!r} is not three of T and F")
+    return np.array([_BOOLEANS[flag] for flag in flags])
+
+
+def _array(value: str | Columns) -> Floats | None:
+    """Turn text into numbers: (), (n,), (n_atoms,) or (n_atoms, n_columns); None if it is something else."""
+    try:
+        return _numbers(value)
+    except ValueError:
+        return None
+
+
+def _numbers(value: str | Columns) -> Floats:
+    if isinstance(value, str):
+        numbers = np.array(value.removeprefix("_JSON").translate(_BRACKETS).split(), np.float64)
+        return numbers.reshape(()) if numbers.size == 1 else numbers
+    return np.array(value[0] if len(value) == 1 else value, np.float64).T
+
+
+def _scalar(text: str) -> str | int | float | bool:
+    if text in _BOOLEANS and text not in "01":
+        return _BOOLEANS[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+READER: Final = Reader(
+    name="extxyz",
+    summary="Extended XYZ, plain or compressed; labels under names that the dataset file may choose.",
+    suffixes=(".extxyz", ".xyz", ".extxyz.gz", ".xyz.gz"),
+    units=Units(),
+    read=read,
+    keys=True,
+)

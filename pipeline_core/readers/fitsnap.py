@@ -1,0 +1,131 @@
+"""FitSNAP's JSON: one structure, or a few, in each of many small files, usually in one archive.
+
+Layout as in the examples of https://github.com/FitSNAP/FitSNAP: a comment line with '#', then
+`{"Dataset": {"Data": [...], "EnergyStyle": "electronvolt", ...}}`; the folder of a file names its group. Rows of
+`Lattice` are the lattice vectors. `Stress` is positive if the cell wants to expand. `Spins` holds the magnitude and
+the direction of each moment; the label is the magnitude, since directions are free in such sets.
+
+The files state their units as styles, and one archive may differ from the next in that of the stress, so each frame is
+brought to this reader's units, or is bad if its style is unknown. The statement can be wrong: the W-Be set
+of Wood et al. (Phys. Rev. B 99, 184305) says bar for numbers that agree with its energies only as kbar; a dataset
+file corrects that by declaring the unit of the stress.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+
+from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
+from pipeline_core.readers.checks import atomic_numbers
+from pipeline_core.readers.files import opened, plain_name
+from pipeline_core.units import factor
+
+_UNITS: Final = Units(stress="bar", stress_sign="pressure")
+_STYLES: Final = {  # key of the style: dimension, our unit, spellings of units
+    "LatticeStyle": ("length", _UNITS.length, {"angstrom": "angstrom", "bohr": "bohr"}),
+    "PositionsStyle": ("length", _UNITS.length, {"angstrom": "angstrom", "bohr": "bohr"}),
+    "EnergyStyle": ("energy", _UNITS.energy, {"electronvolt": "eV", "eV": "eV", "hartree": "hartree"}),
+    "ForcesStyle": (
+        "force",
+        _UNITS.force,
+        {"electronvoltperangstrom": "eV/angstrom", "hartreeperbohr": "hartree/bohr"},
+    ),
+    "StressStyle": ("stress", _UNITS.stress, {"bar": "bar", "kB": "kbar", "kbar": "kbar", "GPa": "GPa"}),
+}
+
+Json = dict[str, Any]
+
+
+def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
+    """Read an archive, plain or compressed, or a single JSON file.
+
+    Args:
+        path: A .tar, .tar.gz, ... or .json file.
+        keys: Must be empty; the names of the labels are fixed.
+
+    Yields:
+        Every frame, in the order of the archive.
+    """
+    assert not keys
+    index = 0
+    for name, content in _members(path):
+        for frame in _frames(name, content, index):
+            yield frame
+            index += 1
+
+
+def _members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Yield name and content of each JSON file; an archive is streamed, never unpacked."""
+    with opened(path) as file:
+        if not plain_name(path).endswith((".tar", ".tgz")):
+            yield PurePosixPath(path.parent.name, path.name), file.read()
+            return
+        with tarfile.open(fileobj=file, mode="r|*") as archive:
+            for member in archive:
+                name = PurePosixPath(member.name)
+                content = archive.extractfile(member) if member.isfile() else None
+                if content and name.suffix == ".json" and not name.name.startswith("._"):
+                    yield name, content.read()
+
+
+def _frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame | BadFrame]:
+    info = {"group": name.parent.name, "file": name.name}
+    try:
+        text = content.decode()
+        dataset = json.loads(text.partition("\n")[2] if text.startswith("#") else text)["Dataset"]
+        factors = {style: _factor(style, dataset) for style in _STYLES}
+        structures = dataset["Data"]
+    except (ValueError, LookupError, TypeError) as error:
+        yield BadFrame(index, f"{name}: {_reason(error)}")
+        return
+    for offset, structure in enumerate(structures):
+        try:
+            yield _frame(structure, factors, info, index + offset)
+        except (ValueError, LookupError, TypeError) as error:
+            yield BadFrame(index + offset, f"{name}: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"not the layout of FitSNAP ({error!r})"
+
+
+def _factor(style: str, dataset: Json) -> float:
+    dimension, unit, spellings = _STYLES[style]
+    found = dataset.get(style)
+    if found not in spellings:
+        raise ValueError(f"{style} is {found!r}, known are {', '.join(spellings)}")
+    return factor(dimension, spellings[found]) / factor(dimension, unit)
+
+
+def _frame(structure: Json, factors: Mapping[str, float], info: Mapping[str, str], index: int) -> Frame:
+    def array(key: str) -> Floats:
+        return np.array(structure[key], dtype=np.float64) * factors.get(f"{key}Style", 1.0)
+
+    names = {"energy": "Energy", "forces": "Forces", "stress": "Stress"}
+    labels = {name: array(key) for name, key in names.items() if key in structure}
+    if "Spins" in structure:
+        labels["magmoms"] = array("Spins")[:, 0]
+    return Frame(
+        atomic_numbers=atomic_numbers(structure["AtomTypes"]),
+        positions=array("Positions"),
+        cell=array("Lattice"),
+        pbc=np.ones(3, dtype=bool),
+        labels=labels,
+        info=info,
+        index=index,
+    )
+
+
+READER: Final = Reader(
+    name="fitsnap",
+    summary="FitSNAP's JSON files, single or in a (compressed) tar archive.",
+    suffixes=(".tar.gz", ".tar.xz", ".tar.bz2", ".tar", ".tgz"),
+    units=_UNITS,
+    read=read,
+)

@@ -1,0 +1,141 @@
+"""What the ranks of a stage do together, and on which device each of them works."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from pipeline_core.training.meeting import open_group
+from pipeline_core.training.ranks import World, find_world
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a running stage, as one of them sees it.
+
+    Attributes:
+        world: The place of this process.
+        device: Where it computes.
+        through_cpu: True if tensors on a GPU are added on the CPU, since ranks share a GPU and NCCL
+            refuses such ranks.
+    """
+
+    world: World
+    device: torch.device
+    through_cpu: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Number of this process."""
+        return self.world.rank
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.world.size
+
+    @property
+    def is_first(self) -> bool:
+        """True on the rank that writes files and talks to the user."""
+        return self.rank == 0
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all ranks, in place, and return it."""
+        if self.size > 1:
+            if tensor.is_cuda and self.through_cpu:
+                total = tensor.cpu()
+                dist.all_reduce(total)
+                tensor.copy_(total)
+            else:
+                dist.all_reduce(tensor)
+        return tensor
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors on the CPU by those of rank 0, in place."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+    def tell(self, value: T) -> T:
+        """Return the value that rank 0 has; any object that pickle can carry between processes."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, in order; also makes them wait for each other."""
+        if self.size == 1:
+            return [value]
+        values: list[T | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value] # filled by the line above
+
+
+@contextmanager
+def joined(device: str, meeting: Path) -> Iterator[Ranks]:
+    """Find the ranks of this stage, connect them, and part at the end.
+
+    Cores that several ranks may use are shared between them, unless OMP_NUM_THREADS says otherwise.
+
+    Args:
+        device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
+        meeting: Folder that all ranks see, where they may leave a note for each other.
+
+    Raises:
+        ValueError: There is no GPU, or the ranks do not find each other.
+    """
+    world, threads = find_world(), torch.get_num_threads()
+    if world.size > 1:
+        open_group(world, meeting)
+    try:
+        ranks = _placed(world, device)
+        if ranks.device.type == "cuda":
+            torch.cuda.set_device(ranks.device)
+        yield ranks
+    finally:
+        torch.set_num_threads(threads)
+        if world.size > 1:
+            dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class _Place:
+    host: str
+    gpus: tuple[str, ...]
+    cores: frozenset[int]
+
+
+def _placed(world: World, wish: str) -> Ranks:
+    gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
+    own = _Place(socket.gethostname(), tuple(gpus), frozenset(os.sched_getaffinity(0)))
+    places = Ranks(world, torch.device("cpu")).gather(own)
+    if world.size > 1 and "OMP_NUM_THREADS" not in os.environ:
+        sharing = sum((p.host, p.cores) == (own.host, own.cores) for p in places)
+        torch.set_num_threads(max(1, len(own.cores) // sharing))
+    if wish == "cuda" and not all(place.gpus for place in places):
+        lacking = next(place.host for place in places if not place.gpus)
+        raise ValueError(f"device 'cuda': no GPU is visible on {lacking}; use --device cpu")
+    if wish == "cpu" or not all(place.gpus for place in places):
+        return Ranks(world, torch.device("cpu"))
+    numbers = [_gpu_number(places, rank) for rank in range(world.size)]
+    used = Counter((p.host, p.gpus[n]) for p, n in zip(places, numbers, strict=True))
+    return Ranks(world, torch.device("cuda", numbers[world.rank]), max(used.values()) > 1)
+
+
+def _gpu_number(places: list[_Place], rank: int) -> int:
+    local_rank = sum(place.host == places[rank].host for place in places[:rank])
+    return local_rank % len(places[rank].gpus)

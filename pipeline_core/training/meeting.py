@@ -1,0 +1,105 @@
+"""How ranks find each other: every launcher's way to a torch process group.
+
+The group holds gloo for tensors on the CPU and NCCL for tensors on GPUs. It is opened here and not
+by a library's defaults, because a node may run several trainings at once (rank 0 takes a port that
+is free and tells the others), and because names of nodes need not resolve.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import distributed as dist
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined] # exported at run time
+
+from pipeline_core.store import atomic
+from pipeline_core.training.ranks import World
+
+_PATIENCE: Final = 300
+"""Seconds that ranks wait for rank 0."""
+
+
+def open_group(world: World, folder: Path) -> None:
+    """Open the default process group of torch.
+
+    Args:
+        world: The place of this process.
+        folder: Where rank 0 leaves a note with its address if the launcher offers no other way.
+
+    Raises:
+        ValueError: The ranks do not find each other.
+    """
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    if world.launcher == "torchrun":  # has opened a meeting point itself
+        dist.init_process_group(backend)
+    elif world.launcher == "mpiexec":
+        store = _mpi_store(world)
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
+    else:
+        step = (
+            os.environ.get(f"SLURM_{name}", "0") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT")
+        )
+        note = folder / f"meeting-{'-'.join(step)}"
+        store = _srun_store(world, note)
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
+        if (
+            world.rank == 0
+        ):  # all have read it: gloo connects everyone to everyone before it returns
+            note.unlink()
+
+
+def _mpi_store(world: World) -> Store:
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    seen = (comm.Get_rank(), comm.Get_size())
+    if seen != (world.rank, world.size):
+        raise ValueError(
+            f"mpiexec started rank {world.rank} of {world.size}, but mpi4py sees rank {seen[0]} of "
+            f"{seen[1]}; start with the mpiexec of the MPI library that mpi4py loads"
+        )
+    one_node = comm.Split_type(MPI.COMM_TYPE_SHARED).Get_size() == world.size
+    host = "127.0.0.1" if one_node else socket.gethostname()
+    store = _server(host) if world.rank == 0 else None
+    address = comm.bcast((store.host, store.port) if store else None)
+    return store or _client(*address)
+
+
+def _srun_store(world: World, note: Path) -> Store:
+    if world.rank == 0:
+        store = _server(_own_address(os.environ.get("SLURM_LAUNCH_NODE_IPADDR")))
+        with atomic(note) as temporary:
+            temporary.write_text(f"{store.host} {store.port}")
+        return store
+    deadline = time.monotonic() + _PATIENCE
+    while not note.exists():
+        if time.monotonic() > deadline:
+            raise ValueError(
+                f"{note}: rank 0 has not left its address here within {_PATIENCE} s; "
+                "all nodes must see one results folder"
+            )
+        time.sleep(0.05)
+    host, port = note.read_text().split()
+    return _client(host, int(port))
+
+
+def _server(host: str) -> TCPStore:
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False)
+
+
+def _client(host: str, port: int) -> TCPStore:
+    return TCPStore(host, port, is_master=False)
+
+
+def _own_address(peer: str | None) -> str:
+    """This node's address on the way to `peer`, asked from the routing table: nothing is sent."""
+    if peer is None:
+        return socket.gethostname()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 9))
+        return str(probe.getsockname()[0])

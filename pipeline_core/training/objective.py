@@ -1,0 +1,90 @@
+"""The training loss of models whose outputs have labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline_core import units
+from pipeline_core.batch import Batch
+from pipeline_core.config.sections import LossTerm
+from pipeline_core.evaluation.residuals import labels, residuals
+from pipeline_core.task import Outputs, Quantity
+
+
+class LabelObjective:
+    """Weighted sum over fields of the mean of a function of prediction minus label.
+
+    The mean of a field runs over all its numbers that have a label: components of forces, of the
+    stress tensor, and so on. Missing labels (NaN) count for nothing.
+
+    | kind  | function of the residual r                                            |
+    |-------|-----------------------------------------------------------------------|
+    | mse   | r²                                                                    |
+    | mae   | abs(r)                                                                |
+    | huber | r²/2 up to delta, then delta (abs(r) - delta/2) [Huber, Ann. Math.    |
+    |       | Statist. 35, 73 (1964)]                                               |
+
+    Args:
+        loss: Terms by field name, as in the experiment.
+        quantities: What the model predicts and the samples have labels for.
+
+    Raises:
+        ValueError: A term is for a field that is not among the quantities, or its unit is unknown.
+    """
+
+    def __init__(self, loss: Mapping[str, LossTerm], quantities: Sequence[Quantity]) -> None:
+        known = {quantity.name: quantity for quantity in quantities}
+        for name in loss:
+            if name not in known:
+                raise ValueError(
+                    f"train.loss.{name}: the model has no such prediction with a label, only "
+                    f"{', '.join(known) or 'none'}; remove the term or correct its name"
+                )
+        self._terms = {name: (known[name], term, _unit(name, term)) for name, term in loss.items()}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each term."""
+        return {name: term.weight for name, (_, term, _) in self._terms.items()}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many labelled numbers each term has in a batch."""
+        return {
+            name: (~labels(quantity, batch).isnan()).sum()
+            for name, (quantity, _, _) in self._terms.items()
+        }
+
+    def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Return the sum of each term over the labelled numbers of a batch."""
+        sums = {}
+        for name, (quantity, term, unit) in self._terms.items():
+            residual = residuals(quantity, outputs, batch)[0] / unit
+            sums[name] = _penalty(term, residual).sum()
+        return sums
+
+
+def _unit(name: str, term: LossTerm) -> float:
+    if term.unit is None:
+        return 1.0
+    if name not in units.DIMENSION:
+        raise ValueError(
+            f"train.loss.{name}.unit: the field has no units to choose from; remove the key"
+        )
+    try:
+        return units.factor(units.DIMENSION[name], term.unit)
+    except ValueError as error:
+        raise ValueError(f"train.loss.{name}.unit: {error}") from None
+
+
+def _penalty(term: LossTerm, residual: Tensor) -> Tensor:
+    if term.kind == "mse":
+        return residual.square()
+    if term.kind == "mae":
+        return residual.abs()
+    return functional.huber_loss(
+        residual, torch.zeros_like(residual), reduction="none", delta=term.delta
+    )

@@ -1,0 +1,222 @@
+"""What the rules ask of the engine: the inputs, parameters and targets of each job.
+
+Rules hold no Python: they call the methods of one `Plan`. It takes every path from the same `Project` that the command
+line uses, so both agree on where an artifact lies. Nothing heavy is imported here: a job on a cluster
+reads the Snakefile again.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pipeline_core.config.sections import Section
+from pipeline_core.config.yaml_files import line_of, validated
+from pipeline_core.registry import Registry
+from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
+
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+"""Datasets, experiments and variants become folders and words of shell commands."""
+
+READS: Final = {
+    "graph": ("data",),
+    "partition": ("data", "graph"),
+    "train": ("data", "graph", "partition"),
+    "evaluate": ("data", "graph", "model"),
+    "infer": ("data", "graph", "model"),
+    "figures": ("history", "metrics", "predictions", "inference"),
+}
+"""Artifacts of a run that each stage reads; `figures` reads those of all variants."""
+
+Paths = Callable[[Any], list[str]]
+"""What Snakemake wants as input: a function of a job's wildcards."""
+
+
+class WorkflowOptions(Section):
+    """The configuration of the workflow, `workflows/config.yaml`."""
+
+    experiments: list[str]
+    """What plain `snakemake` computes: experiments as plugin/name."""
+    scale: Literal["smoke", "laptop", "paper"] = "laptop"
+    """Scale of the experiments that the targets paper_<plugin> compute."""
+    workflows: str = "workflows"
+    """Folder of datasets/ and experiments/."""
+    results: str = "results"
+    """Folder for artifacts."""
+    container: str | None = None
+    """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
+
+
+class Plan:
+    """Inputs, parameters and targets, as functions of the wildcards of a job.
+
+    Args:
+        config: The configuration that Snakemake has read.
+        registry: The plugins; those of the environment if None.
+
+    Raises:
+        ValueError: The configuration has a wrong key or value.
+    """
+
+    NAME = NAME
+
+    def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
+        self.options = validated(WorkflowOptions, config, Path("workflows/config.yaml"))
+        self.project = Project(
+            Path(self.options.workflows), Path(self.options.results), registry or Registry()
+        )
+        self.arguments = f"--workflows {self.options.workflows} --results {self.options.results}"
+        self._loaded: dict[str, ExperimentRun] = {}
+
+    @property
+    def shell_prefix(self) -> str:
+        """What goes before each shell command: strict mode, and the commands of this environment first."""
+        return f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; '
+
+    def container(self, wildcards: Any) -> str | None:
+        """Return the image of a job."""
+        return self.options.container
+
+    def raw_files(self, wildcards: Any) -> list[str]:
+        """Return the raw files of a dataset."""
+        return [str(p) for p in raw_files(self.project.dataset(wildcards.dataset))]
+
+    def dataset(self, wildcards: Any) -> str:
+        """Return the content of a dataset file, less what has no effect on the samples."""
+        options = self.project.dataset(wildcards.dataset).options.model_dump(mode="json")
+        return _text({k: v for k, v in options.items() if k not in _PROSE})
+
+    def inputs(self, stage: str) -> Paths:
+        """Return the function that gives the artifacts that a stage reads."""
+
+        def paths(wildcards: Any) -> list[str]:
+            experiment = self._experiment(wildcards.experiment)
+            if stage == "figures":
+                return [str(getattr(r, a)) for r in experiment.runs.values() for a in READS[stage]]
+            run = self._run(wildcards)
+            return [str(getattr(run, a)) for a in READS[stage] if a != "data" or run.dataset]
+
+        return paths
+
+    def params(self, stage: str) -> Callable[[Any], str]:
+        """Return the function that gives what, apart from its inputs, a stage depends on.
+
+        That is its own part of the experiment, the seed, and a fingerprint of the plugin's source: an edit of any of
+        them reruns exactly the stages that it touches.
+        """
+
+        def text(wildcards: Any) -> str:
+            experiment = self._experiment(wildcards.experiment)
+            runs = experiment.runs.values() if stage == "figures" else [self._run(wildcards)]
+            fingerprint = self.project.registry.fingerprint(experiment.model_info.name)
+            params = [{**run.params(stage), "seed": run.seed} for run in runs]
+            return _text({"plugin": fingerprint, "options": params})
+
+        return text
+
+    def experiments(self, wildcards: Any) -> list[str]:
+        """Return the figures of all configured experiments."""
+        return [str(self._experiment(name).folder) for name in self.options.experiments]
+
+    @property
+    def papers(self) -> list[str]:
+        """The plugins that have experiments."""
+        folders = sorted((self.project.workflows / "experiments").glob("*/"))
+        return [folder.name for folder in folders if experiment_names(folder)]
+
+    def paper(self, plugin: str) -> Paths:
+        """Return the function that gives the figures of all experiments of a plugin at the configured scale."""
+
+        def paths(wildcards: Any) -> list[str]:
+            folder = self.project.workflows / "experiments" / plugin
+            experiments = [self._experiment(name) for name in experiment_names(folder)]
+            found = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
+            if not found:
+                scales = sorted({e.file.scale for e in experiments})
+                raise ValueError(
+                    f"{folder}: no experiment has the scale {self.options.scale!r}, only {', '.join(scales)}; "
+                    f"choose one with --config scale={scales[0]}"
+                )
+            return found
+
+        return paths
+
+    def figure_heading(self, wildcards: Any, output: Any) -> str:
+        """Return the heading of the report under which a drawn figure stands."""
+        return str(_index(output)[wildcards.figure]["category"])
+
+    def figure_labels(self, wildcards: Any, output: Any) -> dict[str, str]:
+        """Return what the report's table says of a drawn figure."""
+        return {"figure": _index(output)[wildcards.figure]["title"]}
+
+    def _experiment(self, name: str) -> ExperimentRun:
+        if name not in self._loaded:
+            experiment = self.project.experiment(name)
+            check_names(experiment)
+            self._loaded[name] = experiment
+        return self._loaded[name]
+
+    def _run(self, wildcards: Any) -> Run:
+        return self.project.run(wildcards.experiment, wildcards.variant)
+
+
+_PROSE: Final = ("description", "citation", "licence")
+
+
+def experiment_names(folder: Path) -> list[str]:
+    """Return the experiments in the folder of a plugin, as plugin/name."""
+    stems = sorted(path.stem for path in folder.glob("*.yaml"))
+    return [f"{folder.name}/{stem}" for stem in stems if stem != "expected"]
+
+
+def raw_files(dataset: DatasetRun) -> list[Path]:
+    """Return the raw files of a dataset, in the order of its sources.
+
+    Raises:
+        ValueError: A source matches no file.
+    """
+    files = []
+    for number, source in enumerate(dataset.options.sources):
+        found = sorted(glob.glob(str(dataset.path.parent / source.path), recursive=True))
+        if not found:
+            line = line_of(dataset.path, ["sources", str(number), "path"])
+            raise ValueError(
+                f"{dataset.path}:{line}: sources.{number}.path: no file matches {source.path!r}, "
+                f"which is relative to {dataset.path.parent.resolve()}"
+            )
+        files += [Path(name) for name in found]
+    return files
+
+
+def check_names(experiment: ExperimentRun) -> None:
+    """Check that the names of an experiment can be folders and words of a shell command.
+
+    Raises:
+        ValueError: They cannot.
+    """
+    names = [*experiment.runs, *experiment.experiment.split("/")]
+    if experiment.file.dataset is not None:
+        names.append(experiment.file.dataset)
+    for name in names:
+        if not re.fullmatch(NAME, name):
+            raise ValueError(
+                f"{experiment.path}: {name!r} is the name of a folder: use letters, digits, '_', '-' and '.'"
+            )
+    if "figures" in experiment.runs:
+        raise ValueError(
+            f"{experiment.path}: a variant cannot be called 'figures', the folder of the experiment's figures"
+        )
+
+
+def _text(params: Any) -> str:
+    return json.dumps(params, sort_keys=True)
+
+
+def _index(output: Any) -> dict[str, dict[str, str]]:
+    content = json.loads((Path(str(output[0])) / "index.json").read_text(encoding="utf-8"))
+    return {entry["name"]: entry for entry in content}

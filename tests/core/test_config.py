@@ -1,0 +1,145 @@
+"""Dataset and experiment files: what is wrong is named with its key, its line and the nearest right one."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.experiments import ExperimentFile, merged
+from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
+from pipeline_core.config.yaml_files import line_of, read_yaml, validated
+
+GOOD = """\
+description: Water
+sources:
+  - path: water.xyz
+    keys: {energy: REF_energy}
+split:
+  method: group
+  val: 0.2
+"""
+
+
+def dataset(folder: Path, text: str) -> Dataset:
+    path = folder / "water.yaml"
+    path.write_text(textwrap.dedent(text))
+    return validated(Dataset, read_yaml(path), path)
+
+
+def test_a_dataset_file_is_read_with_defaults(tmp_path):
+    read = dataset(tmp_path, GOOD)
+    assert read.split.val == 0.2
+    assert read.split.test == 0.1
+    assert read.labels == ["energy", "forces", "stress"]
+    assert read.sources[0].keys == {"energy": "REF_energy"}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("sources:", "source:", "water.yaml:2: source: unknown key; did you mean 'sources'?"),
+        ("path:", "paths:", "water.yaml:3: sources.0.paths: unknown key; did you mean 'path'?"),
+        ("keys: {energy", "keys: {enery", "sources.0.keys.enery"),
+        ("  val:", "  vall:", "water.yaml:7: split.vall: unknown key; did you mean 'val'?"),
+        ("  val:", "  qqqqq:", "known keys: method, val, test, seed, val_groups, test_groups"),
+        ("0.2", "1.2", "water.yaml:7: split.val: Input should be less than or equal to 1 (got 1.2)"),
+        ("0.2", "'0.2'", "water.yaml:7: split.val: Input should be a valid number (got '0.2')"),
+        ("0.2", "0.95", "val + test = 1.05 leaves nothing to train on"),
+        ("group", "grop", "water.yaml:6: split.method: Input should be 'random'"),
+        ("group", "list", "method 'list' needs val_groups or test_groups"),
+        ("description: Water", "", "description: Field required"),
+        ("0.2", "2026-01-01", "quote the value"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_key_line_and_cure(tmp_path, right, wrong, message):
+    assert right in GOOD
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
+        dataset(tmp_path, GOOD.replace(right, wrong))
+    assert message in str(error.value)
+
+
+def test_all_mistakes_of_a_file_are_listed_at_once(tmp_path):
+    text = GOOD.replace("path:", "paths:").replace("0.2", "7").replace("group", "grop")
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
+        dataset(tmp_path, text)
+    assert len(str(error.value).splitlines()) == 4  # the missing path is one of its own
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [", "cannot be read as YAML"), ("- a", "expected a mapping"), ("", "expected a mapping")],
+)
+def test_what_is_no_mapping_is_refused(tmp_path, text, message):
+    (tmp_path / "water.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_yaml(tmp_path / "water.yaml")
+
+
+def test_a_missing_file_is_answered_with_the_nearest(tmp_path):
+    (tmp_path / "water.yaml").write_text("a: 1")
+    with pytest.raises(ValueError, match=r"watr\.yaml: no such file; did you mean .*water\.yaml\?"):
+        read_yaml(tmp_path / "watr.yaml")
+
+
+def test_yaml_that_would_construct_objects_is_refused(tmp_path):
+    (tmp_path / "evil.yaml").write_text("a: !!python/object/apply:os.system ['true']")
+    with pytest.raises(ValueError, match="cannot be read as YAML"):
+        read_yaml(tmp_path / "evil.yaml")
+
+
+def test_a_section_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        TrainOptions().epochs = 3
+
+
+def test_lines_are_counted_in_nested_lists_and_mappings(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a:\n  - b: 1\n  - b: 2\n    c:\n      d: 3\n")
+    assert line_of(path, ["a", "1", "c", "d"]) == 5
+    assert line_of(path, ["a", "1", "b"]) == 3
+    assert line_of(path, ["a", "missing"]) == 1
+    assert line_of(path, []) is None
+
+
+trees = st.recursive(
+    st.integers(0, 9) | st.lists(st.integers(0, 9), max_size=2),
+    lambda below: st.dictionaries(st.sampled_from("abc"), below, max_size=3),
+)
+mappings = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
+
+
+@settings(deadline=None)
+@given(mappings, mappings)
+def test_overrides_win_and_neither_mapping_is_changed(base, override):
+    before = json.dumps([base, override])
+    result = merged(base, override)
+    assert json.dumps([base, override]) == before
+    assert merged(result, override) == result  # laying it over twice changes nothing
+    assert merged(base, {}) == base
+    assert merged({}, override) == override
+    for key in set(base) | set(override):
+        if key not in override:
+            assert result[key] == base[key]
+        elif not (isinstance(base.get(key), dict) and isinstance(override[key], dict)):
+            assert result[key] == override[key]
+
+
+@pytest.mark.parametrize("name", ENGINE_SECTIONS)
+def test_defaults_of_every_section_survive_yaml(tmp_path, name):
+    model = ENGINE_SECTIONS[name]
+    path = tmp_path / "section.yaml"
+    path.write_text(yaml.safe_dump(model().model_dump(mode="json")))
+    assert validated(model, read_yaml(path), path) == model()
+
+
+def test_an_experiment_file_leaves_its_sections_to_the_plugin(tmp_path):
+    path = tmp_path / "e.yaml"
+    path.write_text("description: d\nplugin: p\nmodel: {anything: goes}\n")
+    assert validated(ExperimentFile, read_yaml(path), path).model == {"anything": "goes"}

@@ -1,0 +1,199 @@
+"""Plugins: found through entry points, loaded one by one, asked without hearing each other.
+
+The oracle is the packaging standard itself: distributions are written to disk as `.dist-info` folders and found by
+importlib.metadata.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint, distributions
+from pathlib import Path
+
+import pytest
+from fake_packages import install, model_source
+
+from pipeline_core import PROJECT, hookimpl
+from pipeline_core.registry import HOOKS, Registry
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder of installed packages."""
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [n for n, m in sys.modules.items() if is_under(m, tmp_path)]:
+        del sys.modules[name]
+
+
+def is_under(module, folder: Path) -> bool:
+    return str(getattr(module, "__file__", "") or "").startswith(str(folder))
+
+
+def registry_of(site: Path, builtin=()) -> Registry:
+    points = [
+        p for d in distributions(path=[str(site)]) for p in d.entry_points if p.group == PROJECT
+    ]
+    return Registry(sorted(points, key=lambda p: p.dist.name), builtin=builtin)
+
+
+def test_a_distribution_on_the_path_is_found_without_installation(site):
+    install(site, "alpha", model_source("alpha"), version="1.2")
+    (plugin,) = (p for p in Registry(builtin=()).plugins if p.name == "alpha")
+    assert (plugin.distribution, plugin.version, plugin.hooks) == ("alpha", "1.2", ("model",))
+    assert plugin.error is None
+    assert plugin.model.name == "alpha"
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"),
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("def f(:", "SyntaxError"),
+        (
+            "from pipeline_core import hookimpl\n@hookimpl\ndef model():\n    return 'toy'",
+            "model() returned str, expected ModelInfo",
+        ),
+        (
+            "from pipeline_core import hookimpl\n@hookimpl\ndef modle():\n    pass",
+            "implements a hook 'modle' that does not exist; did you mean 'model'?",
+        ),
+        (
+            "from pipeline_core import hookimpl\n@hookimpl\ndef train(run, speed):\n    pass",
+            "speed",
+        ),
+        (
+            "from pipeline_core import hookimpl\n@hookimpl\ndef zzzzz():\n    pass",
+            "hooks are model, task, data",
+        ),
+    ],
+)  # fmt: skip
+def test_a_broken_plugin_is_listed_and_fails_only_its_own_runs(site, source, error):
+    install(site, "alpha", model_source("alpha"))
+    install(site, "broken", source)
+    registry = registry_of(site)
+    listed = {p.name: p for p in registry.plugins}
+    assert error in listed["broken"].error
+    assert listed["alpha"].error is None
+    assert registry.model_info("alpha").name == "alpha"
+    with pytest.raises(ValueError, match=r"plugin 'broken' from broken 1\.0 cannot be loaded: .*"):
+        registry.model_info("broken")
+
+
+def test_two_plugins_with_one_name_are_an_error_that_names_both_distributions(site):
+    install(site, "first", model_source("same"))
+    install(site, "second", model_source("same"), version="2.5")
+    registry = registry_of(site)
+    assert len(registry.models()) == 2
+    with pytest.raises(
+        ValueError, match=r"'same': from first 1\.0 and from second 2\.5; uninstall one"
+    ):
+        registry.model_info("same")
+
+
+def test_two_distributions_with_one_entry_point_name_are_both_listed(site):
+    one, two = site / "one", site / "two"
+    install(one, "alpha", model_source("alpha"))
+    install(two, "alpha", model_source("alpha"))
+    points = [p for f in (one, two) for d in distributions(path=[str(f)]) for p in d.entry_points]
+    sys.path.insert(0, str(one))
+    try:
+        registry = Registry(points, builtin=())
+    finally:
+        sys.path.remove(str(one))
+    # One module cannot be registered twice: the second distribution is listed with that error.
+    assert [p.error is None for p in registry.plugins] == [True, False]
+
+
+def test_an_unknown_model_is_answered_with_the_nearest_and_all_installed(site):
+    install(site, "alpha", model_source("alpha"))
+    install(site, "beta", model_source("beta"))
+    with pytest.raises(
+        ValueError,
+        match=r"no plugin 'alpah' is installed, only alpha, beta; did you mean 'alpha'\?",
+    ):
+        registry_of(site).model_info("alpah")
+
+
+def test_with_nothing_installed_the_message_says_so():
+    with pytest.raises(ValueError, match="no plugin 'alpha' is installed, only none"):
+        Registry([], builtin=()).model_info("alpha")
+
+
+class Engine:
+    """Defaults of the engine."""
+
+    @hookimpl(trylast=True)
+    def train(self, run):
+        return {"by": "engine", "calls": run}
+
+
+class Observer:
+    """Wraps a stage."""
+
+    @hookimpl(wrapper=True)
+    def train(self, run):
+        run.append("before")
+        try:
+            return (yield)
+        finally:
+            run.append("after")
+
+
+TRAINING = """
+from pipeline_core import hookimpl
+@hookimpl
+def train(run):
+    run.append("{name}")
+    return {{"by": "{name}"}} if "{name}" == "alpha" else None
+"""
+
+
+def test_a_run_hears_its_own_plugin_the_engine_and_the_observers_only(site):
+    for name in ("alpha", "beta"):
+        install(site, name, model_source(name) + TRAINING.format(name=name))
+    registry = registry_of(site, [("engine", Engine()), ("observer", Observer())])
+    calls: list[str] = []
+    assert registry.hook("train", "alpha")(run=calls)["by"] == "alpha"
+    assert calls == ["before", "alpha", "after"]
+    calls.clear()
+    assert (
+        registry.hook("train", "beta")(run=calls)["by"] == "engine"
+    )  # beta returns None: handed on
+    assert calls == ["before", "beta", "after"]
+    calls.clear()
+    assert registry.hook("train", None)(run=calls)["by"] == "engine"
+    assert calls == ["before", "after"]
+
+
+def test_the_fingerprint_changes_with_the_source_and_with_the_version(site):
+    module = install(site, "alpha", model_source("alpha"))
+    before = registry_of(site).fingerprint("alpha")
+    assert registry_of(site).fingerprint("alpha") == before
+    module.write_text(module.read_text() + "\n# another line\n")
+    edited = registry_of(site).fingerprint("alpha")
+    (site / "alpha-1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: alpha\nVersion: 1.1\n"
+    )
+    assert len({before, edited, registry_of(site).fingerprint("alpha")}) == 3
+
+
+def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "gamma_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "plugin.py").write_text(model_source("gamma"))
+    (package / "deep").mkdir()
+    kernel = package / "deep" / "kernel.c"
+    kernel.write_text("int one;")
+    point = EntryPoint("gamma", "gamma_package.plugin", PROJECT)
+    before = Registry([point], builtin=()).fingerprint("gamma")
+    kernel.write_text("int two;")
+    assert Registry([point], builtin=()).fingerprint("gamma") != before
+
+
+def test_every_stage_and_every_offer_is_a_hook():
+    stages = {"data", "graph", "partition", "train", "evaluate", "infer", "draw"}
+    assert stages | {"model", "task", "readers", "figures", "calculator", "epoch"} == set(HOOKS)

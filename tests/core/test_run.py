@@ -1,0 +1,128 @@
+"""Runs: variants, shared artifacts, and what a stage depends on."""
+
+from __future__ import annotations
+
+import textwrap
+from importlib.metadata import EntryPoint
+
+import pytest
+from fake_packages import model_source
+
+from pipeline_core import PROJECT
+from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project
+
+EXPERIMENT = """\
+description: A test
+plugin: toy
+dataset: water
+seed: 7
+model: {width: 4}
+graph: {cutoff: 5.0}
+train: {epochs: 3, optimizer: {lr: 0.5}}
+variants:
+  longer: {train: {epochs: 6}}
+  farther: {graph: {cutoff: 6.0}}
+  farther_and_longer: {graph: {cutoff: 6.0}, train: {epochs: 6}}
+  wider: {model: {width: 8}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "toy_of_runs.py").write_text(model_source("toy"))
+    registry = Registry([EntryPoint("toy", "toy_of_runs", PROJECT)], builtin=())
+    workflows = tmp_path / "workflows"
+    (workflows / "datasets").mkdir(parents=True)
+    (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: a.xyz}]\n")
+    (workflows / "experiments" / "toy").mkdir(parents=True)
+    write(workflows, EXPERIMENT)
+    return Project(workflows, tmp_path / "results", registry)
+
+
+def write(workflows, text):
+    (workflows / "experiments" / "toy" / "first.yaml").write_text(textwrap.dedent(text))
+
+
+def test_a_variant_overrides_key_by_key(project):
+    base, longer = project.run("toy/first"), project.run("toy/first", "longer")
+    assert base.section("train", TrainOptions).epochs == 3
+    assert longer.section("train", TrainOptions).epochs == 6
+    assert longer.section("train", TrainOptions).optimizer.lr == 0.5
+    assert longer.options == base.options
+    assert (base.seed, longer.seed) == (7, 7)
+
+
+def test_variants_share_the_artifacts_that_they_do_not_change(project):
+    runs = project.experiment("toy/first").runs
+    folder = project.results / "toy" / "first"
+    assert runs["longer"].graph == folder / "base" / "graph.h5"
+    assert runs["farther"].graph == folder / "farther" / "graph.h5"
+    assert runs["farther_and_longer"].graph == folder / "farther" / "graph.h5"
+    assert runs["wider"].graph == folder / "base" / "graph.h5"
+    # The cost of a sample, and so its partition, depends on the model.
+    assert runs["wider"].partition == folder / "wider" / "partition.h5"
+    assert runs["longer"].partition == folder / "base" / "partition.h5"
+    assert {run.data for run in runs.values()} == {
+        project.results / "datasets" / "water" / "data.h5"
+    }
+    trained = {run.model for run in runs.values()}
+    assert len(trained) == len(runs)
+
+
+def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
+    base, longer = project.run("toy/first"), project.run("toy/first", "longer")
+    for stage in ("graph", "partition", "evaluate", "infer", "figures"):
+        assert base.params(stage) == longer.params(stage)
+    assert base.params("train") != longer.params("train")
+    wider = project.run("toy/first", "wider")
+    assert base.params("graph") == wider.params("graph")
+    for stage in ("partition", "train", "evaluate", "infer"):
+        assert base.params(stage) != wider.params(stage)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("width: 4", "widht: 4", "first.yaml:5: model.widht: unknown key; did you mean 'width'?"),
+        ("epochs: 3", "epochs: 0", "first.yaml:7: train.epochs: Input should be greater than or equal to 1"),
+        ("lr: 0.5", "rl: 0.5", "first.yaml:7: train.optimizer.rl: unknown key; did you mean 'lr'?"),
+        ("longer: {train: {epochs", "longer: {train: {epoch", "first.yaml:9: variants.longer.train.epoch: unknown key; did you mean 'epochs'?"),
+        ("longer: {train:", "longer: {trian:", "first.yaml:9: variants.longer.trian: unknown section; a variant may override model, graph"),
+        ("plugin: toy", "plugin: ty", "first.yaml:2: plugin: no plugin 'ty' is installed, only toy"),
+        ("dataset: water", "dataset: watre", "watre.yaml: no such file; did you mean"),
+        ("seed: 7", "seed: -7", "first.yaml:4: seed: Input should be greater than or equal to 0"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_key_line_and_cure(project, right, wrong, message):
+    assert right in EXPERIMENT
+    write(project.workflows, EXPERIMENT.replace(right, wrong))
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
+        project.experiment("toy/first")
+    assert message in str(error.value)
+
+
+def test_an_unknown_variant_is_answered_with_those_that_exist(project):
+    with pytest.raises(ValueError, match="no variant 'short', only base, longer, farther"):
+        project.run("toy/first", "short")
+
+
+def test_a_section_of_another_type_says_what_the_plugin_has_to_do(project):
+    class Other(Section):
+        """Options of another trainer."""
+
+    with pytest.raises(
+        ValueError, match=r"implement the hook graph\(run\), or derive .* from Other"
+    ):
+        project.run("toy/first").section("graph", Other)
+    assert project.run("toy/first").section("graph", GraphOptions).cutoff == 5.0
+
+
+def test_an_artifact_records_where_it_comes_from(project):
+    record = project.run("toy/first", "longer").provenance("train")
+    assert record["options"]["train"]["epochs"] == 6
+    assert record["fingerprint"] == project.registry.fingerprint("toy")
+    assert record["seed"] == 7
+    assert {"python", "torch", "pipeline-core"} <= set(record["versions"])

@@ -1,0 +1,228 @@
+"""The shipped HfO2 data agree with their card, with each other and with physics.
+
+Oracles: finite strain for the stress, ASE's neighbour list for the pairs, positive definiteness and
+decay of the overlap for the matrices, CP2K itself for the recomputed frame.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import ase
+import h5py
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.stats
+from ase.neighborlist import neighbor_list
+
+DATA = Path(__file__).parents[2] / "workflows" / "datasets" / "hfo2"
+RUNS = sorted(path.name for path in (DATA / "inputs").iterdir())
+HARTREE, GPA = 27.211386245988, 1 / 160.2176634  # eV, eV/Å³
+STRAINED = sorted(path.name for path in (DATA / "strain" / "outputs").iterdir())
+YZ = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])
+
+
+def text(path: Path) -> str:
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+def numbers(pattern: str, source: str) -> np.ndarray:
+    """Return the numbers of all lines `pattern x y z`."""
+    rows = re.findall(rf"^ *{pattern} +(-?\d\S+) +(-?\d\S+) +(-?\d\S+)$", source, re.MULTILINE)
+    return np.array(rows, dtype=float)
+
+
+def energy(log: str) -> float:
+    return float(re.search(r"ENERGY\| .*: +(\S+)", log)[1])
+
+
+def names(folder: Path, suffix: str) -> list[str]:
+    return sorted(str(path.relative_to(folder)).removesuffix(suffix) for path in folder.glob("*/*"))
+
+
+def generate(*arguments: str) -> None:
+    command = [sys.executable, "-B", str(DATA / "generate.py"), *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_size():
+    sizes = [path.stat().st_size for path in DATA.rglob("*") if path.is_file()]
+    assert sum(sizes) <= 15e6
+    assert max(sizes) < 2 * 2**20
+
+
+@pytest.mark.parametrize("root", [DATA, DATA / "strain"])
+def test_every_output_has_its_input(root):
+    assert names(root / "outputs", ".log.gz") == names(root / "inputs", ".inp.gz")
+
+
+def test_card_counts_frames_and_ranges():
+    rows = re.findall(
+        r"^\| (\w+-\d{4}K) \| (\d+) \| (\d+) \|.*?\| (-\d\S+) to (-\d\S+) \|",
+        (DATA / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert sorted(row[0] for row in rows) == RUNS
+    for run, n_outputs, n_matrices, low, high in rows:
+        energies = [energy(text(path)) for path in (DATA / "outputs" / run).iterdir()]
+        assert len(energies) == int(n_outputs)
+        per_atom = np.array(energies) * HARTREE / 12
+        assert (per_atom.min(), per_atom.max()) == pytest.approx(
+            (float(low), float(high)), abs=6e-4
+        )
+        with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
+            assert len(file) == int(n_matrices)
+
+
+def test_frames_are_unique_and_share_all_settings():
+    inputs = [text(path) for path in DATA.glob("inputs/*/*.gz")]
+    assert len(set(inputs)) == len(inputs) == 119
+    assert (
+        len({re.sub(r"&CELL.*&END COORD", "", source, flags=re.DOTALL) for source in inputs}) == 1
+    )
+
+
+def test_outputs_are_complete_converged_and_anonymous():
+    for path in DATA.glob("**/outputs/*/*.gz"):
+        log = text(path)
+        assert "SCF run converged" in log, path
+        assert "The number of warnings for this run is : 0" in log, path
+        header = re.findall(r"PROGRAM (?:STARTED|RAN|STOPPED|PROCESS) (?:ON|BY|ID|IN) +(.*)", log)
+        assert header == ["localhost", "<unknown>", "0", "."] * 2, path
+        assert path.read_bytes()[3:8] == bytes(5), f"{path} carries a name or a time"
+
+
+@pytest.mark.parametrize("group", STRAINED)
+@pytest.mark.parametrize(
+    ("name", "direction", "tolerance"), [("hydrostatic", np.eye(3), 0.01), ("yz", YZ, 0.001)]
+)
+def test_printed_stress_is_minus_the_energy_gradient_by_strain(group, name, direction, tolerance):
+    folder, step = DATA / "strain" / "outputs" / group, 0.01
+    cell = numbers("[ABC]", text(DATA / "strain" / "inputs" / group / "unstrained.inp.gz"))
+    minus, plus = (energy(text(folder / f"{name}{sign}0.0100.log.gz")) for sign in "-+")
+    gradient = (plus - minus) * HARTREE / (2 * step * np.linalg.det(cell)) / GPA
+    printed = numbers(r"STRESS\| +[xyz]", text(folder / "unstrained.log.gz"))[:3]
+    assert gradient == pytest.approx(-np.sum(printed * direction), rel=tolerance)
+
+
+@pytest.mark.parametrize("group", STRAINED)
+def test_unstrained_copy_repeats_its_frame(group):
+    run, frame = group.rsplit("-", 1)
+    first = text(DATA / "outputs" / run / f"{frame}.log.gz")
+    again = text(DATA / "strain" / "outputs" / group / "unstrained.log.gz")
+    assert energy(again) == pytest.approx(energy(first), abs=1e-9)
+    for pattern in (r"STRESS\| +[xyz]", r"\d+ +[12] +(?:Hf|O)"):
+        np.testing.assert_allclose(numbers(pattern, again), numbers(pattern, first), atol=1e-7)
+
+
+def test_script_writes_the_shipped_strained_inputs(tmp_path):
+    frames = ["/".join(group.rsplit("-", 1)) for group in STRAINED]
+    generate("--frames", *frames, "--strain", "0.01", "--inputs-only", "--output", str(tmp_path))
+    for path in (DATA / "strain" / "inputs").rglob("*.gz"):
+        assert text(tmp_path / path.relative_to(DATA)) == text(path)
+
+
+def bloch(frame: h5py.Group, name: str, k: np.ndarray) -> np.ndarray:
+    """Return the matrix `name` at the k-point `k`, hermitian partners added. (72, 72)"""
+    pairs, shapes = frame["atom_pairs"][()], frame["chunk_shapes"][()]
+    starts = np.concatenate([[0], np.cumsum(np.where(frame["atomic_numbers"][()] == 72, 10, 4))])
+    matrix = np.zeros((starts[-1], starts[-1]), dtype=complex)
+    blocks = np.split(frame[name][()], np.cumsum(shapes.prod(axis=1))[:-1])
+    for (*image, i, j), shape, values in zip(pairs.tolist(), shapes, blocks, strict=True):
+        block = values.reshape(shape) * np.exp(2j * np.pi * np.dot(k, image))
+        rows, columns = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
+        matrix[rows, columns] += block
+        if any(image) or i != j:
+            matrix[columns, rows] += block.conj().T
+    return matrix
+
+
+def listed_images(log: str) -> set[tuple[int, ...]]:
+    """Return the cells for which CP2K wrote a matrix; it leaves out those without any overlap."""
+    rows = re.findall(r"^ +\d+ +(-?\d) +(-?\d) +(-?\d)$", log, re.MULTILINE)
+    return {tuple(map(int, row)) for row in rows}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_structures_are_those_of_the_inputs(run):
+    with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
+        for name, frame in file.items():
+            source = text(DATA / "inputs" / run / f"{name}.inp.gz")
+            np.testing.assert_allclose(frame["positions"], numbers("(?:Hf|O)", source), atol=1e-9)
+            np.testing.assert_allclose(frame["cell"], numbers("[ABC]", source), atol=1e-9)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_pairs_are_the_neighbours_in_the_listed_images(run):
+    with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
+        cutoff = file.attrs["cutoff"]
+        for name, frame in file.items():
+            images = listed_images(text(DATA / "outputs" / run / f"{name}.log.gz"))
+            species, cell = frame["atomic_numbers"][()], frame["cell"][()]
+            atoms = ase.Atoms(species, frame["positions"][()], cell=cell, pbc=True)
+            found = np.column_stack(neighbor_list("Sij", atoms, cutoff)).tolist()
+            expected = {tuple(row) for row in found if tuple(row[:3]) in images}
+            expected |= {(0, 0, 0, atom, atom) for atom in range(len(atoms))}
+            pairs = frame["atom_pairs"][()]
+            partners = np.column_stack([-pairs[:, :3], pairs[:, 4], pairs[:, 3]])
+            kept, mirrored = set(map(tuple, pairs.tolist())), set(map(tuple, partners.tolist()))
+            assert len(kept) == len(pairs)
+            assert kept & mirrored == {(0, 0, 0, atom, atom) for atom in range(len(atoms))}
+            assert kept | mirrored == expected
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_matrices_are_hermitian_and_the_overlap_is_positive(run):
+    with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
+        frame = file["010"]
+        for k in (np.zeros(3), np.array([0.1, 0.2, 0.3])):
+            h, s = bloch(frame, "H", k), bloch(frame, "S", k)
+            np.testing.assert_allclose(h, h.conj().T, atol=1e-7)
+            np.testing.assert_allclose(s, s.conj().T, atol=1e-7)
+            levels = scipy.linalg.eigh(h, s, eigvals_only=True) * HARTREE
+            assert levels[48] - levels[47] > 2, (
+                "HfO2 is an insulator with 48 occupied levels a cell"
+            )
+        stops = np.cumsum(frame["chunk_shapes"][()].prod(axis=1))
+        for (*image, i, j), stop, shape in zip(
+            frame["atom_pairs"][()].tolist(), stops, frame["chunk_shapes"][()], strict=True
+        ):
+            if not any(image) and i == j:
+                block = frame["S"][stop - shape.prod() : stop].reshape(shape)
+                assert np.linalg.eigvalsh(block).min() > 0
+
+
+def test_overlap_decays_with_the_stated_displacement():
+    with h5py.File(DATA / "matrices" / "cubic-2000K.h5") as file:
+        frame = file["019"]
+        pairs, positions = frame["atom_pairs"][()], frame["positions"][()]
+        ends = np.cumsum(frame["chunk_shapes"][()].prod(axis=1))[:-1]
+        largest = np.array([np.abs(block).max() for block in np.split(frame["S"][()], ends)])
+        between = positions[pairs[:, 4]] - positions[pairs[:, 3]]
+        shifts = pairs[:, :3] @ frame["cell"][()]
+        oxygen = (frame["atomic_numbers"][()][pairs[:, 3:]] == 8).all(axis=1) & (largest > 0)
+    right, wrong = (np.linalg.norm(between + sign * shifts, axis=1)[oxygen] for sign in (1, -1))
+    assert scipy.stats.spearmanr(right, largest[oxygen]).statistic < -0.99
+    assert scipy.stats.spearmanr(wrong, largest[oxygen]).statistic > -0.5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cp2k.psmp") is None, reason="needs CP2K (Debian package cp2k)")
+def test_recomputed_frame_repeats_the_shipped_one(tmp_path):
+    generate("--frames", "cubic-2000K/019", "--output", str(tmp_path))
+    old, new = (text(root / "outputs" / "cubic-2000K" / "019.log.gz") for root in (DATA, tmp_path))
+    assert energy(new) == pytest.approx(energy(old), abs=1e-6)
+    for pattern in (r"STRESS\| +[xyz]", r"\d+ +[12] +(?:Hf|O)"):
+        np.testing.assert_allclose(numbers(pattern, new), numbers(pattern, old), atol=1e-4)
+    with (
+        h5py.File(DATA / "matrices/cubic-2000K.h5") as a,
+        h5py.File(tmp_path / "matrices/cubic-2000K.h5") as b,
+    ):
+        for name in a["019"]:
+            np.testing.assert_allclose(b["019"][name][()], a["019"][name][()], atol=1e-6)

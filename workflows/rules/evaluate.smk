@@ -1,0 +1,17 @@
+rule evaluate:
+    input:
+        plan.inputs("evaluate"),
+    output:
+        "<results>/{experiment}/{variant}/metrics.json",
+        "<results>/{experiment}/{variant}/predictions.h5",
+    log:
+        "<results>/{experiment}/{variant}/logs/evaluate.log",
+    threads: 4
+    resources:
+        device="auto",
+    params:
+        project=plan.arguments,
+        options=plan.params("evaluate"),
+    shell:
+        "pipeline-core evaluate --experiment {wildcards.experiment} --variant {wildcards.variant}"
+        " --device {resources.device} {params.project} > {log} 2>&1"

@@ -1,0 +1,20 @@
+rule figures:
+    input:
+        plan.inputs("figures"),
+    output:
+        report(
+            directory("<results>/{experiment}/figures"),
+            patterns=["{figure}.png"],
+            caption="../report/figure.rst",
+            category="{experiment}",
+            subcategory=plan.figure_heading,
+            labels=plan.figure_labels,
+        ),
+    log:
+        "<results>/{experiment}/figures.log",
+    localrule: True
+    params:
+        project=plan.arguments,
+        options=plan.params("figures"),
+    shell:
+        "pipeline-core figures --experiment {wildcards.experiment} {params.project} > {log} 2>&1"

@@ -1,0 +1,16 @@
+rule infer:
+    input:
+        plan.inputs("infer"),
+    output:
+        "<results>/{experiment}/{variant}/inference.h5",
+    log:
+        "<results>/{experiment}/{variant}/logs/infer.log",
+    threads: 4
+    resources:
+        device="auto",
+    params:
+        project=plan.arguments,
+        options=plan.params("infer"),
+    shell:
+        "pipeline-core infer --experiment {wildcards.experiment} --variant {wildcards.variant}"
+        " --device {resources.device} {params.project} > {log} 2>&1"

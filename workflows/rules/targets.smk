@@ -1,0 +1,15 @@
+rule all:
+    default_target: True
+    input:
+        plan.experiments,
+    localrule: True
+
+
+for paper in plan.papers:
+
+    rule:
+        name:
+            f"paper_{paper}"
+        input:
+            plan.paper(paper),
+        localrule: True

@@ -1,0 +1,18 @@
+rule train:
+    input:
+        plan.inputs("train"),
+    output:
+        "<results>/{experiment}/{variant}/model.pt",
+        "<results>/{experiment}/{variant}/history.jsonl",
+    log:
+        "<results>/{experiment}/{variant}/logs/train.log",
+    threads: 8
+    resources:
+        mpi="",
+        device="auto",
+    params:
+        project=plan.arguments,
+        options=plan.params("train"),
+    shell:
+        "{resources.mpi} pipeline-core train --experiment {wildcards.experiment} --variant {wildcards.variant}"
+        " --device {resources.device} {params.project} > {log} 2>&1"
