@@ -1,5 +1,6 @@
 from snakemake.utils import min_version
 
+from pipeline_core.model_info import STAGES
 from pipeline_core.workflow import Plan
 
 min_version("9.25")
@@ -28,11 +29,12 @@ wildcard_constraints:
     variant=plan.NAME,
 
 
-include: "workflows/rules/data.smk"
-include: "workflows/rules/graph.smk"
-include: "workflows/rules/partition.smk"
-include: "workflows/rules/train.smk"
-include: "workflows/rules/evaluate.smk"
-include: "workflows/rules/infer.smk"
-include: "workflows/rules/figures.smk"
-include: "workflows/rules/targets.smk"
+rule all:
+    input:
+        plan.experiments,
+    localrule: True
+
+
+for name in [*STAGES, "papers"]:
+
+    include: f"workflows/rules/{name}.smk"

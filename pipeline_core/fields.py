@@ -56,6 +56,7 @@ _ALL: Final = (
     Field("energy", (), "eV", "sample", "f8", "Total energy.", label=True, exact=True),
     Field("stress", (3, 3), "eV/Å³", "sample", "f8", "(1/V) dE/dε; tension positive.", label=True),
     Field("group", (), "1", "sample", "str", "Name of the group that a split may keep together."),
+    Field("split", (), "1", "sample", "i1", "Split of the sample: its place in `SPLITS`."),
     Field("source", (), "1", "sample", "str", "File and frame that the sample was read from."),
     Field("atomic_numbers", (), "1", "atom", "i4", "Atomic number Z."),
     Field("positions", (3,), "Å", "atom", "f8", "Cartesian coordinates, not wrapped."),
@@ -91,6 +92,9 @@ _ALL: Final = (
         "edge",
     ),
 )
+
+SPLITS: Final = ("train", "val", "test")
+"""Names of the splits; the field `split` holds their places in this tuple: 0, 1, 2."""
 
 FIELDS: Final[dict[str, Field]] = {field.name: field for field in _ALL}
 

@@ -91,6 +91,21 @@ class SampleWriter:
         if self._bytes > _FLUSH_BYTES:
             self._flush()
 
+    def add_column(self, name: str, rows: Array) -> None:
+        """Write a further field of kind `sample` for all samples at once, when all have been added.
+
+        Args:
+            name: A field that was not given to the writer.
+            rows: (n_samples, *shape).
+        """
+        field = FIELDS[name]
+        assert field.kind == "sample", name
+        assert name not in self._fields, name
+        assert rows.shape == (self.n_samples, *field.shape), (name, rows.shape)
+        dataset = _create_dataset(self._file, field)
+        dataset.resize(self.n_samples, axis=0)
+        dataset[:] = rows
+
     def _flush(self) -> None:
         for name, parts in self._buffer.items():
             if parts:
@@ -106,10 +121,11 @@ class SampleWriter:
         self._flush()
         self._file.attrs["n_samples"] = self.n_samples
         for kind, counts in self._counts.items():
-            self._file[f"offsets/{kind}"] = np.cumsum(counts, dtype=np.int64)
+            offsets = np.cumsum(counts, dtype=np.int64)
+            self._file.create_dataset(f"offsets/{kind}", data=offsets, chunks=True, fletcher32=True)
 
 
-def _create_dataset(file: h5py.File, field: Field) -> None:
+def _create_dataset(file: h5py.File, field: Field) -> h5py.Dataset:
     dtype = h5py.string_dtype() if field.dtype == "str" else np.dtype(field.dtype)
     row_bytes = 32 if field.dtype == "str" else dtype.itemsize * max(1, int(np.prod(field.shape)))
     dataset = file.create_dataset(
@@ -121,6 +137,7 @@ def _create_dataset(file: h5py.File, field: Field) -> None:
         fletcher32=field.dtype != "str",  # HDF5 has no checksum for strings of variable length
     )
     dataset.attrs.update(unit=field.unit, kind=field.kind, indexes=field.indexes or "")
+    return dataset
 
 
 class SampleFile:
@@ -139,19 +156,26 @@ class SampleFile:
         self.path = path
         self._context = store.opened(path, schema)
         self._file = self._context.__enter__()
-        with store.damage_explained(path):
-            names = [n for n in self._file if n != "offsets"] if fields is None else list(fields)
-            self.fields = {name: self._field(name) for name in names}
-            self.n_samples = int(self._file.attrs["n_samples"])
-            self.offsets: dict[str, NDArray[np.int64]] = {
-                kind: data[:] for kind, data in self._file.get("offsets", {}).items()
-            }
-            self.attributes = dict(self._file.attrs)
-            size = sum(self._file[name].nbytes for name in names)
-            self._arrays: dict[str, Any] = {
-                name: self._load(name) if size < _PRELOAD_BYTES else self._file[name]
-                for name in names
-            }
+        try:
+            with store.damage_explained(path):
+                self._read_layout(fields)
+        except ValueError:
+            self.close()
+            raise
+
+    def _read_layout(self, fields: Iterable[str] | None) -> None:
+        file = self._file
+        names = [n for n in file if n != "offsets"] if fields is None else list(fields)
+        self.fields = {name: self._field(name) for name in names}
+        self.n_samples = int(file.attrs["n_samples"])
+        self.offsets: dict[str, NDArray[np.int64]] = {
+            kind: file[f"offsets/{kind}"][:] for kind in file.get("offsets", ())
+        }
+        self.attributes = dict(file.attrs)
+        size = sum(file[name].nbytes for name in names)
+        self._arrays: dict[str, Any] = {
+            name: self._load(name) if size < _PRELOAD_BYTES else file[name] for name in names
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -177,6 +201,7 @@ class SampleFile:
 
     def read(self, index: int) -> dict[str, Array]:
         """Return one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
+        assert 0 <= index < self.n_samples, (index, self.n_samples)
         sample = {}
         with store.damage_explained(self.path):
             for name, field in self.fields.items():

@@ -2,16 +2,17 @@
 
 Every artifact carries its schema, the schema's version and its provenance as attributes. It is
 written under a temporary name in the same folder, flushed to disk and renamed, so that a killed
-job never leaves half a file under the real name. Datasets carry Fletcher-32 checksums, so that
-damage is noticed when it is read.
+job never leaves half a file under the real name. Arrays carry Fletcher-32 checksums and the file's
+own structure those of HDF5 1.10, so that damage is noticed when it is read; only text has none.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,8 @@ def atomic(path: Path) -> Iterator[Path]:
             "choose another folder with --results; no partial file was left"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def _flush_to_disk(path: Path) -> None:
@@ -66,11 +68,46 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
     Raises:
         ValueError: The file cannot be written.
     """
-    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
-        file.attrs["schema"] = schema
-        file.attrs["schema_version"] = SCHEMA_VERSIONS.get(schema, 1)
-        file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
-        yield file
+    with atomic(path) as temporary, _Sink(temporary, "w+") as sink:
+        try:
+            with h5py.File(sink, "w", libver="v110") as file:
+                file.attrs["schema"] = schema
+                file.attrs["schema_version"] = SCHEMA_VERSIONS.get(schema, 1)
+                file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
+                yield file
+        finally:
+            if sink.error is not None:
+                raise sink.error
+
+
+class _Sink(io.FileIO):
+    """A file for HDF5 to write into that keeps its first error instead of raising it.
+
+    The HDF5 library does not survive a failed write: on a full disk it crashes when the file is
+    closed. So it is told that all went well, and the error is raised once the file is closed.
+    """
+
+    error: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`, unless an earlier call has failed."""
+        view = memoryview(data)
+        written = 0
+        try:
+            while self.error is None and written < len(view):
+                written += super().write(view[written:])
+        except BaseException as error:  # noqa: BLE001 - not even an interrupt may reach HDF5
+            self.error = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the length of the file, unless an earlier call has failed."""
+        try:
+            if self.error is None:
+                return super().truncate(size)
+        except BaseException as error:  # noqa: BLE001 - as above
+            self.error = error
+        return size or 0
 
 
 @contextmanager
@@ -81,13 +118,15 @@ def opened(path: Path, schema: str) -> Iterator[h5py.File]:
         ValueError: The file is missing, damaged, of another schema, or of another version.
     """
     with _open(path) as file:
-        found = file.attrs.get("schema")
+        with damage_explained(path):
+            found = file.attrs.get("schema")
+            version = int(file.attrs.get("schema_version", 0))
         if found != schema:
             raise ValueError(
                 f"{path}: holds {found!r}, expected {schema!r}; the file was made by another "
                 "stage: check the paths, or remove it and run the stage again"
             )
-        version, ours = int(file.attrs.get("schema_version", 0)), SCHEMA_VERSIONS.get(schema, 1)
+        ours = SCHEMA_VERSIONS.get(schema, 1)
         if version != ours:
             raise ValueError(
                 f"{path}: schema {schema!r} version {version}, this package reads version {ours}; "
@@ -113,7 +152,7 @@ def damage_explained(path: Path) -> Iterator[None]:
     """Turn HDF5's error on damaged contents into one that names the file and the cure."""
     try:
         yield
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{path}: its contents are damaged ({error}); remove the file and run its stage again"
         ) from error
@@ -121,7 +160,7 @@ def damage_explained(path: Path) -> Iterator[None]:
 
 def provenance_of(path: Path) -> dict[str, Any]:
     """Return the provenance record of an artifact."""
-    with _open(path) as file:
+    with _open(path) as file, damage_explained(path):
         record: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
     return record
 

@@ -1,8 +1,8 @@
 """What the rules ask of the engine: the inputs, parameters and targets of each job.
 
-Rules hold no Python: they call the methods of one `Plan`. It takes every path from the same `Project` that the command
-line uses, so both agree on where an artifact lies. Nothing heavy is imported here: a job on a cluster
-reads the Snakefile again.
+Rules hold no Python: they call the methods of one `Plan`. It takes every path from the same
+`Project` that the command line uses, so both agree on where an artifact lies. Nothing heavy is
+imported here: a job on a cluster reads the Snakefile again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def shell_prefix(self) -> str:
-        """What goes before each shell command: strict mode, and the commands of this environment first."""
+        """What goes before each shell command: strict mode, this environment's programs first."""
         return f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; '
 
     def container(self, wildcards: Any) -> str | None:
@@ -106,8 +106,8 @@ class Plan:
     def params(self, stage: str) -> Callable[[Any], str]:
         """Return the function that gives what, apart from its inputs, a stage depends on.
 
-        That is its own part of the experiment, the seed, and a fingerprint of the plugin's source: an edit of any of
-        them reruns exactly the stages that it touches.
+        That is its own part of the experiment, the seed, and a fingerprint of the plugin's source:
+        an edit of any of them reruns exactly the stages that it touches.
         """
 
         def text(wildcards: Any) -> str:
@@ -130,7 +130,7 @@ class Plan:
         return [folder.name for folder in folders if experiment_names(folder)]
 
     def paper(self, plugin: str) -> Paths:
-        """Return the function that gives the figures of all experiments of a plugin at the configured scale."""
+        """Return the function that gives all figures of a plugin at the configured scale."""
 
         def paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
@@ -139,8 +139,8 @@ class Plan:
             if not found:
                 scales = sorted({e.file.scale for e in experiments})
                 raise ValueError(
-                    f"{folder}: no experiment has the scale {self.options.scale!r}, only {', '.join(scales)}; "
-                    f"choose one with --config scale={scales[0]}"
+                    f"{folder}: no experiment has the scale {self.options.scale!r}, "
+                    f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
                 )
             return found
 
@@ -205,11 +205,12 @@ def check_names(experiment: ExperimentRun) -> None:
     for name in names:
         if not re.fullmatch(NAME, name):
             raise ValueError(
-                f"{experiment.path}: {name!r} is the name of a folder: use letters, digits, '_', '-' and '.'"
+                f"{experiment.path}: {name!r} becomes the name of a folder; "
+                "use letters, digits, '_', '-' and '.'"
             )
     if "figures" in experiment.runs:
         raise ValueError(
-            f"{experiment.path}: a variant cannot be called 'figures', the folder of the experiment's figures"
+            f"{experiment.path}: no variant can be called 'figures', the folder of the figures"
         )
 
 

@@ -61,7 +61,8 @@ def checked(project: Project, name: str) -> ExperimentRun:
 def describe(experiment: ExperimentRun) -> str:
     """Return what would run: one row a variant, one column a stage."""
     head = f"{experiment.experiment}: {experiment.file.description.strip()}"
-    facts = f"  plugin {experiment.model_info.name}, scale {experiment.file.scale}, {_data(experiment.runs[BASE].dataset)}"
+    data = _data(experiment.runs[BASE].dataset)
+    facts = f"  plugin {experiment.model_info.name}, scale {experiment.file.scale}, {data}"
     header = ("  variant", *ARTIFACTS)
     rows = [
         (f"  {run.variant}", *(_state(run, stage) for stage in ARTIFACTS))

@@ -18,6 +18,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.output import aligned
 from pipeline_core.provenance import PACKAGES
 from pipeline_core.registry import Registry
+from pipeline_core.training.ranks import find_world
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
 
@@ -72,7 +73,7 @@ def examine(results: Path) -> Iterator[Finding]:
     yield _folder(results)
     for plugin in Registry().plugins:
         found = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
-        yield Finding(f"plugin {plugin.name}", found, str(plugin.error), needed=False)
+        yield Finding(f"plugin {plugin.name}", found, plugin.error or "", needed=False)
 
 
 def _python() -> Finding:
@@ -81,10 +82,9 @@ def _python() -> Finding:
 
 
 def _ranks() -> Finding:
-    from pipeline_core.training.ranks import find_ranks
-
-    ranks = find_ranks()
-    return Finding("ranks", f"{ranks.world_size}, by {ranks.launcher or 'no launcher'}")
+    world = find_world()
+    launcher = f"started by {world.launcher}" if world.size > 1 else "no launcher"
+    return Finding("ranks", f"{world.size}, {launcher}")
 
 
 def _package(name: str) -> Finding:
@@ -105,7 +105,7 @@ def _gpus() -> Finding:
 
 
 def _mpi() -> Finding:
-    cure = "only for several processes started by mpiexec: pip install mpich, or load your cluster's MPI module"
+    cure = "only to start ranks with mpiexec: pip install mpich, or load your cluster's MPI module"
     if shutil.which("mpiexec") is None:
         return Finding("MPI", "", cure, needed=False)
     try:

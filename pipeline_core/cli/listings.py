@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from pipeline_core.cli.output import aligned
+from pipeline_core.readers import Units
 from pipeline_core.registry import Plugin, Registry
 
 
@@ -31,15 +32,14 @@ def readers() -> None:
     """List the raw formats that datasets can be read from."""
     found = [reader for group in Registry().manager.hook.readers() for reader in group]
     rows = [
-        (
-            reader.name,
-            " ".join(reader.suffixes) or "-",
-            f"{reader.units.energy}, {reader.units.force}, {reader.units.stress} ({reader.units.stress_sign})",
-            reader.summary,
-        )
-        for reader in sorted(found, key=lambda reader: reader.name)
+        (r.name, " ".join(r.suffixes) or "-", _units(r.units), r.summary)
+        for r in sorted(found, key=lambda reader: reader.name)
     ]
     typer.echo(aligned([("name", "suffixes", "units", "about"), *rows]))
+
+
+def _units(units: Units) -> str:
+    return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
 
 
 COMMANDS = {"plugins": plugins, "readers": readers}

@@ -14,7 +14,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def listing(summary: Mapping[str, Any]) -> str:
-    """Return a summary as aligned lines, a name and a value each; names of nested values are joined by dots."""
+    """Return a summary as aligned lines, name and value; dots join nested names."""
     rows = list(_flat(summary, ""))
     return aligned(rows) if rows else ""
 

@@ -10,11 +10,12 @@ import typer
 from pipeline_core.cli import options
 from pipeline_core.cli.output import listing
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.training.ranks import find_world
 
 HELP = {
     "graph": "Build what the model needs to know of a sample besides its data.",
     "partition": "Share the work between ranks.",
-    "train": "Train, resuming where an earlier call stopped; start it with srun, mpiexec or torchrun for many ranks.",
+    "train": "Train, resuming where a call stopped; many ranks by srun, mpiexec or torchrun.",
     "evaluate": "Compare predictions with labels of held-out samples.",
     "infer": "Use the trained model: molecular dynamics or what its plugin offers.",
 }
@@ -55,10 +56,8 @@ def _command(stage: str) -> Callable[..., None]:
 
 
 def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
-    from pipeline_core.training.ranks import global_rank
-
     summary = run.project.registry.hook(hook, plugin)(run=run)
-    if global_rank() == 0 and summary:
+    if find_world().rank == 0 and summary:
         typer.echo(listing(summary))
 
 

@@ -9,13 +9,12 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, n_samples, to_device
-from pipeline_core.evaluation.residuals import labels
-from pipeline_core.fields import FIELDS, RAGGED, Field, Kind
+from pipeline_core.fields import FIELDS, RAGGED, Field
 from pipeline_core.task import Outputs, Samples, Task
 from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.loader import epoch_batches
 
 ROWS: Final = 20_000
 """Rows of all kinds in one window, where the experiment names no capacity."""
@@ -48,7 +47,9 @@ def windows(samples: Samples, task: Task, capacity: float | None) -> list[range]
         capacity: Largest cost of a window; None for at most `ROWS` rows.
     """
     sizes = samples.sizes()
-    cost: NDArray[np.float64] = task.cost(sizes) if capacity else np.sum(list(sizes.values()), axis=0)
+    cost: NDArray[np.float64] = (
+        task.cost(sizes) if capacity else np.sum(list(sizes.values()), axis=0)
+    )
     limit = capacity or ROWS
     found, start, load = [], 0, 0.0
     for number, one in enumerate(cost):
@@ -78,14 +79,16 @@ def predictions(
         ValueError: A prediction is not finite or has another shape than its label.
     """
     cuts = windows(samples, task, capacity)
-    for first in range(0, len(cuts), ranks.size):
-        own = cuts[first + ranks.rank :][:1]
-        for window in ranks.gather([_predicted(task, samples, cut, ranks.device) for cut in own]):
-            yield from window
+    own = [np.arange(cut.start, cut.stop) for cut in cuts[ranks.rank :: ranks.size]]
+    batches = zip(own, epoch_batches(samples, own, ranks.device), strict=True)
+    parts = (_predicted(task, int(numbers[0]), batch, ranks.device) for numbers, batch in batches)
+    for _ in range(0, len(cuts), ranks.size):
+        for window in ranks.gather(next(parts, None)):
+            if window is not None:
+                yield window
 
 
-def _predicted(task: Task, samples: Samples, cut: range, device: torch.device) -> Window:
-    batch = samples.batch(cut)
+def _predicted(task: Task, start: int, batch: Batch, device: torch.device) -> Window:
     names = [quantity.name for quantity in task.quantities]
     with torch.no_grad():
         outputs = task.module(to_device(batch, device))
@@ -93,8 +96,20 @@ def _predicted(task: Task, samples: Samples, cut: range, device: torch.device) -
     for name, values in outputs.items():
         if not values.isfinite().all():
             raise ValueError(
-                f"the model predicts {name!r} that is not finite between the samples {cut.start} and "
-                f"{cut.stop - 1} of the split; train longer or with a lower learning rate"
+                f"the model predicts a {name!r} that is not finite between the samples {start} and "
+                f"{start + n_samples(batch) - 1} of the split; check the structures there, or train "
+                "with a lower learning rate"
             )
     kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {"atomic_numbers", *names}
-    return Window(cut.start, {n: batch[n] for n in kept if n in batch}, outputs)
+    return Window(start, {n: batch[n] for n in kept if n in batch}, outputs)
+
+
+def label_field(name: str, batch: Batch) -> Field:
+    """Return what a label is; of a plugin's own field the kind is told by its number of rows."""
+    if name in FIELDS:
+        return FIELDS[name]
+    rows, shape = len(batch[name]), tuple(batch[name].shape[1:])
+    kinds = [k for k in RAGGED if f"{k}_offsets" in batch and batch[f"{k}_offsets"][-1] == rows]
+    assert kinds or rows == n_samples(batch), f"{name}: {rows} rows fit no kind of the batch"
+    kind = "sample" if rows == n_samples(batch) else kinds[0]
+    return Field(name, shape, "1", kind, "f4", "", label=True)

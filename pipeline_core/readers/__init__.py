@@ -73,6 +73,8 @@ class Reader:
         read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels
             have in the file; an empty mapping means the format's own names.
         keys: True if labels are found under names that a dataset file may choose.
+        values: For such formats, function path -> for each frame, every numeric value that is not structure under its name
+            in the file; what `inspect` shows to someone who looks for the names.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Reader:
     units: Units
     read: Callable[[Path, Mapping[str, str]], Iterator[Frame | BadFrame]]
     keys: bool = False
+    values: Callable[[Path], Iterator[Mapping[str, Floats]]] | None = None
 
 
 __all__ = ["BadFrame", "Frame", "Reader", "Units"]

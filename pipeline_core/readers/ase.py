@@ -105,4 +105,5 @@ READER: Final = Reader(
     units=Units(),
     read=read,
     keys=True,
+    values=values,
 )

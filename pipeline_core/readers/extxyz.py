@@ -240,4 +240,5 @@ READER: Final = Reader(
     units=Units(),
     read=read,
     keys=True,
+    values=values,
 )

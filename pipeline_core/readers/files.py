@@ -9,7 +9,7 @@ import lzma
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO, cast
 
-_OPENERS: Final[dict[str, Any]] = {".gz": gzip.open, ".tgz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_OPENERS: Final[dict[str, Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BUFFER: Final = 1 << 20
 
 

@@ -27,16 +27,16 @@ from pipeline_core.readers.files import opened, plain_name
 from pipeline_core.units import factor
 
 _UNITS: Final = Units(stress="bar", stress_sign="pressure")
-_STYLES: Final = {  # key of the style: dimension, our unit, spellings of units
-    "LatticeStyle": ("length", _UNITS.length, {"angstrom": "angstrom", "bohr": "bohr"}),
-    "PositionsStyle": ("length", _UNITS.length, {"angstrom": "angstrom", "bohr": "bohr"}),
-    "EnergyStyle": ("energy", _UNITS.energy, {"electronvolt": "eV", "eV": "eV", "hartree": "hartree"}),
-    "ForcesStyle": (
-        "force",
-        _UNITS.force,
-        {"electronvoltperangstrom": "eV/angstrom", "hartreeperbohr": "hartree/bohr"},
-    ),
-    "StressStyle": ("stress", _UNITS.stress, {"bar": "bar", "kB": "kbar", "kbar": "kbar", "GPa": "GPa"}),
+_LENGTHS: Final = {"angstrom": "angstrom", "bohr": "bohr"}
+_ENERGIES: Final = {"electronvolt": "eV", "hartree": "hartree"}
+_FORCES: Final = {"electronvoltperangstrom": "eV/angstrom", "hartreeperbohr": "hartree/bohr"}
+_STRESSES: Final = {"bar": "bar", "kB": "kbar", "kbar": "kbar", "GPa": "GPa"}
+_STYLES: Final = {  # key: dimension, unit of this reader, styles as they are spelled
+    "Lattice": ("length", _UNITS.length, _LENGTHS),
+    "Positions": ("length", _UNITS.length, _LENGTHS),
+    "Energy": ("energy", _UNITS.energy, _ENERGIES),
+    "Forces": ("force", _UNITS.force, _FORCES),
+    "Stress": ("stress", _UNITS.stress, _STRESSES),
 }
 
 Json = dict[str, Any]
@@ -62,16 +62,26 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 
 def _members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Yield name and content of each JSON file; an archive is streamed, never unpacked."""
-    with opened(path) as file:
-        if not plain_name(path).endswith((".tar", ".tgz")):
+    if plain_name(path).endswith(".json"):
+        with opened(path) as file:
             yield PurePosixPath(path.parent.name, path.name), file.read()
-            return
-        with tarfile.open(fileobj=file, mode="r|*") as archive:
+        return
+    with _archive(path) as archive:
+        try:
             for member in archive:
                 name = PurePosixPath(member.name)
                 content = archive.extractfile(member) if member.isfile() else None
                 if content and name.suffix == ".json" and not name.name.startswith("._"):
                     yield name, content.read()
+        except tarfile.ReadError as error:
+            raise EOFError from error
+
+
+def _archive(path: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(path, mode="r|*")
+    except tarfile.ReadError as error:
+        raise ValueError(f"is neither a .json file nor a tar archive ({error})") from error
 
 
 def _frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame | BadFrame]:
@@ -79,14 +89,13 @@ def _frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame |
     try:
         text = content.decode()
         dataset = json.loads(text.partition("\n")[2] if text.startswith("#") else text)["Dataset"]
-        factors = {style: _factor(style, dataset) for style in _STYLES}
         structures = dataset["Data"]
     except (ValueError, LookupError, TypeError) as error:
         yield BadFrame(index, f"{name}: {_reason(error)}")
         return
     for offset, structure in enumerate(structures):
         try:
-            yield _frame(structure, factors, info, index + offset)
+            yield _frame(structure, dataset, info, index + offset)
         except (ValueError, LookupError, TypeError) as error:
             yield BadFrame(index + offset, f"{name}: {_reason(error)}")
 
@@ -95,22 +104,14 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else f"not the layout of FitSNAP ({error!r})"
 
 
-def _factor(style: str, dataset: Json) -> float:
-    dimension, unit, spellings = _STYLES[style]
-    found = dataset.get(style)
-    if found not in spellings:
-        raise ValueError(f"{style} is {found!r}, known are {', '.join(spellings)}")
-    return factor(dimension, spellings[found]) / factor(dimension, unit)
-
-
-def _frame(structure: Json, factors: Mapping[str, float], info: Mapping[str, str], index: int) -> Frame:
+def _frame(structure: Json, dataset: Json, info: Mapping[str, str], index: int) -> Frame:
     def array(key: str) -> Floats:
-        return np.array(structure[key], dtype=np.float64) * factors.get(f"{key}Style", 1.0)
+        return np.array(structure[key], dtype=np.float64) * _factor(key, dataset)
 
     names = {"energy": "Energy", "forces": "Forces", "stress": "Stress"}
     labels = {name: array(key) for name, key in names.items() if key in structure}
     if "Spins" in structure:
-        labels["magmoms"] = array("Spins")[:, 0]
+        labels["magmoms"] = np.array(structure["Spins"], dtype=np.float64)[:, 0]
     return Frame(
         atomic_numbers=atomic_numbers(structure["AtomTypes"]),
         positions=array("Positions"),
@@ -120,6 +121,15 @@ def _frame(structure: Json, factors: Mapping[str, float], info: Mapping[str, str
         info=info,
         index=index,
     )
+
+
+def _factor(key: str, dataset: Json) -> float:
+    """Return the number that brings the values under `key` to this reader's unit."""
+    dimension, unit, spellings = _STYLES[key]
+    style = dataset.get(f"{key}Style")
+    if style not in spellings:
+        raise ValueError(f"{key}Style is {style!r}, known are {', '.join(spellings)}")
+    return factor(dimension, spellings[style]) / factor(dimension, unit)
 
 
 READER: Final = Reader(

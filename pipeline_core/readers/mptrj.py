@@ -176,6 +176,6 @@ READER: Final = Reader(
     suffixes=("MPtrj_2022.9_full.json",),
     units=Units(stress="kbar", stress_sign="pressure"),
     read=read,
-    values=values,
     keys=True,
+    values=values,
 )

@@ -35,22 +35,16 @@ def open_group(world: World, folder: Path) -> None:
         ValueError: The ranks do not find each other.
     """
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    if world.launcher == "torchrun":  # has opened a meeting point itself
-        dist.init_process_group(backend)
-    elif world.launcher == "mpiexec":
+    step = [os.environ.get(f"SLURM_{name}", "0") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT")]
+    note = folder / "-".join(["meeting", *step])
+    store: Store | None = None  # torchrun has opened one, which torch finds
+    if world.launcher == "mpiexec":
         store = _mpi_store(world)
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
-    else:
-        step = (
-            os.environ.get(f"SLURM_{name}", "0") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT")
-        )
-        note = folder / f"meeting-{'-'.join(step)}"
+    elif world.launcher == "srun":
         store = _srun_store(world, note)
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
-        if (
-            world.rank == 0
-        ):  # all have read it: gloo connects everyone to everyone before it returns
-            note.unlink()
+    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
+    if world.launcher == "srun" and world.rank == 0:
+        note.unlink()  # all have read it: gloo returns when everyone is connected to everyone
 
 
 def _mpi_store(world: World) -> Store:

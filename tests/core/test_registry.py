@@ -1,7 +1,7 @@
 """Plugins: found through entry points, loaded one by one, asked without hearing each other.
 
-The oracle is the packaging standard itself: distributions are written to disk as `.dist-info` folders and found by
-importlib.metadata.
+The oracle is the packaging standard itself: distributions are written to disk as
+`.dist-info` folders and found by importlib.metadata.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
 import pytest
-from fake_packages import install, model_source
 
+from fake_packages import install, model_source
 from pipeline_core import PROJECT, hookimpl
 from pipeline_core.registry import HOOKS, Registry
 
@@ -48,7 +48,7 @@ def test_a_distribution_on_the_path_is_found_without_installation(site):
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"),
+        ("import a_missing_module", "ModuleNotFoundError: No module named 'a_missing_module'"),
         ("raise RuntimeError('boom')", "RuntimeError: boom"),
         ("def f(:", "SyntaxError"),
         (

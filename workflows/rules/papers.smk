@@ -1,10 +1,3 @@
-rule all:
-    default_target: True
-    input:
-        plan.experiments,
-    localrule: True
-
-
 for paper in plan.papers:
 
     rule:

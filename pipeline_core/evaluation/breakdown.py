@@ -1,0 +1,98 @@
+"""Metrics of one split: over everything, by group of samples, by element."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from ase.data import chemical_symbols
+from numpy.typing import NDArray
+
+from pipeline_core.evaluation.metrics import Errors
+from pipeline_core.evaluation.predict import Window, label_field
+from pipeline_core.evaluation.residuals import labels, residuals
+from pipeline_core.task import Quantity
+
+Texts = NDArray[np.object_]
+
+MOST_GROUPS: Final = 64
+"""A split of more groups, such as one a material, has no table of groups; predictions name them."""
+
+
+class Breakdown:
+    """Collects the errors of a split.
+
+    Args:
+        quantities: What is compared. A quantity per atom is also compared as it is.
+        groups: Name of the group of each sample (n_samples,), or None.
+    """
+
+    def __init__(self, quantities: Sequence[Quantity], groups: Texts | None) -> None:
+        self._metrics = [metric for quantity in quantities for metric in _metrics(quantity)]
+        few = groups is not None and len(set(groups)) <= MOST_GROUPS
+        self._groups = groups if few else None
+        self._units: dict[str, str] = {}
+        self._all: dict[str, Errors] = defaultdict(Errors)
+        self._by_group: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
+        self._by_element: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
+        self.n_samples = 0
+
+    def add(self, window: Window) -> None:
+        """Compare one window."""
+        self.n_samples += len(window)
+        for name, quantity in self._metrics:
+            field = label_field(quantity.name, window.batch)
+            self._units[name] = f"{field.unit}/atom" if quantity.per_atom else field.unit
+            error, label = _compared(quantity, window)
+            self._all[name] += Errors.of(error, label)
+            if self._groups is not None:
+                for group, rows in _classes(self._groups[_owners(field.kind, window)]):
+                    self._by_group[group][name] += Errors.of(error[rows], label[rows])
+            if field.kind == "atom":
+                for z, rows in _classes(window.batch["atomic_numbers"].numpy()):
+                    element = chemical_symbols[z]
+                    self._by_element[element][name] += Errors.of(error[rows], label[rows])
+
+    def report(self) -> dict[str, Any]:
+        """Return the metrics; every quantity is listed, with null where it has no labels."""
+        return {
+            "n_samples": self.n_samples,
+            "quantities": self._table(self._all, [name for name, _ in self._metrics]),
+            "groups": {g: self._table(self._by_group[g]) for g in sorted(self._by_group)},
+            "elements": {e: self._table(self._by_element[e]) for e in sorted(self._by_element)},
+        }
+
+    def _table(self, errors: dict[str, Errors], names: Sequence[str] = ()) -> dict[str, Any]:
+        chosen = names or list(errors)
+        return {n: errors.get(n, Errors()).report(self._units.get(n, "1")) for n in chosen}
+
+
+def _metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
+    yield quantity.name, replace(quantity, per_atom=False)
+    if quantity.per_atom:
+        yield f"{quantity.name}_per_atom", quantity
+
+
+def _compared(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return error and label in float64, per atom if the quantity says so, NaN where missing."""
+    label = labels(quantity, window.batch).double()
+    outputs = {quantity.name: window.outputs[quantity.name].double()}
+    error, _ = residuals(quantity, outputs, {**window.batch, quantity.name: label})
+    if quantity.per_atom:
+        label = label / window.batch["atom_offsets"].diff()
+    return error.numpy(), label.numpy()
+
+
+def _owners(kind: str, window: Window) -> NDArray[np.int64]:
+    """Return the number within the split of the sample that each row of `kind` belongs to."""
+    own = np.arange(len(window)) if kind == "sample" else window.batch[f"{kind}_sample"].numpy()
+    return window.start + own
+
+
+def _classes(values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Yield each distinct value with the rows that have it."""
+    for value in np.unique(values):
+        yield value, np.flatnonzero(values == value)

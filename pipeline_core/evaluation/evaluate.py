@@ -1,0 +1,116 @@
+"""The stage `evaluate`: a trained model against the labels of samples that it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from pipeline_core import store
+from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
+from pipeline_core.evaluation.breakdown import Breakdown
+from pipeline_core.evaluation.predict import predictions
+from pipeline_core.evaluation.records import Texts, origins, prediction_fields, write_window
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleWriter
+from pipeline_core.task import Samples, Task
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.collectives import Ranks, joined
+from pipeline_core.training.tasks import build_task
+
+
+def evaluate_run(run: Run) -> dict[str, Any]:
+    """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
+
+    Called on every rank: they share the work, rank 0 writes.
+
+    Returns:
+        MAE of every quantity, by split.
+
+    Raises:
+        ValueError: There is nothing to compare, the model does not belong to the run, or it
+            predicts something that is not finite.
+    """
+    options = run.section("evaluate", EvaluateOptions)
+    with joined(run.device, run.state) as ranks:
+        task = trained_task(run, ranks.device)
+        samples = {split: task.samples(split) for split in options.splits}
+        texts = origins(run, {split: len(samples[split]) for split in samples})
+        with _writer(run, task, samples, texts) if ranks.is_first else nullcontext() as writer:
+            report = {
+                split: _compared(run, task, split, samples[split], texts[split], ranks, writer)
+                for split in samples
+            }
+        if ranks.is_first:
+            store.write_json(run.metrics, {**_header(run, task), "splits": report})
+    return {split: _errors(found["quantities"]) for split, found in report.items()}
+
+
+def trained_task(run: Run, device: torch.device) -> Task:
+    """Return the task of a run with its trained weights, the module on `device` and in its type.
+
+    Raises:
+        ValueError: `run.model` is missing or no model of this run.
+    """
+    task, model = build_task(run), load_model(run.model)
+    task.module.load_state_dict(model["weights"])
+    task.module.to(device, getattr(torch, model["dtype"])).eval()
+    return task
+
+
+def _compared(
+    run: Run,
+    task: Task,
+    split: str,
+    samples: Samples,
+    texts: Mapping[str, Texts],
+    ranks: Ranks,
+    writer: SampleWriter | None,
+) -> dict[str, Any]:
+    """Return the metrics of a split, on rank 0, having written its predictions."""
+    section = run.sections["partition"]
+    capacity = section.capacity if isinstance(section, PartitionOptions) else None
+    breakdown = Breakdown(task.quantities, texts.get("group"))
+    for window in predictions(task, samples, capacity, ranks):
+        if writer is not None:
+            breakdown.add(window)
+            write_window(writer, window, split, texts)
+    return breakdown.report()
+
+
+def _writer(
+    run: Run, task: Task, samples: Mapping[str, Samples], texts: Mapping[str, Mapping[str, Texts]]
+) -> SampleWriter:
+    split = next((split for split in samples if len(samples[split])), None)
+    if split is None:
+        raise ValueError(
+            f"evaluate.splits: no samples in {' and '.join(samples) or 'no split'} of {run.data}; "
+            "name other splits, or divide the dataset differently"
+        )
+    example = samples[split].batch(range(min(8, len(samples[split]))))
+    names = [quantity.name for quantity in task.quantities]
+    fields = prediction_fields(example, names, list(texts[split]))
+    return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields)
+
+
+def _header(run: Run, task: Task) -> dict[str, Any]:
+    provenance = run.provenance("evaluate")
+    return {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "plugin": run.model_info.name,
+        "fingerprint": provenance["fingerprint"],
+        "n_parameters": sum(p.numel() for p in task.module.parameters()),
+        "provenance": provenance,
+    }
+
+
+def _errors(quantities: Mapping[str, Any]) -> dict[str, str]:
+    """Return what people read: MAE with its unit."""
+    return {
+        f"MAE {name}": f"{metrics['mae']:.4g} {metrics['unit']}"
+        for name, metrics in quantities.items()
+        if metrics["count"]
+    }

@@ -1,0 +1,101 @@
+"""The file of predictions: labels and predictions side by side, sample by sample.
+
+It has the layout of all files of samples (`pipeline_core.samples`), so `SampleFile(path,
+"predictions")` reads it. Each sample carries the fields `split`, `<quantity>_label` and
+`<quantity>_predicted`, and where the data have them `group`, `source` and `atomic_numbers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.batch import Batch
+from pipeline_core.evaluation.predict import Window, label_field
+from pipeline_core.fields import FIELDS, SPLITS, Field
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleWriter
+
+Texts = NDArray[np.object_]
+
+_SPLIT = Field("split", (), "1", "sample", "str", "The split that the sample belongs to.")
+
+
+def origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts]]:
+    """Read what the data say of their samples in words.
+
+    Args:
+        run: Its data are read.
+        n_samples: Number of samples of each split.
+
+    Returns:
+        For each split "group" and "source" -> (n_samples,), as far as the data have them; nothing
+        where the data have a layout of their own, or where the task takes a part of a split.
+    """
+    nothing: dict[str, dict[str, Texts]] = {split: {} for split in n_samples}
+    if run.dataset is None:
+        return nothing
+    with h5py.File(run.data, "r") as file:
+        if file.attrs.get("schema") != "data" or "split" not in file:
+            return nothing
+        numbers = file["split"][:]
+        texts = {name: file[name].asstr()[:] for name in ("group", "source") if name in file}
+    chosen = {split: numbers == SPLITS.index(split) for split in n_samples}
+    if any(chosen[split].sum() != n for split, n in n_samples.items()):
+        return nothing
+    return {split: {n: t[rows] for n, t in texts.items()} for split, rows in chosen.items()}
+
+
+def prediction_fields(batch: Batch, names: Sequence[str], texts: Sequence[str]) -> list[Field]:
+    """Return the fields of the file.
+
+    Args:
+        batch: Of any window.
+        names: Quantities that are labelled and predicted.
+        texts: Which of group and source there are.
+    """
+    fields = [_SPLIT, *(FIELDS[name] for name in texts)]
+    if "atomic_numbers" in batch:
+        fields.append(FIELDS["atomic_numbers"])
+    for name in names:
+        field = label_field(name, batch)
+        # Total energies are large and compared in their last digits; the rest is not.
+        dtype = "f8" if field.kind == "sample" and field.shape == () else "f4"
+        for role in ("label", "predicted"):
+            fields.append(replace(field, name=f"{name}_{role}", dtype=dtype))
+    return fields
+
+
+def write_window(
+    writer: SampleWriter, window: Window, split: str, texts: Mapping[str, Texts]
+) -> None:
+    """Append the samples of a window, which belong to `split` and carry `texts`."""
+    columns = dict(_columns(window))
+    for number in range(len(window)):
+        sample: dict[str, Any] = {"split": np.asarray(split, dtype=object)}
+        for name, words in texts.items():
+            sample[name] = np.asarray(words[window.start + number], dtype=object)
+        for name, (kind, values) in columns.items():
+            sample[name] = values[_rows(kind, window.batch, number)]
+        writer.add(sample)
+
+
+def _columns(window: Window) -> Iterator[tuple[str, tuple[str, NDArray[Any]]]]:
+    if "atomic_numbers" in window.batch:
+        yield "atomic_numbers", ("atom", window.batch["atomic_numbers"].numpy())
+    for name, predicted in window.outputs.items():
+        kind = label_field(name, window.batch).kind
+        yield f"{name}_label", (kind, window.batch[name].numpy())
+        yield f"{name}_predicted", (kind, predicted.numpy())
+
+
+def _rows(kind: str, batch: Batch, number: int) -> int | slice:
+    if kind == "sample":
+        return number
+    start, stop = batch[f"{kind}_offsets"][number : number + 2].tolist()
+    return slice(start, stop)

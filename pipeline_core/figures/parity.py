@@ -1,0 +1,148 @@
+"""Predictions against labels of the held-out split: points for few numbers, density for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from pipeline_core.figures import results, style
+from pipeline_core.figures.quantities import Quantity, shown, with_unit
+from pipeline_core.figures.results import Comparison
+from pipeline_core.run import ExperimentRun
+
+Range = tuple[float, float]
+
+MOST_POINTS: Final = 2000
+"""More numbers than this are drawn as a density."""
+_CELLS: Final = 60
+_OFFSET: Final = 10.0
+"""Labels whose mean exceeds their range by this factor are shown relative to it."""
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw one row of panels a variant, one column a quantity."""
+    found = {run.variant: results.comparisons(run) for run in experiment.runs.values()}
+    rows = {variant: compared for variant, compared in found.items() if compared}
+    if not rows:
+        return None
+    names = list(dict.fromkeys(c.quantity.name for compared in rows.values() for c in compared))
+    width = style.PAGE if len(names) > 2 else style.COLUMN * len(names)
+    figure, axes = style.canvas(len(rows), len(names), width=width, height=width / len(names))
+    densities = []
+    for column, name in enumerate(names):
+        shared = [c for compared in rows.values() for c in compared if c.quantity.name == name]
+        shift, limits = centre(shared), None
+        limits = common_range(shared, shift)
+        for row, compared in enumerate(rows.values()):
+            one = next((c for c in compared if c.quantity.name == name), None)
+            if one is None:
+                axes[row][column].set_axis_off()
+                continue
+            densities.append(panel(axes[row][column], one, limits, shift))
+            _labels(axes[row][column], one.quantity, results.reference_name(experiment), shift)
+    if len(rows) > 1:
+        for row, variant in zip(axes, rows, strict=True):
+            row[0].set_title(variant, weight="bold")
+    _one_scale(figure, [density for density in densities if density is not None])
+    return figure, table(rows)
+
+
+def centre(compared: Iterable[Comparison]) -> float:
+    """Return what is subtracted from values far from zero, such as total energies, else zero."""
+    labels = np.concatenate([c.label for c in compared])
+    mean = float(labels.mean())
+    return mean if abs(mean) > _OFFSET * float(np.ptp(labels)) else 0.0
+
+
+def common_range(compared: Iterable[Comparison], shift: float) -> Range:
+    """Return limits that hold all labels and predictions, less `shift`, with a small margin."""
+    values = np.concatenate([np.concatenate([c.label, c.predicted]) for c in compared]) - shift
+    low, high = float(values.min()), float(values.max())
+    margin = 0.04 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def panel(
+    axes: Axes, compared: Comparison, limits: Range, shift: float = 0.0
+) -> PolyCollection | None:
+    """Draw one quantity.
+
+    Args:
+        axes: Where.
+        compared: What.
+        limits: Of both axes.
+        shift: Subtracted from labels and predictions.
+
+    Returns:
+        The density, whose scale the caller may set; None if points were drawn.
+    """
+    label, predicted = compared.label - shift, compared.predicted - shift
+    axes.plot(limits, limits, color=style.FAINT, linewidth=0.6, zorder=0 if len(label) <= MOST_POINTS else 3)
+    density = None
+    if len(label) > MOST_POINTS:
+        density = axes.hexbin(
+            label, predicted, gridsize=_CELLS, extent=(*limits, *limits), mincnt=1, linewidths=0.1
+        )
+    else:
+        axes.scatter(label, predicted, s=5, color=style.COLOURS[0], alpha=0.5, linewidths=0)
+    axes.set(xlim=limits, ylim=limits, aspect="equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4))
+    axes.text(0.04, 0.97, _metrics_text(compared), transform=axes.transAxes, va="top", fontsize=6.5, linespacing=1.3)
+    return density
+
+
+def _metrics_text(compared: Comparison) -> str:
+    quantity, metrics = compared.quantity, compared.metrics
+    mae, rmse = (shown(metrics[key] * quantity.error_factor) for key in ("mae", "rmse"))
+    lines = [f"MAE {mae} {quantity.error_unit}", f"RMSE {rmse} {quantity.error_unit}"]
+    if metrics["r2"] is not None:
+        lines.append(f"R² {metrics['r2']:.4f}")
+    return "\n".join(lines)
+
+
+def _labels(axes: Axes, quantity: Quantity, reference: str, shift: float) -> None:
+    relative = " − mean" if shift else ""
+    axes.set_xlabel(with_unit(f"{reference} {quantity.title}{relative}", quantity.unit))
+    axes.set_ylabel(with_unit("predicted", quantity.unit))
+
+
+def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
+    """Give all densities one logarithmic scale, and the figure one colour bar."""
+    if not densities:
+        return
+    most = max(float(np.max(density.get_array())) for density in densities)
+    norm = LogNorm(1, max(most, 10))
+    for density in densities:
+        density.set_norm(norm)
+    bar = figure.colorbar(densities[0], ax=figure.axes, aspect=40, pad=0.01, shrink=0.8)
+    bar.set_label("numbers per cell")
+    bar.outline.set_visible(False)
+
+
+def table(rows: dict[str, list[Comparison]]) -> list[list[object]]:
+    """Return the errors that the panels show, with a header."""
+    header: list[object] = ["variant", "split", "quantity", "count", "MAE", "RMSE", "R2", "unit of errors"]
+    body: list[list[object]] = [
+        [
+            variant,
+            c.split,
+            c.quantity.name,
+            c.metrics["count"],
+            c.metrics["mae"] * c.quantity.error_factor,
+            c.metrics["rmse"] * c.quantity.error_factor,
+            c.metrics["r2"],
+            c.quantity.error_unit,
+        ]
+        for variant, compared in rows.items()
+        for c in compared
+    ]
+    return [header, *body]

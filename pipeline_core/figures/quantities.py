@@ -1,0 +1,69 @@
+"""How predicted quantities are called and scaled in figures: one name and one unit each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline_core.units import GPA
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity as figures show it.
+
+    Attributes:
+        name: Name in the metrics.
+        title: Name for readers.
+        unit: Unit of values.
+        factor: What turns the engine's unit into `unit`.
+        error_unit: Unit of errors, so that they are numbers like 23 rather than 0.023.
+        error_factor: What turns the engine's unit into `error_unit`.
+    """
+
+    name: str
+    title: str
+    unit: str
+    factor: float
+    error_unit: str
+    error_factor: float
+
+
+_KNOWN: Final = (
+    Quantity("energy", "energy", "eV", 1, "meV", 1000),
+    Quantity("energy_per_atom", "energy", "eV/atom", 1, "meV/atom", 1000),
+    Quantity("forces", "force", "eV/Å", 1, "meV/Å", 1000),
+    Quantity("stress", "stress", "GPa", 1 / GPA, "GPa", 1 / GPA),
+    Quantity("magmoms", "magnetic moment", "µB", 1, "mµB", 1000),
+)
+_BY_NAME: Final = {quantity.name: quantity for quantity in _KNOWN}
+
+
+def quantity(name: str, unit: str = "1") -> Quantity:
+    """Return how a quantity is shown; one that is not known here keeps its name and `unit`."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    shown = "" if unit == "1" else unit
+    return Quantity(name, name.replace("_", " "), shown, 1, shown, 1)
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a label for an axis, such as "force (eV/Å)"."""
+    return f"{text} ({unit})" if unit else text
+
+
+def shown(number: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits, without an exponent where it reads well."""
+    if number is None:
+        return "–"
+    if number == 0 or 1e-3 <= abs(number) < 1e5:
+        return _plain(number, digits)
+    return f"{number:.{digits - 1}e}"
+
+
+def _plain(number: float, digits: int) -> str:
+    rounded = float(f"{number:.{digits}g}")
+    decimals = max(0, digits - len(str(int(abs(rounded)))) + (abs(rounded) < 1))
+    if 0 < abs(rounded) < 1:
+        return f"{rounded:.{digits}g}"
+    return f"{rounded:.{decimals}f}"

@@ -1,0 +1,226 @@
+"""What figures are drawn from: the small files of a run, read and checked here alone.
+
+A plugin may write its own layout in place of the engine's; then the functions here return nothing,
+and the plugin brings figures of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from pipeline_core import store
+from pipeline_core.config.yaml_files import validated
+from pipeline_core.figures.quantities import Quantity, quantity
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_core.samples import SampleFile
+
+Floats = NDArray[np.float64]
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Errors(_Report):
+    """Errors of one quantity, in the engine's unit; null where there is no label."""
+
+    unit: str
+    count: int
+    mae: float | None
+    rmse: float | None
+    r2: float | None
+    label_mean_absolute: float | None
+
+
+Table = dict[str, Errors]
+"""Errors by quantity."""
+
+
+class Split(_Report):
+    """Errors on one split."""
+
+    n_samples: int
+    quantities: Table
+    groups: dict[str, Table] = {}
+    elements: dict[str, Table] = {}
+
+
+class Metrics(_Report):
+    """The file `run.metrics`, as far as figures need it."""
+
+    splits: dict[str, Split]
+
+    @property
+    def held_out(self) -> str | None:
+        """The split that figures show: test, else validation, else what there is."""
+        filled = [name for name, split in self.splits.items() if split.n_samples]
+        return next((n for n in ("test", "val", *filled) if n in filled), None)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Labels and predictions of one quantity on one split, as figures show them.
+
+    Attributes:
+        quantity: What, and in which units.
+        split: Name of the split.
+        label: (n,) in `quantity.unit`; components of vectors one by one.
+        predicted: (n,) likewise.
+        errors: From the metrics, in the engine's unit.
+    """
+
+    quantity: Quantity
+    split: str
+    label: Floats
+    predicted: Floats
+    errors: Errors
+
+
+def reference_name(experiment: ExperimentRun) -> str:
+    """Return what the labels are called on an axis."""
+    return "DFT" if experiment.model_info.data_kind == "structure" else "reference"
+
+
+def metrics(run: Run) -> Metrics | None:
+    """Read the errors of a run; None if it has none in the engine's layout."""
+    content = read_json(run.metrics)
+    if not isinstance(content, dict) or "splits" not in content:
+        return None
+    return validated(Metrics, content, run.metrics)
+
+
+def history(run: Run) -> list[dict[str, Any]]:
+    """Read one record an epoch; empty if the run has none."""
+    return read_lines(run.history)
+
+
+def comparisons(run: Run) -> list[Comparison]:
+    """Read labels and predictions of every quantity on the held-out split."""
+    report = metrics(run)
+    split = report.held_out if report else None
+    if report is None or split is None or not _holds(run.predictions, "predictions"):
+        return []
+    with SampleFile(run.predictions, "predictions") as file:
+        chosen = file.column("split") == split
+        names = [n.removesuffix("_label") for n in file.fields if n.endswith("_label")]
+        found = []
+        for name in names:
+            per_atom = f"{name}_per_atom" in report.splits[split].quantities
+            shown = f"{name}_per_atom" if per_atom else name
+            errors = report.splits[split].quantities.get(shown)
+            if errors is not None and errors.count:
+                found.append(_comparison(file, name, chosen, quantity(shown, errors.unit), split, errors))
+    return found
+
+
+def _comparison(
+    file: SampleFile, name: str, chosen: NDArray[np.bool_], shown: Quantity, split: str, errors: Errors
+) -> Comparison:
+    kind = file.fields[f"{name}_label"].kind
+    rows = chosen if kind == "sample" else np.repeat(chosen, file.counts(kind))
+    divisor = file.counts("atom")[chosen] if shown.name != name else 1
+    label, predicted = (
+        (file.column(f"{name}_{role}")[rows].astype(np.float64).T / divisor).T.ravel() * shown.factor
+        for role in ("label", "predicted")
+    )
+    present = ~np.isnan(label)
+    return Comparison(shown, split, label[present], predicted[present], errors)
+
+
+def forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
+    """Return labelled and predicted forces, (n_atoms, 3) in eV/Å, of each split that was predicted."""
+    if not _holds(run.predictions, "predictions"):
+        return {}
+    with SampleFile(run.predictions, "predictions") as file:
+        if "forces_label" not in file.fields:
+            return {}
+        splits = np.repeat(file.column("split"), file.counts("atom"))
+        label, predicted = file.column("forces_label"), file.column("forces_predicted")
+    present = ~np.isnan(label).any(axis=1)
+    found = {}
+    for split in dict.fromkeys(splits):
+        rows = present & (splits == split)
+        if rows.any():
+            found[str(split)] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
+    return found
+
+
+def balance(run: Run) -> list[dict[str, Any]]:
+    """Read the forecast of balance, one entry a number of ranks; empty if there is none."""
+    if not _holds(run.partition, "partition"):
+        return []
+    with store.opened(run.partition, "partition") as file:
+        forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
+    return forecast
+
+
+@contextmanager
+def inference(run: Run) -> Iterator[h5py.File | None]:
+    """Open what the model was used for; None if there is nothing in the engine's layout."""
+    if not _holds(run.inference, "inference"):
+        yield None
+        return
+    with store.opened(run.inference, "inference") as file, store.damage_explained(run.inference):
+        yield file
+
+
+def import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
+    """Read what the data stage says of the dataset; None if there is none."""
+    dataset = next(iter(experiment.runs.values())).dataset
+    content = read_json(dataset.report) if dataset else None
+    return content if isinstance(content, dict) else None
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """Read the records of the stages that wrote into a folder, in the order of their ends."""
+    return read_lines(folder / "records.jsonl")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; None if the file is not there.
+
+    Raises:
+        ValueError: It is not JSON.
+    """
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _broken(path, error) from None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of one JSON object a line; empty if it is not there.
+
+    Raises:
+        ValueError: A line is not JSON.
+    """
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise _broken(path, error) from None
+
+
+def _broken(path: Path, error: ValueError) -> ValueError:
+    return ValueError(f"{path}: not readable as JSON ({error}); remove it and run its stage again")
+
+
+def _holds(path: Path, schema: str) -> bool:
+    """Tell whether a file is there and holds the engine's layout, not a plugin's own."""
+    if not path.exists():
+        return False
+    with store.damage_explained(path), h5py.File(path, "r") as file:
+        return bool(file.attrs.get("schema") == schema)

@@ -1,0 +1,53 @@
+"""Savers that write the same bytes for the same figure, so that a figure is checked by its hash.
+
+Matplotlib writes the date into SVG and PDF unless it is told not to, and names the clip paths of an
+SVG at random unless it is given a salt (`style.applied` does).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from pipeline_core import store
+
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "png": {"dpi": 150},
+    "svg": {"metadata": {"Date": None}},
+    "pdf": {"metadata": {"CreationDate": None}},
+}
+
+
+def image(drawing: Figure, kind: str, **options: Any) -> bytes:
+    """Return a figure as the bytes of a PNG, SVG or PDF file.
+
+    Args:
+        drawing: The figure.
+        kind: "png", "svg" or "pdf".
+        **options: Further arguments of `Figure.savefig`, such as `dpi`.
+    """
+    buffer = BytesIO()
+    drawing.savefig(buffer, format=kind, **{**_OPTIONS[kind], **options})
+    return buffer.getvalue()
+
+
+def table(rows: Iterable[Sequence[object]]) -> bytes:
+    """Return rows as CSV; numbers keep all digits, None is an empty cell."""
+    buffer = StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue().encode()
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        ValueError: The folder cannot be written.
+    """
+    with store.atomic(path) as temporary:
+        temporary.write_bytes(content)

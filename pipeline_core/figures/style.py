@@ -1,0 +1,106 @@
+"""One look for all figures: sizes of a paper column, few inks, readable by the colour-blind.
+
+The colours are those of Okabe and Ito, "Color Universal Design" (2008), without the yellow, which
+does not show on white. Densities use viridis, whose lightness rises evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+INK: Final = "#222222"
+FAINT: Final = "#8C8C8C"
+COLUMN: Final = 3.4
+"""Width of one column of a paper, inches."""
+PAGE: Final = 7.0
+"""Width of both columns, inches."""
+
+_SETTINGS: Final[dict[str, Any]] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so the bytes are the same everywhere
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 1.4,
+    "mathtext.default": "regular",
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "patch.linewidth": 0.0,
+    "hatch.linewidth": 0.6,
+    "svg.hashsalt": "pipeline-core",  # else the names of clip paths are drawn at random
+    "pdf.fonttype": 42,  # outlines that journals and editors of vector graphics accept
+}
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Draw and save in this style inside the block, whatever the user's own settings are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        yield
+
+
+def canvas(
+    n_rows: int = 1,
+    n_columns: int = 1,
+    *,
+    width: float = COLUMN,
+    height: float = 2.4,
+    **subplots: Any,
+) -> tuple[Figure, list[list[Axes]]]:
+    """Return an empty figure and its axes, row by row.
+
+    Args:
+        n_rows: Rows of axes.
+        n_columns: Columns of axes.
+        width: Of the figure, inches.
+        height: Of one row, inches.
+        **subplots: Further arguments of `Figure.subplots`.
+    """
+    figure = Figure(figsize=(width, height * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, **subplots)
+    return figure, [list(row) for row in axes]
+
+
+def colour(number: int) -> str:
+    """Return the colour of the curve with this number; they repeat after the seventh."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def legend_above(figure: Figure, axes: Axes, n_columns: int = 4) -> None:
+    """Put one legend for the whole figure above its axes, if there is more than one curve."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(
+            handles, labels, loc="outside upper left", ncols=min(n_columns, len(labels))
+        )

@@ -1,0 +1,160 @@
+"""Finding the raw files of a dataset, the reader of each source, and the factors of its units."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pipeline_core import units
+from pipeline_core.config.datasets import Source, UnitsOverride
+from pipeline_core.readers import Reader, Units
+
+_UNIT_OF_DIMENSION = {"energy": "energy", "force": "force", "stress": "stress", "length": "length"}
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """A source whose files have been found.
+
+    Attributes:
+        options: The source as the dataset file has it.
+        reader: Reader of all its files.
+        units: Units of its numbers, those of the dataset file before those of the format.
+        files: Name relative to the dataset file to path, sorted by name.
+        root: The part of the pattern without wildcards; groups are named relative to it.
+    """
+
+    options: Source
+    reader: Reader
+    units: Units
+    files: Mapping[str, Path]
+    root: PurePosixPath
+
+    @property
+    def name(self) -> str:
+        """How messages call the source."""
+        return f"source {self.options.path!r}"
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """Field name to the number that turns its values into the engine's unit and sign."""
+        given = {
+            name: units.factor(dimension, getattr(self.units, _UNIT_OF_DIMENSION[dimension]))
+            for name, dimension in units.DIMENSION.items()
+            if dimension in _UNIT_OF_DIMENSION
+        }
+        return given | {"stress": units.stress_factor(self.units.stress, self.units.stress_sign)}
+
+
+def find_sources(
+    dataset: Path, sources: Sequence[Source], readers: Iterable[Reader]
+) -> list[RawSource]:
+    """Find the files of all sources.
+
+    Args:
+        dataset: The dataset file, which patterns are relative to.
+        sources: Its sources.
+        readers: All formats known.
+
+    Raises:
+        ValueError: A pattern matches no file, a reader or unit is unknown, no format or several
+            fit a file, or two sources share a file.
+    """
+    known = _by_name(readers)
+    found: list[RawSource] = []
+    owners: dict[Path, str] = {}
+    for number, source in enumerate(sources):
+        where = f"{dataset}: sources.{number}"
+        files = _files(dataset.parent, source.path, where)
+        for path in files.values():
+            if path.resolve() in owners:
+                raise ValueError(
+                    f"{where}: {path} already belongs to the source {owners[path.resolve()]!r}; "
+                    "its frames would count twice: make the patterns disjoint"
+                )
+            owners[path.resolve()] = source.path
+        reader = _reader(source, files, known, where)
+        raw = RawSource(source, reader, _units(reader.units, source.units), files, _root(source.path))
+        try:
+            assert raw.factors
+        except ValueError as error:
+            raise ValueError(f"{where}.units: {error}") from None
+        found.append(raw)
+    return found
+
+
+def _files(folder: Path, pattern: str, where: str) -> dict[str, Path]:
+    # Path.glob refuses absolute patterns and those that lead upwards.
+    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
+    files = {name: folder / name for name in sorted(names) if (folder / name).is_file()}
+    if not files:
+        raise ValueError(
+            f"{where}.path: no file matches {pattern!r} in {folder.resolve()}; patterns are relative "
+            "to the dataset file: correct the path, or fetch the data first"
+        )
+    return files
+
+
+def _root(pattern: str) -> PurePosixPath:
+    """Return the folders of a pattern before the first one with a wildcard."""
+    parts = PurePosixPath(pattern).parts[:-1]
+    fixed = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
+    return PurePosixPath(*parts[:fixed])
+
+
+def _by_name(readers: Iterable[Reader]) -> dict[str, Reader]:
+    known: dict[str, Reader] = {}
+    for reader in readers:
+        if reader.name in known:
+            raise ValueError(
+                f"two readers are called {reader.name!r}; uninstall one of the plugins that bring them"
+            )
+        known[reader.name] = reader
+    return known
+
+
+def _reader(
+    source: Source, files: Mapping[str, Path], known: Mapping[str, Reader], where: str
+) -> Reader:
+    if source.reader is not None:
+        if source.reader in known:
+            return known[source.reader]
+        near = difflib.get_close_matches(source.reader, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{where}.reader: no reader {source.reader!r}; known: {', '.join(sorted(known))}{hint}"
+        )
+    chosen = {_by_suffix(name, known.values(), where): name for name in files}
+    if len(chosen) > 1:
+        examples = ", ".join(f"{name} ({reader})" for reader, name in sorted(chosen.items()))
+        raise ValueError(
+            f"{where}.path: files of several formats match: {examples}; name one `reader`, or make "
+            "a source of each format"
+        )
+    return known[next(iter(chosen))]
+
+
+def _by_suffix(name: str, readers: Iterable[Reader], where: str) -> str:
+    """Return the name of the reader with the longest suffix that the file's name ends in."""
+    fits = [
+        (len(suffix), reader.name)
+        for reader in readers
+        for suffix in reader.suffixes
+        if name.lower().endswith(suffix.lower())
+    ]
+    best = sorted({reader for length, reader in fits if length == max(fits)[0]})
+    if len(best) == 1:
+        return best[0]
+    problem = f"{', '.join(best)} all read such files" if best else "no reader takes such files"
+    raise ValueError(
+        f"{where}: {name}: {problem}; set `reader` to one of {', '.join(best or sorted(r.name for r in readers))}"
+    )
+
+
+def _units(declared: Units, override: UnitsOverride) -> Units:
+    given = override.model_dump(exclude_none=True)
+    return Units(**(vars(declared) | given))

@@ -1,0 +1,121 @@
+"""Stage `partition`: costs of all samples, fixed batches for evaluation, and a forecast of balance.
+
+How a training step is shared follows from the costs and the number of ranks and is computed when it
+runs; what is written here holds for any number of ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.fields import SPLITS
+from pipeline_core.run import Run
+from pipeline_core.task import Task
+from pipeline_core.training.sampler import Sampler
+from pipeline_kernels.packing import balance_report, lpt, split_by_capacity
+
+Numbers = NDArray[np.int64]
+Costs = NDArray[np.float64]
+
+_BATCH: Final = 16
+"""Samples a rank holds: on average in an evaluation batch without capacity, and in the forecast."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the samples of one split are to be shared.
+
+    Attributes:
+        costs: Cost of each sample, (n_samples,).
+        bins: Evaluation batch that each sample belongs to, (n_samples,).
+        capacity: Largest cost of what one rank holds in memory at once, infinite for no limit.
+    """
+
+    costs: Costs
+    bins: Numbers
+    capacity: float
+
+    def batches(self, rank: int = 0, n_ranks: int = 1) -> list[Numbers]:
+        """Return the evaluation batches of one rank; those of all ranks hold each sample once."""
+        n_bins = int(self.bins.max(initial=-1)) + 1
+        loads = np.bincount(self.bins, weights=self.costs, minlength=n_bins)
+        ranks = lpt(loads, n_ranks)
+        return [np.flatnonzero(self.bins == b) for b in np.flatnonzero(ranks == rank)]
+
+
+def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str, Any]:
+    """Write costs and evaluation batches of all splits; return counts and the forecast of balance."""
+    capacity = np.inf if options.capacity is None else options.capacity
+    splits = {split: _shares(task, split, capacity) for split in SPLITS}
+    forecast = [_forecast(splits["train"].costs, n, run.seed) for n in options.ranks]
+    with store.create(run.partition, "partition", run.provenance("partition")) as file:
+        file.attrs["capacity"] = capacity
+        file.attrs["balance"] = json.dumps(forecast)
+        for split, shares in splits.items():
+            file.create_dataset(f"{split}/cost", data=shares.costs, fletcher32=True)
+            file.create_dataset(f"{split}/bin", data=shares.bins, fletcher32=True)
+    return {
+        "samples": {split: len(shares.costs) for split, shares in splits.items()},
+        "largest_cost": max(float(s.costs.max(initial=0)) for s in splits.values()),
+        "above_capacity": sum(int((s.costs > capacity).sum()) for s in splits.values()),
+        "balance": forecast,
+    }
+
+
+def read_shares(path: Path, split: str, n_samples: int) -> Shares:
+    """Read how the samples of one split are to be shared.
+
+    Args:
+        path: The artifact of the stage.
+        split: Name of the split.
+        n_samples: Number of samples that the split has now.
+
+    Raises:
+        ValueError: The file is missing or damaged, or was made for other samples.
+    """
+    with store.opened(path, "partition") as file, store.damage_explained(path):
+        costs, bins = file[f"{split}/cost"][:], file[f"{split}/bin"][:]
+        capacity = float(file.attrs["capacity"])
+    if len(costs) != n_samples:
+        raise ValueError(
+            f"{path}: holds the costs of {len(costs)} {split} samples, the data have {n_samples}; "
+            "run the stage 'partition' again"
+        )
+    return Shares(costs, bins, capacity)
+
+
+def _shares(task: Task, split: str, capacity: float) -> Shares:
+    samples = task.samples(split)
+    costs = np.zeros(0)
+    if len(samples):
+        costs = np.asarray(task.cost(samples.sizes()), dtype=np.float64)
+    assert costs.shape == (len(samples),), (split, costs.shape, len(samples))
+    room = capacity if capacity < np.inf or not costs.any() else _BATCH * float(costs.mean())
+    return Shares(costs, split_by_capacity(costs, room), capacity)
+
+
+def _forecast(costs: Costs, n_ranks: int, seed: int) -> dict[str, Any]:
+    """Compare ways to share an epoch between ranks that take 16 samples a step on average."""
+    size = _BATCH * n_ranks
+    by_count = Sampler(costs=costs, batch_size=size, seed=seed)
+    by_cost = Sampler(costs=costs, batch_size=size, batch_by="cost", seed=seed)
+    windows = by_count.windows(0)[: max(1, len(costs) // size)]  # the last one may be smaller
+    parts = [np.array_split(window, n_ranks) for window in windows]
+    return {
+        "ranks": n_ranks,
+        "random": _report([[costs[part].sum() for part in step] for step in parts]),
+        "lpt": _report([by_count.share(w, 0, n_ranks).loads for w in windows]),
+        "lpt_equal_cost": _report([by_cost.share(w, 0, n_ranks).loads for w in by_cost.windows(0)]),
+    }
+
+
+def _report(loads: list[Any]) -> dict[str, float]:
+    return asdict(balance_report(np.asarray(loads)))

@@ -1,0 +1,117 @@
+"""Ionic steps of a vasprun.xml, one at a time, without its eigenvalues and densities of states.
+
+Energies of a step, under VASP's names: `e_fr_energy` is the free energy whose gradient the forces are, `e_0_energy` its
+extrapolation to zero smearing, `e_wo_entrp` the energy without the entropy. VASP writes the latter two wrongly at the
+end of a step (https://www.vasp.at/forum/viewtopic.php?t=16942), and leaves dispersion corrections out of those of the
+electronic steps; hence both are taken as their difference to the free energy in the last electronic step, added to the
+free energy of the ionic step. That one includes the work of PSTRESS, which is subtracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+from xml.etree import ElementTree  # expat refuses the expansion of entities that XML bombs rely on
+
+import numpy as np
+
+from pipeline_core.readers import BadFrame, Floats, Frame
+from pipeline_core.readers.checks import atomic_numbers
+from pipeline_core.units import factor
+
+_BULKY: Final = {"eigenvalues", "projected", "dos", "dielectricfunction", "dynmat"}
+_ENERGIES: Final = ("e_fr_energy", "e_0_energy", "e_wo_entrp")
+
+
+def frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
+    """Read the steps of a run.
+
+    Args:
+        file: The XML text.
+
+    Yields:
+        Each ionic step with its labels under VASP's names: the three energies, forces, stress. A step whose electronic
+        loop ran into NELM is bad, as is the last one of a truncated file.
+    """
+    run = _Run()
+    index = 0
+    try:
+        for _, element in ElementTree.iterparse(file):  # noqa: S314
+            if element.tag in _BULKY:
+                element.clear()
+            elif element.tag == "atominfo":
+                symbols = [row[0].text or "" for row in element.iterfind("array[@name='atoms']/set/rc")]
+                run.numbers = atomic_numbers([symbol.strip() for symbol in symbols])
+            elif element.tag == "parameters":
+                run.set_parameters(element)
+            elif element.tag == "calculation":
+                yield run.step(element, index)
+                element.clear()
+                index += 1
+    except ElementTree.ParseError as error:
+        yield BadFrame(index, f"truncated or damaged XML ({error}); what follows is lost")
+
+
+class _Run:
+    """What the steps of a run have in common."""
+
+    def __init__(self) -> None:
+        self.numbers = np.zeros(0, dtype=np.int32)
+        self.max_electronic_steps = 60
+        self.pressure = 0.0  # eV/Å³
+
+    def set_parameters(self, element: ElementTree.Element) -> None:
+        self.max_electronic_steps = int(_number(element, ".//i[@name='NELM']", 60))
+        self.pressure = _number(element, ".//i[@name='PSTRESS']", 0.0) * factor("stress", "kbar")
+
+    def step(self, element: ElementTree.Element, index: int) -> Frame | BadFrame:
+        n_steps = len(element.findall("scstep"))
+        if n_steps >= self.max_electronic_steps:
+            return BadFrame(index, f"electronic steps did not converge within NELM = {n_steps}")
+        try:
+            return self._frame(element, index)
+        except (ValueError, TypeError) as error:
+            return BadFrame(index, f"step cannot be read ({error})")
+
+    def _frame(self, element: ElementTree.Element, index: int) -> Frame:
+        cell = _rows(element, "structure/crystal/varray[@name='basis']")
+        fractional = _rows(element, "structure/varray[@name='positions']")
+        work = self.pressure * float(abs(np.linalg.det(cell)))
+        labels = {name: np.array(value) for name, value in _energies(element, work).items()}
+        for name in ("forces", "stress"):
+            if element.find(f"varray[@name='{name}']") is not None:
+                labels[name] = _rows(element, f"varray[@name='{name}']")
+        return Frame(
+            atomic_numbers=self.numbers,
+            positions=fractional @ cell,
+            cell=cell,
+            pbc=np.ones(3, dtype=bool),
+            labels=labels,
+            index=index,
+        )
+
+
+def _energies(element: ElementTree.Element, work: float) -> dict[str, float]:
+    free = _number(element, "energy/i[@name='e_fr_energy']") - work
+    electronic = element.findall("scstep/energy")[-1:]
+    if not electronic:
+        return {"e_fr_energy": free}
+    last = {name: _number(electronic[0], f"i[@name='{name}']", np.nan) for name in _ENERGIES}
+    shifted = {name: round(free + last[name] - last["e_fr_energy"], 8) for name in _ENERGIES}
+    return {name: energy for name, energy in shifted.items() if np.isfinite(energy)}
+
+
+def _number(element: ElementTree.Element, path: str, default: float | None = None) -> float:
+    text = element.findtext(path)
+    if text is None and default is not None:
+        return default
+    if text is None:
+        raise ValueError(f"{path} is missing")
+    return float(text)
+
+
+def _rows(element: ElementTree.Element, path: str) -> Floats:
+    found = element.find(path)
+    if found is None:
+        raise ValueError(f"{path} is missing")
+    return np.array([(row.text or "").split() for row in found], dtype=np.float64)

@@ -1,0 +1,15 @@
+"""Stage `data`: raw files to samples, splits and reference energies."""
+
+from __future__ import annotations
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+from pipeline_core.run import DatasetRun
+
+
+@hookimpl(trylast=True)
+def data(run: DatasetRun) -> Summary:
+    """Import the dataset file of `run` into `run.data`, with a report in `run.report`."""
+    from pipeline_core.importing import import_dataset
+
+    return import_dataset(run)

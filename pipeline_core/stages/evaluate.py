@@ -1,0 +1,15 @@
+"""Stage `evaluate`: errors and predictions on held-out samples."""
+
+from __future__ import annotations
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+from pipeline_core.run import Run
+
+
+@hookimpl(trylast=True)
+def evaluate(run: Run) -> Summary:
+    """Compare predictions with labels; write `run.metrics` and `run.predictions`."""
+    from pipeline_core.evaluation.evaluate import evaluate_run
+
+    return evaluate_run(run)

@@ -1,0 +1,17 @@
+"""Stage `partition`: what each sample costs, and how well ranks can share the work."""
+
+from __future__ import annotations
+
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.hookspecs import Summary
+from pipeline_core.run import Run
+
+
+@hookimpl(trylast=True)
+def partition(run: Run) -> Summary:
+    """Write costs and evaluation batches into `run.partition`; forecast the balance of ranks."""
+    from pipeline_core.partitioning import write_partition
+    from pipeline_core.training.tasks import build_task
+
+    return write_partition(run, build_task(run), run.section("partition", PartitionOptions))

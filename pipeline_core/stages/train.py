@@ -1,0 +1,15 @@
+"""Stage `train`: gradient steps on any number of ranks."""
+
+from __future__ import annotations
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+from pipeline_core.run import Run
+
+
+@hookimpl(trylast=True)
+def train(run: Run) -> Summary:
+    """Train the model of a run and write `run.model` and `run.history`."""
+    from pipeline_core.training.stage import train_run
+
+    return train_run(run)

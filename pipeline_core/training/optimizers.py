@@ -1,0 +1,92 @@
+"""Optimizers and learning rates, by their names in experiments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+from torch import nn, optim
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from pipeline_core.config.sections import Optimizer, Schedule
+
+_KINDS: Final = {"adam": optim.Adam, "adamw": optim.AdamW}
+_WARMUP_START: Final = 0.1
+
+
+def make_optimizer(options: Optimizer, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
+    """Return the optimizer that an experiment asks for; frozen parameters are left out."""
+    kind: type[optim.Adam] = _KINDS[options.name]
+    return kind(
+        [p for p in parameters if p.requires_grad],
+        lr=options.lr,
+        betas=options.betas,
+        weight_decay=options.weight_decay,
+    )
+
+
+class LearningRate:
+    """The learning rate of each epoch: a linear rise, then the named schedule.
+
+    After the rise, with e of E epochs done and f = final_fraction, the rate over the first rate is
+
+        constant   1
+        cosine     f + (1 - f) (1 + cos(pi e / (E - 1))) / 2   [Loshchilov, Hutter, ICLR 2017]
+        step       factor^floor(e / every)
+        plateau    times factor after `every` epochs without a better loss, never below f
+
+    Args:
+        optimizer: Its rates are set, now and after each epoch.
+        options: The schedule.
+        epochs: Length of the training.
+    """
+
+    def __init__(self, optimizer: optim.Optimizer, options: Schedule, epochs: int) -> None:
+        self._optimizer, self._warmup = optimizer, options.warmup_epochs
+        self._curve = LambdaLR(optimizer, lambda epoch: _fraction(options, epoch, epochs))
+        self._plateau = None
+        if options.name == "plateau":
+            self._plateau = ReduceLROnPlateau(
+                optimizer,
+                factor=options.factor,
+                patience=options.every - 1,  # torch reduces at the first epoch beyond its patience
+                threshold=0.0,
+                min_lr=[options.final_fraction * float(rate) for rate in self._curve.base_lrs],
+            )
+
+    @property
+    def value(self) -> float:
+        """The rate of the running epoch."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def step(self, loss: float) -> None:
+        """Go on to the next epoch, after one that ended with this validation loss."""
+        if self._plateau is not None and self._curve.last_epoch >= self._warmup:
+            self._plateau.step(loss)
+        else:
+            self._curve.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to continue."""
+        plateau = self._plateau.state_dict() if self._plateau is not None else None
+        return {"curve": self._curve.state_dict(), "plateau": plateau}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the saved schedule was; the rate itself is in the optimizer's state."""
+        self._curve.load_state_dict(state["curve"])
+        if self._plateau is not None:
+            self._plateau.load_state_dict(state["plateau"])
+
+
+def _fraction(options: Schedule, epoch: int, epochs: int) -> float:
+    done = epoch - options.warmup_epochs
+    if done < 0:
+        return _WARMUP_START + (1 - _WARMUP_START) * epoch / options.warmup_epochs
+    if options.name == "cosine":
+        last = max(1, epochs - options.warmup_epochs - 1)
+        wave = (1 + math.cos(math.pi * min(done, last) / last)) / 2
+        return options.final_fraction + (1 - options.final_fraction) * wave
+    if options.name == "step":
+        return float(options.factor ** (done // options.every))
+    return 1.0

@@ -1,0 +1,75 @@
+"""What is random in a training: seeds, order of samples, states of generators, determinism."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+def seed_everything(*seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch from numbers that are not negative."""
+    for_python, for_numpy, for_torch = map(int, np.random.SeedSequence(seed).generate_state(3))
+    random.seed(for_python)
+    np.random.seed(for_numpy)  # noqa: NPY002 - plugins and their libraries draw from it
+    torch.manual_seed(for_torch)
+
+
+def epoch_order(n_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the order of samples in an epoch, (n_samples,): depends on seed and epoch alone."""
+    return np.random.default_rng([seed, epoch]).permutation(n_samples)
+
+
+def generator_states(device: torch.device) -> dict[str, Any]:
+    """Return the states of the global generators, of types that `torch.load` accepts as weights."""
+    _, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return {
+        "python": random.getstate(),
+        "numpy": (np.asarray(keys).tolist(), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
+    """Put the global generators into the states that `generator_states` returned."""
+    random.setstate(states["python"])
+    np.random.set_state(("MT19937", *states["numpy"]))  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and states["cuda"] is not None:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+@contextmanager
+def determinism(wanted: bool) -> Iterator[None]:
+    """Let torch use only algorithms that give the same bits for the same input, within the block.
+
+    Raises:
+        ValueError: An operation of the model offers none on this device.
+    """
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is random without it
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        raise ValueError(
+            f"train.deterministic: {error}; set it to false to accept that the last bits vary"
+        ) from error
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        if workspace is None:
+            del os.environ["CUBLAS_WORKSPACE_CONFIG"]

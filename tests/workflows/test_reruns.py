@@ -1,0 +1,173 @@
+"""What runs, and what runs again after a change.
+
+The oracle is Snakemake's own dry-run on the repository's rules, with plugins whose stages take no time.
+"""
+
+from __future__ import annotations
+
+from workflows.toy import REPOSITORY, planned, snakemake
+
+from pipeline_core.cli.checks import ARTIFACTS
+
+
+def edit(path, right, wrong):
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+
+
+def experiment(folder, plugin="toy"):
+    return folder / "workflows" / "experiments" / plugin / "first.yaml"
+
+
+def test_plain_snakemake_computes_the_configured_experiments_on_all_cores(finished):
+    results = finished / "results"
+    for plugin in ("toy", "other"):
+        for variant in ("base", "longer"):
+            folder = results / plugin / "first" / variant
+            made = {path.name for path in folder.iterdir()} - {"logs", "state"}
+            shared = {"graph.h5", "partition.h5"} if variant == "base" else set()
+            assert made == shared | {
+                "model.pt", "history.jsonl", "metrics.json", "predictions.h5", "inference.h5"
+            }  # fmt: skip
+        assert (results / plugin / "first" / "figures" / "reproduction.json").exists()
+    assert (results / "datasets" / "water" / "data.h5").exists()
+
+
+def test_a_second_run_has_nothing_to_do(finished):
+    assert planned(finished) == {}
+
+
+def test_more_epochs_train_again_and_leave_graphs_alone(finished):
+    edit(experiment(finished), "epochs: 3", "epochs: 4")
+    assert planned(finished) == {"train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1}
+
+
+def test_another_seed_redoes_all_runs_of_the_experiment(finished):
+    edit(experiment(finished), "plugin: toy", "plugin: toy\nseed: 3")
+    assert planned(finished) == {
+        "graph": 1, "partition": 1, "train": 2, "evaluate": 2, "infer": 2, "figures": 1, "all": 1
+    }  # fmt: skip
+
+
+def test_a_comment_or_a_description_changes_nothing(finished):
+    edit(experiment(finished), "description: A toy", "# comment\ndescription: The toy")
+    edit(finished / "workflows/datasets/water.yaml", "description: d", "description: other")
+    assert planned(finished) == {}
+
+
+def test_other_figures_are_drawn_without_training(finished):
+    path = experiment(finished)
+    path.write_text(path.read_text() + "figures: {names: [parity]}\n")
+    assert planned(finished) == {"figures": 1, "all": 1}
+
+
+def test_an_edit_of_a_plugin_redoes_its_runs_and_no_others(finished):
+    edit(finished / "site/toy_plugin.py", "A toy", "An edited toy")
+    text = snakemake(finished, "-n")
+    outputs = [line for line in text.splitlines() if line.strip().startswith("output:")]
+    assert len(outputs) == 9
+    assert all("results/toy/first" in line for line in outputs)
+    assert "Params have changed" in text
+
+
+def test_a_touched_file_whose_bytes_are_the_same_changes_nothing(finished):
+    (finished / "site/toy_plugin.py").touch()
+    experiment(finished).touch()
+    (finished / "workflows/datasets/raw.xyz").touch()
+    assert planned(finished) == {}
+
+
+def test_other_raw_data_redo_everything(finished):
+    (finished / "workflows/datasets/raw.xyz").write_text("other raw data")
+    assert planned(finished)["data"] == 1
+    assert planned(finished)["train"] == 4
+
+
+def test_another_split_imports_again(finished):
+    path = finished / "workflows/datasets/water.yaml"
+    path.write_text(path.read_text() + "split: {seed: 5}\n")
+    assert planned(finished)["data"] == 1
+
+
+def test_another_profile_or_launcher_changes_nothing(finished):
+    assert planned(finished, "--profile", "slurm") == {}
+    assert planned(finished, "--profile", "slurm", PIPELINE_NODES="4", PIPELINE_RANKS="8") == {}
+    assert planned(finished, "--profile", "profiles/local", PIPELINE_RANKS="2") == {}
+    assert planned(finished, "--set-resources", "train:device=cuda") == {}
+
+
+def test_a_new_variant_runs_alone(finished):
+    path = experiment(finished)
+    path.write_text(path.read_text() + "  wide: {model: {width: 9}}\n")
+    assert planned(finished) == {
+        "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
+    }  # fmt: skip
+
+
+def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):
+    text = experiment(fresh).read_text()
+    (fresh / "workflows/experiments/toy/small.yaml").write_text(text + "scale: smoke\n")
+    (fresh / "workflows/experiments/toy/expected.yaml").write_text("table: {}\n")
+    assert "results/toy/small" not in snakemake(fresh, "-n", "paper_toy")
+    text = snakemake(fresh, "-n", "paper_toy", "--config", "scale=smoke")
+    assert "results/toy/small/figures" in text
+    assert "results/toy/first" not in text
+    text = snakemake(fresh, "-n", "paper_other", "--config", "scale=paper", ok=False)
+    assert "no experiment has the scale 'paper', only laptop" in text
+
+
+def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
+    words = ["--config", "experiments=[other/first]", "results=elsewhere"]
+    text = snakemake(fresh, "-n", *words)
+    assert "elsewhere/other/first/figures" in text
+    assert "toy/first" not in text
+    snakemake(fresh, *words)
+    assert (fresh / "elsewhere/other/first/figures/reproduction.json").exists()
+    assert not (fresh / "results").exists()
+
+
+def test_a_broken_plugin_fails_only_the_runs_that_ask_for_it(fresh):
+    (fresh / "site/toy_plugin.py").write_text("raise RuntimeError('boom')")
+    assert planned(fresh, "paper_other")["train"] == 2
+    text = snakemake(fresh, "-n", "paper_toy", ok=False)
+    assert "plugin 'toy' from toy 1.0 cannot be loaded: RuntimeError: boom" in text
+
+
+def test_mistakes_stop_the_workflow_before_it_starts_and_are_named(fresh):
+    edit(experiment(fresh), "epochs: 3", "epoch: 3")
+    text = snakemake(fresh, ok=False)
+    assert "first.yaml:5: train.epoch: unknown key; did you mean 'epochs'?" in text
+    assert not (fresh / "results").exists()
+    text = snakemake(fresh, "--config", "sclae=smoke", ok=False)
+    assert "sclae: unknown key; did you mean 'scale'?" in text
+
+
+def test_missing_raw_files_are_named(fresh):
+    (fresh / "workflows/datasets/raw.xyz").unlink()
+    text = snakemake(fresh, ok=False)
+    assert "water.yaml:2: sources.0.path: no file matches 'raw.xyz'" in text
+
+
+def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
+    edit(experiment(fresh), "width: 4", "width: 13")
+    text = snakemake(fresh, "paper_toy", ok=False)
+    assert "error: thirteen neurons bring bad luck; take twelve" in text
+    assert "Traceback" not in text
+    assert not (fresh / "results/toy/first/base/model.pt").exists()
+    assert (fresh / "results/toy/first/base/state/rank-0").exists()
+
+
+def test_the_report_tells_what_was_computed_and_shows_every_figure(finished):
+    snakemake(finished, "--report", "report.html")
+    page = (finished / "report.html").read_text()
+    for plugin in ("toy", "other"):
+        assert f"Ours of {plugin}/first beside the paper" in page
+        assert f'"{plugin}/first": {{"Accuracy": [' in page
+    assert "What parity shows." in page
+    assert '"figure": "Parity"' in page
+
+
+def test_the_stages_of_the_checks_are_those_of_the_rules():
+    rules = {path.stem for path in (REPOSITORY / "workflows/rules").glob("*.smk")}
+    assert rules == {*ARTIFACTS, "data", "figures", "papers"}

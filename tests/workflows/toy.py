@@ -1,0 +1,163 @@
+"""A project whose stages take no time: what tests of the workflow's mechanics run instead of models.
+
+Two model plugins, `toy` and `other`, and one that imports data; each stage writes a line into the file that
+the stage promises, so that what ran, on which rank, can be read off.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from fake_packages import install
+
+REPOSITORY = Path(__file__).parents[2]
+
+DATA = """
+from pipeline_core import hookimpl
+
+@hookimpl
+def data(run):
+    run.data.parent.mkdir(parents=True, exist_ok=True)
+    run.data.write_text("data\\n")
+    return {"samples": 1}
+"""
+
+MODEL = """
+import json, os, time
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import Section
+from pipeline_core.model_info import ModelInfo
+from pipeline_core.training.ranks import find_world
+
+class Options(Section):
+    width: int = 8
+    '''Neurons.'''
+
+@hookimpl
+def model():
+    return ModelInfo(name="NAME", summary="A toy", citation="none", options=Options)
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return {"wrote": path.name}
+
+@hookimpl
+def graph(run):
+    return write(run.graph, run.data.read_text())
+
+@hookimpl
+def partition(run):
+    return write(run.partition)
+
+@hookimpl
+def train(run):
+    world = find_world()
+    run.state.mkdir(parents=True, exist_ok=True)
+    node = os.environ.get("SLURMD_NODENAME", "here")
+    (run.state / f"rank-{world.rank}").write_text(f"{world.rank} of {world.size} on {node}")
+    if run.options.width == 13:
+        raise ValueError("thirteen neurons bring bad luck; take twelve")
+    epochs = run.sections["train"].epochs
+    for epoch in range(len(list(run.state.glob("epoch-*"))), epochs):
+        time.sleep(run.options.width if run.options.width > 20 else 0)
+        (run.state / f"epoch-{epoch}").write_text(os.environ.get("SLURM_JOB_ID", ""))
+    if world.rank == 0:
+        write(run.history, json.dumps({"epoch": epochs}))
+        write(run.model, "weights")
+    return {"epochs": epochs}
+
+@hookimpl
+def evaluate(run):
+    write(run.predictions)
+    return write(run.metrics, "{}")
+
+@hookimpl
+def infer(run):
+    return write(run.inference)
+
+@hookimpl
+def draw(run):
+    write(run.folder / "summary.rst", f"Ours of {run.experiment} beside the paper's.")
+    for name in ("parity", "history"):
+        write(run.folder / f"{name}.png")
+        write(run.folder / f"{name}.rst", f"What {name} shows.")
+    titles = [{"name": n, "title": n.title(), "category": "Accuracy"} for n in ("parity", "history")]
+    write(run.folder / "index.json", json.dumps(titles))
+    return write(run.reproduction, "[]")
+"""
+
+EXPERIMENT = """\
+description: A toy
+plugin: {plugin}
+dataset: water
+model: {{width: 4}}
+train: {{epochs: 3}}
+variants:
+  longer: {{train: {{epochs: 6}}}}
+"""
+
+
+def write_project(folder: Path) -> None:
+    """Write the repository's workflow with toy plugins, data and experiments."""
+    for part in ("Snakefile", "workflows/rules", "workflows/report", "profiles"):
+        source, target = REPOSITORY / part, folder / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+    (folder / "slurm").symlink_to("profiles/slurm")
+    workflows, site = folder / "workflows", folder / "site"
+    install(site, "toydata", DATA)
+    for plugin in ("toy", "other"):
+        install(site, plugin, MODEL.replace("NAME", plugin))
+        path = workflows / "experiments" / plugin / "first.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(EXPERIMENT.format(plugin=plugin))
+    (workflows / "config.yaml").write_text("experiments: [toy/first, other/first]\n")
+    (workflows / "datasets").mkdir()
+    (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: raw.xyz}]\n")
+    (workflows / "datasets" / "raw.xyz").write_text("raw")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a project: its plugins installed, an empty home, nothing set."""
+    chosen = {k: v for k, v in os.environ.items() if not k.startswith(("SNAKEMAKE_", "PIPELINE_"))}
+    path = [str(folder / "site"), *filter(None, [chosen.get("PYTHONPATH")])]
+    home = str(folder / "home")
+    return chosen | {"HOME": home, "XDG_CONFIG_HOME": home, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def snakemake(folder: Path, *words: str, ok: bool = True, **variables: str) -> str:
+    """Run Snakemake in a project; return what it says.
+
+    Args:
+        folder: The project.
+        words: Arguments.
+        ok: Whether it has to succeed or to fail.
+        variables: Added to the environment.
+    """
+    result = subprocess.run(
+        [sys.executable, "-m", "snakemake", *words],
+        cwd=folder,
+        env=environment(folder) | variables,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+        check=False,
+    )
+    assert (result.returncode == 0) == ok, result.stdout
+    return result.stdout
+
+
+def planned(folder: Path, *words: str, **variables: str) -> dict[str, int]:
+    """Return what a dry-run would do: rule to number of jobs."""
+    text = snakemake(folder, "-n", *words, **variables)
+    if "Nothing to be done" in text:
+        return {}
+    table = text.split("Job stats:")[1].split("total")[0].splitlines()
+    rows = [line.split() for line in table if len(line.split()) == 2]
+    return {rule: int(count) for rule, count in rows if count.isdigit()}
