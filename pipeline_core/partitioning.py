@@ -52,7 +52,7 @@ class Shares:
 
 
 def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str, Any]:
-    """Write costs and evaluation batches of all splits; return counts and the forecast of balance."""
+    """Write costs and evaluation batches; return counts and the forecast of balance."""
     capacity = np.inf if options.capacity is None else options.capacity
     splits = {split: _shares(task, split, capacity) for split in SPLITS}
     forecast = [_forecast(splits["train"].costs, n, run.seed) for n in options.ranks]

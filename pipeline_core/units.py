@@ -7,6 +7,7 @@ CODATA 2018 (https://physics.nist.gov/cuu/Constants), checked against `ase.units
 from __future__ import annotations
 
 import difflib
+import math
 from typing import Final
 
 HARTREE: Final = 27.211386245988
@@ -94,3 +95,14 @@ def stress_factor(unit: str, sign: str) -> float:
     if sign not in signs:
         raise ValueError(f"unknown stress sign {sign!r}; expected 'tension' or 'pressure'")
     return signs[sign] * factor("stress", unit)
+
+
+def nearest_unit(dimension: str, value: float) -> str:
+    """Return the unit of `dimension` whose factor is nearest to `value` in ratio.
+
+    Args:
+        dimension: As for `factor`.
+        value: A positive number of the engine's units.
+    """
+    table = _UNITS[dimension]
+    return min(table, key=lambda unit: abs(math.log(table[unit] / value)))

@@ -1,4 +1,4 @@
-"""The stage `evaluate`: a trained model against the labels of samples that it was not trained on."""
+"""The stage `evaluate`: a trained model against the labels of held-out samples."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import torch
-
 from pipeline_core import store
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import predictions
 from pipeline_core.evaluation.records import Texts, origins, prediction_fields, write_window
+from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Samples, Task
-from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.collectives import Ranks, joined
-from pipeline_core.training.tasks import build_task
 
 
 def evaluate_run(run: Run) -> dict[str, Any]:
@@ -36,7 +33,7 @@ def evaluate_run(run: Run) -> dict[str, Any]:
     options = run.section("evaluate", EvaluateOptions)
     with joined(run.device, run.state) as ranks:
         task = trained_task(run, ranks.device)
-        samples = {split: task.samples(split) for split in options.splits}
+        samples: dict[str, Samples] = {s: task.samples(s) for s in options.splits}
         texts = origins(run, {split: len(samples[split]) for split in samples})
         with _writer(run, task, samples, texts) if ranks.is_first else nullcontext() as writer:
             report = {
@@ -46,18 +43,6 @@ def evaluate_run(run: Run) -> dict[str, Any]:
         if ranks.is_first:
             store.write_json(run.metrics, {**_header(run, task), "splits": report})
     return {split: _errors(found["quantities"]) for split, found in report.items()}
-
-
-def trained_task(run: Run, device: torch.device) -> Task:
-    """Return the task of a run with its trained weights, the module on `device` and in its type.
-
-    Raises:
-        ValueError: `run.model` is missing or no model of this run.
-    """
-    task, model = build_task(run), load_model(run.model)
-    task.module.load_state_dict(model["weights"])
-    task.module.to(device, getattr(torch, model["dtype"])).eval()
-    return task
 
 
 def _compared(

@@ -1,8 +1,9 @@
 """The file of predictions: labels and predictions side by side, sample by sample.
 
 It has the layout of all files of samples (`pipeline_core.samples`), so `SampleFile(path,
-"predictions")` reads it. Each sample carries the fields `split`, `<quantity>_label` and
-`<quantity>_predicted`, and where the data have them `group`, `source` and `atomic_numbers`.
+"predictions")` reads it. Each sample carries `split` (its place in `SPLITS`, as in the data),
+`<quantity>_label` and `<quantity>_predicted`, and where the data have them `group`, `source` and
+`atomic_numbers`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 
 Texts = NDArray[np.object_]
-
-_SPLIT = Field("split", (), "1", "sample", "str", "The split that the sample belongs to.")
 
 
 def origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts]]:
@@ -59,15 +58,13 @@ def prediction_fields(batch: Batch, names: Sequence[str], texts: Sequence[str]) 
         names: Quantities that are labelled and predicted.
         texts: Which of group and source there are.
     """
-    fields = [_SPLIT, *(FIELDS[name] for name in texts)]
+    fields = [FIELDS["split"], *(FIELDS[name] for name in texts)]
     if "atomic_numbers" in batch:
         fields.append(FIELDS["atomic_numbers"])
     for name in names:
         field = label_field(name, batch)
-        # Total energies are large and compared in their last digits; the rest is not.
-        dtype = "f8" if field.kind == "sample" and field.shape == () else "f4"
-        for role in ("label", "predicted"):
-            fields.append(replace(field, name=f"{name}_{role}", dtype=dtype))
+        field = replace(field, dtype="f8" if field.exact else "f4")
+        fields += [replace(field, name=f"{name}_{role}") for role in ("label", "predicted")]
     return fields
 
 
@@ -77,7 +74,7 @@ def write_window(
     """Append the samples of a window, which belong to `split` and carry `texts`."""
     columns = dict(_columns(window))
     for number in range(len(window)):
-        sample: dict[str, Any] = {"split": np.asarray(split, dtype=object)}
+        sample: dict[str, Any] = {"split": np.asarray(SPLITS.index(split))}
         for name, words in texts.items():
             sample[name] = np.asarray(words[window.start + number], dtype=object)
         for name, (kind, values) in columns.items():

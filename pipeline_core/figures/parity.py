@@ -35,11 +35,12 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
         return None
     names = list(dict.fromkeys(c.quantity.name for compared in rows.values() for c in compared))
     width = style.PAGE if len(names) > 2 else style.COLUMN * len(names)
-    figure, axes = style.canvas(len(rows), len(names), width=width, height=width / len(names))
+    height = 0.95 * width / len(names)
+    figure, axes = style.canvas(len(rows), len(names), width=width, height=height)
     densities = []
     for column, name in enumerate(names):
         shared = [c for compared in rows.values() for c in compared if c.quantity.name == name]
-        shift, limits = centre(shared), None
+        shift = centre(shared)
         limits = common_range(shared, shift)
         for row, compared in enumerate(rows.values()):
             one = next((c for c in compared if c.quantity.name == name), None)
@@ -85,7 +86,6 @@ def panel(
         The density, whose scale the caller may set; None if points were drawn.
     """
     label, predicted = compared.label - shift, compared.predicted - shift
-    axes.plot(limits, limits, color=style.FAINT, linewidth=0.6, zorder=0 if len(label) <= MOST_POINTS else 3)
     density = None
     if len(label) > MOST_POINTS:
         density = axes.hexbin(
@@ -93,20 +93,38 @@ def panel(
         )
     else:
         axes.scatter(label, predicted, s=5, color=style.COLOURS[0], alpha=0.5, linewidths=0)
+    axes.plot(limits, limits, color=style.FAINT, linewidth=0.6, zorder=0 if density is None else 3)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
-    axes.text(0.04, 0.97, _metrics_text(compared), transform=axes.transAxes, va="top", fontsize=6.5, linespacing=1.3)
+    axes.text(
+        0.04,
+        0.98,
+        _metrics_text(compared),
+        transform=axes.transAxes,
+        va="top",
+        fontsize=6.5,
+        linespacing=1.3,
+        bbox={"color": "white", "alpha": 0.8, "pad": 1.0},
+        zorder=4,
+    )
     return density
 
 
 def _metrics_text(compared: Comparison) -> str:
-    quantity, metrics = compared.quantity, compared.metrics
-    mae, rmse = (shown(metrics[key] * quantity.error_factor) for key in ("mae", "rmse"))
-    lines = [f"MAE {mae} {quantity.error_unit}", f"RMSE {rmse} {quantity.error_unit}"]
-    if metrics["r2"] is not None:
-        lines.append(f"R² {metrics['r2']:.4f}")
+    mae, rmse = (f"{shown(error)} {compared.quantity.error_unit}" for error in _errors(compared))
+    lines = [f"MAE {mae}", f"RMSE {rmse}"]
+    if compared.errors.r2 is not None:
+        lines.append(f"R² {compared.errors.r2:.4f}")
     return "\n".join(lines)
+
+
+def _errors(compared: Comparison) -> tuple[float, float]:
+    """Return MAE and RMSE in the unit of errors."""
+    mae, rmse, factor = compared.errors.mae, compared.errors.rmse, compared.quantity.error_factor
+    assert mae is not None
+    assert rmse is not None
+    return mae * factor, rmse * factor
 
 
 def _labels(axes: Axes, quantity: Quantity, reference: str, shift: float) -> None:
@@ -136,10 +154,9 @@ def table(rows: dict[str, list[Comparison]]) -> list[list[object]]:
             variant,
             c.split,
             c.quantity.name,
-            c.metrics["count"],
-            c.metrics["mae"] * c.quantity.error_factor,
-            c.metrics["rmse"] * c.quantity.error_factor,
-            c.metrics["r2"],
+            c.errors.count,
+            *_errors(c),
+            c.errors.r2,
             c.quantity.error_unit,
         ]
         for variant, compared in rows.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor, log10
 from typing import Final
 
 from pipeline_core.units import GPA
@@ -53,17 +54,12 @@ def with_unit(text: str, unit: str) -> str:
 
 
 def shown(number: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, without an exponent where it reads well."""
+    """Return a number with so many significant digits for readers; a dash for None."""
     if number is None:
         return "–"
-    if number == 0 or 1e-3 <= abs(number) < 1e5:
-        return _plain(number, digits)
-    return f"{number:.{digits - 1}e}"
-
-
-def _plain(number: float, digits: int) -> str:
-    rounded = float(f"{number:.{digits}g}")
-    decimals = max(0, digits - len(str(int(abs(rounded)))) + (abs(rounded) < 1))
-    if 0 < abs(rounded) < 1:
-        return f"{rounded:.{digits}g}"
-    return f"{rounded:.{decimals}f}"
+    if number == 0 or not 1e-3 <= abs(number) < 1e5:
+        text = f"{number:.{digits - 1}e}" if number else "0"
+    else:
+        decimals = digits - 1 - floor(log10(abs(float(f"{number:.{digits - 1}e}"))))
+        text = f"{number:.{max(0, decimals)}f}"
+    return text.replace("-", "−")

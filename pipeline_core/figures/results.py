@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline_core import store
 from pipeline_core.config.yaml_files import validated
+from pipeline_core.fields import SPLITS
 from pipeline_core.figures.quantities import Quantity, quantity
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.samples import SampleFile
@@ -111,7 +112,7 @@ def comparisons(run: Run) -> list[Comparison]:
     if report is None or split is None or not _holds(run.predictions, "predictions"):
         return []
     with SampleFile(run.predictions, "predictions") as file:
-        chosen = file.column("split") == split
+        chosen = file.column("split") == SPLITS.index(split)
         names = [n.removesuffix("_label") for n in file.fields if n.endswith("_label")]
         found = []
         for name in names:
@@ -144,14 +145,14 @@ def forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
     with SampleFile(run.predictions, "predictions") as file:
         if "forces_label" not in file.fields:
             return {}
-        splits = np.repeat(file.column("split"), file.counts("atom"))
+        codes = np.repeat(file.column("split"), file.counts("atom"))
         label, predicted = file.column("forces_label"), file.column("forces_predicted")
     present = ~np.isnan(label).any(axis=1)
     found = {}
-    for split in dict.fromkeys(splits):
-        rows = present & (splits == split)
+    for code, split in enumerate(SPLITS):
+        rows = present & (codes == code)
         if rows.any():
-            found[str(split)] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
+            found[split] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
     return found
 
 

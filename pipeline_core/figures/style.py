@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK: Final = "#222222"
@@ -95,6 +97,16 @@ def canvas(
 def colour(number: int) -> str:
     """Return the colour of the curve with this number; they repeat after the seventh."""
     return COLOURS[number % len(COLOURS)]
+
+
+def log_ticks(axis: Axis) -> None:
+    """Label a logarithmic axis with plain numbers, at 1, 2 and 5 where it spans little."""
+    low, high = sorted(axis.get_view_interval())
+    few_decades = high < 300 * low
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few_decades else (1,)))
+    axis.set_minor_formatter(NullFormatter())
+    if 1e-4 < low and high < 1e5:
+        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
 
 
 def legend_above(figure: Figure, axes: Axes, n_columns: int = 4) -> None:

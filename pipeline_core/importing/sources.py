@@ -6,14 +6,12 @@ import difflib
 import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from pipeline_core import units
-from pipeline_core.config.datasets import Source, UnitsOverride
+from pipeline_core.config.datasets import Source
 from pipeline_core.readers import Reader, Units
-
-_UNIT_OF_DIMENSION = {"energy": "energy", "force": "force", "stress": "stress", "length": "length"}
+from pipeline_core.units import DIMENSION, factor, stress_factor
 
 
 @dataclass(frozen=True)
@@ -21,33 +19,24 @@ class RawSource:
     """A source whose files have been found.
 
     Attributes:
+        name: How messages call it: the dataset file and the pattern.
         options: The source as the dataset file has it.
+        keys: Field names to the names of the labels in the files, as far as declared.
         reader: Reader of all its files.
         units: Units of its numbers, those of the dataset file before those of the format.
+        factors: Field name to the number that turns its values into the engine's unit and sign.
         files: Name relative to the dataset file to path, sorted by name.
         root: The part of the pattern without wildcards; groups are named relative to it.
     """
 
+    name: str
     options: Source
+    keys: Mapping[str, str]
     reader: Reader
     units: Units
+    factors: Mapping[str, float]
     files: Mapping[str, Path]
     root: PurePosixPath
-
-    @property
-    def name(self) -> str:
-        """How messages call the source."""
-        return f"source {self.options.path!r}"
-
-    @property
-    def factors(self) -> dict[str, float]:
-        """Field name to the number that turns its values into the engine's unit and sign."""
-        given = {
-            name: units.factor(dimension, getattr(self.units, _UNIT_OF_DIMENSION[dimension]))
-            for name, dimension in units.DIMENSION.items()
-            if dimension in _UNIT_OF_DIMENSION
-        }
-        return given | {"stress": units.stress_factor(self.units.stress, self.units.stress_sign)}
 
 
 def find_sources(
@@ -66,24 +55,17 @@ def find_sources(
     """
     known = _by_name(readers)
     found: list[RawSource] = []
-    owners: dict[Path, str] = {}
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
         files = _files(dataset.parent, source.path, where)
-        for path in files.values():
-            if path.resolve() in owners:
-                raise ValueError(
-                    f"{where}: {path} already belongs to the source {owners[path.resolve()]!r}; "
-                    "its frames would count twice: make the patterns disjoint"
-                )
-            owners[path.resolve()] = source.path
         reader = _reader(source, files, known, where)
-        raw = RawSource(source, reader, _units(reader.units, source.units), files, _root(source.path))
-        try:
-            assert raw.factors
-        except ValueError as error:
-            raise ValueError(f"{where}.units: {error}") from None
-        found.append(raw)
+        units = replace(reader.units, **source.units.model_dump(exclude_none=True))
+        factors = _factors(units, where)
+        name, root = f"{dataset}: source {source.path!r}", _root(source.path)
+        found.append(
+            RawSource(name, source, dict(source.keys.items()), reader, units, factors, files, root)
+        )
+    _require_disjoint(found)
     return found
 
 
@@ -93,8 +75,8 @@ def _files(folder: Path, pattern: str, where: str) -> dict[str, Path]:
     files = {name: folder / name for name in sorted(names) if (folder / name).is_file()}
     if not files:
         raise ValueError(
-            f"{where}.path: no file matches {pattern!r} in {folder.resolve()}; patterns are relative "
-            "to the dataset file: correct the path, or fetch the data first"
+            f"{where}.path: no file matches {pattern!r} in {folder.resolve()}; patterns are "
+            "relative to the dataset file: correct the path, or fetch the data first"
         )
     return files
 
@@ -111,7 +93,8 @@ def _by_name(readers: Iterable[Reader]) -> dict[str, Reader]:
     for reader in readers:
         if reader.name in known:
             raise ValueError(
-                f"two readers are called {reader.name!r}; uninstall one of the plugins that bring them"
+                f"two readers are called {reader.name!r}; uninstall one of the plugins that bring "
+                "them"
             )
         known[reader.name] = reader
     return known
@@ -149,12 +132,30 @@ def _by_suffix(name: str, readers: Iterable[Reader], where: str) -> str:
     best = sorted({reader for length, reader in fits if length == max(fits)[0]})
     if len(best) == 1:
         return best[0]
-    problem = f"{', '.join(best)} all read such files" if best else "no reader takes such files"
-    raise ValueError(
-        f"{where}: {name}: {problem}; set `reader` to one of {', '.join(best or sorted(r.name for r in readers))}"
-    )
+    problem = "several readers take such files" if best else "no reader takes such files"
+    choice = ", ".join(best or sorted(reader.name for reader in readers))
+    raise ValueError(f"{where}: {name}: {problem}; set `reader` to one of {choice}")
 
 
-def _units(declared: Units, override: UnitsOverride) -> Units:
-    given = override.model_dump(exclude_none=True)
-    return Units(**(vars(declared) | given))
+def _factors(given: Units, where: str) -> dict[str, float]:
+    try:
+        factors = {
+            name: factor(dimension, getattr(given, dimension))
+            for name, dimension in DIMENSION.items()
+            if hasattr(given, dimension)
+        }
+        return factors | {"stress": stress_factor(given.stress, given.stress_sign)}
+    except ValueError as error:
+        raise ValueError(f"{where}.units: {error}") from None
+
+
+def _require_disjoint(sources: Sequence[RawSource]) -> None:
+    owners: dict[Path, RawSource] = {}
+    for source in sources:
+        for name, path in source.files.items():
+            owner = owners.setdefault(path.resolve(), source)
+            if owner is not source:
+                raise ValueError(
+                    f"{source.name}: {name} also belongs to the source {owner.options.path!r}, so "
+                    "that its frames would count twice; make the patterns disjoint"
+                )

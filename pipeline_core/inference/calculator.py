@@ -17,9 +17,14 @@ from ase.stress import full_3x3_to_voigt_6_stress
 from pipeline_core.batch import Batch, collate, to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
-from pipeline_core.inference.rebuild import rebuilt_potential
+from pipeline_core.inference.potentials import (
+    TrainedPotential,
+    potential_from_file,
+    potential_of_run,
+)
 from pipeline_core.potential import Potential
 from pipeline_core.registry import Registry
+from pipeline_core.run import Run
 
 
 class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
@@ -47,7 +52,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         super().__init__()
         self.elements = tuple(elements)
         self._device, self._dtype, self._graph = torch.device(device), dtype, graph
-        self._module = deepcopy(module).to(self._device, dtype).eval()
+        self._module = _placed(module, self._device, dtype)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:
@@ -92,6 +97,13 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         return to_device(collate([sample | graph], self._dtype), self._device)
 
 
+def _placed(module: Potential, device: torch.device, dtype: torch.dtype) -> Potential:
+    placed = deepcopy(module).to(device, dtype).eval()
+    # Energies of free atoms stay in double precision: thousands of eV, of which meV count.
+    placed.atom_energies = module.atom_energies.to(device)
+    return placed
+
+
 def _ase_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     results = {name: outputs[name] for name in wanted if name in outputs}
     if "energy" in results:
@@ -118,7 +130,21 @@ def load_calculator(
     Raises:
         ValueError: The file is not a model, its plugin is not installed, or it is not a potential.
     """
-    potential = rebuilt_potential(Path(path), registry or Registry())
-    return PotentialCalculator(
-        potential.module, potential.graph, potential.elements, device, dtype or potential.dtype
-    )
+    potential = potential_from_file(Path(path), registry or Registry())
+    return _calculator(potential, device, dtype or potential.dtype)
+
+
+def run_calculator(run: Run, device: str) -> PotentialCalculator:
+    """Return the trained potential of a run as an ASE calculator.
+
+    Raises:
+        ValueError: `run.model` is missing, not of this run, or not a potential.
+    """
+    potential = potential_of_run(run)
+    return _calculator(potential, device, potential.dtype)
+
+
+def _calculator(
+    potential: TrainedPotential, device: str, dtype: torch.dtype
+) -> PotentialCalculator:
+    return PotentialCalculator(potential.module, potential.graph, potential.elements, device, dtype)

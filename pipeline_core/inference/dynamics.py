@@ -11,16 +11,12 @@ import h5py
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator
+from ase.md.md import MolecularDynamics as Integrator
 
 from pipeline_core import store
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.inference.frames import Frames, store_rdf, summary
-from pipeline_core.inference.integrators import (
-    Integrator,
-    integrator,
-    temperature_of,
-    thermal_momenta,
-)
+from pipeline_core.inference.integrators import integrator, temperature_of, thermal_momenta
 
 _TOO_HOT: Final = 50.0
 """Multiple of the wanted temperature at which a run has exploded."""
@@ -91,6 +87,7 @@ def _prepared(atoms: Atoms, calculator: Calculator, options: MolecularDynamics) 
         )
     moving = atoms.copy()
     moving.calc = calculator
+    moving.get_potential_energy()  # what is wrong with the start is told as such
     return moving
 
 

@@ -28,7 +28,7 @@ OBSERVABLES: Final = {
     "volume": "Å³",
     "max_force": "eV/Å",
 }
-"""What is stored of each frame, with its unit. Pressure holds the kinetic part, external work not."""
+"""What is stored of each frame, with its unit; the pressure holds its kinetic part."""
 
 _RDF_FRAMES: Final = 200
 

@@ -130,7 +130,8 @@ class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
 
 def at_rest(momenta: Floats, masses: Floats) -> Floats:
     """Return momenta (n_atoms, 3) without the motion of the centre of mass; masses (n_atoms, 1)."""
-    return momenta - masses * (momenta.sum(axis=0) / masses.sum())
+    resting: Floats = momenta - masses * (momenta.sum(axis=0) / masses.sum())
+    return resting
 
 
 def thermal_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
@@ -147,8 +148,8 @@ def thermal_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
     masses = atoms.get_masses()[:, None]
     momenta = np.sqrt(masses) * rng.standard_normal((len(atoms), 3))
     momenta = at_rest(momenta, masses)
-    scale: float = temperature / temperature_of(momenta, masses)
-    return momenta * np.sqrt(scale)
+    scaled: Floats = momenta * np.sqrt(temperature / temperature_of(momenta, masses))
+    return scaled
 
 
 def temperature_of(momenta: Floats, masses: Floats) -> float:

@@ -73,8 +73,9 @@ class Reader:
         read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels
             have in the file; an empty mapping means the format's own names.
         keys: True if labels are found under names that a dataset file may choose.
-        values: For such formats, function path -> for each frame, every numeric value that is not structure under its name
-            in the file; what `inspect` shows to someone who looks for the names.
+        values: For such formats, function path -> for each frame, every numeric value that is not
+            structure under its name in the file; what `inspect` shows to someone who looks for the
+            names.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """Any trajectory, database or structure file that ASE reads, as a stream where ASE can stream.
 
-Labels are looked for in the results that ASE's reader attaches to the atoms, then in `info`, then in the arrays, under
-the names that the dataset file declares and under no others; without any declaration under energy, forces, stress
-and magmoms. Results are taken as stored: constraints do not zero forces. Where a format gives both, `energy` is ASE's
-energy (often extrapolated to zero smearing) and `free_energy` the one whose gradient the forces are.
+Labels are looked for in the results that ASE's reader attaches to the atoms, then in `info`, then
+in the arrays, under the names that the dataset file declares and under no others; without any
+declaration under energy, forces, stress and magmoms. Results are taken as stored: constraints do
+not zero forces. Where a format gives both, `energy` is ASE's energy (often extrapolated to zero
+smearing) and `free_energy` the one whose gradient the forces are.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 
 
 def values(path: Path) -> Iterator[Mapping[str, Floats]]:
-    """Yield, for each good frame, every numeric value besides the structure under its name in the file."""
+    """Yield, for each good frame, its numeric values besides the structure, by their names."""
     for atoms in _images(path):
         if not isinstance(atoms, BadFrame):
             arrays = {name: numeric(value) for name, value in _found(atoms).items()}
@@ -100,8 +101,8 @@ def _frame(atoms: Atoms, keys: Mapping[str, str], index: int) -> Frame:
 
 READER: Final = Reader(
     name="ase",
-    summary="Whatever ASE reads: trajectories, databases, structure files; labels under chosen names.",
-    suffixes=(".traj", ".db", ".json", ".cif", ".xyz"),
+    summary="Whatever ASE reads: trajectories, databases, structures; labels of chosen names.",
+    suffixes=(".traj", ".db", ".json", ".cif"),
     units=Units(),
     read=read,
     keys=True,

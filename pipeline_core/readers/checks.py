@@ -14,7 +14,7 @@ from pipeline_core.readers import BadFrame, Floats, Frame
 
 LABELS: Final = ("energy", "forces", "stress", "magmoms")
 _FLAT: Final = 1e-6  # volume over the product of the lattice vectors' lengths
-_VOIGT: Final = ((0, 5, 4), (5, 1, 3), (4, 3, 2))
+_VOIGT: Final = np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])
 
 
 def checked(frame: Frame) -> Frame | BadFrame:
@@ -77,9 +77,11 @@ def atomic_numbers(symbols: Sequence[str]) -> NDArray[np.int32]:
 
 
 def stress_matrix(values: Floats) -> Floats:
-    """Return a stress given as 3x3, as 9 numbers, or as 6 in Voigt order (xx yy zz yz xz xy), as (3, 3).
+    """Return a stress as (3, 3).
 
-    Nine numbers are read column by column, as extended XYZ stores all matrices.
+    Args:
+        values: (3, 3); or 9 numbers column by column, as extended XYZ stores matrices; or 6 in
+            Voigt order, xx yy zz yz xz xy.
 
     Raises:
         ValueError: Another number of values.
@@ -89,7 +91,7 @@ def stress_matrix(values: Floats) -> Floats:
     if values.size == 9:
         return values.reshape(3, 3, order="F")
     if values.size == 6:
-        return values.reshape(6)[np.array(_VOIGT)]
+        return np.take(values, _VOIGT)
     raise ValueError(f"stress has {values.size} numbers, expected 9, or 6 in Voigt order")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,33 +13,15 @@ from numpy.typing import NDArray
 from pipeline_core.readers import Floats
 from pipeline_core.readers.checks import atomic_numbers
 from pipeline_core.readers.extxyz import Block, blocks
-from pipeline_core.readers.files import compressed_or_not, opened_text
+from pipeline_core.readers.files import opened_text
 from pipeline_core.units import factor
 
-
-@dataclass
-class Section:
-    """A section: its keywords in order, as words, and its subsections by name."""
-
-    parameter: str = ""
-    lines: list[list[str]] = field(default_factory=list)
-    sections: dict[str, list[Section]] = field(default_factory=dict)
-
-    def first(self, *names: str) -> Section:
-        """Return the first subsection along a path of names, empty if there is none."""
-        section = self
-        for name in names:
-            section = section.sections.get(name, [Section()])[0]
-        return section
-
-    def words(self, keyword: str) -> list[str]:
-        """Return what follows a keyword, empty if it is not given."""
-        return next((line[1:] for line in self.lines if line[0].upper() == keyword), [])
+_SYMBOL: Final = re.compile(r"[A-Za-z]{1,2}")
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Atoms and cell of an input, in Å."""
+    """Atoms (Å), cell (Å, rows are lattice vectors) and periodic directions."""
 
     atomic_numbers: NDArray[np.int32]
     positions: Floats
@@ -46,48 +29,118 @@ class Structure:
     pbc: NDArray[np.bool_]
 
 
-def parse(path: Path) -> Section:
-    """Read an input file into its sections.
+@dataclass
+class _Section:
+    """A section of an input: its lines as words, and its subsections by name."""
+
+    parameter: str = ""
+    lines: list[list[str]] = field(default_factory=list)
+    sections: dict[str, list[_Section]] = field(default_factory=dict)
+
+    def first(self, *names: str) -> _Section:
+        """Return the first subsection along a path of names, empty if there is none."""
+        section = self
+        for name in names:
+            section = section.sections.get(name, [_Section()])[0]
+        return section
+
+    def words(self, keyword: str) -> list[str] | None:
+        """Return what follows a keyword, or None if it is not given."""
+        return next((line[1:] for line in self.lines if line[0].upper() == keyword), None)
+
+
+def structure(path: Path) -> Structure:
+    """Read cell and coordinates of an input.
+
+    Args:
+        path: The input, plain or compressed.
 
     Raises:
-        ValueError: It is written with directives or variables of the preprocessor.
+        ValueError: They are given in a way that this reader does not know.
     """
-    stack = [Section()]
+    subsystem = _parsed(path).first("FORCE_EVAL", "SUBSYS")
+    cell, pbc = _cell(subsystem.first("CELL"))
+    labels, positions = _coordinates(subsystem, path)
+    if _is_on(subsystem.first("COORD").words("SCALED")):
+        positions = positions @ cell
+    kinds = {kind.parameter: kind.words("ELEMENT") for kind in subsystem.sections.get("KIND", [])}
+    elements = {name: words[0] for name, words in kinds.items() if words}
+    symbols = [elements.get(label) or symbol_of(label) for label in labels]
+    return Structure(atomic_numbers(symbols), positions, cell, pbc)
+
+
+def _parsed(path: Path) -> _Section:
+    """Read an input into its tree of sections."""
+    stack = [_Section()]
     with opened_text(path) as file:
         for line in file:
-            words = line.partition("!")[0].partition("#")[0].split()
+            words = re.split("[!#]", line)[0].split()
+            if line.lstrip().startswith("@") or "$" in line:
+                raise ValueError(f"{path.name} needs CP2K's preprocessor ({line.strip()})")
             if not words:
                 continue
-            if words[0].startswith("@") or "$" in line:
-                raise ValueError(f"{path.name}: preprocessor directives are not supported ({line.strip()})")
-            name = words[0][1:].upper()
             if words[0].upper().startswith("&END"):
                 stack.pop()
             elif words[0].startswith("&"):
-                section = Section(parameter=" ".join(words[1:]))
-                stack[-1].sections.setdefault(name, []).append(section)
+                section = _Section(parameter=" ".join(words[1:]))
+                stack[-1].sections.setdefault(words[0][1:].upper(), []).append(section)
                 stack.append(section)
             else:
                 stack[-1].lines.append(words)
     return stack[0]
 
 
-def structure(path: Path) -> Structure:
-    """Read cell and coordinates of an input.
+def _cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
+    lengths = _in_angstrom(section.words("ABC"))
+    if lengths is not None:
+        from ase.geometry import cellpar_to_cell
 
-    Raises:
-        ValueError: They are given in a way that is not supported.
-    """
-    subsystem = parse(path).first("FORCE_EVAL", "SUBSYS")
-    cell, pbc = _cell(subsystem.first("CELL"))
-    labels, positions = _coordinates(subsystem, path)
-    if subsystem.first("COORD").words("SCALED") == ["T"] or [["SCALED"]] == [
-        line for line in subsystem.first("COORD").lines if line[0].upper() == "SCALED"
-    ]:
-        positions = positions @ cell
-    elements = {
-        kind.parameter: kind.words("ELEMENT")[0]
-        for kind in subsystem.sections.get("KIND", [])
-        if kind.words("ELEMENT")
-    }
-    return Structure(_numbers(labels, elements), positions, cell, pbc)
+        angles = section.words("ALPHA_BETA_GAMMA") or ["90", "90", "90"]
+        cell = cellpar_to_cell([*lengths, *map(float, angles[-3:])])
+    else:
+        vectors = [_in_angstrom(section.words(name)) for name in "ABC"]
+        if any(vector is None for vector in vectors):
+            raise ValueError("the input gives the cell neither as ABC nor as A, B and C")
+        cell = np.array(vectors)
+    periodic = (section.words("PERIODIC") or ["XYZ"])[0].upper()
+    return cell, np.array([axis in periodic for axis in "XYZ"]) & (periodic != "NONE")
+
+
+def _in_angstrom(words: list[str] | None) -> Floats | None:
+    """Return three lengths; a unit in brackets may stand before them."""
+    if words is None:
+        return None
+    unit = words[0].strip("[]").lower() if words[0].startswith("[") else "angstrom"
+    return np.array(words[-3:], dtype=np.float64) * factor("length", unit)
+
+
+def _coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
+    """Return labels and positions of the atoms, from the input or the XYZ file that it names."""
+    section = subsystem.first("COORD")
+    file_name = subsystem.first("TOPOLOGY").words("COORD_FILE_NAME")
+    if not section.lines and file_name:
+        block = next(blocks(path.with_name(file_name[0])))
+        if not isinstance(block, Block):
+            raise ValueError(f"{file_name[0]}: {block}")
+        return list(block.columns[0]), np.array(block.columns[1:4], dtype=np.float64).T
+    atoms = [line for line in section.lines if line[0].upper() not in {"UNIT", "SCALED"}]
+    if not atoms:
+        raise ValueError("the input holds no coordinates")
+    unit = (section.words("UNIT") or ["angstrom"])[0].strip("[]").lower()
+    positions = np.array([line[1:4] for line in atoms], dtype=np.float64)
+    return [line[0] for line in atoms], positions * factor("length", unit)
+
+
+def _is_on(words: list[str] | None) -> bool:
+    return words is not None and (
+        not words or words[0].strip(".").upper() in {"T", "TRUE", "YES", "ON"}
+    )
+
+
+def symbol_of(label: str) -> str:
+    """Return the element that a label such as Hf_surface or H1 begins with."""
+    from ase.data import atomic_numbers as table
+
+    match = _SYMBOL.match(label)
+    start = match[0].capitalize() if match else label
+    return start if start in table else start[:1]

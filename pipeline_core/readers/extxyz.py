@@ -1,12 +1,13 @@
 """Extended XYZ, read as a stream: one frame at a time, however long the file.
 
-The layout is that of https://github.com/libAtoms/extxyz as ASE writes it: number of atoms, a comment line of
-`key=value` pairs in which `Properties` names the columns and `Lattice` gives the cell row by row, and one line an
-atom. Comment lines with brackets, escapes or bare words are left to ASE's parser.
+The layout is that of https://github.com/libAtoms/extxyz as ASE writes it: number of atoms, a
+comment line of `key=value` pairs in which `Properties` names the columns and `Lattice` gives the
+cell row by row, and one line an atom. Comment lines with brackets, escapes or bare words are left
+to ASE's parser.
 
 Labels are found under the names that the dataset file declares, and under no others; without any
-declaration under energy, forces, stress and magmoms. A file often holds a model's numbers under the plain names
-beside the reference under its own, so that a guess would mix the two.
+declaration under energy, forces, stress and magmoms. A file often holds a model's numbers under the
+plain names beside the reference under its own, so that a guess would mix the two.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         keys: Field names to the names of the labels in the file.
 
     Yields:
-        Every frame in order. A damaged one costs itself: reading goes on at the next line that counts atoms.
+        Every frame in order. A damaged one costs itself: reading goes on at the next line that
+        counts atoms.
     """
     names = keys or {name: name for name in LABELS}
     for index, block in enumerate(blocks(path)):
@@ -61,7 +63,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 
 
 def values(path: Path) -> Iterator[Mapping[str, Floats]]:
-    """Yield, for each good frame, every numeric value besides the structure under its name in the file."""
+    """Yield, for each good frame, its numeric values besides the structure, by their names."""
     for block in blocks(path):
         if isinstance(block, Block):
             comment = _parsed(block.comment)
@@ -158,7 +160,7 @@ def _layout(properties: str) -> Mapping[str, slice]:
 
 
 def _table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
-    """Return the columns of each property as text; a plain XYZ file may have more columns than are named."""
+    """Return the columns of each property as text; plain XYZ may have more than are named."""
     declared = comment.get("Properties")
     layout = _layout(declared or "species:S:1:pos:R:3")
     n_named, n_columns = max(columns.stop for columns in layout.values()), len(block.columns)
@@ -208,7 +210,7 @@ def _pbc(comment: Mapping[str, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def _array(value: str | Columns) -> Floats | None:
-    """Turn text into numbers: (), (n,), (n_atoms,) or (n_atoms, n_columns); None if it is something else."""
+    """Return text as numbers, (), (n,), (n_atoms,) or (n_atoms, n_columns), or None."""
     try:
         return _numbers(value)
     except ValueError:
@@ -235,7 +237,7 @@ def _scalar(text: str) -> str | int | float | bool:
 
 READER: Final = Reader(
     name="extxyz",
-    summary="Extended XYZ, plain or compressed; labels under names that the dataset file may choose.",
+    summary="Extended XYZ, plain or compressed; labels of chosen names.",
     suffixes=(".extxyz", ".xyz", ".extxyz.gz", ".xyz.gz"),
     units=Units(),
     read=read,

@@ -16,11 +16,11 @@ _BUFFER: Final = 1 << 20
 def opened(path: Path) -> BinaryIO:
     """Open a file for reading bytes, decompressing it if its name ends in .gz, .bz2 or .xz."""
     raw = _OPENERS.get(path.suffix, open)(path, "rb")
-    return cast(BinaryIO, io.BufferedReader(raw, _BUFFER))
+    return cast("BinaryIO", io.BufferedReader(raw, _BUFFER))
 
 
 def opened_text(path: Path) -> TextIO:
-    """Open a file for reading lines; bytes that are not UTF-8 are replaced, since labels are ASCII."""
+    """Open a file for reading lines; bytes that are not UTF-8 are replaced: labels are ASCII."""
     return io.TextIOWrapper(opened(path), encoding="utf-8", errors="replace")
 
 

@@ -1,14 +1,16 @@
 """FitSNAP's JSON: one structure, or a few, in each of many small files, usually in one archive.
 
 Layout as in the examples of https://github.com/FitSNAP/FitSNAP: a comment line with '#', then
-`{"Dataset": {"Data": [...], "EnergyStyle": "electronvolt", ...}}`; the folder of a file names its group. Rows of
-`Lattice` are the lattice vectors. `Stress` is positive if the cell wants to expand. `Spins` holds the magnitude and
-the direction of each moment; the label is the magnitude, since directions are free in such sets.
+`{"Dataset": {"Data": [...], "EnergyStyle": "electronvolt", ...}}`; the folder of a file names its
+group. Rows of `Lattice` are the lattice vectors. `Stress` is positive if the cell wants to expand.
+`Spins` holds the magnitude and the direction of each moment; the label is the magnitude, since
+directions are free in such sets.
 
-The files state their units as styles, and one archive may differ from the next in that of the stress, so each frame is
-brought to this reader's units, or is bad if its style is unknown. The statement can be wrong: the W-Be set
-of Wood et al. (Phys. Rev. B 99, 184305) says bar for numbers that agree with its energies only as kbar; a dataset
-file corrects that by declaring the unit of the stress.
+The files state their units as styles, and one archive may differ from the next in that of the
+stress, so each frame is brought to this reader's units, or is bad if its style is unknown. The
+statement can be wrong: the W-Be set of Wood et al. (Phys. Rev. B 99, 184305) says bar for numbers
+that agree with its energies only as kbar; a dataset file corrects that by declaring the unit of the
+stress.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """MPtrj, the trajectories of the Materials Project's relaxations, in the layout of its authors.
 
-The file (https://figshare.com/articles/dataset/23713842, 12 GB) is one JSON object, material to frame to record; a
-record has a pymatgen structure, energies (eV), forces (eV/Å), the stress as VASP gives it (kbar, positive if the
-cell wants to expand) and the signed moments of the sites (µB) or null. It is read one material at a time.
+The file (https://figshare.com/articles/dataset/23713842, 12 GB) is one JSON object, material to
+frame to record; a record has a pymatgen structure, energies (eV), forces (eV/Å), the stress as VASP
+gives it (kbar, positive if the cell wants to expand) and the signed moments of the sites (µB) or
+null. It is read one material at a time.
 
-The energy is `corrected_total_energy` unless the dataset file names another, such as `uncorrected_total_energy`: the
-set mixes GGA and GGA+U, and only the MP2020-corrected energies of the two are comparable (CHGNet, Deng et al. 2023,
-https://doi.org/10.1038/s42256-023-00716-3, trains on them).
+The energy is `corrected_total_energy` unless the dataset file names another, such as
+`uncorrected_total_energy`: the set mixes GGA and GGA+U, and only the MP2020-corrected energies of
+the two are comparable (CHGNet, Deng et al. 2023, https://doi.org/10.1038/s42256-023-00716-3, trains
+on them).
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _NAMES: Final = {
     "magmoms": "magmom",
 }
 _CHUNK: Final = 1 << 22
-_SLACK: Final = 1 << 16  # an error this close to the end of what has been read may be due to the end alone
+_SLACK: Final = (
+    1 << 16
+)  # an error this close to the end of what has been read may be due to the end alone
 _SPACE: Final = re.compile(r"\s*")
 
 Record = dict[str, Any]
@@ -63,12 +67,14 @@ def _attempt(
     try:
         return _frame(mp_id, frame_id, record, names, index)
     except (ValueError, LookupError, TypeError) as error:
-        reason = str(error) if isinstance(error, ValueError) else f"not a record of MPtrj ({error!r})"
+        reason = (
+            str(error) if isinstance(error, ValueError) else f"not a record of MPtrj ({error!r})"
+        )
         return BadFrame(index, f"{mp_id}, {frame_id}: {reason}")
 
 
 def values(path: Path) -> Iterator[Mapping[str, Floats]]:
-    """Yield, for each frame, every numeric value besides the structure under its name in the file."""
+    """Yield, for each frame, its numeric values besides the structure, by their names."""
     for _, _, record in _records(path):
         arrays = {key: numeric(value) for key, value in record.items()}
         yield {key: array for key, array in arrays.items() if array is not None}
@@ -100,7 +106,7 @@ def _members(file: TextIO) -> Iterator[tuple[str, Any]]:
 
 
 class _Scanner:
-    """JSON values and punctuation from a file, with little more of it in memory than the value at hand."""
+    """JSON values and punctuation of a file, holding little more than the value at hand."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -140,14 +146,16 @@ class _Scanner:
                     raise EOFError from error
 
     def _grow(self) -> bool:
-        """Read on, as much again as is there already, so that all attempts cost no more than two."""
+        """Read on, as much again as is there, so that all attempts cost no more than two."""
         rest = self._text[self._at :]
         more = self._file.read(max(_CHUNK, len(rest)))
         self._text, self._at = rest + more, 0
         return bool(more)
 
 
-def _frame(mp_id: str, frame_id: str, record: Record, names: Mapping[str, str], index: int) -> Frame:
+def _frame(
+    mp_id: str, frame_id: str, record: Record, names: Mapping[str, str], index: int
+) -> Frame:
     structure = record["structure"]
     cell = np.array(structure["lattice"]["matrix"], dtype=np.float64)
     labels = {name: record[key] for name, key in names.items() if record.get(key) is not None}

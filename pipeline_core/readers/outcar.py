@@ -1,6 +1,7 @@
 """Ionic steps of an OUTCAR, one at a time.
 
-An OUTCAR has fewer digits than a vasprun.xml, but the magnetic moments of the sites, which the XML lacks.
+An OUTCAR has fewer digits than a vasprun.xml, but the magnetic moments of the sites, which the XML
+lacks.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def frames(file: TextIO) -> Iterator[Frame | BadFrame]:
         file: Lines of the OUTCAR.
 
     Yields:
-        Each ionic step with its labels under VASP's names: e_fr_energy, e_0_energy, e_wo_entrp, forces, stress
-        and, for collinear runs with LORBIT, magmoms. A step whose electronic loop ran into NELM is bad (older
-        versions say even then that EDIFF was reached), as is an unfinished one.
+        Each ionic step with its labels under VASP's names: e_fr_energy, e_0_energy, e_wo_entrp,
+        forces, stress and, for collinear runs with LORBIT, magmoms. A step whose electronic loop
+        ran into NELM is bad (older versions say even then that EDIFF was reached), as is an
+        unfinished one.
     """
     state = _State()
     for line in file:
@@ -42,7 +44,7 @@ def frames(file: TextIO) -> Iterator[Frame | BadFrame]:
             state.n_iterations = int(match[2])
             continue
         try:
-            state.read(line, file)
+            (state.read_step if state.n_iterations else state.read_header)(line, file)
         except (ValueError, LookupError):
             state.problem = f"cannot be read at or below the line {line.strip()!r}"
     yield state.frame()
@@ -68,15 +70,18 @@ class _State:
         self.positions, self.labels, self.converged, self.problem = None, {}, False, ""
         self.index += 1
 
-    def read(self, line: str, file: TextIO) -> None:
-        """Take what a line says; tables below it are read from `file`."""
+    def read_header(self, line: str, _: TextIO) -> None:
+        """Take what a line says before the first electronic step."""
         if "TITEL" in line and (match := _ELEMENT.search(line)):
             self.symbols.append(match[1])
         elif "ions per type =" in line:
             self.counts = [int(count) for count in line.partition("=")[2].split()]
         elif match := _NELM.match(line):
             self.max_iterations = int(match[1])
-        elif "direct lattice vectors" in line and "reciprocal" in line:
+
+    def read_step(self, line: str, file: TextIO) -> None:
+        """Take what a line says of the present step; tables below it are read from `file`."""
+        if "direct lattice vectors" in line and "reciprocal" in line:
             self.cell = np.array([_fixed_width(row) for row in islice(file, 3)])
         elif "aborting loop because EDIFF is reached" in line:
             self.converged = True

@@ -1,8 +1,9 @@
 """VASP: vasprun.xml with the moments of the OUTCAR beside it, or an OUTCAR alone.
 
-The energy is `e_fr_energy`, the free energy of the electrons, unless the dataset file names another: VASP's forces are the
-gradient of this one (https://www.vasp.at/wiki/index.php/Forces), and a model that derives forces from energies can fit no
-other pair exactly. `e_0_energy`, extrapolated to zero smearing, is what the Materials Project tabulates; for insulators the two agree.
+The energy is `e_fr_energy`, the free energy of the electrons, unless the dataset file names
+another: VASP's forces are the gradient of this one (https://www.vasp.at/wiki/index.php/Forces), and
+a model that derives forces from energies can fit no other pair exactly. `e_0_energy`, extrapolated
+to zero smearing, is what the Materials Project tabulates; for insulators the two agree.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from typing import Final
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units, outcar, vasprun
 from pipeline_core.readers.files import compressed_or_not, opened, opened_text, plain_name
 
-_NAMES: Final = {"energy": "e_fr_energy", "forces": "forces", "stress": "stress", "magmoms": "magmoms"}
+_NAMES: Final = {
+    "energy": "e_fr_energy",
+    "forces": "forces",
+    "stress": "stress",
+    "magmoms": "magmoms",
+}
 _SAME_ENERGY: Final = 1e-4  # eV; both files print eight decimals
 
 
@@ -39,7 +45,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
             yield frame
         else:
             labels = {name: frame.labels[key] for name, key in names.items() if key in frame.labels}
-            yield replace(frame, labels=labels, info={"folder": path.parent.name})
+            yield replace(frame, labels=labels, info={"folder": path.resolve().parent.name})
 
 
 def values(path: Path) -> Iterator[Mapping[str, Floats]]:
@@ -83,7 +89,7 @@ def _with_magmoms(
 
 READER: Final = Reader(
     name="vasp",
-    summary="vasprun.xml (moments from the OUTCAR beside it) or OUTCAR; e_fr_energy, or another by choice.",
+    summary="vasprun.xml with the moments of the OUTCAR beside it, or an OUTCAR alone.",
     suffixes=("vasprun.xml", "vasprun.xml.gz", "OUTCAR", "OUTCAR.gz"),
     units=Units(stress="kbar", stress_sign="pressure"),
     read=read,

@@ -1,17 +1,19 @@
 """Ionic steps of a vasprun.xml, one at a time, without its eigenvalues and densities of states.
 
-Energies of a step, under VASP's names: `e_fr_energy` is the free energy whose gradient the forces are, `e_0_energy` its
-extrapolation to zero smearing, `e_wo_entrp` the energy without the entropy. VASP writes the latter two wrongly at the
-end of a step (https://www.vasp.at/forum/viewtopic.php?t=16942), and leaves dispersion corrections out of those of the
-electronic steps; hence both are taken as their difference to the free energy in the last electronic step, added to the
-free energy of the ionic step. That one includes the work of PSTRESS, which is subtracted.
+Energies of a step, under VASP's names: `e_fr_energy` is the free energy whose gradient the forces
+are, `e_0_energy` its extrapolation to zero smearing, `e_wo_entrp` the energy without the entropy.
+VASP writes the latter two wrongly at the end of a step
+(https://www.vasp.at/forum/viewtopic.php?t=16942), and leaves dispersion corrections out of those of
+the electronic steps; hence both are taken as their difference to the free energy in the last
+electronic step, added to the free energy of the ionic step. That one includes the work of PSTRESS,
+which is subtracted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import BinaryIO, Final
-from xml.etree import ElementTree  # expat refuses the expansion of entities that XML bombs rely on
+from xml.etree import ElementTree as ET
 
 import numpy as np
 
@@ -30,17 +32,19 @@ def frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
         file: The XML text.
 
     Yields:
-        Each ionic step with its labels under VASP's names: the three energies, forces, stress. A step whose electronic
-        loop ran into NELM is bad, as is the last one of a truncated file.
+        Each ionic step with its labels under VASP's names: the three energies, forces, stress. A
+        step whose electronic loop ran into NELM is bad, as is the last one of a truncated file.
     """
     run = _Run()
     index = 0
     try:
-        for _, element in ElementTree.iterparse(file):  # noqa: S314
+        for _, element in ET.iterparse(file):  # noqa: S314 - expat 2.4.1 and later stops entity bombs
             if element.tag in _BULKY:
                 element.clear()
             elif element.tag == "atominfo":
-                symbols = [row[0].text or "" for row in element.iterfind("array[@name='atoms']/set/rc")]
+                symbols = [
+                    row[0].text or "" for row in element.iterfind("array[@name='atoms']/set/rc")
+                ]
                 run.numbers = atomic_numbers([symbol.strip() for symbol in symbols])
             elif element.tag == "parameters":
                 run.set_parameters(element)
@@ -48,7 +52,7 @@ def frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
                 yield run.step(element, index)
                 element.clear()
                 index += 1
-    except ElementTree.ParseError as error:
+    except ET.ParseError as error:
         yield BadFrame(index, f"truncated or damaged XML ({error}); what follows is lost")
 
 
@@ -60,11 +64,11 @@ class _Run:
         self.max_electronic_steps = 60
         self.pressure = 0.0  # eV/Å³
 
-    def set_parameters(self, element: ElementTree.Element) -> None:
+    def set_parameters(self, element: ET.Element) -> None:
         self.max_electronic_steps = int(_number(element, ".//i[@name='NELM']", 60))
         self.pressure = _number(element, ".//i[@name='PSTRESS']", 0.0) * factor("stress", "kbar")
 
-    def step(self, element: ElementTree.Element, index: int) -> Frame | BadFrame:
+    def step(self, element: ET.Element, index: int) -> Frame | BadFrame:
         n_steps = len(element.findall("scstep"))
         if n_steps >= self.max_electronic_steps:
             return BadFrame(index, f"electronic steps did not converge within NELM = {n_steps}")
@@ -73,7 +77,7 @@ class _Run:
         except (ValueError, TypeError) as error:
             return BadFrame(index, f"step cannot be read ({error})")
 
-    def _frame(self, element: ElementTree.Element, index: int) -> Frame:
+    def _frame(self, element: ET.Element, index: int) -> Frame:
         cell = _rows(element, "structure/crystal/varray[@name='basis']")
         fractional = _rows(element, "structure/varray[@name='positions']")
         work = self.pressure * float(abs(np.linalg.det(cell)))
@@ -91,7 +95,7 @@ class _Run:
         )
 
 
-def _energies(element: ElementTree.Element, work: float) -> dict[str, float]:
+def _energies(element: ET.Element, work: float) -> dict[str, float]:
     free = _number(element, "energy/i[@name='e_fr_energy']") - work
     electronic = element.findall("scstep/energy")[-1:]
     if not electronic:
@@ -101,7 +105,7 @@ def _energies(element: ElementTree.Element, work: float) -> dict[str, float]:
     return {name: energy for name, energy in shifted.items() if np.isfinite(energy)}
 
 
-def _number(element: ElementTree.Element, path: str, default: float | None = None) -> float:
+def _number(element: ET.Element, path: str, default: float | None = None) -> float:
     text = element.findtext(path)
     if text is None and default is not None:
         return default
@@ -110,7 +114,7 @@ def _number(element: ElementTree.Element, path: str, default: float | None = Non
     return float(text)
 
 
-def _rows(element: ElementTree.Element, path: str) -> Floats:
+def _rows(element: ET.Element, path: str) -> Floats:
     found = element.find(path)
     if found is None:
         raise ValueError(f"{path} is missing")

@@ -10,6 +10,6 @@ from pipeline_core.run import Run
 @hookimpl(trylast=True)
 def train(run: Run) -> Summary:
     """Train the model of a run and write `run.model` and `run.history`."""
-    from pipeline_core.training.stage import train_run
+    from pipeline_core.training.trainer import train_run
 
     return train_run(run)

@@ -46,16 +46,20 @@ class Step:
 
 
 def epoch_steps(
-    samples: Samples, sampler: Sampler, objective: Objective, ranks: Ranks, epoch: int, first: int
+    samples: Samples,
+    sampler: Sampler,
+    objective: Objective,
+    ranks: Ranks,
+    windows: list[Numbers],
 ) -> Iterator[Step]:
-    """Yield a rank's steps of an epoch, from step number `first` on."""
+    """Yield a rank's part of each step; `windows` are the samples of the steps."""
 
     def make(window: Numbers) -> Step:
         share = sampler.share(window, ranks.rank, ranks.size)
         batches = [loaded(samples, numbers, ranks.device) for numbers in share.micro_batches]
         return Step(batches, total_counts(objective, batches), len(window), share.loads)
 
-    return ahead(make, sampler.windows(epoch)[first:])
+    return ahead(make, windows)
 
 
 def epoch_batches(samples: Samples, bins: list[Numbers], device: torch.device) -> Iterator[Batch]:

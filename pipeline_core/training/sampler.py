@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pipeline_kernels.packing import lpt, split_by_capacity, windows
 
 from pipeline_core.training.seeds import epoch_order
+from pipeline_kernels.packing import lpt, split_by_capacity, windows
 
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]

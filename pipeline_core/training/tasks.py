@@ -18,6 +18,7 @@ def build_task(run: Run) -> Task:
     task: Task | None = run.project.registry.hook("task", name)(run=run)
     if task is None:
         raise ValueError(
-            f"plugin {name!r} gives no task: implement the hook task(run), or the stages that need one"
+            f"plugin {name!r} gives no task: implement the hook task(run), or the stages that ask "
+            "for one"
         )
     return task

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo")
-NODES, CPUS, GPUS = 2, 8, 4
+NODES, CPUS, GPUS = 2, 32, 4
 
 
 def missing() -> str | None:

@@ -77,7 +77,7 @@ def test_the_slurm_profile_sends_training_to_gpus_of_several_nodes(profile):
     train = content["set-resources"]["train"]
     assert train["slurm_partition"] == "gpu"
     assert (train["nodes"], train["tasks_per_node"], train["gres"]) == (2, 4, "gpu:4")
-    assert re.match(r"srun --ntasks-per-node=4\b", train["mpi"])
+    assert re.match(r"srun --nodes=2 --ntasks-per-node=4\b", train["mpi"])
 
 
 def test_without_gpus_the_slurm_profile_asks_for_none(profile):

@@ -20,6 +20,8 @@ POLLING = (
     "--profile", "slurm", "--latency-wait", "5", "--slurm-status-command", "squeue",
     "--slurm-init-seconds-before-status-checks", "1",
 )  # fmt: skip
+PARTITION = "results/toy/first/base/partition.h5"
+MODEL = "results/toy/first/base/model.pt"
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,8 @@ def cluster(tmp_path_factory):
 
 def test_training_runs_on_two_nodes_with_two_ranks_each(fresh, cluster):
     site = {"PIPELINE_NODES": "2", "PIPELINE_GPUS": "2", "PIPELINE_PARTITION": "debug"}
-    target = "results/toy/first/base/model.pt"
-    snakemake(fresh, *POLLING, target, **cluster, **site)
+    snakemake(fresh, PARTITION)
+    snakemake(fresh, *POLLING, MODEL, **cluster, **site)
     state = fresh / "results/toy/first/base/state"
     assert sorted(path.read_text() for path in state.glob("rank-*")) == [
         "0 of 4 on n0", "1 of 4 on n0", "2 of 4 on n1", "3 of 4 on n1"
@@ -44,9 +46,8 @@ def test_training_runs_on_two_nodes_with_two_ranks_each(fresh, cluster):
 def test_a_failed_job_shows_its_log(fresh, cluster):
     path = fresh / "workflows/experiments/toy/first.yaml"
     path.write_text(path.read_text().replace("width: 4", "width: 13"))
-    for name in ("data", "graph", "partition"):  # what training needs is there already
-        snakemake(fresh, "--until", name, "results/toy/first/base/model.pt")
-    words = [*POLLING, "--retries", "0", "results/toy/first/base/model.pt"]
+    snakemake(fresh, PARTITION)
+    words = [*POLLING, "--retries", "0", MODEL]
     text = snakemake(fresh, *words, ok=False, PIPELINE_GPUS="0", **cluster)
     assert "thirteen neurons bring bad luck; take twelve" in text
 
@@ -55,10 +56,9 @@ def test_a_job_stopped_by_its_time_limit_continues_where_it_was(fresh, cluster):
     path = fresh / "workflows/experiments/toy/first.yaml"
     # Three epochs of 25 s do not fit into the shortest time limit that Slurm knows, one minute.
     path.write_text(path.read_text().replace("width: 4", "width: 25"))
-    target = "results/toy/first/base/model.pt"
-    snakemake(fresh, "--until", "partition", target)
-    words = [*POLLING, "--set-resources", "train:runtime=1"]
-    snakemake(fresh, *words, target, PIPELINE_GPUS="0", **cluster)
+    snakemake(fresh, PARTITION)
+    words = [MODEL, *POLLING, "--set-resources", "train:runtime=1"]
+    snakemake(fresh, *words, PIPELINE_GPUS="0", **cluster)
     state = fresh / "results/toy/first/base/state"
     jobs = [(state / f"epoch-{epoch}").read_text() for epoch in range(3)]
     assert len(set(jobs)) == 2

@@ -29,7 +29,8 @@ def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
     costs = _checked(costs)
     if n_bins < 1:
         raise ValueError(f"n_bins: expected at least 1, got {n_bins}")
-    return cpu.lpt(costs, _falling(costs), n_bins)
+    bins: Numbers = cpu.lpt(costs, _falling(costs), n_bins)
+    return bins
 
 
 def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
@@ -93,7 +94,8 @@ def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
         raise ValueError(f"capacity: expected a positive number, got {capacity}")
     if capacity == np.inf or not len(costs):
         return np.zeros(len(costs), np.int64)
-    return cpu.first_fit(np.minimum(costs, capacity), _falling(costs), float(capacity))
+    bins: Numbers = cpu.first_fit(np.minimum(costs, capacity), _falling(costs), float(capacity))
+    return bins
 
 
 def _checked(costs: ArrayLike) -> Costs:

@@ -1,0 +1,46 @@
+"""Modules with trained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipeline_core.run import Run
+from pipeline_core.task import Task
+from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
+from pipeline_core.training.tasks import build_task
+
+
+def trained_task(run: Run, device: torch.device) -> Task:
+    """Return the task of a run with trained weights, its module on `device`.
+
+    Raises:
+        ValueError: `run.model` is missing or damaged, or it is not the model of this run.
+    """
+    task = build_task(run)
+    give_weights(task.module, load_model(run.model), run.model)
+    task.module.to(device)
+    return task
+
+
+def give_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
+    """Give a freshly built module the type and the weights of a trained one, for use.
+
+    Args:
+        module: On the CPU, as its plugin builds it.
+        content: What `load_model` returned.
+        path: The file, for messages.
+
+    Raises:
+        ValueError: The weights do not fit, or the module does not reproduce the predictions that
+            were stored with them.
+    """
+    check_probe(module, content, path)
+    if content["dtype"] == "float64":
+        module.double()
+    load_weights(module, content, path)
+    module.eval()

@@ -1,0 +1,158 @@
+"""Molecular dynamics: is the energy conserved, is the temperature right, is the structure right?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipeline_core.figures import results, style
+from pipeline_core.figures.quantities import shown
+from pipeline_core.run import ExperimentRun
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One molecular-dynamics run of one variant.
+
+    Attributes:
+        name: Name of the run in the experiment.
+        variant: Whose model it was.
+        time: (n_frames,) ps.
+        conserved: (n_frames,) conserved energy since the start, meV/atom.
+        temperature: (n_frames,) K.
+        rdf: "r" -> (n_bins,) Å and pair of elements -> (n_bins,); empty if not periodic.
+        summary: What inference says of it.
+    """
+
+    name: str
+    variant: str
+    time: Floats
+    conserved: Floats
+    temperature: Floats
+    rdf: dict[str, Floats]
+    summary: dict[str, Any]
+
+
+def trajectories(experiment: ExperimentRun) -> dict[str, list[Trajectory]]:
+    """Read all molecular-dynamics runs, by their names."""
+    found: dict[str, list[Trajectory]] = {}
+    for run in experiment.runs.values():
+        with results.inference(run) as file:
+            for name, group in (file or {}).items():
+                if "conserved" in group:
+                    found.setdefault(name, []).append(_trajectory(name, run.variant, group))
+    return found
+
+
+def _trajectory(name: str, variant: str, group: Any) -> Trajectory:
+    conserved = group["conserved"][:]
+    return Trajectory(
+        name=name,
+        variant=variant,
+        time=group["time"][:] / 1000,
+        conserved=1000 * (conserved - conserved[0]) / len(group["atomic_numbers"]),
+        temperature=group["temperature"][:],
+        rdf={key: data[:] for key, data in group.get("rdf", {}).items()},
+        summary=dict(group.attrs),
+    )
+
+
+def draw_conservation(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw conserved energy and temperature against time, one row a molecular-dynamics run."""
+    runs = trajectories(experiment)
+    if not runs:
+        return None
+    figure, axes = style.canvas(len(runs), 2, width=style.PAGE, height=2.1)
+    for (left, right), members in zip(axes, runs.values(), strict=True):
+        left.set_title(_title(members[0]))
+        for number, run in enumerate(members):
+            name = f"{run.variant}: " if len(members) > 1 else ""
+            _conserved_curve(left, run, name, style.colour(number))
+            right.plot(run.time, run.temperature, color=style.colour(number), linewidth=0.8)
+        left.set_ylabel("conserved energy (meV/atom)")
+        right.set_ylabel("temperature (K)")
+        _target(right, members[0].summary)
+        left.legend(loc="best")
+    for axis in axes[-1]:
+        axis.set_xlabel("time (ps)")
+    return figure, _conservation_table(runs)
+
+
+_ENSEMBLES: Final = {
+    "nve": "NVE",
+    "nvt_langevin": "NVT (Langevin)",
+    "nvt_nose_hoover": "NVT (Nosé–Hoover)",
+    "npt": "NPT",
+}
+
+
+def _title(run: Trajectory) -> str:
+    ensemble = _ENSEMBLES.get(run.summary["ensemble"], run.summary["ensemble"])
+    return f"{run.name.replace('_', ' ')}: {ensemble}, {run.summary['n_atoms']} atoms"
+
+
+def _conserved_curve(axes: Axes, run: Trajectory, name: str, colour: str) -> None:
+    drift = run.summary.get("drift_meV_per_atom_per_ps")
+    text = f"{name}{shown(drift, 2)} meV/atom/ps"
+    axes.plot(run.time, run.conserved, color=colour, linewidth=0.8, alpha=0.8, label=text)
+    if drift is not None:
+        middle = run.conserved.mean() + drift * (run.time - run.time.mean())
+        axes.plot(run.time, middle, color=colour, linestyle="--", linewidth=0.8)
+
+
+def _target(axes: Axes, summary: dict[str, Any]) -> None:
+    if summary["ensemble"] != "nve":
+        axes.axhline(summary["target_temperature_K"], color=style.FAINT, linestyle=":", zorder=0)
+
+
+def _conservation_table(runs: dict[str, list[Trajectory]]) -> list[list[object]]:
+    columns = ["ensemble", "n_atoms", "steps", "timestep_fs", "drift_meV_per_atom_per_ps", "fluctuation_meV_per_atom"]
+    columns += ["target_temperature_K", "temperature_mean_K", "temperature_std_K", "max_force_eV_per_A"]
+    members = [run for group in runs.values() for run in group]
+    body = [[run.name, run.variant, *(run.summary.get(c) for c in columns)] for run in members]
+    return [["run", "variant", *columns], *body]
+
+
+def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the radial distribution functions, one row a molecular-dynamics run, one column a pair."""
+    runs = {name: [r for r in members if r.rdf] for name, members in trajectories(experiment).items()}
+    runs = {name: members for name, members in runs.items() if members}
+    if not runs:
+        return None
+    pairs = list(dict.fromkeys(p for members in runs.values() for p in members[0].rdf if p != "r"))
+    n_columns = min(len(pairs), 3)
+    rows = [(name, pairs[i : i + n_columns]) for name in runs for i in range(0, len(pairs), n_columns)]
+    width = style.PAGE if n_columns > 1 else style.COLUMN
+    figure, axes = style.canvas(len(rows), n_columns, width=width, height=1.9, sharex=True)
+    table: list[list[object]] = [["run", "variant", "pair", "r_A", "g"]]
+    for row, (name, members) in zip(axes, rows, strict=True):
+        for panel in row[len(members) :]:
+            panel.set_axis_off()
+        for panel, pair in zip(row, members, strict=False):
+            table += _rdf_panel(panel, pair, runs[name])
+        row[0].set_ylabel("g(r)")
+        if len(runs) > 1:
+            row[0].set_title(f"{name.replace('_', ' ')}: {row[0].get_title(loc='left')}")
+    for panel in axes[-1]:
+        panel.set_xlabel("distance r (Å)")
+    style.legend_above(figure, axes[0][0])
+    return figure, table
+    
+
+def _rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> list[list[object]]:
+    rows: list[list[object]] = []
+    axes.axhline(1, color=style.FAINT, linewidth=0.6, linestyle=":", zorder=0)
+    for number, run in enumerate(members):
+        if pair in run.rdf:
+            axes.plot(run.rdf["r"], run.rdf[pair], color=style.colour(number), label=run.variant)
+            rows += [[run.name, run.variant, pair, *point] for point in zip(run.rdf["r"].tolist(), run.rdf[pair].tolist(), strict=True)]
+    axes.set_title(pair.replace("-", "–"))
+    axes.set(xlim=(0, float(members[0].rdf["r"].max())), ylim=(0, None))
+    return rows

@@ -1,0 +1,99 @@
+"""Learning curves: losses, errors on the validation split and learning rate, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from pipeline_core.figures import results, style
+from pipeline_core.figures.quantities import Quantity, quantity, with_unit
+from pipeline_core.run import ExperimentRun
+
+History = list[dict[str, Any]]
+Value = Callable[[dict[str, Any]], float | None]
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw loss, error of each quantity and learning rate of all variants."""
+    found = {run.variant: results.history(run) for run in experiment.runs.values()}
+    histories = {v: records for v, records in found.items() if records and "train" in records[0]}
+    if not histories:
+        return None
+    names = list(dict.fromkeys(n for h in histories.values() for n in h[0].get("mae", {})))
+    n_panels = 2 + len(names)
+    n_columns = 3 if n_panels > 4 else 2
+    n_rows = -(-n_panels // n_columns)
+    figure, rows = style.canvas(n_rows, n_columns, width=style.PAGE, height=2.0, sharex=True)
+    panels = [axes for row in rows for axes in row]
+    _losses(panels[0], histories)
+    for axes, name in zip(panels[1:], names, strict=False):
+        _errors(axes, histories, name, _shown(name))
+    _curves(panels[1 + len(names)], histories, lambda record: record["lr"])
+    panels[1 + len(names)].set(ylabel="learning rate", yscale="log")
+    for axes in panels[:n_panels]:
+        style.log_ticks(axes.yaxis)
+    for axes in panels[n_panels:]:
+        axes.set_axis_off()
+    for axes in panels[max(0, n_panels - n_columns) : n_panels]:
+        axes.set_xlabel("epoch")
+        axes.tick_params(labelbottom=True)
+    style.legend_above(figure, panels[1 + len(names)])
+    return figure, _table(histories, names)
+
+
+def _shown(name: str) -> Quantity:
+    # The trainer compares total energies per atom, see `Quantity.per_atom` of a task.
+    return quantity("energy_per_atom" if name == "energy" else name)
+
+
+def _losses(axes: Axes, histories: dict[str, History]) -> None:
+    _curves(axes, histories, lambda record: record["train"]["loss"], linestyle=":")
+    if any("val" in records[0] for records in histories.values()):
+        _curves(axes, histories, lambda record: record.get("val", {}).get("loss"))
+        lines = [Line2D([], [], color=style.INK, linestyle=line) for line in (":", "-")]
+        axes.legend(lines, ["training", "validation"])
+    axes.set(ylabel="loss", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _errors(axes: Axes, histories: dict[str, History], name: str, shown: Quantity) -> None:
+    def value(record: dict[str, Any]) -> float | None:
+        error = record.get("mae", {}).get(name)
+        return None if error is None else error * shown.error_factor
+
+    _curves(axes, histories, value)
+    axes.set(ylabel=with_unit(f"{shown.title} MAE", shown.error_unit), yscale="log")
+
+
+def _curves(axes: Axes, histories: dict[str, History], value: Value, linestyle: str = "-") -> None:
+    for number, (variant, records) in enumerate(histories.items()):
+        points = [(record["epoch"], value(record)) for record in records]
+        kept = [(epoch, number) for epoch, number in points if number is not None and number > 0]
+        marker = "o" if len(kept) < 2 else ""
+        x, y = [epoch for epoch, _ in kept], [number for _, number in kept]
+        axes.plot(x, y, linestyle, marker=marker, color=style.colour(number), label=variant)
+
+
+def _table(histories: dict[str, History], names: list[str]) -> list[list[object]]:
+    errors = [f"{name}_mae" for name in names]
+    header: list[object] = ["variant", "epoch", "train_loss", "val_loss", *errors, "lr", "grad_norm", "seconds"]
+    body: list[list[object]] = [
+        [
+            variant,
+            record["epoch"],
+            record["train"]["loss"],
+            record.get("val", {}).get("loss"),
+            *(record.get("mae", {}).get(name) for name in names),
+            record["lr"],
+            record.get("grad_norm"),
+            record.get("seconds"),
+        ]
+        for variant, records in histories.items()
+        for record in records
+    ]
+    return [header, *body]

@@ -1,0 +1,108 @@
+"""What the import remembers of every sample: a few numbers each, whatever its size."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import numpy as np
+from ase.data import chemical_symbols
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Compositions:
+    """Compositions seen so far, each with a number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._formulas: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._formulas)
+
+    def number(self, atomic_numbers: NDArray[np.int32]) -> int:
+        """Return the number of the composition of a structure, (n_atoms,) Z."""
+        counts = np.bincount(atomic_numbers)
+        elements = np.flatnonzero(counts)
+        key = np.stack([elements, counts[elements]]).tobytes()
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._formulas):
+            self._formulas.append(_reduced_formula(elements, counts[elements]))
+        return number
+
+    def formula(self, number: int) -> str:
+        """Return the reduced formula, symbols in alphabetical order."""
+        return self._formulas[number]
+
+    def __iter__(self) -> Iterator[tuple[Ints, Ints]]:
+        """Yield (elements, counts) of each composition in the order of their numbers."""
+        for key in self._numbers:
+            elements, counts = np.frombuffer(key, dtype=np.int64).reshape(2, -1)
+            yield elements, counts
+
+
+def _reduced_formula(elements: Ints, counts: Ints) -> str:
+    parts = zip(elements, counts // np.gcd.reduce(counts), strict=True)
+    symbols = sorted((chemical_symbols[z], n) for z, n in parts)
+    return "".join(f"{symbol}{n if n > 1 else ''}" for symbol, n in symbols)
+
+
+class Columns:
+    """One entry a sample: composition, group, number of atoms, energy, and the split if given."""
+
+    def __init__(self) -> None:
+        self.compositions = Compositions()
+        self._group_numbers: dict[str, int] = {}
+        self._composition, self._group, self._n_atoms = array("q"), array("q"), array("q")
+        self._energy, self._split = array("d"), array("b")
+
+    def __len__(self) -> int:
+        return len(self._energy)
+
+    def add(self, composition: int, group: str, n_atoms: int, energy: float, split: int) -> None:
+        """Append a sample.
+
+        Args:
+            composition: Its number in `compositions`.
+            group: Name of its group.
+            n_atoms: Number of atoms.
+            energy: Total energy, eV; NaN if it is missing.
+            split: Code of its split; -1 if it is still to be chosen.
+        """
+        self._composition.append(composition)
+        self._group.append(self._group_numbers.setdefault(group, len(self._group_numbers)))
+        self._n_atoms.append(n_atoms)
+        self._energy.append(energy)
+        self._split.append(split)
+
+    @property
+    def composition(self) -> Ints:
+        """Number of the composition of each sample, (n_samples,)."""
+        return np.array(self._composition)
+
+    @property
+    def group(self) -> Ints:
+        """Number of the group of each sample, a place in `groups`, (n_samples,)."""
+        return np.array(self._group)
+
+    @property
+    def groups(self) -> list[str]:
+        """Names of the groups."""
+        return list(self._group_numbers)
+
+    @property
+    def n_atoms(self) -> Ints:
+        """Number of atoms of each sample, (n_samples,)."""
+        return np.array(self._n_atoms)
+
+    @property
+    def energy(self) -> NDArray[np.float64]:
+        """Total energy of each sample, eV, NaN if missing, (n_samples,)."""
+        return np.array(self._energy)
+
+    @property
+    def split(self) -> NDArray[np.int8]:
+        """Split that the source of each sample names, -1 if it names none, (n_samples,)."""
+        return np.array(self._split)

@@ -1,0 +1,75 @@
+"""Which labels the frames of a source carry, and the errors if they carry too few."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+
+from pipeline_core.importing.sources import RawSource
+from pipeline_core.readers import Frame
+
+
+class Coverage:
+    """Counts the labels of one source.
+
+    Args:
+        source: The source.
+        labels: Labels that the dataset keeps.
+    """
+
+    def __init__(self, source: RawSource, labels: Sequence[str]) -> None:
+        self._source = source
+        self._labels = labels
+        self._found: set[str] = set()
+        self._first_without: dict[str, str] = {}
+        self.present: Counter[str] = Counter(dict.fromkeys(labels, 0))
+        self.n_frames = 0
+
+    def add(self, file: str, frame: Frame) -> None:
+        """Count the labels of a frame of `file`."""
+        self.n_frames += 1
+        self._found.update(frame.labels)
+        for name in self._labels:
+            if name in frame.labels:
+                self.present[name] += 1
+            elif name not in self._first_without:
+                self._first_without[name] = f"{file}, frame {frame.index}"
+
+    def require(self, partial: Sequence[str]) -> None:
+        """Check that every frame carries every label except those in `partial`.
+
+        Raises:
+            ValueError: A label is missing in some frames, or in all; says where and what to do.
+        """
+        for name in self._labels:
+            if name in partial or self.present[name] == self.n_frames:
+                continue
+            if self.present[name] == 0:
+                raise ValueError(
+                    f"{self.absence(name)}, or list it under `partial` if other sources have it"
+                )
+            n_missing = self.n_frames - self.present[name]
+            raise ValueError(
+                f"{self._source.name}: {name} is missing in {n_missing} of {self.n_frames} frames, "
+                f"first in {self._first_without[name]}; list {name} under `partial` if that is "
+                "meant, or remove it from `labels`"
+            )
+
+    def absence(self, name: str) -> str:
+        """Explain that no frame carries the label `name`."""
+        key = self._source.keys.get(name)
+        sought = f"under the declared key {key!r}" if key else f"under the reader's name {name!r}"
+        found = self._keys_in_file()
+        near = difflib.get_close_matches(key or name, found, n=1, cutoff=0.4)
+        rename = f"set keys.{name}: {near[0]}, or " if near and self._source.reader.keys else ""
+        return (
+            f"{self._source.name}: none of {self.n_frames} frames has {name} {sought}; found: "
+            f"{', '.join(found) or 'no label'}; {rename}remove {name} from `labels`"
+        )
+
+    def _keys_in_file(self) -> list[str]:
+        values = self._source.reader.values
+        if values is None:
+            return sorted(self._found)
+        return sorted(next(iter(values(next(iter(self._source.files.values())))), {}))

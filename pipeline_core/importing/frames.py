@@ -1,0 +1,134 @@
+"""Frames of a source one after the other, good ones converted and bad ones put on a list."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.fields import FIELDS
+from pipeline_core.importing.sources import RawSource
+from pipeline_core.readers import BadFrame, Frame
+from pipeline_core.readers.checks import checked
+
+_LISTED: Final = 50
+_HEAVIEST: Final = 118
+
+
+class Skipped:
+    """Bad frames: how many, why, and which came first.
+
+    Args:
+        strict: Whether the first one stops the import.
+    """
+
+    def __init__(self, strict: bool) -> None:
+        self._strict = strict
+        self._reasons: Counter[str] = Counter()
+        self.first: list[str] = []
+
+    def __len__(self) -> int:
+        return self._reasons.total()
+
+    def add(self, path: Path, bad: BadFrame) -> None:
+        """Note a bad frame of the file `path`.
+
+        Raises:
+            ValueError: The import is strict.
+        """
+        place = f"{path}: frame {bad.index}: {bad.reason}"
+        if self._strict:
+            raise ValueError(
+                f"{place}; repair or remove the frame, or set strict: false to skip such frames"
+            )
+        self._reasons[bad.reason] += 1
+        if len(self.first) < _LISTED:
+            self.first.append(place)
+
+    def report(self) -> dict[str, Any]:
+        """Return the count, the most frequent reasons and the first frames."""
+        reasons = dict(self._reasons.most_common(_LISTED))
+        return {"count": len(self), "reasons": reasons, "first": self.first}
+
+
+def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Frame]]:
+    """Read all files of a source.
+
+    Args:
+        source: The source.
+        skipped: Where bad frames go.
+
+    Yields:
+        Name of the file and frame, in the file's own units.
+
+    Raises:
+        ValueError: A file cannot be opened, or not one frame is good.
+    """
+    n_good, n_bad_before = 0, len(skipped)
+    for name, path in source.files.items():
+        for item in _frames(source, path):
+            frame = item if isinstance(item, BadFrame) else _checked(item)
+            if isinstance(frame, BadFrame):
+                skipped.add(path, frame)
+            else:
+                n_good += 1
+                yield name, frame
+    if n_good == 0:
+        n_bad = len(skipped) - n_bad_before
+        examples = "".join(f"\n  {place}" for place in skipped.first[:3])
+        raise ValueError(
+            f"{source.name}: none of {n_bad} frames in {len(source.files)} files can be used; "
+            f"check that {source.reader.name!r} is the right reader{examples}"
+        )
+
+
+def _frames(source: RawSource, path: Path) -> Iterator[Frame | BadFrame]:
+    """Yield the frames of a file; damage that stops its reader ends it with a bad frame."""
+    index = 0
+    try:
+        for item in source.reader.read(path, source.keys):
+            yield item
+            index = item.index + 1
+    except (ValueError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        # Decompressors raise OSError without a number; one with a number comes from the system.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+        yield BadFrame(index, f"the file cannot be read from here on: {error}")
+
+
+def _checked(frame: Frame) -> Frame | BadFrame:
+    numbers = frame.atomic_numbers
+    if len(numbers) and not (numbers.min() >= 1 and numbers.max() <= _HEAVIEST):
+        return BadFrame(frame.index, "has an atomic number that is no element's")
+    return checked(frame)
+
+
+def converted(
+    frame: Frame, labels: Sequence[str], factors: Mapping[str, float]
+) -> dict[str, NDArray[Any]]:
+    """Turn a good frame into the arrays of a sample, in the engine's units; missing labels are NaN.
+
+    Args:
+        frame: The frame.
+        labels: Names of the labels to keep.
+        factors: Field name to the number that its values are multiplied with.
+    """
+    sample: dict[str, NDArray[Any]] = {
+        "atomic_numbers": frame.atomic_numbers,
+        "positions": frame.positions * factors["positions"],
+        "cell": frame.cell * factors["cell"],
+        "pbc": frame.pbc,
+    }
+    for name in labels:
+        if name in frame.labels:
+            sample[name] = frame.labels[name] * factors.get(name, 1.0)
+        else:
+            rows = (len(frame.atomic_numbers),) if FIELDS[name].kind == "atom" else ()
+            sample[name] = np.full((*rows, *FIELDS[name].shape), np.nan)
+    return sample

@@ -1,0 +1,146 @@
+"""Dividing samples into training, validation and test, the same way for the same seed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.config.datasets import Split
+from pipeline_core.fields import SPLITS
+from pipeline_core.importing.columns import Columns, Ints
+
+Codes = NDArray[np.int8]
+_TRAIN, _VAL, _TEST = range(len(SPLITS))
+
+
+def divide(columns: Columns, options: Split) -> Codes:
+    """Choose the split of every sample whose source does not name it.
+
+    Args:
+        columns: What is known of the samples.
+        options: How to divide.
+
+    Returns:
+        Code of the split of each sample, (n_samples,).
+
+    Raises:
+        ValueError: Nothing is left for training, or lists of groups do not fit the groups.
+    """
+    codes = columns.split
+    free = np.flatnonzero(codes < 0)
+    if len(free):
+        rng = np.random.default_rng(options.seed)
+        group, composition = columns.group[free], columns.composition[free]
+        match options.method:
+            case "random":
+                codes[free] = _in_turn(rng.permutation(len(free)), options)
+            case "composition":
+                names = [columns.compositions.formula(n) for n in range(len(columns.compositions))]
+                codes[free] = _in_turn(_by_formula(composition, names, rng), options)
+            case "group":
+                codes[free] = _whole_groups(group, options, rng)[group]
+            case "list":
+                codes[free] = _listed(columns.groups, np.unique(group), options)[group]
+    if not (codes == _TRAIN).any():
+        counts = [f"{np.count_nonzero(codes == i)} {name}" for i, name in enumerate(SPLITS)]
+        raise ValueError(
+            f"the split leaves no sample for training ({', '.join(counts)}); lower split.val and "
+            "split.test, or change the groups or the splits of the sources"
+        )
+    return codes
+
+
+def _in_turn(order: Ints, options: Split) -> Codes:
+    """Hold out samples at equal distances along `order`, (n_samples,) sample numbers.
+
+    Every stretch of the order is divided in the same proportions, to within one sample.
+    """
+    codes = np.full(len(order), _TRAIN, dtype=np.int8)
+    fraction = options.val + options.test
+    held = order[_every(len(order), fraction)]
+    codes[held] = _VAL
+    if fraction > 0:
+        codes[held[_every(len(held), options.test / fraction)]] = _TEST
+    return codes
+
+
+def _every(n: int, fraction: float) -> NDArray[np.bool_]:
+    """Mark `fraction` of n places, evenly spread, (n,)."""
+    # Rounding protects counts such as 0.1 * 30 from the last bit of a double.
+    steps = np.floor(np.round(np.arange(n + 1) * fraction, 9) + 0.5)
+    return np.diff(steps) > 0
+
+
+def _by_formula(composition: Ints, names: Sequence[str], rng: np.random.Generator) -> Ints:
+    """Order samples so that equal formulas are adjacent, otherwise at random, (n_samples,)."""
+    _, formula = np.unique(names, return_inverse=True)
+    rank = rng.permutation(len(names))[formula[composition]]
+    return np.lexsort([rng.permutation(len(composition)), rank])
+
+
+def _whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Codes:
+    """Return the split of each group number, as near to the fractions as whole groups allow."""
+    sizes = np.bincount(group)
+    codes = np.full(len(sizes), _TRAIN, dtype=np.int8)
+    order = rng.permutation(np.flatnonzero(sizes))
+    for code, fraction in ((_TEST, options.test), (_VAL, options.val)):
+        open_groups = order[codes[order] == _TRAIN]
+        chosen = _nearest_subset(sizes[open_groups], round(fraction * len(group)))
+        codes[open_groups[chosen]] = code
+    return codes
+
+
+def _nearest_subset(sizes: Ints, target: int) -> list[int]:
+    """Choose numbers whose sum is nearest to `target`, early ones first.
+
+    Subset sum by dynamic programming: `last[s]` is the first number with which the sum s can be
+    reached, so that going back from a sum never meets a number twice.
+    """
+    last = np.full(2 * target + 1, -1)  # sums beyond twice the target are farther than none
+    reached = np.zeros(2 * target + 1, dtype=bool)
+    reached[0] = True
+    for i, size in enumerate(sizes):
+        if reached[target]:
+            break
+        if size <= 2 * target:
+            new = np.flatnonzero(reached[: len(reached) - size] & ~reached[size:]) + size
+            reached[new] = True
+            last[new] = i
+    sums = np.flatnonzero(reached)
+    total = sums[np.argmin(np.abs(sums - target))]
+    chosen = []
+    while total > 0:
+        chosen.append(int(last[total]))
+        total -= sizes[chosen[-1]]
+    return chosen
+
+
+def _listed(names: Sequence[str], numbers: Ints, options: Split) -> Codes:
+    """Return the split of each group number from lists of patterns; `numbers` may be chosen."""
+    codes = np.full(len(names), _TRAIN, dtype=np.int8)
+    owner: dict[int, str] = {}
+    lists = (("val_groups", _VAL, options.val_groups), ("test_groups", _TEST, options.test_groups))
+    for key, code, patterns in lists:
+        for pattern in patterns:
+            matched = [n for n in numbers if fnmatchcase(names[n], pattern)]
+            if not matched:
+                raise ValueError(_unmatched(key, pattern, [names[n] for n in numbers]))
+            for n in matched:
+                if owner.setdefault(n, key) != key:
+                    raise ValueError(
+                        f"split: group {names[n]!r} is in val_groups and in test_groups; a group "
+                        "belongs to one split"
+                    )
+            codes[matched] = code
+    return codes
+
+
+def _unmatched(key: str, pattern: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"split.{key}: no group matches {pattern!r}{hint} (groups: {shown})"

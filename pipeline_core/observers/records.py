@@ -1,0 +1,79 @@
+"""One line a finished stage in `records.jsonl` of its folder: when, on what, with what result."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.training.ranks import find_world
+
+Observed = Generator[None, Summary | None, Summary | None]
+
+
+def _recorded(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observed]:
+    @hookimpl(wrapper=True)
+    def observe(run: DatasetRun | Run | ExperimentRun) -> Observed:
+        started, begin = datetime.now(UTC), time.perf_counter()
+        summary = yield
+        if find_world().rank == 0:
+            record = {
+                "stage": stage,
+                "started": started.isoformat(timespec="seconds"),
+                "seconds": round(time.perf_counter() - begin, 3),
+                "ranks": find_world().size,
+                **machine(),
+                "summary": summary,
+            }
+            _append(run.folder / "records.jsonl", record)
+        return summary
+
+    return observe
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures of a record depend on, without the name of the host.
+
+    Its keys: cpu, cores (that this process may use), gpu (None if none was used), peak_memory and
+    peak_gpu_memory of this process so far, bytes.
+    """
+    torch = sys.modules.get("torch")  # a stage without torch used no GPU
+    on_gpu = torch is not None and torch.cuda.is_initialized()
+    return {
+        "cpu": _cpu_model(Path("/proc/cpuinfo")),
+        "cores": len(os.sched_getaffinity(0)),
+        "gpu": torch.cuda.get_device_name() if torch is not None and on_gpu else None,
+        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_gpu_memory": torch.cuda.max_memory_allocated() if torch is not None and on_gpu else 0,
+    }
+
+
+def _cpu_model(cpuinfo: Path) -> str:
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _append(path: Path, record: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, default=str) + "\n")
+
+
+data = _recorded("data")
+graph = _recorded("graph")
+partition = _recorded("partition")
+train = _recorded("train")
+evaluate = _recorded("evaluate")
+infer = _recorded("infer")
+draw = _recorded("figures")

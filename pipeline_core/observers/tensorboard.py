@@ -1,0 +1,46 @@
+"""Curves for TensorBoard in `tensorboard/` of a run, if PIPELINE_TENSORBOARD is set to 1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline_core import hookimpl
+from pipeline_core.run import Run
+
+
+@hookimpl
+def epoch(run: Run, record: Mapping[str, Any]) -> None:
+    """Add the numbers of a finished epoch.
+
+    Raises:
+        ValueError: It is asked for but not installed.
+    """
+    if os.environ.get("PIPELINE_TENSORBOARD") == "1":
+        writer = _writer(run.folder / "tensorboard")
+        for name, value in _scalars(record):
+            writer.add_scalar(name, value, record["epoch"])
+        writer.flush()
+
+
+@cache
+def _writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError(
+            "PIPELINE_TENSORBOARD is 1 but TensorBoard is not installed; run "
+            "pip install 'pipeline-core[tensorboard]' or unset the variable"
+        ) from error
+    return SummaryWriter(folder)
+
+
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}{name}/")
+        elif value is not None:
+            yield prefix + name, float(value)

@@ -1,0 +1,174 @@
+"""`model.pt`: trained weights, what rebuilds the module, and predictions to check it by.
+
+The file is a torch archive without pickled code. Its keys:
+
+| key                     | content                                                               |
+|-------------------------|-----------------------------------------------------------------------|
+| `format`                | 1                                                                     |
+| `plugin`                | name of the model                                                     |
+| `metadata`              | `Task.metadata`                                                       |
+| `weights`               | state of the module after its best epoch, averaged if asked for       |
+| `dtype`                 | type of the parameters, such as "float32"                             |
+| `elements`              | `metadata["elements"]`, chemical symbols it was trained on; or empty  |
+| `experiment`, `variant` | the run                                                               |
+| `provenance`            | JSON text                                                             |
+| `probe`                 | `split` and `numbers` of a few samples, their `batch`, and `outputs`, |
+|                         | computed on the CPU                                                   |
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch
+from pipeline_core.run import Run
+from pipeline_core.store import atomic
+from pipeline_core.task import Outputs, Task
+from pipeline_core.training.sampler import Numbers
+
+FORMAT: Final = 1
+_KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "provenance", "probe"}
+_TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-9}
+"""Largest deviation from a stored prediction, as a part of the largest one of its field."""
+
+
+def write_model(
+    run: Run,
+    task: Task,
+    weights: Mapping[str, Tensor],
+    probe: tuple[str, Numbers],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write `run.model` atomically.
+
+    Args:
+        run: The run.
+        task: Its task; the module is moved to the CPU and given the weights.
+        weights: State of the module.
+        probe: Split and numbers of the samples whose predictions are stored.
+        provenance: Where the model comes from.
+    """
+    module = task.module.cpu()
+    module.load_state_dict(weights)
+    split, numbers = probe
+    batch = task.samples(split).batch(numbers.tolist())
+    metadata = dict(task.metadata or {})
+    content = {
+        "format": FORMAT,
+        "plugin": run.model_info.name,
+        "metadata": metadata,
+        "weights": module.state_dict(),
+        "dtype": str(next(module.parameters()).dtype).removeprefix("torch."),
+        "elements": list(metadata.get("elements", [])),
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "provenance": json.dumps(provenance, sort_keys=True),
+        "probe": {
+            "split": split,
+            "numbers": numbers.tolist(),
+            "batch": batch,
+            "outputs": _predictions(module, batch),
+        },
+    }
+    with atomic(run.model) as temporary:
+        torch.save(content, temporary)
+
+
+def load_model(path: Path) -> dict[str, Any]:
+    """Read a `model.pt`, tensors on the CPU.
+
+    Raises:
+        ValueError: The file is missing, damaged, or no model of this format.
+    """
+    content = load_archive(path, "run the stage 'train' first")
+    if content.get("format") != FORMAT or not content.keys() >= _KEYS:
+        raise ValueError(
+            f"{path}: not a model of format {FORMAT} (found format {content.get('format')!r}); "
+            "train it again with this version"
+        )
+    return content
+
+
+def load_archive(path: Path, cure: str) -> dict[str, Any]:
+    """Read a torch archive that holds a dict of tensors and plain values, checksums included.
+
+    Raises:
+        ValueError: The file is missing (the message ends in `cure`) or damaged.
+    """
+    if not path.exists():
+        raise ValueError(f"{path}: no such file; {cure}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is None:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            if isinstance(content, dict):
+                return content
+            damaged = "content"
+    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        damaged = str(error).splitlines()[0]
+    raise ValueError(
+        f"{path}: truncated, damaged or not written by this package ({damaged}); remove it and run "
+        "its stage again"
+    )
+
+
+def load_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
+    """Give the weights of a loaded model to a module.
+
+    Raises:
+        ValueError: They do not fit.
+    """
+    try:
+        module.load_state_dict(content["weights"])
+    except RuntimeError as error:
+        raise ValueError(
+            f"{path}: its weights do not fit the module of this experiment: {error}; "
+            f"the model was built with {content['metadata']}"
+        ) from None
+
+
+def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
+    """Check that a fresh module with the weights of a loaded model gives its stored predictions.
+
+    Args:
+        module: On the CPU, as its plugin builds it; left unchanged.
+        content: What `load_model` returned.
+        path: The file, for messages.
+
+    Raises:
+        ValueError: It does not; the largest deviations are listed.
+    """
+    module = deepcopy(module)
+    if content["dtype"] == "float64":
+        module.double()
+    load_weights(module, content, path)
+    found, probe = _predictions(module, content["probe"]["batch"]), content["probe"]["outputs"]
+    allowed, worst = _TOLERANCE[content["dtype"]], {}
+    for name, expected in probe.items():
+        deviation = float((found[name] - expected).abs().max()) if name in found else float("inf")
+        if not deviation <= allowed * float(expected.abs().max()):
+            worst[name] = f"{name} by {deviation:.3g} of {float(expected.abs().max()):.3g}"
+    if worst:
+        raise ValueError(
+            f"{path}: with its weights the module does not reproduce the predictions stored beside "
+            f"them: {', '.join(worst.values())}; the options of the model or the version of the "
+            f"plugin differ from those of the training ({content['metadata']})"
+        )
+
+
+def _predictions(module: nn.Module, batch: Batch) -> Outputs:
+    """Predict on the CPU; what a module draws at random is the same each time."""
+    module.eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        return {name: tensor.clone() for name, tensor in module(dict(batch)).items()}

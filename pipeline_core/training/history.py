@@ -1,0 +1,157 @@
+"""The line of an epoch: running totals while it lasts, a JSON record when it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from pipeline_core.store import atomic
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.loader import Step
+
+Record = dict[str, Any]
+
+
+@dataclass
+class EpochTotals:
+    """What has been summed up over the steps of the running epoch.
+
+    Attributes:
+        sums: Sum of each term of the loss over the samples of this rank alone, (n_terms,).
+        counts: Count of each term over all ranks, (n_terms,).
+        norms: Sum of the gradient norms that are finite, and their number, (2,).
+        steps: Optimizer steps.
+        samples: Samples over all ranks.
+        mean_load: Sum of the mean cost of a rank's share.
+        largest_load: Sum of the largest cost of a rank's share.
+        seconds: Time spent in steps.
+    """
+
+    sums: Tensor
+    counts: Tensor
+    norms: Tensor
+    steps: int = 0
+    samples: int = 0
+    mean_load: float = 0.0
+    largest_load: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def zero(cls, n_terms: int, device: torch.device) -> Self:
+        """Return the totals of an epoch that begins."""
+        zeros = torch.zeros(2 * n_terms + 2, dtype=torch.float64, device=device)
+        return cls(*zeros.split([n_terms, n_terms, 2]))  # type: ignore[no-untyped-call]
+
+    def add(self, step: Step, sums: Tensor, counts: Tensor, norm: Tensor) -> None:
+        """Add one step; nothing waits for the device."""
+        self.sums += sums
+        self.counts += counts
+        finite = norm.isfinite()
+        self.norms += torch.stack([torch.where(finite, norm, 0), finite.double()])
+        self.steps += 1
+        self.samples += step.n_samples
+        self.mean_load += float(step.loads.mean())
+        self.largest_load += float(step.loads.max())
+
+    def to(self, device: torch.device) -> None:
+        """Move the sums to a device."""
+        self.sums, self.counts, self.norms = (
+            tensor.to(device) for tensor in (self.sums, self.counts, self.norms)
+        )
+
+    def add_over(self, ranks: Ranks) -> None:
+        """Replace the sums by their sums over ranks, the same on all of them."""
+        ranks.add(self.sums)
+
+    def keep_on_first(self, ranks: Ranks) -> None:
+        """Forget what `add_over` has brought to every rank, except on rank 0; the epoch goes on."""
+        if not ranks.is_first:
+            self.sums.zero_()
+
+
+def means(
+    weights: Mapping[str, float], sums: Iterable[float], counts: Iterable[float]
+) -> dict[str, float | None]:
+    """Return the loss and the mean of each term; None for a term that no sample has labels for."""
+    terms = {
+        name: total / count if count else None
+        for name, total, count in zip(weights, sums, counts, strict=True)
+    }
+    loss = sum(weights[name] * value for name, value in terms.items() if value is not None)
+    return {"loss": loss, **terms}
+
+
+def epoch_record(
+    epoch: int,
+    rate: float,
+    weights: Mapping[str, float],
+    totals: EpochTotals,
+    validation: Mapping[str, Any],
+) -> Record:
+    """Return the line of an epoch.
+
+    Args:
+        epoch: Its number, from 1.
+        rate: Its learning rate.
+        weights: Weights of the terms of the loss.
+        totals: Summed up over all ranks.
+        validation: What `validate` returned; nothing if there are no validation samples.
+
+    Returns:
+        epoch; lr; train and val (loss and terms); mae (of each quantity, in the engine's units);
+        grad_norm (mean over steps, before clipping); balance (mean over largest share of the
+        ranks); samples_per_s and seconds of the training steps.
+    """
+    norm, n_norms = totals.norms.tolist()
+    return {
+        "epoch": epoch,
+        "lr": rate,
+        "train": means(weights, totals.sums.tolist(), totals.counts.tolist()),
+        "val": None,
+        "mae": {},
+        **validation,
+        "grad_norm": norm / n_norms if n_norms else None,
+        "balance": totals.mean_load / totals.largest_load if totals.largest_load else 1.0,
+        "samples_per_s": totals.samples / totals.seconds,
+        "seconds": totals.seconds,
+    }
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Add one line to a history."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
+
+
+def write_history(path: Path, records: Sequence[Record]) -> None:
+    """Write a history anew: what a killed training wrote beyond its saved state disappears."""
+    with atomic(path) as temporary:
+        lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
+        temporary.write_text("".join(lines), encoding="utf-8")
+
+
+@dataclass
+class Progress:
+    """How far a training has come.
+
+    Attributes:
+        epoch: Finished epochs.
+        step: Finished steps of the epoch after them.
+        best_loss: Least loss so far.
+        best_epoch: Epoch, from 1, that had it; 0 before the first.
+        best_weights: Weights after it, on the CPU; on rank 0 only.
+        history: Lines of the finished epochs.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    best_loss: float = float("inf")
+    best_epoch: int = 0
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    history: list[Record] = field(default_factory=list)

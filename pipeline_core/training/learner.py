@@ -1,0 +1,113 @@
+"""One optimizer step, and everything that changes with it.
+
+The mathematics of a step does not depend on the number of ranks. On every rank alike:
+
+1. Add the counts of the loss terms over ranks: they depend on labels alone.
+2. For each micro-batch of the rank's share go forward and backward with the loss
+   sum over terms of weight * sum / global count.
+3. Add the gradients over ranks: now they are exactly those of the whole window of samples.
+4. Clip, step, average: all ranks hold the same gradients, so all do the same.
+
+A rank whose share is empty skips 2 and takes part in all else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from pipeline_core.batch import Batch, to_device
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.task import Task
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.gradients import FlatGradients
+from pipeline_core.training.history import EpochTotals
+from pipeline_core.training.loader import Step
+from pipeline_core.training.optimizers import LearningRate, make_optimizer
+from pipeline_core.training.precision import make_precision
+
+
+class Learner:
+    """A module that learns, on one of several ranks that stay alike.
+
+    Args:
+        task: Its module is on the device of `ranks`, with the same weights on all of them.
+        options: The training.
+        ranks: Who trains.
+
+    Attributes:
+        rate: The learning rate; the caller steps it after each epoch.
+        precision: Autocast and scale of the loss.
+    """
+
+    def __init__(self, task: Task, options: TrainOptions, ranks: Ranks) -> None:
+        self._objective, self._module, self._ranks = task.objective, task.module, ranks
+        self._clip_norm = options.clip_norm
+        self._average = None
+        if options.ema_decay is not None:
+            average = get_ema_multi_avg_fn(options.ema_decay)  # type: ignore[no-untyped-call]
+            self._average = AveragedModel(self._module, multi_avg_fn=average)
+        self._gradients = FlatGradients(self._module.parameters())
+        self._optimizer = make_optimizer(options.optimizer, self._module.parameters())
+        self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
+        self.precision = make_precision(options.precision, ranks.device)
+        weights = list(task.objective.weights.values())
+        self._weights = torch.tensor(weights, dtype=torch.float64, device=ranks.device)
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The module to evaluate and to keep: the average of weights if there is one."""
+        return self._module if self._average is None else self._average.module
+
+    def step(self, step: Step, totals: EpochTotals) -> None:
+        """Do one optimizer step and add it to the totals of the epoch."""
+        counts = self._ranks.add(step.counts.to(self._ranks.device))
+        sums = torch.zeros_like(counts)
+        self._gradients.zero()
+        for batch in step.batches:
+            sums += self._backward(to_device(batch, self._ranks.device), counts)
+        self._gradients.add_over(self._ranks)
+        self.precision.unscale_gradients(self._optimizer)
+        norm = self._gradients.norm()
+        if self._clip_norm is not None:
+            self._gradients.clip(norm, self._clip_norm)
+        self.precision.optimizer_step(self._optimizer)
+        if self._average is not None:
+            self._average.update_parameters(self._module)
+        totals.add(step, sums, counts, norm)
+
+    def _backward(self, batch: Batch, counts: Tensor) -> Tensor:
+        """Add the gradients of one micro-batch; return the sums of its terms, (n_terms,)."""
+        with self.precision.forward_context():
+            outputs = self._module(batch)
+        terms = self._objective.sums(outputs, batch)
+        sums = torch.stack([terms[name].double() for name in self._objective.weights])
+        loss = (self._weights * sums / counts.clamp(min=1)).sum()
+        self.precision.backward(loss, None)
+        return sums.detach()
+
+    def train(self) -> None:
+        """Put the module into training mode."""
+        self._module.train()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to continue to the same bits."""
+        return {
+            "module": self._module.state_dict(),
+            "average": self._average.state_dict() if self._average is not None else None,
+            "optimizer": self._optimizer.state_dict(),
+            "rate": self.rate.state_dict(),
+            "precision": self.precision.state_dict(),
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self._module.load_state_dict(saved["module"])
+        if self._average is not None:
+            self._average.load_state_dict(saved["average"])
+        self._optimizer.load_state_dict(saved["optimizer"])
+        self.rate.load_state_dict(saved["rate"])
+        self.precision.load_state_dict(saved["precision"])

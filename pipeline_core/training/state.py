@@ -1,0 +1,89 @@
+"""The saved state of a training: everything that continues it to the same end, bit for bit.
+
+A state belongs to what determines the result: data, model, seed, source of the plugin and the
+options of the training. If any of these has changed, the training starts afresh.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.provenance import sha256
+from pipeline_core.run import Run
+from pipeline_core.store import atomic
+from pipeline_core.training.checkpoint import load_archive
+
+logger = logging.getLogger(__name__)
+
+
+def state_facts(run: Run, options: TrainOptions) -> dict[str, str]:
+    """Return what a state of this run depends on: name of each fact to its value as text.
+
+    The number of epochs is none of them, so that a training can be prolonged, unless the learning
+    rate depends on it.
+    """
+    facts = dict(_flat(run.params("train")))
+    if options.schedule.name != "cosine":
+        facts.pop("train.epochs", None)
+    source = run.project.registry.fingerprint(run.model_info.name)
+    return {**facts, "seed": str(run.seed), "plugin source": source, **input_hashes(run, options)}
+
+
+def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
+    """Return file name and SHA-256 of what the training reads and the experiment does not say."""
+    inputs = [run.data, run.graph] if run.dataset is not None else []
+    if options.start_from is not None:
+        inputs.append(Path(options.start_from))
+    return {path.name: sha256(path) for path in inputs if path.is_file()}
+
+
+def is_resumable(path: Path, facts: Mapping[str, str], epochs: int) -> bool:
+    """Return whether a saved state can be continued; say why if there is one that cannot.
+
+    Args:
+        path: The state.
+        facts: What a state of the run depends on, as `state_facts` returns it.
+        epochs: Length of the training now.
+    """
+    if not path.exists():
+        return False
+    try:
+        state = load_archive(path, "")
+    except ValueError as error:
+        logger.warning("%s; training starts afresh", error)
+        return False
+    saved = state["facts"]
+    changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
+    if changed:
+        reason = f"another {', '.join(changed)}"
+    elif state["progress"]["epoch"] > epochs:
+        reason = f"{state['progress']['epoch']} epochs, more than the {epochs} asked for"
+    else:
+        return True
+    logger.warning("%s: saved with %s; training starts afresh", path, reason)
+    return False
+
+
+def save_state(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a state atomically."""
+    with atomic(path) as temporary:
+        torch.save(dict(content), temporary)
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Read a state that `is_resumable` has accepted."""
+    return load_archive(path, "all nodes must see one results folder")
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, repr(value)

@@ -1,0 +1,247 @@
+"""The shared trainer: epochs, validation, saved states, the best model.
+
+`learner` does the steps, `sampler` and `loader` feed it. Every decision (best epoch, learning rate,
+end) is taken by all ranks alike, from numbers that have been added over ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.partitioning import read_shares
+from pipeline_core.run import Run
+from pipeline_core.task import Task
+from pipeline_core.training import history, state
+from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.collectives import Ranks, joined
+from pipeline_core.training.history import EpochTotals, Progress, Record
+from pipeline_core.training.learner import Learner
+from pipeline_core.training.loader import epoch_steps
+from pipeline_core.training.sampler import Numbers, Sampler
+from pipeline_core.training.seeds import (
+    determinism,
+    generator_states,
+    seed_everything,
+    set_generator_states,
+)
+from pipeline_core.training.start import prepare
+from pipeline_core.training.tasks import build_task
+from pipeline_core.training.validation import validate
+
+_PROBE_SAMPLES: Final = 4
+
+
+def train_run(run: Run) -> dict[str, Any]:
+    """Train the model of a run, on the ranks that it is started on and the device it asks for.
+
+    Returns:
+        What was done: epochs, best epoch and its loss, parameters, ranks, device.
+
+    Raises:
+        ValueError: There is nothing to train or to train on, files do not fit together, or the
+            training diverges.
+    """
+    options = run.section("train", TrainOptions)
+    with joined(run.device, run.state) as ranks, determinism(options.deterministic):
+        task = build_task(run)
+        seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
+        return Trainer(run, task, options, ranks).fit()
+
+
+class Trainer:
+    """One training, as one of its ranks sees it.
+
+    Args:
+        run: The run.
+        task: Freshly built, its module on the CPU.
+        options: The section of the run.
+        ranks: Who trains.
+
+    Raises:
+        ValueError: There is nothing to train on, or files do not fit together.
+    """
+
+    def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
+        self._run, self._task, self._options, self._ranks = run, task, options, ranks
+        self._train, self._val = task.samples("train"), task.samples("val")
+        if not len(self._train):
+            raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
+        if not task.objective.weights:
+            raise ValueError(f"{run.experiment}: train.loss names no field, so nothing is trained")
+        shares = read_shares(run.partition, "train", len(self._train))
+        self._sampler = Sampler(
+            costs=shares.costs,
+            batch_size=options.batch_size,
+            batch_by=options.batch_by,
+            capacity=shares.capacity,
+            seed=run.seed,
+        )
+        self._val_shares = read_shares(run.partition, "val", len(self._val))
+        self._facts = state.state_facts(run, options) if ranks.is_first else {}
+        self._path = run.state / "last.pt"
+        self._progress = Progress()
+        self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
+        self._learner = self._make_learner()
+
+    def fit(self) -> dict[str, Any]:
+        """Train to the end; write the history and, on rank 0, the best model."""
+        if self._ranks.is_first:
+            history.write_history(self._run.history, self._progress.history)
+        while not self._is_over():
+            self._epoch()
+        if self._ranks.is_first:
+            self._write_model()
+        return {
+            "epochs": self._progress.epoch,
+            "best_epoch": self._progress.best_epoch,
+            "best_loss": self._progress.best_loss,
+            "parameters": sum(p.numel() for p in self._task.module.parameters()),
+            "ranks": self._ranks.size,
+            "device": self._ranks.device.type,
+        }
+
+    def _make_learner(self) -> Learner:
+        resumable = self._ranks.is_first and state.is_resumable(
+            self._path, self._facts, self._options.epochs
+        )
+        resumes, module = self._ranks.tell(resumable), self._task.module
+        prepare(module, self._options, fresh=not resumes)
+        self._ranks.copy_from_first(module.state_dict().values())
+        module.to(self._ranks.device)
+        learner = Learner(self._task, self._options, self._ranks)
+        if resumes:
+            self._load(learner)
+        return learner
+
+    def _is_over(self) -> bool:
+        progress, patience = self._progress, self._options.patience
+        waited = progress.epoch - progress.best_epoch
+        return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
+
+    def _epoch(self) -> None:
+        windows = self._sampler.windows(self._progress.epoch)
+        self._steps(windows)
+        self._totals.add_over(self._ranks)
+        record = history.epoch_record(
+            self._progress.epoch + 1,
+            self._learner.rate.value,
+            self._task.objective.weights,
+            self._totals,
+            self._validate(),
+        )
+        self._refuse_divergence(record)
+        self._advance(record)
+        if self._ranks.is_first:
+            history.append_record(self._run.history, record)
+        self._save()
+        if self._ranks.is_first:
+            hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
+            hook(run=self._run, record=record)
+
+    def _steps(self, windows: list[Numbers]) -> None:
+        progress, every = self._progress, self._options.checkpoint_steps
+        steps = epoch_steps(
+            self._train,
+            self._sampler,
+            self._task.objective,
+            self._ranks,
+            windows[progress.step :],
+        )
+        self._learner.train()
+        begin = time.perf_counter()
+        for step in steps:
+            self._learner.step(step, self._totals)
+            progress.step += 1
+            if every and progress.step % every == 0 and progress.step < len(windows):
+                begin = self._stop_clock(begin)
+                self._totals.add_over(self._ranks)
+                self._save()
+                self._totals.keep_on_first(self._ranks)
+        self._stop_clock(begin)
+
+    def _stop_clock(self, begin: float) -> float:
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self._totals.seconds += now - begin
+        return now
+
+    def _validate(self) -> dict[str, Any]:
+        if not len(self._val):
+            return {}
+        bins = self._val_shares.batches(self._ranks.rank, self._ranks.size)
+        learner = self._learner
+        return validate(
+            self._task, learner.evaluated, self._val, bins, self._ranks, learner.precision
+        )
+
+    def _refuse_divergence(self, record: Record) -> None:
+        n_finite = int(self._totals.norms[1])
+        scaled = self._options.precision == "16-mixed"  # its scale of the loss is found by overflow
+        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
+        if not all(map(math.isfinite, losses)) or (n_finite < self._totals.steps and not scaled):
+            raise ValueError(
+                f"{self._run.experiment}: the training diverged in epoch {record['epoch']}: losses "
+                f"{losses}, {self._totals.steps - n_finite} of {self._totals.steps} gradients not "
+                "finite; lower train.optimizer.lr, set train.clip_norm, or look for wrong labels"
+            )
+
+    def _advance(self, record: Record) -> None:
+        """Count the epoch, remember the weights if they are the best, go on to the next rate."""
+        progress = self._progress
+        loss = (record["val"] or record["train"])["loss"]
+        progress.epoch, progress.step = record["epoch"], 0
+        progress.history.append(record)
+        if loss < progress.best_loss:
+            progress.best_loss, progress.best_epoch = loss, record["epoch"]
+            if self._ranks.is_first:
+                weights = self._learner.evaluated.state_dict()
+                progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
+        self._learner.rate.step(loss)
+        self._totals = EpochTotals.zero(len(self._totals.sums), self._ranks.device)
+
+    def _save(self) -> None:
+        generators = self._ranks.gather(generator_states(self._ranks.device))
+        if self._ranks.is_first:
+            state.save_state(
+                self._path,
+                {
+                    "facts": self._facts,
+                    "learner": self._learner.state_dict(),
+                    "progress": vars(self._progress),
+                    "totals": vars(self._totals),
+                    "generators": generators,
+                },
+            )
+
+    def _load(self, learner: Learner) -> None:
+        saved, ranks = state.load_state(self._path), self._ranks
+        learner.load_state_dict(saved["learner"])
+        self._progress = Progress(**saved["progress"])
+        self._totals = EpochTotals(**saved["totals"])
+        self._totals.to(ranks.device)
+        self._totals.keep_on_first(ranks)
+        if len(saved["generators"]) == ranks.size:  # else they have none to continue
+            set_generator_states(saved["generators"][ranks.rank], ranks.device)
+
+    def _write_model(self) -> None:
+        split = "val" if len(self._val) else "train"
+        costs = self._val_shares.costs if len(self._val) else self._sampler.costs
+        write_model(
+            self._run,
+            self._task,
+            self._progress.best_weights,
+            (split, np.argsort(costs, kind="stable")[:_PROBE_SAMPLES]),
+            {
+                **self._run.provenance("train"),
+                "inputs": state.input_hashes(self._run, self._options),
+                "ranks": self._ranks.size,
+                "device": self._ranks.device.type,
+            },
+        )

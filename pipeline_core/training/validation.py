@@ -1,0 +1,67 @@
+"""Losses and errors on held-out samples, each sample once, reduced over all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning_fabric.plugins import Precision
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch, to_device
+from pipeline_core.evaluation.residuals import residuals
+from pipeline_core.task import Outputs, Quantity, Samples, Task
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.history import means
+from pipeline_core.training.loader import epoch_batches, total_counts
+from pipeline_core.training.sampler import Numbers
+
+
+def validate(
+    task: Task,
+    module: nn.Module,
+    samples: Samples,
+    bins: list[Numbers],
+    ranks: Ranks,
+    precision: Precision,
+) -> dict[str, Any]:
+    """Evaluate a module without gradients.
+
+    Args:
+        task: Loss and quantities.
+        module: The weights to evaluate; left in evaluation mode.
+        samples: The split.
+        bins: Sample numbers of this rank's batches.
+        ranks: Who shares the work.
+        precision: As in training.
+
+    Returns:
+        `val`: loss and terms, and `mae`: mean absolute error of each quantity in the engine's
+        units, as in `Quantity`; None where no sample has a label. The same on all ranks.
+    """
+    module.eval()
+    weights, n_terms = task.objective.weights, len(task.objective.weights)
+    totals = torch.zeros(2, n_terms + len(task.quantities), dtype=torch.float64)
+    totals = totals.to(ranks.device)  # row 0: sums, row 1: counts
+    with torch.no_grad():
+        for loaded in epoch_batches(samples, bins, ranks.device):
+            batch = to_device(loaded, ranks.device)
+            with precision.forward_context():
+                outputs = module(batch)
+            sums = task.objective.sums(outputs, batch)
+            totals[0, :n_terms] += torch.stack([sums[name].double() for name in weights])
+            totals[1, :n_terms] += total_counts(task.objective, [loaded]).to(ranks.device)
+            for column, quantity in enumerate(task.quantities, n_terms):
+                totals[:, column] += _absolute_error(quantity, outputs, batch)
+    sums_, counts = ranks.add(totals).tolist()
+    errors = zip(task.quantities, sums_[n_terms:], counts[n_terms:], strict=True)
+    return {
+        "val": means(weights, sums_[:n_terms], counts[:n_terms]),
+        "mae": {q.name: total / count if count else None for q, total, count in errors},
+    }
+
+
+def _absolute_error(quantity: Quantity, outputs: Outputs, batch: Batch) -> Tensor:
+    """Return sum and count of the absolute errors, (2,)."""
+    difference, present = residuals(quantity, outputs, batch)
+    return torch.stack([difference.abs().sum().double(), present.sum().double()])

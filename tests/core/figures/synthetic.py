@@ -1,0 +1,224 @@
+"""An experiment with results that nobody computed: the engine's own layouts, numbers from a formula."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+
+import numpy as np
+from ase.build import bulk
+from ase.calculators.emt import EMT
+
+from pipeline_core import PROJECT, store
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.evaluation.metrics import Errors
+from pipeline_core.fields import FIELDS, SPLITS
+from pipeline_core.inference.dynamics import run_dynamics
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project
+from pipeline_core.samples import SampleWriter
+from pipeline_core.units import GPA
+
+EXPERIMENT = """\
+description: Copper and gold, made up
+plugin: toy
+dataset: alloy
+seed: 7
+variants:
+  wide: {model: {width: 16}}
+"""
+PLUGIN = """
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import Section
+from pipeline_core.model_info import ModelInfo
+
+class Options(Section):
+    width: int = 8
+    '''Neurons.'''
+
+@hookimpl
+def model():
+    return ModelInfo(
+        name="toy", summary="A test model", citation="Nobody, J. Irrepr. Res. 1, 1 (1955)",
+        options=Options, predicts=("energy", "forces", "stress"),
+    )
+"""
+ELEMENTS = {"Cu": 29, "Au": 79}
+GROUPS = ("cubic-0600K", "cubic-2000K", "tetragonal-0600K", "tetragonal-2000K")
+N_ATOMS = 12
+
+
+def project(folder):
+    """Write the files that describe the experiment; the folder has to be on the path."""
+    (folder / "toy_of_figures.py").write_text(PLUGIN)
+    workflows = folder / "workflows"
+    (workflows / "datasets").mkdir(parents=True)
+    (workflows / "datasets" / "alloy.yaml").write_text(
+        "description: Frames of an alloy\nsources: [{path: a.xyz}]\n"
+    )
+    (workflows / "experiments" / "toy").mkdir(parents=True)
+    (workflows / "experiments" / "toy" / "alloy.yaml").write_text(EXPERIMENT)
+    registry = Registry([EntryPoint("toy", "toy_of_figures", PROJECT)])
+    return Project(workflows, folder / "results", registry)
+
+
+def experiment(folder, n_samples=120):
+    """Write the experiment and the results of all its runs; return it."""
+    found = project(folder).experiment("toy/alloy")
+    write_import(found.runs["base"].dataset, n_samples)
+    for number, run in enumerate(found.runs.values()):
+        rng = np.random.default_rng(number)
+        run.folder.mkdir(parents=True)
+        write_evaluation(run, rng, n_samples, noise=0.1 / (1 + number))
+        write_history(run, rng, epochs=40, speed=1 + number)
+        write_partition(run)
+        write_dynamics(run, timestep=4.0 if number else 2.0)
+    return found
+
+
+def write_import(dataset, n_samples):
+    """Write what the data stage says of the dataset."""
+    held_out = {"val": n_samples * 2 // 5, "test": n_samples * 3 // 5}
+    groups = {
+        g: {"train": 2 * n_samples, **{s: k // 2 if s == split else 0 for s, k in held_out.items()}}
+        for split, g in zip(("val", "val", "test", "test"), GROUPS, strict=True)
+    }
+    content = {
+        "dataset": "alloy",
+        "samples": 8 * n_samples + n_samples,
+        "atoms": 9 * n_samples * N_ATOMS,
+        "warnings": ["Cu, Au occur only in fixed proportions"],
+        "splits": {"train": 8 * n_samples, **held_out},
+        "groups": {"count": len(groups), "largest": groups},
+        "reference_energies": {"n_samples": dict.fromkeys(ELEMENTS, 8 * n_samples)},
+    }
+    store.write_json(dataset.report, content)
+
+
+def write_evaluation(run, rng, n_samples, noise):
+    """Write predictions and their errors for validation and test."""
+    samples = [_sample(rng, noise, i, n_samples) for i in range(n_samples)]
+    labels = {n: FIELDS[n] for n in ("energy", "forces", "stress")}
+    fields = [
+        FIELDS["split"],
+        FIELDS["group"],
+        FIELDS["atomic_numbers"],
+        *(replace(f, name=f"{n}_{r}") for n, f in labels.items() for r in ("label", "predicted")),
+    ]
+    with SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields) as writer:
+        for sample in samples:
+            writer.add(sample)
+    splits = {s: [x for x in samples if x["split"] == SPLITS.index(s)] for s in ("val", "test")}
+    content = {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "plugin": "toy",
+        "n_parameters": 411_200,
+        "provenance": run.provenance("evaluate"),
+        "splits": {split: _report(members) for split, members in splits.items()},
+    }
+    store.write_json(run.metrics, content)
+
+
+def _sample(rng, noise, index, n_samples):
+    hot, test = index % 2, index < 0.6 * n_samples
+    forces = rng.normal(size=(N_ATOMS, 3)) * (1.0 + hot) * rng.gamma(2, 0.5, (N_ATOMS, 1))
+    energy = N_ATOMS * (-738.6 + 0.2 * hot + 0.05 * rng.normal())
+    stress = rng.normal(size=(3, 3)) * 5 * GPA - np.eye(3) * 10 * hot * GPA
+    stress = (stress + stress.T) / 2
+    error = rng.normal(size=(N_ATOMS, 3)) * noise * (0.2 + np.linalg.norm(forces, axis=1))[:, None]
+    return {
+        "split": np.asarray(SPLITS.index("test" if test else "val"), dtype="i1"),
+        "group": np.asarray(GROUPS[2 * test + hot], dtype=object),
+        "atomic_numbers": np.resize([29, 79, 29], N_ATOMS).astype("i4"),
+        "energy_label": np.asarray(energy),
+        "energy_predicted": np.asarray(energy + N_ATOMS * noise * 0.2 * rng.normal()),
+        "forces_label": forces,
+        "forces_predicted": forces + error,
+        "stress_label": stress,
+        "stress_predicted": stress + rng.normal(size=(3, 3)) * noise * 10 * GPA,
+    }
+
+
+def _report(samples):
+    return {
+        "n_samples": len(samples),
+        "quantities": _errors(samples),
+        "groups": {
+            g: _errors([s for s in samples if s["group"] == g])
+            for g in GROUPS
+            if any(s["group"] == g for s in samples)
+        },
+        "elements": {
+            e: {"forces": _forces(samples, z).report("eV/Å")} for e, z in ELEMENTS.items()
+        },
+    }
+
+
+def _errors(samples):
+    units = {"energy": "eV", "forces": "eV/Å", "stress": "eV/Å³"}
+    table = {}
+    for name, unit in units.items():
+        label = np.stack([s[f"{name}_label"] for s in samples])
+        error = np.stack([s[f"{name}_predicted"] for s in samples]) - label
+        table[name] = Errors.of(error, label).report(unit)
+        if name == "energy":
+            table["energy_per_atom"] = Errors.of(error / N_ATOMS, label / N_ATOMS).report("eV/atom")
+    return table
+
+
+def _forces(samples, z):
+    label = np.concatenate([s["forces_label"][s["atomic_numbers"] == z] for s in samples])
+    found = np.concatenate([s["forces_predicted"][s["atomic_numbers"] == z] for s in samples])
+    return Errors.of(found - label, label)
+
+
+def write_history(run, rng, epochs, speed):
+    """Write one line an epoch: errors that fall as 1 / (1 + epoch)."""
+    lines = []
+    for epoch in range(1, epochs + 1):
+        fall = 1 / (1 + speed * epoch / 4) + 0.02
+        noisy = fall * np.exp(0.1 * rng.normal(size=4))
+        record = {
+            "epoch": epoch,
+            "lr": 1e-3 * 0.5 * (1 + np.cos(np.pi * (epoch - 1) / epochs)) + 1e-5,
+            "train": {"loss": fall, "energy": fall / 3, "forces": fall / 2},
+            "grad_norm": 3 * fall,
+            "balance": 0.97,
+            "samples_per_s": 60.0,
+            "seconds": 2.0 + speed,
+            "val": {"loss": 1.3 * noisy[0], "energy": noisy[1] / 3, "forces": noisy[2] / 2},
+            "mae": {"energy": 0.1 * noisy[1], "forces": 0.8 * noisy[2], "stress": 0.1 * noisy[3]},
+        }
+        lines.append(json.dumps(record))
+    run.history.write_text("\n".join(lines) + "\n")
+
+
+def write_partition(run):
+    """Write a forecast of balance, where no other variant owns it."""
+    if run.partition.exists():
+        return
+    balance = [
+        {
+            "ranks": n,
+            "random": {"efficiency": n**-0.12, "variation": 0.2, "padding": 0.4},
+            "lpt": {"efficiency": n**-0.004, "variation": 0.01, "padding": 0.1},
+            "lpt_equal_cost": {"efficiency": n**-0.001, "variation": 0.002, "padding": 0.02},
+        }
+        for n in (1, 2, 4, 8, 16, 32, 64)
+    ]
+    with store.create(run.partition, "partition", run.provenance("partition")) as file:
+        file.attrs["balance"] = json.dumps(balance)
+
+
+def write_dynamics(run, timestep):
+    """Run molecular dynamics with the effective-medium potential that ships with ASE."""
+    atoms = bulk("Cu", "fcc", 3.9, cubic=True) * (2, 2, 2)
+    atoms.numbers[::2] = 79
+    common = {"temperature": 300.0, "steps": 100, "every": 2, "timestep": timestep}
+    with store.create(run.inference, "inference", run.provenance("infer")) as file:
+        for name, ensemble in (("nve", "nve"), ("heat_bath", "nvt_langevin")):
+            options = MolecularDynamics(name=name, ensemble=ensemble, **common)
+            trajectory = run.folder / "md" / f"{name}.extxyz"
+            run_dynamics(atoms, EMT(), options, 0, trajectory, file.create_group(name))

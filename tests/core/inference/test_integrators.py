@@ -1,0 +1,131 @@
+"""Oracles: equipartition, the ideal gas, exact properties of the splitting schemes."""
+
+import numpy as np
+import pytest
+from ase import Atoms, units
+from core.inference.toy_calculators import STIFFNESS, IdealGas, Springs, lattice
+from scipy import stats
+
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.integrators import (
+    at_rest,
+    integrator,
+    temperature_of,
+    thermal_momenta,
+)
+from pipeline_core.units import GPA
+
+
+def options(ensemble, **changes):
+    return MolecularDynamics(name="test", ensemble=ensemble, **changes)
+
+
+def run(atoms, md, seed=0):
+    """Return temperature, potential energy and conserved energy after each step."""
+    rng = np.random.default_rng(seed)
+    atoms.set_momenta(thermal_momenta(atoms, md.temperature, rng))
+    dynamics, conserved = integrator(atoms, md, rng)
+    masses = atoms.get_masses()[:, None]
+    rows = [
+        (temperature_of(atoms.get_momenta(), masses), atoms.get_potential_energy(), conserved())
+        for _ in dynamics.irun(md.steps)
+    ]
+    return np.array(rows).T
+
+
+def springs(n_cells=2, symbol="Cu"):
+    atoms = lattice(n_cells, symbol)
+    atoms.calc = Springs(atoms)
+    return atoms
+
+
+def test_momenta_are_maxwells_at_rest_at_the_temperature():
+    atoms = Atoms("CuO" * 4000, positions=np.zeros((8000, 3)))
+    momenta = thermal_momenta(atoms, 500.0, np.random.default_rng(3))
+    masses = atoms.get_masses()[:, None]
+
+    assert np.abs(momenta.sum(axis=0)).max() < 1e-9
+    assert temperature_of(momenta, masses) == pytest.approx(500.0, rel=1e-12)
+    scaled = momenta / np.sqrt(masses * units.kB * 500.0)
+    assert stats.kstest(scaled[:4000].ravel(), "norm").pvalue > 0.01
+    assert np.array_equal(momenta, thermal_momenta(atoms, 500.0, np.random.default_rng(3)))
+
+
+def test_at_rest_is_an_orthogonal_projection():
+    rng = np.random.default_rng(0)
+    masses = rng.uniform(1, 200, (7, 1))
+    momenta = rng.normal(size=(7, 3))
+    resting = at_rest(momenta, masses)
+
+    assert np.allclose(at_rest(resting, masses), resting, atol=1e-14)
+    assert np.allclose(((momenta - resting) * resting / masses).sum(axis=0), 0, atol=1e-14)
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
+def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(ensemble):
+    fluctuation = []
+    for timestep in (4.0, 2.0):
+        md = options(
+            ensemble, timestep=timestep, steps=int(800 / timestep), friction=1e-3, damping=50.0
+        )
+        fluctuation.append(run(springs(), md)[2].std())
+
+    assert fluctuation[0] / fluctuation[1] == pytest.approx(4.0, rel=0.15)
+
+
+@pytest.mark.parametrize("ensemble", ["nvt_langevin", "nvt_nose_hoover"])
+def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensemble):
+    # Eight atoms: counting 24 degrees of freedom in place of 21 would give 343 K.
+    md = options(ensemble, timestep=2.0, steps=6000, friction=0.05, damping=20.0)
+    temperature = run(springs(), md)[0][500:]
+
+    assert temperature.mean() == pytest.approx(300, rel=0.03)
+
+
+def test_the_spread_of_the_temperature_is_canonical():
+    # Of the kinetic energy of n degrees of freedom the variance is n (kT)²/2.
+    temperature = run(springs(), options("nvt_langevin", timestep=2.0, steps=6000, friction=0.1))[0]
+
+    assert temperature.std() / 300 == pytest.approx(np.sqrt(2 / 21), rel=0.08)
+
+
+def test_langevin_samples_oscillators_exactly_at_a_large_time_step():
+    # Leimkuhler and Matthews (2013): BAOAB has no error in the positions of a harmonic oscillator,
+    # whatever the time step; here omega dt = 1, where others are off by tenths.
+    atoms = springs(n_cells=3)
+    omega = np.sqrt(STIFFNESS / atoms.get_masses()[0])
+    md = options("nvt_langevin", timestep=1 / omega / units.fs, steps=4000, friction=0.05)
+    potential = run(atoms, md)[1][200:]
+
+    expected = 0.5 * 3 * (len(atoms) - 1) * units.kB * 300
+    assert potential.mean() == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
+def test_the_centre_of_mass_stays_at_rest(ensemble):
+    atoms = springs()
+    atoms.set_chemical_symbols(["Cu", "O"] * 4)
+    before = atoms.get_center_of_mass()
+    run(atoms, options(ensemble, steps=200, timestep=1.0, friction=0.1))
+
+    assert np.abs(atoms.get_momenta().sum(axis=0)).max() < 1e-9
+    assert np.allclose(atoms.get_center_of_mass(), before, atol=1e-9)
+
+
+def test_npt_keeps_its_conserved_energy_and_the_pressure_of_an_ideal_gas():
+    atoms = lattice(4, "Ar", spacing=10.0)
+    atoms.calc = IdealGas()
+    pressure = len(atoms) * units.kB * 300 / atoms.get_volume() / GPA
+    md = options(
+        "npt",
+        timestep=5.0,
+        steps=3000,
+        damping=100.0,
+        barostat_damping=500.0,
+        pressure=1.5 * pressure,
+    )
+    temperature, _, conserved = run(atoms, md)
+
+    assert np.ptp(conserved) < 1e-4 * atoms.get_kinetic_energy()
+    assert temperature[500:].mean() == pytest.approx(300, rel=0.03)
+    assert atoms.get_volume() == pytest.approx(64 * 1000 / 1.5, rel=0.3)

@@ -1,0 +1,95 @@
+"""Losses of labelled fields. Oracles: numbers worked out by hand, torch's own loss functions."""
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.testing import assert_close
+
+from pipeline_core.config.sections import LossTerm
+from pipeline_core.task import Quantity
+from pipeline_core.training.objective import LabelObjective
+
+NAN = float("nan")
+ENERGY, FORCES = Quantity("energy", per_atom=True), Quantity("forces")
+STRESS = Quantity("stress")
+
+
+def case():
+    """Two samples, of 2 and 4 atoms."""
+    torch.manual_seed(0)
+    batch = {
+        "atom_offsets": torch.tensor([0, 2, 6]),
+        "energy": torch.tensor([1.0, -3.0], dtype=torch.float64),
+        "forces": torch.randn(6, 3),
+    }
+    outputs = {
+        "energy": torch.tensor([2.0, 5.0], dtype=torch.float64, requires_grad=True),
+        "forces": torch.randn(6, 3, requires_grad=True),
+    }
+    return batch, outputs
+
+
+def test_by_hand():
+    batch, outputs = case()
+    terms = {"energy": LossTerm(kind="mse", weight=3.0), "forces": LossTerm(kind="mae")}
+    objective = LabelObjective(terms, (ENERGY, FORCES))
+    assert objective.weights == {"energy": 3.0, "forces": 1.0}
+    assert {n: int(c) for n, c in objective.counts(batch).items()} == {"energy": 2, "forces": 18}
+    # residuals per atom are (2 - 1) / 2 = 0.5 and (5 + 3) / 4 = 2
+    assert float(objective.sums(outputs, batch)["energy"]) == pytest.approx(0.25 + 4.0)
+
+
+@pytest.mark.parametrize(
+    ("term", "function"),
+    [
+        (LossTerm(kind="mse"), functional.mse_loss),
+        (LossTerm(kind="mae"), functional.l1_loss),
+        (LossTerm(kind="huber", delta=0.3), lambda p, t: functional.huber_loss(p, t, delta=0.3)),
+    ],
+)
+def test_kinds(term, function):
+    batch, outputs = case()
+    objective = LabelObjective({"forces": term}, (FORCES,))
+    mean = objective.sums(outputs, batch)["forces"] / objective.counts(batch)["forces"]
+    assert_close(mean, function(outputs["forces"], batch["forces"]))
+
+
+def test_units():
+    stress = torch.randn(2, 3, 3, dtype=torch.float64)
+    batch = {"stress": torch.zeros(2, 3, 3, dtype=torch.float64)}
+    objective = LabelObjective({"stress": LossTerm(kind="mae", unit="GPa")}, (STRESS,))
+    expected = stress.abs().sum() * 160.21766208  # GPa in an eV/Å³, CODATA 2018
+    assert_close(objective.sums({"stress": stress}, batch)["stress"], expected, rtol=1e-8, atol=0)
+
+
+def test_missing_labels_count_for_nothing():
+    batch, outputs = case()
+    objective = LabelObjective({"forces": LossTerm(), "energy": LossTerm()}, (ENERGY, FORCES))
+    batch["forces"][:2] = NAN
+    batch["energy"][:] = NAN
+    assert {n: int(c) for n, c in objective.counts(batch).items()} == {"energy": 0, "forces": 12}
+    sums = objective.sums(outputs, batch)
+    assert float(sums["energy"]) == 0
+    sum(sums.values()).backward()  # the term without labels is connected too
+    assert outputs["energy"].grad.tolist() == [0, 0]
+    assert not outputs["forces"].grad[:2].any()
+    assert outputs["forces"].grad[2:].isfinite().all()
+    assert outputs["forces"].grad[2:].any()
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"forcess": LossTerm()}, r"train.loss.forcess: .* only energy, forces"),
+        ({"forces": LossTerm(unit="eV/ang")}, r"train.loss.forces.unit: .*did you mean"),
+        ({"energy": LossTerm(unit="GPa")}, r"train.loss.energy.unit: unknown unit"),
+    ],
+)
+def test_wrong_terms_are_refused(loss, message):
+    with pytest.raises(ValueError, match=message):
+        LabelObjective(loss, (ENERGY, FORCES))
+
+
+def test_a_field_without_units():
+    with pytest.raises(ValueError, match="no units to choose from"):
+        LabelObjective({"charge": LossTerm(unit="e")}, (Quantity("charge"),))

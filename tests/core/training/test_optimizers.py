@@ -1,0 +1,104 @@
+"""Learning rates. Oracle: torch's own schedulers."""
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from pipeline_core.config.sections import Optimizer, Schedule
+from pipeline_core.training.optimizers import LearningRate, make_optimizer
+
+
+def optimizer(lr=0.5):
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+
+
+def rates(schedule, losses):
+    ours = optimizer()
+    rate = LearningRate(ours, schedule, epochs=len(losses))
+    found = []
+    for loss in losses:
+        found.append(rate.value)
+        ours.step()
+        rate.step(loss)
+    return found
+
+
+def torch_rates(make, n, *metrics):
+    theirs = optimizer()
+    scheduler = make(theirs)
+    found = []
+    for epoch in range(n):
+        found.append(theirs.param_groups[0]["lr"])
+        theirs.step()
+        scheduler.step(*(values[epoch] for values in metrics))
+    return found
+
+
+def test_cosine():
+    schedule = Schedule(name="cosine", final_fraction=0.1)
+    expected = torch_rates(lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=9, eta_min=0.05), 10)
+    assert rates(schedule, [1.0] * 10) == pytest.approx(expected)
+    assert expected[-1] == pytest.approx(0.05)
+
+
+def test_step():
+    expected = torch_rates(lambda o: lr_scheduler.StepLR(o, 3, 0.2), 10)
+    assert rates(Schedule(name="step", factor=0.2, every=3), [1.0] * 10) == pytest.approx(expected)
+
+
+def test_plateau():
+    losses = [3.0, 2.0, 2.5, 2.5, 2.5, 2.5, 1.0, 1.0, 1.0, 1.0, 1.0]
+    schedule = Schedule(name="plateau", every=2, factor=0.5, final_fraction=0.2)
+    expected = torch_rates(
+        lambda o: lr_scheduler.ReduceLROnPlateau(
+            o, factor=0.5, patience=1, threshold=0, min_lr=0.1
+        ),
+        len(losses),
+        losses,
+    )
+    assert rates(schedule, losses) == pytest.approx(expected)
+    assert expected[4] == 0.25  # after two epochs that were not better
+    assert expected[-1] == 0.1
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
+def test_warmup_rises_from_a_tenth_and_the_schedule_starts_then(name):
+    losses = [1.0 - 0.01 * epoch for epoch in range(9)]
+    found = rates(Schedule(name=name, warmup_epochs=4), losses)
+    assert found[:5] == pytest.approx([0.05, 0.1625, 0.275, 0.3875, 0.5])
+    assert found[4:] == pytest.approx(rates(Schedule(name=name), losses[4:]))
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
+def test_a_saved_schedule_continues(name, tmp_path):
+    schedule = Schedule(name=name, every=2, warmup_epochs=2)
+    losses = [1.0] * 12
+    whole = rates(schedule, losses)
+
+    def part(losses, state=None):
+        ours = optimizer()
+        rate = LearningRate(ours, schedule, epochs=12)
+        if state:
+            ours.load_state_dict(state["optimizer"])
+            rate.load_state_dict(state["rate"])
+        found = []
+        for loss in losses:
+            found.append(rate.value)
+            ours.step()
+            rate.step(loss)
+        return found, {"optimizer": ours.state_dict(), "rate": rate.state_dict()}
+
+    first, state = part(losses[:5])
+    torch.save(state, tmp_path / "state")
+    second, _ = part(losses[5:], torch.load(tmp_path / "state", weights_only=True))
+    assert first + second == whole
+
+
+def test_optimizers_by_name():
+    frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    parameters = [torch.nn.Parameter(torch.zeros(1)), frozen]
+    adamw = make_optimizer(Optimizer(name="adamw", lr=0.1, weight_decay=0.2), parameters)
+    assert type(adamw) is torch.optim.AdamW
+    assert adamw.param_groups[0]["weight_decay"] == 0.2
+    assert len(adamw.param_groups[0]["params"]) == 1
+    assert type(make_optimizer(Optimizer(), parameters)) is torch.optim.Adam

@@ -1,0 +1,59 @@
+"""Which rank a process is, from the variables that launchers set.
+
+Oracle: the documentation of torchrun, srun (section "Output environment variables") and Hydra.
+"""
+
+import os
+
+import pytest
+import torch
+
+from pipeline_core.training.collectives import joined
+from pipeline_core.training.ranks import World, find_world
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+SBATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+SRUN = SBATCH | {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2"}
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "world"),
+    [
+        ({}, World()),
+        (TORCHRUN, World("torchrun", 3, 4)),
+        (TORCHRUN | SRUN, World("torchrun", 3, 4)),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, World()),
+        (SRUN, World("srun", 5, 8)),
+        (SBATCH, World()),
+        (SBATCH | {"SLURM_STEP_NUM_TASKS": "1"}, World()),
+        (HYDRA, World("mpiexec", 1, 2)),
+        (OPEN_MPI, World("mpiexec", 1, 2)),
+        (HYDRA | {"PMI_RANK": "0", "PMI_SIZE": "1"}, World()),
+        (HYDRA | SBATCH, World("mpiexec", 1, 2)),
+        (HYDRA | SRUN, World("mpiexec", 1, 2)),  # helpers of mpiexec started by srun
+        ({"PMI_RANK": "5", "PMI_SIZE": "8"} | SRUN, World("srun", 5, 8)),  # srun --mpi=pmi2
+    ],
+)
+def test_world(environment, world):
+    assert find_world(environment) == world
+
+
+def test_a_process_on_its_own_needs_nobody(tmp_path):
+    with joined("cpu", tmp_path) as ranks:
+        assert ranks.is_first
+        assert ranks.size == 1
+        assert ranks.device == torch.device("cpu")
+        assert ranks.add(torch.ones(2)).tolist() == [1, 1]
+        assert ranks.tell("x") == "x"
+        assert ranks.gather("x") == ["x"]
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
+def test_a_missing_gpu_is_named(tmp_path):
+    with pytest.raises(ValueError, match="no GPU is visible"), joined("cuda", tmp_path):
+        pass
+    with joined("auto", tmp_path) as ranks:
+        assert ranks.device.type == "cpu"

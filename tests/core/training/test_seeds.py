@@ -1,0 +1,67 @@
+"""Seeds, orders, states of generators, determinism."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.training.seeds import (
+    determinism,
+    epoch_order,
+    generator_states,
+    seed_everything,
+    set_generator_states,
+)
+
+CPU = torch.device("cpu")
+
+
+def draws():
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def test_one_seed_rules_all_generators():
+    seed_everything(3, 1)
+    first = draws()
+    seed_everything(3, 1)
+    assert draws() == first
+    seed_everything(3, 2)
+    assert all(a != b for a, b in zip(draws(), first, strict=True))
+
+
+def test_generators_continue_where_they_were(tmp_path):
+    torch.save(generator_states(CPU), tmp_path / "states")
+    expected = draws()
+    seed_everything(0)
+    set_generator_states(torch.load(tmp_path / "states", weights_only=True), CPU)
+    assert draws() == expected
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    order = epoch_order(50, 1, 7)
+    np.random.seed(0)
+    assert order.tolist() == epoch_order(50, 1, 7).tolist()
+    assert sorted(order) == list(range(50))
+    assert order.tolist() != epoch_order(50, 1, 8).tolist()
+    assert order.tolist() != epoch_order(50, 2, 7).tolist()
+
+
+def test_determinism_ends_with_its_block():
+    with determinism(True):
+        assert torch.are_deterministic_algorithms_enabled()
+        with determinism(False):
+            assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+
+
+def test_an_operation_without_deterministic_algorithm_is_explained():
+    message = "put_ does not have a deterministic implementation"
+    with pytest.raises(ValueError, match=r"train.deterministic: .*set it to false"):
+        with determinism(True):
+            raise RuntimeError(message)
+    with pytest.raises(RuntimeError, match="out of memory"), determinism(True):
+        raise RuntimeError("out of memory")
+    assert not torch.are_deterministic_algorithms_enabled()

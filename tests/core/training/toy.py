@@ -1,0 +1,185 @@
+"""A potential of pairs, small enough to train in a second, as a plugin with synthetic samples.
+
+Labels come from a Morse potential, P. M. Morse, Phys. Rev. 34, 57 (1929). Run as a program it
+trains the experiment of a folder, so that tests can start ranks and kill them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor, nn
+
+from pipeline_core import hookimpl
+from pipeline_core.batch import Batch, collate
+from pipeline_core.config.sections import PartitionOptions, Section, TrainOptions
+from pipeline_core.model_info import ModelInfo
+from pipeline_core.partitioning import write_partition
+from pipeline_core.potential import Potential
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project, Run
+from pipeline_core.task import Outputs, Quantity, Sizes, Task
+from pipeline_core.training.objective import LabelObjective
+from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.tasks import build_task
+
+EPOCHS_HEARD: list[dict[str, Any]] = []
+_batches_made = count(1)
+
+
+class ToyOptions(Section):
+    """Of the model and of its samples."""
+
+    width: int = 8
+    n_train: int = 13
+    n_val: int = 5
+    missing: bool = False
+    """Whether some samples lack forces."""
+
+
+class PairPotential(Potential):
+    """Energy as a sum over edges of a network of the distance; one parameter is unused."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(("energy", "forces"))
+        self.net = nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+        pairs = self.net(vectors.norm(dim=1, keepdim=True))[:, 0]
+        energy = pairs.new_zeros(len(batch["cell"])).index_add(0, batch["edge_sample"], pairs)
+        return {"energy": energy}
+
+    def load_published(self, name: str) -> None:
+        if name != "ones":
+            raise ValueError(f"unknown published weights {name!r}")
+        for parameter in self.parameters():
+            nn.init.ones_(parameter)
+
+
+def sample(seed: int, missing: bool) -> dict[str, np.ndarray]:
+    """A cluster of 2 to 6 atoms with all its pairs, and its Morse energy and forces."""
+    generator = np.random.default_rng(seed)
+    n = int(generator.integers(2, 7))
+    positions = generator.normal(size=(n, 3)) * 1.5
+    receiver, sender = np.nonzero(~np.eye(n, dtype=bool))
+    vectors = positions[sender] - positions[receiver]
+    distances = np.linalg.norm(vectors, axis=1)
+    decay = np.exp(-(distances - 1.5))
+    slopes = 2 * (1 - decay) * decay  # of (1 - decay)^2, each pair counted twice
+    forces = np.zeros((n, 3))
+    np.add.at(forces, receiver, (slopes / distances)[:, None] * vectors)
+    return {
+        "atomic_numbers": np.ones(n, np.int32),
+        "positions": positions,
+        "cell": np.zeros((3, 3)),
+        "pbc": np.zeros(3, bool),
+        "edge_index": np.stack([receiver, sender], 1).astype(np.int32),
+        "edge_shift": np.zeros((len(receiver), 3), np.int16),
+        "energy": np.array(0.5 * ((1 - decay) ** 2).sum()),
+        "forces": np.full((n, 3), np.nan) if missing and seed % 3 == 0 else forces,
+    }
+
+
+class ToySamples:
+    """Clusters made from their number; a process may be told to die while it makes one."""
+
+    def __init__(self, numbers: range, missing: bool, dtype: torch.dtype) -> None:
+        self._samples = [sample(number, missing) for number in numbers]
+        self._dtype = dtype
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def sizes(self) -> Sizes:
+        return {
+            "atom": np.array([len(s["atomic_numbers"]) for s in self._samples]),
+            "edge": np.array([len(s["edge_index"]) for s in self._samples]),
+        }
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        if next(_batches_made) == int(os.environ.get("TOY_DIES_AT_BATCH", "0")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return collate([self._samples[i] for i in indices], self._dtype)
+
+
+def toy_task(options: ToyOptions, train: TrainOptions) -> Task:
+    quantities = (Quantity("energy", per_atom=True), Quantity("forces"))
+    first_val = 1000
+    splits = {
+        "train": range(options.n_train),
+        "val": range(first_val, first_val + options.n_val),
+        "test": range(0),
+    }
+    dtype = parameter_dtype(train.precision)
+    return Task(
+        module=PairPotential(options.width),
+        objective=LabelObjective(train.loss, quantities),
+        samples=lambda split: ToySamples(splits[split], options.missing, dtype),
+        cost=lambda sizes: 1.0 * sizes["atom"] + sizes["edge"],
+        quantities=quantities,
+        metadata={"options": options.model_dump(mode="json"), "elements": ["H"]},
+    )
+
+
+@hookimpl
+def model() -> ModelInfo:
+    return ModelInfo(name="toy", summary="Pairs.", citation="none", options=ToyOptions)
+
+
+@hookimpl
+def task(run: Run) -> Task:
+    assert isinstance(run.options, ToyOptions)
+    return toy_task(run.options, run.section("train", TrainOptions))
+
+
+@hookimpl
+def epoch(record: dict[str, Any]) -> None:
+    EPOCHS_HEARD.append(record)
+
+
+LOSS = {"energy": {"kind": "mse"}, "forces": {"kind": "huber", "weight": 2.0, "delta": 0.5}}
+
+
+def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any) -> Run:
+    """Write an experiment into a folder and load it; its partition is made too."""
+    defaults = {
+        "epochs": 3,
+        "batch_size": 4,
+        "precision": "64-true",
+        "loss": LOSS,
+        "optimizer": {"lr": 1e-2},
+    }
+    content = {
+        "description": "Pairs.",
+        "plugin": "toy",
+        "train": defaults | (train or {}),
+        **sections,
+    }
+    path = folder / "workflows/experiments/pairs.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    run = load_run(folder)
+    write_partition(run, build_task(run), run.section("partition", PartitionOptions))
+    return run
+
+
+def load_run(folder: Path) -> Run:
+    points = [EntryPoint("toy", "core.training.toy", "pipeline_core")]
+    return Project(folder / "workflows", folder / "results", Registry(points, [])).run("pairs")
+
+
+if __name__ == "__main__":
+    from pipeline_core.training.trainer import train_run
+
+    print(train_run(load_run(Path(sys.argv[1]))))

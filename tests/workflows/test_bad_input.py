@@ -1,0 +1,277 @@
+"""Bad input, as a table: what is wrong, the command that meets it, and what the user reads.
+
+Each case leaves no traceback and no file that it was about to write.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import ase.build
+import h5py
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import write
+
+DATASET = """\
+description: EMT copper
+sources:
+  - path: raw/*.extxyz
+labels: [energy, forces, stress]
+split: {val: 0.2, test: 0.2}
+"""
+
+EXPERIMENT = """\
+description: a small CHGNet
+plugin: chgnet
+dataset: copper
+scale: smoke
+model: {features: 8, radial: 5, angular: 5}
+graph: {cutoff: 4.0, angle_cutoff: 3.0}
+train:
+  epochs: 1
+  batch_size: 4
+  loss: {energy: {}, forces: {}}
+"""
+
+
+def frames(count: int = 12, sign: float = 1.0) -> list[Atoms]:
+    """Strained, rattled copper with EMT's labels; `sign` -1 flips the stress."""
+    rng = np.random.default_rng(0)
+    result = []
+    for _ in range(count):
+        atoms = ase.build.bulk("Cu", "fcc", 3.6, cubic=True)
+        atoms.set_cell(atoms.cell @ (np.eye(3) + rng.normal(0, 0.01, (3, 3))), scale_atoms=True)
+        atoms.positions += rng.normal(0, 0.03, atoms.positions.shape)
+        atoms.calc = EMT()
+        labels = {
+            "energy": atoms.get_potential_energy(),
+            "forces": atoms.get_forces(),
+            "stress": sign * atoms.get_stress(),
+        }
+        atoms.calc = SinglePointCalculator(atoms, **labels)
+        result.append(atoms)
+    return result
+
+
+def project(folder: Path) -> None:
+    """A project that works, for the cases to break."""
+    for name in ("datasets/raw", "experiments/chgnet"):
+        (folder / "workflows" / name).mkdir(parents=True)
+    (folder / "workflows/datasets/copper.yaml").write_text(DATASET)
+    (folder / "workflows/experiments/chgnet/small.yaml").write_text(EXPERIMENT)
+    raw(folder, frames())
+
+
+def raw(folder: Path, atoms: list[Atoms]) -> Path:
+    path = folder / "workflows/datasets/raw/frames.extxyz"
+    write(path, atoms, format="extxyz")
+    return path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def run(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline_core.cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def ready(folder: Path, *stages: str) -> None:
+    for stage in stages:
+        done = run(folder, *COMMANDS[stage])
+        assert done.returncode == 0, done.stderr
+
+
+COMMANDS = {
+    "data": ("data", "--dataset", "copper"),
+    "graph": ("graph", "--experiment", "chgnet/small"),
+    "validate": ("validate", "chgnet/small"),
+}
+OUTPUTS = {
+    "data": "results/datasets/copper/data.h5",
+    "graph": "results/chgnet/small/base/graph.h5",
+    "validate": "results",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is wrong, the stage that meets it, the stages before it, and what the user must read."""
+
+    wrong: Callable[[Path], None]
+    stage: str
+    message: str
+    before: tuple[str, ...] = ()
+
+
+def unknown_plugin(folder: Path) -> None:
+    edit(folder / "workflows/experiments/chgnet/small.yaml", "plugin: chgnet", "plugin: chgnett")
+
+
+def typo(folder: Path) -> None:
+    edit(folder / "workflows/experiments/chgnet/small.yaml", "epochs", "epocs")
+
+
+def missing_file(folder: Path) -> None:
+    (folder / "workflows/datasets/raw/frames.extxyz").unlink()
+
+
+def truncated_extxyz(folder: Path) -> None:
+    edit(folder / "workflows/datasets/copper.yaml", "labels:", "strict: true\nlabels:")
+    path = raw(folder, frames())
+    path.write_text("\n".join(path.read_text().splitlines()[:-2]) + "\n")
+
+
+def truncated_hdf5(folder: Path) -> None:
+    path = folder / OUTPUTS["data"]
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def corrupted_hdf5(folder: Path) -> None:
+    path = folder / OUTPUTS["data"]
+    with h5py.File(path) as file:
+        chunk = file["positions"].id.get_chunk_info(0)
+    with path.open("r+b") as file:
+        file.seek(chunk.byte_offset + 100)
+        byte = file.read(1)[0]
+        file.seek(chunk.byte_offset + 100)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def nan_forces(folder: Path) -> None:
+    edit(folder / "workflows/datasets/copper.yaml", "labels:", "strict: true\nlabels:")
+    atoms = frames()
+    atoms[3].calc.results["forces"][1, 2] = np.nan
+    raw(folder, atoms)
+
+
+def stress_on_half(folder: Path) -> None:
+    atoms = frames()
+    for one in atoms[::2]:
+        del one.calc.results["stress"]
+    raw(folder, atoms)
+
+
+def wrong_stress_sign(folder: Path) -> None:
+    raw(folder, frames(24, sign=-1.0))
+
+
+def unknown_element(folder: Path) -> None:
+    edit(folder / "workflows/experiments/chgnet/small.yaml", "cutoff: 4.0", "cutoff: 6.0")
+    atoms = frames()
+    atoms[5].numbers[0] = 98
+    raw(folder, atoms)
+
+
+def no_neighbours(folder: Path) -> None:
+    atoms = frames()
+    lonely = Atoms("Cu", cell=[30, 30, 30], pbc=True)
+    lonely.calc = SinglePointCalculator(
+        lonely, energy=-1.0, forces=np.zeros((1, 3)), stress=np.zeros(6)
+    )
+    raw(folder, [*atoms, lonely])
+
+
+def zero_volume(folder: Path) -> None:
+    edit(folder / "workflows/datasets/copper.yaml", "labels:", "strict: true\nlabels:")
+    path = raw(folder, frames())
+    lattice = re.search(r'Lattice="([^"]*)"', path.read_text())
+    assert lattice
+    edit(path, lattice[1], " ".join(["3.6 0 0"] * 3))
+
+
+def other_keys(folder: Path) -> None:
+    edit(
+        folder / "workflows/datasets/copper.yaml",
+        "raw/*.extxyz\n",
+        "raw/*.extxyz\n    keys: {energy: REF_energy, forces: REF_forces}\n",
+    )
+
+
+CASES = {
+    "unknown plugin": Case(
+        unknown_plugin, "validate", r"small\.yaml:2: .*no plugin 'chgnett'.*did you mean 'chgnet'"
+    ),
+    "typo in an experiment": Case(
+        typo, "validate", r"small\.yaml:8: train\.epocs: unknown key; did you mean 'epochs'"
+    ),
+    "missing file": Case(missing_file, "data", r"no file matches 'raw/\*\.extxyz'"),
+    "truncated extxyz": Case(truncated_extxyz, "data", r"frames\.extxyz.*frame 11.*truncated"),
+    "truncated HDF5": Case(
+        truncated_hdf5, "graph", r"data\.h5: not a readable HDF5 file, truncated.*remove", ("data",)
+    ),
+    "corrupted HDF5": Case(
+        corrupted_hdf5, "graph", r"data\.h5: its contents are damaged.*remove the file", ("data",)
+    ),
+    "NaN forces": Case(nan_forces, "data", r"frames\.extxyz.*frame 3.*forces.*NaN"),
+    "stress on half of the frames": Case(
+        stress_on_half, "data", r"'stress'.*6 of 12.*partial"
+    ),
+    "wrong stress sign": Case(wrong_stress_sign, "data", r"stress.*sign.*stress_sign: pressure"),
+    "no neighbours": Case(
+        no_neighbours, "graph", r"frames\.extxyz.*no atom has a neighbour within 4 Å", ("data",)
+    ),
+    "zero volume": Case(zero_volume, "data", r"frames\.extxyz.*frame 0.*volume"),
+    "label keys that differ": Case(
+        other_keys, "data", r"'REF_energy'.*keys found.*energy"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input_is_explained_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    project(tmp_path)
+    if case.before:
+        if name == "no neighbours":
+            case.wrong(tmp_path)
+        ready(tmp_path, *case.before)
+    if name != "no neighbours":
+        case.wrong(tmp_path)
+
+    done = run(tmp_path, *COMMANDS[case.stage])
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(case.message, done.stderr, re.DOTALL), done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / OUTPUTS[case.stage]).exists()
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_full_disk_is_explained_and_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files makes write() fail as a full disk does."""
+    project(tmp_path)
+
+    def small_files() -> None:
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))
+
+    done = run(tmp_path, *COMMANDS["data"], preexec_fn=small_files)
+
+    assert done.returncode == 1
+    assert re.search(r"import\.json|data\.h5", done.stderr)
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "results").rglob("*.h5"))
+    assert not list(tmp_path.rglob("*.part"))
