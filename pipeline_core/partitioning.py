@@ -55,7 +55,8 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
     """Write costs and evaluation batches; return counts and the forecast of balance."""
     capacity = np.inf if options.capacity is None else options.capacity
     splits = {split: _shares(task, split, capacity) for split in SPLITS}
-    forecast = [_forecast(splits["train"].costs, n, run.seed) for n in options.ranks]
+    costs = splits["train"].costs
+    forecast = [_forecast(costs, n, run.seed) for n in options.ranks if len(costs)]
     with store.create(run.partition, "partition", run.provenance("partition")) as file:
         file.attrs["capacity"] = capacity
         file.attrs["balance"] = json.dumps(forecast)

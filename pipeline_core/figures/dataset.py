@@ -1,4 +1,4 @@
-"""The data at a glance: how many frames of which group are in which split, and how large forces are."""
+"""The data at a glance: frames of each group by split, and how large the forces are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     figure, ((*axes,),) = style.canvas(1, 2 if sizes else 1, width=style.PAGE, height=height)
     _group_bars(axes[0], groups)
     table: list[list[object]] = [["group", *SPLITS]]
-    table += [[name, *(counts.get(split, 0) for split in SPLITS)] for name, counts in groups.items()]
+    table += [
+        [name, *(counts.get(split, 0) for split in SPLITS)] for name, counts in groups.items()
+    ]
     if sizes:
         _force_histogram(axes[1], sizes, results.reference_name(experiment))
     return figure, table
@@ -64,7 +66,9 @@ def _group_bars(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
         counts = np.asarray([group.get(split, 0) for group in groups.values()])
         if counts.any():
             name = f"{split} ({counts.sum():,})"
-            axes.barh(range(len(groups)), counts, 0.75, start, color=style.colour(number), label=name)
+            axes.barh(
+                range(len(groups)), counts, 0.75, start, color=style.colour(number), label=name
+            )
         start += counts
     axes.set_yticks(range(len(groups)), list(groups))
     axes.set_ylim(len(groups) - 0.5, -0.5)
@@ -80,5 +84,7 @@ def _force_histogram(axes: Axes, sizes: dict[str, Floats], reference: str) -> No
         colour = style.colour(SPLITS.index(split))
         name = f"{split}, mean {values.mean():.2f} eV/Å"
         axes.stairs(counts / len(values), edges, color=colour, label=name, linewidth=1.2)
-    axes.set(xlabel=f"{reference} force |F| (eV/Å)", ylabel="fraction of atoms", xlim=(0, edges[-1]))
+    axes.set(
+        xlabel=f"{reference} force |F| (eV/Å)", ylabel="fraction of atoms", xlim=(0, edges[-1])
+    )
     axes.legend(loc="upper right")

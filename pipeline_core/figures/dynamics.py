@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import results, style
 from pipeline_core.figures.quantities import shown
-from pipeline_core.run import ExperimentRun
+from pipeline_core.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 
@@ -41,14 +41,19 @@ class Trajectory:
 
 
 def trajectories(experiment: ExperimentRun) -> dict[str, list[Trajectory]]:
-    """Read all molecular-dynamics runs, by their names."""
+    """Read all molecular-dynamics runs of all variants, by their names."""
     found: dict[str, list[Trajectory]] = {}
     for run in experiment.runs.values():
-        with results.inference(run) as file:
-            for name, group in (file or {}).items():
-                if "conserved" in group:
-                    found.setdefault(name, []).append(_trajectory(name, run.variant, group))
+        for trajectory in of_run(run):
+            found.setdefault(trajectory.name, []).append(trajectory)
     return found
+
+
+def of_run(run: Run) -> list[Trajectory]:
+    """Read all molecular-dynamics runs of one variant."""
+    with results.inference(run) as file:
+        groups = [(name, group) for name, group in (file or {}).items() if "conserved" in group]
+        return [_trajectory(name, run.variant, group) for name, group in groups]
 
 
 def _trajectory(name: str, variant: str, group: Any) -> Trajectory:
@@ -60,7 +65,7 @@ def _trajectory(name: str, variant: str, group: Any) -> Trajectory:
         conserved=1000 * (conserved - conserved[0]) / len(group["atomic_numbers"]),
         temperature=group["temperature"][:],
         rdf={key: data[:] for key, data in group.get("rdf", {}).items()},
-        summary=dict(group.attrs),
+        summary={k: v.item() if isinstance(v, np.generic) else v for k, v in group.attrs.items()},
     )
 
 
@@ -93,9 +98,14 @@ _ENSEMBLES: Final = {
 }
 
 
+def ensemble(run: Trajectory) -> str:
+    """Return the name of the ensemble for readers."""
+    return _ENSEMBLES.get(run.summary["ensemble"], str(run.summary["ensemble"]))
+
+
 def _title(run: Trajectory) -> str:
-    ensemble = _ENSEMBLES.get(run.summary["ensemble"], run.summary["ensemble"])
-    return f"{run.name.replace('_', ' ')}: {ensemble}, {run.summary['n_atoms']} atoms"
+    name = run.name.replace("_", " ")
+    return f"{name}: {ensemble(run)}, {run.summary['n_atoms']} atoms"
 
 
 def _conserved_curve(axes: Axes, run: Trajectory, name: str, colour: str) -> None:
@@ -113,22 +123,38 @@ def _target(axes: Axes, summary: dict[str, Any]) -> None:
 
 
 def _conservation_table(runs: dict[str, list[Trajectory]]) -> list[list[object]]:
-    columns = ["ensemble", "n_atoms", "steps", "timestep_fs", "drift_meV_per_atom_per_ps", "fluctuation_meV_per_atom"]
-    columns += ["target_temperature_K", "temperature_mean_K", "temperature_std_K", "max_force_eV_per_A"]
+    columns = [
+        "ensemble",
+        "n_atoms",
+        "steps",
+        "timestep_fs",
+        "drift_meV_per_atom_per_ps",
+        "fluctuation_meV_per_atom",
+    ]
+    columns += [
+        "target_temperature_K",
+        "temperature_mean_K",
+        "temperature_std_K",
+        "max_force_eV_per_A",
+    ]
     members = [run for group in runs.values() for run in group]
     body = [[run.name, run.variant, *(run.summary.get(c) for c in columns)] for run in members]
     return [["run", "variant", *columns], *body]
 
 
 def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
-    """Draw the radial distribution functions, one row a molecular-dynamics run, one column a pair."""
-    runs = {name: [r for r in members if r.rdf] for name, members in trajectories(experiment).items()}
+    """Draw the radial distribution functions, a row for each run, a column for each pair."""
+    runs = {
+        name: [r for r in members if r.rdf] for name, members in trajectories(experiment).items()
+    }
     runs = {name: members for name, members in runs.items() if members}
     if not runs:
         return None
     pairs = list(dict.fromkeys(p for members in runs.values() for p in members[0].rdf if p != "r"))
     n_columns = min(len(pairs), 3)
-    rows = [(name, pairs[i : i + n_columns]) for name in runs for i in range(0, len(pairs), n_columns)]
+    rows = [
+        (name, pairs[i : i + n_columns]) for name in runs for i in range(0, len(pairs), n_columns)
+    ]
     width = style.PAGE if n_columns > 1 else style.COLUMN
     figure, axes = style.canvas(len(rows), n_columns, width=width, height=1.9, sharex=True)
     table: list[list[object]] = [["run", "variant", "pair", "r_A", "g"]]
@@ -144,7 +170,7 @@ def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | N
         panel.set_xlabel("distance r (Å)")
     style.legend_above(figure, axes[0][0])
     return figure, table
-    
+
 
 def _rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> list[list[object]]:
     rows: list[list[object]] = []
@@ -152,7 +178,10 @@ def _rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> list[list[ob
     for number, run in enumerate(members):
         if pair in run.rdf:
             axes.plot(run.rdf["r"], run.rdf[pair], color=style.colour(number), label=run.variant)
-            rows += [[run.name, run.variant, pair, *point] for point in zip(run.rdf["r"].tolist(), run.rdf[pair].tolist(), strict=True)]
+            rows += [
+                [run.name, run.variant, pair, *point]
+                for point in zip(run.rdf["r"].tolist(), run.rdf[pair].tolist(), strict=True)
+            ]
     axes.set_title(pair.replace("-", "–"))
     axes.set(xlim=(0, float(members[0].rdf["r"].max())), ylim=(0, None))
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import numpy as np
@@ -102,9 +102,7 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
     if len(groups) < 2:
         return None
     height = 0.7 + len(groups) * (0.1 + 0.11 * len(reports))
-    figure, (axes,) = style.canvas(
-        1, len(books), width=style.PAGE, height=height, sharey=True
-    )
+    figure, (axes,) = style.canvas(1, len(books), width=style.PAGE, height=height, sharey=True)
     table: list[list[object]] = []
     for panel, (name, book) in zip(axes, books.items(), strict=True):
         shown = quantity(name)
@@ -164,7 +162,14 @@ def draw_by_size(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]]
     reference = results.reference_name(experiment)
     axes.set(xlabel=f"{reference} force |F| (eV/Å)", ylabel="force error |ΔF| (eV/Å)")
     style.legend_above(figure, axes)
-    header: list[object] = ["variant", "force_eV_per_A", "mean_error", "quartile_1", "quartile_3", "atoms"]
+    header: list[object] = [
+        "variant",
+        "force_eV_per_A",
+        "mean_error",
+        "quartile_1",
+        "quartile_3",
+        "atoms",
+    ]
     return figure, [header, *([v, *row] for v, rows in curves.items() for row in rows.tolist())]
 
 
@@ -194,5 +199,14 @@ def _guides(axes: Axes, sizes: Floats) -> None:
     ends = np.asarray([sizes.min(), sizes.max()])
     for fraction, text in ((0.1, "10 %"), (1.0, "100 %")):
         axes.plot(ends, fraction * ends, ":", color=style.FAINT, linewidth=0.8, zorder=0)
-        axes.annotate(text, (ends[1], fraction * ends[1]), (2, 0), textcoords="offset points", color=style.FAINT, fontsize=6.5, va="center", annotation_clip=True)
+        axes.annotate(
+            text,
+            (ends[1], fraction * ends[1]),
+            (2, 0),
+            textcoords="offset points",
+            color=style.FAINT,
+            fontsize=6.5,
+            va="center",
+            annotation_clip=True,
+        )
     axes.set_ylim(min(low, 0.05 * float(ends[0])), max(high, float(ends[1])))

@@ -24,7 +24,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     histories = {v: records for v, records in found.items() if records and "train" in records[0]}
     if not histories:
         return None
-    names = list(dict.fromkeys(n for h in histories.values() for n in h[0].get("mae", {})))
+    names = list(dict.fromkeys(n for h in histories.values() for n in _of(h[0], "mae")))
     n_panels = 2 + len(names)
     n_columns = 3 if n_panels > 4 else 2
     n_rows = -(-n_panels // n_columns)
@@ -53,8 +53,8 @@ def _shown(name: str) -> Quantity:
 
 def _losses(axes: Axes, histories: dict[str, History]) -> None:
     _curves(axes, histories, lambda record: record["train"]["loss"], linestyle=":")
-    if any("val" in records[0] for records in histories.values()):
-        _curves(axes, histories, lambda record: record.get("val", {}).get("loss"))
+    if any(_of(records[0], "val") for records in histories.values()):
+        _curves(axes, histories, lambda record: _of(record, "val").get("loss"))
         lines = [Line2D([], [], color=style.INK, linestyle=line) for line in (":", "-")]
         axes.legend(lines, ["training", "validation"])
     axes.set(ylabel="loss", yscale="log")
@@ -63,7 +63,7 @@ def _losses(axes: Axes, histories: dict[str, History]) -> None:
 
 def _errors(axes: Axes, histories: dict[str, History], name: str, shown: Quantity) -> None:
     def value(record: dict[str, Any]) -> float | None:
-        error = record.get("mae", {}).get(name)
+        error = _of(record, "mae").get(name)
         return None if error is None else error * shown.error_factor
 
     _curves(axes, histories, value)
@@ -79,16 +79,30 @@ def _curves(axes: Axes, histories: dict[str, History], value: Value, linestyle: 
         axes.plot(x, y, linestyle, marker=marker, color=style.colour(number), label=variant)
 
 
+def _of(record: dict[str, Any], part: str) -> dict[str, float | None]:
+    """Return a part of a record; training without validation has none."""
+    return record.get(part) or {}
+
+
 def _table(histories: dict[str, History], names: list[str]) -> list[list[object]]:
     errors = [f"{name}_mae" for name in names]
-    header: list[object] = ["variant", "epoch", "train_loss", "val_loss", *errors, "lr", "grad_norm", "seconds"]
+    header: list[object] = [
+        "variant",
+        "epoch",
+        "train_loss",
+        "val_loss",
+        *errors,
+        "lr",
+        "grad_norm",
+        "seconds",
+    ]
     body: list[list[object]] = [
         [
             variant,
             record["epoch"],
             record["train"]["loss"],
-            record.get("val", {}).get("loss"),
-            *(record.get("mae", {}).get(name) for name in names),
+            _of(record, "val").get("loss"),
+            *(_of(record, "mae").get(name) for name in names),
             record["lr"],
             record.get("grad_norm"),
             record.get("seconds"),

@@ -11,7 +11,6 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from pipeline_core.figures import results, style
 from pipeline_core.figures.quantities import Quantity, shown, with_unit
@@ -20,40 +19,78 @@ from pipeline_core.run import ExperimentRun
 
 Range = tuple[float, float]
 
-MOST_POINTS: Final = 2000
+MOST_POINTS: Final = 1000
 """More numbers than this are drawn as a density."""
 _CELLS: Final = 60
 _OFFSET: Final = 10.0
 """Labels whose mean exceeds their range by this factor are shown relative to it."""
 
 
+Rows = dict[str, list[Comparison]]
+"""Variant -> what was compared."""
+
+
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     """Draw one row of panels a variant, one column a quantity."""
-    found = {run.variant: results.comparisons(run) for run in experiment.runs.values()}
-    rows = {variant: compared for variant, compared in found.items() if compared}
+    rows = _compared(experiment)
     if not rows:
         return None
     names = list(dict.fromkeys(c.quantity.name for compared in rows.values() for c in compared))
     width = style.PAGE if len(names) > 2 else style.COLUMN * len(names)
     height = 0.95 * width / len(names)
     figure, axes = style.canvas(len(rows), len(names), width=width, height=height)
-    densities = []
-    for column, name in enumerate(names):
-        shared = [c for compared in rows.values() for c in compared if c.quantity.name == name]
-        shift = centre(shared)
-        limits = common_range(shared, shift)
-        for row, compared in enumerate(rows.values()):
-            one = next((c for c in compared if c.quantity.name == name), None)
-            if one is None:
-                axes[row][column].set_axis_off()
-                continue
-            densities.append(panel(axes[row][column], one, limits, shift))
-            _labels(axes[row][column], one.quantity, results.reference_name(experiment), shift)
+    cells = {
+        (variant, name): axes[row][column]
+        for row, variant in enumerate(rows)
+        for column, name in enumerate(names)
+    }
+    _fill(figure, cells, rows, results.reference_name(experiment))
     if len(rows) > 1:
         for row, variant in zip(axes, rows, strict=True):
             row[0].set_title(variant, weight="bold")
-    _one_scale(figure, [density for density in densities if density is not None])
     return figure, table(rows)
+
+
+def draw_forces(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the forces alone, one panel a variant."""
+    compared = _compared(experiment).items()
+    rows = {v: [c for c in cs if c.quantity.name == "forces"] for v, cs in compared}
+    rows = {variant: forces for variant, forces in rows.items() if forces}
+    if not rows:
+        return None
+    n_columns = min(3, len(rows))
+    n_rows = -(-len(rows) // n_columns)
+    width = style.PAGE if n_columns > 1 else style.COLUMN
+    figure, axes = style.canvas(n_rows, n_columns, width=width, height=0.95 * width / n_columns)
+    panels = [panel for row in axes for panel in row]
+    cells = {(variant, "forces"): panel for variant, panel in zip(rows, panels, strict=False)}
+    _fill(figure, cells, rows, results.reference_name(experiment))
+    for variant, panel in zip(rows, panels, strict=False):
+        panel.set_title(variant if len(rows) > 1 else "")
+    for panel in panels[len(rows) :]:
+        panel.set_axis_off()
+    return figure, table(rows)
+
+
+def _compared(experiment: ExperimentRun) -> Rows:
+    found = {run.variant: results.comparisons(run) for run in experiment.runs.values()}
+    return {variant: compared for variant, compared in found.items() if compared}
+
+
+def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Rows, reference: str) -> None:
+    """Draw every cell (variant, quantity); a quantity has the same axes in all of them."""
+    by_cell = {(v, c.quantity.name): c for v, compared in rows.items() for c in compared}
+    densities = []
+    for (variant, name), axes in cells.items():
+        if (variant, name) not in by_cell:
+            axes.set_axis_off()
+            continue
+        shared = [compared for (_, other), compared in by_cell.items() if other == name]
+        shift = centre(shared)
+        compared = by_cell[variant, name]
+        densities.append(panel(axes, compared, common_range(shared, shift), shift))
+        _labels(axes, compared.quantity, reference, shift)
+    _one_scale(figure, [density for density in densities if density is not None])
 
 
 def centre(compared: Iterable[Comparison]) -> float:
@@ -137,7 +174,7 @@ def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     """Give all densities one logarithmic scale, and the figure one colour bar."""
     if not densities:
         return
-    most = max(float(np.max(density.get_array())) for density in densities)
+    most = max(float(np.max(np.asarray(density.get_array()))) for density in densities)
     norm = LogNorm(1, max(most, 10))
     for density in densities:
         density.set_norm(norm)
@@ -146,9 +183,18 @@ def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     bar.outline.set_visible(False)
 
 
-def table(rows: dict[str, list[Comparison]]) -> list[list[object]]:
+def table(rows: Rows) -> list[list[object]]:
     """Return the errors that the panels show, with a header."""
-    header: list[object] = ["variant", "split", "quantity", "count", "MAE", "RMSE", "R2", "unit of errors"]
+    header: list[object] = [
+        "variant",
+        "split",
+        "quantity",
+        "count",
+        "MAE",
+        "RMSE",
+        "R2",
+        "unit of errors",
+    ]
     body: list[list[object]] = [
         [
             variant,

@@ -120,18 +120,26 @@ def comparisons(run: Run) -> list[Comparison]:
             shown = f"{name}_per_atom" if per_atom else name
             errors = report.splits[split].quantities.get(shown)
             if errors is not None and errors.count:
-                found.append(_comparison(file, name, chosen, quantity(shown, errors.unit), split, errors))
+                found.append(
+                    _comparison(file, name, chosen, quantity(shown, errors.unit), split, errors)
+                )
     return found
 
 
 def _comparison(
-    file: SampleFile, name: str, chosen: NDArray[np.bool_], shown: Quantity, split: str, errors: Errors
+    file: SampleFile,
+    name: str,
+    chosen: NDArray[np.bool_],
+    shown: Quantity,
+    split: str,
+    errors: Errors,
 ) -> Comparison:
     kind = file.fields[f"{name}_label"].kind
     rows = chosen if kind == "sample" else np.repeat(chosen, file.counts(kind))
     divisor = file.counts("atom")[chosen] if shown.name != name else 1
     label, predicted = (
-        (file.column(f"{name}_{role}")[rows].astype(np.float64).T / divisor).T.ravel() * shown.factor
+        (file.column(f"{name}_{role}")[rows].astype(np.float64).T / divisor).T.ravel()
+        * shown.factor
         for role in ("label", "predicted")
     )
     present = ~np.isnan(label)
@@ -139,7 +147,7 @@ def _comparison(
 
 
 def forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
-    """Return labelled and predicted forces, (n_atoms, 3) in eV/Å, of each split that was predicted."""
+    """Return labelled and predicted forces of each predicted split, (n_atoms, 3) in eV/Å."""
     if not _holds(run.predictions, "predictions"):
         return {}
     with SampleFile(run.predictions, "predictions") as file:

@@ -23,6 +23,12 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+def settle(drawing: Figure) -> None:
+    """Lay a figure out once and for all, so that no format depends on those saved before it."""
+    drawing.draw_without_rendering()
+    drawing.set_layout_engine("none")
+
+
 def image(drawing: Figure, kind: str, **options: Any) -> bytes:
     """Return a figure as the bytes of a PNG, SVG or PDF file.
 

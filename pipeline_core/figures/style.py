@@ -24,7 +24,7 @@ COLUMN: Final = 3.4
 PAGE: Final = 7.0
 """Width of both columns, inches."""
 
-_SETTINGS: Final[dict[str, Any]] = {
+_SETTINGS: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so the bytes are the same everywhere
     "font.size": 8,
     "axes.titlesize": 8,
@@ -105,7 +105,7 @@ def log_ticks(axis: Axis) -> None:
     few_decades = high < 300 * low
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few_decades else (1,)))
     axis.set_minor_formatter(NullFormatter())
-    if 1e-4 < low and high < 1e5:
+    if low > 1e-4 and high < 1e5:
         axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
 
 
@@ -113,6 +113,4 @@ def legend_above(figure: Figure, axes: Axes, n_columns: int = 4) -> None:
     """Put one legend for the whole figure above its axes, if there is more than one curve."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
-        figure.legend(
-            handles, labels, loc="outside upper left", ncols=min(n_columns, len(labels))
-        )
+        figure.legend(handles, labels, loc="outside upper left", ncols=min(n_columns, len(labels)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Sequence
 
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.readers import Frame
+from pipeline_core.readers.describe import describe, missing_label
 
 
 class Coverage:
@@ -21,7 +21,6 @@ class Coverage:
     def __init__(self, source: RawSource, labels: Sequence[str]) -> None:
         self._source = source
         self._labels = labels
-        self._found: set[str] = set()
         self._first_without: dict[str, str] = {}
         self.present: Counter[str] = Counter(dict.fromkeys(labels, 0))
         self.n_frames = 0
@@ -29,7 +28,6 @@ class Coverage:
     def add(self, file: str, frame: Frame) -> None:
         """Count the labels of a frame of `file`."""
         self.n_frames += 1
-        self._found.update(frame.labels)
         for name in self._labels:
             if name in frame.labels:
                 self.present[name] += 1
@@ -58,18 +56,16 @@ class Coverage:
 
     def absence(self, name: str) -> str:
         """Explain that no frame carries the label `name`."""
-        key = self._source.keys.get(name)
-        sought = f"under the declared key {key!r}" if key else f"under the reader's name {name!r}"
-        found = self._keys_in_file()
-        near = difflib.get_close_matches(key or name, found, n=1, cutoff=0.4)
-        rename = f"set keys.{name}: {near[0]}, or " if near and self._source.reader.keys else ""
+        source = self._source
+        problem = f"{source.name}: none of {self.n_frames} frames has {name}"
+        if source.keys and name not in source.keys:
+            return (
+                f"{problem}: `keys` declares other labels, but not this one; add keys.{name}, or "
+                f"remove {name} from `labels`"
+            )
+        found = describe(next(iter(source.files.values())), source.reader)
+        rename = f"set keys.{name} to its name in the file, or " if source.reader.keys else ""
         return (
-            f"{self._source.name}: none of {self.n_frames} frames has {name} {sought}; found: "
-            f"{', '.join(found) or 'no label'}; {rename}remove {name} from `labels`"
+            f"{problem}: {missing_label(found, name, source.keys.get(name, name))}; {rename}remove "
+            f"{name} from `labels`"
         )
-
-    def _keys_in_file(self) -> list[str]:
-        values = self._source.reader.values
-        if values is None:
-            return sorted(self._found)
-        return sorted(next(iter(values(next(iter(self._source.files.values())))), {}))

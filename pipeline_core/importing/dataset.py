@@ -110,10 +110,9 @@ def _import_source(
         energy = float(sample.get("energy", np.nan))
         columns.add(composition, group, len(frame.atomic_numbers), energy, split)
     coverage.require(options.partial)
-    fits = check.fits()
-    require_agreement(fits, source)
-    n_skipped = len(skipped) - n_skipped
-    return SourceReport(source, coverage, n_skipped, fits)
+    agreement = check.result()
+    require_agreement(agreement, source)
+    return SourceReport(source, coverage, len(skipped) - n_skipped, agreement)
 
 
 def _concluded(

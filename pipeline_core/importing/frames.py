@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_core.fields import FIELDS
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.readers import BadFrame, Frame
-from pipeline_core.readers.checks import checked
+from pipeline_core.readers.catalogue import open_frames
 
 _LISTED: Final = 50
 _HEAVIEST: Final = 118
@@ -72,7 +70,7 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
     """
     n_good, n_bad_before = 0, len(skipped)
     for name, path in source.files.items():
-        for item in _frames(source, path):
+        for item in open_frames(path, source.reader, source.keys):
             frame = item if isinstance(item, BadFrame) else _checked(item)
             if isinstance(frame, BadFrame):
                 skipped.add(path, frame)
@@ -88,25 +86,11 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
         )
 
 
-def _frames(source: RawSource, path: Path) -> Iterator[Frame | BadFrame]:
-    """Yield the frames of a file; damage that stops its reader ends it with a bad frame."""
-    index = 0
-    try:
-        for item in source.reader.read(path, source.keys):
-            yield item
-            index = item.index + 1
-    except (ValueError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        # Decompressors raise OSError without a number; one with a number comes from the system.
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-        yield BadFrame(index, f"the file cannot be read from here on: {error}")
-
-
 def _checked(frame: Frame) -> Frame | BadFrame:
     numbers = frame.atomic_numbers
-    if len(numbers) and not (numbers.min() >= 1 and numbers.max() <= _HEAVIEST):
+    if numbers.min() < 1 or numbers.max() > _HEAVIEST:
         return BadFrame(frame.index, "has an atomic number that is no element's")
-    return checked(frame)
+    return frame
 
 
 def converted(

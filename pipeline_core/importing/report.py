@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.fields import SPLITS
-from pipeline_core.importing.agreement import Fit
+from pipeline_core.importing.agreement import Agreement
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.frames import Skipped
@@ -29,13 +29,13 @@ class SourceReport:
         source: The source.
         coverage: Its good frames and their labels.
         n_skipped: Number of its bad frames.
-        fits: Agreement of forces and stress with the energies.
+        agreement: How forces and stress agree with the energies.
     """
 
     source: RawSource
     coverage: Coverage
     n_skipped: int
-    fits: Mapping[str, Fit]
+    agreement: Mapping[str, Agreement]
 
     def content(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
@@ -48,7 +48,7 @@ class SourceReport:
             "units": vars(self.source.units),
             "split": self.source.options.split,
             "labels": dict(self.coverage.present),
-            "agreement_with_energies": {name: fit.report() for name, fit in self.fits.items()},
+            "agreement_with_energies": {n: a.report() for n, a in self.agreement.items()},
         }
 
 
@@ -90,7 +90,7 @@ class ImportReport:
             **self.splits(),
             "elements": len(self.references.n_samples),
             "reference_rms": self.references.rms_after,
-            "stress": [s.fits["stress"].verdict for s in self.sources],
+            "stress": [s.agreement["stress"].verdict for s in self.sources],
             "warnings": self.warnings(),
         }
 
@@ -109,20 +109,28 @@ class ImportReport:
 
     def warnings(self) -> list[str]:
         """Return what a user should know although the import went on."""
-        found = []
+        return list(self._warnings())
+
+    def _warnings(self) -> Iterator[str]:
+        references, split = self.references, self.options.split
         if len(self.skipped):
-            found.append(
-                f"{len(self.skipped)} bad frames were skipped; see `skipped` in the report"
-            )
-        unseen = [symbol for symbol, n in self.references.n_samples.items() if n == 0]
+            yield f"{len(self.skipped)} bad frames were skipped; see `skipped` in the report"
+        unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
         if unseen:
-            found.append(f"{', '.join(unseen)}: in no training sample")
-        if self.references.not_separable:
-            found.append(
-                f"{', '.join(self.references.not_separable)} occur only in fixed proportions: "
-                "their reference energies are the solution of least norm, no energies of atoms"
+            yield f"{', '.join(unseen)}: in no training sample"
+        if references.not_separable:
+            yield (
+                f"{', '.join(references.not_separable)} occur only in fixed proportions: their "
+                "reference energies are the solution of least norm, no energies of atoms"
             )
-        for name, fraction in (("val", self.options.split.val), ("test", self.options.split.test)):
+        for found in self.sources:
+            for label, agreement in found.agreement.items():
+                if agreement.is_mixed:
+                    low, high = agreement.interval
+                    yield (
+                        f"{label} of {found.source.options.path}: fits the energies with a factor "
+                        f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
+                    )
+        for name, fraction in (("val", split.val), ("test", split.test)):
             if fraction > 0 and self.splits()[name] == 0:
-                found.append(f"no sample is in the split {name!r}")
-        return found
+                yield f"no sample is in the split {name!r}"

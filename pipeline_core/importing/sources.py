@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline_core.config.datasets import Source
 from pipeline_core.readers import Reader, Units
+from pipeline_core.readers.catalogue import guessed
 from pipeline_core.units import DIMENSION, factor, stress_factor
 
 
@@ -111,7 +112,7 @@ def _reader(
         raise ValueError(
             f"{where}.reader: no reader {source.reader!r}; known: {', '.join(sorted(known))}{hint}"
         )
-    chosen = {_by_suffix(name, known.values(), where): name for name in files}
+    chosen = {guessed(path, known.values()).name: name for name, path in files.items()}
     if len(chosen) > 1:
         examples = ", ".join(f"{name} ({reader})" for reader, name in sorted(chosen.items()))
         raise ValueError(
@@ -119,22 +120,6 @@ def _reader(
             "a source of each format"
         )
     return known[next(iter(chosen))]
-
-
-def _by_suffix(name: str, readers: Iterable[Reader], where: str) -> str:
-    """Return the name of the reader with the longest suffix that the file's name ends in."""
-    fits = [
-        (len(suffix), reader.name)
-        for reader in readers
-        for suffix in reader.suffixes
-        if name.lower().endswith(suffix.lower())
-    ]
-    best = sorted({reader for length, reader in fits if length == max(fits)[0]})
-    if len(best) == 1:
-        return best[0]
-    problem = "several readers take such files" if best else "no reader takes such files"
-    choice = ", ".join(best or sorted(reader.name for reader in readers))
-    raise ValueError(f"{where}: {name}: {problem}; set `reader` to one of {choice}")
 
 
 def _factors(given: Units, where: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.importing.agreement import Fit, fit
+from pipeline_core.importing.agreement import Agreement, agreement
 
 Sample = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ class WorkCheck:
     pairs only their figures.
 
     Args:
-        n_pairs: Pairs that each fit uses at most, drawn evenly from all that fit.
+        n_pairs: Pairs for each label at most, drawn evenly from all that can be used.
     """
 
     def __init__(self, n_pairs: int) -> None:
@@ -74,12 +74,12 @@ class WorkCheck:
             _, oldest = self._families.popitem(last=False)
             self._n_atoms -= sum(len(kept["atomic_numbers"]) for kept in oldest.values())
 
-    def fits(self) -> dict[str, Fit]:
-        """Return the fit of the forces and of the stress."""
+    def result(self) -> dict[str, Agreement]:
+        """Return what the pairs say of the forces and of the stress."""
         forces, stress = (r.pairs() for r in self._reservoirs.values())
         return {
-            "forces": fit(forces[:, 0], forces[:, 1]),
-            "stress": fit(stress[:, 0] - stress[:, 1], stress[:, 2]),
+            "forces": agreement(forces[:, 0], forces[:, 1]),
+            "stress": agreement(stress[:, 0] - stress[:, 1], stress[:, 2]),
         }
 
 

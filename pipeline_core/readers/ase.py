@@ -59,8 +59,7 @@ def _images(path: Path) -> Iterator[Atoms | BadFrame]:
     except (OSError, EOFError):
         raise
     except Exception as error:  # noqa: BLE001 - ASE's parsers let through whatever they trip over
-        reason = str(error) or type(error).__name__
-        yield BadFrame(index, f"ASE cannot read it, nor what follows: {reason}")
+        yield BadFrame(index, f"ASE cannot read it, nor what follows: {error!r}")
 
 
 def _iterated(path: Path) -> Iterator[Atoms]:

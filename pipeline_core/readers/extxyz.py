@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain, dropwhile, islice
+from itertools import chain, dropwhile, islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -86,12 +86,13 @@ def blocks(path: Path) -> Iterator[Block | str]:
                 restart = next((line for line in lines if _counts_atoms(line)), None)
                 back = iter([] if restart is None else [restart, *back])
                 continue
-            n_atoms, comment = int(count), next(lines, "")
-            rows = list(islice(lines, n_atoms))
+            n_atoms = int(count)
+            comment, *rows = [*islice(lines, n_atoms + 1)] or [""]
             columns = _columns(rows, n_atoms)
             if columns is None:
-                yield _damage(rows, n_atoms)
-                back = iter([*dropwhile(lambda line: not _counts_atoms(line), rows), *back])
+                yield _damage(comment, rows, n_atoms)
+                rest = dropwhile(lambda line: not _counts_atoms(line), [comment, *rows])
+                back = iter([*rest, *back])
             else:
                 yield Block(comment, columns)
 
@@ -110,15 +111,18 @@ def _counts_atoms(line: str) -> bool:
     return line.strip().isdecimal()
 
 
-def _damage(rows: list[str], n_atoms: int) -> str:
+def _damage(comment: str, rows: list[str], n_atoms: int) -> str:
     """Say why the table of a frame cannot be read."""
-    n_rows = next((i for i, row in enumerate(rows) if _counts_atoms(row)), len(rows))
+    whole = takewhile(lambda line: not _counts_atoms(line), [comment, *rows])
+    n_rows = max(0, len(list(whole)) - 1)
     if n_rows < n_atoms:
         return f"truncated: {n_atoms} atoms announced, {n_rows} lines found"
     widths = [len(row.split()) for row in rows]
     odd = next(i for i, width in enumerate(widths) if width != widths[0])
     cut = "truncated: " if odd == n_atoms - 1 and not rows[odd].endswith("\n") else ""
-    return f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
+    return (
+        f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
+    )
 
 
 def _parsed(comment: str) -> dict[str, str]:
@@ -161,6 +165,8 @@ def _layout(properties: str) -> Mapping[str, slice]:
 
 def _table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
     """Return the columns of each property as text; plain XYZ may have more than are named."""
+    if not block.columns:
+        raise ValueError("has no atoms")
     declared = comment.get("Properties")
     layout = _layout(declared or "species:S:1:pos:R:3")
     n_named, n_columns = max(columns.stop for columns in layout.values()), len(block.columns)

@@ -91,7 +91,7 @@ def _frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame |
     try:
         text = content.decode()
         dataset = json.loads(text.partition("\n")[2] if text.startswith("#") else text)["Dataset"]
-        structures = dataset["Data"]
+        structures = list(dataset["Data"])
     except (ValueError, LookupError, TypeError) as error:
         yield BadFrame(index, f"{name}: {_reason(error)}")
         return

@@ -1,1 +1,1 @@
-"""CHGNet: a graph neural network potential with magnetic moments."""
+"""CHGNet, the charge-informed graph network potential, as a plugin of pipeline-core."""

@@ -80,6 +80,11 @@ def test_the_slurm_profile_sends_training_to_gpus_of_several_nodes(profile):
     assert re.match(r"srun --nodes=2 --ntasks-per-node=4\b", train["mpi"])
 
 
+def test_one_rank_needs_no_launcher(profile):
+    assert "mpi" not in profile("slurm")["set-resources"]["train"]
+    assert "mpi" not in profile("local", PIPELINE_RANKS="1")["set-resources"]["train"]
+
+
 def test_without_gpus_the_slurm_profile_asks_for_none(profile):
     content = profile("slurm", PIPELINE_GPUS="0", PIPELINE_RANKS="2")
     assert "gres" not in content["set-resources"]["train"]

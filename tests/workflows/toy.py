@@ -39,7 +39,7 @@ class Options(Section):
 
 @hookimpl
 def model():
-    return ModelInfo(name="NAME", summary="A toy", citation="none", options=Options)
+    return ModelInfo(name="MODEL_NAME", summary="A toy", citation="none", options=Options)
 
 def write(path, text=""):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def train(run):
         raise ValueError("thirteen neurons bring bad luck; take twelve")
     epochs = run.sections["train"].epochs
     for epoch in range(len(list(run.state.glob("epoch-*"))), epochs):
-        time.sleep(run.options.width if run.options.width > 20 else 0)
+        time.sleep(run.options.width - 20 if run.options.width > 20 else 0)
         (run.state / f"epoch-{epoch}").write_text(os.environ.get("SLURM_JOB_ID", ""))
     if world.rank == 0:
         write(run.history, json.dumps({"epoch": epochs}))
@@ -112,7 +112,7 @@ def write_project(folder: Path) -> None:
     workflows, site = folder / "workflows", folder / "site"
     install(site, "toydata", DATA)
     for plugin in ("toy", "other"):
-        install(site, plugin, MODEL.replace("NAME", plugin))
+        install(site, plugin, MODEL.replace("MODEL_NAME", plugin))
         path = workflows / "experiments" / plugin / "first.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(EXPERIMENT.format(plugin=plugin))

@@ -1,6 +1,7 @@
-"""A Lennard-Jones potential as a `Potential`, the same formula as ASE's `LennardJones(smooth=True)`."""
+"""A Lennard-Jones `Potential`, of the same formula as ASE's `LennardJones(smooth=True)`."""
 
 import torch
+from ase.calculators.lj import LennardJones as AseLennardJones
 
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.potential import Potential
@@ -11,20 +12,34 @@ GRAPH = GraphOptions(cutoff=ARGON["cutoff"])
 
 
 class LennardJones(Potential):
-    """Pair energy 4 epsilon (x^12 - x^6), x = sigma / r, brought smoothly to zero at the cutoff."""
+    """Pair energy 4 epsilon (x^12 - x^6), x = sigma / r, brought smoothly to zero at the cutoff.
 
-    def __init__(self, predicts=("energy", "forces", "stress")):
+    The one parameter scales it.
+    """
+
+    def __init__(self, predicts=("energy", "forces", "stress"), scale=1.0):
         super().__init__(predicts)
-        self.register_buffer("epsilon", torch.tensor(ARGON["epsilon"], dtype=torch.float64))
+        self.scale = torch.nn.Parameter(torch.tensor(scale))
 
     def energies(self, batch, vectors):
         r2 = (vectors**2).sum(1)
         x6 = (ARGON["sigma"] ** 2 / r2) ** 3
-        pair = 4 * self.epsilon * (x6**2 - x6) * _smooth(r2)
+        pair = 4 * self.scale * ARGON["epsilon"] * (x6**2 - x6) * _smooth(r2)
         atoms = pair.new_zeros(len(batch["atomic_numbers"]))
         atoms = atoms.index_add(0, batch["edge_index"][:, 0], 0.5 * pair)
         energy = pair.new_zeros(len(batch["cell"])).index_add(0, batch["atom_sample"], atoms)
         return {"energy": energy, "magmoms": atoms}
+
+
+def ase_lennard_jones():
+    """Return ASE's calculator of the same energy."""
+    return AseLennardJones(
+        sigma=ARGON["sigma"],
+        epsilon=ARGON["epsilon"],
+        rc=ARGON["cutoff"],
+        ro=ARGON["onset"],
+        smooth=True,
+    )
 
 
 def _smooth(r2):

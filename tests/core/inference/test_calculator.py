@@ -7,9 +7,8 @@ import torch
 from ase import Atoms
 from ase.calculators.calculator import PropertyNotImplementedError
 from ase.calculators.fd import calculate_numerical_forces, calculate_numerical_stress
-from ase.calculators.lj import LennardJones as AseLennardJones
-from core.inference.lennard_jones import ARGON, GRAPH, LennardJones
 
+from core.inference.lennard_jones import GRAPH, LennardJones, ase_lennard_jones
 from pipeline_core.inference.calculator import PotentialCalculator
 
 
@@ -36,13 +35,7 @@ STRUCTURES = {
 def test_equals_the_calculator_of_ase(name):
     ours, theirs = STRUCTURES[name].copy(), STRUCTURES[name].copy()
     ours.calc = calculator()
-    theirs.calc = AseLennardJones(
-        sigma=ARGON["sigma"],
-        epsilon=ARGON["epsilon"],
-        rc=ARGON["cutoff"],
-        ro=ARGON["onset"],
-        smooth=True,
-    )
+    theirs.calc = ase_lennard_jones()
 
     assert ours.get_potential_energy() == pytest.approx(theirs.get_potential_energy(), abs=1e-10)
     assert np.allclose(ours.get_forces(), theirs.get_forces(), atol=1e-10)
@@ -100,7 +93,7 @@ def test_neighbours_are_found_anew_for_each_geometry():
 def test_type_and_device_belong_to_the_calculator():
     module = LennardJones()
     atoms = argon()
-    before = torch.get_default_dtype(), module.epsilon.dtype, atoms.positions.copy()
+    before = torch.get_default_dtype(), module.scale.dtype, atoms.positions.copy()
 
     found = {}
     for dtype in (torch.float32, torch.float64):
@@ -108,7 +101,7 @@ def test_type_and_device_belong_to_the_calculator():
         found[dtype] = atoms.get_forces()
 
     assert 0 < np.abs(found[torch.float32] - found[torch.float64]).max() < 1e-5
-    assert (torch.get_default_dtype(), module.epsilon.dtype) == before[:2]
+    assert (torch.get_default_dtype(), module.scale.dtype) == before[:2]
     assert np.array_equal(atoms.positions, before[2])
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from ase import Atoms, units
-from core.inference.toy_calculators import STIFFNESS, IdealGas, Springs, lattice
 from scipy import stats
 
+from core.inference.toy_calculators import STIFFNESS, IdealGas, Springs, lattice
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.inference.integrators import (
     at_rest,
@@ -64,27 +64,33 @@ def test_at_rest_is_an_orthogonal_projection():
 @pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
 def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(ensemble):
     fluctuation = []
-    for timestep in (4.0, 2.0):
+    for timestep in (4.0, 1.0):
         md = options(
-            ensemble, timestep=timestep, steps=int(800 / timestep), friction=1e-3, damping=50.0
+            ensemble, timestep=timestep, steps=int(1600 / timestep), friction=0.01, damping=50.0
         )
         fluctuation.append(run(springs(), md)[2].std())
 
-    assert fluctuation[0] / fluctuation[1] == pytest.approx(4.0, rel=0.15)
+    # The heat of Langevin dynamics is random, and so is a part of its error.
+    spread = 0.4 if ensemble == "nvt_langevin" else 0.1
+    assert fluctuation[0] / fluctuation[1] == pytest.approx(16.0, rel=spread)
 
 
 @pytest.mark.parametrize("ensemble", ["nvt_langevin", "nvt_nose_hoover"])
 def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensemble):
-    # Eight atoms: counting 24 degrees of freedom in place of 21 would give 343 K.
-    md = options(ensemble, timestep=2.0, steps=6000, friction=0.05, damping=20.0)
-    temperature = run(springs(), md)[0][500:]
+    # Eight atoms: counting 24 degrees of freedom in place of 21 would give 343 K. Unequal masses
+    # and a quartic term, because a Nosé-Hoover chain does not mix equal oscillators.
+    atoms = lattice(2)
+    atoms.set_masses(np.linspace(10, 60, 8))
+    atoms.calc = Springs(atoms, quartic=20.0)
+    md = options(ensemble, timestep=4.0, steps=4000, friction=0.05, damping=50.0)
+    temperature = run(atoms, md)[0][500:]
 
-    assert temperature.mean() == pytest.approx(300, rel=0.03)
+    assert temperature.mean() == pytest.approx(300, rel=0.04)
 
 
 def test_the_spread_of_the_temperature_is_canonical():
     # Of the kinetic energy of n degrees of freedom the variance is n (kT)²/2.
-    temperature = run(springs(), options("nvt_langevin", timestep=2.0, steps=6000, friction=0.1))[0]
+    temperature = run(springs(), options("nvt_langevin", timestep=2.0, steps=4000, friction=0.1))[0]
 
     assert temperature.std() / 300 == pytest.approx(np.sqrt(2 / 21), rel=0.08)
 
@@ -112,20 +118,19 @@ def test_the_centre_of_mass_stays_at_rest(ensemble):
     assert np.allclose(atoms.get_center_of_mass(), before, atol=1e-9)
 
 
-def test_npt_keeps_its_conserved_energy_and_the_pressure_of_an_ideal_gas():
+def test_npt_gives_an_ideal_gas_its_volume_and_keeps_its_conserved_energy():
     atoms = lattice(4, "Ar", spacing=10.0)
     atoms.calc = IdealGas()
-    pressure = len(atoms) * units.kB * 300 / atoms.get_volume() / GPA
-    md = options(
-        "npt",
-        timestep=5.0,
-        steps=3000,
-        damping=100.0,
-        barostat_damping=500.0,
-        pressure=1.5 * pressure,
-    )
-    temperature, _, conserved = run(atoms, md)
+    kT, volume = units.kB * 300, 2 / 3 * atoms.get_volume()
+    pressure = (len(atoms) + 1) * kT / volume / GPA  # <V> = (N + 1) kT / P
+    coupling = {"damping": 100.0, "barostat_damping": 100.0, "pressure": pressure}
+    md = options("npt", timestep=5.0, steps=3000, **coupling)
+    atoms.set_momenta(thermal_momenta(atoms, 300, np.random.default_rng(0)))
+    dynamics, conserved = integrator(atoms, md, np.random.default_rng(0))
+    energies, volumes = np.array(
+        [(conserved(), atoms.get_volume()) for _ in dynamics.irun(md.steps)]
+    ).T
 
-    assert np.ptp(conserved) < 1e-4 * atoms.get_kinetic_energy()
-    assert temperature[500:].mean() == pytest.approx(300, rel=0.03)
-    assert atoms.get_volume() == pytest.approx(64 * 1000 / 1.5, rel=0.3)
+    assert volumes[0] == pytest.approx(1.5 * volume)
+    assert volumes[500:].mean() == pytest.approx(volume, rel=0.03)
+    assert np.ptp(energies) < 0.01 * kT * len(atoms)

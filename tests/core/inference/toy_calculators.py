@@ -9,9 +9,10 @@ STIFFNESS = 0.5
 
 
 class Springs(Calculator):
-    """Each atom is tied to the centre of all: U = Σ k/2 v² + q/4 v⁴, v = u - mean u, u from the start.
+    """Each atom is tied to the centre of all: U = Σ k/2 v² + q/4 v⁴, v = u - mean u.
 
-    The mean takes the three translations out; with q = 0 the other 3 (N - 1) modes are oscillators.
+    u is the displacement from the start. The mean takes the three translations out; with q = 0 the
+    other 3 (N - 1) modes are oscillators.
     """
 
     implemented_properties = ("energy", "free_energy", "forces")

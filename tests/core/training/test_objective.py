@@ -36,7 +36,7 @@ def test_by_hand():
     assert objective.weights == {"energy": 3.0, "forces": 1.0}
     assert {n: int(c) for n, c in objective.counts(batch).items()} == {"energy": 2, "forces": 18}
     # residuals per atom are (2 - 1) / 2 = 0.5 and (5 + 3) / 4 = 2
-    assert float(objective.sums(outputs, batch)["energy"]) == pytest.approx(0.25 + 4.0)
+    assert objective.sums(outputs, batch)["energy"].item() == pytest.approx(0.25 + 4.0)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_missing_labels_count_for_nothing():
     batch["energy"][:] = NAN
     assert {n: int(c) for n, c in objective.counts(batch).items()} == {"energy": 0, "forces": 12}
     sums = objective.sums(outputs, batch)
-    assert float(sums["energy"]) == 0
+    assert sums["energy"].item() == 0
     sum(sums.values()).backward()  # the term without labels is connected too
     assert outputs["energy"].grad.tolist() == [0, 0]
     assert not outputs["forces"].grad[:2].any()

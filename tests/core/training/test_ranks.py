@@ -3,8 +3,6 @@
 Oracle: the documentation of torchrun, srun (section "Output environment variables") and Hydra.
 """
 
-import os
-
 import pytest
 import torch
 
@@ -48,7 +46,7 @@ def test_a_process_on_its_own_needs_nobody(tmp_path):
         assert ranks.add(torch.ones(2)).tolist() == [1, 1]
         assert ranks.tell("x") == "x"
         assert ranks.gather("x") == ["x"]
-    assert not os.listdir(tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

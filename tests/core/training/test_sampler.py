@@ -1,4 +1,4 @@
-"""Windows, shares and micro-batches: every sample once, the same windows for any number of ranks."""
+"""Windows, shares and micro-batches: every sample once, windows alike for any number of ranks."""
 
 import numpy as np
 import pytest

@@ -31,6 +31,7 @@ from pipeline_core.run import Project, Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task
 from pipeline_core.training.objective import LabelObjective
 from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.ranks import find_world
 from pipeline_core.training.tasks import build_task
 
 EPOCHS_HEARD: list[dict[str, Any]] = []
@@ -91,8 +92,17 @@ def sample(seed: int, missing: bool) -> dict[str, np.ndarray]:
     }
 
 
+def meet_fate() -> None:
+    """Die or fail at the batch and on the rank that the environment names, such as "9 dies 0"."""
+    batch, fate, rank = os.environ.get("TOY_FATE", "0 lives 0").split()
+    if next(_batches_made) == int(batch) and find_world().rank == int(rank):
+        if fate == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("a sample is lost")
+
+
 class ToySamples:
-    """Clusters made from their number; a process may be told to die while it makes one."""
+    """Clusters made from their number."""
 
     def __init__(self, numbers: range, missing: bool, dtype: torch.dtype) -> None:
         self._samples = [sample(number, missing) for number in numbers]
@@ -108,8 +118,7 @@ class ToySamples:
         }
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        if next(_batches_made) == int(os.environ.get("TOY_DIES_AT_BATCH", "0")):
-            os.kill(os.getpid(), signal.SIGKILL)
+        meet_fate()
         return collate([self._samples[i] for i in indices], self._dtype)
 
 

@@ -1,0 +1,116 @@
+"""The figures that the engine itself can draw, in the order of the report."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipeline_core.figures import (
+    Figure,
+    balance,
+    dataset,
+    dynamics,
+    errors,
+    learning,
+    parity,
+    provenance,
+    reproduction,
+)
+
+ENGINE_FIGURES: Final = [
+    Figure(
+        name="dataset",
+        title="Dataset",
+        caption="Frames of each group by split, and the size of the labelled forces in the splits "
+        "that were predicted.",
+        category="Data",
+        draw=dataset.draw,
+    ),
+    Figure(
+        name="parity",
+        title="Predictions against labels",
+        caption="Every number of the held-out split: components of forces and stress count one by "
+        "one. The line is perfect agreement; the colour counts numbers per cell where there are "
+        f"more than {parity.MOST_POINTS}. All variants share the axes of a quantity.",
+        category="Accuracy",
+        draw=parity.draw,
+    ),
+    Figure(
+        name="parity_forces",
+        title="Predicted against labelled forces",
+        caption="Components of the forces on the atoms of the held-out split.",
+        category="Accuracy",
+        draw=parity.draw_forces,
+    ),
+    Figure(
+        name="errors_by_element",
+        title="Force error by element",
+        caption="Mean absolute error of the force components on the held-out split; below each "
+        "element the number of atoms.",
+        category="Accuracy",
+        draw=errors.draw_by_element,
+    ),
+    Figure(
+        name="errors_by_group",
+        title="Error by group",
+        caption="Mean absolute errors of each group of samples in every split that was evaluated.",
+        category="Accuracy",
+        draw=errors.draw_by_group,
+    ),
+    Figure(
+        name="errors_by_force",
+        title="Force error by size of the force",
+        caption="Mean length of the error of the force vector over ranges of the labelled force "
+        "that hold equally many atoms; the band is the middle half of the atoms, the dotted lines "
+        "are errors of 10 % and 100 % of the force.",
+        category="Accuracy",
+        draw=errors.draw_by_size,
+    ),
+    Figure(
+        name="learning",
+        title="Learning curves",
+        caption="Loss on training and validation split, mean absolute errors on the validation "
+        "split, and learning rate.",
+        category="Training",
+        draw=learning.draw,
+    ),
+    Figure(
+        name="md_conservation",
+        title="Conserved energy and temperature",
+        caption="Left: change of the energy that exact dynamics would conserve, the heat exchanged "
+        "with a thermostat included, and the slope of a straight line through it. Right: "
+        "temperature; the dotted line is that of the heat bath.",
+        category="Dynamics",
+        draw=dynamics.draw_conservation,
+    ),
+    Figure(
+        name="md_rdf",
+        title="Radial distribution functions",
+        caption="Over the second half of each run. Periodic images of an atom count, so beyond "
+        "half of the cell its lattice vectors show.",
+        category="Dynamics",
+        draw=dynamics.draw_rdf,
+    ),
+    Figure(
+        name="balance",
+        title="Load balance",
+        caption="Mean over largest share of the ranks in a step of 16 samples a rank, from the "
+        "costs of the training samples: a forecast, in which communication costs nothing.",
+        category="Balance",
+        draw=balance.draw,
+    ),
+    Figure(
+        name="reproduction",
+        title="The paper's numbers beside ours",
+        caption="Only numbers of the paper that this experiment has a counterpart of. What differs "
+        "is said in each row; all other numbers of the paper are listed in reproduction.csv.",
+        category="Reproduction",
+        draw=reproduction.draw,
+    ),
+    Figure(
+        name="provenance",
+        title="Provenance",
+        caption="Code, data, versions and machine of the results, and the time of each stage.",
+        category="Provenance",
+        draw=provenance.draw,
+    ),
+]

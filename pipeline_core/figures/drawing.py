@@ -1,0 +1,112 @@
+"""Drawing all figures of an experiment into its folder, with an index for the report."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Final
+
+from pipeline_core import store
+from pipeline_core.config.yaml_files import line_of
+from pipeline_core.figures import Figure, reproduction, results, savers, style, summary
+from pipeline_core.run import ExperimentRun
+
+INDEX: Final = "index.json"
+_SUMMARY: Final = {
+    "name": "summary",
+    "title": "In one minute",
+    "caption": "What was run, on what data, how good it is, and how to make it again.",
+    "category": "Overview",
+    "files": ["summary.html", "summary.rst"],
+}
+
+
+def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
+    """Draw the chosen figures of an experiment into its folder.
+
+    Each figure gives a file a format, its table as CSV and its caption as reStructuredText; all
+    together give `index.json`, `summary.html` with its gist `summary.rst` and, where there is a
+    paper, its numbers beside ours in `reproduction.json` and `reproduction.csv`.
+
+    Returns:
+        Names of the figures that were drawn, and of those for which there was nothing to draw.
+
+    Raises:
+        ValueError: A figure is unknown or fails, or a file is damaged.
+    """
+    figures = chosen(experiment)
+    report = reproduction.compare(experiment)
+    _remove_old(experiment)
+    entries, pictures = [_SUMMARY], []
+    for figure in figures:
+        drawn = _draw(figure, experiment)
+        if drawn is not None:
+            entries.append(drawn[0])
+            pictures.append(summary.Picture(figure, drawn[1]))
+    if report is not None:
+        store.write_json(experiment.reproduction, report)
+        rows = savers.table(reproduction.table(report))
+        savers.write(experiment.reproduction.with_suffix(".csv"), rows)
+    page = summary.page(experiment, pictures, report)
+    savers.write(experiment.folder / "summary.html", page.encode())
+    savers.write(experiment.folder / "summary.rst", summary.gist(experiment).encode())
+    store.write_json(experiment.folder / INDEX, entries)
+    names = [picture.figure.name for picture in pictures]
+    return {"drawn": names, "nothing_to_draw": [f.name for f in figures if f.name not in names]}
+
+
+def chosen(experiment: ExperimentRun) -> list[Figure]:
+    """Return the figures that the experiment asks for.
+
+    They come from the engine, the model's plugin and plugins without a model; a plugin's figure
+    replaces the engine's of the same name.
+
+    Raises:
+        ValueError: The experiment names a figure that there is not.
+    """
+    model = experiment.model_info.name
+    hook = experiment.project.registry.hook("figures", model)
+    # The engine registers first, and the hook lists what registered last first.
+    brought = [figure for figures in reversed(hook()) for figure in figures]
+    known = {f.name: f for f in brought if f.plugin in (None, model)}
+    names = experiment.options.names
+    if names == "all":
+        return list(known.values())
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            line = line_of(experiment.path, ["figures", "names"])
+            raise ValueError(f"{experiment.path}:{line}: figures.names: no figure {name!r}; {hint}")
+    return [figure for figure in known.values() if figure.name in names]
+
+
+def _draw(figure: Figure, experiment: ExperimentRun) -> tuple[dict[str, Any], bytes] | None:
+    """Draw one figure and write its files; return its entry in the index and a PNG."""
+    with style.applied():
+        try:
+            drawn = figure.draw(experiment)
+        except Exception as error:
+            cause = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"figure {figure.name!r} of {experiment.experiment}: {cause}; its inputs are in "
+                f"{experiment.folder.parent}"
+            ) from error
+        if drawn is None:
+            return None
+        drawing, rows = drawn
+        savers.settle(drawing)
+        files = {f"{figure.name}.{k}": savers.image(drawing, k) for k in experiment.options.formats}
+        png = files.get(f"{figure.name}.png") or savers.image(drawing, "png")
+    files[f"{figure.name}.csv"] = savers.table(rows)
+    files[f"{figure.name}.rst"] = f"{figure.caption}\n".encode()
+    for name, content in files.items():
+        savers.write(experiment.folder / name, content)
+    entry = {key: getattr(figure, key) for key in ("name", "title", "caption", "category")}
+    return {**entry, "files": list(files)}, png
+
+
+def _remove_old(experiment: ExperimentRun) -> None:
+    """Remove what an earlier call drew, so that a figure no longer asked for does not stay."""
+    for entry in results.read_json(experiment.folder / INDEX) or []:
+        for name in entry["files"]:
+            (experiment.folder / name).unlink(missing_ok=True)

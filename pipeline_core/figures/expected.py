@@ -1,0 +1,79 @@
+"""The numbers of a paper, `workflows/experiments/<plugin>/expected.yaml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipeline_core.config.sections import Section
+from pipeline_core.config.yaml_files import read_yaml, validated
+
+Pointer = Annotated[
+    str, Field(pattern=r"^[^/]+/(metrics|history|inference|balance|records)(/[^/]+)*$")
+]
+
+
+class Measure(Section):
+    """Where our counterpart of a number is found."""
+
+    experiment: str
+    """The experiment that has it, such as chgnet/hfo2."""
+    of: Pointer
+    """Variant, artifact, and the keys that lead to the number, such as base/history/-1/seconds."""
+    over: Pointer | None = None
+    """What it is divided by, for ratios such as a speed-up."""
+    factor: float = 1.0
+    """What turns it into the unit of the paper."""
+    status: Literal["measured", "projected"] = "measured"
+    """Whether it was measured or follows from a cost model."""
+
+
+class Entry(Section):
+    """One number of the paper."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    where: str
+    """Table, figure or section, with the page."""
+    quantity: str
+    value: float
+    unit: str
+    scale: str = ""
+    """What it was obtained with, where it differs from the scale of the paper."""
+    source: str = "the paper"
+    """Who says so, where it is not the paper itself."""
+    measure: Measure | None = None
+    """Our counterpart; null if there is none: not attempted."""
+    differs: str
+    """What differs between the paper's number and ours, or why there is none of ours."""
+
+
+class Expected(Section):
+    """The numbers of a paper."""
+
+    paper: str
+    citation: str
+    scale: str
+    hardware: str
+    entries: list[Entry]
+
+    @model_validator(mode="after")
+    def _unique(self) -> Expected:
+        seen: set[str] = set()
+        for entry in self.entries:
+            if entry.id in seen:
+                raise ValueError(f"two entries have the id {entry.id!r}")
+            seen.add(entry.id)
+        return self
+
+
+def read_expected(path: Path) -> Expected | None:
+    """Read the numbers of a paper; None if there is no such file.
+
+    Raises:
+        ValueError: The file is wrong; the message names keys and lines.
+    """
+    if not path.exists():
+        return None
+    return validated(Expected, read_yaml(path), path)

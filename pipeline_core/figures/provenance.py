@@ -1,0 +1,107 @@
+"""Where the results come from: code, data, seeds, versions, machine and times, as a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from pipeline_core import store
+from pipeline_core.figures import results, tables
+from pipeline_core.figures.quantities import shown
+from pipeline_core.model_info import RUN_STAGES
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
+
+Fact = tuple[str, str]
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the table of what made the results."""
+    found = rows(experiment)
+    if not found:
+        return None
+    table: list[list[object]] = [["what", "value"]]
+    table += [[name, value] for name, value in found]
+    return tables.draw(["what", "value"], found, [0.2, 0.8]), table
+
+
+def rows(experiment: ExperimentRun) -> list[Fact]:
+    """Return all rows of the table."""
+    return facts(experiment) + times(experiment)
+
+
+def facts(experiment: ExperimentRun) -> list[Fact]:
+    """Return name and value of what the results depend on."""
+    run = next(iter(experiment.runs.values()))
+    record = _provenance(run)
+    if not record:
+        return []
+    found = [
+        ("experiment", f"{experiment.experiment} (scale: {experiment.file.scale})"),
+        ("variants", ", ".join(experiment.runs)),
+        ("plugin", f"{experiment.model_info.name}, source fingerprint {record['fingerprint']}"),
+        ("citation", experiment.model_info.citation),
+        ("commit", record["commit"] or "none: not in a Git repository"),
+        ("seed", str(run.seed)),
+        (
+            "versions",
+            ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        ),
+    ]
+    return found + (_dataset(run.dataset) if run.dataset else [])
+
+
+def _provenance(run: Run) -> dict[str, Any]:
+    """Return the record of the predictions, else of the errors."""
+    content = results.read_json(run.metrics)
+    record = content.get("provenance") if isinstance(content, dict) else None
+    if record is None and run.predictions.exists():
+        record = store.provenance_of(run.predictions)
+    return record or {}
+
+
+def _dataset(dataset: DatasetRun) -> list[Fact]:
+    found = [("dataset", f"{dataset.name}: {dataset.options.description}")]
+    if dataset.data.exists():
+        inputs = store.provenance_of(dataset.data).get("inputs", {})
+        digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+        found.append(("raw data", f"{len(inputs)} files, SHA-256 of their hashes {digest[:16]}"))
+    return found
+
+
+def times(experiment: ExperimentRun) -> list[Fact]:
+    """Return how long each stage took and on what, one row a variant and stage."""
+    dataset = next(iter(experiment.runs.values())).dataset
+    imported = results.records(dataset.folder)[-1:] if dataset else []
+    found = [("data", _cost(record)) for record in imported]
+    for run in experiment.runs.values():
+        found += [(f"{run.variant}: {r['stage']}", _cost(r)) for r in stage_records(run)]
+    return found
+
+
+def stage_records(run: Run) -> list[dict[str, Any]]:
+    """Return the last record of each stage of a run, in the order of the stages."""
+    last = {record["stage"]: record for record in results.records(run.folder)}
+    return [last[stage] for stage in RUN_STAGES if stage in last]
+
+
+def hardware(record: dict[str, Any]) -> str:
+    """Return on what a stage ran."""
+    place = record.get("gpu") or f"{record.get('cpu', 'unknown')}, {record.get('cores', '?')} cores"
+    ranks = record.get("ranks", 1)
+    return f"{place}, {ranks} ranks" if ranks > 1 else str(place)
+
+
+def duration(seconds: float) -> str:
+    """Return a time for readers."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{shown(seconds, 2)} s"
+
+
+def _cost(record: dict[str, Any]) -> str:
+    memory = record.get("peak_memory", 0) / 2**30
+    return f"{duration(record['seconds'])}, {memory:.1f} GiB at most, {hardware(record)}"

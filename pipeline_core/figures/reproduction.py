@@ -1,0 +1,166 @@
+"""The paper's numbers beside ours: what was measured, what is projected, what was not attempted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from pipeline_core.figures import dynamics, results, tables
+from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
+from pipeline_core.figures.provenance import hardware, stage_records
+from pipeline_core.figures.quantities import shown
+from pipeline_core.run import ExperimentRun, Run
+
+NOT_ATTEMPTED: Final = "not attempted"
+HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the rows that have a number of ours as a table; the CSV file has all rows."""
+    report = compare(experiment)
+    rows = [] if report is None else [r for r in report["entries"] if r["status"] != NOT_ATTEMPTED]
+    if report is None or not rows:
+        return None
+    cells = [readable(row) for row in rows]
+    return tables.draw(HEADER, cells, [0.12, 0.26, 0.11, 0.11, 0.1, 0.3]), table(report)
+
+
+def readable(row: Mapping[str, Any]) -> list[str]:
+    """Return a row for readers: where, quantity, paper, ours, status, what differs."""
+    ours = f"{shown(row['ours'])} {row['unit']}" if row["ours"] is not None else "–"
+    paper = f"{shown(row['paper'])} {row['unit']}"
+    return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
+
+
+def table(report: Mapping[str, Any]) -> list[list[object]]:
+    """Return all rows with a header, as CSV has them."""
+    header: list[object] = list(report["entries"][0]) if report["entries"] else []
+    return [header, *(list(row.values()) for row in report["entries"])]
+
+
+def compare(experiment: ExperimentRun) -> dict[str, Any] | None:
+    """Put our numbers beside those of the paper.
+
+    Returns:
+        What `reproduction.json` holds: the paper, counts by status, and a row an entry; None if
+        the plugin has no `expected.yaml`.
+
+    Raises:
+        ValueError: The file is wrong, or points to what the results do not hold.
+    """
+    path = experiment.path.parent / "expected.yaml"
+    expected = read_expected(path)
+    if expected is None:
+        return None
+    rows = [_row(entry, expected, experiment, path) for entry in expected.entries]
+    return {
+        "experiment": experiment.experiment,
+        "scale": experiment.file.scale,
+        "paper": expected.paper,
+        "citation": expected.citation,
+        "counts": dict(Counter(row["status"] for row in rows)),
+        "entries": rows,
+    }
+
+
+def _row(entry: Entry, expected: Expected, experiment: ExperimentRun, path: Path) -> dict[str, Any]:
+    measure, ours = entry.measure, None
+    here = measure is not None and measure.experiment == experiment.experiment
+    if measure is not None and here:
+        try:
+            ours = _measured(measure, experiment)
+        except ValueError as error:
+            raise ValueError(f"{path}: {entry.id}: measure: {error}") from None
+    differs = entry.differs
+    if measure is not None and not here:
+        differs = f"compared in the experiment {measure.experiment}; {differs}"
+    return {
+        "id": entry.id,
+        "where": entry.where,
+        "quantity": entry.quantity,
+        "unit": entry.unit,
+        "paper": entry.value,
+        "ours": ours,
+        "ratio": ours / entry.value if ours is not None and entry.value else None,
+        "status": measure.status if measure is not None and ours is not None else NOT_ATTEMPTED,
+        "differs": differs,
+        "paper_scale": entry.scale or expected.scale,
+        "paper_hardware": expected.hardware,
+        "our_scale": experiment.file.scale if ours is not None else None,
+        "our_hardware": _hardware(measure, experiment) if measure and ours is not None else None,
+        "source": entry.source,
+    }
+
+
+def _measured(measure: Measure, experiment: ExperimentRun) -> float | None:
+    """Return our number in the unit of the paper; None if its stage has not been run."""
+    value = _number(measure.of, experiment)
+    divisor = _number(measure.over, experiment) if measure.over is not None else 1.0
+    return None if value is None or divisor is None else measure.factor * value / divisor
+
+
+def _number(pointer: str, experiment: ExperimentRun) -> float | None:
+    variant, artifact, *keys = pointer.split("/")
+    if variant not in experiment.runs:
+        raise ValueError(
+            f"{pointer}: {experiment.experiment} has no variant {variant!r}, only "
+            f"{', '.join(experiment.runs)}"
+        )
+    value = _ARTIFACTS[artifact](experiment.runs[variant])
+    if not value:
+        return None
+    for key in keys:
+        value = _below(value, key, pointer)
+    if value is not None and not isinstance(value, int | float):
+        raise ValueError(f"{pointer}: is no number but {type(value).__name__}")
+    return None if value is None else float(value)
+
+
+def _below(value: Any, key: str, pointer: str) -> Any:
+    if (
+        isinstance(value, list)
+        and key.lstrip("-").isdigit()
+        and -len(value) <= int(key) < len(value)
+    ):
+        return value[int(key)]
+    if isinstance(value, dict) and key in value:
+        return value[key]
+    known = (
+        list(value)
+        if isinstance(value, dict)
+        else f"0 to {len(value) - 1}"
+        if isinstance(value, list)
+        else "nothing"
+    )
+    raise ValueError(f"{pointer}: {key!r} is not there, only {known}")
+
+
+def _dynamics(run: Run) -> dict[str, dict[str, Any]]:
+    return {trajectory.name: trajectory.summary for trajectory in dynamics.of_run(run)}
+
+
+_ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
+    "metrics": lambda run: results.read_json(run.metrics),
+    "history": results.history,
+    "inference": _dynamics,
+    "balance": lambda run: {str(entry["ranks"]): entry for entry in results.balance(run)},
+    "records": lambda run: {record["stage"]: record for record in stage_records(run)},
+}
+
+
+def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
+    """Return what the stage that made our number ran on."""
+    variant, artifact, *_ = measure.of.split("/")
+    stage = {
+        "metrics": "evaluate",
+        "history": "train",
+        "inference": "infer",
+        "balance": "partition",
+    }
+    wanted = stage.get(artifact) or measure.of.split("/")[2]
+    records = {record["stage"]: record for record in stage_records(experiment.runs[variant])}
+    return hardware(records[wanted]) if wanted in records else None

@@ -1,0 +1,209 @@
+"""An experiment in plain words and a few numbers, from its small files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipeline_core.config.experiments import BASE
+from pipeline_core.figures import dynamics, results
+from pipeline_core.figures.provenance import duration, hardware, stage_records
+from pipeline_core.figures.quantities import quantity, shown
+from pipeline_core.figures.results import Errors, Split
+from pipeline_core.run import ExperimentRun, Run
+
+_SPLITS: Final = {"train": "training", "val": "validation", "test": "test"}
+_METHODS: Final = {
+    "random": "frames drawn at random",
+    "group": "whole groups held out, drawn at random",
+    "composition": "each composition divided alike",
+    "list": "held-out groups chosen by name",
+}
+_GRADES: Final = ((0.1, "small"), (0.3, "moderate"), (1.0, "large"))
+"""Error over mean size of the labels, below which an error is called so."""
+GRADES_EXPLAINED: Final = (
+    "Small: below 10 %. Moderate: below 30 %. 100 % is the error of predicting no force at all."
+)
+_SCALES: Final = {
+    "smoke": "The scale is smoke: seconds of training that show that every stage works, no more.",
+    "laptop": "The scale is laptop: far less data and training than published models have.",
+}
+_FEW: Final = 200
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a reader should see first.
+
+    Attributes:
+        title: What it is.
+        value: The number with its unit.
+        note: What helps to judge it.
+    """
+
+    title: str
+    value: str
+    note: str = ""
+
+
+def held_out(run: Run) -> tuple[str, Split] | None:
+    """Return name and errors of the held-out split of a run."""
+    report = results.metrics(run)
+    if report is None or report.held_out is None:
+        return None
+    return _SPLITS.get(report.held_out, report.held_out), report.splits[report.held_out]
+
+
+def verdict(experiment: ExperimentRun) -> tuple[str, str]:
+    """Judge the base variant in one sentence.
+
+    Returns:
+        The sentence; and "small", "moderate", "large", or "unknown" where there is no force error.
+    """
+    found = held_out(experiment.runs[BASE])
+    errors = found[1].quantities.get("forces") if found else None
+    ratio = relative(errors)
+    if found is None or errors is None or ratio is None:
+        return "The forces have not been compared with labels.", "unknown"
+    word = next((word for limit, word in _GRADES if ratio < limit), None)
+    judged = word or "no better than predicting no force at all"
+    text = f"The force error on {_frames(found)} is {_percent(ratio)} of the mean absolute force"
+    return f"{text}: {judged}.", word or "large"
+
+
+def relative(errors: Errors | None) -> float | None:
+    """Return the mean absolute error over the mean size of the labels."""
+    if errors is None or errors.mae is None or not errors.label_mean_absolute:
+        return None
+    return errors.mae / errors.label_mean_absolute
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.{0 if ratio >= 0.1 else 1}f} %"
+
+
+def _frames(found: tuple[str, Split]) -> str:
+    return f"{found[1].n_samples:,} {found[0]} frames"
+
+
+def numbers(experiment: ExperimentRun) -> list[Number]:
+    """Return the key numbers of the base variant."""
+    run = experiment.runs[BASE]
+    return [*_data(experiment), *_training(run), *_errors(run), *_dynamics(run), *_time(experiment)]
+
+
+def _data(experiment: ExperimentRun) -> Iterator[Number]:
+    report, dataset = results.import_report(experiment), experiment.runs[BASE].dataset
+    if report is not None and dataset is not None:
+        parts = ", ".join(f"{n:,} {_SPLITS[s]}" for s, n in report["splits"].items())
+        method = _METHODS[dataset.options.split.method]
+        yield Number("Data", f"{report['samples']:,} frames", f"{parts}; {method}")
+
+
+def _training(run: Run) -> Iterator[Number]:
+    records = results.history(run)
+    content = results.read_json(run.metrics) or {}
+    if "n_parameters" in content:
+        yield Number("Model", run.model_info.name, f"{content['n_parameters']:,} parameters")
+    if records:
+        seconds = sum(record.get("seconds") or 0 for record in records)
+        place = [hardware(r) for r in stage_records(run) if r["stage"] == "train"]
+        note = " on ".join([duration(seconds), *place])
+        yield Number("Training", f"{records[-1]['epoch']:,} epochs", note)
+
+
+def _errors(run: Run) -> Iterator[Number]:
+    found = held_out(run)
+    for name in ("forces", "energy_per_atom", "stress", "magmoms") if found else ():
+        errors = found[1].quantities.get(name) if found else None
+        if errors is not None and errors.mae is not None:
+            kind = quantity(name)
+            ratio = relative(errors) if name == "forces" else None
+            notes = [f"{_percent(ratio)} of the mean absolute component"] if ratio else []
+            notes += [f"R² {errors.r2:.3f}"] if errors.r2 is not None else []
+            yield Number(
+                f"{kind.title.capitalize()} error",
+                f"{shown(errors.mae * kind.error_factor)} {kind.error_unit}",
+                ", ".join(notes),
+            )
+
+
+def _dynamics(run: Run) -> Iterator[Number]:
+    for trajectory in dynamics.of_run(run):
+        facts = trajectory.summary
+        drift = facts.get("drift_meV_per_atom_per_ps")
+        yield Number(
+            f"Dynamics, {dynamics.ensemble(trajectory)}",
+            f"{facts['steps']:,} steps",
+            f"{facts['n_atoms']:,} atoms, {facts['timestep_fs']:g} fs a step; "
+            f"energy drifts by {shown(drift, 2)} meV/atom/ps",
+        )
+
+
+def _time(experiment: ExperimentRun) -> Iterator[Number]:
+    records = [record for run in experiment.runs.values() for record in stage_records(run)]
+    if records:
+        total = sum(record["seconds"] for record in records)
+        several = f" of {len(experiment.runs)} variants" if len(experiment.runs) > 1 else ""
+        yield Number("Wall time", duration(total), f"all stages{several}")
+
+
+def sentences(experiment: ExperimentRun) -> list[str]:
+    """Tell what was run, on what, and how good it is, in the order in which it happened."""
+    found = {number.title: number for number in numbers(experiment)}
+    run = experiment.runs[BASE]
+    told = [f"{experiment.file.description.rstrip('.')}."]
+    if run.dataset is not None and "Data" in found:
+        data = found["Data"]
+        told.append(
+            f"Data: {run.dataset.options.description.rstrip('.')}; {data.value}: {data.note}."
+        )
+    if "Training" in found:
+        training = found["Training"]
+        told.append(
+            f"The model {run.model_info.name} was trained for {training.value} in {training.note}."
+        )
+    told.append(verdict(experiment)[0])
+    return told
+
+
+def variants(experiment: ExperimentRun) -> list[list[str]]:
+    """Return the errors of all variants with a header; empty if there is only one."""
+    rows = []
+    for run in experiment.runs.values():
+        values = {number.title: number for number in [*_training(run), *_errors(run)]}
+        rows.append((run.variant, values))
+    titles = list(
+        dict.fromkeys(title for _, values in rows for title in values if title != "Model")
+    )
+    if len(rows) < 2 or not titles:
+        return []
+    body = [[variant, *(v[t].value if t in v else "–" for t in titles)] for variant, v in rows]
+    return [["Variant", *titles], *body]
+
+
+def commands(experiment: ExperimentRun) -> list[str]:
+    """Return the commands that make everything anew, and the one that draws again."""
+    name = experiment.experiment
+    return [
+        f"""snakemake --config experiments='["{name}"]'""",
+        f"pipeline-core figures --experiment {name}",
+    ]
+
+
+def limits(experiment: ExperimentRun) -> list[str]:
+    """Return what a reader should not conclude."""
+    found = [_SCALES[experiment.file.scale]] if experiment.file.scale in _SCALES else []
+    run = experiment.runs[BASE]
+    compared = held_out(run)
+    if compared is not None and compared[1].n_samples < _FEW:
+        found.append(f"The errors come from {_frames(compared)} only.")
+    found.append(f"One training a variant (seed {run.seed}): the spread over seeds is not known.")
+    if run.dataset is not None and run.dataset.options.split.method == "random":
+        found.append(
+            "The split is random: if frames come from trajectories, neighbours in time lie on both "
+            "sides, and the errors are those of interpolation."
+        )
+    report: dict[str, Any] = results.import_report(experiment) or {}
+    return [*found, *(f"{warning}." for warning in report.get("warnings", []))]

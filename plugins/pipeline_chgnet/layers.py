@@ -1,0 +1,158 @@
+"""The layers of CHGNet: gated perceptron, atom convolution, bond convolution, angle update.
+
+Equations (4), (5) and (6) of Zhou et al., arXiv:2412.20796, for the network of Deng et al., Nat.
+Mach. Intell. 5, 1031 (2023). The first linear map of a perceptron acts on concatenated features, so it is
+a sum of maps of the parts: each runs over the rows of its part, and only sums run over edges or angles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from pipeline_kernels.message import gather_sum
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from pipeline_chgnet.gated import gated_messages
+from pipeline_chgnet.topology import Route, Topology
+
+
+class GatedPerceptron(nn.Module):
+    """Two perceptrons over the same inputs: silu(norm(core)) times sigmoid(norm(gate)).
+
+    Args:
+        inputs: Widths of the parts of the input.
+        outputs: Width of the output.
+        hidden: Width of the hidden layer, or None for none.
+    """
+
+    def __init__(self, inputs: Sequence[int], outputs: int, hidden: int | None = None) -> None:
+        super().__init__()
+        self.inputs = tuple(inputs)
+        self.first = nn.Linear(sum(inputs), 2 * (hidden or outputs))
+        self.second_weight: nn.Parameter | None = None
+        self.second_bias: nn.Parameter | None = None
+        if hidden is not None:
+            bound = 1 / math.sqrt(hidden)  # as nn.Linear
+            self.second_weight = nn.Parameter(
+                torch.empty(2, hidden, outputs).uniform_(-bound, bound)
+            )
+            self.second_bias = nn.Parameter(torch.empty(2, 1, outputs).uniform_(-bound, bound))
+        self.gain = nn.Parameter(torch.ones(2, 1, outputs))
+        self.shift = nn.Parameter(torch.zeros(2, 1, outputs))
+
+    def first_maps(self) -> tuple[list[Tensor], Tensor]:
+        """Return the weights that act on each part, (2 width, n_part), and the bias (2 width,)."""
+        weight, bias = self.first.weight, self.first.bias
+        if self.second_weight is None:  # the norm follows at once
+            weight = _centred(weight.unflatten(0, (2, -1)), 1).flatten(0, 1)
+            bias = _centred(bias.unflatten(0, (2, -1)), 1).flatten()
+        return list(weight.split(self.inputs, dim=1)), bias
+
+    def forward(
+        self, route: Route, tables: Sequence[Tensor], factors: Tensor | None = None
+    ) -> Tensor:
+        """Compute messages from the outputs of the first maps; see `gated_messages`."""
+        hidden = None
+        if self.second_weight is not None and self.second_bias is not None:
+            hidden = _centred(self.second_weight, 2), _centred(self.second_bias, 2)
+        return gated_messages(route, tables, self.gain, self.shift, hidden, factors)
+
+
+def _centred(weight: Tensor, dim: int) -> Tensor:
+    """Take the mean of the layer normalisation out of what is normalised, beforehand."""
+    return weight - weight.mean(dim, keepdim=True)
+
+
+class AtomConvolution(nn.Module):
+    """v_i + L[ sum_j w_ij * phi(v_i, v_j, e_ij) ], equation (4); L has no bias.
+
+    Args:
+        atom: Width of atom features v.
+        bond: Width of bond features e.
+        hidden: Width of the hidden layer of phi.
+    """
+
+    def __init__(self, atom: int, bond: int, hidden: int) -> None:
+        super().__init__()
+        self.perceptron = GatedPerceptron((atom, atom, bond), atom, hidden)
+        self.output = nn.Linear(atom, atom, bias=False)
+
+    def forward(
+        self,
+        atoms: Tensor,  # (n_atoms, atom)
+        bonds: Tensor,  # (n_bonds, bond)
+        weights: Tensor,  # (n_bonds, atom)
+        topology: Topology,
+    ) -> Tensor:  # (n_atoms, atom)
+        """Update the features of atoms."""
+        (receiver, sender, bond), bias = self.perceptron.first_maps()
+        tables = [linear(atoms, receiver, bias), linear(atoms, sender), linear(bonds, bond)]
+        return atoms + self.output(self.perceptron(topology.atom_messages, tables, weights))
+
+
+class BondConvolution(nn.Module):
+    """e_ij + L[ sum_k w_ij * w_ik * phi(v_i, e_ij, e_ik, a_ijk) ], equation (5); L has no bias.
+
+    Args:
+        atom: Width of atom features v.
+        bond: Width of bond features e.
+        angle: Width of angle features a.
+        hidden: Width of the hidden layer of phi.
+    """
+
+    def __init__(self, atom: int, bond: int, angle: int, hidden: int) -> None:
+        super().__init__()
+        self.perceptron = GatedPerceptron((atom, bond, bond, angle), bond, hidden)
+        self.output = nn.Linear(bond, bond, bias=False)
+
+    def forward(
+        self,
+        atoms: Tensor,  # (n_atoms, atom)
+        bonds: Tensor,  # (n_short, bond)
+        angles: Tensor,  # (n_angles, angle)
+        weights: Tensor,  # (n_short, bond)
+        topology: Topology,
+    ) -> Tensor:  # (n_short, bond)
+        """Update the features of short bonds."""
+        tables = _angle_tables(self.perceptron, atoms, bonds, angles, topology)
+        sums = self.perceptron(topology.bond_messages, tables, weights)
+        return bonds + self.output(weights * sums)  # w_ij is the same for all k
+
+
+class AngleUpdate(nn.Module):
+    """a_ijk + phi(v_i, e_ij, e_ik, a_ijk), equation (6), without a hidden layer.
+
+    Args:
+        atom: Width of atom features v.
+        bond: Width of bond features e.
+        angle: Width of angle features a.
+    """
+
+    def __init__(self, atom: int, bond: int, angle: int) -> None:
+        super().__init__()
+        self.perceptron = GatedPerceptron((atom, bond, bond, angle), angle)
+
+    def forward(
+        self,
+        atoms: Tensor,  # (n_atoms, atom)
+        bonds: Tensor,  # (n_short, bond)
+        angles: Tensor,  # (n_angles, angle)
+        topology: Topology,
+    ) -> Tensor:  # (n_angles, angle)
+        """Update the features of angles."""
+        tables = _angle_tables(self.perceptron, atoms, bonds, angles, topology)
+        return angles + self.perceptron(topology.angle_messages, tables)
+
+
+def _angle_tables(
+    perceptron: GatedPerceptron, atoms: Tensor, bonds: Tensor, angles: Tensor, topology: Topology
+) -> list[Tensor]:
+    """Apply the first maps; atom and first bond are known by the first arm, so they share a table."""
+    (atom, first, second, angle), bias = perceptron.first_maps()
+    arms = gather_sum(
+        [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]
+    )
+    return [arms, linear(bonds, second), linear(angles, angle)]

@@ -1,0 +1,59 @@
+"""The options of CHGNet; the defaults are those of the published version 0.3.0."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
+
+
+def _odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError(f"must be odd (a constant and pairs of sine and cosine), got {value}")
+    return value
+
+
+class CHGNetOptions(Section):
+    """Sizes of the network."""
+
+    atom_features: Count = 64
+    bond_features: Count = 64
+    angle_features: Count = 64
+    hidden_features: Count = 64
+    """Width of the hidden layer in the gated perceptrons of atom and bond convolutions."""
+    convolutions: Count = 4
+    """Atom convolutions; bond convolutions are one less, angle updates two less."""
+    readout_features: Annotated[list[Count], Field(min_length=1)] = [64, 64, 64]
+    """Widths of the hidden layers that turn the features of an atom into its energy."""
+    radial_functions: Count = 31
+    angular_functions: Annotated[Count, AfterValidator(_odd)] = 31
+    """Size of the angular basis: one constant, then as many sines as cosines."""
+    envelope_power: Count = 8
+    """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""
+    cutoff: Positive = 6.0
+    """Reach of the atom graph, Å; that of the graph section."""
+    angle_cutoff: Positive = 3.0
+    """Longest bond that takes part in angles, Å; that of the graph section."""
+
+
+class CHGNetGraphOptions(GraphOptions):
+    """Neighbour graph and bond graph, with the cutoffs of version 0.3.0."""
+
+    angle_cutoff: Positive = 3.0
+
+
+def check_cutoffs(model: CHGNetOptions, graph: GraphOptions) -> None:
+    """Check that the basis functions reach as far as the graph.
+
+    Raises:
+        ValueError: The two sections of the experiment give different cutoffs.
+    """
+    for name in ("cutoff", "angle_cutoff"):
+        ours, theirs = getattr(model, name), getattr(graph, name)
+        if ours != theirs:
+            raise ValueError(
+                f"model.{name} is {ours:g} Å but graph.{name} is {theirs}; the basis functions end "
+                f"where the graph does: give both sections the same {name}"
+            )

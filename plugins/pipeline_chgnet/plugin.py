@@ -1,0 +1,45 @@
+"""The hooks of the plugin; torch is imported when a model is built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check_cutoffs
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.model_info import ModelInfo
+
+if TYPE_CHECKING:
+    from pipeline_core.run import Run
+    from pipeline_core.task import Task
+
+
+@hookimpl
+def model() -> ModelInfo:
+    """Describe CHGNet."""
+    return ModelInfo(
+        name="chgnet",
+        summary="Charge-informed graph network potential with angles and magnetic moments.",
+        citation="Deng et al., Nat. Mach. Intell. 5, 1031 (2023), doi:10.1038/s42256-023-00716-3",
+        options=CHGNetOptions,
+        predicts=("energy", "forces", "stress", "magmoms"),
+        sections={"graph": CHGNetGraphOptions},
+    )
+
+
+@hookimpl
+def task(run: Run) -> Task:
+    """Build the network and what its training needs."""
+    options = run.options
+    assert isinstance(options, CHGNetOptions)
+    check_cutoffs(options, run.section("graph", CHGNetGraphOptions))
+    precision = run.section("train", TrainOptions).precision
+    if not precision.endswith("-true"):
+        raise ValueError(
+            f"train.precision is {precision!r}, but CHGNet differentiates its forces a second time "
+            "and needs the full mantissa; set it to '32-true' or '64-true'"
+        )
+    from pipeline_chgnet.model import CHGNet
+    from pipeline_core.atomistic import potential_task
+
+    return potential_task(run, CHGNet(options))

@@ -1,0 +1,91 @@
+"""Who sends to whom in a batch: the plans of all gathers and sums, made once and used by all layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from pipeline_kernels.message import Segments
+from torch import Tensor
+
+from pipeline_core.batch import Batch
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a set of messages reads and where it is added.
+
+    Attributes:
+        tables: For each table of features the row that each message takes; None for a table that
+            has one row a message.
+        weights: Row of the weights that multiplies each message, or None for no weights.
+        target: Row that each message is added to, or None if messages stay apart.
+        n_messages: Number of messages.
+    """
+
+    tables: tuple[Segments | None, ...]
+    weights: Segments | None
+    target: Segments | None
+    n_messages: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The atom graph and the bond graph of a batch.
+
+    An *arm* is a directed edge that takes part in an angle, a *short bond* a bond that has arms.
+
+    Attributes:
+        atom_messages: A message an edge, added to its receiver; tables: receiver, sender, bond.
+        bond_messages: A message an angle, added to the bond of its first arm; tables: first arm,
+            second short bond, angle.
+        angle_messages: The same messages, kept apart.
+        arms: (n_arms,) edges.
+        short_bonds: (n_short,) bonds.
+        arm_atoms: Receiver of each arm.
+        arm_bonds: Short bond of each arm.
+        angle_arms: The two arms of each angle, (n_angles,) each.
+    """
+
+    atom_messages: Route
+    bond_messages: Route
+    angle_messages: Route
+    arms: Tensor
+    short_bonds: Tensor
+    arm_atoms: Segments
+    arm_bonds: Segments
+    angle_arms: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        """Make the plans of a batch that has a bond graph."""
+        n_atoms = len(batch["atomic_numbers"])
+        n_edges, n_bonds = len(batch["edge_bond"]), len(batch["bond_edge"])
+        receiver, sender = (Segments.of(i, n_atoms) for i in batch["edge_index"].unbind(1))
+        bond = Segments.of(batch["edge_bond"], n_bonds)
+        arms, angle_arms = _renumber(batch["angle_edges"], n_edges)
+        short_bonds, arm_bond = _renumber(batch["edge_bond"][arms], n_bonds)
+        n_short, n_angles = len(short_bonds), len(angle_arms)
+        first, second = angle_arms.unbind(1)
+        second_bond = Segments.of(arm_bond[second], n_short)
+        tables = (Segments.of(first, len(arms)), second_bond, None)
+        target = Segments.of(arm_bond[first], n_short)
+        return cls(
+            atom_messages=Route((receiver, sender, bond), bond, receiver, n_edges),
+            bond_messages=Route(tables, second_bond, target, n_angles),
+            angle_messages=Route(tables, None, None, n_angles),
+            arms=arms,
+            short_bonds=short_bonds,
+            arm_atoms=Segments.of(receiver.index[arms], n_atoms),
+            arm_bonds=Segments.of(arm_bond, n_short),
+            angle_arms=(first.contiguous(), second.contiguous()),
+        )
+
+
+def _renumber(index: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the numbers below `n` that occur, ascending, and `index` as positions among them."""
+    occurs = torch.zeros(n, dtype=torch.bool, device=index.device)
+    occurs[index.flatten()] = True
+    position = occurs.cumsum(0) - 1
+    return occurs.nonzero().squeeze(1), position[index]

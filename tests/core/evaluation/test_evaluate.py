@@ -1,0 +1,236 @@
+"""Oracle: ASE's Lennard-Jones calculator, scaled like the model, and NumPy's formulas."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from core.evaluation.argon import REFERENCES, SCALE, load_run, make_run, splits, structures
+from pipeline_core.evaluation.evaluate import evaluate_run
+from pipeline_core.fields import SPLITS
+from pipeline_core.samples import SampleFile
+
+TESTS = Path(__file__).parents[2]
+
+
+def evaluated(run):
+    evaluate_run(run)
+    return json.loads(run.metrics.read_text())
+
+
+def of_split(atoms_list, split):
+    return [
+        a for a, s in zip(atoms_list, splits(len(atoms_list)), strict=True) if SPLITS[s] == split
+    ]
+
+
+def check(report, label, error):
+    """Compare with the formulas of the textbook."""
+    label, error = np.concatenate(label).ravel(), np.concatenate(error).ravel()
+    assert report["count"] == len(label)
+    assert report["mae"] == pytest.approx(np.abs(error).mean(), rel=1e-4)
+    assert report["rmse"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+    assert report["max_error"] == pytest.approx(np.abs(error).max(), rel=1e-4)
+    assert report["label_mean_absolute"] == pytest.approx(np.abs(label).mean(), rel=1e-6)
+    assert report["label_std"] == pytest.approx(label.std(), rel=1e-6)
+    spread = ((label - label.mean()) ** 2).sum()
+    assert report["r2"] == pytest.approx(1 - (error**2).sum() / spread, rel=1e-4)
+
+
+def test_metrics_equal_those_of_ase_and_numpy(tmp_path):
+    run = make_run(tmp_path)
+    metrics = evaluated(run)
+
+    assert list(metrics["splits"]) == ["val", "test"]
+    for split in ("val", "test"):
+        atoms_list = of_split(structures(), split)
+        report = metrics["splits"][split]
+        assert report["n_samples"] == len(atoms_list) == 4
+        energy = [np.array([a.get_potential_energy()]) for a in atoms_list]
+        size = [len(a) for a in atoms_list]
+        base = [np.array([sum(REFERENCES[s] for s in a.symbols)]) for a in atoms_list]
+        forces = [a.get_forces() for a in atoms_list]
+        wrong = SCALE - 1
+        found = report["quantities"]
+        check(found["energy"], np.add(energy, base), np.multiply(wrong, energy))
+        check(
+            found["energy_per_atom"],
+            [(e + b) / n for e, b, n in zip(energy, base, size, strict=True)],
+            [wrong * e / n for e, n in zip(energy, size, strict=True)],
+        )
+        check(found["forces"], forces, [wrong * f for f in forces])
+        assert [found[q]["unit"] for q in ("energy", "energy_per_atom", "forces", "stress")] == [
+            "eV",
+            "eV/atom",
+            "eV/Å",
+            "eV/Å³",
+        ]
+
+
+def test_groups_and_elements_have_their_own_errors(tmp_path):
+    metrics = evaluated(make_run(tmp_path, evaluate={"splits": ["train"]}))["splits"]["train"]
+
+    atoms_list = of_split(structures(), "train")
+    krypton = [a.get_forces()[a.symbols == "Kr"] for a in atoms_list]
+    check(metrics["elements"]["Kr"]["forces"], krypton, [(SCALE - 1) * f for f in krypton])
+    counts = {e: table["forces"]["count"] for e, table in metrics["elements"].items()}
+    assert counts == {s: sum(3 * (a.symbols == s).sum() for a in atoms_list) for s in ("Ar", "Kr")}
+
+    names = {a.info["group"] for a in atoms_list}
+    assert set(metrics["groups"]) == names
+    for name in names:
+        forces = [a.get_forces() for a in atoms_list if a.info["group"] == name]
+        check(metrics["groups"][name]["forces"], forces, [(SCALE - 1) * f for f in forces])
+        assert metrics["groups"][name]["energy"]["count"] == len(forces)
+
+
+def test_labels_and_predictions_stand_side_by_side(tmp_path):
+    run = make_run(tmp_path)
+    evaluate_run(run)
+
+    codes = splits(12)
+    order = [n for split in ("val", "test") for n in np.flatnonzero(codes == SPLITS.index(split))]
+    with SampleFile(run.predictions, "predictions") as file:
+        assert len(file) == 8
+        for row, number in enumerate(order):
+            sample, atoms = file.read(row), structures()[number]
+            base = sum(REFERENCES[s] for s in atoms.symbols)
+            energy = atoms.get_potential_energy()
+            assert SPLITS[int(sample["split"])] == SPLITS[codes[number]]
+            assert str(sample["source"]) == f"argon.xyz:{number}"
+            assert str(sample["group"]) == atoms.info["group"]
+            assert np.array_equal(sample["atomic_numbers"], atoms.numbers)
+            assert float(sample["energy_label"]) == pytest.approx(base + energy, abs=1e-9)
+            assert float(sample["energy_predicted"]) == pytest.approx(
+                base + SCALE * energy, abs=1e-6
+            )
+            assert np.allclose(sample["forces_label"], atoms.get_forces(), atol=1e-6)
+            assert np.allclose(sample["forces_predicted"], SCALE * atoms.get_forces(), atol=1e-5)
+            stress = atoms.get_stress(voigt=False)
+            assert np.allclose(sample["stress_predicted"], SCALE * stress, atol=1e-6)
+        assert file.fields["forces_predicted"].unit == "eV/Å"
+
+
+def test_missing_labels_are_counted_and_left_out(tmp_path):
+    metrics = evaluated(make_run(tmp_path, missing=True))
+
+    test = of_split(structures(), "test")  # numbers 2, 5, 8, 11; number 5 lacks labels
+    found = metrics["splits"]["test"]["quantities"]
+    assert found["stress"]["missing"] == 9
+    assert found["stress"]["count"] == 27
+    assert found["forces"]["missing"] == 1
+    forces = [a.get_forces().ravel() for a in test]
+    forces[1] = np.delete(forces[1], 1)
+    check(found["forces"], forces, [(SCALE - 1) * f for f in forces])
+
+
+def test_a_quantity_without_labels_is_null(tmp_path):
+    run = make_run(tmp_path, structures(2), np.array([0, 2]), missing=True)
+    metrics = evaluated(run)  # the test sample is number 1, which has no stress
+
+    assert metrics["splits"]["test"]["quantities"]["stress"]["count"] == 0
+    assert metrics["splits"]["test"]["quantities"]["stress"]["mae"] is None
+    assert metrics["splits"]["val"]["n_samples"] == 0
+    assert metrics["splits"]["val"]["quantities"]["energy"]["r2"] is None
+
+
+@pytest.mark.parametrize("capacity", [1.0, 700.0])
+def test_the_size_of_windows_changes_nothing(tmp_path, capacity):
+    whole, parts = (
+        evaluated(make_run(tmp_path / name, partition={"capacity": limit}))["splits"]
+        for name, limit in (("whole", None), ("parts", capacity))
+    )
+
+    assert flat(parts) == pytest.approx(flat(whole), rel=1e-6)
+
+
+def flat(tree, path=""):
+    """Return the numbers of a nested report by their paths."""
+    if isinstance(tree, dict):
+        return {k: v for key in tree for k, v in flat(tree[key], f"{path}/{key}").items()}
+    return {path: tree} if isinstance(tree, int | float) else {}
+
+
+def mpiexec():
+    """Return the mpiexec of the MPI that mpi4py uses: the one beside Python if there is one."""
+    beside_python = Path(sys.executable).with_name("mpiexec")
+    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    if program is None:
+        pytest.skip("no mpiexec")
+    return program
+
+
+@pytest.mark.mpi
+def test_two_ranks_give_the_metrics_and_the_file_of_one(tmp_path):
+    run = make_run(tmp_path, partition={"capacity": 700.0})
+    one = evaluated(run)
+    arrays = read_all(run)
+    run.metrics.unlink()
+    run.predictions.unlink()
+
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "core.evaluation.argon", str(tmp_path)]
+    subprocess.run([mpiexec(), "-n", "2", *command], check=True, env=environment, timeout=120)
+
+    assert json.loads(run.metrics.read_text())["splits"] == one["splits"]
+    for name, values in read_all(run).items():
+        assert np.array_equal(values, arrays[name]), name
+
+
+def read_all(run):
+    with SampleFile(run.predictions, "predictions") as file:
+        return {name: file.column(name) for name in file.fields}
+
+
+def test_what_the_file_says_of_the_model(tmp_path):
+    run = make_run(tmp_path)
+    metrics = evaluated(run)
+
+    assert metrics["n_parameters"] == 1
+    assert metrics["plugin"] == "argon"
+    assert metrics["fingerprint"] == run.project.registry.fingerprint("argon")
+    assert metrics["provenance"]["stage"] == "evaluate"
+
+
+def test_the_stage_is_the_engine_s_and_says_its_errors(tmp_path):
+    run = make_run(tmp_path)
+    summary = run.project.registry.hook("evaluate", "argon")(run=run)
+
+    assert run.metrics.exists()
+    assert summary["test"]["MAE forces"].endswith(" eV/Å")
+
+
+def test_a_prediction_that_is_not_finite_is_explained(tmp_path):
+    atoms_list = structures(6)
+    atoms_list[4].positions[1] = atoms_list[4].positions[0] + 1e-4  # overflows single precision
+    run = make_run(tmp_path, atoms_list)  # number 4 is the second of the split val
+
+    with pytest.raises(
+        ValueError, match=r"'energy' that is not finite between the samples 0 and 1"
+    ):
+        evaluate_run(run)
+    assert not run.predictions.exists()
+    assert not run.metrics.exists()
+
+
+def test_splits_without_samples_are_explained(tmp_path):
+    run = make_run(tmp_path, structures(2), np.array([0, 0]))
+
+    with pytest.raises(ValueError, match=r"evaluate.splits: no samples in val and test of"):
+        evaluate_run(run)
+
+
+def test_options_that_differ_from_those_of_the_training_are_noticed(tmp_path):
+    make_run(tmp_path)
+    path = tmp_path / "workflows/experiments/lj.yaml"
+    content = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(content | {"model": {"predicts": ["energy"]}}))
+
+    with pytest.raises(ValueError, match=r"does not reproduce the predictions"):
+        evaluate_run(load_run(tmp_path))

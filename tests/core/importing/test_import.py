@@ -1,0 +1,228 @@
+"""The data stage from raw files to artifacts. Oracle: ASE's own reading of the same files."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+
+import ase.io
+import ase.units
+import numpy as np
+import pytest
+
+from pipeline_core import hookimpl, provenance
+from pipeline_core.fields import FIELDS, SPLITS
+from pipeline_core.readers import Frame, Reader, Units
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project
+from pipeline_core.samples import SampleFile
+from pipeline_core.stages import data
+from pipeline_core.store import provenance_of
+
+
+def test_samples_are_what_ase_reads(workshop, alloys):
+    path = workshop.write("raw/a.xyz", alloys)
+    run, summary = workshop.import_()
+    frames = ase.io.read(path, ":")
+    with SampleFile(run.data, "data") as samples:
+        assert len(samples) == len(frames) == summary["samples"]
+        for i, atoms in enumerate(frames):
+            sample = samples.read(i)
+            np.testing.assert_array_equal(sample["atomic_numbers"], atoms.numbers)
+            np.testing.assert_array_equal(sample["positions"], atoms.positions)
+            np.testing.assert_array_equal(sample["cell"], atoms.cell.array)
+            np.testing.assert_array_equal(sample["pbc"], atoms.pbc)
+            np.testing.assert_array_equal(sample["forces"], atoms.get_forces())
+            assert float(sample["energy"]) == atoms.get_potential_energy()
+            np.testing.assert_allclose(
+                sample["stress"], atoms.get_stress(voigt=False), rtol=0, atol=1e-15
+            )
+            assert str(sample["source"]) == f"raw/a.xyz:{i}"
+        assert {f: samples.fields[f] for f in samples.fields} == {
+            f: FIELDS[f] for f in samples.fields
+        }
+
+
+def test_units_and_sign_of_a_source_are_converted(workshop, alloys):
+    converted = [atoms.copy() for atoms in alloys]
+    for atoms, original in zip(converted, alloys, strict=True):
+        atoms.set_cell(atoms.cell.array / ase.units.Bohr)
+        atoms.positions /= ase.units.Bohr
+        atoms.info["E"] = original.get_potential_energy() / ase.units.Hartree
+        force = ase.units.Hartree / ase.units.Bohr
+        atoms.arrays["F"] = original.get_forces() / force
+        atoms.info["S"] = -original.get_stress(voigt=False) / ase.units.GPa * 10
+    workshop.write("raw/a.xyz", converted)
+    units = {
+        "length": "bohr",
+        "energy": "hartree",
+        "force": "hartree/bohr",
+        "stress": "kbar",
+        "stress_sign": "pressure",
+    }
+    keys = {"energy": "E", "forces": "F", "stress": "S"}
+    run, summary = workshop.import_(sources=[{"path": "raw/*", "units": units, "keys": keys}])
+    assert summary["stress"] == ["confirmed"]
+    with SampleFile(run.data, "data") as samples:
+        for i, atoms in enumerate(alloys):
+            sample = samples.read(i)
+            for name, expected in (
+                ("positions", atoms.positions),
+                ("cell", atoms.cell.array),
+                ("energy", atoms.get_potential_energy()),
+                ("forces", atoms.get_forces()),
+                ("stress", atoms.get_stress(voigt=False)),
+            ):
+                # extxyz holds 8 decimals of columns
+                np.testing.assert_allclose(sample[name], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_artifacts_say_where_they_come_from_and_what_was_found(workshop, alloys):
+    a, b = workshop.write("raw/hot/a.xyz", alloys[:40]), workshop.write("raw/b.xyz", alloys[40:])
+    run, summary = workshop.import_(
+        sources=[
+            {"path": "raw/*/a.xyz", "group": "folder"},
+            {"path": "raw/b.xyz", "group": "file", "split": "test"},
+        ],
+        split={"method": "random", "val": 0.25, "test": 0.0},
+    )
+    record = provenance_of(run.data)
+    assert record["inputs"] == {
+        "raw/hot/a.xyz": provenance.sha256(a),
+        "raw/b.xyz": provenance.sha256(b),
+    }
+    report = json.loads(run.report.read_text())
+    assert report["splits"] == {"train": 30, "val": 10, "test": 20}
+    assert {k: summary[k] for k in SPLITS} == report["splits"]
+    assert report["groups"]["largest"] == {
+        "hot": {"train": 30, "val": 10, "test": 0},
+        "b.xyz": {"train": 0, "val": 0, "test": 20},
+    }
+    assert [s["frames"] for s in report["sources"]] == [40, 20]
+    assert report["labels"]["stress"] == {"present": 60, "missing": 0}
+    assert report["skipped"]["count"] == 0
+    with SampleFile(run.data, "data") as samples:
+        split = samples.column("split")
+        assert split.dtype == np.int8
+        assert np.bincount(split).tolist() == [30, 10, 20]
+        assert set(samples.column("group")[:40]) == {"hot"}
+        attributes = samples.attributes
+    assert json.loads(attributes["labels"]) == ["energy", "forces", "stress"]
+    assert json.loads(attributes["elements"]) == ["Al", "Cu"]
+    references = json.loads(attributes["reference_energies"])
+    assert references == report["reference_energies"]["energies"]
+
+
+def test_the_same_import_gives_the_same_arrays(workshop, alloys):
+    workshop.write("raw/a.xyz", alloys)
+    columns = []
+    for _ in range(2):
+        run, _ = workshop.import_()
+        with SampleFile(run.data, "data") as samples:
+            columns.append({name: samples.column(name) for name in samples.fields})
+    for name, first in columns[0].items():
+        np.testing.assert_array_equal(first, columns[1][name])
+
+
+def test_bad_frames_are_skipped_and_listed(workshop, alloys):
+    frames = [atoms.copy() for atoms in alloys]
+    for atoms, original in zip(frames, alloys, strict=True):
+        atoms.calc = original.calc
+    path = workshop.write("raw/a.xyz", frames)
+    lines = path.read_text().splitlines(keepends=True)
+    lines[6 * 3 + 2] = lines[6 * 3 + 2].replace(".", "x", 1)  # frame 3
+    lines[6 * 7 + 5] = " ".join([*lines[6 * 7 + 5].split()[:4], "nan nan nan\n"])  # frame 7
+    path.write_text("".join(lines))
+    run, summary = workshop.import_()
+    assert summary["samples"] == 58
+    assert summary["skipped"] == 2
+    skipped = json.loads(run.report.read_text())["skipped"]
+    assert [place.rpartition(": ")[0].rpartition("a.xyz: ")[2] for place in skipped["first"]][
+        1
+    ] == "frame 7"
+    assert f"{path}: frame 3" in skipped["first"][0]
+    assert sum(skipped["reasons"].values()) == 2
+    with SampleFile(run.data, "data") as samples:
+        assert not {"raw/a.xyz:3", "raw/a.xyz:7"} & set(samples.column("source"))
+        assert np.isfinite(samples.column("forces")).all()
+
+
+def test_a_partial_label_is_nan_where_it_is_missing(workshop, alloys):
+    without = [atoms.copy() for atoms in alloys[30:]]
+    for atoms, original in zip(without, alloys[30:], strict=True):
+        atoms.info["energy"] = original.get_potential_energy()
+    workshop.write("raw/a.xyz", alloys[:30])
+    workshop.write("raw/b.xyz", without)
+    run, _ = workshop.import_(partial=["forces", "stress"])
+    with SampleFile(run.data, "data") as samples:
+        stress, forces = samples.column("stress"), samples.column("forces")
+        atoms = samples.counts("atom")
+    assert np.isfinite(stress[:30]).all()
+    assert np.isnan(stress[30:]).all()
+    assert np.isnan(forces[atoms[:30].sum() :]).all()
+    report = json.loads(run.report.read_text())
+    assert report["labels"]["forces"] == {"present": 30, "missing": 30}
+    assert report["labels"]["energy"] == {"present": 60, "missing": 0}
+
+
+def test_frames_are_not_kept(tmp_path, monkeypatch):
+    """Half a million frames pass through as these do: at most a few are alive at any time."""
+    alive: weakref.WeakSet[Frame] = weakref.WeakSet()
+    most = 0
+
+    def read(path, keys):
+        nonlocal most
+        for index in range(300):
+            frame = Frame(
+                atomic_numbers=np.full(2, 1 + index % 3, np.int32),
+                positions=np.array([[0.0, 0, 0], [0, 0, 0.7 + 1e-3 * index]]),
+                cell=np.eye(3) * (10 + index % 7),
+                pbc=np.ones(3, bool),
+                labels={"energy": np.array(float(index))},
+                index=index,
+            )
+            alive.add(frame)
+            yield frame
+            most = max(most, len(alive))
+
+    class Lazy:
+        @staticmethod
+        @hookimpl
+        def readers():
+            return [
+                Reader(name="lazy", summary="", suffixes=(".lazy",), units=Units(), read=read)
+            ]
+
+    monkeypatch.setattr(Frame, "__hash__", object.__hash__)
+    monkeypatch.setattr(Frame, "__eq__", object.__eq__)
+    datasets = tmp_path / "workflows" / "datasets"
+    datasets.mkdir(parents=True)
+    (datasets / "a.lazy").write_text("")
+    (datasets / "d.yaml").write_text(
+        "description: d\nsources: [{path: a.lazy}]\nlabels: [energy]\nreference_energies: none\n"
+    )
+    registry = Registry(points=(), builtin=[("lazy", Lazy), ("engine.data", data)])
+    run = Project(tmp_path / "workflows", tmp_path / "results", registry).dataset("d")
+    gc.collect()
+    assert registry.hook("data", None)(run=run)["samples"] == 300
+    assert most <= 3
+
+
+def test_a_plugins_reader_is_used(workshop, alloys):
+    workshop.write("raw/a.xyz", alloys)
+    with pytest.raises(ValueError, match="did you mean 'extxyz'"):
+        workshop.import_(sources=[{"path": "raw/a.xyz", "reader": "extxzy"}])
+
+
+def test_importing_the_stage_is_light():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, pipeline_core.stages.data; "
+        "print([m for m in ('torch', 'h5py', 'ase', 'numpy') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "torch" not in shown.stdout
+    assert "ase" not in shown.stdout

@@ -1,0 +1,140 @@
+"""Observers: what they write, and that they change nothing."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from core.training import toy
+from pipeline_core import hookimpl
+from pipeline_core.observers import progress, records, tensorboard
+from pipeline_core.stages import train as train_stage
+
+RECORD = {
+    "epoch": 3,
+    "lr": 0.01,
+    "train": {"loss": 0.5, "energy": 0.5},
+    "val": {"loss": 0.25, "energy": None},
+    "mae": {"energy": 0.125, "magmoms": None},
+    "samples_per_s": 831.2,
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return toy.make_run(tmp_path)
+
+
+def observed(run, *observers):
+    """Train with these observers registered, as the engine registers its own."""
+    manager = run.project.registry.manager
+    for observer in (train_stage, *observers):
+        manager.register(observer)
+    return run.project.registry.hook("train", "toy")(run=run)
+
+
+def test_a_record_of_each_stage(run):
+    summary = observed(run, records)
+    (line,) = (run.folder / "records.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["stage"] == "train"
+    assert record["summary"] == summary
+    assert record["ranks"] == 1
+    assert record["seconds"] > 0
+    assert record["peak_memory"] > 1e7
+    assert record["cores"] >= 1
+    assert record["cpu"]
+    assert record["gpu"] is None
+
+
+def test_records_are_added(run):
+    observed(run, records)
+    run.project.registry.hook("train", "toy")(run=run)
+    assert len((run.folder / "records.jsonl").read_text().splitlines()) == 2
+
+
+def test_only_the_first_rank_records(run, monkeypatch):
+    class Rank:
+        rank, size = 1, 2
+
+    monkeypatch.setattr(records, "find_world", Rank)
+    observed(run, records)
+    assert not (run.folder / "records.jsonl").exists()
+
+
+def test_a_failed_stage_leaves_no_record(run):
+    class Failing:
+        @hookimpl(tryfirst=True)
+        def train(self):
+            raise ValueError("no disk")
+
+    with pytest.raises(ValueError, match="no disk"):
+        observed(run, records, Failing())
+    assert not (run.folder / "records.jsonl").exists()
+
+
+def test_all_stages_are_recorded():
+    stages = {"data", "graph", "partition", "train", "evaluate", "infer", "draw"}
+    assert all(getattr(records, stage).pipeline_core_impl["wrapper"] for stage in stages)
+
+
+def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
+    observed(run, progress)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line[:9] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+
+
+def test_line():
+    assert progress.line(RECORD, 10) == (
+        "epoch  3/10  train 5.000e-01  val 2.500e-01  energy 1.250e-01  lr 1.0e-02  831 samples/s"
+    )
+
+
+def test_a_bar_on_a_terminal(run, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    progress.epoch(run, RECORD)
+    shown = terminal.getvalue()
+    assert shown.startswith("\r")
+    assert "━" in shown
+    assert "epoch 3/3" in shown
+    assert "\n" not in shown
+
+
+def test_tensorboard_only_where_asked_for(run, monkeypatch):
+    monkeypatch.delenv("PIPELINE_TENSORBOARD", raising=False)
+    tensorboard.epoch(run, RECORD)
+    assert not (run.folder / "tensorboard").exists()
+
+
+def test_tensorboard_that_is_not_installed(run, monkeypatch):
+    monkeypatch.setenv("PIPELINE_TENSORBOARD", "1")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ValueError, match=r"pip install 'pipeline-core\[tensorboard\]'"):
+        tensorboard.epoch(run, RECORD)
+
+
+def test_tensorboard_gets_all_numbers(run, monkeypatch):
+    written = {}
+
+    class Writer:
+        def add_scalar(self, name, value, step):
+            written[name] = (value, step)
+
+        def flush(self):
+            written["flushed"] = True
+
+    monkeypatch.setenv("PIPELINE_TENSORBOARD", "1")
+    monkeypatch.setattr(tensorboard, "_writer", lambda folder: Writer())
+    tensorboard.epoch(run, RECORD)
+    assert written.pop("flushed")
+    assert written["val/loss"] == (0.25, 3)
+    assert written["mae/energy"] == (0.125, 3)
+    assert "mae/magmoms" not in written

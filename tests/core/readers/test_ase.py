@@ -1,0 +1,93 @@
+"""Files read through ASE."""
+
+from __future__ import annotations
+
+import ase.db
+import ase.io
+import numpy as np
+import pytest
+from ase.constraints import FixAtoms
+from ase.stress import voigt_6_to_full_3x3_stress
+
+from pipeline_core.readers import BadFrame, Frame
+from pipeline_core.readers.ase import READER, read, values
+from pipeline_core.readers.catalogue import open_frames
+
+
+def assert_same(frame, atoms):
+    results = atoms.calc.results
+    assert isinstance(frame, Frame), frame
+    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
+    assert np.array_equal(frame.positions, atoms.positions)
+    assert np.array_equal(frame.cell, atoms.cell)
+    assert frame.pbc.all()
+    assert frame.labels["energy"] == results["energy"]
+    assert np.array_equal(frame.labels["forces"], results["forces"])
+    assert np.array_equal(frame.labels["stress"], voigt_6_to_full_3x3_stress(results["stress"]))
+    assert np.array_equal(frame.labels["magmoms"], results["magmoms"])
+
+
+@pytest.mark.parametrize("name", ["a.traj", "a.db", "a.json"])
+def test_results_come_back_as_they_were_written(tmp_path, water, name):
+    ase.io.write(tmp_path / name, [water, water])
+    frames = list(open_frames(tmp_path / name, READER, {}))
+    assert [frame.index for frame in frames] == [0, 1]
+    for frame in frames:
+        assert_same(frame, water)
+
+
+def test_constraints_do_not_zero_forces(tmp_path, water):
+    forces = water.calc.results["forces"]
+    water.set_constraint(FixAtoms([0, 1, 2]))
+    ase.io.write(tmp_path / "a.traj", water)
+    (frame,) = read(tmp_path / "a.traj", {})
+    assert np.array_equal(frame.labels["forces"], forces)
+    assert forces.all()
+
+
+def test_a_database_gives_its_keys_for_grouping_and_as_labels(tmp_path, water):
+    with ase.db.connect(tmp_path / "a.db") as database:
+        database.write(water, phase="ice", dft_energy=-3.5, data={"dft_forces": np.ones((3, 3))})
+    keys = {"energy": "dft_energy", "forces": "dft_forces"}
+    (frame,) = read(tmp_path / "a.db", keys)
+    assert frame.info["phase"] == "ice"
+    assert frame.labels["energy"] == -3.5
+    assert np.array_equal(frame.labels["forces"], np.ones((3, 3)))
+    assert frame.labels.keys() == keys.keys()  # not the stress, which another method made
+    (found,) = values(tmp_path / "a.db")
+    assert found["dft_forces"].shape == (3, 3)
+    assert found["energy"] == -14.25
+
+
+def test_info_and_arrays_may_hold_labels(tmp_path, water):
+    water.calc = None
+    water.info["E"] = -2.0
+    water.set_array("F", np.full((3, 3), 0.5))
+    ase.io.write(tmp_path / "a.extxyz", water)
+    (frame,) = read(tmp_path / "a.extxyz", {"energy": "E", "forces": "F"})
+    assert frame.labels["energy"] == -2.0
+    assert np.array_equal(frame.labels["forces"], np.full((3, 3), 0.5))
+    assert frame.info == {"config_type": "bulk water"}
+
+
+def test_a_structure_file_has_no_labels(tmp_path, water):
+    ase.io.write(tmp_path / "POSCAR", water, format="vasp")
+    (frame,) = read(tmp_path / "POSCAR", {})
+    assert frame.labels == {}
+    assert np.array_equal(frame.positions, ase.io.read(tmp_path / "POSCAR").positions)
+
+
+def test_a_damaged_file_ends_with_a_bad_frame(tmp_path, water):
+    path = tmp_path / "a.extxyz"
+    ase.io.write(path, [water, water])
+    path.write_text("Hx ".join(path.read_text().rsplit("H ", 1)))
+    good, bad = read(path, {})
+    assert isinstance(good, Frame)
+    assert bad.index == 1
+    assert bad.reason == "ASE cannot read it, nor what follows: KeyError('Hx')"
+
+
+def test_a_format_unknown_to_ase_is_refused(tmp_path):
+    (tmp_path / "a.unknown").write_text("what is this?")
+    (frame,) = read(tmp_path / "a.unknown", {})
+    assert "ASE cannot read it" in frame.reason

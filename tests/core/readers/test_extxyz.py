@@ -1,0 +1,233 @@
+"""Extended XYZ. The oracle is ASE's reader: all numbers must be equal to the last bit."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+
+import ase.io
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.stress import voigt_6_to_full_3x3_stress
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_core.readers import BadFrame, Frame, files
+from pipeline_core.readers.catalogue import open_frames
+from pipeline_core.readers.extxyz import READER, read, values
+
+TWO_ATOMS = """\
+2
+Lattice="4 0 0 0 5 0 0 0 6" Properties=species:S:1:pos:R:3:REF_forces:R:3 REF_energy=-1.5{more}
+H 0 0 0 0.1 0.2 0.3
+He 1 2 3 -0.1 -0.2 -0.3
+"""
+
+
+def one(tmp_path, text, keys=None):
+    path = tmp_path / "a.xyz"
+    path.write_text(text)
+    (frame,) = open_frames(path, READER, keys or {})
+    return frame
+
+
+def assert_same(frame, atoms):
+    """Compare with what ASE has read from the same file."""
+    assert isinstance(frame, Frame), frame
+    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
+    assert np.array_equal(frame.positions, atoms.positions)
+    assert np.array_equal(frame.cell, atoms.cell)
+    assert np.array_equal(frame.pbc, atoms.pbc)
+    results = dict(atoms.calc.results) if atoms.calc else {}
+    if "stress" in results:
+        results["stress"] = voigt_6_to_full_3x3_stress(results["stress"])
+    assert frame.labels.keys() == results.keys()
+    for name, value in results.items():
+        assert np.array_equal(frame.labels[name], value), name
+    plain = {k: v for k, v in atoms.info.items() if isinstance(v, str | bool | np.bool_ | np.number)}
+    assert {key: frame.info[key] for key in plain} == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "n_frames"),
+    [
+        ("mattersim_benchmarks/mptrj-random-1k.xyz", 1000),
+        ("mattersim_benchmarks/high_level_water.xyz", 10),
+        ("botnet/dataset_3BPA/train_300K.xyz", 500),  # `_JSON` values
+        ("botnet/dataset_3BPA/iso_atoms.xyz", 4),  # no cell
+        ("botnet/dataset_acac/test_H_transfer.xyz", None),  # no forces
+    ],
+)
+def test_real_files_read_as_by_ase(shared, name, n_frames):
+    path = shared(name)
+    frames = list(read(path, {}))
+    images = ase.io.read(path, ":")
+    assert len(frames) == len(images)
+    assert n_frames in (None, len(frames))
+    for index, (frame, atoms) in enumerate(zip(frames, images, strict=True)):
+        assert frame.index == index
+        assert_same(frame, atoms)
+
+
+text = st.text(st.sampled_from("ab Z-_.'{}[]\"\\=,1"), min_size=1, max_size=8).filter(
+    lambda value: value.strip() == value
+)
+number = st.floats(-1e6, 1e6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    symbols=st.lists(st.sampled_from(["H", "Fe", "O"]), min_size=1, max_size=4),
+    pbc=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    info=st.dictionaries(
+        st.sampled_from(["name", "step", "flag", "T", "note-1"]),
+        st.one_of(text, number, st.booleans(), st.integers(-9, 9)),
+    ),
+    energy=number,
+    seed=st.integers(0, 99),
+)
+def test_whatever_ase_writes_reads_as_by_ase(tmp_path_factory, symbols, pbc, info, energy, seed):
+    rng = np.random.default_rng(seed)
+    atoms = Atoms(symbols, rng.normal(size=(len(symbols), 3)), cell=rng.normal(size=(3, 3)), pbc=pbc)
+    atoms.info.update(info)
+    forces, stress = rng.normal(size=(len(symbols), 3)), rng.normal(size=6)
+    magmoms = rng.normal(size=len(symbols))
+    atoms.calc = SinglePointCalculator(
+        atoms, energy=energy, forces=forces, stress=stress, magmoms=magmoms
+    )
+    path = tmp_path_factory.mktemp("written") / "a.xyz"
+    ase.io.write(path, [atoms, atoms], format="extxyz")
+    for frame, image in zip(read(path, {}), ase.io.read(path, ":", format="extxyz"), strict=True):
+        assert_same(frame, image)
+
+
+def test_labels_under_declared_names(tmp_path):
+    voigt = ' REF_stress="1 2 3 4 5 6" energy=99'
+    keys = {"energy": "REF_energy", "forces": "REF_forces", "stress": "REF_stress"}
+    frame = one(tmp_path, TWO_ATOMS.format(more=voigt), keys)
+    assert frame.labels["energy"] == -1.5
+    assert np.array_equal(frame.labels["forces"], [[0.1, 0.2, 0.3], [-0.1, -0.2, -0.3]])
+    assert np.array_equal(frame.labels["stress"], [[1, 6, 5], [6, 2, 4], [5, 4, 3]])
+    assert frame.info == {"energy": 99}
+    assert np.array_equal(frame.cell, np.diag([4.0, 5.0, 6.0]))
+    assert frame.pbc.all()
+
+
+def test_declared_names_are_read_and_no_others(tmp_path):
+    frame = one(tmp_path, TWO_ATOMS.format(more=" stress=1"), {"energy": "REF_energy"})
+    assert frame.labels.keys() == {"energy"}
+
+
+def test_a_name_that_is_not_there_leaves_the_label_out(tmp_path):
+    frame = one(tmp_path, TWO_ATOMS.format(more=""), {"energy": "REF_energy", "forces": "dft_forces"})
+    assert frame.labels.keys() == {"energy"}
+
+
+def test_all_values_are_listed_under_their_names(tmp_path):
+    path = tmp_path / "a.xyz"
+    path.write_text(TWO_ATOMS.format(more=' group=bulk virial="1 2 3 4 5 6 7 8 9"'))
+    (found,) = values(path)
+    assert {name: array.shape for name, array in found.items()} == {
+        "REF_energy": (),
+        "REF_forces": (2, 3),
+        "virial": (9,),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("H 0", "Hx 0", "'Hx' is not a chemical element"),
+        ("He 1 2 3", "He 1 2", "line of atom 2 has 6 columns, the first line has 7"),
+        (":R:3:REF_forces:R:3", ":R:3", "lines have 7 columns, expected 4"),
+        ("0.3", "0.3x", "forces is not numeric"),
+        ("0.3", "nan", "NaN in forces"),
+        ("-1.5", "high", "energy is not numeric"),
+        ("0 0 6", "0 6", "Lattice has 8 numbers, expected 9"),
+        ("0 0 6", "0 0 0", "is periodic, but its cell has no volume"),
+        ("pos:R", "place:R", "Properties lacks species (or Z) or pos"),
+        ("pos:R:3", "pos:R", "is not a list of name:type:columns"),
+        ("2\n", "0\n", "has no atoms"),
+        ("2\n", "two\n", "expected the number of atoms, found 'two'"),
+        ("2\n", "3\n", "truncated: 3 atoms announced, 2 lines found"),
+        ("-0.3\n", "", "truncated: line of atom 2 has 6 columns, the first line has 7"),
+        (" REF_energy", " stress={1 2 REF_energy", "comment line cannot be parsed"),
+    ],
+)
+def test_a_damaged_frame_says_what_is_wrong(tmp_path, old, new, reason):
+    text = TWO_ATOMS.format(more="").replace(old, new, 1)
+    path = tmp_path / "a.xyz"
+    path.write_text(text)
+    first = next(open_frames(path, READER, {"energy": "REF_energy", "forces": "REF_forces"}))
+    assert isinstance(first, BadFrame)
+    assert reason in first.reason
+
+
+@pytest.mark.parametrize("end", ["3", "3\n", "3\nthe comment\n"])
+def test_a_file_may_end_within_the_head_of_a_frame(tmp_path, end):
+    path = tmp_path / "a.xyz"
+    path.write_text(TWO_ATOMS.format(more="") + end)
+    good, bad = read(path, {})
+    assert isinstance(good, Frame)
+    assert bad == BadFrame(1, "truncated: 3 atoms announced, 0 lines found")
+
+
+@pytest.mark.parametrize("n_lines_lost", [1, 2, 3])
+def test_reading_goes_on_behind_a_frame_that_was_cut_short(tmp_path, n_lines_lost):
+    block = TWO_ATOMS.format(more="")
+    cut = "".join(block.splitlines(keepends=True)[:-n_lines_lost])
+    path = tmp_path / "a.xyz"
+    path.write_text(block + cut + block + "garbage\n" + block)
+    frames = list(read(path, {"energy": "REF_energy"}))
+    assert [isinstance(frame, Frame) for frame in frames] == [True, False, True, False, True]
+    assert [frame.index for frame in frames] == [0, 1, 2, 3, 4]
+    assert "truncated" in frames[1].reason
+
+
+def test_plain_xyz_has_no_labels(tmp_path):
+    frame = one(tmp_path, "1\n i = 3, time = 0.5, E = -17.1\nO 1 2 3 0.5\n\n")
+    assert frame.labels == {}
+    assert np.array_equal(frame.positions, [[1.0, 2.0, 3.0]])
+    assert not frame.pbc.any()
+
+
+def test_one_magnetic_moment_an_atom(tmp_path):
+    text = "2\nProperties=species:S:1:pos:R:3:magmoms:R:1\nFe 0 0 0 2.5\nFe 0 0 2 -2.5\n"
+    assert np.array_equal(one(tmp_path, text).labels["magmoms"], [2.5, -2.5])
+
+
+def test_compressed_files_read_like_plain_ones(shared, tmp_path):
+    path = shared("mattersim_benchmarks/high_level_water.xyz")
+    packed = tmp_path / "water.xyz.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    for plain, compressed in zip(read(path, {}), read(packed, {}), strict=True):
+        assert np.array_equal(plain.labels["forces"], compressed.labels["forces"])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_truncated_file_loses_its_last_frame_only(shared, tmp_path, compressed):
+    content = shared("mattersim_benchmarks/high_level_water.xyz").read_bytes()
+    path = tmp_path / ("a.xyz.gz" if compressed else "a.xyz")
+    content = gzip.compress(content, mtime=0) if compressed else content
+    path.write_bytes(content[: len(content) * 87 // 100])
+    *frames, last = open_frames(path, READER, {})
+    assert len(frames) == 8
+    assert all(isinstance(frame, Frame) for frame in frames)
+    assert last.index == len(frames)
+    assert "truncated" in last.reason
+
+
+def test_a_long_file_is_never_held_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_BUFFER", 1 << 14)
+    path = tmp_path / "long.xyz"
+    path.write_text(("100\nProperties=species:S:1:pos:R:3\n" + "Fe 0.125 0.25 0.5\n" * 100) * 500)
+    tracemalloc.start()
+    try:
+        n_frames = sum(1 for _ in read(path, {}))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert n_frames == 500
+    assert peak < path.stat().st_size / 4

@@ -1,0 +1,73 @@
+"""The stage `partition`: costs, evaluation batches, forecast of balance.
+
+Oracle of the forecast: one rank is always balanced, and where there are more ranks than samples the
+largest sample alone sets the time.
+"""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from core.training import toy
+from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.partitioning import read_shares, write_partition
+from pipeline_core.stages.partition import partition
+from pipeline_core.training.tasks import build_task
+
+
+def expected_costs(split, n):
+    sizes = toy.ToySamples(range(split, split + n), False, None).sizes()
+    return sizes["atom"] + sizes["edge"]
+
+
+def test_costs_of_all_splits(tmp_path):
+    run = toy.make_run(tmp_path)
+    assert read_shares(run.partition, "train", 13).costs.tolist() == expected_costs(0, 13).tolist()
+    assert read_shares(run.partition, "val", 5).costs.tolist() == expected_costs(1000, 5).tolist()
+    assert read_shares(run.partition, "test", 0).batches() == []
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 7])
+def test_evaluation_batches_hold_each_sample_once(tmp_path, n_ranks):
+    run = toy.make_run(tmp_path, partition={"capacity": 50.0})
+    shares = read_shares(run.partition, "train", 13)
+    batches = [batch for rank in range(n_ranks) for batch in shares.batches(rank, n_ranks)]
+    assert sorted(np.concatenate(batches)) == list(range(13))
+    assert all(shares.costs[batch].sum() <= 50 for batch in batches)
+    assert shares.capacity == 50
+    alone = sorted(batch.tolist() for batch in shares.batches())
+    assert sorted(batch.tolist() for batch in batches) == alone  # fixed for any number of ranks
+
+
+def test_summary_and_forecast(tmp_path):
+    run = toy.make_run(
+        tmp_path, model={"n_train": 200}, partition={"ranks": [1, 4], "capacity": 30}
+    )
+    summary = partition(run)
+    assert summary["samples"] == {"train": 200, "val": 5, "test": 0}
+    assert summary["largest_cost"] == 36  # 6 atoms and 30 edges
+    assert summary["above_capacity"] > 0
+    one, four = summary["balance"]
+    assert one["ranks"] == 1
+    assert all(one[way]["efficiency"] == 1 for way in ("random", "lpt", "lpt_equal_cost"))
+    assert four["random"]["efficiency"] < 0.95
+    assert 0.99 < four["lpt"]["efficiency"] <= 1
+    assert four["lpt_equal_cost"]["variation"] < four["lpt"]["variation"]
+    with h5py.File(run.partition) as file:
+        assert json.loads(file.attrs["balance"]) == summary["balance"]
+
+
+def test_a_dataset_smaller_than_a_step_can_be_forecast(tmp_path):
+    run = toy.make_run(tmp_path)
+    (entry,) = write_partition(run, build_task(run), PartitionOptions(ranks=[64]))["balance"]
+    assert entry["lpt"]["efficiency"] == pytest.approx(
+        expected_costs(0, 13).mean() * 13 / 64 / expected_costs(0, 13).max()
+    )
+
+
+def test_other_samples_than_partitioned(tmp_path):
+    run = toy.make_run(tmp_path)
+    with pytest.raises(ValueError, match="costs of 13 train samples, the data have 12"):
+        read_shares(run.partition, "train", 12)

@@ -1,0 +1,136 @@
+"""Trained models as files: whole or refused, and checked by their own predictions."""
+
+import json
+
+import pytest
+import torch
+
+from core.training import toy
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.tasks import build_task
+from pipeline_core.training.trainer import train_run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    run = toy.make_run(tmp_path_factory.mktemp("trained"), {"precision": "32-true"})
+    train_run(run)
+    return run
+
+
+def test_content(trained):
+    content = load_model(trained.model)
+    assert content["plugin"] == "toy"
+    assert content["metadata"]["options"]["width"] == 8
+    assert content["elements"] == ["H"]
+    assert content["dtype"] == "float32"
+    assert (content["experiment"], content["variant"]) == ("pairs", "base")
+    provenance = json.loads(content["provenance"])
+    assert provenance["stage"] == "train"
+    assert provenance["ranks"] == 1
+
+
+def test_the_probe_is_what_the_weights_predict(trained):
+    content = load_model(trained.model)
+    task = build_task(trained)
+    task.module.load_state_dict(content["weights"])
+    probe = content["probe"]
+    outputs = task.module(task.samples(probe["split"]).batch(probe["numbers"]))
+    assert len(probe["numbers"]) == 4
+    assert probe["outputs"].keys() == {"energy", "forces"}
+    for name, expected in probe["outputs"].items():
+        torch.testing.assert_close(outputs[name], expected)
+
+
+def damage(path, edit):
+    content = bytearray(path.read_bytes())
+    edit(content)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: c.clear(), "truncated, damaged"),
+        (lambda c: c.__delitem__(slice(len(c) // 2, None)), "truncated, damaged"),
+        (lambda c: c.__setitem__(slice(2000, 2200), bytes(200)), "truncated, damaged"),
+        (lambda c: c.__setitem__(slice(None), b"weights"), "truncated, damaged"),
+    ],
+)
+def test_damaged_files_are_refused(trained, tmp_path, edit, message):
+    path = tmp_path / "model.pt"
+    path.write_bytes(trained.model.read_bytes())
+    damage(path, edit)
+    with pytest.raises(ValueError, match=f"model.pt: {message}"):
+        load_model(path)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"model.pt: no such file; run the stage 'train'"):
+        load_model(tmp_path / "model.pt")
+    torch.save({"weights": torch.zeros(2)}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="not a model of format 1"):
+        load_model(tmp_path / "model.pt")
+    torch.save([1, 2], tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="damaged"):
+        load_model(tmp_path / "model.pt")
+
+
+def test_files_that_run_code_are_refused(tmp_path):
+    torch.save({"weights": print}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="not written by this package"):
+        load_model(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_fine_tuning_starts_from_the_trained_weights(trained, tmp_path, precision):
+    train = {"start_from": str(trained.model), "precision": precision, "epochs": 1}
+    tuned = toy.make_run(tmp_path, train | {"optimizer": {"lr": 1e-12}})
+    train_run(tuned)
+    weights = load_model(trained.model)["weights"]
+    for name, tensor in load_model(tuned.model)["weights"].items():
+        torch.testing.assert_close(tensor.float(), weights[name].float(), rtol=0, atol=1e-7)
+
+
+def test_weights_that_do_not_give_their_predictions_are_refused(trained, tmp_path):
+    content = load_model(trained.model)
+    content["weights"]["net.2.weight"][0, 0] += 0.01
+    torch.save(content, tmp_path / "model.pt")
+    tuned = toy.make_run(tmp_path, {"start_from": str(tmp_path / "model.pt")})
+    with pytest.raises(ValueError, match=r"does not reproduce .*: energy by .* forces by"):
+        train_run(tuned)
+
+
+def test_weights_of_another_shape_are_refused(trained, tmp_path):
+    tuned = toy.make_run(tmp_path, {"start_from": str(trained.model)}, model={"width": 5})
+    with pytest.raises(ValueError, match=r"(?s)do not fit the module .* size mismatch"):
+        train_run(tuned)
+
+
+def test_a_model_to_start_from_that_has_changed_starts_afresh(trained, tmp_path, caplog):
+    path = tmp_path / "model.pt"
+    path.write_bytes(trained.model.read_bytes())
+    tuned = toy.make_run(tmp_path, {"start_from": str(path)})
+    train_run(tuned)
+    content = load_model(path)
+    torch.save(content | {"variant": "other"}, path)
+    train_run(tuned)
+    assert "another model.pt" in caplog.text
+
+
+def test_published_weights(tmp_path):
+    train = {"start_from": "published:ones", "epochs": 1, "optimizer": {"lr": 1e-12}}
+    run = toy.make_run(tmp_path, train)
+    train_run(run)
+    assert (load_model(run.model)["weights"]["net.0.weight"] - 1).abs().max() < 1e-9
+    unknown = toy.make_run(tmp_path, train | {"start_from": "published:twos"})
+    with pytest.raises(ValueError, match="unknown published weights 'twos'"):
+        train_run(unknown)
+
+
+def test_a_model_without_published_weights(tmp_path, monkeypatch):
+    monkeypatch.delattr(toy.PairPotential, "load_published")
+    run = toy.make_run(tmp_path, {"start_from": "published:ones"})
+    # The plugin is a second copy of this module only in other processes, so the change reaches it.
+    with pytest.raises(ValueError, match="the model has no published weights"):
+        train_run(run)

@@ -1,0 +1,119 @@
+"""Several ranks compute what one computes, whatever launches them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.training import toy
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.trainer import train_run
+
+pytestmark = pytest.mark.mpi
+
+TESTS = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "core.training.toy"]
+SETTINGS = {
+    "train": {"ema_decay": 0.9, "clip_norm": 0.5, "batch_size": 3, "checkpoint_steps": 2},
+    "model": {"missing": True, "n_train": 13},  # the last window has one sample: ranks without work
+    "partition": {"capacity": 30.0},
+}
+
+
+def environment(**extra):
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    return plain | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"} | extra
+
+
+def mpiexec(folder, n):
+    beside_python = Path(sys.executable).with_name("mpiexec")
+    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    if program is None:
+        pytest.skip("no mpiexec")
+    command = [program, "-n", str(n), *PROGRAM, str(folder)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+
+
+def torchrun(folder, n):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launcher, f"--nproc-per-node={n}", *PROGRAM[1:], str(folder)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+
+
+def srun(folder, n):
+    """What srun does, as far as a process can see it."""
+    step = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": str(n),
+        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+    }
+    processes = [
+        subprocess.Popen(
+            [*PROGRAM, str(folder)],
+            env=environment(SLURM_PROCID=str(rank), **step),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n)
+    ]
+    errors = "".join(process.communicate()[1] for process in processes)
+    code = max(abs(process.returncode) for process in processes)
+    return subprocess.CompletedProcess(PROGRAM, code, stderr=errors)
+
+
+def result(run):
+    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    return load_model(run.model)["weights"], lines
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    run = toy.make_run(tmp_path_factory.mktemp("alone"), **SETTINGS)
+    train_run(run)
+    return result(run)
+
+
+@pytest.mark.parametrize(("launch", "n"), [(mpiexec, 2), (torchrun, 2), (srun, 3)])
+def test_any_number_of_ranks_equals_one(alone, tmp_path, launch, n):
+    run = toy.make_run(tmp_path, **SETTINGS)
+    done = launch(tmp_path, n)
+    assert done.returncode == 0, done.stderr
+    weights, lines = result(run)
+    for name, tensor in alone[0].items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
+    assert len(lines) == len(alone[1]) == 3
+    for ours, expected in zip(lines, alone[1], strict=True):
+        for key in ("train", "val", "mae", "grad_norm", "lr", "epoch"):
+            assert ours[key] == pytest.approx(expected[key], rel=1e-9), key
+        assert expected["balance"] == 1
+        assert 1 / n < ours["balance"] < 1
+    assert json.loads(load_model(run.model)["provenance"])["ranks"] == n
+    assert [path.name for path in run.state.iterdir()] == ["last.pt"]
+
+
+def test_ranks_continue_what_one_has_begun(alone, tmp_path):
+    shorter = SETTINGS | {"train": SETTINGS["train"] | {"epochs": 2}}
+    train_run(toy.make_run(tmp_path, **shorter))
+    run = toy.make_run(tmp_path, **SETTINGS)
+    done = mpiexec(tmp_path, 2)
+    assert done.returncode == 0, done.stderr
+    assert "afresh" not in done.stderr
+    for name, tensor in alone[0].items():
+        torch.testing.assert_close(result(run)[0][name], tensor, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("launch", "fate"), [(mpiexec, "dies"), (mpiexec, "fails"), (srun, "fails")]
+)
+def test_when_one_rank_ends_all_do(tmp_path, monkeypatch, launch, fate):
+    run = toy.make_run(tmp_path, **SETTINGS)
+    monkeypatch.setenv("TOY_FATE", f"4 {fate} 1")
+    done = launch(tmp_path, 2)
+    assert done.returncode != 0
+    assert not run.model.exists()

@@ -1,0 +1,156 @@
+"""Interrupted trainings end like uninterrupted ones, bit for bit."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.training import toy
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.trainer import train_run
+
+TESTS = Path(__file__).parents[2]
+TIMES = ("seconds", "samples_per_s")
+EVERYTHING = {
+    "ema_decay": 0.9,
+    "clip_norm": 1.0,
+    "schedule": {"name": "step", "every": 2, "warmup_epochs": 1},
+    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 1e-3},
+}
+
+
+def result(run):
+    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    return load_model(run.model)["weights"], [
+        {key: value for key, value in line.items() if key not in TIMES} for line in lines
+    ]
+
+
+def assert_same_bits(a, b):
+    (weights_a, history_a), (weights_b, history_b) = result(a), result(b)
+    assert history_a == history_b
+    assert weights_a.keys() == weights_b.keys()
+    assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
+
+
+@pytest.mark.parametrize("train", [EVERYTHING, {"schedule": {"name": "plateau", "every": 1}}])
+def test_two_and_two_epochs_equal_four(tmp_path, train):
+    train_run(toy.make_run(tmp_path / "parts", train | {"epochs": 2}))
+    parts = toy.make_run(tmp_path / "parts", train | {"epochs": 4})
+    train_run(parts)
+    whole = toy.make_run(tmp_path / "whole", train | {"epochs": 4})
+    train_run(whole)
+    assert_same_bits(parts, whole)
+
+
+def killed(folder, at_batch):
+    """Train in a process that is killed while it makes a batch."""
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "TOY_FATE": f"{at_batch} dies 0"}
+    process = subprocess.run(
+        [sys.executable, "-m", "core.training.toy", str(folder)], env=environment, check=False
+    )
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("at_batch", "epoch", "steps"),
+    [
+        (9, 1, {1, 2}),  # the last training batch of the second epoch, made ahead of its step
+        (17, 3, {0}),  # the second training batch of the fourth, made before the first step
+    ],
+)
+def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch, steps):
+    train = EVERYTHING | {"epochs": 4, "checkpoint_steps": 1}
+    run = toy.make_run(tmp_path / "killed", train)
+    killed(tmp_path / "killed", at_batch)
+    assert not run.model.exists()
+    saved = torch.load(run.state / "last.pt", weights_only=True)["progress"]
+    assert saved["epoch"] == epoch
+    assert saved["step"] in steps
+    train_run(run)
+    whole = toy.make_run(tmp_path / "whole", train)
+    train_run(whole)
+    assert_same_bits(run, whole)
+
+
+def test_lost_outputs_are_written_again_without_training(tmp_path, caplog):
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    before = result(run)
+    run.model.unlink()
+    run.history.unlink()
+    toy.EPOCHS_HEARD.clear()
+    train_run(run)
+    after = result(run)
+    assert not toy.EPOCHS_HEARD
+    assert before[1] == after[1]
+    assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
+    assert not caplog.records
+
+
+def test_lines_beyond_the_saved_state_disappear(tmp_path):
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    with run.history.open("a") as file:
+        file.write('{"epoch": 4}\n{"epo')
+    train_run(run)
+    assert len(result(run)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"train": {"batch_size": 5}}, "train.batch_size"),
+        ({"train": {"loss": {"energy": {"weight": 2.0}}}}, "train.loss"),
+        ({"model": {"width": 4}}, "model.width"),
+        ({"seed": 8}, "seed"),
+        ({"train": {"epochs": 2}}, "3 epochs, more than the 2 asked for"),
+    ],
+)
+def test_a_changed_experiment_starts_afresh(tmp_path, caplog, changed, reason):
+    train_run(toy.make_run(tmp_path / "a"))
+    again = toy.make_run(tmp_path / "a", **changed)
+    with caplog.at_level(logging.WARNING):
+        train_run(again)
+    assert reason in caplog.text
+    assert "starts afresh" in caplog.text
+    fresh = toy.make_run(tmp_path / "b", **changed)
+    train_run(fresh)
+    assert_same_bits(again, fresh)
+
+
+def test_a_schedule_that_depends_on_the_length_starts_afresh(tmp_path, caplog):
+    cosine = {"schedule": {"name": "cosine"}}
+    train_run(toy.make_run(tmp_path / "a", cosine | {"epochs": 2}))
+    longer = toy.make_run(tmp_path / "a", cosine | {"epochs": 3})
+    train_run(longer)
+    assert "train.epochs" in caplog.text
+    fresh = toy.make_run(tmp_path / "b", cosine | {"epochs": 3})
+    train_run(fresh)
+    assert_same_bits(longer, fresh)
+
+
+def test_an_edited_plugin_starts_afresh(tmp_path, caplog, monkeypatch):
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    monkeypatch.setattr(type(run.project.registry), "fingerprint", lambda *_: "edited")
+    train_run(run)
+    assert "plugin source" in caplog.text
+
+
+def test_a_damaged_state_is_noticed(tmp_path, caplog):
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    path = run.state / "last.pt"
+    content = bytearray(path.read_bytes())
+    content[2000:2200] = bytes(200)
+    path.write_bytes(content)
+    train_run(run)
+    assert "damaged" in caplog.text
+    assert len(result(run)[1]) == 3

@@ -1,0 +1,235 @@
+"""The shared trainer on one rank.
+
+Oracle: a loop of ten lines around torch's own optimizer, loss functions and averaging, with whole
+windows as batches and no trainer in it.
+"""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torch.testing import assert_close
+
+from core.training import toy
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.tasks import build_task
+from pipeline_core.training.trainer import train_run
+
+
+def weights(run):
+    return load_model(run.model)["weights"]
+
+
+def history(run):
+    return [json.loads(line) for line in run.history.read_text().splitlines()]
+
+
+def assert_same_weights(a, b, **tolerance):
+    assert a.keys() == b.keys()
+    for name, tensor in a.items():
+        assert_close(tensor, b[name], msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+EXACT = {"rtol": 0, "atol": 0}
+ROUNDING = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def plain_loss(batch, outputs):
+    n_atoms = batch["atom_offsets"].diff()
+    has_forces = ~batch["forces"].isnan()
+    energy = functional.mse_loss(outputs["energy"] / n_atoms, batch["energy"] / n_atoms)
+    forces = functional.huber_loss(
+        outputs["forces"][has_forces], batch["forces"][has_forces], delta=0.5
+    )
+    return energy + 2 * forces, energy, forces
+
+
+def plain_training(run, module, epochs, average=None):
+    """Yield the module after each epoch."""
+    samples = build_task(run).samples("train")
+    optimizer = torch.optim.Adam(module.net.parameters(), lr=1e-2)
+    for epoch in range(epochs):
+        order = np.random.default_rng([run.seed, epoch]).permutation(len(samples))
+        for start in range(0, len(order), 4):
+            batch = samples.batch(sorted(order[start : start + 4]))
+            optimizer.zero_grad()
+            plain_loss(batch, module(batch))[0].backward()
+            optimizer.step()
+            if average is not None:
+                average.update_parameters(module)
+        yield module
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_equals_a_plain_loop(tmp_path, missing):
+    run = toy.make_run(tmp_path, model={"n_val": 0, "missing": missing})
+    train_run(run)
+    *_, expected = plain_training(run, build_task(run).module.double(), 3)
+    losses = [record["train"]["loss"] for record in history(run)]
+    assert losses.index(min(losses)) == 2  # so that the best weights are the last ones
+    assert_same_weights(weights(run), expected.state_dict(), **ROUNDING)
+
+
+def test_history_by_hand(tmp_path):
+    run = toy.make_run(tmp_path, {"batch_size": "all", "epochs": 1})
+    summary = train_run(run)
+    task = build_task(run)
+    module = task.module.double()
+    batch = task.samples("train").batch(range(13))
+    total, energy, forces = plain_loss(batch, module(batch))
+    total.backward()
+    norm = torch.nn.utils.clip_grad_norm_(module.net.parameters(), math.inf)
+    (record,) = history(run)
+    assert record["epoch"] == 1
+    assert record["lr"] == 0.01
+    assert record["train"] == pytest.approx(
+        {"loss": total.item(), "energy": energy.item(), "forces": forces.item()}
+    )
+    assert record["grad_norm"] == pytest.approx(norm.item())
+    assert record["balance"] == 1
+    trained = build_task(run).module.double()
+    trained.load_state_dict(weights(run))
+    held_out = task.samples("val").batch(range(5))
+    outputs = trained(held_out)
+    total, energy, forces = plain_loss(held_out, outputs)
+    assert record["val"]["loss"] == pytest.approx(total.item())
+    per_atom = (outputs["energy"] - held_out["energy"]) / held_out["atom_offsets"].diff()
+    assert record["mae"]["energy"] == pytest.approx(per_atom.abs().mean().item())
+    assert record["mae"]["forces"] == pytest.approx(
+        (outputs["forces"] - held_out["forces"]).abs().mean().item()
+    )
+    assert summary["epochs"] == summary["best_epoch"] == 1
+    assert summary["best_loss"] == record["val"]["loss"]
+    assert summary["parameters"] == sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("capacity", [1.0, 40.0])
+def test_memory_does_not_change_the_mathematics(tmp_path, capacity):
+    whole = toy.make_run(tmp_path / "whole")
+    parts = toy.make_run(tmp_path / "parts", partition={"capacity": capacity})
+    train_run(whole)
+    train_run(parts)
+    assert_same_weights(weights(parts), weights(whole), **ROUNDING)
+    assert history(parts)[-1]["val"] == pytest.approx(history(whole)[-1]["val"])
+
+
+def test_average_of_weights(tmp_path):
+    run = toy.make_run(tmp_path, {"ema_decay": 0.7, "epochs": 1})
+    train_run(run)
+    module = build_task(run).module.double()
+    average = torch.optim.swa_utils.AveragedModel(
+        module, avg_fn=lambda old, new, _: 0.7 * old + 0.3 * new
+    )
+    list(plain_training(run, module, 1, average))
+    assert_same_weights(weights(run), average.module.state_dict(), **ROUNDING)
+
+
+def test_clipping_changes_the_steps_but_not_the_reported_norm(tmp_path):
+    free = toy.make_run(tmp_path / "free", {"epochs": 1, "batch_size": "all"})
+    clipped = toy.make_run(
+        tmp_path / "clipped", {"epochs": 1, "batch_size": "all", "clip_norm": 1e-9}
+    )
+    train_run(free)
+    train_run(clipped)
+    assert history(free)[0]["grad_norm"] == history(clipped)[0]["grad_norm"]
+    # Adam divides by the norm of the gradient plus 1e-8: without clipping a step is lr = 0.01 long
+    start = build_task(clipped).module.double().net[0].weight.detach()
+    assert (weights(clipped)["net.0.weight"] - start).abs().max() < 0.002
+    assert (weights(free)["net.0.weight"] - start).abs().min() > 0.009
+
+
+def test_windows_of_equal_cost_train_too(tmp_path):
+    run = toy.make_run(tmp_path, {"batch_by": "cost"})
+    train_run(run)
+    losses = [record["train"]["loss"] for record in history(run)]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+def test_precisions(tmp_path, precision):
+    before = torch.get_default_dtype()
+    run = toy.make_run(tmp_path, {"precision": precision, "epochs": 4})
+    train_run(run)
+    losses = [record["train"]["loss"] for record in history(run)]
+    assert losses[-1] < losses[0]
+    assert load_model(run.model)["dtype"] == "float32"
+    assert torch.get_default_dtype() == before
+
+
+def test_the_best_epoch_is_kept(tmp_path):
+    settings = {"optimizer": {"lr": 0.3}}
+    run = toy.make_run(tmp_path / "all", settings | {"epochs": 6})
+    summary = train_run(run)
+    losses = [record["val"]["loss"] for record in history(run)]
+    best = losses.index(min(losses))
+    assert best < 5, "the rate should be too high for steady progress"
+    assert summary["best_epoch"] == best + 1
+    shorter = toy.make_run(tmp_path / "shorter", settings | {"epochs": best + 1})
+    train_run(shorter)
+    assert_same_weights(weights(run), weights(shorter), **EXACT)
+
+
+def test_patience_ends_the_training(tmp_path):
+    run = toy.make_run(tmp_path, {"epochs": 50, "patience": 2, "optimizer": {"lr": 0.3}})
+    summary = train_run(run)
+    assert summary["epochs"] == summary["best_epoch"] + 2 < 50
+    assert len(history(run)) == summary["epochs"]
+
+
+def test_without_validation_samples_the_training_loss_decides(tmp_path):
+    run = toy.make_run(tmp_path, model={"n_val": 0})
+    summary = train_run(run)
+    losses = [record["train"]["loss"] for record in history(run)]
+    assert summary["best_loss"] == min(losses)
+    assert history(run)[0]["val"] is None
+    assert history(run)[0]["mae"] == {}
+
+
+def test_observers_hear_each_epoch(tmp_path):
+    toy.EPOCHS_HEARD.clear()
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    assert history(run) == toy.EPOCHS_HEARD
+
+
+def test_same_seed_same_bits_another_seed_others(tmp_path):
+    runs = [
+        toy.make_run(tmp_path / name, seed=seed) for name, seed in [("a", 1), ("b", 1), ("c", 2)]
+    ]
+    for run in runs:
+        train_run(run)
+    assert_same_weights(weights(runs[0]), weights(runs[1]), **EXACT)
+    assert not torch.equal(*(weights(run)["net.0.weight"] for run in runs[1:]))
+
+
+def test_nothing_global_is_left_changed(tmp_path):
+    train_run(toy.make_run(tmp_path))
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.is_grad_enabled()
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("train", "model", "message"),
+    [
+        ({}, {"n_train": 0}, "split 'train' of its dataset is empty"),
+        ({"loss": {}}, {}, "train.loss names no field"),
+        ({"optimizer": {"lr": 1e200}}, {}, "diverged in epoch"),
+    ],
+)
+def test_hopeless_trainings_say_why(tmp_path, train, model, message):
+    run = toy.make_run(tmp_path, train, model=model)
+    with pytest.raises(ValueError, match=message):
+        train_run(run)
+
+
+def test_another_number_of_samples_than_in_the_partition(tmp_path):
+    run = toy.make_run(tmp_path)
+    partition = run.partition.read_bytes()
+    changed = toy.make_run(tmp_path, model={"n_train": 9})
+    changed.partition.write_bytes(partition)
+    with pytest.raises(ValueError, match="costs of 13 train samples, the data have 9"):
+        train_run(changed)
