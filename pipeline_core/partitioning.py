@@ -25,6 +25,10 @@ from pipeline_kernels.packing import balance_report, lpt, split_by_capacity
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]
 
+WAYS: Final = ("random", "lpt", "lpt_equal_cost")
+"""Ways to share a step: equal numbers of random samples for each rank; equal costs of a window of
+random samples (what the trainer does); the same with windows of equal cost."""
+
 _BATCH: Final = 16
 """Samples a rank holds: on average in an evaluation batch without capacity, and in the forecast."""
 
@@ -52,7 +56,11 @@ class Shares:
 
 
 def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str, Any]:
-    """Write costs and evaluation batches; return counts and the forecast of balance."""
+    """Write costs, evaluation batches and the forecast of balance of all splits; return a summary.
+
+    The file holds `<split>/cost` and `<split>/bin`, the attribute `capacity`, and as the attribute
+    `balance` a JSON list: for each number of ranks and each of `WAYS` the figures of `Balance`.
+    """
     capacity = np.inf if options.capacity is None else options.capacity
     splits = {split: _shares(task, split, capacity) for split in SPLITS}
     costs = splits["train"].costs
@@ -67,7 +75,10 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
         "samples": {split: len(shares.costs) for split, shares in splits.items()},
         "largest_cost": max(float(s.costs.max(initial=0)) for s in splits.values()),
         "above_capacity": sum(int((s.costs > capacity).sum()) for s in splits.values()),
-        "balance": forecast,
+        "efficiency": {
+            f"{entry['ranks']} ranks": {way: entry[way]["efficiency"] for way in WAYS}
+            for entry in forecast
+        },
     }
 
 
@@ -112,9 +123,9 @@ def _forecast(costs: Costs, n_ranks: int, seed: int) -> dict[str, Any]:
     parts = [np.array_split(window, n_ranks) for window in windows]
     return {
         "ranks": n_ranks,
-        "random": _report([[costs[part].sum() for part in step] for step in parts]),
-        "lpt": _report([by_count.share(w, 0, n_ranks).loads for w in windows]),
-        "lpt_equal_cost": _report([by_cost.share(w, 0, n_ranks).loads for w in by_cost.windows(0)]),
+        WAYS[0]: _report([[costs[part].sum() for part in step] for step in parts]),
+        WAYS[1]: _report([by_count.share(w, 0, n_ranks).loads for w in windows]),
+        WAYS[2]: _report([by_cost.share(w, 0, n_ranks).loads for w in by_cost.windows(0)]),
     }
 
 

@@ -180,16 +180,19 @@ def raw_files(dataset: DatasetRun) -> list[Path]:
     Raises:
         ValueError: A source matches no file.
     """
-    files = []
+    folder = dataset.path.parent
+    files: list[Path] = []
     for number, source in enumerate(dataset.options.sources):
-        found = sorted(glob.glob(str(dataset.path.parent / source.path), recursive=True))
+        # Path.glob refuses absolute patterns and those that lead upwards.
+        names = glob.glob(source.path, root_dir=folder, recursive=True)  # noqa: PTH207
+        found = [folder / name for name in sorted(names) if (folder / name).is_file()]
         if not found:
             line = line_of(dataset.path, ["sources", str(number), "path"])
             raise ValueError(
-                f"{dataset.path}:{line}: sources.{number}.path: no file matches {source.path!r}, "
-                f"which is relative to {dataset.path.parent.resolve()}"
+                f"{dataset.path}:{line}: sources.{number}.path: no file matches {source.path!r} in "
+                f"{folder.resolve()}; correct the path, or fetch the data first"
             )
-        files += [Path(name) for name in found]
+        files += found
     return files
 
 

@@ -8,13 +8,22 @@ import typer
 from typer.core import TyperGroup
 
 from pipeline_core import __version__
-from pipeline_core.cli import checks, doctor, listings, new_files, new_plugin, stages
+from pipeline_core.cli import (
+    checks,
+    doctor,
+    inspection,
+    listings,
+    new_dataset,
+    new_files,
+    new_plugin,
+    stages,
+)
 
 
 class _Group(TyperGroup):
     """Says what went wrong in words where the user can do something about it."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (ValueError, OSError) as error:
@@ -57,6 +66,8 @@ for _module, _panel in (
     (checks, "Before a run"),
     (doctor, "Before a run"),
     (listings, "Before a run"),
+    (inspection, "Something new"),
+    (new_dataset, "Something new"),
     (new_files, "Something new"),
     (new_plugin, "Something new"),
 ):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
+from pipeline_core.cli.listings import all_readers
 from pipeline_core.cli.output import aligned
 from pipeline_core.config.experiments import BASE
 from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
@@ -54,7 +55,9 @@ def checked(project: Project, name: str) -> ExperimentRun:
     check_names(experiment)
     dataset = experiment.runs[BASE].dataset
     if dataset is not None:
-        raw_files(dataset)
+        from pipeline_core.importing.sources import find_sources
+
+        find_sources(dataset.path, dataset.options.sources, all_readers(project.registry))
     return experiment
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from pipeline_core.cli.output import aligned
-from pipeline_core.readers import Units
+from pipeline_core.readers import Reader, Units
 from pipeline_core.registry import Plugin, Registry
 
 
@@ -17,7 +17,9 @@ def plugins() -> None:
 
 
 def _row(plugin: Plugin) -> tuple[str, ...]:
-    about = plugin.error or (plugin.model.summary if plugin.model else "")
+    about = plugin.error or ""
+    if plugin.model:
+        about = f"{plugin.model.summary} ({plugin.model.citation})"
     return (
         plugin.name,
         "broken" if plugin.error else "ok",
@@ -30,15 +32,20 @@ def _row(plugin: Plugin) -> tuple[str, ...]:
 
 def readers() -> None:
     """List the raw formats that datasets can be read from."""
-    found = [reader for group in Registry().manager.hook.readers() for reader in group]
     rows = [
-        (r.name, " ".join(r.suffixes) or "-", _units(r.units), r.summary)
-        for r in sorted(found, key=lambda reader: reader.name)
+        (r.name, " ".join(r.suffixes) or "-", units_text(r.units), r.summary)
+        for r in sorted(all_readers(Registry()), key=lambda reader: reader.name)
     ]
     typer.echo(aligned([("name", "suffixes", "units", "about"), *rows]))
 
 
-def _units(units: Units) -> str:
+def all_readers(registry: Registry) -> list[Reader]:
+    """Return the formats that every dataset can use: the engine's, and of plugins without models."""
+    return [reader for readers in registry.hook("readers", None)() for reader in readers]
+
+
+def units_text(units: Units) -> str:
+    """Return units of energy, force and stress, and the sign of the stress, in one line."""
     return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
 
 

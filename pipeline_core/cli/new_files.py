@@ -1,9 +1,9 @@
-"""Commands that look at raw files and write dataset and experiment files to start from."""
+"""`pipeline-core new-experiment`: an experiment file with every option, to start from."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,11 +16,11 @@ EPOCHS = {"smoke": 2, "laptop": 50}
 """Where training is to end at the scales below that of the paper."""
 
 Name = Annotated[str, typer.Argument(help="Name of the new file, without its ending.")]
-Scale = Annotated[str, typer.Option(help="smoke, laptop or paper.")]
+Scale = Annotated[Literal["smoke", "laptop", "paper"], typer.Option(help="Size of the experiment.")]
 
 
 def new_experiment(
-    name: Name,
+    name: Annotated[str, typer.Argument(help="Name of the experiment: NAME or PLUGIN/NAME.")],
     plugin: Annotated[str, typer.Option(help="Name of a model, see pipeline-core plugins.")],
     dataset: Annotated[str, typer.Option(help="Name of a dataset.")],
     scale: Scale = "laptop",
@@ -30,13 +30,16 @@ def new_experiment(
     project = options.project(workflows, options.RESULTS)
     info = project.registry.model_info(plugin)
     project.dataset(dataset)
-    path = workflows / "experiments" / plugin / f"{name}.yaml"
-    write_new(path, experiment_text(name, info, dataset, scale))
-    project.experiment(f"{plugin}/{name}")
-    typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{name}")
+    folder, _, stem = name.rpartition("/")
+    if folder not in ("", plugin):
+        raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")
+    path = workflows / "experiments" / plugin / f"{stem}.yaml"
+    write_new(path, experiment_text(info, dataset, scale))
+    project.experiment(f"{plugin}/{stem}")
+    typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{stem}")
 
 
-def experiment_text(name: str, info: ModelInfo, dataset: str, scale: str) -> str:
+def experiment_text(info: ModelInfo, dataset: str, scale: str) -> str:
     """Return the content of an experiment file."""
     lines = [
         f"description: {scalar(f'{info.name} on {dataset}')}",

@@ -15,9 +15,9 @@ from pipeline_core.cli.new_files import write_new
 TEMPLATES = {
     "pyproject.toml.tmpl": "pyproject.toml",
     "README.md.tmpl": "README.md",
-    "init.py.tmpl": "$package/__init__.py",
-    "plugin.py.tmpl": "$package/plugin.py",
-    "model.py.tmpl": "$package/model.py",
+    "init.py.tmpl": "$name/__init__.py",
+    "plugin.py.tmpl": "$name/plugin.py",
+    "network.py.tmpl": "$name/network.py",
     "test_plugin.py.tmpl": "tests/test_plugin.py",
 }
 
@@ -29,8 +29,9 @@ def new_plugin(
     ] = None,
 ) -> None:
     """Write a package with a small potential and its tests, ready to install."""
-    package = f"pipeline_{name}"
-    target = folder or Path(package.replace("_", "-"))
+    target = folder or Path(name)
+    if target.exists():
+        raise ValueError(f"{target}: exists already; choose another folder with --folder")
     for path, text in plugin_files(name).items():
         write_new(target / path, text)
     typer.echo(f"wrote {target}; next: pip install -e '{target}[test]' && pytest {target}")
@@ -44,12 +45,7 @@ def plugin_files(name: str) -> dict[str, str]:
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ValueError(f"{name!r} is not a lower-case identifier such as 'my_model'")
-    words = {
-        "name": name,
-        "package": f"pipeline_{name}",
-        "distribution": f"pipeline-{name.replace('_', '-')}",
-        "class_name": "".join(part.title() for part in name.split("_")),
-    }
+    words = {"name": name, "distribution": name.replace("_", "-")}
     templates = files("pipeline_core.cli") / "templates"
     return {
         Template(path).substitute(words): Template(

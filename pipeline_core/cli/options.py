@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,22 +11,14 @@ from pipeline_core.config.experiments import BASE
 from pipeline_core.registry import Registry
 from pipeline_core.run import Project
 
-
-class Device(StrEnum):
-    """Where tensors live."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 Workflows = Annotated[Path, typer.Option(help="Folder with datasets/ and experiments/.")]
 Results = Annotated[Path, typer.Option(help="Folder for artifacts.")]
 Dataset = Annotated[str, typer.Option(help="Name of a dataset: datasets/NAME.yaml.")]
 Experiment = Annotated[str, typer.Option(help="Plugin/name: experiments/PLUGIN/NAME.yaml.")]
 Variant = Annotated[str, typer.Option(help="A variant of the experiment.")]
-DeviceOption = Annotated[
-    Device, typer.Option(help="Where to compute; auto takes a GPU if there is one.")
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option(help="Where to compute; auto takes a GPU if there is one."),
 ]
 
 WORKFLOWS = Path("workflows")

@@ -44,12 +44,12 @@ def _command(stage: str) -> Callable[..., None]:
     def command(
         experiment: options.Experiment,
         variant: options.Variant = options.BASE,
-        device: options.DeviceOption = options.Device.AUTO,
+        device: options.Device = "auto",
         workflows: options.Workflows = options.WORKFLOWS,
         results: options.Results = options.RESULTS,
     ) -> None:
         run = options.project(workflows, results).run(experiment, variant)
-        _run(stage, replace(run, device=device.value), run.model_info.name)
+        _run(stage, replace(run, device=device), run.model_info.name)
 
     command.__doc__ = HELP[stage]
     return command

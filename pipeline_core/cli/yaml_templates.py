@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import yaml
@@ -14,7 +14,10 @@ _WIDTH = 100
 
 
 def section(
-    model: type[BaseModel], values: Mapping[str, Any] | None = None, indent: int = 0
+    model: type[BaseModel],
+    values: Mapping[str, Any] | None = None,
+    indent: int = 0,
+    skip: Container[str] = (),
 ) -> list[str]:
     """Return the lines of a section: each key after its description, with its default.
 
@@ -22,11 +25,14 @@ def section(
         model: What validates the section.
         values: What to write instead of defaults; nested sections as mappings.
         indent: Spaces before each line.
+        skip: Keys that are left out.
     """
     values = values or {}
     pad = " " * indent
     lines = []
     for name, field in model.model_fields.items():
+        if name in skip:
+            continue
         lines += comment(field.description or "", indent)
         default = field.get_default(call_default_factory=True)
         if isinstance(default, BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.evaluation.predict import Window, label_field
+from pipeline_core.evaluation.records import Texts
 from pipeline_core.evaluation.residuals import labels, residuals
+from pipeline_core.fields import FIELDS
 from pipeline_core.task import Quantity
-
-Texts = NDArray[np.object_]
 
 MOST_GROUPS: Final = 64
 """A split of more groups, such as one a material, has no table of groups; predictions name them."""
@@ -34,7 +34,6 @@ class Breakdown:
         self._metrics = [metric for quantity in quantities for metric in _metrics(quantity)]
         few = groups is not None and len(set(groups)) <= MOST_GROUPS
         self._groups = groups if few else None
-        self._units: dict[str, str] = {}
         self._all: dict[str, Errors] = defaultdict(Errors)
         self._by_group: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
         self._by_element: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
@@ -45,7 +44,6 @@ class Breakdown:
         self.n_samples += len(window)
         for name, quantity in self._metrics:
             field = label_field(quantity.name, window.batch)
-            self._units[name] = f"{field.unit}/atom" if quantity.per_atom else field.unit
             error, label = _compared(quantity, window)
             self._all[name] += Errors.of(error, label)
             if self._groups is not None:
@@ -60,14 +58,19 @@ class Breakdown:
         """Return the metrics; every quantity is listed, with null where it has no labels."""
         return {
             "n_samples": self.n_samples,
-            "quantities": self._table(self._all, [name for name, _ in self._metrics]),
+            "quantities": self._table({name: self._all[name] for name, _ in self._metrics}),
             "groups": {g: self._table(self._by_group[g]) for g in sorted(self._by_group)},
             "elements": {e: self._table(self._by_element[e]) for e in sorted(self._by_element)},
         }
 
-    def _table(self, errors: dict[str, Errors], names: Sequence[str] = ()) -> dict[str, Any]:
-        chosen = names or list(errors)
-        return {n: errors.get(n, Errors()).report(self._units.get(n, "1")) for n in chosen}
+    def _table(self, errors: Mapping[str, Errors]) -> dict[str, Any]:
+        units = {name: _unit(quantity) for name, quantity in self._metrics}
+        return {name: found.report(units[name]) for name, found in errors.items()}
+
+
+def _unit(quantity: Quantity) -> str:
+    unit = FIELDS[quantity.name].unit if quantity.name in FIELDS else "1"
+    return f"{unit}/atom" if quantity.per_atom else unit
 
 
 def _metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
@@ -82,7 +85,8 @@ def _compared(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray
     outputs = {quantity.name: window.outputs[quantity.name].double()}
     error, _ = residuals(quantity, outputs, {**window.batch, quantity.name: label})
     if quantity.per_atom:
-        label = label / window.batch["atom_offsets"].diff()
+        n_atoms = window.batch["atom_offsets"].diff()
+        label = label / n_atoms.view(-1, *[1] * (label.ndim - 1))
     return error.numpy(), label.numpy()
 
 

@@ -46,6 +46,8 @@ def windows(samples: Samples, task: Task, capacity: float | None) -> list[range]
         task: Gives the cost of a sample.
         capacity: Largest cost of a window; None for at most `ROWS` rows.
     """
+    if not len(samples):
+        return []
     sizes = samples.sizes()
     cost: NDArray[np.float64] = (
         task.cost(sizes) if capacity else np.sum(list(sizes.values()), axis=0)
@@ -57,9 +59,7 @@ def windows(samples: Samples, task: Task, capacity: float | None) -> list[range]
             found.append(range(start, number))
             start, load = number, 0.0
         load += float(one)
-    if start < len(cost):
-        found.append(range(start, len(cost)))
-    return found
+    return [*found, range(start, len(cost))]
 
 
 def predictions(

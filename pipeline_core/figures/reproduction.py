@@ -31,8 +31,9 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
 
 def readable(row: Mapping[str, Any]) -> list[str]:
     """Return a row for readers: where, quantity, paper, ours, status, what differs."""
-    ours = f"{shown(row['ours'])} {row['unit']}" if row["ours"] is not None else "–"
-    paper = f"{shown(row['paper'])} {row['unit']}"
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"
+    ours = f"{shown(row['ours'])}{unit}" if row["ours"] is not None else "–"
+    paper = f"{row['paper']:g}{unit}"
     return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
 
 

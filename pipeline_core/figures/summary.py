@@ -14,6 +14,8 @@ from pipeline_core.figures import Figure, provenance, reproduction, story
 from pipeline_core.run import ExperimentRun
 
 _TEMPLATE: Final = Path(__file__).with_name("summary.html.tmpl")
+_TOLD_OTHERWISE: Final = ("parity_forces", "reproduction", "provenance")
+"""Pictures of what the page shows in another picture or as a table."""
 _WIDE: Final = 900
 """Pixels beyond which a picture has a row of its own."""
 
@@ -48,7 +50,7 @@ def page(
     """
     text, grade = story.verdict(experiment)
     info = experiment.model_info
-    lead = f"{experiment.file.description} Model: {info.summary} ({info.citation})."
+    lead = f"{experiment.file.description.rstrip('.')}. {info.summary.rstrip('.')} ({info.citation})."
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(experiment.experiment),
         lead=escape(lead),
@@ -58,7 +60,7 @@ def page(
         numbers="".join(_number(number) for number in story.numbers(experiment)),
         variants=_section("All variants", story.variants(experiment)),
         reproduction=_reproduction(report),
-        pictures="".join(_picture(picture) for picture in pictures),
+        pictures="".join(_picture(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE),
         commands=escape("\n".join(story.commands(experiment))),
         limits="".join(f"<li>{escape(limit)}</li>" for limit in story.limits(experiment)),
         provenance=_table([[name, value] for name, value in provenance.rows(experiment)]),

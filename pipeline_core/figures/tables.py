@@ -13,6 +13,8 @@ from pipeline_core.figures import style
 
 _LINE: Final = 0.15
 """Height of a line of text, inches."""
+_GAP: Final = 0.4
+"""Space between two rows, in lines."""
 _CHARACTER: Final = 0.062
 """Width of a character at most, on average, inches."""
 
@@ -26,28 +28,34 @@ def draw(header: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[
         widths: Part of the width that each column has; they add up to 1.
     """
     cells = [[_wrapped(c, w) for c, w in zip(row, widths, strict=True)] for row in (header, *rows)]
-    lines = [max(cell.count("\n") + 1 for cell in row) for row in cells]
-    height = _LINE * (sum(lines) + 0.4 * len(lines) + 1)
+    n_lines = [max(len(cell) for cell in row) for row in cells]
+    height = _LINE * (sum(n_lines) + _GAP * len(n_lines) + 1)
     figure = Figure(figsize=(style.PAGE, height))
     axes = figure.add_axes((0.01, 0, 0.98, 1))
     axes.set(xlim=(0, 1), ylim=(height, 0))
     axes.set_axis_off()
     top = 0.5 * _LINE
     _rule(axes, top)
-    for number, (row, n_lines) in enumerate(zip(cells, lines, strict=True)):
-        left = 0.0
-        for cell, width in zip(row, widths, strict=True):
-            weight = "bold" if number == 0 else "normal"
-            axes.text(left, top + 0.2 * _LINE, cell, va="top", fontsize=7, weight=weight)
-            left += width
-        top += _LINE * (n_lines + 0.4)
+    for number, row in enumerate(cells):
+        _row(axes, row, widths, top + 0.5 * _GAP * _LINE, "normal" if number else "bold")
+        top += _LINE * (n_lines[number] + _GAP)
         if number in (0, len(cells) - 1):
             _rule(axes, top)
     return figure
 
 
-def _wrapped(cell: str, width: float) -> str:
-    return "\n".join(wrap(cell, max(8, int(width * style.PAGE / _CHARACTER)))) or " "
+def _wrapped(cell: str, width: float) -> list[str]:
+    return wrap(cell, max(8, int(width * style.PAGE / _CHARACTER))) or [""]
+
+
+def _row(
+    axes: Axes, row: Sequence[Sequence[str]], widths: Sequence[float], top: float, weight: str
+) -> None:
+    left = 0.0
+    for cell, width in zip(row, widths, strict=True):
+        for number, line in enumerate(cell):
+            axes.text(left, top + _LINE * (number + 0.8), line, fontsize=7, weight=weight)
+        left += width
 
 
 def _rule(axes: Axes, height: float) -> None:

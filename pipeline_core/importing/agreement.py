@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Verdict = Literal["confirmed", "wrong sign", "wrong unit", "undetermined"]
 
 _DEVIATIONS: Final = 2.58
-_UNIT_RATIO: Final = 4.0  # units that are mistaken for each other differ by more
+_UNIT_RATIO: Final = 4.0  # units differ by more, the trapezoid rule is off by less
 
 
 @dataclass(frozen=True)

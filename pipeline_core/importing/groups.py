@@ -33,7 +33,9 @@ def group_name(source: RawSource, file: str, frame: Frame, formula: str) -> str:
             return str(PurePosixPath(file).relative_to(source.root))
         case "folder":
             folder = PurePosixPath(file).parent
-            return str(folder.relative_to(source.root)) if folder != source.root else folder.name
+            if folder == source.root:
+                return source.files[file].resolve().parent.name
+            return str(folder.relative_to(source.root))
         case key:
             return str(frame.info[key]) if key in frame.info else _missing(source, file, frame, key)
 

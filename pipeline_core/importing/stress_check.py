@@ -5,11 +5,12 @@ and the fractional coordinates s of a periodic structure, the energy changes by
 
     dE = V σ : (h⁻¹ dh) − Σ_atoms F · (ds h),    σ = (1/V) ∂E/∂ε
 
-(symbols: V volume, σ stress with tension positive, F forces; positions are x = s h, so that the
-first term is the work of the strain and the second that of the atoms moving inside the cell; see
-O. H. Nielsen and R. M. Martin, Phys. Rev. B 32, 3780 (1985)). With dE known at both ends, the
-trapezoid rule gives E_b − E_a up to the third order of the change. Frames of equal cells test the
-forces, frames of different cells the stress; `agreement` judges how well they do.
+(V volume, σ stress with tension positive, F forces, x = s h positions; the first term is the work
+of the strain, the second that of the atoms moving inside the cell; O. H. Nielsen and R. M. Martin,
+Phys. Rev. B 32, 3780 (1985)). With dE known at both ends, the trapezoid rule gives E_b − E_a up to
+the third order of the change. Stress that stems from vibration appears up to twice too small, since
+frames differ by as much as they vibrate. Frames of equal cells test the forces, frames of different
+cells the stress; `agreement` judges how well they do.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ def _pair(a: Sample, b: Sample) -> Floats | None:
     if strain > _LARGEST_STRAIN or 0 < strain < _SMALLEST_STRAIN:
         return None
     move = b["positions"] @ to_fractional[1] - a["positions"] @ to_fractional[0]  # (n_atoms, 3)
+    move -= move[0]  # moving all atoms alike takes no work, but may cross a face of the cell
     move -= np.round(move)
-    move -= move.mean(axis=0)  # moving all atoms alike takes no work
+    move -= move.mean(axis=0)
     distance = np.linalg.norm(move @ a["cell"], axis=1).max()
     if distance > _LARGEST_MOVE:
         return None

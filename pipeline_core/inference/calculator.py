@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 from ase.geometry import wrap_positions
-from ase.stress import full_3x3_to_voigt_6_stress
 
 from pipeline_core.batch import Batch, collate, to_device
 from pipeline_core.config.sections import GraphOptions
@@ -25,6 +24,9 @@ from pipeline_core.inference.potentials import (
 from pipeline_core.potential import Potential
 from pipeline_core.registry import Registry
 from pipeline_core.run import Run
+
+_VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
+"""Rows and columns of xx yy zz yz xz xy."""
 
 
 class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
@@ -109,7 +111,7 @@ def _ase_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, An
     if "energy" in results:
         results["energy"] = results["free_energy"] = float(outputs["energy"][0])
     if "stress" in results:
-        results["stress"] = full_3x3_to_voigt_6_stress(outputs["stress"][0])
+        results["stress"] = outputs["stress"][0][_VOIGT]
     return results
 
 

@@ -28,10 +28,10 @@ class FlatGradients:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._parameters = [p for p in parameters if p.requires_grad]
+        trainable = [p for p in parameters if p.requires_grad]
         self._flat: list[Tensor] = []
-        for dtype in dict.fromkeys(p.dtype for p in self._parameters):
-            alike = [p for p in self._parameters if p.dtype == dtype]
+        for dtype in dict.fromkeys(p.dtype for p in trainable):
+            alike = [p for p in trainable if p.dtype == dtype]
             sizes = [p.numel() for p in alike]
             flat = torch.zeros(sum(sizes), dtype=dtype, device=alike[0].device)
             for parameter, part in zip(alike, torch.split(flat, sizes), strict=True):

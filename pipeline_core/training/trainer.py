@@ -224,6 +224,8 @@ class Trainer:
         saved, ranks = state.load_state(self._path), self._ranks
         learner.load_state_dict(saved["learner"])
         self._progress = Progress(**saved["progress"])
+        if not ranks.is_first:
+            self._progress.best_weights = {}
         self._totals = EpochTotals(**saved["totals"])
         self._totals.to(ranks.device)
         self._totals.keep_on_first(ranks)

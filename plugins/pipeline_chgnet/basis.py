@@ -1,7 +1,7 @@
 """Basis functions of distances and angles, with learnable frequencies.
 
-They are evaluated in the precision of the geometry, which is double: the sine of 31 pi r / cutoff in
-single precision has an error of 1e-5, and that error dominates the noise of the forces.
+They are evaluated in the precision of the geometry, which is double: in single precision the sine
+of 31 pi r / cutoff has an error of 1e-5, and that error dominates the noise of the forces.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RadialBasis(nn.Module):
         self.frequencies = nn.Parameter(math.pi * torch.arange(1, n_functions + 1))
 
     def forward(self, lengths: Tensor) -> Tensor:
-        """Expand `lengths` (n,) in Å to (n, n_functions), Å^(-3/2), in the precision of `lengths`."""
+        """Expand `lengths` (n,) in Å to (n, n_functions), in their precision."""
         x, p = (lengths / self.cutoff)[:, None], self.power
         polynomial = (p + 1) * (p + 2) / 2 - x * (p * (p + 2) - x * (p * (p + 1) / 2))
         envelope = torch.where(x < 1, 1 - x**p * polynomial, 0)
@@ -49,7 +49,7 @@ class RadialBasis(nn.Module):
 class AngularBasis(nn.Module):
     """Fourier series of an angle: 1 / sqrt 2, sin(k_n a), cos(k_n a), all over sqrt pi.
 
-    Deng et al., Nat. Mach. Intell. 5, 1031 (2023), equation (2); k_n = n before training.
+    Deng et al., Nat. Mach. Intell. 5, 1031 (2023), Methods; k_n = n before training.
 
     Args:
         n_functions: Number of functions, odd.
@@ -60,7 +60,7 @@ class AngularBasis(nn.Module):
         self.frequencies = nn.Parameter(torch.arange(1.0, n_functions // 2 + 1))
 
     def forward(self, angles: Tensor) -> Tensor:
-        """Expand `angles` (n,) in radian to (n, n_functions), in the precision of `angles`."""
+        """Expand `angles` (n,) in radian to (n, n_functions), in their precision."""
         phases = angles[:, None] * self.frequencies.to(angles.dtype)
         constant = torch.full_like(angles[:, None], math.sqrt(0.5))
         waves = torch.cat([constant, phases.sin(), phases.cos()], dim=1)

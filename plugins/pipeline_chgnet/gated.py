@@ -1,8 +1,8 @@
 """Gated messages as one differentiable function that keeps nothing but its inputs.
 
-Values and both derivatives go through the messages tile by tile and compute a tile anew in each pass:
-for narrow layers that is cheaper than to write the intermediates to memory and to read them
-again, and a training step that differentiates forces holds a sixth of the memory.
+Values and both derivatives go through the messages tile by tile and compute a tile anew in each
+pass. For layers as narrow as these that costs less than to write the intermediates to memory and to
+read them again, and the memory of a training step no longer grows with the depth of the derivative.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from pipeline_kernels.message import Segments, segment_sum
 from torch import Tensor
 
 from pipeline_chgnet.tile import Inputs, ParameterGradients, Scratch, Tile
 from pipeline_chgnet.topology import Route
+from pipeline_kernels.message import Segments, segment_sum
 
 TILE = {"cpu": 2048, "cuda": 262_144}
 """Messages of one tile by device: what fits the caches; what fills a GPU many times over."""

@@ -1,8 +1,8 @@
 """The layers of CHGNet: gated perceptron, atom convolution, bond convolution, angle update.
 
 Equations (4), (5) and (6) of Zhou et al., arXiv:2412.20796, for the network of Deng et al., Nat.
-Mach. Intell. 5, 1031 (2023). The first linear map of a perceptron acts on concatenated features, so it is
-a sum of maps of the parts: each runs over the rows of its part, and only sums run over edges or angles.
+Mach. Intell. 5, 1031 (2023). The first linear map of a perceptron acts on concatenated features, so
+it is a sum of maps of the parts: a map runs over the rows of its part, the sum over messages.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-from pipeline_kernels.message import gather_sum
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from pipeline_chgnet.gated import gated_messages
 from pipeline_chgnet.topology import Route, Topology
+from pipeline_kernels.message import gather_sum
 
 
 class GatedPerceptron(nn.Module):
@@ -150,7 +150,7 @@ class AngleUpdate(nn.Module):
 def _angle_tables(
     perceptron: GatedPerceptron, atoms: Tensor, bonds: Tensor, angles: Tensor, topology: Topology
 ) -> list[Tensor]:
-    """Apply the first maps; atom and first bond are known by the first arm, so they share a table."""
+    """Apply the first maps; the first arm knows atom and first bond, so these share a table."""
     (atom, first, second, angle), bias = perceptron.first_maps()
     arms = gather_sum(
         [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]

@@ -24,10 +24,10 @@ N_ELEMENTS: Final = 94
 class CHGNet(Potential):
     """The charge-informed potential of Deng et al., Nat. Mach. Intell. 5, 1031 (2023).
 
-    Atoms, bonds and angles carry features. Each of the first convolutions updates atoms from bonds, short
-    bonds from angles, and angles from both; the magnetic moments are read from the atoms before the
-    last convolution, the energies after it. What the published network computes and never uses, the
-    last angle update, is left out.
+    Atoms, bonds and angles carry features. Each convolution but the last updates atoms from bonds,
+    short bonds from angles, and angles from both. The magnetic moments are read from the atoms
+    before the last convolution, the energies after it. The last angle update of the published
+    network, which it computes and never uses, is left out.
 
     Args:
         options: Sizes of the network.

@@ -25,7 +25,7 @@ class CHGNetOptions(Section):
     """Width of the hidden layer in the gated perceptrons of atom and bond convolutions."""
     convolutions: Count = 4
     """Atom convolutions; bond convolutions are one less, angle updates two less."""
-    readout_features: Annotated[list[Count], Field(min_length=1)] = [64, 64, 64]
+    readout_features: list[Count] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers that turn the features of an atom into its energy."""
     radial_functions: Count = 31
     angular_functions: Annotated[Count, AfterValidator(_odd)] = 31

@@ -38,10 +38,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-from pipeline_kernels.message import Segments
 from torch import Tensor
 
 from pipeline_chgnet.topology import Route
+from pipeline_kernels.message import Segments
 
 EPSILON = 1e-5
 """ε of the layer normalisation, that of torch."""

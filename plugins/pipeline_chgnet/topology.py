@@ -1,4 +1,4 @@
-"""Who sends to whom in a batch: the plans of all gathers and sums, made once and used by all layers."""
+"""Who sends to whom in a batch: plans of gathers and sums, made once and used by all layers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from pipeline_kernels.message import Segments
 from torch import Tensor
 
 from pipeline_core.batch import Batch
+from pipeline_kernels.message import Segments
 
 
 @dataclass(frozen=True)

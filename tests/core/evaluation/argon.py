@@ -52,8 +52,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    module = LennardJones(run.options.predicts, run.options.scale)
-    return potential_task(run, module)
+    return potential_task(run, LennardJones(run.options.predicts, run.options.scale))
 
 
 def structures(n: int = 12) -> list[Atoms]:

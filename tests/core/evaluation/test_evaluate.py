@@ -138,6 +138,7 @@ def test_a_quantity_without_labels_is_null(tmp_path):
     assert metrics["splits"]["test"]["quantities"]["stress"]["mae"] is None
     assert metrics["splits"]["val"]["n_samples"] == 0
     assert metrics["splits"]["val"]["quantities"]["energy"]["r2"] is None
+    assert metrics["splits"]["val"]["quantities"]["energy"]["unit"] == "eV"
 
 
 @pytest.mark.parametrize("capacity", [1.0, 700.0])

@@ -50,8 +50,8 @@ GROUPS = ("cubic-0600K", "cubic-2000K", "tetragonal-0600K", "tetragonal-2000K")
 N_ATOMS = 12
 
 
-def project(folder):
-    """Write the files that describe the experiment; the folder has to be on the path."""
+def describe(folder):
+    """Write the files that describe the experiment."""
     (folder / "toy_of_figures.py").write_text(PLUGIN)
     workflows = folder / "workflows"
     (workflows / "datasets").mkdir(parents=True)
@@ -60,14 +60,19 @@ def project(folder):
     )
     (workflows / "experiments" / "toy").mkdir(parents=True)
     (workflows / "experiments" / "toy" / "alloy.yaml").write_text(EXPERIMENT)
+
+
+def load(folder, *more_plugins):
+    """Return the experiment as it is in a folder that is on the path."""
     points = [EntryPoint("toy", "toy_of_figures", PROJECT)]
-    registry = Registry(points, builtin=[("engine.figures", stages.figures)])
-    return Project(workflows, folder / "results", registry)
+    registry = Registry(points, builtin=[("engine.figures", stages.figures), *more_plugins])
+    return Project(folder / "workflows", folder / "results", registry).experiment("toy/alloy")
 
 
 def experiment(folder, n_samples=120):
     """Write the experiment and the results of all its runs; return it."""
-    found = project(folder).experiment("toy/alloy")
+    describe(folder)
+    found = load(folder)
     write_import(found.runs["base"].dataset, n_samples)
     for number, run in enumerate(found.runs.values()):
         rng = np.random.default_rng(number)

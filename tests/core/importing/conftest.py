@@ -30,7 +30,7 @@ def alloy(rng: np.random.Generator, strain: float = 0.01, rattle: float = 0.05) 
 
 
 def labelled(atoms: Atoms) -> Atoms:
-    """Return a copy that carries what EMT says of it, the stress as (3, 3) with tension positive."""
+    """Return a copy that carries what EMT says of it, the stress as (3, 3), tension positive."""
     copy = atoms.copy()
     copy.calc = EMT()
     values = {

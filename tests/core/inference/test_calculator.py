@@ -149,3 +149,19 @@ def test_a_structure_without_neighbours_is_explained():
 
     with pytest.raises(ValueError, match=r"no atom has a neighbour within 6.5 Å"):
         atoms.get_potential_energy()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_gives_what_the_cpu_gives():
+    atoms = argon()
+    module = LennardJones()
+    module.atom_energies[18] = -14_345.678901234
+    atoms.calc = calculator(module=module)
+    energy, forces, stress = atoms.get_potential_energy(), atoms.get_forces(), atoms.get_stress()
+
+    atoms.calc = PotentialCalculator(module, GRAPH, ["Ar"], device="cuda", dtype=torch.float64)
+
+    assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-9)
+    assert np.allclose(atoms.get_forces(), forces, atol=1e-12)
+    assert np.allclose(atoms.get_stress(), stress, atol=1e-13)

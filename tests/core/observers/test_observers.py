@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from core.training import toy
+import toy_potential as toy
 from pipeline_core import hookimpl
 from pipeline_core.observers import progress, records, tensorboard
 from pipeline_core.stages import train as train_stage

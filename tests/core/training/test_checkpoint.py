@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from core.training import toy
+import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
@@ -103,7 +103,7 @@ def test_weights_that_do_not_give_their_predictions_are_refused(trained, tmp_pat
 
 def test_weights_of_another_shape_are_refused(trained, tmp_path):
     tuned = toy.make_run(tmp_path, {"start_from": str(trained.model)}, model={"width": 5})
-    with pytest.raises(ValueError, match=r"(?s)do not fit the module .* size mismatch"):
+    with pytest.raises(ValueError, match=r"(?s)do not fit the module .*size mismatch"):
         train_run(tuned)
 
 

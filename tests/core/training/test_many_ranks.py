@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.training import toy
+import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 
 pytestmark = pytest.mark.mpi
 
 TESTS = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "core.training.toy"]
+PROGRAM = [sys.executable, "-m", "toy_potential"]
 SETTINGS = {
     "train": {"ema_decay": 0.9, "clip_norm": 0.5, "batch_size": 3, "checkpoint_steps": 2},
     "model": {"missing": True, "n_train": 13},  # the last window has one sample: ranks without work
@@ -30,18 +30,18 @@ def environment(**extra):
     return plain | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"} | extra
 
 
-def mpiexec(folder, n):
+def mpiexec(folder, n, device="cpu"):
     beside_python = Path(sys.executable).with_name("mpiexec")
     program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
     if program is None:
         pytest.skip("no mpiexec")
-    command = [program, "-n", str(n), *PROGRAM, str(folder)]
+    command = [program, "-n", str(n), *PROGRAM, str(folder), device]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
 
 
 def torchrun(folder, n):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*launcher, f"--nproc-per-node={n}", *PROGRAM[1:], str(folder)]
+    command = [*launcher, f"--nproc-per-node={n}", *PROGRAM[1:], str(folder), "cpu"]
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
 
 
@@ -55,7 +55,7 @@ def srun(folder, n):
     }
     processes = [
         subprocess.Popen(
-            [*PROGRAM, str(folder)],
+            [*PROGRAM, str(folder), "cpu"],
             env=environment(SLURM_PROCID=str(rank), **step),
             stderr=subprocess.PIPE,
             text=True,
@@ -117,3 +117,15 @@ def test_when_one_rank_ends_all_do(tmp_path, monkeypatch, launch, fate):
     done = launch(tmp_path, 2)
     assert done.returncode != 0
     assert not run.model.exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1, 2])  # two ranks may share one GPU
+def test_gpus_equal_the_cpu(alone, tmp_path, n):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    run = toy.make_run(tmp_path, **SETTINGS)
+    done = mpiexec(tmp_path, n, "cuda")
+    assert done.returncode == 0, done.stderr
+    for name, tensor in alone[0].items():
+        torch.testing.assert_close(result(run)[0][name], tensor, rtol=1e-7, atol=1e-9)

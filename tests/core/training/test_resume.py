@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.training import toy
+import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 
@@ -53,7 +53,9 @@ def killed(folder, at_batch):
     """Train in a process that is killed while it makes a batch."""
     environment = os.environ | {"PYTHONPATH": str(TESTS), "TOY_FATE": f"{at_batch} dies 0"}
     process = subprocess.run(
-        [sys.executable, "-m", "core.training.toy", str(folder)], env=environment, check=False
+        [sys.executable, "-m", "toy_potential", str(folder), "cpu"],
+        env=environment,
+        check=False,
     )
     assert process.returncode == -signal.SIGKILL
 

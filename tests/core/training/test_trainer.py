@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
-from core.training import toy
+import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run

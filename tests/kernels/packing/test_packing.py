@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+
 from pipeline_kernels.packing import balance_report, lpt, split_by_capacity, windows
 
 costs_of = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=7)

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
@@ -184,11 +185,12 @@ def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any)
 
 
 def load_run(folder: Path) -> Run:
-    points = [EntryPoint("toy", "core.training.toy", "pipeline_core")]
+    points = [EntryPoint("toy", "toy_potential", "pipeline_core")]
     return Project(folder / "workflows", folder / "results", Registry(points, [])).run("pairs")
 
 
 if __name__ == "__main__":
     from pipeline_core.training.trainer import train_run
 
-    print(train_run(load_run(Path(sys.argv[1]))))
+    folder, device = sys.argv[1:]
+    print(train_run(replace(load_run(Path(folder)), device=device)))

@@ -1,0 +1,110 @@
+"""`pipeline-core inspect`: what a raw file holds, before anything is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pipeline_core.cli.listings import all_readers, units_text
+from pipeline_core.cli.output import aligned
+from pipeline_core.readers import Reader
+from pipeline_core.registry import Registry
+
+if TYPE_CHECKING:
+    from pipeline_core.readers.describe import Description
+
+LABELS: Final = ("energy", "forces", "stress", "magmoms")
+
+Files = Annotated[list[Path], typer.Argument(help="Raw files.")]
+ReaderName = Annotated[
+    str | None, typer.Option("--reader", help="Format; by the ending of the name if none.")
+]
+
+
+def inspect(files: Files, reader: ReaderName = None) -> None:
+    """Show what the first frames of raw files hold: labels and their names, ranges, elements."""
+    from pipeline_core.readers.describe import describe
+
+    for file in files:
+        format_of_file = choose_reader(file, reader)
+        typer.echo(report(file, format_of_file, describe(file, format_of_file)) + "\n")
+
+
+def choose_reader(file: Path, name: str | None) -> Reader:
+    """Return the format called `name`, or the one that the ending of a file suggests.
+
+    Raises:
+        ValueError: There is none, or more than one.
+    """
+    from pipeline_core.readers.catalogue import guessed
+
+    known = {reader.name: reader for reader in all_readers(Registry())}
+    if name is None:
+        return guessed(file, known.values())
+    if name not in known:
+        raise ValueError(f"no reader {name!r}, only {', '.join(sorted(known))}")
+    return known[name]
+
+
+def report(file: Path, reader: Reader, found: Description) -> str:
+    """Return what a file holds, as text."""
+    from ase.data import chemical_symbols
+
+    smallest, largest = found.n_atoms
+    bad = [f"{count} of them bad: {reason}" for reason, count in found.bad.items()]
+    elements = " ".join(chemical_symbols[z] for z in found.elements)
+    facts = [
+        ("format", reader.name),
+        ("units", units_text(reader.units)),
+        ("frames looked at", "; ".join([str(found.n_frames + sum(found.bad.values())), *bad])),
+        ("atoms a frame", str(smallest) if smallest == largest else f"{smallest} to {largest}"),
+        ("elements", elements),
+    ]
+    candidates = label_names(found)
+    for label in LABELS:
+        names = candidates[label]
+        facts.append((label, " or ".join(names) if names else "not found"))
+    values = [
+        (name, value.shape, f"{value.n_frames}", f"{value.minimum:.6g}", f"{value.maximum:.6g}")
+        for name, value in found.values.items()
+    ]
+    table = aligned([("value", "shape", "frames", "smallest", "largest"), *values])
+    return f"{file}\n{_indented(aligned(facts))}\n{_indented(table)}"
+
+
+def label_names(found: Description) -> dict[str, list[str]]:
+    """Return the names that each label may have in a file, the likeliest first.
+
+    A label's own name comes before names that contain it, and a reference ("REF_energy",
+    "dft_forces") before others; a virial is no stress.
+    """
+    return {
+        label: sorted(
+            (n for n in found.values if label.rstrip("s") in n.lower() and _fits(label, found, n)),
+            key=lambda name: (name.lower() != label, not _is_reference(name), name),
+        )
+        for label in LABELS
+    }
+
+
+def _fits(label: str, found: Description, name: str) -> bool:
+    shapes = {
+        "energy": ("()",),
+        "forces": ("(n, 3)", f"({found.n_atoms[0]}, 3)"),
+        "stress": ("(6)", "(9)", "(3, 3)"),
+        "magmoms": ("(n)", f"({found.n_atoms[0]})"),
+    }
+    return found.values[name].shape in shapes[label]
+
+
+def _is_reference(name: str) -> bool:
+    return any(word in name.lower() for word in ("ref", "dft", "true", "target"))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+COMMANDS = {"inspect": inspect}

@@ -1,0 +1,123 @@
+"""`pipeline-core new-dataset`: a dataset file for raw files, from what they hold."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from string import digits
+from typing import TYPE_CHECKING
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.inspection import LABELS, Files, ReaderName, choose_reader, label_names
+from pipeline_core.cli.listings import units_text
+from pipeline_core.cli.new_files import Name, write_new
+from pipeline_core.cli.yaml_templates import scalar, section
+from pipeline_core.config.datasets import Dataset
+
+if TYPE_CHECKING:
+    from pipeline_core.readers import Reader
+    from pipeline_core.readers.describe import Description
+
+
+def new_dataset(
+    name: Name,
+    files: Files,
+    reader: ReaderName = None,
+    workflows: options.Workflows = options.WORKFLOWS,
+) -> None:
+    """Look at raw files and write a dataset file for them."""
+    from pipeline_core.readers.describe import describe
+
+    path = workflows / "datasets" / f"{name}.yaml"
+    missing = [str(file) for file in files if not file.is_file()]
+    if missing:
+        raise ValueError(f"{missing[0]}: no such file")
+    format_of_files = choose_reader(files[0], reader)
+    found = describe(files[0], format_of_files)
+    write_new(path, dataset_text(name, path, files, format_of_files, found))
+    options.project(workflows, options.RESULTS).dataset(name)
+    typer.echo(
+        f"wrote {path} after a look at {files[0]}; check its units and its split\n"
+        f"next: pipeline-core data --dataset {name}"
+    )
+
+
+def dataset_text(
+    name: str, path: Path, files: Sequence[Path], reader: Reader, found: Description
+) -> str:
+    """Return the content of a dataset file.
+
+    Args:
+        name: Name of the dataset.
+        path: Where it will lie; patterns are relative to it.
+        files: Raw files.
+        reader: Their format.
+        found: What the first of them holds.
+    """
+    candidates = {label: names for label, names in label_names(found).items() if names}
+    coverage = {label: found.values[names[0]].n_frames for label, names in candidates.items()}
+    values = {
+        "description": f"{name}, from {len(files)} files of format {reader.name}",
+        "labels": [label for label in LABELS if label in candidates],
+        "partial": [label for label, count in coverage.items() if count < found.n_frames],
+    }
+    lines = [f"description: {scalar(values['description'])}", "sources:"]
+    for pattern in patterns([Path(os.path.relpath(f, path.parent)) for f in files], path.parent):
+        lines += _source(pattern, reader, candidates, grouped=len(files) > 1)
+    rest = section(Dataset, values, skip=("description", "sources"))
+    return "\n".join([*lines, *rest]) + "\n"
+
+
+def _source(
+    pattern: str, reader: Reader, candidates: dict[str, list[str]], *, grouped: bool
+) -> list[str]:
+    lines = [f"  - path: {scalar(pattern)}", f"    reader: {reader.name}"]
+    if reader.keys:
+        lines.append("    # Names of the labels in the files.")
+        lines.append(f"    keys: {scalar({k: names[0] for k, names in candidates.items()})}")
+        others = {k: names[1:] for k, names in candidates.items() if len(names) > 1}
+        lines += [f"    # {k} may also be {' or '.join(n)}" for k, n in others.items()]
+    lines.append(f"    # Taken to be in {units_text(reader.units)}; if they are not, say so:")
+    lines.append("    # units: {energy: kcal/mol, stress: kbar, stress_sign: pressure}")
+    if grouped:
+        lines.append(f"    group: {'folder' if '/*/' in pattern else 'file'}")
+    return lines
+
+
+def patterns(files: Sequence[Path], folder: Path) -> list[str]:
+    """Return the glob pattern that matches these files and no others, or else their names.
+
+    Args:
+        files: Paths relative to `folder`.
+        folder: Where patterns start.
+    """
+    names = [str(file) for file in files]
+    if len(files) > 1 and len({len(file.parts) for file in files}) == 1:
+        columns = zip(*(file.parts for file in files), strict=True)
+        pattern = str(Path(*(_common(sorted(set(column))) for column in columns)))
+        matched = glob.glob(pattern, root_dir=folder)  # noqa: PTH207 - it may lead upwards
+        if sorted(matched) == sorted(names):
+            return [pattern]
+    return names
+
+
+def _common(words: Sequence[str]) -> str:
+    """Return the pattern for words that stand at one place of several paths."""
+    if len(words) == 1:
+        return words[0]
+    start = _shared_start(words)
+    end = _shared_start([word[len(start) :][::-1] for word in words])[::-1]
+    return f"{start.rstrip(digits)}*{end.lstrip(digits)}"
+
+
+def _shared_start(words: Sequence[str]) -> str:
+    letters = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
+    return "".join(column[0] for column in letters)
+
+
+COMMANDS = {"new-dataset": new_dataset}

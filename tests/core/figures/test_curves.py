@@ -1,0 +1,137 @@
+"""Learning curves, errors by element, group and force, molecular dynamics, balance, dataset."""
+
+import numpy as np
+import pytest
+
+from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results, style
+
+
+@pytest.fixture(autouse=True)
+def _style():
+    with style.applied():
+        yield
+
+
+def lines(axes):
+    return {line.get_label(): line for line in axes.lines}
+
+
+def test_learning_curves_show_every_epoch_of_every_variant(experiment):
+    figure, table = learning.draw(experiment)
+    loss, energy, forces, stress, rate = figure.axes[:5]
+    assert [a.get_ylabel() for a in (energy, forces, stress, rate)] == [
+        "energy MAE (meV/atom)",
+        "force MAE (meV/Å)",
+        "stress MAE (GPa)",
+        "learning rate",
+    ]
+    assert all(axes.get_yscale() == "log" for axes in (loss, energy, forces, stress, rate))
+    history = results.history(experiment.runs["wide"])
+    expected = [1000 * record["mae"]["forces"] for record in history]
+    assert np.array_equal(lines(forces)["wide"].get_ydata(), expected)
+    assert len(loss.lines) == 4  # training and validation of two variants
+    assert len(table) == 1 + 2 * 40
+
+
+def test_learning_without_validation_has_one_curve_a_variant(folder, experiment):
+    from core.figures import synthetic
+
+    for run in (copy := synthetic.load(folder)).runs.values():
+        text = run.history.read_text().replace('"val": {', '"val": {}, "unused": {')
+        run.history.write_text(text.replace('"mae": {', '"mae": {}, "unused_too": {'))
+    figure, table = learning.draw(copy)
+    drawn = [line for line in figure.axes[0].lines if len(line.get_xdata())]
+    assert len(drawn) == 2
+    assert table[0] == ["variant", "epoch", "train_loss", "val_loss", "lr", "grad_norm", "seconds"]
+
+
+def test_elements_are_in_order_of_their_number_with_counts_of_atoms(experiment):
+    figure, table = errors.draw_by_element(experiment)
+    labels = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
+    # 72 test frames of 8 Cu and 4 Au.
+    assert labels == ["Cu\n576", "Au\n288"]
+    mae = results.metrics(experiment.runs["base"]).splits["test"].elements["Au"]["forces"].mae
+    heights = {bar.get_height() for bar in figure.axes[0].patches}
+    assert 1000 * mae in heights
+    assert len(table) == 1 + 2 * 2
+
+
+def test_groups_of_all_splits_are_shown_with_their_split(experiment):
+    figure, table = errors.draw_by_group(experiment)
+    labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert labels == [
+        "cubic-0600K (val)",
+        "cubic-2000K (val)",
+        "tetragonal-0600K (test)",
+        "tetragonal-2000K (test)",
+    ]
+    assert {row[1] for row in table[1:]} == {"energy_per_atom", "forces"}
+    assert table[0].count("quantity") == 1
+    assert len(table) == 1 + 2 * 2 * 4
+
+
+def test_binned_errors_of_proportional_errors_are_exact():
+    # Oracle: predictions that are a tenth too large are wrong by a tenth of every force.
+    label = np.random.default_rng(0).normal(size=(500, 3))
+    rows = errors.binned_errors(label, 1.1 * label)
+    assert np.allclose(rows[:, 1], 0.1 * rows[:, 0])
+    assert rows[:, 4].sum() == 500
+    assert np.all(np.diff(rows[:, 0]) > 0)
+    assert np.all((rows[:, 2] <= rows[:, 1]) & (rows[:, 1] <= rows[:, 3]))
+
+
+def test_the_drawn_drift_is_the_slope_of_the_drawn_energy(experiment):
+    # Oracle: numpy.polyfit of what is drawn.
+    figure, table = dynamics.draw_conservation(experiment)
+    left = figure.axes[2]
+    assert left.get_title(loc="left").startswith("nve: NVE, 32 atoms")
+    curve, fit = left.lines[:2]
+    slope, offset = np.polyfit(curve.get_xdata(), curve.get_ydata(), 1)
+    assert np.allclose(fit.get_ydata(), offset + slope * fit.get_xdata(), atol=1e-6)
+    row = dict(zip(table[0], next(r for r in table if r[:2] == ["nve", "base"]), strict=True))
+    assert row["drift_meV_per_atom_per_ps"] == pytest.approx(slope)
+    assert row["steps"] == 100
+
+
+def test_time_is_in_picoseconds_and_energy_per_atom(experiment):
+    _, wide = dynamics.trajectories(experiment)["nve"]
+    assert wide.time[-1] == pytest.approx(100 * 4.0 / 1000)
+    with results.inference(experiment.runs["wide"]) as file:
+        change = file["nve/conserved"][-1] - file["nve/conserved"][0]
+    assert wide.conserved[-1] == pytest.approx(1000 * change / 32)
+
+
+def test_each_pair_of_elements_has_its_radial_distribution(experiment):
+    figure, table = dynamics.draw_rdf(experiment)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles[:3] == ["heat bath: Au–Au", "Cu–Au", "Cu–Cu"]
+    with results.inference(experiment.runs["base"]) as file:
+        expected = file["heat_bath/rdf/Cu-Au"][:]
+    assert np.array_equal(lines(figure.axes[1])["base"].get_ydata(), expected)
+    assert {row[2] for row in table[1:]} == {"Au-Au", "Cu-Au", "Cu-Cu"}
+
+
+def test_variants_with_the_same_balance_share_its_curves(experiment):
+    figure, table = balance.draw(experiment)
+    (axes,) = figure.axes
+    shown = lines(axes)
+    assert list(shown) == ["equal numbers, as shuffled", "balanced", "balanced, steps of equal cost"]
+    assert np.array_equal(shown["balanced"].get_xdata(), [1, 2, 4, 8, 16, 32, 64])
+    assert len(table) == 1 + 3 * 7
+
+
+def test_the_dataset_shows_every_frame(experiment):
+    figure, table = dataset.draw(experiment)
+    bars = figure.axes[0].patches
+    report = results.import_report(experiment)
+    assert sum(bar.get_width() for bar in bars) == report["samples"]
+    assert sum(sum(row[1:]) for row in table[1:]) == report["samples"]
+
+
+def test_small_groups_are_shown_together():
+    many = {f"group{i:03}": {"train": 200 - i, "val": 1, "test": 0} for i in range(100)}
+    totals = {s: sum(group[s] for group in many.values()) for s in ("train", "val", "test")}
+    groups = dataset.frames_by_group({"splits": totals, "groups": {"count": 100, "largest": many}})
+    assert len(groups) == dataset.MOST_GROUPS
+    assert list(groups)[-1] == "77 others"
+    assert {s: sum(g[s] for g in groups.values()) for s in totals} == totals

@@ -1,0 +1,104 @@
+"""Parity plots show all numbers, once, on equal axes, with the errors of the metrics."""
+
+import numpy as np
+import pytest
+
+from pipeline_core.figures import parity, results, style
+from pipeline_core.figures.quantities import quantity
+from pipeline_core.figures.results import Comparison, Errors
+
+
+def comparison(label, predicted, name="forces"):
+    error = predicted - label
+    errors = Errors(
+        unit="eV/Å",
+        count=len(label),
+        mae=np.abs(error).mean(),
+        rmse=np.sqrt((error**2).mean()),
+        r2=1 - (error**2).sum() / ((label - label.mean()) ** 2).sum(),
+        label_mean_absolute=np.abs(label).mean(),
+    )
+    return Comparison(quantity(name), "test", label, predicted, errors)
+
+
+def drawn(compared):
+    with style.applied():
+        figure, ((axes,),) = style.canvas()
+        limits = parity.common_range([compared], 0.0)
+        density = parity.panel(axes, compared, limits)
+        figure.draw_without_rendering()
+    return axes, density
+
+
+@pytest.fixture
+def numbers():
+    rng = np.random.default_rng(0)
+    label = rng.normal(size=5000)
+    return label, label + 0.05 * rng.normal(size=5000)
+
+
+def test_few_numbers_are_points(numbers):
+    label, predicted = (n[:100] for n in numbers)
+    axes, density = drawn(comparison(label, predicted))
+    (points,) = axes.collections
+    assert density is None
+    assert np.array_equal(points.get_offsets(), np.stack([label, predicted], axis=1))
+
+
+def test_many_numbers_are_a_density_that_counts_each_once(numbers):
+    axes, density = drawn(comparison(*numbers))
+    assert density is axes.collections[0]
+    assert density.get_array().sum() == 5000
+
+
+def test_both_axes_show_the_same_range_and_hold_everything(numbers):
+    axes, _ = drawn(comparison(*numbers))
+    assert axes.get_xlim() == axes.get_ylim()
+    assert axes.get_aspect() == 1
+    low, high = axes.get_xlim()
+    assert low < min(map(np.min, numbers)) < max(map(np.max, numbers)) < high
+
+
+def test_the_errors_stand_in_the_panel(numbers):
+    # Oracle: a slope of 1 and an offset of 0.1 give MAE = RMSE = 0.1 exactly.
+    label = numbers[0]
+    axes, _ = drawn(comparison(label, label + 0.1))
+    (text,) = (t.get_text() for t in axes.texts)
+    assert text.splitlines()[:2] == ["MAE 100 meV/Å", "RMSE 100 meV/Å"]
+    assert text.splitlines()[2] == f"R² {1 - 0.01 / label.var():.4f}"
+
+
+def test_total_energies_are_shown_relative_to_their_mean(numbers):
+    label, predicted = numbers
+    far, near = comparison(label - 738.6, predicted - 738.6), comparison(label, predicted)
+    assert parity.centre([near]) == 0
+    assert parity.centre([far]) == pytest.approx((label - 738.6).mean())
+
+
+def test_all_variants_share_the_axes_of_a_quantity(experiment):
+    with style.applied():
+        figure, table = parity.draw(experiment)
+    panels = [axes for axes in figure.axes if axes.get_xlabel()]
+    labels = [axes.get_xlabel() for axes in panels[:3]]
+    assert labels == ["DFT energy − mean (eV/atom)", "DFT force (eV/Å)", "DFT stress (GPa)"]
+    for base, wide in zip(panels[:3], panels[3:6], strict=True):
+        assert base.get_xlim() == wide.get_xlim()
+    assert len(table) == 1 + 2 * 3
+
+
+def test_the_errors_are_those_of_the_predictions(experiment):
+    # Oracle: NumPy on the numbers that are drawn, against the metrics that are printed.
+    for compared in results.comparisons(experiment.runs["base"]):
+        scale = compared.quantity.factor
+        errors = compared.predicted - compared.label
+        assert len(errors) == compared.errors.count
+        assert np.abs(errors).mean() == pytest.approx(scale * compared.errors.mae, rel=1e-6)
+        correlation = 1 - (errors**2).sum() / ((compared.label - compared.label.mean()) ** 2).sum()
+        assert correlation == pytest.approx(compared.errors.r2, rel=1e-6)
+
+
+def test_forces_alone_have_one_panel_a_variant(experiment):
+    with style.applied():
+        figure, table = parity.draw_forces(experiment)
+    assert [a.get_title(loc="left") for a in figure.axes[:2]] == ["base", "wide"]
+    assert [row[0] for row in table] == ["variant", "base", "wide"]

@@ -1,0 +1,37 @@
+"""How numbers are written for readers."""
+
+import ase.units
+import pytest
+
+from pipeline_core.figures.quantities import quantity, shown, with_unit
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (226.8, "227"),
+        (16.64, "16.6"),
+        (9.996, "10.0"),
+        (0.0123456, "0.0123"),
+        (-0.5, "−0.500"),
+        (411_200, "4.11e+05"),
+        (12_345, "12345"),
+        (1.234e-7, "1.23e−07"),
+    ],
+)
+def test_numbers_have_three_digits(number, text):
+    assert shown(number) == text
+
+
+def test_units_of_figures_agree_with_ase():
+    assert quantity("stress").factor * ase.units.GPa == pytest.approx(1, rel=1e-6)
+    assert quantity("forces").error_factor == 1000
+    assert quantity("energy_per_atom").error_unit == "meV/atom"
+
+
+def test_a_quantity_of_a_plugin_keeps_its_name_and_unit():
+    shown_as = quantity("order_parameter", "Hz")
+    assert (shown_as.title, shown_as.unit, shown_as.factor) == ("order parameter", "Hz", 1)
+    assert with_unit("ratio", quantity("ratio").unit) == "ratio"

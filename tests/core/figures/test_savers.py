@@ -1,0 +1,86 @@
+"""The same figure gives the same bytes: in another process, in any order, under any settings."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pipeline_core.figures import savers, style
+
+KINDS = ("png", "svg", "pdf")
+IN_ANOTHER_PROCESS = """
+import sys
+from core.figures.test_savers import KINDS, hashes
+assert "torch" not in sys.modules
+print(hashes(KINDS))
+"""
+
+
+def drawing():
+    with style.applied():
+        figure, ((left, right),) = style.canvas(1, 2, width=style.PAGE)
+        left.plot([0, 1, 2], [1, 10, 3], label="a first curve")
+        left.plot([0, 1, 2], [2, 3, 30], label="a second curve")
+        left.set(xlabel="time (ps)", ylabel="energy (meV/Å)", yscale="log")
+        x = np.linspace(-1, 1, 400)
+        right.hexbin(x, x**3, gridsize=9, mincnt=1)
+        style.legend_above(figure, left)
+        savers.settle(figure)
+    return figure
+
+
+def hashes(kinds):
+    figure = drawing()
+    with style.applied():
+        found = {kind: hashlib.sha256(savers.image(figure, kind)).hexdigest() for kind in kinds}
+    return {kind: found[kind] for kind in sorted(found)}
+
+
+def test_the_bytes_are_the_same_in_another_process_with_other_settings(tmp_path):
+    settings = tmp_path / "matplotlibrc"
+    settings.write_text("font.size: 20\nlines.linewidth: 5\nsvg.fonttype: none\n")
+    environment = os.environ | {"MATPLOTLIBRC": str(settings), "PYTHONHASHSEED": "7"}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+    other = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert other.stdout.strip() == str(hashes(KINDS))
+
+
+def test_a_format_does_not_depend_on_those_saved_before():
+    assert hashes(KINDS) == hashes(KINDS[::-1])
+
+
+def test_another_figure_has_other_bytes():
+    figure = drawing()
+    with style.applied():
+        before = savers.image(figure, "png")
+        figure.axes[0].set_xlabel("another label")
+        assert savers.image(figure, "png") != before
+
+
+@pytest.mark.parametrize("mark", [b"<dc:date>", b"CreationDate"])
+def test_no_file_holds_a_date(mark):
+    figure = drawing()
+    with style.applied():
+        assert all(mark not in savers.image(figure, kind) for kind in KINDS)
+
+
+def test_settings_of_the_caller_are_left_as_they_were():
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    drawing()
+    assert dict(mpl.rcParams) == before
+
+
+def test_tables_keep_all_digits_and_leave_what_is_missing_empty():
+    rows = [["what", "number"], ["a, b", 0.1 + 0.2], ["c", None]]
+    assert savers.table(rows) == b'what,number\n"a, b",0.30000000000000004\nc,\n'

@@ -1,0 +1,232 @@
+"""Every bad input stops the data stage; the message says where and what to do; no file appears."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
+
+
+def changed(atoms: Atoms, **values: Any) -> Atoms:
+    """A copy with other results; None leaves one out."""
+    copy = atoms.copy()
+    results = {k: v for k, v in (atoms.calc.results | values).items() if v is not None}
+    copy.calc = SinglePointCalculator(copy, **results)
+    return copy
+
+
+def plain(frames):
+    return frames
+
+
+def nan_forces(frames):
+    forces = frames[5].get_forces().copy()
+    forces[2, 1] = np.nan
+    return [*frames[:5], changed(frames[5], forces=forces), *frames[6:]]
+
+
+def infinite_energy(frames):
+    return [*frames[:5], changed(frames[5], energy=np.inf), *frames[6:]]
+
+
+def half_without_stress(frames):
+    return [changed(a, stress=None) if i % 2 else a for i, a in enumerate(frames)]
+
+
+def no_stress(frames):
+    return [changed(a, stress=None) for a in frames]
+
+
+def flipped_stress(frames):
+    return [changed(a, stress=-a.get_stress(voigt=False)) for a in frames]
+
+
+def kilobar(frames):
+    return [changed(a, stress=a.get_stress(voigt=False) * 1602.1766) for a in frames]
+
+
+def gradients(frames):
+    """Same cells, opposite forces."""
+    base = frames[0]
+    found = []
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        from ase.calculators.emt import EMT
+
+        moved = base.copy()
+        moved.positions += rng.normal(0, 0.03, (4, 3))
+        moved.calc = EMT()
+        energy, stress = moved.get_potential_energy(), moved.get_stress(voigt=False)
+        calc = SinglePointCalculator(
+            moved, energy=energy, stress=stress, forces=-moved.get_forces()
+        )
+        moved.calc = calc
+        found.append(moved)
+    return found
+
+
+def flat(frames):
+    cell = frames[4].cell.array.copy()
+    cell[2] = cell[0] + cell[1]
+    copy = changed(frames[4])
+    copy.set_cell(cell)
+    return [*frames[:4], copy, *frames[5:]]
+
+
+def renamed(frames):
+    found = []
+    for atoms in frames:
+        copy = atoms.copy()
+        copy.info["REF_energy"] = atoms.get_potential_energy()
+        copy.arrays["REF_forces"] = atoms.get_forces()
+        copy.info["REF_stress"] = atoms.get_stress(voigt=False)
+        found.append(copy)
+    return found
+
+
+class Case(NamedTuple):
+    """What is written, how it is cut, what the dataset file says, and words of the message."""
+
+    frames: Callable[[list[Atoms]], list[Atoms]]
+    dataset: dict[str, Any]
+    words: tuple[str, ...]
+    cut: Callable[[str], str] = str
+
+
+STRICT = {"strict": True}
+CASES = {
+    "truncated file": Case(
+        plain, STRICT, ("a.xyz: frame 59", "truncated", "strict: false"), lambda text: text[:-30]
+    ),
+    "truncated within the first frame": Case(
+        plain, {}, ("none of 1 frames", "'extxyz' is the right reader"), lambda text: text[:250]
+    ),
+    "empty file": Case(plain, {}, ("a.xyz", "holds no frames"), lambda text: ""),
+    "NaN in forces": Case(nan_forces, STRICT, ("a.xyz: frame 5: NaN in forces",)),
+    "infinite energy": Case(infinite_energy, STRICT, ("a.xyz: frame 5: infinity in energy",)),
+    "no volume": Case(flat, STRICT, ("a.xyz: frame 4", "no volume")),
+    "stress on half of the frames": Case(
+        half_without_stress,
+        {},
+        ("stress is missing in 30 of 60", "first in raw/a.xyz, frame 1", "`partial`", "`labels`"),
+    ),
+    "stress on no frame": Case(
+        no_stress, {}, ("none of 60 frames has stress", "energy, forces", "remove stress")
+    ),
+    "a partial label on no frame": Case(
+        no_stress, {"partial": ["stress"]}, ("none of 60 frames has stress",)
+    ),
+    "stress with the wrong sign": Case(
+        flipped_stress,
+        {},
+        ("'raw/*.xyz'", "stress: wrong sign", "set units.stress_sign: pressure"),
+    ),
+    "stress in another unit": Case(
+        kilobar, {}, ("stress: wrong unit", "units.stress is eV/angstrom^3, kbar would fit")
+    ),
+    "stress in the wrong declared unit": Case(
+        kilobar,
+        {"sources": [{"path": "raw/*.xyz", "units": {"stress": "GPa"}}]},
+        ("units.stress is GPa, kbar would fit",),
+    ),
+    "gradients for forces": Case(gradients, {}, ("forces: wrong sign", "negate")),
+    "keys that differ": Case(
+        renamed,
+        {},
+        ("none of 60 frames has energy", "did you mean 'REF_energy'", "set keys.energy"),
+    ),
+    "a key that is misspelt": Case(
+        renamed,
+        {"sources": [{"path": "raw/*.xyz", "keys": {"energy": "REF_enrgy"}}], "labels": ["energy"]},
+        ("'REF_enrgy'", "did you mean 'REF_energy'"),
+    ),
+    "a key for another label alone": Case(
+        plain,
+        {"sources": [{"path": "raw/*.xyz", "keys": {"energy": "energy"}}]},
+        ("none of 60 frames has forces", "add keys.forces"),
+    ),
+    "no file": Case(
+        plain,
+        {"sources": [{"path": "row/*.xyz"}]},
+        ("alloys.yaml: sources.0.path: no file matches 'row/*.xyz' in", "datasets"),
+    ),
+    "an unknown unit": Case(
+        plain,
+        {"sources": [{"path": "raw/*.xyz", "units": {"stress": "Gpa"}}]},
+        ("alloys.yaml: sources.0.units", "did you mean 'GPa'"),
+    ),
+    "an unknown reader": Case(
+        plain,
+        {"sources": [{"path": "raw/*.xyz", "reader": "extxzy"}]},
+        ("sources.0.reader", "did you mean 'extxyz'"),
+    ),
+    "a file in two sources": Case(
+        plain,
+        {"sources": [{"path": "raw/*.xyz"}, {"path": "raw/a.*"}]},
+        ("raw/a.xyz also belongs to", "'raw/*.xyz'", "disjoint"),
+    ),
+    "a group that no frame has": Case(
+        plain,
+        {"sources": [{"path": "raw/*.xyz", "group": "foldr"}]},
+        ("group 'foldr'", "did you mean 'folder'"),
+    ),
+    "a group split without groups": Case(
+        plain, {"split": {"method": "group"}}, ("declares no `group`", "'group' needs")
+    ),
+    "a group that does not exist": Case(
+        plain,
+        {
+            "sources": [{"path": "raw/*.xyz", "group": "file"}],
+            "split": {"method": "list", "val_groups": ["b.xyz"]},
+        },
+        ("split.val_groups: no group matches 'b.xyz'", "did you mean 'a.xyz'"),
+    ),
+    "nothing left to train on": Case(
+        plain,
+        {"sources": [{"path": "raw/*.xyz", "split": "test"}]},
+        ("alloys.yaml", "no sample for training", "60 test"),
+    ),
+    "absurd reference energies": Case(
+        plain, {"max_reference_energy": 1e-6}, ("absurd", "max_reference_energy = 1e-06 eV")
+    ),
+    "a missing reference energy": Case(
+        plain, {"reference_energies": {"Cu": -1.0}}, ("no energy for Al", "least_squares")
+    ),
+    "a partial label that is not kept": Case(
+        plain, {"labels": ["energy"], "partial": ["stress"]}, ("stress is not in `labels`",)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_message_and_no_file(workshop, alloys, case):
+    path = workshop.write("raw/a.xyz", case.frames(alloys))
+    path.write_text(case.cut(path.read_text()))
+    run = workshop.dataset(**case.dataset)
+    with pytest.raises(ValueError, match=r"alloys\.yaml|a\.xyz") as caught:
+        workshop.registry.hook("data", None)(run=run)
+    message = str(caught.value)
+    assert [word for word in case.words if word not in message] == [], message
+    assert not run.folder.exists() or list(run.folder.iterdir()) == []
+
+
+def test_a_failed_import_leaves_the_earlier_one_alone(workshop, alloys):
+    path = workshop.write("raw/a.xyz", alloys)
+    run, _ = workshop.import_()
+    before = run.data.read_bytes(), run.report.read_bytes()
+    path.write_text(path.read_text()[:250])
+    with pytest.raises(ValueError, match="none of 1 frames"):
+        workshop.import_()
+    assert (run.data.read_bytes(), run.report.read_bytes()) == before
+
+
+def test_a_truncated_file_that_is_not_strict_loses_one_frame(workshop, alloys):
+    path = workshop.write("raw/a.xyz", alloys)
+    path.write_text(path.read_text()[:-30])
+    _, summary = workshop.import_()
+    assert (summary["samples"], summary["skipped"]) == (59, 1)
+    assert any("1 bad frame" in warning for warning in summary["warnings"])

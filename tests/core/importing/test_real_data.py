@@ -1,0 +1,81 @@
+"""Imports of published sets. Oracles: the energies of the sets, and what their authors state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_core.samples import SampleFile
+
+DATA = Path(__file__).parents[3].parent / "shared" / "data"
+IRON = DATA / "fitsnap" / "Fe_Linear_NPJ2021.json.tar.gz"
+TUNGSTEN = DATA / "fitsnap" / "WBe_PRB2019.json.tar.gz"
+MPTRJ = DATA / "mattersim_benchmarks" / "mptrj-random-1k.xyz"
+ACAC = DATA / "botnet" / "dataset_acac"
+
+
+def needs(path: Path):
+    return pytest.mark.skipif(not path.exists(), reason=f"no data set at ../shared: {path.name}")
+
+
+@needs(IRON)
+def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
+    run, summary = workshop.import_(sources=[{"path": str(IRON)}])
+    assert summary["samples"] == 2517
+    (source,) = json.loads(run.report.read_text())["sources"]
+    found = source["agreement_with_energies"]
+    assert {name: f["verdict"] for name, f in found.items()} == {
+        "forces": "confirmed",
+        "stress": "confirmed",
+    }
+    assert found["forces"]["factor"] == pytest.approx(1, abs=0.01)
+    assert found["stress"]["factor"] == pytest.approx(1, abs=0.02)
+
+
+@needs(IRON)
+def test_iron_with_the_sign_of_another_code_is_refused(workshop):
+    units = {"stress_sign": "tension"}
+    with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):
+        workshop.import_(sources=[{"path": str(IRON), "units": units}])
+
+
+@pytest.mark.slow
+@needs(TUNGSTEN)
+def test_the_stated_unit_of_tungsten_beryllium_is_found_wrong(workshop):
+    """Most groups of the set hold kbar under the name bar; the energies tell."""
+    with pytest.raises(ValueError, match=r"units.stress is bar, kbar would fit"):
+        workshop.import_(sources=[{"path": str(TUNGSTEN)}])
+
+
+@needs(MPTRJ)
+def test_eighty_five_elements(workshop):
+    run, summary = workshop.import_(
+        sources=[{"path": str(MPTRJ), "group": "composition"}], split={"method": "composition"}
+    )
+    assert (summary["samples"], summary["elements"], summary["skipped"]) == (1000, 85, 0)
+    with SampleFile(run.data, "data", ["atomic_numbers"]) as samples:
+        references = json.loads(samples.attributes["reference_energies"])
+        assert len(set(samples.column("atomic_numbers"))) == len(references) == 85
+    assert summary["reference_rms"] < 1.5
+
+
+@needs(ACAC)
+def test_published_train_and_test_files_of_a_molecule(workshop):
+    run, summary = workshop.import_(
+        sources=[
+            {"path": f"{ACAC}/train_300K.xyz", "group": "file"},
+            {"path": f"{ACAC}/test_MD_*.xyz", "group": "file", "split": "test"},
+        ],
+        labels=["energy", "forces"],
+        split={"test": 0.0},
+    )
+    assert {k: summary[k] for k in ("train", "val", "test")} == {
+        "train": 450,
+        "val": 50,
+        "test": 1300,
+    }
+    groups = json.loads(run.report.read_text())["groups"]["largest"]
+    assert set(groups) == {"train_300K.xyz", "test_MD_300K.xyz", "test_MD_600K.xyz"}
+    assert any("fixed proportions" in warning for warning in summary["warnings"])

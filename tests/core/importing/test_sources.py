@@ -1,0 +1,126 @@
+"""Files, readers, units and groups of sources. Oracle for matching: pathlib's glob."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pytest
+
+from pipeline_core.config.datasets import Source
+from pipeline_core.importing.groups import group_name
+from pipeline_core.importing.sources import find_sources
+from pipeline_core.readers import Frame, Reader, Units
+from pipeline_core.readers.catalogue import readers
+from pipeline_core.units import GPA
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    for name in (
+        "runs/hot/1.xyz",
+        "runs/hot/2.xyz",
+        "runs/cold/deep/1.xyz",
+        "runs/notes.txt",
+        "runs/cold/1.extxyz.gz",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return tmp_path
+
+
+def found(folder: Path, *sources, known=None):
+    known = readers() if known is None else known
+    return find_sources(folder / "d.yaml", [Source(**s) for s in sources], known)
+
+
+def frame(**info) -> Frame:
+    return Frame(
+        atomic_numbers=np.ones(1, np.int32),
+        positions=np.zeros((1, 3)),
+        cell=np.eye(3),
+        pbc=np.ones(3, bool),
+        labels={},
+        info=info,
+        index=4,
+    )
+
+
+@pytest.mark.parametrize(
+    "pattern", ["runs/*/*.xyz", "runs/**/*.xyz", "runs/hot/1.xyz", "runs/**/1.*"]
+)
+def test_patterns_match_as_pathlib_has_it(folder, pattern):
+    (source,) = found(folder, {"path": pattern})
+    assert sorted(source.files.values()) == sorted(p for p in folder.glob(pattern) if p.is_file())
+    assert source.reader.name == "extxyz"
+
+
+def test_patterns_may_lead_upwards_or_be_absolute(folder):
+    (upwards,) = found(folder / "runs", {"path": "../runs/hot/*.xyz"})
+    (absolute,) = found(folder / "runs", {"path": str(folder / "runs/hot/*.xyz")})
+    expected = {folder / "runs/hot/1.xyz", folder / "runs/hot/2.xyz"}
+    assert {p.resolve() for p in upwards.files.values()} == expected
+    assert set(absolute.files.values()) == expected
+    assert list(upwards.files) == ["../runs/hot/1.xyz", "../runs/hot/2.xyz"]
+
+
+def reader(name: str, *suffixes: str) -> Reader:
+    return Reader(name=name, summary="", suffixes=suffixes, units=Units(), read=lambda *_: iter(()))
+
+
+def test_formats_that_do_not_decide_are_refused(folder):
+    known = [reader("a", ".xyz"), reader("b", ".xyz"), reader("c", ".gz")]
+    with pytest.raises(ValueError, match="several formats"):
+        found(folder, {"path": "runs/hot/1.xyz"}, known=known)
+    with pytest.raises(ValueError, match="no format"):
+        found(folder, {"path": "runs/notes.txt"}, known=known)
+    with pytest.raises(ValueError, match=r"files of several formats match: .*\(a\).*\(c\)"):
+        found(folder, {"path": "runs/**/1.*"}, known=[known[0], known[2]])
+    with pytest.raises(ValueError, match="two readers are called 'a'"):
+        found(folder, {"path": "runs/hot/1.xyz"}, known=[known[0], known[0]])
+    assert (
+        found(folder, {"path": "runs/notes.txt", "reader": "b"}, known=known)[0].reader.name == "b"
+    )
+
+
+def test_the_dataset_file_overrides_single_units(folder):
+    units = {"stress": "kbar", "stress_sign": "pressure"}
+    (source,) = found(folder, {"path": "runs/hot/1.xyz", "units": units})
+    assert source.factors["stress"] == pytest.approx(-GPA / 10)
+    assert {
+        n: source.factors[n] for n in ("energy", "forces", "positions", "cell")
+    } == dict.fromkeys(("energy", "forces", "positions", "cell"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group", "expected"),
+    [
+        ("runs/**/*.xyz", None, ["", "", ""]),
+        ("runs/**/*.xyz", "folder", ["cold/deep", "hot", "hot"]),
+        ("runs/**/*.xyz", "file", ["cold/deep/1.xyz", "hot/1.xyz", "hot/2.xyz"]),
+        ("runs/**/*.xyz", "composition", ["HfO2"] * 3),
+        ("runs/**/*.xyz", "phase", ["cubic"] * 3),
+        ("runs/**/*.xyz", "T", ["300"] * 3),
+        ("runs/hot/*.xyz", "folder", ["hot", "hot"]),
+        ("./runs/hot/1.xyz", "folder", ["hot"]),
+    ],
+)
+def test_groups(folder, pattern, group, expected):
+    (source,) = found(folder, {"path": pattern, "group": group})
+    one = frame(phase="cubic", T=300)
+    assert [group_name(source, name, one, "HfO2") for name in source.files] == expected
+
+
+def test_a_group_beside_the_dataset_file_has_a_name(folder):
+    (source,) = found(folder / "runs" / "hot", {"path": "*.xyz", "group": "folder"})
+    assert source.root == PurePosixPath()
+    assert {group_name(source, name, frame(), "") for name in source.files} == {"hot"}
+
+
+def test_a_missing_key_names_what_there_is(folder):
+    (source,) = found(folder, {"path": "runs/hot/1.xyz", "group": "phse"})
+    with pytest.raises(
+        ValueError, match=r"frame 4.*folder, file, composition, phase.*mean 'phase'"
+    ):
+        group_name(source, "runs/hot/1.xyz", frame(phase="cubic"), "")

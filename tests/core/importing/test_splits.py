@@ -1,0 +1,156 @@
+"""Splits. Oracles: the definition of each method, and exhaustive search for whole groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_core.config.datasets import Split
+from pipeline_core.fields import SPLITS
+from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.splits import divide
+
+TRAIN, VAL, TEST = range(3)
+fractions = st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.25, 1 / 3])
+
+
+def columns_of(groups=(), *, n=0, numbers=None, splits=None) -> Columns:
+    """Samples with these groups, Z of their only atom and splits."""
+    groups = list(groups) or [""] * n
+    columns = Columns()
+    for i, group in enumerate(groups):
+        z = np.array([numbers[i]] if numbers is not None else [1], np.int32)
+        split = -1 if splits is None or splits[i] is None else SPLITS.index(splits[i])
+        columns.add(columns.compositions.number(z), group, 1, 0.0, split)
+    return columns
+
+
+def sizes(codes) -> list[int]:
+    return np.bincount(codes, minlength=3).tolist()
+
+
+@pytest.mark.parametrize("method", ["random", "composition"])
+@pytest.mark.parametrize(
+    ("n", "val", "test", "expected"),
+    [
+        (100, 0.1, 0.1, [80, 10, 10]),
+        (30, 0.1, 0.1, [24, 3, 3]),
+        (1000, 0.05, 0.2, [750, 50, 200]),
+        (10, 0.0, 0.0, [10, 0, 0]),
+        (10, 0.3, 0.0, [7, 3, 0]),
+        (1, 0.1, 0.1, [1, 0, 0]),
+    ],
+)
+def test_sizes_are_the_fractions(method, n, val, test, expected):
+    codes = divide(columns_of(n=n), Split(method=method, val=val, test=test))
+    assert sizes(codes) == expected
+
+
+def test_the_seed_decides():
+    columns = columns_of(n=200)
+    first, again = (divide(columns, Split(seed=3)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert (divide(columns, Split(seed=4)) != first).any()
+
+
+def test_random_holds_out_every_sample_equally_often():
+    columns = columns_of(n=20)
+    counts = sum(divide(columns, Split(val=0.2, test=0.0, seed=s)) == VAL for s in range(1000))
+    # Binomial, 1000 draws at 0.2: standard deviation 12.6
+    assert np.abs(counts - 200).max() < 5 * 12.6
+
+
+@given(
+    numbers=st.lists(st.integers(1, 8), min_size=10, max_size=200),
+    val=fractions,
+    test=fractions,
+    seed=st.integers(0, 5),
+)
+@settings(max_examples=60, deadline=None)
+def test_each_composition_is_divided_alike(numbers, val, test, seed):
+    split = Split(method="composition", val=val, test=test, seed=seed)
+    codes = divide(columns_of(n=len(numbers), numbers=numbers), split)
+    held = Counter(z for z, c in zip(numbers, codes, strict=True) if c != TRAIN)
+    tested = Counter(z for z, c in zip(numbers, codes, strict=True) if c == TEST)
+    for z, n in Counter(numbers).items():
+        assert abs(held[z] - n * (val + test)) < 1
+        assert abs(tested[z] - n * test) < 2
+
+
+def test_compositions_are_reduced_formulas():
+    columns = Columns()
+    for numbers in [[72, 8, 8], [8, 72, 8, 8, 72, 8]] * 50:
+        number = columns.compositions.number(np.array(numbers, np.int32))
+        assert columns.compositions.formula(number) == "HfO2"
+        columns.add(number, "", len(numbers), 0.0, -1)
+    assert len(columns.compositions) == 2
+    assert sizes(divide(columns, Split(method="composition"))) == [80, 10, 10]
+
+
+@given(
+    counts=st.lists(st.integers(1, 12), min_size=3, max_size=9),
+    fraction=st.sampled_from([0.05, 0.1, 0.2, 0.3]),
+    seed=st.integers(0, 3),
+)
+@settings(max_examples=80, deadline=None)
+def test_whole_groups_come_as_near_to_the_fraction_as_any_choice(counts, fraction, seed):
+    groups = [f"g{i}" for i, n in enumerate(counts) for _ in range(n)]
+    codes = divide(columns_of(groups), Split(method="group", val=0.0, test=fraction, seed=seed))
+    by_group = {g: {c for h, c in zip(groups, codes, strict=True) if h == g} for g in set(groups)}
+    assert all(len(found) == 1 for found in by_group.values())
+    target = round(fraction * len(groups))
+    choices = [sum(c) for k in range(len(counts)) for c in combinations(counts, k)]
+    best = min(abs(total - target) for total in choices)
+    assert abs(sizes(codes)[TEST] - target) == best
+
+
+def test_groups_are_chosen_by_the_seed():
+    groups = [f"g{i % 40}" for i in range(400)]
+    found = {
+        tuple(divide(columns_of(groups), Split(method="group", seed=s)).tolist()) for s in range(5)
+    }
+    assert len(found) == 5
+    assert all(sizes(np.array(codes)) == [320, 40, 40] for codes in found)
+
+
+def test_many_groups_are_quick():
+    rng = np.random.default_rng(0)
+    groups = [f"g{g}" for g in rng.integers(0, 3000, 20_000)]
+    codes = divide(columns_of(groups), Split(method="group"))
+    assert sizes(codes) == [16_000, 2_000, 2_000]
+
+
+def test_lists_name_groups_and_patterns():
+    groups = ["hot/1", "hot/2", "cold/1", "cold/2", "warm"]
+    split = Split(method="list", val_groups=["hot/*"], test_groups=["warm", "cold/?"])
+    with pytest.raises(ValueError, match="no sample for training"):
+        divide(columns_of(groups), split)
+    split = Split(method="list", val_groups=["hot/*"], test_groups=["warm"])
+    assert divide(columns_of(groups), split).tolist() == [VAL, VAL, TRAIN, TRAIN, TEST]
+
+
+def test_overlapping_lists_are_refused():
+    split = Split(method="list", val_groups=["hot"], test_groups=["h*"])
+    with pytest.raises(ValueError, match="group 'hot' is in val_groups and in test_groups"):
+        divide(columns_of(["hot", "cold"]), split)
+
+
+def test_sources_keep_their_split():
+    splits = ["test", None, "train", None, "val", None] * 20
+    codes = divide(columns_of(n=120, splits=splits), Split(val=0.5, test=0.0))
+    for code, name in zip(codes, splits, strict=True):
+        assert name is None or SPLITS[code] == name
+    free = [c for c, name in zip(codes, splits, strict=True) if name is None]
+    assert sizes(np.array(free)) == [30, 30, 0]
+
+
+def test_groups_of_sources_with_a_split_are_not_divided():
+    columns = columns_of(["a", "a", "b", "b"], splits=["test", "test", None, None])
+    split = Split(method="list", val_groups=["a"])
+    with pytest.raises(ValueError, match=r"no group matches 'a'.*groups: b"):
+        divide(columns, split)

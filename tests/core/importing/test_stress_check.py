@@ -1,0 +1,232 @@
+"""Agreement of forces and stress with the energies. Oracle: ASE's EMT potential for Cu and Al."""
+
+from __future__ import annotations
+
+import ase.units
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.build import bulk
+from ase.calculators.emt import EMT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_core.importing.agreement import agreement
+from pipeline_core.importing.stress_check import WorkCheck
+
+
+def sample_of(atoms: Atoms, *, forces=1.0, stress=1.0, energy=1.0) -> dict:
+    """What EMT says of a structure as a sample, labels multiplied with a factor."""
+    atoms.calc = EMT()
+    return {
+        "atomic_numbers": atoms.numbers.astype(np.int32),
+        "positions": atoms.positions.copy(),
+        "cell": atoms.cell.array.copy(),
+        "pbc": atoms.pbc,
+        "energy": np.asarray(atoms.get_potential_energy() * energy),
+        "forces": atoms.get_forces() * forces,
+        "stress": atoms.get_stress(voigt=False) * stress,
+    }
+
+
+def crystal(numbers=(29, 13, 29, 29)) -> Atoms:
+    atoms = bulk("Cu", cubic=True, a=3.75)
+    atoms.numbers[:] = numbers
+    return atoms
+
+
+def strained(rng, size=0.01, rattle=0.03, base=None) -> Atoms:
+    atoms = crystal() if base is None else base.copy()
+    atoms.set_cell(atoms.cell.array @ (np.eye(3) + rng.uniform(-size, size, (3, 3))), True)
+    atoms.positions += rng.normal(0, rattle, atoms.positions.shape)
+    return atoms
+
+
+def checked(structures, n_pairs=64, **factors):
+    check = WorkCheck(n_pairs)
+    for atoms in structures:
+        check.add(sample_of(atoms, **factors))
+    return check.result()
+
+
+@pytest.fixture(scope="module")
+def strained_frames():
+    rng = np.random.default_rng(1)
+    return [strained(rng, rattle=0.01) for _ in range(40)]
+
+
+@pytest.fixture(scope="module")
+def rattled_frames():
+    rng = np.random.default_rng(2)
+    return [strained(rng, size=0.0) for _ in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [
+        (1.0, "confirmed"),
+        (-1.0, "wrong sign"),
+        (10.0, "wrong unit"),  # kbar read as GPa
+        (0.1, "wrong unit"),
+        (1 / ase.units.GPa, "wrong unit"),
+        (-10.0, "wrong sign"),
+    ],
+)
+def test_sign_and_unit_of_the_stress(strained_frames, factor, verdict):
+    found = checked(strained_frames, stress=factor)["stress"]
+    assert found.verdict == verdict
+    assert found.factor == pytest.approx(1 / factor, rel=0.05)
+    assert found.interval[0] <= found.factor <= found.interval[1]
+    if factor == 1:
+        assert found.rest_as_given < 0.2 * found.rest_without < 0.2 * found.rest_flipped
+    if factor == -1:
+        assert found.rest_flipped < 0.2 * found.rest_without < 0.2 * found.rest_as_given
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign")])
+@pytest.mark.parametrize("rattle", [0.0, 0.05, 0.08])
+def test_vibration_does_not_hide_the_sign(rattle, factor, verdict):
+    rng = np.random.default_rng(2)
+    frames = [strained(rng, size=0.005, rattle=rattle) for _ in range(60)]
+    assert checked(frames, stress=factor)["stress"].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
+)
+def test_sign_and_unit_of_the_forces(rattled_frames, factor, verdict):
+    found = checked(rattled_frames, forces=factor)
+    assert found["forces"].verdict == verdict
+    assert found["stress"].verdict == "undetermined"
+    assert found["stress"].pairs == 0
+
+
+def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
+    found = checked(rattled_frames, energy=1 / ase.units.Hartree)["forces"]
+    assert found.verdict == "wrong unit"
+    assert found.factor == pytest.approx(1 / ase.units.Hartree, rel=0.05)
+
+
+def test_the_trapezoid_rule_is_of_third_order():
+    """Half the strain and displacement leaves an eighth of the error: the work is the right one."""
+    rng = np.random.default_rng(3)
+    direction = rng.uniform(-1, 1, (3, 3)), rng.normal(0, 1, (4, 3))
+    base = strained(rng, rattle=0.05)
+    errors = []
+    for size in (0.02, 0.01, 0.005):
+        other = base.copy()
+        other.set_cell(base.cell.array @ (np.eye(3) + size * direction[0]), scale_atoms=True)
+        other.positions += 2 * size * direction[1]
+        check = WorkCheck(1)
+        check.add(sample_of(base.copy()))
+        check.add(sample_of(other))
+        ((difference, of_forces, of_stress),) = check._reservoirs["stress"].pairs()
+        errors.append(abs(difference - of_forces - of_stress))
+    ratios = np.array(errors[:-1]) / errors[1:]
+    np.testing.assert_allclose(ratios, 8, rtol=0.25)
+
+
+def test_shifted_and_wrapped_atoms_are_the_same(strained_frames):
+    rng = np.random.default_rng(4)
+    moved = [atoms.copy() for atoms in strained_frames]
+    for atoms in moved:
+        atoms.positions += rng.uniform(-2, 2, 3)
+        atoms.wrap()
+    found, plain = checked(moved)["stress"], checked(strained_frames)["stress"]
+    assert found.factor == pytest.approx(plain.factor, rel=1e-6)
+    assert found.pairs == plain.pairs
+
+
+def test_strain_without_forces_is_enough():
+    rng = np.random.default_rng(5)
+    check = WorkCheck(64)
+    for _ in range(20):
+        sample = sample_of(strained(rng, rattle=0.0))
+        del sample["forces"]
+        check.add(sample)
+    assert check.result()["stress"].verdict == "confirmed"
+
+
+def test_a_quarter_of_jumping_energies_does_not_decide(strained_frames):
+    rng = np.random.default_rng(6)
+    check = WorkCheck(64)
+    for i, atoms in enumerate(strained_frames):
+        sample = sample_of(atoms)
+        if i % 8 == 0:  # each frame makes pairs with four others
+            sample["energy"] = sample["energy"] + rng.normal(0, 50)
+        check.add(sample)
+    assert check.result()["stress"].verdict == "confirmed"
+
+
+def test_frames_too_different_make_no_pairs():
+    rng = np.random.default_rng(7)
+    far_apart = [strained(rng, size=0.0, base=crystal()) for _ in range(10)]
+    for i, atoms in enumerate(far_apart):
+        atoms.set_cell(atoms.cell.array * (1 + 0.05 * i), scale_atoms=True)
+    other_atoms = [crystal(numbers) for numbers in ((29, 29, 29, 13), (29, 13, 29, 29))]
+    molecules = [strained(rng) for _ in range(10)]
+    for atoms in molecules:
+        atoms.pbc = False
+    for frames in (far_apart, other_atoms, molecules):
+        found = checked(frames)
+        assert {name: (f.pairs, f.verdict) for name, f in found.items()} == {
+            "forces": (0, "undetermined"),
+            "stress": (0, "undetermined"),
+        }
+
+
+def test_few_pairs_are_not_believed():
+    rng = np.random.default_rng(8)
+    assert checked([strained(rng) for _ in range(3)], stress=-1)["stress"].verdict == "undetermined"
+
+
+def test_missing_labels_make_no_pairs(strained_frames):
+    check = WorkCheck(64)
+    for atoms in strained_frames[:10]:
+        sample = sample_of(atoms)
+        sample["stress"] = np.full((3, 3), np.nan)
+        check.add(sample)
+    assert check.result()["stress"].pairs == 0
+
+
+def test_pairs_and_memory_are_bounded(strained_frames, monkeypatch):
+    monkeypatch.setattr("pipeline_core.importing.stress_check._KEPT_ATOMS", 40)
+    rng = np.random.default_rng(9)
+    check = WorkCheck(16)
+    samples = [sample_of(atoms) for atoms in strained_frames]
+    for i in range(3000):
+        sample = samples[i % len(samples)] | {"atomic_numbers": rng.integers(1, 4, 4)}
+        check.add(sample)
+        kept = sum(len(s["positions"]) for f in check._families.values() for s in f.values())
+        assert kept == check._n_atoms <= 40 + 4
+    assert len(check._reservoirs["stress"].pairs()) == 16
+
+
+@given(
+    factor=st.sampled_from([-30.0, -1.0, 0.05, 1.0, 10.0]),
+    n=st.integers(20, 80),
+    noise=st.floats(0.0, 0.3),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=50, deadline=None)
+def test_the_interval_holds_the_factor(factor, n, noise, seed):
+    """A 99 % interval may miss; far away it may not be."""
+    rng = np.random.default_rng(seed)
+    work = rng.normal(0, 0.01, n)
+    difference = factor * work * (1 + rng.normal(0, noise, n))
+    found = agreement(difference, work)
+    low, high = found.interval
+    width = max(high - low, 1e-9 * abs(factor))
+    assert low - 2 * width <= factor <= high + 2 * width
+    assert low <= found.factor <= high
+
+
+def test_coverage_of_the_interval():
+    """Of 2000 samples with heavy-tailed errors 99 % of the intervals hold the true factor."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(2000):
+        work = rng.normal(0, 1, 40)
+        low, high = agreement(work + 0.5 * rng.standard_cauchy(40), work).interval
+        held += low <= 1.0 <= high
+    assert 0.98 <= held / 2000 <= 0.999

@@ -1,0 +1,207 @@
+"""Oracles: ASE as reader of what is written and integrator of its own; energy conservation."""
+
+import ase.build
+import ase.io
+import h5py
+import numpy as np
+import pytest
+import torch
+from ase import Atoms, units
+from ase.calculators.calculator import Calculator, all_changes
+
+from core.inference.lennard_jones import GRAPH, LennardJones
+from core.inference.toy_calculators import IdealGas, Springs, lattice
+from pipeline_core.config.sections import MolecularDynamics
+from pipeline_core.inference.calculator import PotentialCalculator
+from pipeline_core.inference.dynamics import run_dynamics
+from pipeline_core.inference.frames import OBSERVABLES
+
+
+def argon():
+    return ase.build.bulk("Ar", "fcc", 5.4, cubic=True).repeat((2, 1, 1))
+
+
+def lennard_jones():
+    return PotentialCalculator(LennardJones(), GRAPH, ["Ar"], dtype=torch.float64)
+
+
+def simulate(folder, atoms, calculator, seed=0, **options):
+    """Run and return the summary, all arrays of the group, and the frames that ASE reads."""
+    md = MolecularDynamics(name="test", **options)
+    with h5py.File(folder / "md.h5", "w") as file:
+        group = file.create_group("test")
+        summary = run_dynamics(atoms, calculator, md, seed, folder / "md" / "test.extxyz", group)
+        arrays = {}
+        group.visititems(
+            lambda name, item: arrays.update({name: item[:]} if hasattr(item, "shape") else {})
+        )
+        attributes = dict(group.attrs)
+    return summary, arrays, attributes, ase.io.read(folder / "md" / "test.extxyz", index=":")
+
+
+def test_what_is_stored_is_what_ase_reads(tmp_path):
+    start = argon()
+    summary, arrays, attributes, frames = simulate(
+        tmp_path, start, lennard_jones(), steps=10, every=4, temperature=50.0, timestep=2.0
+    )
+
+    assert len(frames) == 3
+    assert list(arrays["time"]) == [0.0, 8.0, 16.0] == [f.info["time_fs"] for f in frames]
+    assert set(OBSERVABLES) < set(arrays)
+    for n, frame in enumerate(frames):
+        assert np.allclose(frame.positions, arrays["positions"][n], atol=1e-5)
+        assert np.allclose(frame.cell, arrays["cell"][n], atol=1e-5)
+        assert frame.get_potential_energy() == pytest.approx(arrays["potential"][n], abs=1e-6)
+        assert frame.get_kinetic_energy() == pytest.approx(arrays["kinetic"][n], rel=1e-5)
+        check = frame.copy()
+        check.calc = lennard_jones()
+        assert np.allclose(frame.get_forces(), check.get_forces(), atol=1e-6)
+        pressure = -check.get_stress(include_ideal_gas=True)[:3].mean() / units.GPa
+        assert arrays["pressure"][n] == pytest.approx(pressure, rel=1e-5)
+        largest = np.linalg.norm(check.get_forces(), axis=1).max()
+        assert arrays["max_force"][n] == pytest.approx(largest, abs=1e-6)
+    dof = 3 * (len(start) - 1)
+    assert np.allclose(arrays["temperature"], 2 * arrays["kinetic"] / (dof * units.kB))
+    assert np.array_equal(arrays["atomic_numbers"], start.numbers)
+    assert attributes["drift_meV_per_atom_per_ps"] == summary["drift_meV_per_atom_per_ps"]
+    assert arrays["rdf/Ar-Ar"].shape == arrays["rdf/r"].shape
+    assert np.array_equal(start.positions, argon().positions)
+    assert start.calc is None
+    assert not start.has("momenta")
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover", "npt"])
+def test_every_ensemble_keeps_its_conserved_energy(tmp_path, ensemble):
+    summary, arrays, _, _ = simulate(
+        tmp_path,
+        argon(),
+        lennard_jones(),
+        ensemble=ensemble,
+        steps=80,
+        every=1,
+        temperature=40.0,
+        timestep=2.0,
+        pressure=0.01,
+        barostat_damping=200.0,
+    )
+
+    exchanged = np.ptp(arrays["kinetic"])
+    assert np.ptp(arrays["conserved"]) < 0.01 * exchanged
+    assert summary["fluctuation_meV_per_atom"] < 0.01
+    assert np.ptp(arrays["volume"]) > 0 if ensemble == "npt" else np.ptp(arrays["volume"]) == 0
+
+
+@pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover", "npt"])
+def test_a_step_costs_one_evaluation(tmp_path, ensemble):
+    class Counting(IdealGas):
+        calls = 0
+
+        def calculate(self, atoms=None, properties=(), system_changes=all_changes):
+            super().calculate(atoms, properties, system_changes)
+            self.calls += 1
+
+    calculator = Counting()
+    simulate(tmp_path, lattice(2), calculator, ensemble=ensemble, steps=20, every=5)
+
+    assert calculator.calls == 21
+
+
+def test_drift_and_fluctuation_of_a_known_energy(tmp_path):
+    atoms = lattice(2)
+
+    class Heating(IdealGas):
+        """The energy rises by 2 meV with every call."""
+
+        calls = -1
+
+        def calculate(self, atoms=None, properties=(), system_changes=all_changes):
+            super().calculate(atoms, properties, system_changes)
+            self.calls += 1
+            self.results["energy"] = self.results["free_energy"] = 2e-3 * self.calls
+
+    summary, arrays, _, _ = simulate(tmp_path, atoms, Heating(), steps=20, every=2, timestep=5.0)
+
+    # 2 meV in 5 fs, 8 atoms: 50 meV/atom/ps
+    assert np.diff(arrays["potential"]) == pytest.approx(np.full(10, 4e-3))
+    assert summary["drift_meV_per_atom_per_ps"] == pytest.approx(50.0)
+    assert summary["fluctuation_meV_per_atom"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_seed_gives_a_trajectory_and_another_one_another(tmp_path):
+    runs = []
+    for seed in (1, 1, 2):
+        atoms = lattice(2)
+        _, arrays, _, _ = simulate(
+            tmp_path, atoms, Springs(atoms), seed, steps=20, ensemble="nvt_langevin"
+        )
+        runs.append(arrays["positions"])
+
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.allclose(runs[0], runs[2])
+
+
+def test_without_a_stress_there_is_no_pressure(tmp_path):
+    atoms = lattice(2)
+    summary, arrays, attributes, _ = simulate(tmp_path, atoms, Springs(atoms), steps=4, every=1)
+
+    assert np.isnan(arrays["pressure"]).all()
+    assert summary["pressure_mean_GPa"] is None
+    assert "pressure_mean_GPa" not in attributes
+    assert summary["volume_mean_A3"] == pytest.approx(216.0)
+
+
+def test_a_molecule_has_neither_volume_nor_radial_distribution(tmp_path):
+    atoms = Atoms("Ar3", positions=[[0, 0, 0], [3.8, 0, 0], [0, 3.8, 0]])
+    summary, arrays, _, _ = simulate(
+        tmp_path, atoms, lennard_jones(), steps=4, every=1, temperature=20.0
+    )
+
+    assert summary["volume_mean_A3"] is None
+    assert not any(name.startswith("rdf") for name in arrays)
+
+
+def test_an_explosion_is_explained_and_its_frames_kept(tmp_path):
+    atoms = argon()
+    atoms.positions[1] = atoms.positions[0] + [1.0, 0, 0]
+
+    with pytest.raises(ValueError, match=r"stopped at step \d+ of 100: .* where 30 K are wanted"):
+        simulate(tmp_path, atoms, lennard_jones(), steps=100, every=1, temperature=30.0)
+
+    frames = ase.io.read(tmp_path / "md" / "test.extxyz", index=":")
+    assert 1 <= len(frames) < 100
+    assert [path.name for path in (tmp_path / "md").iterdir()] == ["test.extxyz"]
+
+
+def test_a_prediction_that_is_not_finite_stops_the_run(tmp_path):
+    class Broken(Calculator):
+        implemented_properties = ("energy", "forces")
+
+        def calculate(self, atoms=None, properties=(), system_changes=all_changes):
+            super().calculate(atoms, properties, system_changes)
+            n = len(self.atoms)
+            energy = np.nan if self.atoms.get_kinetic_energy() else 0.0
+            self.results = {"energy": energy, "forces": np.zeros((n, 3))}
+
+    with pytest.raises(ValueError, match=r"stopped at step 1 of 9: energy nan eV"):
+        simulate(tmp_path, lattice(2), Broken(), steps=9)
+
+
+def test_a_structure_that_falls_apart_stops_the_run(tmp_path):
+    atoms = Atoms("Ar2", positions=[[0, 0, 0], [6.4, 0, 0]])
+
+    with pytest.raises(ValueError, match=r"no atom has a neighbour within 6.5 Å.*holds the frames"):
+        simulate(tmp_path, atoms, lennard_jones(), steps=2000, timestep=5.0, temperature=2000.0)
+
+    assert len(ase.io.read(tmp_path / "md" / "test.extxyz", index=":")) > 0
+
+
+def test_what_cannot_be_run_is_refused(tmp_path):
+    slab = ase.build.fcc111("Ar", (1, 1, 2), a=5.3, vacuum=8.0)
+    for atoms, calculator, ensemble, message in (
+        (ase.build.bulk("Ar", "fcc", 5.3), lennard_jones(), "nve", r"one atom alone"),
+        (slab, lennard_jones(), "npt", r"periodic in three directions"),
+        (lattice(2), Springs(lattice(2)), "npt", r"npt needs the stress"),
+        (lattice(2, "Kr", 4.0), lennard_jones(), "nve", r"knows Ar and no Kr"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            simulate(tmp_path, atoms, calculator, ensemble=ensemble, steps=2)

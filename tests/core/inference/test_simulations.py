@@ -1,0 +1,137 @@
+"""The stage: from a trained model on disk to trajectories; oracle: ASE's Lennard-Jones."""
+
+import ase.io
+import numpy as np
+import pytest
+import torch
+
+from core.evaluation.argon import REFERENCES, SCALE, make_run, structures
+from pipeline_core import store
+from pipeline_core.inference.calculator import load_calculator
+from pipeline_core.inference.simulations import simulate_run
+from pipeline_core.inference.structures import start_structure
+from pipeline_core.registry import Registry
+
+SHORT = {"steps": 6, "every": 2, "temperature": 30.0, "timestep": 2.0}
+
+
+def test_md_runs_of_an_experiment(tmp_path):
+    md = [
+        {"name": "first", **SHORT},
+        {"name": "second", **SHORT, "ensemble": "npt", "start": "val:1", "repeat": [1, 2, 1]},
+    ]
+    run = make_run(tmp_path, infer={"md": md})
+    summary = run.project.registry.hook("infer", "argon")(run=run)
+
+    assert list(summary) == ["first", "second"]
+    with store.opened(run.inference, "inference") as file:
+        assert file["first/positions"].shape[0] == 4
+        assert file["second"].attrs["ensemble"] == "npt"
+        assert len(file["second/atomic_numbers"]) == 2 * len(structures()[4])
+        drift = file["first"].attrs["drift_meV_per_atom_per_ps"]
+    assert drift == summary["first"]["drift_meV_per_atom_per_ps"]
+    for name in ("first", "second"):
+        assert len(ase.io.read(run.folder / "md" / f"{name}.extxyz", index=":")) == 4
+
+
+def test_no_md_writes_an_empty_file(tmp_path):
+    run = make_run(tmp_path)
+
+    assert simulate_run(run) == {}
+    with store.opened(run.inference, "inference") as file:
+        assert list(file) == []
+
+
+def test_an_explosion_leaves_no_inference_file(tmp_path):
+    md = {"name": "hot", "steps": 50, "timestep": 500.0, "temperature": 300.0}
+    run = make_run(tmp_path, infer={"md": [md]})
+
+    with pytest.raises(ValueError, match=r"time step of 500 fs is too long"):
+        simulate_run(run)
+    assert not run.inference.exists()
+    assert (run.folder / "md" / "hot.extxyz").exists()
+
+
+def test_start_structures(tmp_path):
+    run = make_run(tmp_path)
+    atoms = structures()[5]
+    found = start_structure(run, "test:1", (2, 1, 1))
+    assert np.allclose(found.positions, atoms.repeat((2, 1, 1)).positions)
+    assert found.symbols.get_chemical_formula() == atoms.repeat((2, 1, 1)).get_chemical_formula()
+
+    atoms.calc = None
+    ase.io.write(tmp_path / "start.cif", atoms)
+    from_file = start_structure(run, str(tmp_path / "start.cif"))
+    assert np.allclose(from_file.get_scaled_positions(), atoms.get_scaled_positions(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ("test:4", r"has 4 samples in the split 'test', numbered from 0"),
+        ("missing.cif", r"'missing.cif' is neither split:number nor a file that ASE can read"),
+        ("tset:0", r"'tset:0' is neither split:number nor a file"),
+    ],
+)
+def test_a_start_that_is_not_there_is_explained(tmp_path, start, message):
+    with pytest.raises(ValueError, match=message):
+        start_structure(make_run(tmp_path), start)
+
+
+def test_a_molecule_cannot_be_repeated(tmp_path):
+    ase.io.write(tmp_path / "dimer.xyz", ase.Atoms("Ar2", positions=[[0, 0, 0], [0, 0, 3.8]]))
+
+    with pytest.raises(ValueError, match=r"no cell vector 2 along which to repeat"):
+        start_structure(make_run(tmp_path), str(tmp_path / "dimer.xyz"), (1, 3, 1))
+
+
+def expected(atoms):
+    base = sum(REFERENCES[s] for s in atoms.symbols)
+    return base + SCALE * atoms.get_potential_energy(), SCALE * atoms.get_forces()
+
+
+def test_the_calculator_of_a_run(tmp_path):
+    run = make_run(tmp_path)
+    calculator = run.project.registry.hook("calculator", "argon")(run=run, device="cpu")
+
+    for atoms in structures(3):
+        energy, forces = expected(atoms)
+        atoms.calc = calculator
+        assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-5)
+        assert np.allclose(atoms.get_forces(), forces, atol=1e-5)
+
+
+def test_a_model_alone_is_enough_for_a_calculator(tmp_path):
+    run = make_run(tmp_path)
+    moved = tmp_path / "elsewhere" / "argon-2024.pt"
+    moved.parent.mkdir()
+    run.model.rename(moved)
+    run.data.unlink()
+    run.graph.unlink()
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+
+    calculator = load_calculator(moved, dtype=torch.float64, registry=run.project.registry)
+
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert calculator.elements == ("Ar", "Kr")
+    atoms = structures(1)[0]
+    energy, forces = expected(atoms)
+    atoms.calc = calculator
+    assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-6)
+    assert np.allclose(atoms.get_forces(), forces, atol=1e-6)
+
+
+def test_a_model_whose_plugin_is_missing_is_explained(tmp_path):
+    run = make_run(tmp_path)
+
+    with pytest.raises(ValueError, match=r"no plugin 'argon' is installed"):
+        load_calculator(run.model, registry=Registry([], []))
+
+
+def test_a_file_that_is_no_model_is_explained(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_text("weights")
+
+    with pytest.raises(ValueError, match=r"model.pt: truncated, damaged or not written by"):
+        load_calculator(path, registry=Registry([], []))
