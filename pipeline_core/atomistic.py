@@ -73,22 +73,20 @@ def potential_task(run: Run, module: Potential) -> Task:
     Args:
         run: The run.
         module: Freshly built; its `atom_energies` are set to the reference energies of the dataset.
+            A run without a dataset rebuilds a trained model, whose weights hold them.
 
     Raises:
         ValueError: The dataset lacks what the experiment trains on, or the files do not fit
             together.
     """
     options = run.section("train", TrainOptions)
-    with SampleFile(run.data, "data", []) as data:
-        references = json.loads(data.attributes["reference_energies"])
-        available = json.loads(data.attributes["labels"])
-        elements = json.loads(data.attributes["elements"])
+    references, available, elements = _facts(run)
     with torch.no_grad():
         for symbol, energy in references.items():
             module.atom_energies[atomic_numbers[symbol]] = energy
     labels = [name for name in module.predicts if name in available]
     lacking = [t for t in options.loss if t in module.predicts and t not in available]
-    if lacking:
+    if lacking and run.dataset is not None:
         raise ValueError(
             f"experiment {run.experiment!r} trains on {lacking[0]!r}, which dataset {run.data} "
             f"does not hold (it holds {', '.join(available)}); remove train.loss.{lacking[0]} or "
@@ -108,3 +106,15 @@ def potential_task(run: Run, module: Potential) -> Task:
             "elements": sorted(elements, key=chemical_symbols.index),
         },
     )
+
+
+def _facts(run: Run) -> tuple[dict[str, float], list[str], list[str]]:
+    """Return reference energies, labels and elements of the dataset, none without a dataset."""
+    if run.dataset is None:
+        return {}, [], []
+    with SampleFile(run.data, "data", []) as data:
+        references, labels, elements = (
+            json.loads(data.attributes[name])
+            for name in ("reference_energies", "labels", "elements")
+        )
+    return references, labels, elements

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,14 @@ class Potential(nn.Module):
         super().__init__()
         self.predicts = predicts
         self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # `module.to(dtype)` comes through here; energies of free atoms keep their digits: they are
+        # thousands of eV, of which meV count.
+        exact = self.atom_energies
+        super()._apply(fn, recurse)
+        self.atom_energies = exact.to(self.atom_energies.device)
+        return self
 
     @abstractmethod
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:

@@ -50,12 +50,14 @@ class ToyOptions(Section):
 
 
 class PairPotential(Potential):
-    """Energy as a sum over edges of a network of the distance; one parameter is unused."""
+    """Energy as a sum over edges of a network of the distance; all else has no influence."""
 
     def __init__(self, width: int) -> None:
         super().__init__(("energy", "forces"))
         self.net = nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
         self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("transposed", torch.arange(6.0).view(2, 3).T)
+        self.register_buffer("empty", torch.zeros(0, dtype=torch.int64))
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
         pairs = self.net(vectors.norm(dim=1, keepdim=True))[:, 0]

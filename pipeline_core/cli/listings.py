@@ -40,7 +40,7 @@ def readers() -> None:
 
 
 def all_readers(registry: Registry) -> list[Reader]:
-    """Return the formats that every dataset can use: the engine's, and of plugins without models."""
+    """Return the formats that every dataset can use: those of no model's plugin."""
     return [reader for readers in registry.hook("readers", None)() for reader in readers]
 
 

@@ -39,6 +39,7 @@ def new_dataset(
         raise ValueError(f"{missing[0]}: no such file")
     format_of_files = choose_reader(files[0], reader)
     found = describe(files[0], format_of_files)
+    path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
     write_new(path, dataset_text(name, path, files, format_of_files, found))
     options.project(workflows, options.RESULTS).dataset(name)
     typer.echo(

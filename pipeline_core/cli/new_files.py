@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.yaml_templates import comment, scalar, section
-from pipeline_core.config.sections import ENGINE_SECTIONS
+from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 
-EPOCHS = {"smoke": 2, "laptop": 50}
-"""Where training is to end at the scales below that of the paper."""
+EPOCHS: Final = {"smoke": 2, "laptop": 50, "paper": 200}
+"""Where training is to end."""
+
+LOSS: Final = {
+    "energy": {"kind": "huber", "weight": 1.0},
+    "forces": {"kind": "huber", "weight": 1.0},
+    "stress": {"kind": "huber", "weight": 0.1, "unit": "GPa"},
+    "magmoms": {"kind": "huber", "weight": 0.1},
+}
+"""Terms to start from."""
 
 Name = Annotated[str, typer.Argument(help="Name of the new file, without its ending.")]
 Scale = Annotated[Literal["smoke", "laptop", "paper"], typer.Option(help="Size of the experiment.")]
@@ -29,18 +38,18 @@ def new_experiment(
     """Write an experiment file with every option at its default."""
     project = options.project(workflows, options.RESULTS)
     info = project.registry.model_info(plugin)
-    project.dataset(dataset)
+    labels = project.dataset(dataset).options.labels
     folder, _, stem = name.rpartition("/")
     if folder not in ("", plugin):
         raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")
     path = workflows / "experiments" / plugin / f"{stem}.yaml"
-    write_new(path, experiment_text(info, dataset, scale))
+    write_new(path, experiment_text(info, dataset, scale, labels))
     project.experiment(f"{plugin}/{stem}")
     typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{stem}")
 
 
-def experiment_text(info: ModelInfo, dataset: str, scale: str) -> str:
-    """Return the content of an experiment file."""
+def experiment_text(info: ModelInfo, dataset: str, scale: str, labels: Sequence[str]) -> str:
+    """Return the content of an experiment file that trains on what the dataset holds."""
     lines = [
         f"description: {scalar(f'{info.name} on {dataset}')}",
         f"plugin: {info.name}",
@@ -51,8 +60,10 @@ def experiment_text(info: ModelInfo, dataset: str, scale: str) -> str:
     models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
     for key in ("model", *RUN_STAGES):
         values: dict[str, Any] = {}
-        if scale in EPOCHS and "epochs" in models[key].model_fields:
+        if models[key] is TrainOptions:
+            terms = [name for name in labels if name in info.predicts and name in LOSS]
             values["epochs"] = EPOCHS[scale]
+            values["loss"] = {name: LOSS[name] for name in terms}
         lines += ["", *comment(models[key].__doc__ or ""), f"{key}:"]
         body = section(models[key], values, indent=2)
         lines = [*lines, *body] if body else [*lines[:-1], f"{key}: {{}}"]

@@ -18,7 +18,7 @@ Experiment = Annotated[str, typer.Option(help="Plugin/name: experiments/PLUGIN/N
 Variant = Annotated[str, typer.Option(help="A variant of the experiment.")]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
-    typer.Option(help="Where to compute; auto takes a GPU if there is one."),
+    typer.Option(help="auto takes a GPU if there is one."),
 ]
 
 WORKFLOWS = Path("workflows")

@@ -82,7 +82,7 @@ def _metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
 def _compared(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return error and label in float64, per atom if the quantity says so, NaN where missing."""
     label = labels(quantity, window.batch).double()
-    outputs = {quantity.name: window.outputs[quantity.name].double()}
+    outputs = {name: values.double() for name, values in window.outputs.items()}
     error, _ = residuals(quantity, outputs, {**window.batch, quantity.name: label})
     if quantity.per_atom:
         n_atoms = window.batch["atom_offsets"].diff()

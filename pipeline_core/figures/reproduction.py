@@ -122,22 +122,12 @@ def _number(pointer: str, experiment: ExperimentRun) -> float | None:
 
 
 def _below(value: Any, key: str, pointer: str) -> Any:
-    if (
-        isinstance(value, list)
-        and key.lstrip("-").isdigit()
-        and -len(value) <= int(key) < len(value)
-    ):
-        return value[int(key)]
-    if isinstance(value, dict) and key in value:
-        return value[key]
-    known = (
-        list(value)
-        if isinstance(value, dict)
-        else f"0 to {len(value) - 1}"
-        if isinstance(value, list)
-        else "nothing"
-    )
-    raise ValueError(f"{pointer}: {key!r} is not there, only {known}")
+    if isinstance(value, list):
+        value = {str(n): value[n] for n in range(-len(value), len(value))}
+    if not isinstance(value, dict) or key not in value:
+        known = ", ".join(value) if isinstance(value, dict) else "nothing"
+        raise ValueError(f"{pointer}: {key!r} is not there, only {known}")
+    return value[key]
 
 
 def _dynamics(run: Run) -> dict[str, dict[str, Any]]:

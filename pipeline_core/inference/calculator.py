@@ -54,7 +54,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         super().__init__()
         self.elements = tuple(elements)
         self._device, self._dtype, self._graph = torch.device(device), dtype, graph
-        self._module = _placed(module, self._device, dtype)
+        self._module = deepcopy(module).to(self._device, dtype).eval()
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:
@@ -97,13 +97,6 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         }
         graph = sample_graph(sample, self._graph)
         return to_device(collate([sample | graph], self._dtype), self._device)
-
-
-def _placed(module: Potential, device: torch.device, dtype: torch.dtype) -> Potential:
-    placed = deepcopy(module).to(device, dtype).eval()
-    # Energies of free atoms stay in double precision: thousands of eV, of which meV count.
-    placed.atom_energies = module.atom_energies.to(device)
-    return placed
 
 
 def _ase_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

@@ -66,7 +66,9 @@ class Ranks:
         """Replace tensors on the CPU by those of rank 0, in place."""
         if self.size > 1:
             for tensor in tensors:
-                dist.broadcast(tensor, src=0)
+                sent = tensor.contiguous()  # as gloo wants it
+                dist.broadcast(sent, src=0)
+                tensor.copy_(sent)
 
     def tell(self, value: T) -> T:
         """Return the value that rank 0 has; any object that pickle can carry between processes."""

@@ -60,7 +60,10 @@ def determinism(wanted: bool) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is random without it
+    filled = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
+    # torch would also write NaN into all memory that is about to be overwritten: half of a step.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     try:
         yield
     except RuntimeError as error:
@@ -71,5 +74,6 @@ def determinism(wanted: bool) -> Iterator[None]:
         ) from error
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        torch.utils.deterministic.fill_uninitialized_memory = filled
         if workspace is None:
             del os.environ["CUBLAS_WORKSPACE_CONFIG"]

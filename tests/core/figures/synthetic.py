@@ -10,8 +10,7 @@ import numpy as np
 from ase.build import bulk
 from ase.calculators.emt import EMT
 
-import pipeline_core.stages.figures
-from pipeline_core import PROJECT, stages, store
+from pipeline_core import PROJECT, store
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import FIELDS, SPLITS
@@ -19,6 +18,7 @@ from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.registry import Registry
 from pipeline_core.run import Project
 from pipeline_core.samples import SampleWriter
+from pipeline_core.stages import figures
 from pipeline_core.units import GPA
 
 EXPERIMENT = """\
@@ -65,7 +65,7 @@ def describe(folder):
 def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
     points = [EntryPoint("toy", "toy_of_figures", PROJECT)]
-    registry = Registry(points, builtin=[("engine.figures", stages.figures), *more_plugins])
+    registry = Registry(points, builtin=[("engine.figures", figures), *more_plugins])
     return Project(folder / "workflows", folder / "results", registry).experiment("toy/alloy")
 
 

@@ -115,7 +115,11 @@ def test_variants_with_the_same_balance_share_its_curves(experiment):
     figure, table = balance.draw(experiment)
     (axes,) = figure.axes
     shown = lines(axes)
-    assert list(shown) == ["equal numbers, as shuffled", "balanced", "balanced, steps of equal cost"]
+    assert list(shown) == [
+        "equal numbers, as shuffled",
+        "balanced",
+        "balanced, steps of equal cost",
+    ]
     assert np.array_equal(shown["balanced"].get_xdata(), [1, 2, 4, 8, 16, 32, 64])
     assert len(table) == 1 + 3 * 7
 

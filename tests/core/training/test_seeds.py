@@ -55,6 +55,7 @@ def test_determinism_ends_with_its_block(monkeypatch):
         with determinism(False):
             assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
     assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
 
 

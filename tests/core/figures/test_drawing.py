@@ -1,0 +1,159 @@
+"""What lies in the folder afterwards, and what happens when something is missing or wrong."""
+
+import json
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from core.figures import synthetic
+from pipeline_core import hookimpl
+from pipeline_core.figures import Figure, parity
+from pipeline_core.figures.catalogue import ENGINE_FIGURES
+from pipeline_core.figures.drawing import chosen, draw_experiment
+
+ALL = [figure.name for figure in ENGINE_FIGURES if figure.name != "reproduction"]
+
+
+def plugin(*brought):
+    """Return a plugin with figures and without a model."""
+    module = ModuleType("more_figures")
+
+    @hookimpl
+    def figures():
+        return list(brought)
+
+    module.figures = figures
+    return "more", module
+
+
+def figure(name, draw=lambda run: None, plugin=None):
+    return Figure(name=name, title="T", caption="C", category="Accuracy", draw=draw, plugin=plugin)
+
+
+def ask_for(folder, figures):
+    """Write what an experiment says of figures and load it."""
+    path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
+    path.write_text(f"{synthetic.EXPERIMENT}figures: {figures}\n")
+    return synthetic.load(folder)
+
+
+def test_every_figure_has_its_files_and_an_entry_in_the_index(folder):
+    experiment = synthetic.load(folder)
+    summary = draw_experiment(experiment)
+    assert summary == {"drawn": ALL, "nothing_to_draw": ["reproduction"]}
+    index = json.loads((experiment.folder / "index.json").read_text())
+    assert [entry["name"] for entry in index] == ["summary", *ALL]
+    for entry in index[1:]:
+        name = entry["name"]
+        assert entry["files"] == [f"{name}.{k}" for k in ("png", "svg", "pdf", "csv", "rst")]
+        assert entry.keys() == {"name", "title", "caption", "category", "files"}
+    listed = {name for entry in index for name in entry["files"]}
+    assert {p.name for p in experiment.folder.iterdir()} == listed | {"index.json"}
+    assert (experiment.folder / "parity.png").read_bytes().startswith(b"\x89PNG")
+    assert (experiment.folder / "parity.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_experiment_chooses_names_and_formats(folder):
+    experiment = ask_for(folder, "{names: [balance, parity_forces], formats: [svg]}")
+    assert draw_experiment(experiment)["drawn"] == ["parity_forces", "balance"]
+    assert not list(experiment.folder.glob("*.png"))
+    assert (experiment.folder / "balance.svg").exists()
+
+
+def test_what_is_no_longer_asked_for_is_removed_and_other_files_stay(folder):
+    experiment = ask_for(folder, "{names: [balance], formats: [png]}")
+    draw_experiment(experiment)
+    (experiment.folder / "records.jsonl").write_text("{}\n")
+    draw_experiment(ask_for(folder, "{names: [dataset], formats: [svg]}"))
+    names = {path.name for path in experiment.folder.iterdir()}
+    assert names == {
+        *("index.json", "summary.html", "summary.rst", "records.jsonl"),
+        *("dataset.svg", "dataset.csv", "dataset.rst"),
+    }
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest_one(folder):
+    experiment = ask_for(folder, "{names: [paritty]}")
+    with pytest.raises(ValueError, match="no figure 'paritty'; did you mean 'parity'") as error:
+        draw_experiment(experiment)
+    assert str(error.value).startswith(f"{experiment.path}:8: figures.names")
+
+
+def test_figures_without_input_are_left_out(folder):
+    experiment = synthetic.load(folder)
+    for run in experiment.runs.values():
+        run.inference.unlink()
+        run.predictions.unlink()
+        run.partition.unlink(missing_ok=True)
+    summary = draw_experiment(ask_for(folder, "{formats: [png]}"))
+    assert summary["drawn"] == [
+        *("dataset", "errors_by_element", "errors_by_group", "learning", "provenance")
+    ]
+
+
+def test_an_experiment_without_any_result_has_a_summary_alone(folder):
+    experiment = synthetic.load(folder)
+    for run in experiment.runs.values():
+        for path in run.folder.rglob("*.*"):
+            path.unlink()
+    experiment.runs["base"].dataset.report.unlink()
+    assert draw_experiment(experiment)["drawn"] == []
+    page = (experiment.folder / "summary.html").read_text()
+    assert "have not been compared with labels" in page
+
+
+@pytest.mark.parametrize(
+    "artifact", ["predictions", "inference", "partition", "metrics", "history"]
+)
+def test_a_damaged_file_is_named_with_the_figure(folder, artifact):
+    experiment = ask_for(folder, "{formats: [png]}")
+    path = getattr(experiment.runs["base"], artifact)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=re.escape(str(path))) as error:
+        draw_experiment(experiment)
+    assert "figure" in str(error.value)
+
+
+def test_metrics_without_a_number_are_named_with_the_place(folder):
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].metrics
+    path.write_text(path.read_text().replace('"rmse"', '"rsme"'))
+    place = re.escape(f"{path}:") + r"\d+: splits.val.quantities.energy.rmse: Field required"
+    with pytest.raises(ValueError, match=place):
+        parity.draw(experiment)
+
+
+def test_a_failing_figure_of_a_plugin_is_named(results):
+    def draw(run):
+        raise KeyError("no such thing")
+
+    experiment = synthetic.load(results, plugin(figure("broken", draw)))
+    with pytest.raises(ValueError, match="figure 'broken' of toy/alloy: KeyError: 'no such thing'"):
+        draw_experiment(experiment)
+
+
+def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results):
+    more = plugin(figure("mine", plugin="toy"), figure("another", plugin="other"), figure("parity"))
+    found = {f.name: f for f in chosen(synthetic.load(results, more))}
+    assert list(found) == [*(f.name for f in ENGINE_FIGURES), "mine"]
+    assert found["parity"].title == "T"  # a plugin's figure replaces the engine's
+
+
+def test_nothing_that_draws_imports_torch_or_pyplot():
+    code = (
+        "import sys, pipeline_core.figures.drawing, pipeline_core.figures.catalogue;"
+        "assert not {'torch', 'matplotlib.pyplot'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_stage_itself_is_light():
+    code = (
+        "import sys, pipeline_core.stages.figures;"
+        "assert not {'torch', 'matplotlib', 'h5py'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,164 @@
+"""The paper's numbers beside ours, and the numbers of the paper that ships with the project."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from core.figures import synthetic
+from pipeline_core.figures import reproduction, results, style
+from pipeline_core.figures.expected import read_expected
+
+ROOT = Path(__file__).parents[3]
+CHGNET = ROOT / "workflows" / "experiments" / "chgnet" / "expected.yaml"
+PAPER = ROOT.parent / "shared" / "papers" / "chgnet.txt"
+
+HEAD = """\
+paper: A paper
+citation: Nobody 1955
+scale: a million structures
+hardware: one accelerator
+entries:
+"""
+FORCES = """\
+  - id: forces
+    where: Table I
+    quantity: force MAE
+    value: 62
+    unit: meV/Å
+    measure:
+      experiment: toy/alloy
+      of: base/metrics/splits/test/quantities/forces/mae
+      factor: 1000
+    differs: another material
+"""
+OTHERS = """\
+  - {id: ratio, where: Fig. 1, quantity: speed-up, value: 2, unit: times, differs: a CPU,
+     measure: {experiment: toy/alloy, of: wide/history/-1/seconds, over: base/history/-1/seconds}}
+  - {id: load, where: Fig. 2, quantity: variation, value: 0.064, unit: "1", differs: a forecast,
+     measure: {experiment: toy/alloy, of: base/balance/4/lpt/variation, status: projected}}
+  - {id: step, where: Table II, quantity: MD step, value: 0.02, unit: s, differs: a CPU,
+     measure: {experiment: toy/alloy, of: base/inference/nve/seconds_per_step}}
+  - {id: hours, where: Abstract, quantity: training, value: 1.5, unit: h, differs: too large}
+  - {id: elsewhere, where: Table I, quantity: energy MAE, value: 1, unit: eV, differs: little,
+     measure: {experiment: toy/other, of: base/metrics/n_parameters}}
+"""
+
+
+def compared(folder, text):
+    experiment = synthetic.load(folder)
+    (experiment.path.parent / "expected.yaml").write_text(HEAD + text)
+    return reproduction.compare(experiment)
+
+
+def test_without_a_paper_there_is_nothing_to_compare(experiment):
+    assert reproduction.compare(experiment) is None
+    assert reproduction.draw(experiment) is None
+
+
+def test_our_number_stands_beside_the_papers(folder):
+    report = compared(folder, FORCES)
+    (row,) = report["entries"]
+    ours = results.metrics(synthetic.load(folder).runs["base"]).splits["test"].quantities["forces"]
+    assert row["ours"] == 1000 * ours.mae
+    assert row["ratio"] == row["ours"] / 62
+    assert row["status"] == "measured"
+    assert row["paper_hardware"] == "one accelerator"
+    assert row["our_hardware"] == "A processor, 2 cores"
+    assert report["counts"] == {"measured": 1}
+
+
+def test_each_artifact_can_be_pointed_to(folder):
+    rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
+    assert rows["ratio"]["ours"] == 4.0 / 3.0
+    assert rows["ratio"]["our_hardware"] == "A processor, 2 cores, 2 ranks"
+    assert (rows["load"]["ours"], rows["load"]["status"]) == (0.01, "projected")
+    assert 0 < rows["step"]["ours"] < 10
+
+
+def test_what_was_not_computed_is_not_attempted(folder):
+    rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
+    for name in ("hours", "elsewhere"):
+        assert (rows[name]["ours"], rows[name]["status"]) == (None, "not attempted")
+    assert rows["elsewhere"]["differs"] == "compared in the experiment toy/other; little"
+
+
+def test_a_stage_that_has_not_run_is_not_attempted(folder):
+    synthetic.load(folder).runs["base"].inference.unlink()
+    rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
+    assert (rows["step"]["ours"], rows["step"]["status"]) == (None, "not attempted")
+
+
+def test_the_picture_has_the_compared_rows_and_the_table_all(folder):
+    experiment = synthetic.load(folder)
+    (experiment.path.parent / "expected.yaml").write_text(HEAD + FORCES + OTHERS)
+    with style.applied():
+        figure, table = reproduction.draw(experiment)
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert "62 meV/Å" in words
+    assert "projected" in words
+    assert "not attempted" not in words
+    assert [row[0] for row in table[1:]] == [
+        "forces",
+        "ratio",
+        "load",
+        "step",
+        "hours",
+        "elsewhere",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("base/metrics", "bse/metrics", "has no variant 'bse', only base, wide"),
+        ("forces/mae", "force/mae", "'force' is not there, only energy, energy_per_atom, forces"),
+        ("forces/mae", "forces/unit", "is no number but str"),
+        ("base/metrics", "base/metric", "expected.yaml:13: entries.0.measure.of"),
+        ("differs", "difers", "did you mean 'differs'"),
+        ("value: 62", "value: many", "entries.0.value"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file(folder, old, new, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        compared(folder, FORCES.replace(old, new))
+    assert "expected.yaml" in str(error.value)
+
+
+def test_two_entries_cannot_share_an_id(folder):
+    with pytest.raises(ValueError, match="two entries have the id 'forces'"):
+        compared(folder, FORCES + FORCES)
+
+
+def test_the_chgnet_file_holds_the_tables_of_the_paper():
+    # Oracle: the text of the paper itself.
+    if not PAPER.exists():
+        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
+    entries = {entry.id: entry.value for entry in read_expected(CHGNET).entries}
+    table1 = re.findall(
+        r"^(?:Fast)?CHGNet\t(\S+ ?\S*)\t([\d.]+)[Kk]\t(\d+)\t(\d+)\t([\d.]+)\t(\d+)$",
+        PAPER.read_text(),
+        re.MULTILINE,
+    )
+    assert len(table1) == 3
+    for (_, *numbers), name in zip(table1, ("chgnet", "no_head", "heads"), strict=True):
+        quantities = ("parameters", "energy", "force", "stress", "magmom")
+        expected = [float(numbers[0]) * 1000, *map(float, numbers[1:])]
+        assert [entries[f"{name}_{quantity}"] for quantity in quantities] == expected
+    table2 = re.findall(
+        r"</sub>\t\d+\t\d+\t\d+\t([\d.]+)\t([\d.]+)\t([\d.]+)$", PAPER.read_text(), re.M
+    )
+    assert len(table2) == 3
+    for numbers, name in zip(table2, ("limno2", "litipo5", "li9co7o16"), strict=True):
+        found = [entries[f"{name}_{kind}"] for kind in ("chgnet", "fast", "speedup")]
+        assert found == [float(number) for number in numbers]
+
+
+def test_every_number_of_the_chgnet_file_stands_in_the_paper():
+    if not PAPER.exists():
+        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
+    text = PAPER.read_text()
+    for entry in read_expected(CHGNET).entries:
+        forms = {f"{entry.value:g}", f"{entry.value:.2f}", f"{entry.value:.3f}"}
+        forms |= {f"{entry.value / 1000:.1f}{letter}" for letter in "kK"}
+        assert any(re.search(rf"(?<![\d.]){re.escape(form)}(?!\d)", text) for form in forms), entry

@@ -1,0 +1,137 @@
+"""The page: right numbers, plain words, one file, nothing fetched."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from docutils.core import publish_string
+from docutils.writers.html5_polyglot import Writer
+
+from core.figures import synthetic
+from pipeline_core.figures import results, story, style, summary
+from pipeline_core.figures.drawing import chosen
+from pipeline_core.figures.savers import image
+
+VOID = {"meta", "img"}
+
+
+class Page(HTMLParser):
+    """Reads a page and checks that every element is closed in turn."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.attributes, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def scaled(folder, factor):
+    """Return the experiment with all force errors of the base variant multiplied."""
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].metrics
+    content = json.loads(path.read_text())
+    forces = content["splits"]["test"]["quantities"]["forces"]
+    forces["mae"] = factor * forces["label_mean_absolute"]
+    path.write_text(json.dumps(content))
+    return experiment
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words", "grade"),
+    [
+        (0.042, "4.2 % of the mean absolute force: small.", "small"),
+        (0.31, "31 % of the mean absolute force: large.", "large"),
+        (0.2, "20 % of the mean absolute force: moderate.", "moderate"),
+        (1.4, "140 % of the mean absolute force: no better than predicting no force", "large"),
+    ],
+)
+def test_the_verdict_is_the_error_over_the_mean_size_of_the_forces(folder, ratio, words, grade):
+    text, found = story.verdict(scaled(folder, ratio))
+    assert text.startswith("The force error on 72 test frames is ")
+    assert words in text
+    assert found == grade
+
+
+def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
+    # By definition: the error of zero is the label itself.
+    import numpy as np
+
+    forces = next(
+        c for c in results.comparisons(experiment.runs["base"]) if c.quantity.name == "forces"
+    )
+    assert np.abs(0 - forces.label).mean() == pytest.approx(
+        forces.errors.label_mean_absolute, rel=1e-6
+    )
+
+
+def test_the_key_numbers_are_those_of_the_files(experiment):
+    found = {number.title: number for number in story.numbers(experiment)}
+    assert found["Data"].value == "1,080 frames"
+    assert found["Data"].note == "960 training, 48 validation, 72 test; frames drawn at random"
+    assert found["Model"].note == "411,200 parameters"
+    assert found["Training"].value == "40 epochs"
+    assert found["Training"].note == "2.0 min on A processor, 2 cores, 2 ranks"
+    assert found["Force error"].value.endswith(" meV/Å")
+    assert found["Dynamics, NVE"].value == "100 steps"
+    # Two variants of 4 + 0.7 + 754 + 6.3 + 22 s: of two trainings the later one counts.
+    assert found["Wall time"].value == "26.2 min"
+
+
+def test_the_limits_name_scale_size_seed_and_warnings(experiment):
+    text = " ".join(story.limits(experiment))
+    assert "scale is laptop" in text
+    assert "72 test frames only" in text
+    assert "seed 7" in text
+    assert "The split is random" in text
+    assert "Cu, Au occur only in fixed proportions." in text
+
+
+def test_the_page_is_well_formed_and_fetches_nothing(experiment):
+    figure = next(f for f in chosen(experiment) if f.name == "balance")
+    with style.applied():
+        picture = summary.Picture(figure, image(figure.draw(experiment)[0], "png"))
+    text = summary.page(experiment, [picture], None)
+    page = Page(text)
+    assert page.open == []
+    sources = [value for name, value in page.attributes if name in ("src", "href")]
+    assert len(sources) == 1
+    assert sources[0].startswith("data:image/png;base64,")
+    assert "http" not in text
+    assert "Load balance" in page.words
+    assert """snakemake --config experiments='["toy/alloy"]'""" in " ".join(page.words)
+
+
+def test_what_people_wrote_is_escaped(folder):
+    path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
+    path.write_text(path.read_text().replace("made up", "<b>made & up</b>"))
+    text = summary.page(synthetic.load(folder), [], None)
+    assert "&lt;b&gt;made &amp; up&lt;/b&gt;" in text
+
+
+def test_the_gist_is_what_docutils_takes_for_clean_text(experiment):
+    # Oracle: docutils, halting at the first warning.
+    html = publish_string(
+        summary.gist(experiment),
+        writer=Writer(),
+        settings_overrides={"halt_level": 2, "report_level": 2},
+    ).decode()
+    assert "moderate" in html
+    assert len(re.findall("<li>", html)) == len(story.numbers(experiment))
+
+
+def test_all_variants_stand_in_one_table(experiment):
+    header, base, wide = story.variants(experiment)
+    assert header == ["Variant", "Training", "Force error", "Energy error", "Stress error"]
+    assert (base[0], wide[0]) == ("base", "wide")
+    assert float(wide[2].split()[0]) < float(base[2].split()[0])

@@ -1,0 +1,296 @@
+"""CP2K outputs.
+
+Oracles: pymatgen's parser for what an output prints, ASE's for inputs and restart files, CP2K's own pressure and finite
+strain for the sign and the unit of the stress.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase.io.cp2k import read_cp2k_restart
+from pymatgen.io.cp2k.outputs import Cp2kOutput
+
+from pipeline_core.readers import BadFrame, Frame
+from pipeline_core.readers.catalogue import open_frames
+from pipeline_core.readers.cp2k import READER, read
+from pipeline_core.readers.cp2k_input import structure
+from pipeline_core.units import HARTREE, factor, stress_factor
+
+RUNS = Path(__file__).parent / "cp2k_runs"
+HFO2 = Path(__file__).parents[3] / "workflows" / "datasets" / "hfo2"
+
+
+def frames_of(path):
+    return list(open_frames(path, READER, {}))
+
+
+def unpacked(path, folder):
+    target = folder / path.stem
+    target.write_bytes(gzip.decompress(path.read_bytes()))
+    return target
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Copy the files of a run, its output uncompressed; return the output."""
+
+    def copy(name):
+        for path in RUNS.glob(f"{name}[-.]*"):
+            if path.suffix != ".gz":
+                shutil.copy(path, tmp_path)
+        return unpacked(RUNS / f"{name}.out.gz", tmp_path)
+
+    return copy
+
+
+@pytest.mark.parametrize("name", ["md", "geo_opt", "npt", "cell_opt"])
+def test_printed_numbers_are_those_that_pymatgen_reads(run, name):
+    path = run(name)
+    output = Cp2kOutput(path, auto_load=False)
+    output.parse_energies()
+    output.parse_forces()
+    output.parse_stresses()
+    frames = frames_of(path)
+    assert len(frames) == 3
+    hartree = output.data["total_energy"][0] / frames[0].labels["energy"]
+    assert np.isclose(hartree, HARTREE, rtol=1e-6)  # CODATA 2006 there, 2018 here
+    for index, frame in enumerate(frames):
+        assert frame.index == index
+        assert np.isclose(frame.labels["energy"] * hartree, output.data["total_energy"][index], rtol=1e-14)
+        assert np.array_equal(frame.labels["forces"], output.data["forces"][index])
+        assert np.array_equal(frame.labels["stress"], output.data["stress_tensor"][index])
+
+
+@pytest.mark.parametrize(
+    ("name", "cell_error"), [("md", 0), ("geo_opt", 0), ("npt", 1e-10), ("cell_opt", 1e-6)]
+)
+def test_the_last_structure_is_that_of_the_restart_file(name, cell_error):
+    frame = frames_of(RUNS / f"{name}.out.gz")[-1]
+    with (RUNS / f"{name}-1.restart").open() as file:
+        atoms = read_cp2k_restart(file)
+    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
+    assert np.allclose(frame.positions, atoms.positions, rtol=0, atol=6e-11)
+    assert np.allclose(frame.cell, atoms.cell, rtol=0, atol=cell_error)
+    assert frame.pbc.all()
+
+
+@pytest.mark.parametrize("name", ["md", "geo_opt", "npt", "cell_opt"])
+def test_the_first_structure_is_that_of_the_input(name):
+    frame = frames_of(RUNS / f"{name}.out.gz")[0]
+    assert frame.atomic_numbers.tolist() == [8, 1, 1]
+    assert np.allclose(frame.positions, [[0, 0, 0], [0, 0.757, 0.587], [0, -0.757, 0.587]])
+    assert np.array_equal(frame.cell, np.diag([5.0, 5.0, 5.2]))
+
+
+def test_energies_of_dynamics_are_the_potential_energies_of_the_run():
+    frames = frames_of(RUNS / "md.out.gz")
+    potential = np.loadtxt(RUNS / "md-1.ener")[:, 4]
+    assert np.allclose([f.labels["energy"] for f in frames], potential, rtol=0, atol=6e-10)
+    assert frames[0].info == {"folder": "cp2k_runs", "project": "md", "run_type": "MD"}
+
+
+def test_the_trace_of_the_stress_is_the_pressure_without_its_kinetic_part(run):
+    text = run("md").read_text()
+    pressure = float(re.search(r"MD_INI\| Pressure \[bar\] +(\S+)", text)[1])
+    kinetic = float(re.search(r"MD_INI\| Kinetic energy \[hartree\] +(\S+)", text)[1])
+    volume = float(re.search(r"MD_INI\| Cell volume \[bohr\^3\] +(\S+)", text)[1])
+    frame = frames_of(RUNS / "md.out.gz")[0]
+    stress = frame.labels["stress"] * factor("stress", READER.units.stress)
+    ideal_gas = 2 * kinetic / (3 * volume) * factor("stress", "hartree/bohr^3")
+    assert np.isclose(np.trace(stress) / 3 + ideal_gas, pressure * factor("stress", "bar"), rtol=1e-6)
+
+
+@pytest.mark.parametrize("group", ["monoclinic-2000K-016", "cubic-2000K-019"])
+@pytest.mark.parametrize(("mode", "pattern"), [("hydrostatic", np.eye(3)), ("yz", np.eye(3)[[0, 2, 1]] - np.diag([1, 0, 0]))])
+def test_stress_is_the_derivative_of_the_energy(group, mode, pattern):
+    folder = HFO2 / "strain" / "outputs" / group
+    names = ["unstrained", f"{mode}+0.0100", f"{mode}-0.0100"]
+    (at_rest,), (longer,), (shorter,) = (frames_of(folder / f"{name}.log.gz") for name in names)
+    volume = abs(np.linalg.det(at_rest.cell))
+    difference = (longer.labels["energy"] - shorter.labels["energy"]) * HARTREE
+    strain = np.linalg.solve(at_rest.cell, longer.cell - shorter.cell)  # twice the applied one
+    assert np.allclose(strain, 0.02 * pattern, atol=1e-3)
+    stress = at_rest.labels["stress"] * stress_factor(READER.units.stress, READER.units.stress_sign)
+    assert np.isclose(difference / volume, np.sum(stress * strain), rtol=0.02)
+
+
+def test_inputs_are_read_as_by_ase():
+    paths = sorted(HFO2.glob("inputs/*/00[0-3].inp.gz"))
+    assert len(paths) > 20
+    for path in paths:
+        with gzip.open(path, "rt") as file:
+            atoms = read_cp2k_restart(file)
+        found = structure(path)
+        assert np.array_equal(found.atomic_numbers, atoms.numbers)
+        assert np.array_equal(found.positions, atoms.positions)
+        assert np.array_equal(found.cell, atoms.cell)
+        assert np.array_equal(found.pbc, atoms.pbc)
+
+
+def test_inputs_may_stand_in_a_mirrored_tree():
+    (frame,) = frames_of(HFO2 / "outputs" / "cubic-0600K" / "000.log.gz")
+    expected = structure(HFO2 / "inputs" / "cubic-0600K" / "000.inp.gz")
+    assert np.array_equal(frame.positions, expected.positions)
+    assert np.array_equal(frame.cell, expected.cell)
+    assert frame.info["folder"] == "cubic-0600K"
+
+
+def test_a_loop_that_did_not_converge_is_bad():
+    (frame,) = frames_of(RUNS / "unconverged.out.gz")
+    assert frame == BadFrame(0, "the self-consistency loop did not converge")
+
+
+def test_an_output_that_was_cut_loses_its_last_evaluation(run):
+    path = run("md")
+    text = path.read_text()
+    path.write_text(text[: text.rindex("STRESS| Analytical")])
+    *frames, last = frames_of(path)
+    assert [type(frame) for frame in frames] == [Frame, Frame]
+    assert last == BadFrame(2, "truncated: the output ends before the program did")
+
+
+def test_a_file_without_energies_is_bad(run):
+    path = run("md")
+    path.write_text("nothing\n")
+    (frame,) = frames_of(path)
+    assert "holds no energy" in frame.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "lost", "reasons"),
+    [
+        ("md", ["md-pos-1.xyz"], ["", "positions are unknown", "positions are unknown"]),
+        ("md", ["md.inp", "md-pos-1.xyz"], ["no input md.inp", "positions", "positions"]),
+        ("md", ["md.inp"], ["the cell is unknown"] * 3),
+        ("npt", ["npt-1.cell"], ["", "the cell is unknown", "the cell is unknown"]),
+        ("geo_opt", ["geo_opt.inp"], ["", "", ""]),
+        ("cell_opt", ["cell_opt.inp"], ["", "", ""]),
+    ],
+)
+def test_what_is_neither_printed_nor_beside_the_output_is_never_guessed(run, name, lost, reasons):
+    path = run(name)
+    for file_name in lost:
+        path.with_name(file_name).unlink()
+    for frame, reason in zip(frames_of(path), reasons, strict=True):
+        if reason:
+            assert isinstance(frame, BadFrame)
+            assert reason in frame.reason
+        else:
+            assert isinstance(frame, Frame), frame
+
+
+def test_snapshots_of_an_earlier_run_are_passed_over(run):
+    path = run("md")
+    snapshots = path.with_name("md-pos-1.xyz")
+    earlier = snapshots.read_text().replace("E =       -17", "E =       -16")
+    expected = frames_of(path)
+    snapshots.write_text(earlier + snapshots.read_text())
+    for frame, reference in zip(frames_of(path), expected, strict=True):
+        assert np.array_equal(frame.positions, reference.positions)
+
+
+def test_an_input_of_other_elements_is_noticed(run):
+    path = run("md")
+    path.with_name("md-pos-1.xyz").unlink()
+    input_file = path.with_name("md.inp")
+    input_file.write_text(input_file.read_text().replace("      O 0.0 0.0 0.0", "      S 0.0 0.0 0.0"))
+    assert "names other elements than the input" in frames_of(path)[0].reason
+
+
+def test_newer_and_older_layouts_give_the_same_numbers(run):
+    path = run("md")
+    expected = frames_of(path)
+    text = path.read_text()
+    newer = text.replace("ATOMIC FORCES in [a.u.]", "FORCES| Atomic forces [hartree/bohr]")
+    newer = newer.replace("SUM OF ATOMIC FORCES", "FORCES| Sum").replace("energy [a.u.]:", "energy [hartree]")
+    row = r"^ +(\d+) +\d +[OH] +(\S+) +(\S+) +(\S+)$"
+    newer = re.sub(row, r" FORCES| \1 \2 \3 \4 0.5", newer, flags=re.MULTILINE)
+    newer = newer.replace("# Atom   Kind   Element          X", "FORCES|   Atom     x")
+    older = text.replace("STRESS| Analytical stress tensor", "STRESS TENSOR").replace(" STRESS|", " ")
+    older = older.replace("energy [a.u.]:", "energy (a.u.):")
+    for changed in (newer, older):
+        assert changed != text
+        path.write_text(changed)
+        for frame, reference in zip(frames_of(path), expected, strict=True):
+            assert frame.labels.keys() == {"energy", "forces", "stress"}
+            for name, value in reference.labels.items():
+                assert np.array_equal(frame.labels[name], value), name
+
+
+def test_stress_in_bar_is_brought_to_gpa(run):
+    path = run("md")
+    expected = frames_of(path)[0].labels["stress"] / 10_000
+    path.write_text(path.read_text().replace("stress tensor [GPa]", "stress tensor [bar]"))
+    assert np.allclose(frames_of(path)[0].labels["stress"], expected, rtol=1e-12)
+    path.write_text(path.read_text().replace("stress tensor [bar]", "stress tensor [atm]"))
+    assert "unknown unit of stress 'atm'" in frames_of(path)[0].reason
+
+
+CELLS = {
+    "ABC 4 5 6": np.diag([4.0, 5.0, 6.0]),
+    "ABC [bohr] 1 1 1": 0.529177210903 * np.eye(3),
+    "ABC 2 2 2\n ALPHA_BETA_GAMMA 90 90 60": [[2, 0, 0], [1, np.sqrt(3), 0], [0, 0, 2]],
+    "A 1 0 0\n b 1 2 0 ! comment\n C [angstrom] 0 0 3": [[1, 0, 0], [1, 2, 0], [0, 0, 3]],
+}
+
+
+def write_input(path, cell="ABC 4 4 4", coordinates="Fe1 1 2 3\n O_top 0 0 0", rest=""):
+    path.write_text(
+        f"&FORCE_EVAL\n&SUBSYS\n&CELL\n {cell}\n&END CELL\n&COORD # atoms\n {coordinates}\n&END\n{rest}\n"
+        "&END SUBSYS\n&END FORCE_EVAL\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_cells_of_inputs(tmp_path, cell):
+    found = structure(write_input(tmp_path / "a.inp", cell=cell))
+    assert np.allclose(found.cell, CELLS[cell], rtol=0, atol=1e-12)
+    assert found.atomic_numbers.tolist() == [26, 8]
+    assert found.pbc.all()
+
+
+@pytest.mark.parametrize(("word", "pbc"), [("NONE", (0, 0, 0)), ("xy", (1, 1, 0)), ("XYZ", (1, 1, 1))])
+def test_periodic_directions_of_inputs(tmp_path, word, pbc):
+    found = structure(write_input(tmp_path / "a.inp", cell=f"ABC 4 4 4\n PERIODIC {word}"))
+    assert found.pbc.tolist() == list(map(bool, pbc))
+
+
+def test_coordinates_of_inputs(tmp_path):
+    path = tmp_path / "a.inp"
+    scaled = structure(write_input(path, coordinates="SCALED\n H 0.5 0.25 0"))
+    assert np.allclose(scaled.positions, [[2, 1, 0]])
+    bohr = structure(write_input(path, coordinates="UNIT bohr\n H 1 0 0"))
+    assert np.allclose(bohr.positions, [[0.529177210903, 0, 0]])
+    kind = structure(write_input(path, coordinates="X 0 0 0", rest="&KIND X\n ELEMENT Hf\n&END KIND"))
+    assert kind.atomic_numbers.tolist() == [72]
+    (tmp_path / "a.xyz").write_text("1\n\nHf 0 0 1\n")
+    topology = "&TOPOLOGY\n COORD_FILE_NAME a.xyz\n COORD_FILE_FORMAT XYZ\n&END"
+    outside = structure(write_input(path, coordinates="", rest=topology))
+    assert np.allclose(outside.positions, [[0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"cell": "ABC ${A} 4 4"}, "needs CP2K's preprocessor"),
+        ({"cell": "CELL_FILE_NAME a.cell"}, "gives the cell neither as ABC nor as A, B and C"),
+        ({"coordinates": ""}, "holds no coordinates"),
+        ({"coordinates": "Qq 0 0 0"}, "'Q' is not a chemical element"),
+    ],
+)
+def test_inputs_that_are_not_understood(tmp_path, changes, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        structure(write_input(tmp_path / "a.inp", **changes))
+
+
+def test_no_keys_are_taken(run):
+    with pytest.raises(ValueError, match="names its labels itself; remove `keys`"):
+        open_frames(run("md"), READER, {"energy": "E"})
+    assert isinstance(next(read(RUNS / "md.out.gz", {})), Frame)

@@ -1,0 +1,269 @@
+"""Artifacts are whole or absent, and damage is noticed.
+
+Oracle: the operating system, which really kills writers and really refuses to write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import suppress
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline_core import store
+
+ARRAYS = {"a": np.arange(4000.0), "b": np.arange(300, dtype=np.int32)}
+
+
+def write(path, schema="data", provenance=None):
+    with store.create(path, schema, provenance or {"stage": "data"}) as file:
+        for name, array in ARRAYS.items():
+            file.create_dataset(name, data=array, chunks=True, fletcher32=True)
+
+
+def write_something_impossible(path):
+    with store.create(path, "data", {}) as file:
+        file["a"] = ARRAYS["a"]
+        file["b"] = object()
+
+
+def read(path):
+    with store.opened(path, "data") as file, store.damage_explained(path):
+        return {name: file[name][:] for name in ARRAYS}
+
+
+def script(code: str, *arguments, **options):
+    source = textwrap.dedent(code)
+    return subprocess.Popen([sys.executable, "-c", source, *map(str, arguments)], **options)
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "new" / "folder" / "data.h5"
+    provenance = {"stage": "data", "inputs": {f"file {i}": "é" * 64 for i in range(5000)}}
+    write(path, provenance=provenance)
+    for name, array in read(path).items():
+        np.testing.assert_array_equal(array, ARRAYS[name])
+    assert store.provenance_of(path) == provenance
+    assert [p.name for p in path.parent.iterdir()] == ["data.h5"]
+
+
+def test_an_exception_leaves_what_was_there(tmp_path):
+    path = tmp_path / "data.h5"
+    for before in (None, b"an earlier file"):
+        if before:
+            path.write_bytes(before)
+        with pytest.raises(TypeError):
+            write_something_impossible(path)
+        assert [p.read_bytes() for p in tmp_path.iterdir()] == ([before] if before else [])
+
+
+def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
+    path = tmp_path / "data.h5"
+    with store.create(path, "data", {}) as file:
+        file["a"] = ARRAYS["a"]
+        file.flush()
+        assert not path.exists()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
+    path = tmp_path / "data.h5"
+    code = """
+        import sys, time
+        from pathlib import Path
+        import numpy as np
+        from pipeline_core import store
+        with store.create(Path(sys.argv[1]), "data", {}) as file:
+            file["a"] = np.zeros(100_000)
+            file.flush()
+            print("writing", flush=True)
+            time.sleep(60)
+    """
+    with script(code, path, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout.readline() == "writing\n"
+        writer.send_signal(number)
+        assert writer.wait() == -number
+    assert not path.exists()
+    write(path)
+    np.testing.assert_array_equal(read(path)["a"], ARRAYS["a"])
+
+
+@pytest.mark.parametrize("limit", [10, 1000, 3000, 50_000, 1_000_000, 5_000_000])
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, limit):
+    """The limit on the size of files makes writes fail for real, in the middle of HDF5."""
+    code = """
+        import resource, signal, sys
+        from pathlib import Path
+        import numpy as np
+        from pipeline_core import store
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+        try:
+            with store.create(Path(sys.argv[1]), "data", {}) as file:
+                data = file.create_dataset("a", (0,), maxshape=(None,), chunks=(8192,), dtype="f8")
+                for i in range(100):
+                    data.resize((i + 1) * 10_000, axis=0)
+                    data[i * 10_000:] = i
+        except ValueError as error:
+            print(error)
+    """
+    pipe = subprocess.PIPE
+    with script(code, tmp_path / "data.h5", limit, stdout=pipe, stderr=pipe, text=True) as writer:
+        shown, errors = writer.communicate()
+    assert (writer.returncode, errors) == (0, "")
+    assert "data.h5: cannot be written (File too large); free space on the disk" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_keeps_the_earlier_file(tmp_path, monkeypatch):
+    path = tmp_path / "data.h5"
+    write(path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(
+        ValueError, match=r"data\.h5: cannot be written \(No space left on device\)"
+    ):
+        write(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupt_within_a_write_is_heard(tmp_path):
+    code = """
+        import sys
+        from pathlib import Path
+        import numpy as np
+        from pipeline_core import store
+        with store.create(Path(sys.argv[1]), "data", {}) as file:
+            data = file.create_dataset("a", (0,), "f8", maxshape=(None,), chunks=(1000,))
+            print("writing", flush=True)
+            for i in range(1, 10_000_000):
+                data.resize(i * 1000, axis=0)
+                data[-1000:] = i
+    """
+    pipe = subprocess.PIPE
+    with script(code, tmp_path / "data.h5", stdout=pipe, stderr=pipe, text=True) as writer:
+        assert writer.stdout.readline() == "writing\n"
+        time.sleep(0.2)
+        writer.send_signal(signal.SIGINT)
+        _, errors = writer.communicate(timeout=60)
+    assert writer.returncode == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "results").write_text("")
+    with pytest.raises(ValueError, match=r"results/data\.h5: cannot be written"):
+        write(tmp_path / "results" / "data.h5")
+    with pytest.raises(ValueError, match=r"results/a\.json: cannot be written"):
+        store.write_json(tmp_path / "results" / "a.json", {})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(ValueError, match=r"cannot be written \(Permission denied\)"):
+        write(tmp_path / "data.h5")
+
+
+def test_json_is_whole_or_absent(tmp_path):
+    path = tmp_path / "a.json"
+    store.write_json(path, {"é": [1, 2.5, None]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        store.write_json(path, {"a": float("nan")})
+    with pytest.raises(TypeError):
+        store.write_json(path, {"a": object()})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_schema_and_another_version_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "graph.h5"
+    write(path, schema="graph")
+    with pytest.raises(ValueError, match=r"graph\.h5: holds 'graph', expected 'data'"):
+        read(path)
+    write(path)
+    monkeypatch.setitem(store.SCHEMA_VERSIONS, "data", 2)
+    with pytest.raises(
+        ValueError, match="version 1, this package reads version 2; remove the file"
+    ):
+        read(path)
+
+
+def test_a_plugins_schema_is_version_one(tmp_path):
+    path = tmp_path / "tree.h5"
+    write(path, schema="plugin/tree")
+    with store.opened(path, "plugin/tree") as file:
+        assert file.attrs["schema_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; run the stage that makes it first"),
+        (b"", "not a readable HDF5 file, truncated or damaged"),
+        (b"{}", "not a readable HDF5 file, truncated or damaged"),
+    ],
+)
+def test_what_is_no_artifact(tmp_path, content, message):
+    path = tmp_path / "data.h5"
+    if content is not None:
+        path.write_bytes(content)
+    for reading in (read, store.provenance_of):
+        with pytest.raises(ValueError, match=f"data.h5: {message}"):
+            reading(path)
+
+
+def test_an_hdf5_file_of_somebody_else(tmp_path):
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w") as file:
+        file["a"] = ARRAYS["a"]
+    with pytest.raises(ValueError, match="holds None, expected 'data'"):
+        read(path)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5, 0.9, 0.999])
+def test_truncation_is_noticed(tmp_path, share):
+    path = tmp_path / "data.h5"
+    write(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"data\.h5: .*damaged.*run its stage again"):
+        read(path)
+
+
+def test_a_flipped_bit_is_noticed_or_harmless(tmp_path):
+    path = tmp_path / "data.h5"
+    write(path)
+    whole = path.read_bytes()
+    start = whole.index(b"GCOL")  # the collection that HDF5 keeps text in, without a checksum
+    text = range(start, start + int.from_bytes(whole[start + 8 : start + 16], "little"))
+    rng = np.random.default_rng(0)
+    noticed = 0
+    places = [p for p in rng.choice(len(whole), 600, replace=False) if p not in text]
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        arrays = None
+        with suppress(ValueError):  # any other exception would be no message for a user
+            arrays = read(path)
+        noticed += arrays is None
+        for name, array in (arrays or {}).items():
+            np.testing.assert_array_equal(array, ARRAYS[name])
+    assert noticed > len(places) / 2
