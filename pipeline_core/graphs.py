@@ -111,7 +111,8 @@ def angles(receivers: Ints, edge_bond: Ints, short: NDArray[np.bool_]) -> Ints:
     within = np.arange(len(first)) - np.repeat(np.cumsum(partners) - partners, partners)
     second = starts[receivers[chosen[first]]] + within
     pairs = np.stack([chosen[first], chosen[second]], axis=1)
-    return pairs[edge_bond[pairs[:, 0]] != edge_bond[pairs[:, 1]]]
+    result: Ints = pairs[edge_bond[pairs[:, 0]] != edge_bond[pairs[:, 1]]]
+    return result
 
 
 def graph_fields(options: GraphOptions) -> list[Field]:

@@ -39,7 +39,7 @@ class Potential(nn.Module):
         # `module.to(dtype)` comes through here; energies of free atoms keep their digits: they are
         # thousands of eV, of which meV count.
         exact = self.atom_energies
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.atom_energies = exact.to(self.atom_energies.device)
         return self
 
@@ -95,7 +95,8 @@ def edge_vectors(batch: Batch) -> Tensor:
 
 def volumes(batch: Batch) -> Tensor:
     """Return the volume of each cell, (n_samples,), Å³; zero without a three-dimensional cell."""
-    return torch.linalg.det(batch["cell"]).abs() * batch["pbc"].all(1)
+    volume: Tensor = torch.linalg.det(batch["cell"]).abs() * batch["pbc"].all(1)
+    return volume
 
 
 def _forces(batch: Batch, gradient: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.deterministic as _deterministic
 from numpy.typing import NDArray
 
 
@@ -60,10 +61,10 @@ def determinism(wanted: bool) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is random without it
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    filled = _deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True)
     # torch would also write NaN into all memory that is about to be overwritten: half of a step.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    _deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     except RuntimeError as error:
@@ -74,6 +75,6 @@ def determinism(wanted: bool) -> Iterator[None]:
         ) from error
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = filled
+        _deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
         if workspace is None:
             del os.environ["CUBLAS_WORKSPACE_CONFIG"]

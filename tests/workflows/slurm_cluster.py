@@ -69,7 +69,12 @@ def _munged(folder: Path) -> list[str]:
     key = folder / "key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
-    places = {"key": key, "socket": folder / "socket", "pid": folder / "pid", "seed": folder / "seed"}
+    places = {
+        "key": key,
+        "socket": folder / "socket",
+        "pid": folder / "pid",
+        "seed": folder / "seed",
+    }
     options = [f"--{name}-file={path}" for name, path in places.items() if name != "socket"]
     return ["munged", "--foreground", "--force", f"--socket={places['socket']}",
             f"--log-file={folder / 'log'}", *options]  # fmt: skip

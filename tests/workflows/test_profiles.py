@@ -6,6 +6,7 @@ import re
 
 import pytest
 import yte
+
 from workflows.toy import REPOSITORY, planned, snakemake
 
 PROFILES = sorted(path.parent.name for path in REPOSITORY.glob("profiles/*/profile.yaml"))

@@ -5,9 +5,8 @@ The oracle is Snakemake's own dry-run on the repository's rules, with plugins wh
 
 from __future__ import annotations
 
-from workflows.toy import REPOSITORY, planned, snakemake
-
 from pipeline_core.cli.checks import ARTIFACTS
+from workflows.toy import REPOSITORY, planned, snakemake
 
 
 def edit(path, right, wrong):

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from workflows.slurm_cluster import missing, slurm_cluster
 from workflows.toy import snakemake
 

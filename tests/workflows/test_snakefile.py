@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from workflows.toy import REPOSITORY, environment, snakemake
 
 from pipeline_core.model_info import STAGES
+from workflows.toy import REPOSITORY, environment, snakemake
 
 RULE_FILES = sorted((REPOSITORY / "workflows/rules").glob("*.smk"))
 

@@ -118,7 +118,9 @@ def write_project(folder: Path) -> None:
         path.write_text(EXPERIMENT.format(plugin=plugin))
     (workflows / "config.yaml").write_text("experiments: [toy/first, other/first]\n")
     (workflows / "datasets").mkdir()
-    (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: raw.xyz}]\n")
+    (workflows / "datasets" / "water.yaml").write_text(
+        "description: d\nsources: [{path: raw.xyz}]\n"
+    )
     (workflows / "datasets" / "raw.xyz").write_text("raw")
 
 

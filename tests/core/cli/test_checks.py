@@ -1,0 +1,103 @@
+"""`validate` finds all mistakes before anything runs; `doctor` says what a machine has."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline_core.cli import doctor
+
+
+def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
+    result = call("validate", "alpha/first")
+    assert result.exit_code == 0, result.output
+    table = {
+        line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.strip()
+    }
+    assert table["wide"] == ["as", "base", *["to", "run"] * 4]
+    assert table["longer"] == ["as", "base", "as", "base", *["to", "run"] * 3]
+    assert "1 raw files" in result.output
+    assert "to be imported" in result.output
+
+
+def test_what_exists_is_not_to_run(folder, call):
+    artifact = folder / "results/alpha/first/base/graph.h5"
+    artifact.parent.mkdir(parents=True)
+    artifact.touch()
+    lines = call("validate").output.splitlines()
+    assert next(line for line in lines if "base" in line).split()[:2] == ["base", "exists"]
+
+
+def test_all_mistakes_of_all_experiments_are_listed_at_once(folder, call):
+    experiments = folder / "workflows/experiments/alpha"
+    good = (experiments / "first.yaml").read_text()
+    (experiments / "a.yaml").write_text(good.replace("dataset: water", "dataset: watr"))
+    (experiments / "b.yaml").write_text(good.replace("width: 16", "widht: 16"))
+    (experiments / "c.yaml").write_text(good.replace("wide:", "wi de:"))
+    (experiments / "d.yaml").write_text(good.replace("plugin: alpha", "plugin: alhpa"))
+    (experiments / "e.yaml").write_text(good.replace("wide:", "figures:"))
+    result = call("validate")
+    assert result.exit_code == 1
+    for message in (
+        "watr.yaml: no such file; did you mean",
+        "b.yaml:5: variants.wide.model.widht: unknown key; did you mean 'width'?",
+        "'wi de' becomes the name of a folder",
+        "d.yaml:2: plugin: no plugin 'alhpa' is installed",
+        "no variant can be called 'figures'",
+    ):
+        assert message in result.stderr
+    assert "A first test" in result.stdout  # the valid one is described all the same
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("water.xyz", "watre.xyz", "sources.0.path: no file matches 'watre.xyz'"),
+        ("water.xyz\n", "water.xyz\n    reader: extxzy\n", "did you mean 'extxyz'?"),
+        ("keys:", "units: {energy: kcal}\n    keys:", "kcal"),
+    ],
+)
+def test_what_a_dataset_says_of_its_files_is_checked(folder, call, right, wrong, message):
+    path = folder / "workflows/datasets/water.yaml"
+    assert right in path.read_text()
+    path.write_text(path.read_text().replace(right, wrong))
+    result = call("validate", "alpha/first")
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_doctor_reports_each_thing_once_and_what_to_do(folder, call):
+    result = call("doctor")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    for name in ("Python", "cores", "memory", "ranks", "torch", "snakemake", "GPUs", "results"):
+        assert sum(line.startswith(f"{name} ") for line in lines) == 1
+    assert any(line.split()[:3] == ["plugin", "alpha", "ok"] for line in lines)
+    assert all(line.split("  ")[-1].strip() for line in lines)
+
+
+def test_doctor_fails_if_something_needed_is_missing(folder, call, monkeypatch):
+    monkeypatch.setattr(doctor, "MORE_PACKAGES", ("a-package-that-nobody-made",))
+    result = call("doctor")
+    assert result.exit_code == 1
+    assert "pip install a-package-that-nobody-made" in result.output
+
+
+def test_doctor_says_that_results_cannot_be_written(folder, call, monkeypatch):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    result = call("doctor", "--results", folder / "closed")
+    assert result.exit_code == 1
+    assert "cannot be written (Permission denied): choose another with --results" in result.output
+
+
+def test_doctor_finds_the_ranks_of_a_launcher(folder, call, monkeypatch):
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "4",
+        "MASTER_ADDR": "h",
+        "MASTER_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert "4, started by torchrun" in call("doctor").output

@@ -1,0 +1,61 @@
+"""Errors: a message for mistakes of the user, a traceback on request, and for everything else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def test_a_mistake_is_one_message_and_exit_code_1(folder, call):
+    result = call("train", "--experiment", "alpha/frist")
+    assert result.exit_code == 1
+    assert "error: " in result.stderr
+    assert "did you mean" in result.stderr
+    assert "Traceback" not in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_debug_raises_the_error_itself(folder, call):
+    result = call("--debug", "train", "--experiment", "alpha/frist")
+    assert isinstance(result.exception, ValueError)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_the_console_shows_a_traceback_only_if_asked(folder, debug):
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline_core.cli", "data", "--dataset", "nothing"],
+        env=os.environ | ({"PIPELINE_DEBUG": "1"} if debug else {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert ("Traceback" in done.stderr) == debug
+    assert "nothing.yaml: no such file" in done.stderr
+    assert done.stdout == ""
+
+
+def test_unknown_options_are_refused_with_usage(call):
+    result = call("train", "--experimnt", "alpha/first")
+    assert result.exit_code == 2
+    assert "No such option" in result.output
+
+
+def test_every_command_has_help(call):
+    text = call("--help").output
+    commands = [
+        "data", "graph", "partition", "train", "evaluate", "infer", "figures", "validate", "doctor",
+        "plugins", "readers", "inspect", "new-dataset", "new-experiment", "new-plugin",
+    ]  # fmt: skip
+    for command in commands:
+        assert command in text
+        assert call(command, "--help").exit_code == 0
+
+
+def test_the_version_is_that_of_the_package(call):
+    from importlib.metadata import version
+
+    assert call("--version").output.strip() == f"pipeline-core {version('pipeline-core')}"

@@ -1,0 +1,151 @@
+"""Files to start from: what is written is valid at once, and says what it took for granted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline_core.cli.new_dataset import patterns
+from pipeline_core.cli.yaml_templates import scalar, section
+from pipeline_core.config.sections import ENGINE_SECTIONS
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+@pytest.mark.parametrize("name", ENGINE_SECTIONS)
+def test_a_section_written_with_comments_reads_as_its_defaults(name):
+    model = ENGINE_SECTIONS[name]
+    read = yaml.safe_load("\n".join(section(model)))
+    assert model.model_validate_json(__import__("json").dumps(read)) == model()
+
+
+def test_values_replace_defaults_at_any_depth():
+    lines = section(ENGINE_SECTIONS["train"], {"epochs": 3, "optimizer": {"lr": 0.5}})
+    read = yaml.safe_load("\n".join(lines))
+    assert (read["epochs"], read["optimizer"]["lr"], read["optimizer"]["name"]) == (3, 0.5, "adam")
+
+
+def test_every_option_is_explained_or_explains_itself():
+    lines = section(ENGINE_SECTIONS["graph"])
+    assert lines[0].startswith("# Largest distance")
+    assert lines[1] == "cutoff: 6.0"
+
+
+@pytest.mark.parametrize("value", ["yes", "1.0", "a: b", "", None, [1, "a"], {"a": 1e-3}, "Å"])
+def test_a_value_on_one_line_reads_as_itself(value):
+    assert "\n" not in scalar(value)
+    assert yaml.safe_load(scalar(value)) == value
+
+
+def test_inspect_finds_labels_under_other_names(folder, call):
+    result = call("inspect", folder / "workflows/datasets/water.xyz")
+    assert result.exit_code == 0, result.output
+    facts = dict(
+        line.strip().split(maxsplit=1) for line in result.output.splitlines() if "  " in line
+    )
+    assert facts["energy"] == "REF_energy"
+    assert facts["forces"] == "REF_forces"
+    assert facts["stress"] == "not found"
+    assert facts["elements"] == "H O"
+    assert facts["format"] == "extxyz"
+
+
+def test_inspect_of_an_unknown_ending_lists_the_formats(folder, call):
+    (folder / "water.qqq").write_text("")
+    result = call("inspect", folder / "water.qqq")
+    assert result.exit_code == 1
+    assert "extxyz" in result.stderr
+
+
+def test_a_new_dataset_can_be_imported_as_it_is(folder, call):
+    (folder / "raw").mkdir()
+    frames = (folder / "workflows/datasets/water.xyz").read_text()
+    for number in range(3):
+        (folder / f"raw/run{number}.xyz").write_text(frames)
+    result = call("new-dataset", "mine", *sorted((folder / "raw").glob("*.xyz")))
+    assert result.exit_code == 0, result.output
+    written = yaml.safe_load((folder / "workflows/datasets/mine.yaml").read_text())
+    assert [s["path"] for s in written["sources"]] == ["../../raw/run*.xyz"]
+    assert written["sources"][0]["keys"] == {"energy": "REF_energy", "forces": "REF_forces"}
+    assert written["labels"] == ["energy", "forces"]
+    result = call("data", "--dataset", "mine")
+    assert result.exit_code == 0, result.output
+
+
+def test_labels_that_some_frames_lack_are_partial(folder, call):
+    path = folder / "workflows/datasets/water.xyz"
+    path.write_text(path.read_text().replace(" REF_energy=-15.0", ""))
+    assert call("new-dataset", "mine", path).exit_code == 0
+    written = yaml.safe_load((folder / "workflows/datasets/mine.yaml").read_text())
+    assert written["partial"] == ["energy"]
+
+
+def test_nothing_is_overwritten(folder, call):
+    before = (folder / "workflows/datasets/water.yaml").read_text()
+    result = call("new-dataset", "water", folder / "workflows/datasets/water.xyz")
+    assert result.exit_code == 1
+    assert "exists already" in result.stderr
+    assert (folder / "workflows/datasets/water.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen", "expected"),
+    [
+        (["a/OUTCAR", "b/OUTCAR"], ["a/OUTCAR", "b/OUTCAR"], ["*/OUTCAR"]),
+        (["a/OUTCAR", "b/OUTCAR", "c/OUTCAR"], ["a/OUTCAR", "b/OUTCAR"], ["a/OUTCAR", "b/OUTCAR"]),
+        (["010.log", "020.log"], ["010.log", "020.log"], ["*.log"]),
+        (["run1.xyz", "run2.xyz"], ["run1.xyz", "run2.xyz"], ["run*.xyz"]),
+        (["a.xyz"], ["a.xyz"], ["a.xyz"]),
+        (["a.xyz", "b/c.xyz"], ["a.xyz", "b/c.xyz"], ["a.xyz", "b/c.xyz"]),
+    ],
+)
+def test_files_become_the_pattern_that_matches_them_and_no_others(
+    tmp_path, there, chosen, expected
+):
+    for name in there:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert patterns([Path(name) for name in chosen], tmp_path) == expected
+
+
+@pytest.mark.skipif(not DATA.exists(), reason=f"no real data in {DATA}")
+def test_real_files_of_other_formats_are_described(call):
+    # Energies as the calculations print them: CP2K in hartree, VASP in eV.
+    result = call("inspect", DATA / "cp2k/hfo2/000.log.gz")
+    assert "-325.766" in result.output
+    result = call("inspect", DATA / "vasp_licl/OUTCAR")
+    assert "kbar (pressure)" in result.output
+    assert "Li Cl" in result.output
+
+
+def test_a_new_experiment_is_valid_and_holds_every_option(folder, call):
+    words = ["--plugin", "alpha", "--dataset", "water", "--scale", "smoke"]
+    result = call("new-experiment", "alpha/second", *words)
+    assert result.exit_code == 0, result.output
+    path = folder / "workflows/experiments/alpha/second.yaml"
+    written = yaml.safe_load(path.read_text())
+    assert written["model"] == {"width": 8}
+    assert written["train"]["epochs"] == 2
+    assert set(written) >= {"graph", "partition", "train", "evaluate", "infer", "figures"}
+    assert "# Neurons." in path.read_text()
+    assert call("validate", "alpha/second").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["beta/second", "--plugin", "alpha", "--dataset", "water"],
+            "lie in a folder of that name",
+        ),
+        (["second", "--plugin", "alhpa", "--dataset", "water"], "did you mean 'alpha'?"),
+        (["second", "--plugin", "alpha", "--dataset", "watr"], "did you mean"),
+    ],
+)
+def test_a_mistake_writes_nothing(folder, call, words, message):
+    result = call("new-experiment", *words)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert len(list((folder / "workflows/experiments").rglob("*.yaml"))) == 1

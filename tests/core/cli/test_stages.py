@@ -1,0 +1,89 @@
+"""Stage commands: the hook of the run's plugin is called, its summary is printed once."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_packages import install, model_source
+
+STAGES = """
+from pathlib import Path
+from pipeline_core.run import ExperimentRun
+
+def said(run, stage):
+    device = getattr(run, "device", "-")
+    return {"stage": stage, "device": device, "error": {"energy": 0.00123456789}, "none": None}
+
+@hookimpl
+def graph(run): return said(run, "graph")
+@hookimpl
+def train(run): return said(run, "train of " + run.variant)
+@hookimpl
+def draw(run): return {"drawn": [r.variant for r in run.runs.values()]}
+"""
+
+
+@pytest.fixture
+def staged(folder):
+    """A project whose plugin does some stages itself."""
+    site = folder / "site"
+    (site / "alpha_plugin.py").write_text(model_source("alpha") + STAGES)
+    return folder
+
+
+def test_a_stage_prints_its_summary_as_aligned_lines(staged, call):
+    result = call("graph", "--experiment", "alpha/first")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        "stage         graph",
+        "device        auto",
+        "error.energy  0.00123457",
+        "none          none",
+    ]
+
+
+def test_variant_and_device_reach_the_run(staged, call):
+    words = ["--variant", "wide", "--device", "cpu"]
+    text = call("train", "--experiment", "alpha/first", *words).output
+    assert "train of wide" in text
+    assert "cpu" in text
+
+
+def test_figures_hear_of_all_variants(staged, call):
+    assert "base, wide, longer" in call("figures", "--experiment", "alpha/first").output
+
+
+def test_only_rank_0_speaks(staged, call, monkeypatch):
+    for name, value in {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "h",
+        "MASTER_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    result = call("train", "--experiment", "alpha/first")
+    assert result.exit_code == 0
+    assert result.output == ""
+
+
+def test_folders_can_be_chosen(staged, call, tmp_path):
+    (staged / "workflows").rename(staged / "other")
+    result = call("train", "--experiment", "alpha/first", "--workflows", staged / "other")
+    assert result.exit_code == 0, result.output
+
+
+def test_data_goes_to_the_engine_and_its_artifact_into_results(folder, call):
+    result = call("data", "--dataset", "water", "--results", folder / "out")
+    assert result.exit_code == 0, result.output
+    assert (folder / "out/datasets/water/data.h5").exists()
+
+
+def test_a_data_plugin_without_a_model_comes_before_the_engine(folder, call):
+    source = """
+        from pipeline_core import hookimpl
+        @hookimpl
+        def data(run):
+            return {"made by": "beta"} if run.name == "water" else None
+    """
+    install(folder / "site", "beta", source)
+    assert "beta" in call("data", "--dataset", "water").output

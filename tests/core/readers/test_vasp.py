@@ -1,0 +1,218 @@
+"""VASP runs, on a real one (LiCl, one step, spin-polarised, with D3) and on longer runs made from its text.
+
+Oracles: pymatgen and ASE reading the same files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+
+import ase.io
+import numpy as np
+import pytest
+from ase.stress import voigt_6_to_full_3x3_stress
+from pymatgen.io.vasp.outputs import Outcar, Vasprun
+
+from pipeline_core.readers import BadFrame, Frame
+from pipeline_core.readers.catalogue import open_frames
+from pipeline_core.readers.vasp import READER, values
+from pipeline_core.units import stress_factor
+
+
+def frames_of(path, **keys):
+    return list(open_frames(path, READER, keys))
+
+
+@pytest.fixture(scope="session")
+def xml(shared):
+    """Text of the vasprun.xml, without the bulk that no reader here looks at."""
+    text = gzip.decompress(shared("vasp_licl/vasprun.xml.gz").read_bytes()).decode("latin-1")
+    return re.sub("<eigenvalues>.*(?=</calculation>)", "", text, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="session")
+def outcar(shared):
+    return shared("vasp_licl/OUTCAR").read_text()
+
+
+def longer_xml(xml):
+    """Make three steps out of one; each has another free energy, and another smearing correction."""
+    head, rest = xml.split(" <calculation>", 1)
+    step, tail = rest.split("</calculation>", 1)
+    steps = []
+    for k in range(3):
+        text = step.replace("-153.01235880", f"-153.{k}1235880").replace("0.58283549", f"0.5828{k}549")
+        electronic, ionic = text.rsplit("</scstep>", 1)
+        before, after = electronic.rsplit('name="e_0_energy">   -146.49', 1)
+        steps.append(f'{before}name="e_0_energy">   -146.{k}9{after}</scstep>{ionic}')
+    return head + "".join(f" <calculation>{text}</calculation>\n" for text in steps) + tail
+
+
+def longer_outcar(outcar):
+    """Make three steps out of one, with other energies and moments."""
+    start = outcar.index("--------------------------------------- Iteration      1(   1)")
+    head, step = outcar[:start], outcar[start:]
+    texts = []
+    for k in range(3):
+        text = step.replace("Iteration      1(", f"Iteration      {k + 1}(")
+        text = text.replace("-153.01235880", f"-153.{k}1235880").replace("TOTEN  =      -153.0", f"TOTEN  =      -153.{k}")
+        texts.append(re.sub(r"^( +7 .*)  -0.000$", rf"\1   {k}.250", text, flags=re.MULTILINE))
+    return head + "".join(texts)
+
+
+@pytest.fixture
+def folder(tmp_path, xml, outcar):
+    (tmp_path / "vasprun.xml").write_text(longer_xml(xml), encoding="latin-1")
+    (tmp_path / "OUTCAR").write_text(longer_outcar(outcar))
+    return tmp_path
+
+
+def assert_as_ase(frame, atoms, rtol=1e-12):
+    assert isinstance(frame, Frame), frame
+    results = atoms.calc.results
+    assert np.array_equal(frame.atomic_numbers, atoms.numbers)
+    assert np.allclose(frame.positions, atoms.positions, rtol=0, atol=1e-12)
+    assert np.array_equal(frame.cell, atoms.cell)
+    assert frame.pbc.all()
+    assert np.isclose(frame.labels["energy"], results["free_energy"], rtol=rtol, atol=0)
+    assert np.array_equal(frame.labels["forces"], results["forces"])
+    stress = frame.labels["stress"] * stress_factor(READER.units.stress, READER.units.stress_sign)
+    expected = voigt_6_to_full_3x3_stress(results["stress"])
+    assert np.allclose(stress, expected, rtol=1e-6, atol=1e-9)  # the file is symmetric to 1e-7
+
+
+def test_the_real_run_is_what_pymatgen_reads(tmp_path, xml):
+    path = tmp_path / "vasprun.xml"
+    path.write_text(xml, encoding="latin-1")
+    run = Vasprun(path, parse_dos=False, parse_eigen=False, parse_potcar_file=False)
+    (frame,) = frames_of(path)
+    (step,) = run.ionic_steps
+    assert np.array_equal(frame.atomic_numbers, step["structure"].atomic_numbers)
+    assert np.allclose(frame.positions, step["structure"].cart_coords, rtol=0, atol=1e-12)
+    assert np.array_equal(frame.cell, step["structure"].lattice.matrix)
+    assert np.array_equal(frame.labels["forces"], step["forces"])
+    assert np.array_equal(frame.labels["stress"], step["stress"])
+    assert frame.labels["energy"] == step["e_fr_energy"] == -153.0123588  # with D3
+    assert frames_of(path, energy="e_0_energy")[0].labels["energy"] == run.final_energy
+    assert frame.info == {"folder": tmp_path.name}
+
+
+def test_the_real_run_has_the_moments_of_its_outcar(shared):
+    expected = [site["tot"] for site in Outcar(shared("vasp_licl/OUTCAR")).magnetization]
+    for name in ("vasprun.xml.gz", "OUTCAR"):
+        (frame,) = frames_of(shared(f"vasp_licl/{name}"))
+        assert np.array_equal(frame.labels["magmoms"], expected)
+
+
+def test_the_real_outcar_is_what_ase_reads(shared):
+    path = shared("vasp_licl/OUTCAR")
+    (frame,) = frames_of(path)
+    assert_as_ase(frame, ase.io.read(path, format="vasp-out"))
+
+
+@pytest.mark.parametrize("file_format", ["vasp-xml", "vasp-out"])
+def test_longer_runs_are_what_ase_reads(folder, file_format):
+    path = folder / ("vasprun.xml" if file_format == "vasp-xml" else "OUTCAR")
+    images = ase.io.read(path, ":", format=file_format)
+    frames = frames_of(path)
+    for frame, atoms in zip(frames, images, strict=True):
+        assert_as_ase(frame, atoms)
+    assert len({float(frame.labels["energy"]) for frame in frames}) == 3
+    for frame, atoms in zip(frames_of(path, energy="e_0_energy"), images, strict=True):
+        assert np.isclose(frame.labels["energy"], atoms.get_potential_energy(), rtol=1e-12)
+    assert {"e_fr_energy", "e_0_energy", "e_wo_entrp"} <= next(iter(values(path))).keys()
+
+
+def test_moments_belong_to_their_steps(folder):
+    images = ase.io.read(folder / "OUTCAR", ":", format="vasp-out")
+    assert [atoms.get_magnetic_moments()[6] for atoms in images] == [0.25, 1.25, 2.25]
+    for name in ("OUTCAR", "vasprun.xml"):
+        for frame, atoms in zip(frames_of(folder / name), images, strict=True):
+            assert np.array_equal(frame.labels["magmoms"], atoms.get_magnetic_moments())
+
+
+def test_without_an_outcar_there_are_no_moments(folder):
+    (folder / "OUTCAR").unlink()
+    assert all("magmoms" not in frame.labels for frame in frames_of(folder / "vasprun.xml"))
+
+
+def test_non_collinear_moments_are_left_out(folder):
+    path = folder / "OUTCAR"
+    text = path.read_text()
+    path.write_text(text.replace(" magnetization (x)", " magnetization (y)\n magnetization (x)", 1))
+    assert "magmoms" not in frames_of(path)[0].labels
+
+
+def test_an_outcar_of_another_run_is_refused(folder):
+    path = folder / "OUTCAR"
+    path.write_text(path.read_text().replace("-153.11235880", "-152.11235880"))
+    with pytest.raises(ValueError, match=r"step 1 has another energy in .*OUTCAR.*of another run"):
+        frames_of(folder / "vasprun.xml")
+
+
+def test_the_work_of_an_external_pressure_is_subtracted(folder):
+    path = folder / "vasprun.xml"
+    (folder / "OUTCAR").unlink()
+    text = path.read_text(encoding="latin-1")
+    path.write_text(text.replace('"PSTRESS">      0.00000000', '"PSTRESS">    100.00000000'), encoding="latin-1")
+    frames = frames_of(path)
+    for frame, atoms in zip(frames, ase.io.read(path, ":", format="vasp-xml"), strict=True):
+        assert_as_ase(frame, atoms, rtol=1e-9)
+    assert frames[0].labels["energy"] < -153.0123588 - 40  # 100 kbar times 693 Å³ are 43 eV
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("vasprun.xml", 'name="NELM">   400', 'name="NELM">    17'),
+        ("OUTCAR", "NELM   =    400", "NELM   =     17"),
+        ("OUTCAR", "aborting loop because EDIFF is reached", "aborting loop EDIFF was not reached"),
+    ],
+)
+def test_steps_that_did_not_converge_are_bad(folder, name, old, new):
+    path = folder / name
+    text = path.read_text(encoding="latin-1")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="latin-1")
+    frames = frames_of(path)
+    assert len(frames) == 3
+    assert all("electronic steps did not converge within NELM" in frame.reason for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("name", "end"), [("vasprun.xml", '<varray name="stress"'), ("OUTCAR", "FREE ENERGIE OF")]
+)
+def test_a_run_that_was_cut_loses_its_last_step(folder, name, end):
+    path = folder / name
+    text = path.read_text(encoding="latin-1")
+    path.write_text(text[: text.rindex(end)], encoding="latin-1")
+    *frames, last = frames_of(path)
+    assert [type(frame) for frame in frames] == [Frame, Frame]
+    assert last.index == 2
+    assert "truncated" in last.reason
+
+
+def test_numbers_that_overflow_their_columns_are_not_guessed(folder):
+    path = folder / "OUTCAR"
+    text = path.read_text()
+    path.write_text(text.replace("0.222582      0.169662", "0.222582 *************", 1))
+    first, *others = frames_of(path)
+    assert first == BadFrame(0, "NaN in forces")
+    assert all(isinstance(frame, Frame) for frame in others)
+
+
+def test_an_outcar_without_elements_points_to_the_xml(folder):
+    path = folder / "OUTCAR"
+    path.write_text(path.read_text().replace("TITEL", "-----"))
+    assert "does not name the elements; read the vasprun.xml" in frames_of(path)[0].reason
+
+
+def test_compressed_files_find_each_other(folder):
+    for name in ("vasprun.xml", "OUTCAR"):
+        with (folder / name).open("rb") as source, gzip.open(folder / f"{name}.gz", "wb") as target:
+            shutil.copyfileobj(source, target)
+        (folder / name).unlink()
+    frames = frames_of(folder / "vasprun.xml.gz")
+    assert [frame.labels["magmoms"][6] for frame in frames] == [0.25, 1.25, 2.25]

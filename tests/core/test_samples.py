@@ -1,0 +1,235 @@
+"""Ragged samples written as a stream and read at random. Oracle: the samples themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_core import samples as module
+from pipeline_core.fields import FIELDS, Field
+from pipeline_core.samples import SampleFile, SampleWriter
+
+NAMES = (
+    "cell",
+    "pbc",
+    "energy",
+    "group",
+    "atomic_numbers",
+    "positions",
+    "edge_index",
+    "angle_edges",
+)
+ENERGIES = Field("level_energies", (2, 2), "eV", "block", "f4", "Energies of levels.", "edge")
+
+
+def sample_of(rng: np.random.Generator) -> dict:
+    n_atoms, n_edges, n_angles = rng.integers(1, 6), rng.integers(0, 9), rng.integers(0, 3)
+    return {
+        "cell": rng.normal(size=(3, 3)),
+        "pbc": rng.random(3) < 0.5,
+        "energy": np.float64(rng.choice([rng.normal(), np.nan])),
+        "group": np.asarray("Gruppe ä" * int(rng.integers(0, 3))),
+        "atomic_numbers": rng.integers(1, 90, n_atoms).astype(np.int32),
+        "positions": rng.normal(size=(n_atoms, 3)),
+        "edge_index": rng.integers(0, n_atoms, (n_edges, 2)).astype(np.int32),
+        "angle_edges": rng.integers(0, 9, (n_angles, 2)).astype(np.int32),
+    }
+
+
+def written(path, samples, names=NAMES):
+    with SampleWriter(path, "graph", {}, [FIELDS[name] for name in names]) as writer:
+        for sample in samples:
+            writer.add(sample)
+    return path
+
+
+def assert_same(sample, expected):
+    assert sample.keys() == expected.keys()
+    for name, rows in expected.items():
+        np.testing.assert_array_equal(sample[name], rows)
+        if FIELDS[name].dtype != "str":
+            assert sample[name].dtype == FIELDS[name].dtype
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(0, 12), on_disk=st.booleans(), flush=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
+    rng = np.random.default_rng(seed)
+    expected = [sample_of(rng) for _ in range(n)]
+    path = tmp_path_factory.mktemp("samples") / "graph.h5"
+    with pytest.MonkeyPatch.context() as patch:
+        if on_disk:
+            patch.setattr(module, "_PRELOAD_BYTES", 0)
+        if flush:
+            patch.setattr(module, "_FLUSH_BYTES", 200)
+        with SampleFile(written(path, expected), "graph") as file:
+            assert len(file) == n
+            for i in rng.permutation(n):
+                assert_same(file.read(int(i)), expected[i])
+            for kind, name in (
+                ("atom", "positions"),
+                ("edge", "edge_index"),
+                ("angle", "angle_edges"),
+            ):
+                counts = [len(sample[name]) for sample in expected]
+                np.testing.assert_array_equal(file.counts(kind), np.array(counts, dtype=np.int64))
+            for name in NAMES:
+                if n and FIELDS[name].kind != "sample":
+                    rows = np.concatenate([sample[name] for sample in expected])
+                    np.testing.assert_array_equal(file.column(name), rows)
+            assert file.column("group").tolist() == [str(s["group"]) for s in expected]
+
+
+def test_a_subset_of_fields_is_read(tmp_path):
+    rng = np.random.default_rng(0)
+    expected = [sample_of(rng) for _ in range(4)]
+    path = written(tmp_path / "graph.h5", expected)
+    with SampleFile(path, "graph", ["positions", "energy"]) as file:
+        assert_same(file.read(2), {n: expected[2][n] for n in ("positions", "energy")})
+        np.testing.assert_array_equal(file.column("cell"), [s["cell"] for s in expected])
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """The writer holds a few megabytes of the 84 that it writes."""
+    import tracemalloc
+
+    fields = [FIELDS["positions"]]
+    sample = {"positions": np.ones((1000, 3))}
+    tracemalloc.start()
+    with SampleWriter(tmp_path / "data.h5", "data", {}, fields) as writer:
+        for _ in range(3500):
+            writer.add({"positions": sample["positions"] * 1.0})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * module._FLUSH_BYTES
+
+
+def test_a_column_is_added_at_the_end(tmp_path):
+    rng = np.random.default_rng(1)
+    expected = [sample_of(rng) for _ in range(5)]
+    split = np.array([0, 2, 1, 0, 0], np.int8)
+    path = tmp_path / "graph.h5"
+    with SampleWriter(path, "graph", {}, [FIELDS[name] for name in NAMES]) as writer:
+        for sample in expected:
+            writer.add(sample)
+        writer.add_column("split", split)
+        writer.attributes["cutoff"] = 6.0
+    with SampleFile(path, "graph") as file:
+        np.testing.assert_array_equal(file.column("split"), split)
+        assert_same(file.read(1), expected[1] | {"split": split[1]})
+        assert file.attributes["cutoff"] == 6.0
+
+
+def test_a_plugins_own_field_keeps_its_meaning(tmp_path):
+    path = tmp_path / "plugin.h5"
+    levels = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    with SampleWriter(path, "plugin/levels", {}, [ENERGIES]) as writer:
+        writer.add({"level_energies": levels})
+    with SampleFile(path, "plugin/levels") as file:
+        found = file.fields["level_energies"]
+        assert (found.shape, found.unit, found.kind, found.dtype, found.indexes) == (
+            ENERGIES.shape,
+            ENERGIES.unit,
+            ENERGIES.kind,
+            ENERGIES.dtype,
+            ENERGIES.indexes,
+        )
+        np.testing.assert_array_equal(file.read(0)["level_energies"], levels)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"positions": np.zeros((2, 3))},  # another number of atoms than atomic_numbers has
+        {"cell": np.zeros((3, 2))},
+        {"surplus": np.zeros(3)},
+    ],
+)
+def test_a_wrong_sample_stops_the_writer(tmp_path, change):
+    sample = sample_of(np.random.default_rng(2))
+    sample["atomic_numbers"] = np.ones(3, np.int32)
+    sample["positions"] = np.ones((3, 3))
+    with pytest.raises(AssertionError):
+        written(tmp_path / "graph.h5", [sample, sample | change])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_field_that_is_not_there(tmp_path):
+    path = written(tmp_path / "graph.h5", [sample_of(np.random.default_rng(3))])
+    with pytest.raises(ValueError, match=r"graph\.h5: has no field 'forces', only .*positions"):
+        SampleFile(path, "graph", ["forces"])
+    with pytest.raises(ValueError, match="holds 'graph', expected 'data'"):
+        SampleFile(path, "data")
+    # A file that is still open for reading could not be opened for writing.
+    with h5py.File(path, "r+"):
+        pass
+
+
+def test_numbers_out_of_range_are_a_mistake_of_the_caller(tmp_path):
+    path = written(tmp_path / "graph.h5", [sample_of(np.random.default_rng(3))])
+    with SampleFile(path, "graph") as file:
+        for index in (-1, 1):
+            with pytest.raises(AssertionError):
+                file.read(index)
+
+
+def test_arrays_stay_valid_after_closing(tmp_path):
+    expected = sample_of(np.random.default_rng(4))
+    with SampleFile(written(tmp_path / "graph.h5", [expected]), "graph") as file:
+        sample = file.read(0)
+    assert_same(sample, expected)
+
+
+def test_damage_in_an_array_and_in_offsets_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PRELOAD_BYTES", 0)
+    rng = np.random.default_rng(5)
+    expected = [sample_of(rng) for _ in range(50)]
+    path = written(tmp_path / "graph.h5", expected)
+    whole = path.read_bytes()
+    offsets = np.cumsum([0, *(len(s["positions"]) for s in expected)])
+    for pattern in (expected[7]["positions"].tobytes(), offsets.tobytes()[:64]):
+        assert whole.count(pattern) == 1
+        damaged = bytearray(whole)
+        damaged[whole.index(pattern) + 20] ^= 4
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"graph\.h5: its contents are damaged"):
+            read_all(path)
+
+
+def read_all(path):
+    with SampleFile(path, "graph") as file:
+        return [file.read(i) for i in range(len(file))]
+
+
+@pytest.mark.parametrize("limit", [2000, 300_000, 3_000_000, 12_000_000])
+def test_a_full_disk_stops_the_writer(tmp_path, limit):
+    code = """
+        import resource, signal, sys
+        from pathlib import Path
+        import numpy as np
+        from pipeline_core.fields import FIELDS
+        from pipeline_core.samples import SampleWriter
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+        fields = [FIELDS["positions"], FIELDS["atomic_numbers"], FIELDS["group"]]
+        sample = {"positions": np.ones((2000, 3)), "atomic_numbers": np.ones(2000, np.int32)}
+        try:
+            with SampleWriter(Path(sys.argv[1]), "data", {}, fields) as writer:
+                for i in range(400):
+                    writer.add(sample | {"group": f"g{i}"})
+                writer.add_column("split", np.zeros(400, np.int8))
+        except ValueError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), tmp_path / "data.h5", str(limit)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stderr == ""
+    assert "data.h5: cannot be written (File too large); free space on the disk" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
