@@ -34,7 +34,10 @@ class Samples(Protocol):
         ...
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """Return the samples with these numbers as one batch on the CPU."""
+        """Return the samples with these numbers as one batch on the CPU.
+
+        Called ahead of time on another thread: nothing may be drawn from a global generator.
+        """
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -37,3 +38,11 @@ def install(folder: Path, name: str, source: str, *, version: str = "1.0") -> Pa
 def model_source(name: str) -> str:
     """Return the least source of a plugin with a model."""
     return MODEL.format(name=name)
+
+
+def forget(folder: Path) -> None:
+    """Drop all modules that were imported from a folder of packages."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    for name, file in files.items():
+        if file is not None and Path(file).is_relative_to(folder):
+            del sys.modules[name]

@@ -11,6 +11,7 @@ from pipeline_core.figures import Figure, reproduction, results, savers, style, 
 from pipeline_core.run import ExperimentRun
 
 INDEX: Final = "index.json"
+_PNG: Final = "for the summary"
 _SUMMARY: Final = {
     "name": "summary",
     "title": "In one minute",
@@ -35,23 +36,26 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     """
     figures = chosen(experiment)
     report = reproduction.compare(experiment)
+    drawn = {f.name: files for f in figures if (files := _files(f, experiment)) is not None}
+    pictures = [summary.Picture(f, drawn[f.name].pop(_PNG)) for f in figures if f.name in drawn]
+    files = {
+        **{name: content for drawing in drawn.values() for name, content in drawing.items()},
+        "summary.html": summary.page(experiment, pictures, report).encode(),
+        "summary.rst": summary.gist(experiment).encode(),
+    }
+    if report is not None:
+        files["reproduction.csv"] = savers.table(reproduction.table(report))
     _remove_old(experiment)
-    entries, pictures = [_SUMMARY], []
-    for figure in figures:
-        drawn = _draw(figure, experiment)
-        if drawn is not None:
-            entries.append(drawn[0])
-            pictures.append(summary.Picture(figure, drawn[1]))
+    for name, content in files.items():
+        savers.write(experiment.folder / name, content)
     if report is not None:
         store.write_json(experiment.reproduction, report)
-        rows = savers.table(reproduction.table(report))
-        savers.write(experiment.reproduction.with_suffix(".csv"), rows)
-    page = summary.page(experiment, pictures, report)
-    savers.write(experiment.folder / "summary.html", page.encode())
-    savers.write(experiment.folder / "summary.rst", summary.gist(experiment).encode())
-    store.write_json(experiment.folder / INDEX, entries)
-    names = [picture.figure.name for picture in pictures]
-    return {"drawn": names, "nothing_to_draw": [f.name for f in figures if f.name not in names]}
+    entries = [_entry(f, list(drawn[f.name])) for f in figures if f.name in drawn]
+    store.write_json(experiment.folder / INDEX, [_SUMMARY, *entries])
+    return {
+        "drawn": list(drawn),
+        "nothing_to_draw": [figure.name for figure in figures if figure.name not in drawn],
+    }
 
 
 def chosen(experiment: ExperimentRun) -> list[Figure]:
@@ -80,8 +84,8 @@ def chosen(experiment: ExperimentRun) -> list[Figure]:
     return [figure for figure in known.values() if figure.name in names]
 
 
-def _draw(figure: Figure, experiment: ExperimentRun) -> tuple[dict[str, Any], bytes] | None:
-    """Draw one figure and write its files; return its entry in the index and a PNG."""
+def _files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
+    """Draw one figure; return its files, and a PNG for the summary under the name `_PNG`."""
     with style.applied():
         try:
             drawn = figure.draw(experiment)
@@ -95,14 +99,19 @@ def _draw(figure: Figure, experiment: ExperimentRun) -> tuple[dict[str, Any], by
             return None
         drawing, rows = drawn
         savers.settle(drawing)
-        files = {f"{figure.name}.{k}": savers.image(drawing, k) for k in experiment.options.formats}
-        png = files.get(f"{figure.name}.png") or savers.image(drawing, "png")
-    files[f"{figure.name}.csv"] = savers.table(rows)
-    files[f"{figure.name}.rst"] = f"{figure.caption}\n".encode()
-    for name, content in files.items():
-        savers.write(experiment.folder / name, content)
+        pictures = {kind: savers.image(drawing, kind) for kind in experiment.options.formats}
+        png = pictures.get("png") or savers.image(drawing, "png")
+    return {
+        **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
+        f"{figure.name}.csv": savers.table(rows),
+        f"{figure.name}.rst": f"{figure.caption}\n".encode(),
+        _PNG: png,
+    }
+
+
+def _entry(figure: Figure, files: list[str]) -> dict[str, Any]:
     entry = {key: getattr(figure, key) for key in ("name", "title", "caption", "category")}
-    return {**entry, "files": list(files)}, png
+    return {**entry, "files": files}
 
 
 def _remove_old(experiment: ExperimentRun) -> None:

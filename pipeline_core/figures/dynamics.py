@@ -84,7 +84,7 @@ def draw_conservation(experiment: ExperimentRun) -> tuple[Figure, list[list[obje
         left.set_ylabel("conserved energy (meV/atom)")
         right.set_ylabel("temperature (K)")
         _target(right, members[0].summary)
-        left.legend(loc="best")
+        style.legend_with_room(left)
     for axis in axes[-1]:
         axis.set_xlabel("time (ps)")
     return figure, _conservation_table(runs)

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Errorbook = dict[str, dict[str, Errors]]
 """Variant -> element or group -> errors of one quantity."""
 
-_ROW: Final = 30
+_ROW: Final = 24
 """Elements in one row of bars."""
 _BINS: Final = 16
 _FEWEST: Final = 20
@@ -62,7 +62,7 @@ def _element_bars(axes: Axes, elements: list[str], book: Errorbook) -> None:
     n_atoms = [max(e[name].count // 3 for e in book.values() if name in e) for name in elements]
     labels = [f"{name}\n{_compact(n)}" for name, n in zip(elements, n_atoms, strict=True)]
     axes.set_xticks(range(len(elements)), labels)
-    axes.tick_params(axis="x", length=0, labelsize=6.5)
+    axes.tick_params(axis="x", length=0, labelsize=6)
     axes.set_ylabel(with_unit("force MAE", forces.error_unit))
 
 

@@ -178,7 +178,10 @@ def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     norm = LogNorm(1, max(most, 10))
     for density in densities:
         density.set_norm(norm)
-    bar = figure.colorbar(densities[0], ax=figure.axes, aspect=40, pad=0.01, shrink=0.8)
+    n_rows = len({axes.get_subplotspec().rowspan.start for axes in figure.axes})
+    bar = figure.colorbar(
+        densities[0], ax=figure.axes, aspect=25, pad=0.01, shrink=0.8 / n_rows, anchor=(0.0, 0.98)
+    )
     bar.set_label("numbers per cell")
     bar.outline.set_visible(False)
 

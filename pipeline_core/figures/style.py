@@ -24,6 +24,10 @@ COLUMN: Final = 3.4
 PAGE: Final = 7.0
 """Width of both columns, inches."""
 
+_HANDLE: Final = 0.45
+_CHARACTER: Final = 0.065
+"""Widths of the handle and of a character of a legend, at most, inches."""
+
 _SETTINGS: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so the bytes are the same everywhere
     "font.size": 8,
@@ -109,8 +113,19 @@ def log_ticks(axis: Axis) -> None:
         axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
 
 
-def legend_above(figure: Figure, axes: Axes, n_columns: int = 4) -> None:
+def legend_above(figure: Figure, axes: Axes) -> None:
     """Put one legend for the whole figure above its axes, if there is more than one curve."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside upper left", ncols=min(n_columns, len(labels)))
+        width = _HANDLE + _CHARACTER * max(len(label) for label in labels)
+        n_columns = max(1, min(len(labels), int(figure.get_figwidth() / width)))
+        figure.legend(handles, labels, loc="outside upper left", ncols=n_columns)
+
+
+def legend_with_room(axes: Axes) -> None:
+    """Put a legend at the top of a panel, above its curves."""
+    low, high = axes.get_ylim()
+    n_lines = len(axes.get_legend_handles_labels()[1])
+    room = min(0.6, 0.1 * n_lines)
+    axes.set_ylim(low, low + (high - low) / (1 - room))
+    axes.legend(loc="upper right")

@@ -50,7 +50,9 @@ def page(
     """
     text, grade = story.verdict(experiment)
     info = experiment.model_info
-    lead = f"{experiment.file.description.rstrip('.')}. {info.summary.rstrip('.')} ({info.citation})."
+    lead = (
+        f"{experiment.file.description.rstrip('.')}. {info.summary.rstrip('.')} ({info.citation})."
+    )
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(experiment.experiment),
         lead=escape(lead),

@@ -73,9 +73,9 @@ def _check_keys(path: Path, reader: Reader, keys: Mapping[str, str]) -> None:
         )
     if "virial" in keys.get("stress", "").lower():
         raise ValueError(
-            f"{path}: {keys['stress']!r} is a virial, not a stress; write stress = -virial / volume "
-            "into the file (with ASE: atoms.info['stress'] = -virial / atoms.get_volume()) and name "
-            "that in `keys`"
+            f"{path}: {keys['stress']!r} is a virial, not a stress; write "
+            "stress = -virial / volume into the file (with ASE: atoms.info['stress'] = "
+            "-virial / atoms.get_volume()) and name that in `keys`"
         )
 
 

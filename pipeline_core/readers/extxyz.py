@@ -65,11 +65,18 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 def values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each good frame, its numeric values besides the structure, by their names."""
     for block in blocks(path):
-        if isinstance(block, Block):
-            comment = _parsed(block.comment)
-            found = comment | _table(block, comment)
-            arrays = {key: _array(value) for key, value in found.items() if key not in _STRUCTURE}
-            yield {key: array for key, array in arrays.items() if array is not None}
+        try:
+            if isinstance(block, Block):
+                yield _values(block)
+        except ValueError:
+            continue
+
+
+def _values(block: Block) -> dict[str, Floats]:
+    comment = _parsed(block.comment)
+    found = comment | _table(block, comment)
+    arrays = {key: _array(value) for key, value in found.items() if key not in _STRUCTURE}
+    return {key: array for key, array in arrays.items() if array is not None}
 
 
 def blocks(path: Path) -> Iterator[Block | str]:
@@ -120,9 +127,7 @@ def _damage(comment: str, rows: list[str], n_atoms: int) -> str:
     widths = [len(row.split()) for row in rows]
     odd = next(i for i, width in enumerate(widths) if width != widths[0])
     cut = "truncated: " if odd == n_atoms - 1 and not rows[odd].endswith("\n") else ""
-    return (
-        f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
-    )
+    return f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
 
 
 def _parsed(comment: str) -> dict[str, str]:

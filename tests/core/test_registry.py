@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_packages import install, model_source
+from fake_packages import forget, install, model_source
 from pipeline_core import PROJECT, hookimpl
 from pipeline_core.registry import HOOKS, Registry
 
@@ -22,12 +22,7 @@ def site(tmp_path, monkeypatch):
     """A folder of installed packages."""
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in [n for n, m in sys.modules.items() if is_under(m, tmp_path)]:
-        del sys.modules[name]
-
-
-def is_under(module, folder: Path) -> bool:
-    return str(getattr(module, "__file__", "") or "").startswith(str(folder))
+    forget(tmp_path)
 
 
 def registry_of(site: Path, builtin=()) -> Registry:

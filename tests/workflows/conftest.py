@@ -1,4 +1,4 @@
-"""A project with toy plugins: fresh, and finished once for all tests that ask what would run again."""
+"""Projects with toy plugins: one in which nothing has run, one in which all has."""
 
 from __future__ import annotations
 

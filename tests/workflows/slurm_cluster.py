@@ -69,15 +69,8 @@ def _munged(folder: Path) -> list[str]:
     key = folder / "key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
-    places = {
-        "key": key,
-        "socket": folder / "socket",
-        "pid": folder / "pid",
-        "seed": folder / "seed",
-    }
-    options = [f"--{name}-file={path}" for name, path in places.items() if name != "socket"]
-    return ["munged", "--foreground", "--force", f"--socket={places['socket']}",
-            f"--log-file={folder / 'log'}", *options]  # fmt: skip
+    files = [f"--{name}-file={folder / name}" for name in ("key", "pid", "seed", "log")]
+    return ["munged", "--foreground", "--force", f"--socket={folder / 'socket'}", *files]
 
 
 def _write_configuration(folder: Path) -> None:

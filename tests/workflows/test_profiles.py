@@ -35,7 +35,7 @@ def test_the_slurm_profile_is_found_by_its_bare_name():
 
 
 def test_the_default_profile_is_neutral_under_any_other(profile):
-    # Snakemake loads it on every call, and its keys win over those of the profile that is asked for.
+    # Snakemake loads it on every call, and its keys win over those of the profile asked for.
     for words in (["--profile", "slurm"], ["--profile=slurm"], ["--cores", "2"], ["-c2"], ["-j4"]):
         assert set(profile("default", ["snakemake", *words])) == NEUTRAL
     assert set(profile("default", SNAKEMAKE_PROFILE="slurm")) == NEUTRAL

@@ -1,6 +1,7 @@
 """What runs, and what runs again after a change.
 
-The oracle is Snakemake's own dry-run on the repository's rules, with plugins whose stages take no time.
+The oracle is Snakemake's own dry-run on the repository's rules, with plugins whose stages take no
+time.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def test_mistakes_stop_the_workflow_before_it_starts_and_are_named(fresh):
 def test_missing_raw_files_are_named(fresh):
     (fresh / "workflows/datasets/raw.xyz").unlink()
     text = snakemake(fresh, ok=False)
-    assert "water.yaml: sources.0.path: no file matches 'raw.xyz'" in text
+    assert "water.yaml:2: sources.0.path: no file matches 'raw.xyz'" in text
 
 
 def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):

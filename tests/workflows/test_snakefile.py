@@ -45,7 +45,7 @@ def test_the_rules_are_formatted():
     [
         "from snakemake.cli import main; main(['-n', '--quiet', 'all'])",
         "from pipeline_core.cli import app; app(['--help'])",
-        "from pipeline_core.cli import app; app(['validate'])",
+        "from pipeline_core.cli import app; app(['plugins'])",
         "from pipeline_core.registry import Registry; Registry()",
     ],
 )

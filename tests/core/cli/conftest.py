@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fake_packages import install, model_source
+from fake_packages import forget, install, model_source
 from pipeline_core.cli import app
 
 FRAME = """\
@@ -51,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "workflows/datasets/water.yaml").write_text(DATASET)
     (tmp_path / "workflows/experiments/alpha/first.yaml").write_text(EXPERIMENT)
     yield tmp_path
-    sys.modules.pop("alpha_plugin", None)
+    forget(site)
 
 
 @pytest.fixture

@@ -53,14 +53,8 @@ def test_figures_hear_of_all_variants(staged, call):
     assert "base, wide, longer" in call("figures", "--experiment", "alpha/first").output
 
 
-def test_only_rank_0_speaks(staged, call, monkeypatch):
-    for name, value in {
-        "RANK": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "h",
-        "MASTER_PORT": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("second_rank")
+def test_only_rank_0_speaks(staged, call):
     result = call("train", "--experiment", "alpha/first")
     assert result.exit_code == 0
     assert result.output == ""

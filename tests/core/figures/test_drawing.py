@@ -33,11 +33,11 @@ def figure(name, draw=lambda run: None, plugin=None):
     return Figure(name=name, title="T", caption="C", category="Accuracy", draw=draw, plugin=plugin)
 
 
-def ask_for(folder, figures):
-    """Write what an experiment says of figures and load it."""
+def ask_for(folder, figures, *brought):
+    """Write what an experiment says of figures and load it, with figures of a plugin."""
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
     path.write_text(f"{synthetic.EXPERIMENT}figures: {figures}\n")
-    return synthetic.load(folder)
+    return synthetic.load(folder, plugin(*brought))
 
 
 def test_every_figure_has_its_files_and_an_entry_in_the_index(folder):
@@ -79,7 +79,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(folder):
     experiment = ask_for(folder, "{names: [paritty]}")
     with pytest.raises(ValueError, match="no figure 'paritty'; did you mean 'parity'") as error:
         draw_experiment(experiment)
-    assert str(error.value).startswith(f"{experiment.path}:8: figures.names")
+    assert str(error.value).startswith(f"{experiment.path}:7: figures.names")
 
 
 def test_figures_without_input_are_left_out(folder):
@@ -106,16 +106,23 @@ def test_an_experiment_without_any_result_has_a_summary_alone(folder):
 
 
 @pytest.mark.parametrize(
-    "artifact", ["predictions", "inference", "partition", "metrics", "history"]
+    ("artifact", "name"),
+    [
+        ("predictions", "parity"),
+        ("metrics", "errors_by_element"),
+        ("history", "learning"),
+        ("inference", "md_rdf"),
+        ("partition", "balance"),
+    ],
 )
-def test_a_damaged_file_is_named_with_the_figure(folder, artifact):
-    experiment = ask_for(folder, "{formats: [png]}")
+def test_a_damaged_file_is_named_with_the_figure(folder, artifact, name):
+    experiment = ask_for(folder, f"{{names: [{name}], formats: [png]}}")
     path = getattr(experiment.runs["base"], artifact)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=re.escape(str(path))) as error:
         draw_experiment(experiment)
-    assert "figure" in str(error.value)
+    assert str(error.value).startswith(f"figure {name!r} of toy/alloy: ")
 
 
 def test_metrics_without_a_number_are_named_with_the_place(folder):
@@ -127,13 +134,17 @@ def test_metrics_without_a_number_are_named_with_the_place(folder):
         parity.draw(experiment)
 
 
-def test_a_failing_figure_of_a_plugin_is_named(results):
+def test_a_failing_figure_of_a_plugin_is_named_and_nothing_is_changed(folder):
     def draw(run):
         raise KeyError("no such thing")
 
-    experiment = synthetic.load(results, plugin(figure("broken", draw)))
+    experiment = ask_for(
+        folder, "{names: [balance, broken], formats: [png]}", figure("broken", draw)
+    )
+    experiment.folder.mkdir()
     with pytest.raises(ValueError, match="figure 'broken' of toy/alloy: KeyError: 'no such thing'"):
         draw_experiment(experiment)
+    assert list(experiment.folder.iterdir()) == []
 
 
 def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results):

@@ -83,8 +83,7 @@ def test_a_damaged_file_ends_with_a_bad_frame(tmp_path, water):
     path.write_text("Hx ".join(path.read_text().rsplit("H ", 1)))
     good, bad = read(path, {})
     assert isinstance(good, Frame)
-    assert bad.index == 1
-    assert bad.reason == "ASE cannot read it, nor what follows: KeyError('Hx')"
+    assert bad == BadFrame(1, "ASE cannot read it, nor what follows: KeyError('Hx')")
 
 
 def test_a_format_unknown_to_ase_is_refused(tmp_path):

@@ -48,11 +48,15 @@ def test_labels_that_cannot_be_used(name, value, reason):
 
 
 def test_positions_with_nan_are_refused():
-    assert checked(replace(GOOD, positions=np.full((2, 3), np.nan))) == BadFrame(7, "NaN in positions")
+    assert checked(replace(GOOD, positions=np.full((2, 3), np.nan))) == BadFrame(
+        7, "NaN in positions"
+    )
 
 
 def test_a_frame_without_atoms_is_refused():
-    empty = replace(GOOD, atomic_numbers=np.zeros(0, np.int32), positions=np.zeros((0, 3)), labels={})
+    empty = replace(
+        GOOD, atomic_numbers=np.zeros(0, np.int32), positions=np.zeros((0, 3)), labels={}
+    )
     assert checked(empty) == BadFrame(7, "has no atoms")
 
 
@@ -106,6 +110,13 @@ def test_what_is_not_numeric_is_no_label(value):
 
 
 def test_information_is_reduced_to_plain_values():
-    info = {"a": np.float64(1.5), "b": np.int32(2), "c": "text", "d": True, "e": np.zeros(3), "f": []}
+    info = {
+        "a": np.float64(1.5),
+        "b": np.int32(2),
+        "c": "text",
+        "d": True,
+        "e": np.zeros(3),
+        "f": [],
+    }
     assert plain(info) == {"a": 1.5, "b": 2, "c": "text", "d": True}
     assert [type(value) for value in plain(info).values()] == [float, int, str, bool]

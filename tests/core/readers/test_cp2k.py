@@ -1,7 +1,7 @@
 """CP2K outputs.
 
-Oracles: pymatgen's parser for what an output prints, ASE's for inputs and restart files, CP2K's own pressure and finite
-strain for the sign and the unit of the stress.
+Oracles: pymatgen's parser for what an output prints, ASE's for inputs and restart files, CP2K's own
+pressure and finite strain for the sign and the unit of the stress.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def test_printed_numbers_are_those_that_pymatgen_reads(tmp_path, name):
     energies = [frame.labels["energy"] * HARTREE for frame in frames]
     assert np.allclose(energies, output.data["total_energy"], rtol=1e-7)  # CODATA of other years
     assert np.array_equal(frames[-1].labels["forces"], output.data["forces"][-1])
-    assert np.array_equal([frame.labels["stress"] for frame in frames], output.data["stress_tensor"])
+    assert np.array_equal(
+        [frame.labels["stress"] for frame in frames], output.data["stress_tensor"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,11 +103,16 @@ def test_the_trace_of_the_stress_is_the_pressure_without_its_kinetic_part(run):
     frame = frames_of(RUNS / "md.out.gz")[0]
     stress = frame.labels["stress"] * factor("stress", READER.units.stress)
     ideal_gas = 2 * kinetic / (3 * volume) * factor("stress", "hartree/bohr^3")
-    assert np.isclose(np.trace(stress) / 3 + ideal_gas, pressure * factor("stress", "bar"), rtol=1e-6)
+    assert np.isclose(
+        np.trace(stress) / 3 + ideal_gas, pressure * factor("stress", "bar"), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("group", ["monoclinic-2000K-016", "cubic-2000K-019"])
-@pytest.mark.parametrize(("mode", "pattern"), [("hydrostatic", np.eye(3)), ("yz", np.eye(3)[[0, 2, 1]] - np.diag([1, 0, 0]))])
+@pytest.mark.parametrize(
+    ("mode", "pattern"),
+    [("hydrostatic", np.eye(3)), ("yz", np.eye(3)[[0, 2, 1]] - np.diag([1, 0, 0]))],
+)
 def test_stress_is_the_derivative_of_the_energy(group, mode, pattern):
     folder = HFO2 / "strain" / "outputs" / group
     names = ["unstrained", f"{mode}+0.0100", f"{mode}-0.0100"]
@@ -197,7 +204,9 @@ def test_an_input_of_other_elements_is_noticed(run):
     path = run("md")
     path.with_name("md-pos-1.xyz").unlink()
     input_file = path.with_name("md.inp")
-    input_file.write_text(input_file.read_text().replace("      O 0.0 0.0 0.0", "      S 0.0 0.0 0.0"))
+    input_file.write_text(
+        input_file.read_text().replace("      O 0.0 0.0 0.0", "      S 0.0 0.0 0.0")
+    )
     assert "names other elements than the input" in frames_of(path)[0].reason
 
 
@@ -206,11 +215,15 @@ def test_newer_and_older_layouts_give_the_same_numbers(run):
     expected = frames_of(path)
     text = path.read_text()
     newer = text.replace("ATOMIC FORCES in [a.u.]", "FORCES| Atomic forces [hartree/bohr]")
-    newer = newer.replace("SUM OF ATOMIC FORCES", "FORCES| Sum").replace("energy [a.u.]:", "energy [hartree]")
+    newer = newer.replace("SUM OF ATOMIC FORCES", "FORCES| Sum").replace(
+        "energy [a.u.]:", "energy [hartree]"
+    )
     row = r"^ +(\d+) +\d +[OH] +(\S+) +(\S+) +(\S+)$"
     newer = re.sub(row, r" FORCES| \1 \2 \3 \4 0.5", newer, flags=re.MULTILINE)
     newer = newer.replace("# Atom   Kind   Element          X", "FORCES|   Atom     x")
-    older = text.replace("STRESS| Analytical stress tensor", "STRESS TENSOR").replace(" STRESS|", " ")
+    older = text.replace("STRESS| Analytical stress tensor", "STRESS TENSOR").replace(
+        " STRESS|", " "
+    )
     older = older.replace("energy [a.u.]:", "energy (a.u.):")
     for changed in (newer, older):
         assert changed != text
@@ -240,8 +253,8 @@ CELLS = {
 
 def write_input(path, cell="ABC 4 4 4", coordinates="Fe1 1 2 3\n O_top 0 0 0", rest=""):
     path.write_text(
-        f"&FORCE_EVAL\n&SUBSYS\n&CELL\n {cell}\n&END CELL\n&COORD # atoms\n {coordinates}\n&END\n{rest}\n"
-        "&END SUBSYS\n&END FORCE_EVAL\n"
+        f"&FORCE_EVAL\n&SUBSYS\n&CELL\n {cell}\n&END CELL\n&COORD # atoms\n {coordinates}\n&END\n"
+        f"{rest}\n&END SUBSYS\n&END FORCE_EVAL\n"
     )
     return path
 
@@ -254,7 +267,9 @@ def test_cells_of_inputs(tmp_path, cell):
     assert found.pbc.all()
 
 
-@pytest.mark.parametrize(("word", "pbc"), [("NONE", (0, 0, 0)), ("xy", (1, 1, 0)), ("XYZ", (1, 1, 1))])
+@pytest.mark.parametrize(
+    ("word", "pbc"), [("NONE", (0, 0, 0)), ("xy", (1, 1, 0)), ("XYZ", (1, 1, 1))]
+)
 def test_periodic_directions_of_inputs(tmp_path, word, pbc):
     found = structure(write_input(tmp_path / "a.inp", cell=f"ABC 4 4 4\n PERIODIC {word}"))
     assert found.pbc.tolist() == list(map(bool, pbc))
@@ -266,7 +281,9 @@ def test_coordinates_of_inputs(tmp_path):
     assert np.allclose(scaled.positions, [[2, 1, 0]])
     bohr = structure(write_input(path, coordinates="UNIT bohr\n H 1 0 0"))
     assert np.allclose(bohr.positions, [[0.529177210903, 0, 0]])
-    kind = structure(write_input(path, coordinates="X 0 0 0", rest="&KIND X\n ELEMENT Hf\n&END KIND"))
+    kind = structure(
+        write_input(path, coordinates="X 0 0 0", rest="&KIND X\n ELEMENT Hf\n&END KIND")
+    )
     assert kind.atomic_numbers.tolist() == [72]
     (tmp_path / "a.xyz").write_text("1\n\nHf 0 0 1\n")
     topology = "&TOPOLOGY\n COORD_FILE_NAME a.xyz\n COORD_FILE_FORMAT XYZ\n&END"

@@ -46,7 +46,9 @@ def assert_same(frame, atoms):
     assert frame.labels.keys() == results.keys()
     for name, value in results.items():
         assert np.array_equal(frame.labels[name], value), name
-    plain = {k: v for k, v in atoms.info.items() if isinstance(v, str | bool | np.bool_ | np.number)}
+    plain = {
+        k: v for k, v in atoms.info.items() if isinstance(v, str | bool | np.bool_ | np.number)
+    }
     assert {key: frame.info[key] for key in plain} == plain
 
 
@@ -90,7 +92,9 @@ number = st.floats(-1e6, 1e6)
 )
 def test_whatever_ase_writes_reads_as_by_ase(tmp_path_factory, symbols, pbc, info, energy, seed):
     rng = np.random.default_rng(seed)
-    atoms = Atoms(symbols, rng.normal(size=(len(symbols), 3)), cell=rng.normal(size=(3, 3)), pbc=pbc)
+    atoms = Atoms(
+        symbols, rng.normal(size=(len(symbols), 3)), cell=rng.normal(size=(3, 3)), pbc=pbc
+    )
     atoms.info.update(info)
     forces, stress = rng.normal(size=(len(symbols), 3)), rng.normal(size=6)
     magmoms = rng.normal(size=len(symbols))
@@ -121,7 +125,9 @@ def test_declared_names_are_read_and_no_others(tmp_path):
 
 
 def test_a_name_that_is_not_there_leaves_the_label_out(tmp_path):
-    frame = one(tmp_path, TWO_ATOMS.format(more=""), {"energy": "REF_energy", "forces": "dft_forces"})
+    frame = one(
+        tmp_path, TWO_ATOMS.format(more=""), {"energy": "REF_energy", "forces": "dft_forces"}
+    )
     assert frame.labels.keys() == {"energy"}
 
 

@@ -1,6 +1,7 @@
 """FitSNAP's JSON.
 
-Oracles: counts published with the data, and energies as integrals of the stress, which show its sign and its unit.
+Oracles: counts published with the data, and differences of energy, which show the sign and the unit
+of the stress.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import io
 import json
 import tarfile
 from collections import defaultdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -114,7 +116,7 @@ def test_a_truncated_archive_ends_with_a_bad_frame(shared, tmp_path):
 
 def test_what_is_no_archive_is_refused(tmp_path):
     (tmp_path / "a.tar.gz").write_bytes(b"no archive" * 100)
-    with pytest.raises(ValueError, match="neither a .json file nor a tar archive"):
+    with pytest.raises(ValueError, match=r"neither a \.json file nor a tar archive"):
         list(open_frames(tmp_path / "a.tar.gz", READER, {}))
 
 
@@ -124,15 +126,17 @@ def iron(shared):
 
 
 def energy_per_work(frames, unit):
-    """Fit the energy differences of slightly strained pairs to the work of their mean stress; 1 if all is right."""
+    """Fit energy differences of slightly strained pairs to the work of the stress; 1 if right."""
     factor = stress_factor(unit, READER.units.stress_sign)
     by_size = defaultdict(list)
     for frame in frames:
         by_size[len(frame.atomic_numbers)].append(frame)
     differences, works = [], []
     for group in by_size.values():
-        for a, b in zip(group, group[1:], strict=False):
-            shift = (a.positions @ np.linalg.inv(a.cell) - b.positions @ np.linalg.inv(b.cell) + 0.5) % 1
+        for a, b in pairwise(group):
+            shift = (
+                a.positions @ np.linalg.inv(a.cell) - b.positions @ np.linalg.inv(b.cell) + 0.5
+            ) % 1
             strain = np.linalg.solve((a.cell + b.cell) / 2, b.cell - a.cell)
             if np.abs(shift - 0.5).max() > 1e-3 or not 1e-3 < np.abs(strain).max() < 0.02:
                 continue

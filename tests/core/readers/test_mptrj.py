@@ -109,7 +109,9 @@ def test_damage_is_noticed_before_the_whole_file_is_in_memory(monkeypatch, path,
     path.write_text('{"mp-0": {"f": oops}, "x": "' + "y" * 1_000_000 + '"}')
     read_sizes = []
     monkeypatch.setattr(
-        mptrj._Scanner, "_grow", lambda self, grow=mptrj._Scanner._grow: read_sizes.append(1) or grow(self)
+        mptrj._Scanner,
+        "_grow",
+        lambda self, grow=mptrj._Scanner._grow: read_sizes.append(1) or grow(self),
     )
     (frame,) = read(path, {})
     assert frame.reason.startswith("damaged JSON")

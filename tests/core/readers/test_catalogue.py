@@ -1,0 +1,180 @@
+"""Opening files of any format, and the errors that a user can make."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_core.readers import BadFrame, Frame, Reader, Units, extxyz
+from pipeline_core.readers.catalogue import guessed, open_frames, readers
+from pipeline_core.units import factor, stress_factor
+
+ATOM = "1\nProperties=species:S:1:pos:R:3 energy=-1\nH 0 0 0\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.xyz"
+    path.write_text(ATOM)
+    return path
+
+
+def test_names_are_unique_and_units_are_known():
+    found = readers()
+    assert {reader.name for reader in found} == {
+        "extxyz",
+        "ase",
+        "vasp",
+        "cp2k",
+        "mptrj",
+        "fitsnap",
+    }
+    assert len(found) == 6
+    for reader in found:
+        assert factor("energy", reader.units.energy) > 0
+        assert factor("length", reader.units.length) > 0
+        assert factor("force", reader.units.force) > 0
+        assert stress_factor(reader.units.stress, reader.units.stress_sign) != 0
+        assert reader.keys == (reader.values is not None)
+        assert reader.summary.endswith(".")
+
+
+def test_no_two_formats_claim_one_ending():
+    counts = Counter(suffix for reader in readers() for suffix in reader.suffixes)
+    assert set(counts.values()) == {1}
+
+
+def test_the_catalogue_is_light():
+    code = (
+        "import sys; from pipeline_core.readers import catalogue; catalogue.readers(); "
+        "print(sorted({'torch', 'ase', 'pymatgen', 'h5py', 'scipy'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train.xyz", "extxyz"),
+        ("train.extxyz.gz", "extxyz"),
+        ("a.traj", "ase"),
+        ("a.db", "ase"),
+        ("vasprun.xml", "vasp"),
+        ("OUTCAR.gz", "vasp"),
+        ("000.log.gz", "cp2k"),
+        ("job.out", "cp2k"),
+        ("MPtrj_2022.9_full.json", "mptrj"),  # rather than .json
+        ("WBe_PRB2019.json.tar.gz", "fitsnap"),
+    ],
+)
+def test_endings_suggest_formats(name, expected):
+    assert guessed(Path(name), readers()).name == expected
+
+
+def test_an_unknown_ending_lists_the_formats():
+    with pytest.raises(
+        ValueError, match=r"^a\.dat: no format has this ending; name the reader .* ase, cp2k"
+    ):
+        guessed(Path("a.dat"), readers())
+
+
+def test_an_ending_of_two_formats_names_both():
+    other = replace(extxyz.READER, name="other")
+    with pytest.raises(
+        ValueError, match=r"several formats have this ending; .* one of extxyz, other"
+    ):
+        guessed(Path("a.xyz"), [*readers(), other])
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match=r"b\.xyz: no such file; check the path"):
+        open_frames(tmp_path / "b.xyz", extxyz.READER, {})
+    with pytest.raises(ValueError, match="is a folder; name the files in it"):
+        open_frames(tmp_path, extxyz.READER, {})
+
+
+def test_a_file_that_may_not_be_read(path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(extxyz, "opened_text", refuse)
+    with pytest.raises(
+        ValueError, match=r"a\.xyz: cannot be read beyond frame 0 \(Permission denied\); check"
+    ):
+        list(open_frames(path, extxyz.READER, {}))
+
+
+def test_an_empty_file_is_an_error(path):
+    path.write_text("\n")
+    with pytest.raises(ValueError, match=r"a\.xyz: holds no frames of format 'extxyz'"):
+        list(open_frames(path, extxyz.READER, {}))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_file_that_is_not_compressed_as_its_name_says(path, suffix):
+    other = path.with_name(path.name + suffix)
+    path.rename(other)
+    with pytest.raises(
+        ValueError, match=r"a\.xyz\..*: cannot be read beyond frame 0 .* fetch it again"
+    ):
+        list(open_frames(other, extxyz.READER, {}))
+
+
+def test_damage_within_compressed_data(path):
+    rng = np.random.default_rng(0)
+    content = bytearray(
+        gzip.compress(
+            "".join(ATOM.replace("0 0 0", f"{x} 0 0") for x in rng.normal(size=9999)).encode()
+        )
+    )
+    content[len(content) // 2] ^= 0xFF
+    other = path.with_name("a.xyz.gz")
+    other.write_bytes(content)
+    with pytest.raises(ValueError, match="gzip -t"):
+        list(open_frames(other, extxyz.READER, {}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"energies": "E"}, "keys: energies unknown; labels are energy, forces, stress, magmoms"),
+        (
+            {"stress": "REF_virials"},
+            "'REF_virials' is a virial, not a stress; write stress = -virial / volume",
+        ),
+    ],
+)
+def test_keys_that_cannot_be_right(path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        open_frames(path, extxyz.READER, keys)
+
+
+def test_a_reader_of_a_plugin_is_checked_like_ours(path):
+    def read(path, keys):
+        for index, energy in enumerate([1.0, np.nan]):
+            yield Frame(
+                atomic_numbers=np.ones(1, np.int32),
+                positions=np.zeros((1, 3)),
+                cell=np.zeros((3, 3)),
+                pbc=np.zeros(3, bool),
+                labels={"energy": np.array(energy)},
+                index=index,
+            )
+        yield BadFrame(2, "said by the reader")
+        raise ValueError("the rest is nonsense")
+
+    reader = Reader(name="toy", summary="", suffixes=(), units=Units(), read=read)
+    frames = open_frames(path, reader, {})
+    assert isinstance(next(frames), Frame)
+    assert next(frames) == BadFrame(1, "NaN in energy")
+    assert next(frames) == BadFrame(2, "said by the reader")
+    with pytest.raises(ValueError, match=r"a\.xyz: the rest is nonsense"):
+        next(frames)

@@ -1,0 +1,96 @@
+"""What is said of a file, and of a label that it lacks. The oracle is NumPy over ASE's reading."""
+
+from __future__ import annotations
+
+import ase.io
+import numpy as np
+import pytest
+
+from pipeline_core.readers import extxyz, mptrj
+from pipeline_core.readers.describe import Value, describe, missing_label
+
+FRAMES = """\
+1
+Properties=species:S:1:pos:R:3:dft_force:R:3 REF_Energy=-1 virial="1 0 0 0 1 0 0 0 1" config_type=a
+H 0 0 0 0.5 0 -2
+2
+Properties=species:S:1:pos:R:3:dft_force:R:3 REF_Energy=-3 magmom_total=2
+O 0 0 0 0 0 3
+H 0 0 1 0 0 0
+x
+1
+Properties=species:S:1:pos:R:3
+Fe 0 0 0
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.xyz"
+    path.write_text(FRAMES)
+    return path
+
+
+def test_values_are_counted_with_shape_and_range(path):
+    found = describe(path, extxyz.READER)
+    assert found.n_frames == 3
+    assert found.n_atoms == (1, 2)
+    assert found.elements == (1, 8, 26)
+    assert found.bad == {"expected the number of atoms, found 'x'": 1}
+    assert found.values == {
+        "REF_Energy": Value(2, "()", -3, -1),
+        "dft_force": Value(2, "(n, 3)", -2, 3),
+        "magmom_total": Value(1, "()", 2, 2),
+        "virial": Value(1, "(9)", 0, 1),
+    }
+
+
+def test_only_the_first_frames_are_looked_at(path):
+    assert describe(path, extxyz.READER, limit=1).n_frames == 1
+    assert describe(path, extxyz.READER, limit=1).values["REF_Energy"].n_frames == 1
+
+
+def test_a_real_file(shared):
+    path = shared("mattersim_benchmarks/mptrj-random-1k.xyz")
+    found = describe(path, extxyz.READER)
+    images = ase.io.read(path, ":50")
+    forces = np.concatenate([atoms.get_forces() for atoms in images])
+    sizes = [len(atoms) for atoms in images]
+    assert found.n_atoms == (min(sizes), max(sizes))
+    assert set(found.elements) == {z for atoms in images for z in atoms.numbers}
+    assert found.values["forces"] == Value(50, "(n, 3)", forces.min(), forces.max())
+    assert found.values["stress"].shape == "(9)"
+    assert found.values["energy"].n_frames == 50
+
+
+@pytest.mark.parametrize(
+    ("label", "key", "message"),
+    [
+        (
+            "energy",
+            "REF_energy",
+            "energy was found under 'REF_energy' in 0 of 3 frames; the file has REF_Energy, "
+            "dft_force, magmom_total, virial; did you mean 'REF_Energy'?",
+        ),
+        ("forces", "REF_forces", "did you mean 'dft_force'?"),
+        ("stress", "stress", "a virial is there: write stress = -virial / volume into the file"),
+        (
+            "energy",
+            "REF_Energy",
+            "energy was found under 'REF_Energy' in 2 of 3 frames; the file has",
+        ),
+    ],
+)
+def test_a_missing_label_is_explained(path, label, key, message):
+    assert message in missing_label(describe(path, extxyz.READER), label, key)
+
+
+def test_a_file_without_values_says_so(path):
+    path.write_text("1\n\nH 0 0 0\n")
+    found = describe(path, extxyz.READER)
+    assert missing_label(found, "energy", "energy").endswith("the file has no numeric values")
+
+
+def test_a_file_that_cannot_be_read_is_an_error(path):
+    with pytest.raises(ValueError, match="no such file"):
+        describe(path.with_name("b.json"), mptrj.READER)
