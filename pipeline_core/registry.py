@@ -95,6 +95,10 @@ class Registry:
         ]
         return self.manager.subset_hook_caller(hook, others)
 
+    def collect(self, hook: str) -> list[Any]:
+        """Return what all usable plugins give to a hook that lists records: readers, figures."""
+        return [record for records in getattr(self.manager.hook, hook)() for record in records]
+
     def fingerprint(self, model: str) -> str:
         """Return a hash of the plugin's source and version: it changes when the plugin does."""
         plugin = self._owner(model)

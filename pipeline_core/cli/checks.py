@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.listings import all_readers
 from pipeline_core.cli.output import aligned
 from pipeline_core.config.experiments import BASE
 from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
@@ -57,7 +56,7 @@ def checked(project: Project, name: str) -> ExperimentRun:
     if dataset is not None:
         from pipeline_core.importing.sources import find_sources
 
-        find_sources(dataset.path, dataset.options.sources, all_readers(project.registry))
+        find_sources(dataset.path, dataset.options.sources, project.registry.collect("readers"))
     return experiment
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pipeline_core.cli.listings import all_readers, units_text
+from pipeline_core.cli.listings import units_text
 from pipeline_core.cli.output import aligned
 from pipeline_core.readers import Reader
 from pipeline_core.registry import Registry
@@ -40,7 +40,7 @@ def choose_reader(file: Path, name: str | None) -> Reader:
     """
     from pipeline_core.readers.catalogue import guessed
 
-    known = {reader.name: reader for reader in all_readers(Registry())}
+    known = {reader.name: reader for reader in Registry().collect("readers")}
     if name is None:
         return guessed(file, known.values())
     if name not in known:

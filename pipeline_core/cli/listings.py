@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from pipeline_core.cli.output import aligned
-from pipeline_core.readers import Reader, Units
+from pipeline_core.readers import Units
 from pipeline_core.registry import Plugin, Registry
 
 
@@ -34,14 +34,9 @@ def readers() -> None:
     """List the raw formats that datasets can be read from."""
     rows = [
         (r.name, " ".join(r.suffixes) or "-", units_text(r.units), r.summary)
-        for r in sorted(all_readers(Registry()), key=lambda reader: reader.name)
+        for r in sorted(Registry().collect("readers"), key=lambda reader: reader.name)
     ]
     typer.echo(aligned([("name", "suffixes", "units", "about"), *rows]))
-
-
-def all_readers(registry: Registry) -> list[Reader]:
-    """Return the formats that every dataset can use: those of no model's plugin."""
-    return [reader for readers in registry.hook("readers", None)() for reader in readers]
 
 
 def units_text(units: Units) -> str:

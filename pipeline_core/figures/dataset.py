@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS
@@ -74,6 +75,7 @@ def _group_bars(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("frames")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
 
 

@@ -16,6 +16,27 @@ from pipeline_core.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
 
+_ENSEMBLES: Final = {
+    "nve": "NVE",
+    "nvt_langevin": "NVT (Langevin)",
+    "nvt_nose_hoover": "NVT (Nosé–Hoover)",
+    "npt": "NPT",
+}
+_COLUMNS: Final = (
+    "ensemble",
+    "n_atoms",
+    "steps",
+    "timestep_fs",
+    "drift_meV_per_atom_per_ps",
+    "fluctuation_meV_per_atom",
+    "target_temperature_K",
+    "temperature_mean_K",
+    "temperature_std_K",
+    "max_force_eV_per_A",
+    "seconds_per_step",
+)
+"""Parts of a summary that the table of the runs holds."""
+
 
 @dataclass(frozen=True)
 class Trajectory:
@@ -90,14 +111,6 @@ def draw_conservation(experiment: ExperimentRun) -> tuple[Figure, list[list[obje
     return figure, _conservation_table(runs)
 
 
-_ENSEMBLES: Final = {
-    "nve": "NVE",
-    "nvt_langevin": "NVT (Langevin)",
-    "nvt_nose_hoover": "NVT (Nosé–Hoover)",
-    "npt": "NPT",
-}
-
-
 def ensemble(run: Trajectory) -> str:
     """Return the name of the ensemble for readers."""
     return _ENSEMBLES.get(run.summary["ensemble"], str(run.summary["ensemble"]))
@@ -123,23 +136,9 @@ def _target(axes: Axes, summary: dict[str, Any]) -> None:
 
 
 def _conservation_table(runs: dict[str, list[Trajectory]]) -> list[list[object]]:
-    columns = [
-        "ensemble",
-        "n_atoms",
-        "steps",
-        "timestep_fs",
-        "drift_meV_per_atom_per_ps",
-        "fluctuation_meV_per_atom",
-    ]
-    columns += [
-        "target_temperature_K",
-        "temperature_mean_K",
-        "temperature_std_K",
-        "max_force_eV_per_A",
-    ]
     members = [run for group in runs.values() for run in group]
-    body = [[run.name, run.variant, *(run.summary.get(c) for c in columns)] for run in members]
-    return [["run", "variant", *columns], *body]
+    body = [[run.name, run.variant, *(run.summary.get(c) for c in _COLUMNS)] for run in members]
+    return [["run", "variant", *_COLUMNS], *body]
 
 
 def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
@@ -156,7 +155,7 @@ def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | N
         (name, pairs[i : i + n_columns]) for name in runs for i in range(0, len(pairs), n_columns)
     ]
     width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.canvas(len(rows), n_columns, width=width, height=1.9, sharex=True)
+    figure, axes = style.canvas(len(rows), n_columns, width=width, height=1.9)
     table: list[list[object]] = [["run", "variant", "pair", "r_A", "g"]]
     for row, (name, members) in zip(axes, rows, strict=True):
         for panel in row[len(members) :]:

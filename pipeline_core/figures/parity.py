@@ -178,7 +178,8 @@ def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     norm = LogNorm(1, max(most, 10))
     for density in densities:
         density.set_norm(norm)
-    n_rows = len({axes.get_subplotspec().rowspan.start for axes in figure.axes})
+    places = [axes.get_subplotspec() for axes in figure.axes]
+    n_rows = len({place.rowspan.start for place in places if place is not None})
     bar = figure.colorbar(
         densities[0], ax=figure.axes, aspect=25, pad=0.01, shrink=0.8 / n_rows, anchor=(0.0, 0.98)
     )

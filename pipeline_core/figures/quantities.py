@@ -57,7 +57,7 @@ def shown(number: float | None, digits: int = 3) -> str:
     """Return a number with so many significant digits for readers; a dash for None."""
     if number is None:
         return "–"
-    if number == 0 or not 1e-3 <= abs(number) < 1e5:
+    if number == 0 or not 1e-4 <= abs(number) < 1e5:
         text = f"{number:.{digits - 1}e}" if number else "0"
     else:
         decimals = digits - 1 - floor(log10(abs(float(f"{number:.{digits - 1}e}"))))

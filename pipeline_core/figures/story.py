@@ -23,13 +23,16 @@ _METHODS: Final = {
 _GRADES: Final = ((0.1, "small"), (0.3, "moderate"), (1.0, "large"))
 """Error over mean size of the labels, below which an error is called so."""
 GRADES_EXPLAINED: Final = (
-    "Small: below 10 %. Moderate: below 30 %. 100 % is the error of predicting no force at all."
+    "Errors are mean absolute errors on samples that the model has not seen. Small: below 10 %; "
+    "moderate: below 30 %; 100 % is the error of predicting no force at all."
 )
 _SCALES: Final = {
     "smoke": "The scale is smoke: seconds of training that show that every stage works, no more.",
     "laptop": "The scale is laptop: far less data and training than published models have.",
 }
+_SHOWN: Final = ("forces", "energy_per_atom", "stress", "magmoms")
 _FEW: Final = 200
+"""Held-out samples below which their number is a limit worth telling."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def held_out(run: Run) -> tuple[str, Split] | None:
 
 
 def verdict(experiment: ExperimentRun) -> tuple[str, str]:
-    """Judge the base variant in one sentence.
+    """Judge the base variant in one sentence, by its forces or else by what it predicts first.
 
     Returns:
         The sentence; and "small", "moderate", "large", or "unknown" where there is no force error.
@@ -64,12 +67,17 @@ def verdict(experiment: ExperimentRun) -> tuple[str, str]:
     found = held_out(experiment.runs[BASE])
     errors = found[1].quantities.get("forces") if found else None
     ratio = relative(errors)
-    if found is None or errors is None or ratio is None:
-        return "The forces have not been compared with labels.", "unknown"
+    if found is None or ratio is None:
+        first = next(_errors(experiment.runs[BASE]), None)
+        if found is None or first is None:
+            return "No predictions have been compared with labels.", "unknown"
+        text = f"{first.title} on {_samples(experiment, found)}: {first.value} ({first.note})."
+        return text, "unknown"
     word = next((word for limit, word in _GRADES if ratio < limit), None)
     judged = word or "no better than predicting no force at all"
-    text = f"The force error on {_frames(found)} is {_percent(ratio)} of the mean absolute force"
-    return f"{text}: {judged}.", word or "large"
+    place = _samples(experiment, found)
+    text = f"The force error on {place} is {_percent(ratio)} of the mean absolute force: {judged}."
+    return text, word or "large"
 
 
 def relative(errors: Errors | None) -> float | None:
@@ -83,8 +91,9 @@ def _percent(ratio: float) -> str:
     return f"{100 * ratio:.{0 if ratio >= 0.1 else 1}f} %"
 
 
-def _frames(found: tuple[str, Split]) -> str:
-    return f"{found[1].n_samples:,} {found[0]} frames"
+def _samples(experiment: ExperimentRun, found: tuple[str, Split]) -> str:
+    kind = "frames" if experiment.model_info.data_kind == "structure" else "samples"
+    return f"{found[1].n_samples:,} {found[0]} {kind}"
 
 
 def numbers(experiment: ExperimentRun) -> list[Number]:
@@ -115,10 +124,12 @@ def _training(run: Run) -> Iterator[Number]:
 
 def _errors(run: Run) -> Iterator[Number]:
     found = held_out(run)
-    for name in ("forces", "energy_per_atom", "stress", "magmoms") if found else ():
-        errors = found[1].quantities.get(name) if found else None
-        if errors is not None and errors.mae is not None:
-            kind = quantity(name)
+    reported = found[1].quantities if found else {}
+    known = [name for name in _SHOWN if name in reported]
+    for name in known or reported:
+        errors = reported[name]
+        if errors.mae is not None:
+            kind = quantity(name, errors.unit)
             ratio = relative(errors) if name == "forces" else None
             notes = [f"{_percent(ratio)} of the mean absolute component"] if ratio else []
             notes += [f"R² {errors.r2:.3f}"] if errors.r2 is not None else []
@@ -198,7 +209,7 @@ def limits(experiment: ExperimentRun) -> list[str]:
     run = experiment.runs[BASE]
     compared = held_out(run)
     if compared is not None and compared[1].n_samples < _FEW:
-        found.append(f"The errors come from {_frames(compared)} only.")
+        found.append(f"The errors come from {_samples(experiment, compared)} only.")
     found.append(f"One training a variant (seed {run.seed}): the spread over seeds is not known.")
     if run.dataset is not None and run.dataset.options.split.method == "random":
         found.append(

@@ -71,20 +71,19 @@ def page(
 
 def gist(experiment: ExperimentRun) -> str:
     """Return the story as reStructuredText, for the first page of Snakemake's report."""
-    title = experiment.experiment
-    lines = [title, "-" * len(title), "", *_escaped(" ".join(story.sentences(experiment))), ""]
+    title, told = experiment.experiment, " ".join(story.sentences(experiment))
+    lines = [title, "-" * len(title), "", _escaped(told), ""]
     for number in story.numbers(experiment):
-        lines += _escaped(
-            f"- {number.title}: {number.value}" + (f" ({number.note})" if number.note else "")
-        )
+        note = f" ({number.note})" if number.note else ""
+        lines.append(f"- {_escaped(number.title)}: {_escaped(number.value + note)}")
     return "\n".join([*lines, ""])
 
 
-def _escaped(text: str) -> list[str]:
+def _escaped(text: str) -> str:
     """Return text in which reStructuredText sees no markup."""
     for mark in "\\*`|_":
         text = text.replace(mark, f"\\{mark}")
-    return [text]
+    return text
 
 
 def _number(number: story.Number) -> str:

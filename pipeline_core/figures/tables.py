@@ -15,7 +15,7 @@ _LINE: Final = 0.15
 """Height of a line of text, inches."""
 _GAP: Final = 0.4
 """Space between two rows, in lines."""
-_CHARACTER: Final = 0.062
+_CHARACTER: Final = 0.057
 """Width of a character at most, on average, inches."""
 
 

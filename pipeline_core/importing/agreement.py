@@ -2,11 +2,11 @@
 
 Let y be the energy differences of pairs of frames and x the work that the label predicts for them.
 The factor k in y = k x is 1 for data that agree, −1 for a wrong sign and the ratio of two units for
-a wrong unit. It is estimated by the median of y/x with weights w = |x|, capped at their median, and
-not by least squares: published sets hold pairs of frames that were calculated differently and whose
-energies jump, and a few of them must not decide. At the true factor Σ w sign(y/x − k) has zero mean
-and the variance Σw², whatever the errors are like; the factors for which it lies within
-2.58 standard deviations are the 99 % interval.
+a wrong unit. It is estimated by the median of y/x and not by least squares: published sets hold
+pairs of frames that were calculated differently and whose energies jump, and a few of them must not
+decide. Of n ratios n/2 ± 1.29 √n lie below the true factor in 99 % of all cases, whatever the
+errors are like (sign test; W. J. Conover, Practical Nonparametric Statistics, chapter 3), which
+gives its interval.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 Verdict = Literal["confirmed", "wrong sign", "wrong unit", "undetermined"]
 
 _DEVIATIONS: Final = 2.58
+_NO_WORK: Final = 1e-9  # eV/atom
 _UNIT_RATIO: Final = 4.0  # units differ by more, the trapezoid rule is off by less
 
 
@@ -53,13 +54,15 @@ class Agreement:
     def verdict(self) -> Verdict:
         """What the pairs say of the label."""
         low, high = self.interval
+        nearest, farthest = sorted((abs(low), abs(high)))
+        if low * high <= 0 or farthest > _UNIT_RATIO**2 * nearest:
+            return "undetermined"
         if high < 0:
             return "wrong sign"
         if low > 1 / _UNIT_RATIO and high < _UNIT_RATIO:
             return "confirmed"
-        if low > _UNIT_RATIO or (low > 0 and high < 1 / _UNIT_RATIO):
-            return "wrong unit"
-        return "undetermined"
+        outside = low > _UNIT_RATIO or high < 1 / _UNIT_RATIO
+        return "wrong unit" if outside else "undetermined"
 
     @property
     def is_mixed(self) -> bool:
@@ -79,18 +82,16 @@ def agreement(difference: Floats, work: Floats) -> Agreement:
         difference: What the work has to explain, eV/atom, (n_pairs,).
         work: Work by the label as given, eV/atom, (n_pairs,).
     """
-    y, x = difference[work != 0], work[work != 0]
-    ratio, weight = y / x, np.minimum(np.abs(x), np.median(np.abs(x)) if len(x) else 0.0)
-    order = np.argsort(ratio)
-    below = np.cumsum(weight[order])
-    middle, half = weight.sum() / 2, _DEVIATIONS / 2 * np.sqrt(np.sum(weight**2))
-    if half >= middle:
-        return Agreement(len(x))
-    low, best, high = ratio[order][np.searchsorted(below, [middle - half, middle, middle + half])]
+    works = np.abs(work) > _NO_WORK
+    y, x = difference[works], work[works]
+    n, ratio = len(x), np.sort(y / x)
+    below = math.floor((n - _DEVIATIONS * math.sqrt(n)) / 2)
+    if n == 0 or below < 0:
+        return Agreement(n)
     return Agreement(
-        pairs=len(x),
-        factor=float(best),
-        interval=(float(low), float(high)),
+        pairs=n,
+        factor=float(np.median(ratio)),
+        interval=(float(ratio[below]), float(ratio[n - 1 - below])),
         rest_as_given=float(np.median(np.abs(y - x))),
         rest_flipped=float(np.median(np.abs(y + x))),
         rest_without=float(np.median(np.abs(y))),

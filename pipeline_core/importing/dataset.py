@@ -46,7 +46,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     """
     options = run.options
     _require_sensible(run)
-    readers = [r for brought in run.project.registry.hook("readers", None)() for r in brought]
+    readers = run.project.registry.collect("readers")
     sources = find_sources(run.path, options.sources, readers)
     columns, skipped = Columns(), Skipped(options.strict)
     fields = [FIELDS[name] for name in (*_STRUCTURE, *options.labels)]

@@ -68,7 +68,7 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
     Raises:
         ValueError: A file cannot be opened, or not one frame is good.
     """
-    n_good, n_bad_before = 0, len(skipped)
+    n_good, n_bad_before, n_listed_before = 0, len(skipped), len(skipped.first)
     for name, path in source.files.items():
         for item in open_frames(path, source.reader, source.keys):
             frame = item if isinstance(item, BadFrame) else _checked(item)
@@ -79,7 +79,7 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
                 yield name, frame
     if n_good == 0:
         n_bad = len(skipped) - n_bad_before
-        examples = "".join(f"\n  {place}" for place in skipped.first[:3])
+        examples = "".join(f"\n  {place}" for place in skipped.first[n_listed_before:][:3])
         raise ValueError(
             f"{source.name}: none of {n_bad} frames in {len(source.files)} files can be used; "
             f"check that {source.reader.name!r} is the right reader{examples}"

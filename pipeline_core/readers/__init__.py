@@ -69,13 +69,12 @@ class Reader:
         name: Name in dataset files.
         summary: One sentence for `pipeline-core readers`.
         suffixes: Endings of file names that suggest this format, with the dot, such as ".extxyz".
-        units: Units and sign that the format prescribes, or None if each dataset must declare them.
+        units: Units and sign of the numbers, unless a dataset file declares others.
         read: Function (path, keys) -> frames. `keys` maps field names to the names that the labels
             have in the file; an empty mapping means the format's own names.
         keys: True if labels are found under names that a dataset file may choose.
-        values: For such formats, function path -> for each frame, every numeric value that is not
-            structure under its name in the file; what `inspect` shows to someone who looks for the
-            names.
+        values: For such formats, function path -> for each good frame, its numeric values besides
+            the structure, by their names in the file; shown to someone who looks for the names.
     """
 
     name: str

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -60,13 +59,8 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     index = -1
     with opened_text(path) as lines:
         run = _Run(path, Output(lines))
-        pairs = pairwise(chain(run.output.evaluations(), [None]))
-        for index, (evaluation, following) in enumerate(pairs):
-            assert evaluation is not None
-            if following is None and not run.output.ended:
-                yield BadFrame(index, "truncated: the output ends before the program did")
-            else:
-                yield run.attempt(evaluation, index)
+        for index, evaluation in enumerate(run.output.evaluations()):
+            yield run.attempt(evaluation, index)
     if index < 0:
         yield BadFrame(0, "holds no energy: the run has failed, or this is no output of CP2K")
 
@@ -82,6 +76,8 @@ class _Run:
     def attempt(self, evaluation: Evaluation, index: int) -> Frame | BadFrame:
         if not evaluation.converged:
             return BadFrame(index, "the self-consistency loop did not converge")
+        if not evaluation.complete:
+            return BadFrame(index, "truncated: the output ends before the program did")
         try:
             return self._frame(evaluation, index)
         except ValueError as error:

@@ -58,7 +58,10 @@ def structure(path: Path) -> Structure:
     Raises:
         ValueError: They are given in a way that this reader does not know.
     """
-    subsystem = _parsed(path).first("FORCE_EVAL", "SUBSYS")
+    root = _parsed(path)
+    if "EXT_RESTART" in root.sections:
+        raise ValueError("the structure computed is that of a restart file (&EXT_RESTART)")
+    subsystem = root.first("FORCE_EVAL", "SUBSYS")
     cell, pbc = _cell(subsystem.first("CELL"))
     labels, positions = _coordinates(subsystem, path)
     if _is_on(subsystem.first("COORD").words("SCALED")):
@@ -76,7 +79,7 @@ def _parsed(path: Path) -> _Section:
         for line in file:
             words = re.split("[!#]", line)[0].split()
             if line.lstrip().startswith("@") or "$" in line:
-                raise ValueError(f"{path.name} needs CP2K's preprocessor ({line.strip()})")
+                raise ValueError(f"it needs CP2K's preprocessor ({line.strip()})")
             if not words:
                 continue
             if words[0].upper().startswith("&END"):
@@ -100,7 +103,7 @@ def _cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
     else:
         vectors = [_in_angstrom(section.words(name)) for name in "ABC"]
         if any(vector is None for vector in vectors):
-            raise ValueError("the input gives the cell neither as ABC nor as A, B and C")
+            raise ValueError("it gives the cell neither as ABC nor as A, B and C")
         cell = np.array(vectors)
     periodic = (section.words("PERIODIC") or ["XYZ"])[0].upper()
     return cell, np.array([axis in periodic for axis in "XYZ"]) & (periodic != "NONE")
@@ -125,7 +128,7 @@ def _coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
         return list(block.columns[0]), np.array(block.columns[1:4], dtype=np.float64).T
     atoms = [line for line in section.lines if line[0].upper() not in {"UNIT", "SCALED"}]
     if not atoms:
-        raise ValueError("the input holds no coordinates")
+        raise ValueError("it holds no coordinates")
     unit = (section.words("UNIT") or ["angstrom"])[0].strip("[]").lower()
     positions = np.array([line[1:4] for line in atoms], dtype=np.float64)
     return [line[0] for line in atoms], positions * factor("length", unit)

@@ -31,9 +31,23 @@ _HEADER: Final = {
 
 @dataclass
 class Evaluation:
-    """One evaluation of the energy, with what is printed for it."""
+    """One evaluation of the energy, with what is printed for it.
+
+    Attributes:
+        energy: Total energy.
+        complete: Whether the program went on, or ended, after all of it was printed.
+        converged: Whether the self-consistency loop converged.
+        atomic_numbers: (n_atoms,) Z, if the structure is printed.
+        positions: (n_atoms, 3), Å, if printed.
+        cell: Lattice vectors by name, a, b and c, Å, if printed.
+        forces: (n_atoms, 3), if printed.
+        elements: Symbols in the table of the forces; empty in newer versions.
+        stress: (3, 3), if printed.
+        problem: What could not be read.
+    """
 
     energy: float = np.nan
+    complete: bool = False
     converged: bool = True
     atomic_numbers: NDArray[np.int32] | None = None
     positions: Floats | None = None
@@ -51,13 +65,11 @@ class Output:
     Attributes:
         header: project, run_type, input_name and ensemble, as far as they have been read.
         periodic: Periodic directions as printed, or "".
-        ended: Whether the program's last lines have been seen.
     """
 
     lines: TextIO
     header: dict[str, str] = field(default_factory=dict)
     periodic: str = ""
-    ended: bool = False
 
     def evaluations(self) -> Iterator[Evaluation]:
         """Yield the evaluations in order.
@@ -66,18 +78,26 @@ class Output:
         """
         present, coming = None, Evaluation()
         for line in self.lines:
-            if "ENERGY| Total FORCE_EVAL" in line:
+            if "PROGRAM STARTED AT" in line:  # a run may be appended to one that was cut
                 if present:
+                    yield present
+                present, coming = None, Evaluation()
+            elif "ENERGY| Total FORCE_EVAL" in line:
+                if present:
+                    present.complete = True
                     yield present
                 present, coming = coming, Evaluation()
                 present.energy = float(line.split()[-1])
-                continue
-            try:
-                self._read(line, coming, present or coming)
-            except ValueError as error:
-                (present or coming).problem = f"{line.strip()!r} or the table below: {error}"
+            else:
+                self._try(line, coming, present or coming)
         if present:
             yield present
+
+    def _try(self, line: str, coming: Evaluation, present: Evaluation) -> None:
+        try:
+            self._read(line, coming, present)
+        except ValueError as error:
+            present.problem = f"{line.strip()!r} or the table below: {error}"
 
     def _read(self, line: str, coming: Evaluation, present: Evaluation) -> None:
         if "ATOMIC COORDINATES IN" in line:
@@ -94,7 +114,7 @@ class Output:
         elif line.startswith((" CELL| Periodicity", " POISSON| Periodicity")):
             self.periodic = line.rsplit(maxsplit=1)[-1]
         elif "PROGRAM ENDED AT" in line:
-            self.ended = True
+            present.complete = True
         elif (key := next((k for k in _HEADER if line.startswith(k)), None)) is not None:
             self.header[_HEADER[key]] = line[len(key) :].strip()
 

@@ -119,9 +119,9 @@ def missing_label(description: Description, label: str, key: str) -> str:
     """
     names = list(description.values)
     n_found = description.values[key].n_frames if key in names else 0
-    alike = [name for name in names if label.rstrip("s") in name.lower()]
+    alike = [name for name in names if label.removesuffix("s") in name.lower()]
     near = list(dict.fromkeys([*difflib.get_close_matches(key, names, cutoff=0.7), *alike]))
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near and not n_found else ""
+    hint = f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near and not n_found else ""
     if label == "stress" and any("virial" in name.lower() for name in names):
         hint += "; a virial is there: write stress = -virial / volume into the file"
     return (

@@ -1,9 +1,10 @@
 """VASP: vasprun.xml with the moments of the OUTCAR beside it, or an OUTCAR alone.
 
 The energy is `e_fr_energy`, the free energy of the electrons, unless the dataset file names
-another: VASP's forces are the gradient of this one (https://www.vasp.at/wiki/index.php/Forces), and
-a model that derives forces from energies can fit no other pair exactly. `e_0_energy`, extrapolated
-to zero smearing, is what the Materials Project tabulates; for insulators the two agree.
+another: VASP's forces are the gradient of this one
+(https://www.vasp.at/forum/viewtopic.php?t=18795), and a model that derives forces from energies can
+fit no other pair exactly. `e_0_energy`, extrapolated to zero smearing, is what the Materials
+Project tabulates; without partial occupation the two agree.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from pipeline_core.readers.checks import atomic_numbers
 from pipeline_core.units import factor
 
 _BULKY: Final = {"eigenvalues", "projected", "dos", "dielectricfunction", "dynmat"}
+_GARBLED: Final = {"X": "Xe", "r": "Zr"}  # as VASP writes these two elements
 _ENERGIES: Final = ("e_fr_energy", "e_0_energy", "e_wo_entrp")
 
 
@@ -42,10 +43,7 @@ def frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
             if element.tag in _BULKY:
                 element.clear()
             elif element.tag == "atominfo":
-                symbols = [
-                    row[0].text or "" for row in element.iterfind("array[@name='atoms']/set/rc")
-                ]
-                run.numbers = atomic_numbers([symbol.strip() for symbol in symbols])
+                run.set_atoms(element)
             elif element.tag == "parameters":
                 run.set_parameters(element)
             elif element.tag == "calculation":
@@ -63,6 +61,11 @@ class _Run:
         self.numbers = np.zeros(0, dtype=np.int32)
         self.max_electronic_steps = 60
         self.pressure = 0.0  # eV/Å³
+
+    def set_atoms(self, element: ET.Element) -> None:
+        rows = element.iterfind("array[@name='atoms']/set/rc")
+        symbols = [(row[0].text or "").strip() for row in rows]
+        self.numbers = atomic_numbers([_GARBLED.get(symbol, symbol) for symbol in symbols])
 
     def set_parameters(self, element: ET.Element) -> None:
         self.max_electronic_steps = int(_number(element, ".//i[@name='NELM']", 60))

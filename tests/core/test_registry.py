@@ -192,3 +192,10 @@ def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch
 def test_every_stage_and_every_offer_is_a_hook():
     stages = {"data", "graph", "partition", "train", "evaluate", "infer", "draw"}
     assert stages | {"model", "task", "readers", "figures", "calculator", "epoch"} == set(HOOKS)
+
+
+def test_what_models_bring_to_lists_is_open_to_all(site):
+    brings = "\n@hookimpl\ndef readers():\n    return ['{0} format']\n"
+    install(site, "alpha", model_source("alpha") + brings.format("alpha"))
+    install(site, "beta", model_source("beta") + brings.format("beta"))
+    assert sorted(registry_of(site).collect("readers")) == ["alpha format", "beta format"]

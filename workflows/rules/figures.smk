@@ -4,7 +4,7 @@ rule figures:
     output:
         report(
             directory("<results>/{experiment}/figures"),
-            patterns=["{figure}.png"],
+            patterns=["{figure}.html", "{figure}.png"],
             caption="../report/figure.rst",
             category="{experiment}",
             subcategory=plan.figure_heading,

@@ -102,7 +102,7 @@ def test_an_experiment_without_any_result_has_a_summary_alone(folder):
     experiment.runs["base"].dataset.report.unlink()
     assert draw_experiment(experiment)["drawn"] == []
     page = (experiment.folder / "summary.html").read_text()
-    assert "have not been compared with labels" in page
+    assert "No predictions have been compared with labels" in page
 
 
 @pytest.mark.parametrize(

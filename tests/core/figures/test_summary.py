@@ -63,6 +63,19 @@ def test_the_verdict_is_the_error_over_the_mean_size_of_the_forces(folder, ratio
     assert found == grade
 
 
+def test_a_model_without_forces_is_told_by_what_it_predicts(folder):
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].metrics
+    content = json.loads(path.read_text())
+    values = content["splits"]["test"]["quantities"]["energy"] | {"unit": "1"}
+    content["splits"]["test"]["quantities"] = {"action_density": values}
+    path.write_text(json.dumps(content))
+    text, grade = story.verdict(experiment)
+    assert text.startswith("Action density error on 72 test frames: ")
+    assert f"R² {values['r2']:.3f}" in text
+    assert grade == "unknown"
+
+
 def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
     # By definition: the error of zero is the label itself.
     import numpy as np

@@ -11,6 +11,7 @@ import weakref
 import ase.io
 import ase.units
 import numpy as np
+from ase.calculators.singlepoint import SinglePointCalculator
 
 from pipeline_core import hookimpl, provenance
 from pipeline_core.fields import FIELDS, SPLITS
@@ -203,6 +204,44 @@ def test_frames_are_not_kept(tmp_path, monkeypatch):
     gc.collect()
     assert registry.hook("data", None)(run=run)["samples"] == 300
     assert most <= 3
+
+
+def test_a_mixture_of_units_is_a_warning(workshop, alloys):
+    frames = [atoms.copy() for atoms in alloys]
+    for i, (atoms, original) in enumerate(zip(frames, alloys, strict=True)):
+        results = dict(original.calc.results)
+        results["stress"] = original.get_stress(voigt=False) * (1 if i < 30 else 1000)
+        atoms.calc = SinglePointCalculator(atoms, **results)
+    workshop.write("raw/a.xyz", frames)
+    _, summary = workshop.import_()
+    assert summary["stress"] == ["undetermined"]
+    assert any("are methods or units mixed?" in warning for warning in summary["warnings"])
+
+
+def test_a_full_disk_leaves_nothing(workshop, alloys):
+    workshop.write("raw/a.xyz", alloys)
+    run = workshop.dataset()
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from pipeline_core.readers import catalogue
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project
+from pipeline_core.stages import data
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+folder = Path(sys.argv[1])
+registry = Registry(points=(), builtin=[("readers", catalogue), ("data", data)])
+run = Project(folder / "workflows", folder / "results", registry).dataset("alloys")
+try:
+    registry.hook("data", None)(run=run)
+except ValueError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code, workshop.project.results.parent]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{run.data}: cannot be written (File too large)" in shown.stdout
+    assert [path.name for path in run.folder.iterdir()] in ([], ["import.json"])
 
 
 def test_the_module_of_the_stage_is_light():

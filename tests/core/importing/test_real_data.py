@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_core.run import Project
 from pipeline_core.samples import SampleFile
 
-DATA = Path(__file__).parents[3].parent / "shared" / "data"
+ROOT = Path(__file__).parents[3]
+DATA = ROOT.parent / "shared" / "data"
 IRON = DATA / "fitsnap" / "Fe_Linear_NPJ2021.json.tar.gz"
 TUNGSTEN = DATA / "fitsnap" / "WBe_PRB2019.json.tar.gz"
 MPTRJ = DATA / "mattersim_benchmarks" / "mptrj-random-1k.xyz"
@@ -18,6 +20,24 @@ ACAC = DATA / "botnet" / "dataset_acac"
 
 def needs(path: Path):
     return pytest.mark.skipif(not path.exists(), reason=f"no data set at ../shared: {path.name}")
+
+
+def test_the_stress_of_the_shipped_hafnia_is_confirmed(workshop, tmp_path):
+    """Oracle: the energies that CP2K gave for strained copies of two frames."""
+    project = Project(ROOT / "workflows", tmp_path / "results", workshop.registry)
+    run = project.dataset("hfo2")
+    summary = workshop.registry.hook("data", None)(run=run)
+    assert summary["skipped"] == 0
+    assert summary["stress"][-1] == "confirmed"
+    found = json.loads(run.report.read_text())["sources"][-1]["agreement_with_energies"]["stress"]
+    assert found["factor"] == pytest.approx(1, abs=0.02)
+
+
+def test_the_shipped_hafnia_with_the_wrong_sign_is_refused(workshop):
+    pattern = f"{ROOT}/workflows/datasets/hfo2/strain/outputs/**/*.log.gz"
+    source = {"path": pattern, "units": {"stress_sign": "tension"}}
+    with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):
+        workshop.import_(sources=[source])
 
 
 @needs(IRON)
@@ -41,7 +61,6 @@ def test_iron_with_the_sign_of_another_code_is_refused(workshop):
         workshop.import_(sources=[{"path": str(IRON), "units": units}])
 
 
-@pytest.mark.slow
 @needs(TUNGSTEN)
 def test_the_stated_unit_of_tungsten_beryllium_is_found_wrong(workshop):
     """Most groups of the set hold kbar under the name bar; the energies tell."""

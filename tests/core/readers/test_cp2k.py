@@ -167,6 +167,18 @@ def test_a_file_without_energies_is_bad(run):
     assert "holds no energy" in frame.reason
 
 
+def test_a_second_run_in_one_file_does_not_inherit_the_failure_of_the_first(run):
+    path = run("md")
+    text = path.read_text()
+    failed = text[: text.index("ENERGY| Total")] + " *** WARNING :: SCF run NOT converged ***\n"
+    path.write_text(failed + text)
+    assert all(isinstance(frame, Frame) for frame in frames_of(path))
+    path.write_text(text + failed)
+    assert all(isinstance(frame, Frame) for frame in frames_of(path))
+    path.write_text(text[: text.rindex("STRESS| Analytical")] + failed)
+    assert "truncated" in frames_of(path)[2].reason
+
+
 @pytest.mark.parametrize(
     ("name", "lost", "reasons"),
     [
@@ -298,6 +310,10 @@ def test_coordinates_of_inputs(tmp_path):
         ({"cell": "CELL_FILE_NAME a.cell"}, "gives the cell neither as ABC nor as A, B and C"),
         ({"coordinates": ""}, "holds no coordinates"),
         ({"coordinates": "Qq 0 0 0"}, "'Q' is not a chemical element"),
+        (
+            {"rest": "&END\n&END\n&EXT_RESTART\n&END\n&A\n&B"},
+            "that of a restart file (&EXT_RESTART)",
+        ),
     ],
 )
 def test_inputs_that_are_not_understood(tmp_path, changes, reason):

@@ -215,6 +215,13 @@ def test_an_outcar_without_elements_points_to_the_xml(folder):
     assert "does not name the elements; read the vasprun.xml" in frames_of(path)[0].reason
 
 
+@pytest.mark.parametrize(("written", "z"), [("X ", 54), ("r ", 40)])
+def test_elements_that_vasp_garbles(folder, written, z):
+    path = folder / "vasprun.xml"
+    path.write_text(path.read_text(encoding="latin-1").replace("<c>Cl</c>", f"<c>{written}</c>"))
+    assert frames_of(path)[0].atomic_numbers[-1] == z  # Xe and Zr, as pymatgen has it
+
+
 def test_compressed_files_find_each_other(folder):
     for name in ("vasprun.xml", "OUTCAR"):
         with (folder / name).open("rb") as source, gzip.open(folder / f"{name}.gz", "wb") as target:

@@ -1,0 +1,57 @@
+# Everything here works on a fresh machine with Python 3.11 or 3.12 and git.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3,$(shell \
+	$(p) -c 'import sys; sys.version_info >= (3, 11) and print(sys.executable)' 2>/dev/null)))
+WORKERS ?= $(shell nproc)
+TORCH := torch==2.13.0
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: env test lint demo bench peers lock
+
+env: .venv/made  ## the environment, with the versions of requirements.lock
+
+.venv/made: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer: make env PYTHON=/path/to/it"; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --requirement requirements.lock
+	.venv/bin/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+test: lint  ## every check, then every test that this machine can run
+	OMP_NUM_THREADS=1 pytest --numprocesses $(WORKERS) --dist loadfile
+
+lint: env
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	snakefmt --check --line-length 100 Snakefile workflows/rules
+	snakemake --lint
+
+demo: env  ## CHGNet on real DFT data, from raw files to figures; ends with the path of the report
+	snakemake
+	snakemake --report results/report.html
+	@echo $(CURDIR)/results/report.html
+
+bench: env  ## one benchmark with NAME=<name>, otherwise all of them as a table
+	python tests/benchmarks/$(if $(NAME),$(NAME).py,)
+
+peers: .venv-peers/made  ## a second environment, for rivals that cannot share ours
+
+.venv-peers/made: tests/benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --requirement $< "$(TORCH)"
+	touch $@
+
+lock:  ## write requirements.lock anew, with the newest versions that fit
+	rm -rf .venv-lock
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet ".[test]" "$(TORCH)"
+	head -2 requirements.lock > requirements.new
+	.venv-lock/bin/python -m pip freeze --exclude pipeline-core --exclude triton \
+		| grep -v -e '^nvidia-' -e '^cuda-' | sed 's/+[a-z0-9.]*$$//' >> requirements.new
+	tail -1 requirements.lock >> requirements.new
+	mv requirements.new requirements.lock
+	rm -rf .venv-lock

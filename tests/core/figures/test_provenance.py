@@ -1,0 +1,54 @@
+"""The table of where results come from, and tables as pictures."""
+
+import hashlib
+import json
+
+import pytest
+
+from core.figures import synthetic
+from pipeline_core import store
+from pipeline_core.figures import provenance, style, tables
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.7, "0.70 s"), (119.0, "119 s"), (120.0, "2.0 min"), (7200.0, "2.0 h"), (9e5, "250.0 h")],
+)
+def test_times_have_units_that_people_use(seconds, text):
+    assert provenance.duration(seconds) == text
+
+
+def test_of_several_trainings_the_last_one_counts(experiment):
+    rows = dict(provenance.rows(experiment))
+    assert rows["base: train"] == "12.6 min, 1.0 GiB at most, A processor, 2 cores, 2 ranks"
+    assert rows["seed"] == "7"
+    assert f"fingerprint {experiment.project.registry.fingerprint('toy')}" in rows["plugin"]
+    assert "numpy" in rows["versions"]
+    stages = [name for name in rows if name.startswith("wide: ")]
+    assert [name.split()[1] for name in stages] == [
+        *("graph", "partition", "train", "evaluate", "infer")
+    ]
+
+
+def test_the_raw_data_are_known_by_the_hash_of_their_hashes(folder):
+    experiment = synthetic.load(folder)
+    dataset = experiment.runs["base"].dataset
+    inputs = {"a.xyz": "0" * 64, "b.xyz": "1" * 64}
+    with store.create(dataset.data, "data", {**dataset.provenance(), "inputs": inputs}):
+        pass
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+    expected = f"2 files, SHA-256 of their hashes {digest[:16]}"
+    assert dict(provenance.rows(experiment))["raw data"] == expected
+
+
+def test_a_table_keeps_all_words_and_stays_on_the_page():
+    rows = [["short", "many words " * 30], ["", "the end"]]
+    with style.applied():
+        figure = tables.draw(["what", "value"], rows, [0.3, 0.7])
+        figure.draw_without_rendering()
+        texts = figure.axes[0].texts
+        inside = [figure.bbox.padded(1).contains(*text.get_window_extent().max) for text in texts]
+    assert all(inside)
+    words = " ".join(text.get_text() for text in texts).split()
+    assert words.count("many") == 30
+    assert {"what", "value", "short", "end"} <= set(words)

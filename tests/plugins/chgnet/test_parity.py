@@ -1,0 +1,134 @@
+"""Oracles: the package chgnet with the same published weights; the labels of the data."""
+
+import ase.build
+import numpy as np
+import pytest
+import torch
+from ase.data import chemical_symbols
+
+FIELDS = ("energy", "forces", "stress", "magmoms")
+PUBLISHED_ERRORS = {"energy": 0.026, "forces": 0.060, "stress": 0.266}
+"""On the training data, of which the structures are a part: eV/atom, eV/Å, GPa (chgnet README)."""
+GPA = 160.21766208
+
+SMALL_CELLS = {
+    "bonds between images of one atom": ase.build.bulk("Cu", "fcc", 3.6),
+    "collinear bonds": ase.build.bulk("NiO", "rocksalt", 4.2),
+    "no angles": ase.build.bulk("Kr", "fcc", 7.0),
+}
+
+
+def predict(model, atoms, batch_of):
+    dtype = next(model.parameters()).dtype
+    with torch.no_grad():
+        outputs = model(batch_of([atoms], dtype))
+    found = {name: outputs[name].double().numpy() for name in FIELDS}
+    return found | {"energy": found["energy"] / len(atoms), "stress": found["stress"][0]}
+
+
+def largest_differences(ours, theirs):
+    return {name: np.abs(ours[name] - theirs[name]).max() for name in FIELDS}
+
+
+def test_as_many_parameters_as_the_peer_uses(trained, peer):
+    unused = sum(p.numel() for p in peer.model.angle_layers[-1].parameters())
+
+    ours = sum(p.numel() for p in trained(torch.float32).parameters())
+
+    assert ours == sum(p.numel() for p in peer.model.parameters()) - unused == 379_279
+
+
+@pytest.mark.parametrize("name", SMALL_CELLS)
+def test_as_many_angles_as_the_peer(name, peer, batch_of):
+    atoms = SMALL_CELLS[name]
+
+    assert len(batch_of([atoms], torch.float64)["angle_edges"]) == peer.n_angles(atoms)
+
+
+@pytest.mark.parametrize("name", SMALL_CELLS)
+def test_equal_to_the_peer_in_double_precision(name, peer, trained, batch_of):
+    atoms = SMALL_CELLS[name]
+
+    difference = largest_differences(
+        predict(trained(torch.float64), atoms, batch_of), peer(atoms, torch.float64)
+    )
+
+    assert max(difference.values()) < 1e-9, difference
+
+
+def test_equal_to_the_peer_in_double_precision_on_real_structures(peer, trained, batch_of, mptrj):
+    for atoms in mptrj[:3]:
+        difference = largest_differences(
+            predict(trained(torch.float64), atoms, batch_of), peer(atoms, torch.float64)
+        )
+        assert max(difference.values()) < 1e-9, difference
+
+
+def test_single_precision_is_exact_to_1e_5(peer, trained, batch_of, mptrj):
+    for atoms in mptrj[:3]:
+        difference = largest_differences(
+            predict(trained(torch.float32), atoms, batch_of), peer(atoms, torch.float64)
+        )
+        assert max(difference.values()) < 1e-5, difference
+
+
+@pytest.mark.slow
+def test_single_precision_on_200_real_structures(peer, trained, batch_of, mptrj, capsys):
+    """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB from the peer in double precision."""
+    frames = [atoms for atoms in mptrj if len(atoms) <= 60][:200]
+    model, ours, theirs = trained(torch.float32), [], []
+    for atoms in frames:
+        exact = peer(atoms, torch.float64)
+        ours.append(largest_differences(predict(model, atoms, batch_of), exact))
+        theirs.append(largest_differences(peer(atoms, torch.float32), exact))
+
+    with capsys.disabled():
+        for who, rows in (("ours", ours), ("peer", theirs)):
+            for name in FIELDS:
+                values = np.array([row[name] for row in rows])
+                median, high, top = np.quantile(values, [0.5, 0.95, 1])
+                print(f"\n{who} {name}: median {median:.1e}, 95 % {high:.1e}, max {top:.1e}", end="")
+    assert len(frames) == 200
+    assert max(max(row.values()) for row in ours) < 1e-5
+
+
+@pytest.mark.slow
+def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj, capsys):
+    """The labels are raw DFT energies; the model was trained on corrected ones."""
+    model = trained(torch.float32)
+    errors = {name: [] for name in PUBLISHED_ERRORS}
+    for atoms in mptrj[:300]:
+        found = predict(model, atoms, batch_of)
+        errors["energy"].append(found["energy"] - corrected_energy(atoms) / len(atoms))
+        errors["forces"].append((found["forces"] - atoms.get_forces()).ravel())
+        stress = found["stress"] - atoms.get_stress(voigt=False)
+        errors["stress"].append(GPA * stress.ravel())
+    mae = {name: np.abs(np.concatenate(parts)).mean() for name, parts in errors.items()}
+
+    with capsys.disabled():
+        print(f"\nmean absolute errors, eV/atom, eV/Å, GPa: {mae}", end="")
+    for name, expected in PUBLISHED_ERRORS.items():
+        assert mae[name] == pytest.approx(expected, rel=0.25)
+
+
+def corrected_energy(atoms):
+    """Energy with the corrections of the Materials Project (2020), eV."""
+    from pymatgen.core import Composition
+    from pymatgen.entries.compatibility import MaterialsProject2020Compatibility
+    from pymatgen.entries.computed_entries import ComputedStructureEntry
+    from pymatgen.io.ase import AseAtomsAdaptor
+
+    hubbard = {"Co": 3.32, "Cr": 3.7, "Fe": 5.3, "Mn": 3.9, "Mo": 4.38, "Ni": 6.2, "V": 3.25, "W": 6.2}
+    symbols = {chemical_symbols[z] for z in atoms.numbers}
+    with_u = bool(symbols & {"O", "F"}) and bool(symbols & set(hubbard))
+    entry = ComputedStructureEntry(
+        AseAtomsAdaptor.get_structure(atoms),
+        atoms.get_potential_energy(),
+        composition=Composition(atoms.get_chemical_formula()),
+        parameters={
+            "run_type": "GGA+U" if with_u else "GGA",
+            "hubbards": {s: hubbard.get(s, 0) for s in symbols} if with_u else {},
+        },
+    )
+    scheme = MaterialsProject2020Compatibility(check_potcar=False)
+    return entry.energy + sum(part.value for part in scheme.get_adjustments(entry))
