@@ -4,6 +4,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3,$(shell \
 	$(p) -c 'import sys; sys.version_info >= (3, 11) and print(sys.executable)' 2>/dev/null)))
 WORKERS ?= $(shell nproc)
 TORCH := torch==2.13.0
+TRITON := triton==3.7.1
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -45,13 +46,13 @@ peers: .venv-peers/made  ## a second environment, for rivals that cannot share o
 	.venv-peers/bin/python -m pip install --quiet --requirement $< "$(TORCH)"
 	touch $@
 
-lock:  ## write requirements.lock anew, with the newest versions that fit
+lock:  ## write requirements.lock anew: the newest versions that fit the torch and triton above
 	rm -rf .venv-lock
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet ".[test]" "$(TORCH)"
+	.venv-lock/bin/python -m pip install --quiet ".[test]" $(TORCH) $(TRITON)
 	head -2 requirements.lock > requirements.new
 	.venv-lock/bin/python -m pip freeze --exclude pipeline-core --exclude triton \
-		| grep -v -e '^nvidia-' -e '^cuda-' | sed 's/+[a-z0-9.]*$$//' >> requirements.new
-	tail -1 requirements.lock >> requirements.new
+		| sed -e '/^nvidia-.*-cu[0-9]/d' -e '/^cuda-/d' -e 's/+[a-z0-9.]*$$//' >> requirements.new
+	echo "$(TRITON); platform_system == 'Linux' and platform_machine == 'x86_64'" >> requirements.new
 	mv requirements.new requirements.lock
 	rm -rf .venv-lock

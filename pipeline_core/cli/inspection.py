@@ -42,7 +42,8 @@ def choose_reader(file: Path, name: str | None) -> Reader:
 
     known = {reader.name: reader for reader in Registry().collect("readers")}
     if name is None:
-        return guessed(file, known.values())
+        suggested: Reader = guessed(file, known.values())
+        return suggested
     if name not in known:
         raise ValueError(f"no reader {name!r}, only {', '.join(sorted(known))}")
     return known[name]

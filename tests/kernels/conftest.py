@@ -8,6 +8,7 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+
 from pipeline_kernels import threads
 
 

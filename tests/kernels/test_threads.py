@@ -5,6 +5,7 @@ import sys
 
 import numba
 import pytest
+
 from pipeline_kernels.threads import GRAIN_SIZE, n_threads
 
 FORK_AFTER_THREADS = """

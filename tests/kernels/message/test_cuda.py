@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_kernels.message import Segments, gather_sum, reference, segment_sum
 from torch.testing import assert_close
+
+from pipeline_kernels.message import Segments, gather_sum, reference, segment_sum
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -59,10 +60,11 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     """The interpreter accepts more than the compiler, which needs no GPU to say so."""
     pytest.importorskip("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from pipeline_kernels.message import cuda
     from triton import compile as triton_compile
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+
+    from pipeline_kernels.message import cuda
 
     value, index = f"*{dtype}", "*i64"
     accumulator = cuda._accumulator(torch.float64 if dtype == "fp64" else torch.float32)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_kernels.message import Segments, gather_sum, reference, segment_sum
-from pipeline_kernels.message.op import _gather_sum, _segment_sum
 from torch.library import opcheck
 from torch.testing import assert_close
+
+from pipeline_kernels.message import Segments, gather_sum, reference, segment_sum
+from pipeline_kernels.message.op import _gather_sum, _segment_sum
 
 FEATURES = [(), (1,), (3,), (17,), (64,), (2, 3), (0,)]
 LAYOUTS = {

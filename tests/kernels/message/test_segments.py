@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pipeline_kernels.message import Segments
 
 INDICES = st.integers(1, 12).flatmap(

@@ -1,4 +1,4 @@
-"""Batches of structures, and the package `chgnet` (0.4.2, by the authors of the model) as the oracle."""
+"""Batches of structures; as the oracle the package `chgnet` by the authors of the model."""
 
 import contextlib
 import io
@@ -108,9 +108,7 @@ class Peer:
 
         structure = AseAtomsAdaptor.get_structure(atoms)
         graph = self.model.graph_converter(structure)
-        graph.atom_frac_coord = torch.tensor(
-            structure.frac_coords, dtype=dtype, requires_grad=True
-        )
+        graph.atom_frac_coord = torch.tensor(structure.frac_coords, dtype=dtype, requires_grad=True)
         graph.lattice = torch.tensor(structure.lattice.matrix, dtype=dtype, requires_grad=True)
         graph.neighbor_image = graph.neighbor_image.to(dtype)
         return graph

@@ -1,5 +1,7 @@
 """Oracles: the package chgnet with the same published weights; the labels of the data."""
 
+import warnings
+
 import ase.build
 import numpy as np
 import pytest
@@ -10,6 +12,17 @@ FIELDS = ("energy", "forces", "stress", "magmoms")
 PUBLISHED_ERRORS = {"energy": 0.026, "forces": 0.060, "stress": 0.266}
 """On the training data, of which the structures are a part: eV/atom, eV/Å, GPa (chgnet README)."""
 GPA = 160.21766208
+HUBBARD = {
+    "Co": 3.32,
+    "Cr": 3.7,
+    "Fe": 5.3,
+    "Mn": 3.9,
+    "Mo": 4.38,
+    "Ni": 6.2,
+    "V": 3.25,
+    "W": 6.2,
+}
+"""U in eV, used by the Materials Project in oxides and fluorides."""
 
 SMALL_CELLS = {
     "bonds between images of one atom": ase.build.bulk("Cu", "fcc", 3.6),
@@ -74,22 +87,25 @@ def test_single_precision_is_exact_to_1e_5(peer, trained, batch_of, mptrj):
 
 @pytest.mark.slow
 def test_single_precision_on_200_real_structures(peer, trained, batch_of, mptrj, capsys):
-    """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB from the peer in double precision."""
+    """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB, or the spacing of numbers where they are large."""
     frames = [atoms for atoms in mptrj if len(atoms) <= 60][:200]
-    model, ours, theirs = trained(torch.float32), [], []
+    model, ours, theirs, bounds = trained(torch.float32), [], [], []
     for atoms in frames:
         exact = peer(atoms, torch.float64)
         ours.append(largest_differences(predict(model, atoms, batch_of), exact))
         theirs.append(largest_differences(peer(atoms, torch.float32), exact))
+        spacing = {name: np.spacing(np.float32(np.abs(exact[name]).max())) for name in FIELDS}
+        bounds.append({name: max(1e-5, 4 * spacing[name]) for name in FIELDS})
 
     with capsys.disabled():
         for who, rows in (("ours", ours), ("peer", theirs)):
             for name in FIELDS:
                 values = np.array([row[name] for row in rows])
-                median, high, top = np.quantile(values, [0.5, 0.95, 1])
-                print(f"\n{who} {name}: median {median:.1e}, 95 % {high:.1e}, max {top:.1e}", end="")
+                print(f"\n{who} {name}, median, 95 %, max:", end=" ")
+                print(*(f"{q:.1e}" for q in np.quantile(values, [0.5, 0.95, 1])), end="")
     assert len(frames) == 200
-    assert max(max(row.values()) for row in ours) < 1e-5
+    for difference, bound in zip(ours, bounds, strict=True):
+        assert all(difference[name] < bound[name] for name in FIELDS), difference
 
 
 @pytest.mark.slow
@@ -118,17 +134,18 @@ def corrected_energy(atoms):
     from pymatgen.entries.computed_entries import ComputedStructureEntry
     from pymatgen.io.ase import AseAtomsAdaptor
 
-    hubbard = {"Co": 3.32, "Cr": 3.7, "Fe": 5.3, "Mn": 3.9, "Mo": 4.38, "Ni": 6.2, "V": 3.25, "W": 6.2}
     symbols = {chemical_symbols[z] for z in atoms.numbers}
-    with_u = bool(symbols & {"O", "F"}) and bool(symbols & set(hubbard))
+    with_u = bool(symbols & {"O", "F"}) and bool(symbols & set(HUBBARD))
     entry = ComputedStructureEntry(
         AseAtomsAdaptor.get_structure(atoms),
         atoms.get_potential_energy(),
         composition=Composition(atoms.get_chemical_formula()),
         parameters={
             "run_type": "GGA+U" if with_u else "GGA",
-            "hubbards": {s: hubbard.get(s, 0) for s in symbols} if with_u else {},
+            "hubbards": {s: HUBBARD.get(s, 0) for s in symbols} if with_u else {},
         },
     )
     scheme = MaterialsProject2020Compatibility(check_potcar=False)
-    return entry.energy + sum(part.value for part in scheme.get_adjustments(entry))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # compounds whose oxidation states it cannot guess
+        return entry.energy + sum(part.value for part in scheme.get_adjustments(entry))

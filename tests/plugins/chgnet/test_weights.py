@@ -1,0 +1,40 @@
+"""Published weights. That they are read rightly is tested against the peer in `test_parity`."""
+
+import importlib.util
+from importlib.machinery import ModuleSpec
+
+import pytest
+import torch
+
+from pipeline_chgnet.weights import VERSIONS, published, published_state
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_they_fill_the_whole_model(version):
+    pytest.importorskip("chgnet", reason="needs the extra 'peers'")
+    model = published(version)
+
+    state = published_state(version)
+
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
+def test_an_unknown_version_is_explained():
+    with pytest.raises(ValueError, match=r"unknown published weights '0\.1'.*known: 0\.3\.0"):
+        published_state("0.1")
+
+
+def test_a_missing_package_is_explained(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(ValueError, match=r"pip install 'pipeline-core\[peers\]'"):
+        published_state()
+
+
+def test_an_incomplete_package_is_explained(monkeypatch, tmp_path):
+    spec = ModuleSpec("chgnet", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+
+    with pytest.raises(ValueError, match=r"lacks the weights '0\.3\.0'; run: pip install"):
+        published_state()
