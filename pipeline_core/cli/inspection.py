@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -42,8 +42,7 @@ def choose_reader(file: Path, name: str | None) -> Reader:
 
     known = {reader.name: reader for reader in Registry().collect("readers")}
     if name is None:
-        suggested: Reader = guessed(file, known.values())
-        return suggested
+        return cast("Reader", guessed(file, known.values()))
     if name not in known:
         raise ValueError(f"no reader {name!r}, only {', '.join(sorted(known))}")
     return known[name]

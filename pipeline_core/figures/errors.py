@@ -9,8 +9,10 @@ import numpy as np
 from ase.data import atomic_numbers
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from pipeline_core.fields import SPLITS
 from pipeline_core.figures import results, style
 from pipeline_core.figures.quantities import quantity, with_unit
 from pipeline_core.figures.results import Errors, Metrics
@@ -98,7 +100,7 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
         for name in ("energy_per_atom", "forces")
     }
     books = {name: book for name, book in books.items() if any(book.values())}
-    groups = sorted({g for book in books.values() for errors in book.values() for g in errors})
+    groups = list(dict.fromkeys(g for book in books.values() for e in book.values() for g in e))
     if len(groups) < 2:
         return None
     height = 0.7 + len(groups) * (0.1 + 0.11 * len(reports))
@@ -108,6 +110,7 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
         shown = quantity(name)
         _bars(panel, groups, book, shown.error_factor, "horizontal")
         panel.set_xlabel(with_unit(f"{shown.title} MAE", shown.error_unit))
+        panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.tick_params(axis="y", length=0)
         table += _table("group", name, book)[1 if table else 0 :]
     axes[0].set_yticks(range(len(groups)), groups)
@@ -117,8 +120,8 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
 
 
 def _by_group(report: Metrics, name: str) -> Iterator[tuple[str, Errors]]:
-    for split, content in report.splits.items():
-        for group, table in content.groups.items():
+    for split in sorted(report.splits, key=SPLITS.index):
+        for group, table in sorted(report.splits[split].groups.items()):
             if name in table and table[name].count:
                 yield f"{group} ({split})", table[name]
 

@@ -152,7 +152,7 @@ def _metrics_text(compared: Comparison) -> str:
     mae, rmse = (f"{shown(error)} {compared.quantity.error_unit}" for error in _errors(compared))
     lines = [f"MAE {mae}", f"RMSE {rmse}"]
     if compared.errors.r2 is not None:
-        lines.append(f"R² {compared.errors.r2:.4f}")
+        lines.append(f"R² {compared.errors.r2:.3f}".replace("-", "−"))
     return "\n".join(lines)
 
 

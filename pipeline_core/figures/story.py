@@ -23,12 +23,16 @@ _METHODS: Final = {
 _GRADES: Final = ((0.1, "small"), (0.3, "moderate"), (1.0, "large"))
 """Error over mean size of the labels, below which an error is called so."""
 GRADES_EXPLAINED: Final = (
-    "Errors are mean absolute errors on samples that the model has not seen. Small: below 10 %; "
+    "Errors are mean absolute errors, those of forces component by component. Small: below 10 %; "
     "moderate: below 30 %; 100 % is the error of predicting no force at all."
 )
 _SCALES: Final = {
     "smoke": "The scale is smoke: seconds of training that show that every stage works, no more.",
     "laptop": "The scale is laptop: far less data and training than published models have.",
+}
+_SEEN: Final = {
+    "training": "The errors are those of samples that the model was trained on.",
+    "validation": "The samples of the errors are those that the best epoch was chosen by.",
 }
 _SHOWN: Final = ("forces", "energy_per_atom", "stress", "magmoms")
 _FEW: Final = 200
@@ -210,6 +214,8 @@ def limits(experiment: ExperimentRun) -> list[str]:
     compared = held_out(run)
     if compared is not None and compared[1].n_samples < _FEW:
         found.append(f"The errors come from {_samples(experiment, compared)} only.")
+    if compared is not None and compared[0] in _SEEN:
+        found.append(_SEEN[compared[0]])
     found.append(f"One training a variant (seed {run.seed}): the spread over seeds is not known.")
     if run.dataset is not None and run.dataset.options.split.method == "random":
         found.append(

@@ -168,3 +168,13 @@ def test_the_stage_itself_is_light():
         "assert not {'torch', 'matplotlib', 'h5py'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_drawing_again_gives_the_same_bytes(folder):
+    experiment = ask_for(folder, "{names: [parity, learning]}")
+    contents = []
+    for _ in range(2):
+        draw_experiment(experiment)
+        contents.append({path.name: path.read_bytes() for path in experiment.folder.iterdir()})
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 3 + 2 * 5

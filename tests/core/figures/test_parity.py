@@ -65,7 +65,7 @@ def test_the_errors_stand_in_the_panel(numbers):
     axes, _ = drawn(comparison(label, label + 0.1))
     (text,) = (t.get_text() for t in axes.texts)
     assert text.splitlines()[:2] == ["MAE 100 meV/Å", "RMSE 100 meV/Å"]
-    assert text.splitlines()[2] == f"R² {1 - 0.01 / label.var():.4f}"
+    assert text.splitlines()[2] == f"R² {1 - 0.01 / label.var():.3f}"
 
 
 def test_total_energies_are_shown_relative_to_their_mean(numbers):

@@ -110,6 +110,19 @@ def test_the_limits_name_scale_size_seed_and_warnings(experiment):
     assert "Cu, Au occur only in fixed proportions." in text
 
 
+@pytest.mark.parametrize(
+    ("left", "limit"),
+    [("val", "that the best epoch was chosen by"), ("train", "that the model was trained on")],
+)
+def test_errors_on_samples_that_were_used_are_a_limit(folder, left, limit):
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].metrics
+    content = json.loads(path.read_text())
+    content["splits"] = {left: content["splits"]["test"]}
+    path.write_text(json.dumps(content))
+    assert limit in " ".join(story.limits(experiment))
+
+
 def test_the_page_is_well_formed_and_fetches_nothing(experiment):
     figure = next(f for f in chosen(experiment) if f.name == "balance")
     with style.applied():

@@ -1,0 +1,34 @@
+"""The tests that every plugin runs, as classes to derive from in a test module.
+
+    from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
+
+    class TestPlugin(PluginConformance):
+        plugin = "my_model"
+
+    class TestPotential(PotentialConformance):
+        plugin = "my_model"
+        model = {"width": 8}
+
+    class TestRun(RunConformance):
+        plugin = "my_model"
+        model = {"width": 8}
+
+`model`, `graph` and `train` are sections of the experiment that is used; small ones keep the tests
+fast. `PotentialConformance` is for models that derive from `pipeline_core.potential.Potential` and
+use the engine's graphs. Another kind of model overrides the fixture `project` to bring data of its
+own, and runs the other two. pytest is needed.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(
+    "pipeline_core.testing.plugins",
+    "pipeline_core.testing.potentials",
+    "pipeline_core.testing.runs",
+)
+
+from pipeline_core.testing.plugins import PluginConformance  # noqa: E402 - rewritten from here on
+from pipeline_core.testing.potentials import PotentialConformance  # noqa: E402
+from pipeline_core.testing.runs import RunConformance  # noqa: E402
+
+__all__ = ["PluginConformance", "PotentialConformance", "RunConformance"]

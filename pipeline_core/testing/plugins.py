@@ -1,0 +1,79 @@
+"""What holds for every plugin with a model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+
+from pipeline_core.fields import FIELDS
+from pipeline_core.registry import Plugin, Registry
+
+HEAVY = ("torch", "ase", "pymatgen", "matplotlib")
+
+
+class PluginConformance:
+    """The plugin is found, describes its model, and stays light until it is used."""
+
+    plugin: ClassVar[str]
+    """Name of the model."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def listed(cls) -> Plugin:
+        """The plugin as `pipeline-core plugins` lists it."""
+        plugins = Registry().plugins
+        found = [p for p in plugins if p.model is not None and p.model.name == cls.plugin]
+        broken = [f"{p.name}: {p.error}" for p in plugins if p.error]
+        assert len(found) == 1, f"{len(found)} plugins are called {cls.plugin!r}; broken: {broken}"
+        return found[0]
+
+    def test_the_model_is_described(self, listed: Plugin) -> None:
+        """It says in a sentence what it is, and whom to cite."""
+        info = listed.model
+        assert info is not None
+        assert info.summary.strip()
+        assert info.citation.strip()
+
+    def test_each_stage_has_an_implementation(self, listed: Plugin) -> None:
+        """It gives a task, or does itself what the engine needs one for."""
+        # What a plugin leaves to the engine needs its task.
+        stages = {"train", "evaluate", "infer"}
+        assert "task" in listed.hooks or stages <= set(listed.hooks)
+
+    def test_predicted_fields_are_known(self, listed: Plugin) -> None:
+        """What it predicts for structures has a name that the engine knows."""
+        info = listed.model
+        assert info is not None
+        if info.data_kind == "structure":
+            assert set(info.predicts) <= set(FIELDS)
+
+    def test_options_refuse_unknown_keys(self, listed: Plugin) -> None:
+        """A typing error in an experiment cannot pass unnoticed."""
+        info = listed.model
+        assert info is not None
+        for options in (info.options, *info.sections.values()):
+            assert options.model_config.get("extra") == "forbid", (
+                f"{options.__name__} ignores typing errors; derive it from "
+                "pipeline_core.config.sections.Section"
+            )
+
+    def test_options_are_documented(self, listed: Plugin) -> None:
+        """Its options say what they are for, and have a schema."""
+        info = listed.model
+        assert info is not None
+        for options in (info.options, *info.sections.values()):
+            assert (options.__doc__ or "").strip(), f"{options.__name__} has no docstring"
+            schema = options.model_json_schema()
+            assert set(schema.get("properties", {})) == set(options.model_fields)
+
+    def test_nothing_heavy_is_imported_to_find_it(self, listed: Plugin) -> None:
+        """Planning a workflow imports neither torch nor the model."""
+        module = listed.target.partition(":")[0]
+        code = f"import sys, {module}; print(*set(sys.modules) & set({HEAVY}))"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert not done.stdout.split(), f"{listed.target} imports {done.stdout}; do it in the hooks"

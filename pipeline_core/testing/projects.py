@@ -1,0 +1,125 @@
+"""A small project to test a plugin on: alloys with labels that ASE computes, and one experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pytest
+import yaml
+from ase import Atoms
+from ase.build import bulk
+from ase.calculators.emt import EMT
+from ase.io import write
+
+from pipeline_core.config.experiments import BASE
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project, Run
+
+EXPERIMENT: Final = "conformance"
+STAGES: Final = ("data", "graph", "partition")
+
+_DATASET: Final = {
+    "description": "Alloys of copper, silver and aluminium, labelled by effective-medium theory",
+    "citation": "Jacobsen, Stoltze and Nørskov, Surf. Sci. 366, 394 (1996), as in ASE",
+    "sources": [{"path": "alloys.extxyz"}],
+    "split": {"val": 0.2, "test": 0.2},
+}
+_TRAIN: Final = {
+    "epochs": 2,
+    "batch_size": 3,
+    "loss": {"energy": {}, "forces": {}, "stress": {"unit": "GPa"}},
+}
+_DYNAMICS: Final = {"md": [{"name": "short", "steps": 5, "every": 1}]}
+
+
+def alloys(count: int, seed: int = 0) -> list[Atoms]:
+    """Return strained and rattled four-atom cells of random composition, with labels.
+
+    Args:
+        count: Number of structures.
+        seed: Of everything random in them.
+    """
+    random = np.random.default_rng(seed)
+    structures = []
+    for _ in range(count):
+        atoms = bulk("Cu", "fcc", a=3.9, cubic=True)
+        atoms.symbols = random.choice(["Cu", "Ag", "Al"], size=len(atoms))
+        strain = np.eye(3) + random.uniform(-0.04, 0.04, (3, 3))
+        atoms.set_cell(atoms.cell[:] @ strain, scale_atoms=True)
+        atoms.positions += random.normal(0, 0.08, atoms.positions.shape)
+        atoms.calc = EMT()
+        atoms.get_potential_energy()
+        atoms.get_stress()
+        structures.append(atoms)
+    return structures
+
+
+def write_project(folder: Path, plugin: str, sections: Mapping[str, Mapping[str, Any]]) -> Project:
+    """Write data, dataset and experiment; return the project, with the plugins of the environment.
+
+    Args:
+        folder: Where to.
+        plugin: Name of the model.
+        sections: Sections of the experiment that differ from their defaults.
+    """
+    datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments" / plugin
+    for path in (datasets, experiments):
+        path.mkdir(parents=True)
+    write(datasets / "alloys.extxyz", alloys(15))
+    (datasets / "alloys.yaml").write_text(yaml.safe_dump(_DATASET), encoding="utf-8")
+    content = {
+        "description": "Conformance of a plugin",
+        "plugin": plugin,
+        "dataset": "alloys",
+        "scale": "smoke",
+        "infer": _DYNAMICS,
+        **{name: dict(section) for name, section in sections.items()},
+        "train": {**_TRAIN, **sections.get("train", {})},
+    }
+    path = experiments / f"{EXPERIMENT}.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return Project(folder / "workflows", folder / "results", Registry())
+
+
+def call(run: Run, stage: str) -> Mapping[str, Any]:
+    """Run a stage of a run as its command does."""
+    registry = run.project.registry
+    if stage == "data":
+        summary = registry.hook("data", None)(run=run.dataset)
+    else:
+        summary = registry.hook(stage, run.model_info.name)(run=run)
+    assert isinstance(summary, Mapping), f"{stage}(run) returned {summary!r}, expected a mapping"
+    return summary
+
+
+class OnProject:
+    """Base of the classes that work on a project."""
+
+    plugin: ClassVar[str]
+    """Name of the model."""
+    model: ClassVar[Mapping[str, Any]] = {}
+    """Section `model` of the experiment, as far as it differs from the defaults."""
+    graph: ClassVar[Mapping[str, Any]] = {}
+    """Section `graph`."""
+    train: ClassVar[Mapping[str, Any]] = {}
+    """Section `train`; two epochs on energy, forces and stress unless it says otherwise."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def project(cls, tmp_path_factory: pytest.TempPathFactory) -> Project:
+        """A project with the experiment `<plugin>/conformance`, in which nothing has run."""
+        sections = {"model": cls.model, "graph": cls.graph, "train": cls.train}
+        return write_project(tmp_path_factory.mktemp(cls.plugin), cls.plugin, sections)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def run(cls, project: Project) -> Run:
+        """The run of that experiment, ready to be trained."""
+        run = project.run(f"{cls.plugin}/{EXPERIMENT}", BASE)
+        for stage in STAGES:
+            if stage != "data" or run.dataset is not None:
+                call(run, stage)
+        return run

@@ -1,0 +1,109 @@
+"""What holds for every run: the stages fit together, and training can be interrupted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.run import Project, Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.testing.projects import EXPERIMENT, OnProject, call, write_project
+from pipeline_core.training.checkpoint import check_probe, load_model
+from pipeline_core.training.tasks import build_task
+
+TIMES = ("seconds", "samples_per_s")
+"""Keys of the history that differ from run to run."""
+
+
+class RunConformance(OnProject):
+    """A run goes from raw data to metrics, and two epochs in two calls are two epochs in one."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained(cls, run: Run) -> Run:
+        """The run after its training."""
+        call(run, "train")
+        return run
+
+    def test_training_writes_a_model_and_its_history(self, trained: Run) -> None:
+        """Data, graphs and partition lead to a trained model."""
+        lines = [json.loads(line) for line in trained.history.read_text().splitlines()]
+        assert lines
+        assert trained.model.stat().st_size > 0
+
+    def test_the_model_predicts_after_loading_what_it_predicted_before(self, trained: Run) -> None:
+        """A stored model is the trained one."""
+        if "task" not in self.hooks(trained):
+            pytest.skip("the plugin trains and stores the model itself")
+        check_probe(build_task(trained).module, load_model(trained.model), trained.model)
+
+    def test_evaluation_gives_finite_errors(self, trained: Run) -> None:
+        """Held-out samples are compared with predictions."""
+        call(trained, "evaluate")
+        assert _numbers(json.loads(trained.metrics.read_text()))
+        assert trained.predictions.exists()
+
+    def test_the_trained_model_can_be_used(self, trained: Run) -> None:
+        """The stage infer runs: molecular dynamics for potentials."""
+        call(trained, "infer")
+        assert trained.inference.exists()
+
+    def test_the_split_is_respected(self, trained: Run) -> None:
+        """The data have training, validation and test samples."""
+        if trained.dataset is None:
+            pytest.skip("the model needs no dataset")
+        with SampleFile(trained.data, "data", ["split"]) as data:
+            assert set(np.unique(data.column("split"))) == {0, 1, 2}
+
+    def test_an_interrupted_training_ends_as_if_it_had_not_been(
+        self, trained: Run, tmp_path: Path
+    ) -> None:
+        """One epoch and the rest equal all at once, bit for bit."""
+        if "train" in self.hooks(trained):
+            pytest.skip("the plugin trains the model itself")
+        epochs = trained.section("train", TrainOptions).epochs
+        for count in (1, epochs):
+            resumed = self.same_run(tmp_path / f"to{count}", tmp_path / "results", count)
+            call(resumed, "train")
+        (weights, history), (ours, lines) = _outcome(trained), _outcome(resumed)
+        assert history == lines
+        assert weights.keys() == ours.keys()
+        differing = [name for name, w in weights.items() if not torch.equal(w, ours[name])]
+        assert not differing, f"weights differ after resuming: {', '.join(differing)}"
+
+    def same_run(self, folder: Path, results: Path, epochs: int) -> Run:
+        """Return the run of another project, with its own number of epochs, ready to be trained."""
+        train = {**self.train, "epochs": epochs}
+        sections = {"model": self.model, "graph": self.graph, "train": train}
+        project = write_project(folder, self.plugin, sections)
+        moved = Project(project.workflows, results, project.registry)
+        run = moved.run(f"{self.plugin}/{EXPERIMENT}")
+        for stage in ("data", "graph", "partition"):
+            call(run, stage)
+        return run
+
+    def hooks(self, run: Run) -> tuple[str, ...]:
+        """Return the hooks that the plugin implements."""
+        plugins = run.project.registry.plugins
+        return next(p.hooks for p in plugins if p.model and p.model.name == self.plugin)
+
+
+def _outcome(run: Run) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    history = [{key: v for key, v in line.items() if key not in TIMES} for line in lines]
+    return load_model(run.model)["weights"], history
+
+
+def _numbers(content: Any) -> list[float]:
+    """Return all numbers of nested JSON."""
+    if isinstance(content, dict):
+        return [number for value in content.values() for number in _numbers(value)]
+    if isinstance(content, list):
+        return [number for value in content for number in _numbers(value)]
+    return [float(content)] if isinstance(content, int | float) else []
