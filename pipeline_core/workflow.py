@@ -97,7 +97,9 @@ class Plan:
         def paths(wildcards: Any) -> list[str]:
             experiment = self._experiment(wildcards.experiment)
             if stage == "figures":
-                return [str(getattr(r, a)) for r in experiment.runs.values() for a in READS[stage]]
+                files = [getattr(r, a) for r in experiment.runs.values() for a in READS[stage]]
+                expected = experiment.path.with_name("expected.yaml")
+                return [str(path) for path in [*files, expected] if path != expected or path.exists()]
             run = self._run(wildcards)
             return [str(getattr(run, a)) for a in READS[stage] if a != "data" or run.dataset]
 

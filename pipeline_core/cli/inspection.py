@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -40,9 +40,9 @@ def choose_reader(file: Path, name: str | None) -> Reader:
     """
     from pipeline_core.readers.catalogue import guessed
 
-    known = {reader.name: reader for reader in Registry().collect("readers")}
+    known: dict[str, Reader] = {r.name: r for r in Registry().collect("readers")}
     if name is None:
-        return cast("Reader", guessed(file, known.values()))
+        return guessed(file, known.values())
     if name not in known:
         raise ValueError(f"no reader {name!r}, only {', '.join(sorted(known))}")
     return known[name]

@@ -20,8 +20,8 @@ class Figure:
         name: Name of its files, lower case with underscores.
         title: One line for the report.
         caption: What is seen, for a reader of the report.
-        category: Heading in the report: "Accuracy", "Training", "Dynamics", "Balance",
-            "Provenance".
+        category: Heading in the report: "Overview", "Data", "Training", "Accuracy", "Dynamics",
+            "Balance", "Reproduction", "Provenance", or one of the plugin's own.
         draw: Function (experiment) -> (matplotlib figure, table as list of rows with a header
             row), or None if the experiment has nothing to show, for example no molecular dynamics.
         plugin: Name of the model that it belongs to; None for all.

@@ -207,9 +207,8 @@ class PotentialConformance(OnProject):
                 energies.append(float(predict(strained)["energy"]))
             expected = (energies[0] - energies[1]) / (2 * h * crystal.get_volume())
             scale = float(stress.abs().max())
-            assert float(stress[0, row, column]) == pytest.approx(
-                expected, rel=1e-4, abs=1e-4 * scale
-            )
+            found = float(stress[0, row, column])
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-4 * scale)
 
     def test_atoms_leave_smoothly(self, predict: Predict, cluster: Atoms, run: Run) -> None:
         """Energy and force go to zero at the cutoff."""
