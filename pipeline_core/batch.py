@@ -30,7 +30,8 @@ def collate(
     Args:
         samples: At least one sample: field name to array (n_rows, *shape). Text fields are left
             out.
-        dtype: Type of all floating-point tensors but those of exact fields.
+        dtype: Type of all floating-point tensors but those of exact fields; complex ones get the
+            complex type of its width.
         fields: What the names mean; a plugin with fields of its own passes them with the shared
             ones.
 
@@ -72,8 +73,11 @@ def _column(
         starts = offsets[field.indexes]
         rows = np.concatenate([p.astype(np.int64) + s for p, s in zip(parts, starts, strict=False)])
     tensor = torch.from_numpy(np.ascontiguousarray(rows))
+    wanted = torch.float64 if field.exact else dtype
     if tensor.is_floating_point():
-        return tensor.to(torch.float64 if field.exact else dtype)
+        return tensor.to(wanted)
+    if tensor.is_complex():
+        return tensor.to(wanted.to_complex())
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 

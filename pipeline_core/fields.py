@@ -61,7 +61,7 @@ _ALL: Final = (
     Field("atomic_numbers", (), "1", "atom", "i4", "Atomic number Z."),
     Field("positions", (3,), "Å", "atom", "f8", "Cartesian coordinates, not wrapped."),
     Field("forces", (3,), "eV/Å", "atom", "f8", "Minus the gradient of the energy.", label=True),
-    Field("magmoms", (), "µB", "atom", "f8", "Collinear magnetic moment of the site.", label=True),
+    Field("magmoms", (), "µB", "atom", "f8", "Size of the site's magnetic moment.", label=True),
     Field(
         "edge_index",
         (2,),
@@ -106,5 +106,8 @@ def field(name: str) -> Field:
         ValueError: No such field is known.
     """
     if name not in FIELDS:
-        raise ValueError(f"unknown field {name!r}; known fields are {', '.join(FIELDS)}")
+        raise ValueError(
+            f"unknown field {name!r}; known fields are {', '.join(FIELDS)}, and a plugin describes "
+            "one of its own by a Field"
+        )
     return FIELDS[name]

@@ -75,12 +75,16 @@ class PipelineSpecs:
         """Read `run.data`, write `run.graph`: the structure of each sample.
 
         Neighbour and bond graphs for potentials; a dimension tree, masks and loops, whatever the
-        model calls structure.
+        model calls structure. It may depend on the data, the seed and the section `graph`, not on
+        `model`: variants in which these are alike share one file.
         """
 
     @hookspec(firstresult=True)
     def partition(self, run: Run) -> Summary | None:
-        """Read `run.graph`, write `run.partition`: how the work is to be shared between ranks."""
+        """Read `run.graph`, write `run.partition`: how the work is to be shared between ranks.
+
+        Variants in which the sections `graph`, `partition` and `model` are alike share one file.
+        """
 
     @hookspec(firstresult=True)
     def train(self, run: Run) -> Summary | None:
@@ -118,4 +122,9 @@ class PipelineSpecs:
 
     @hookspec
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
-        """Hear of a finished epoch on rank 0: `record` is the line just added to `run.history`."""
+        """Hear of a finished epoch on rank 0: `record` is the line just added to `run.history`.
+
+        The engine's trainer calls it; so may a plugin that trains by itself. Its record has the
+        number `epoch`, and what applies of `train` and `val` (each with `loss`), `mae`, `lr` and
+        `samples_per_s`, as in `pipeline_core.training.history`.
+        """

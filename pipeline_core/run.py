@@ -167,8 +167,16 @@ class Run:
 
     @property
     def data(self) -> Path:
-        """Input samples (HDF5), of the dataset."""
-        assert self.dataset is not None, f"{self.experiment} names no dataset"
+        """Input samples (HDF5), of the dataset.
+
+        Raises:
+            ValueError: The experiment names no dataset.
+        """
+        if self.dataset is None:
+            raise ValueError(
+                f"experiment {self.experiment!r} names no dataset, which plugin "
+                f"{self.model_info.name!r} needs here; add the key `dataset`"
+            )
         return self.dataset.data
 
     @property

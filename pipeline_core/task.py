@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
+from pipeline_core.fields import Field, field
 
 Outputs = dict[str, Tensor]
 Sizes = Mapping[str, NDArray[np.int64]]
@@ -66,10 +67,32 @@ class Quantity:
         name: Field name, the same in outputs and in batches.
         per_atom: True if it is compared after division by the number of atoms, as total energies
             are.
+        own_field: Shape, unit and kind of a field that is the plugin's own; None for one of the
+            shared `FIELDS`.
+
+    Raises:
+        ValueError: The own field has another name.
     """
 
     name: str
     per_atom: bool = False
+    own_field: Field | None = None
+
+    def __post_init__(self) -> None:
+        if self.own_field is not None and self.own_field.name != self.name:
+            raise ValueError(
+                f"the quantity {self.name!r} has a field called {self.own_field.name!r}; "
+                "give both one name"
+            )
+
+    @property
+    def field(self) -> Field:
+        """What is compared: shape, unit and kind.
+
+        Raises:
+            ValueError: It is no shared field and brings none of its own.
+        """
+        return self.own_field or field(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import line_of, validated
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
+from pipeline_core.run import DatasetRun, ExperimentRun, Project
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Datasets, experiments and variants become folders and words of shell commands."""
@@ -52,6 +53,21 @@ class WorkflowOptions(Section):
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
 
 
+class _OnceReadProject(Project):
+    """A project that reads each experiment once, however many jobs ask for it."""
+
+    def experiment(self, name: str) -> ExperimentRun:
+        if name not in self._experiments:
+            experiment = super().experiment(name)
+            check_names(experiment)
+            self._experiments[name] = experiment
+        return self._experiments[name]
+
+    @cached_property
+    def _experiments(self) -> dict[str, ExperimentRun]:
+        return {}
+
+
 class Plan:
     """Inputs, parameters and targets, as functions of the wildcards of a job.
 
@@ -67,11 +83,10 @@ class Plan:
 
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
         self.options = validated(WorkflowOptions, config, Path("workflows/config.yaml"))
-        self.project = Project(
+        self.project = _OnceReadProject(
             Path(self.options.workflows), Path(self.options.results), registry or Registry()
         )
         self.arguments = f"--workflows {self.options.workflows} --results {self.options.results}"
-        self._loaded: dict[str, ExperimentRun] = {}
 
     @property
     def shell_prefix(self) -> str:
@@ -95,12 +110,12 @@ class Plan:
         """Return the function that gives the artifacts that a stage reads."""
 
         def paths(wildcards: Any) -> list[str]:
-            experiment = self._experiment(wildcards.experiment)
+            experiment = self.project.experiment(wildcards.experiment)
             if stage == "figures":
+                paper = experiment.path.with_name("expected.yaml")
                 files = [getattr(r, a) for r in experiment.runs.values() for a in READS[stage]]
-                expected = experiment.path.with_name("expected.yaml")
-                return [str(path) for path in [*files, expected] if path != expected or path.exists()]
-            run = self._run(wildcards)
+                return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
+            run = self.project.run(wildcards.experiment, wildcards.variant)
             return [str(getattr(run, a)) for a in READS[stage] if a != "data" or run.dataset]
 
         return paths
@@ -113,8 +128,10 @@ class Plan:
         """
 
         def text(wildcards: Any) -> str:
-            experiment = self._experiment(wildcards.experiment)
-            runs = experiment.runs.values() if stage == "figures" else [self._run(wildcards)]
+            experiment = self.project.experiment(wildcards.experiment)
+            runs = list(experiment.runs.values())
+            if stage != "figures":
+                runs = [self.project.run(wildcards.experiment, wildcards.variant)]
             fingerprint = self.project.registry.fingerprint(experiment.model_info.name)
             params = [{**run.params(stage), "seed": run.seed} for run in runs]
             return _text({"plugin": fingerprint, "options": params})
@@ -123,7 +140,7 @@ class Plan:
 
     def experiments(self, wildcards: Any) -> list[str]:
         """Return the figures of all configured experiments."""
-        return [str(self._experiment(name).folder) for name in self.options.experiments]
+        return [str(self.project.experiment(name).folder) for name in self.options.experiments]
 
     @property
     def papers(self) -> list[str]:
@@ -136,7 +153,7 @@ class Plan:
 
         def paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
-            experiments = [self._experiment(name) for name in experiment_names(folder)]
+            experiments = [self.project.experiment(name) for name in experiment_names(folder)]
             found = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
             if not found:
                 scales = sorted({e.file.scale for e in experiments})
@@ -155,16 +172,6 @@ class Plan:
     def figure_labels(self, wildcards: Any, output: Any) -> dict[str, str]:
         """Return what the report's table says of a drawn figure."""
         return {"figure": _index(output)[wildcards.figure]["title"]}
-
-    def _experiment(self, name: str) -> ExperimentRun:
-        if name not in self._loaded:
-            experiment = self.project.experiment(name)
-            check_names(experiment)
-            self._loaded[name] = experiment
-        return self._loaded[name]
-
-    def _run(self, wildcards: Any) -> Run:
-        return self.project.run(wildcards.experiment, wildcards.variant)
 
 
 _PROSE: Final = ("description", "citation", "licence")

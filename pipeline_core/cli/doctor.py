@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -106,13 +107,21 @@ def _gpus() -> Finding:
 
 def _mpi() -> Finding:
     cure = "only to start ranks with mpiexec: pip install mpich, or load your cluster's MPI module"
-    if shutil.which("mpiexec") is None:
+    program = shutil.which("mpiexec")
+    if program is None:
         return Finding("MPI", "", cure, needed=False)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         return Finding("MPI", "", f"{cure} ({error})", needed=False)
-    return Finding("MPI", MPI.Get_library_version().split("\n")[0].strip("\0 "))
+    vendor, number = MPI.get_vendor()
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    if ("open-mpi" in done.stdout) != (vendor == "Open MPI"):
+        problem = (
+            f"{program} does not belong to {vendor}, which mpi4py loads: put its own first on PATH"
+        )
+        return Finding("MPI", "", problem, needed=False)
+    return Finding("MPI", f"{vendor} {'.'.join(map(str, number))}, {program}")
 
 
 def _program(what: str, names: tuple[str, ...], cure: str) -> Finding:

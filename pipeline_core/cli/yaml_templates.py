@@ -54,6 +54,10 @@ def comment(text: str, indent: int = 0) -> list[str]:
 def scalar(value: Any) -> str:
     """Return a value as YAML on one line."""
     text = yaml.safe_dump(
-        to_jsonable_python(value), default_flow_style=True, width=10_000, allow_unicode=True
+        to_jsonable_python(value),
+        default_flow_style=True,
+        width=10_000,
+        allow_unicode=True,
+        sort_keys=False,
     )
     return text.removesuffix("\n").removesuffix("\n...")

@@ -12,10 +12,9 @@ from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_core.evaluation.metrics import Errors
-from pipeline_core.evaluation.predict import Window, label_field
+from pipeline_core.evaluation.predict import Window
 from pipeline_core.evaluation.records import Texts
 from pipeline_core.evaluation.residuals import labels, residuals
-from pipeline_core.fields import FIELDS
 from pipeline_core.task import Quantity
 
 MOST_GROUPS: Final = 64
@@ -43,13 +42,13 @@ class Breakdown:
         """Compare one window."""
         self.n_samples += len(window)
         for name, quantity in self._metrics:
-            field = label_field(quantity.name, window.batch)
+            kind = quantity.field.kind
             error, label = _compared(quantity, window)
             self._all[name] += Errors.of(error, label)
             if self._groups is not None:
-                for group, rows in _classes(self._groups[_owners(field.kind, window)]):
+                for group, rows in _classes(self._groups[_owners(kind, window)]):
                     self._by_group[group][name] += Errors.of(error[rows], label[rows])
-            if field.kind == "atom":
+            if kind == "atom":
                 for z, rows in _classes(window.batch["atomic_numbers"].numpy()):
                     element = chemical_symbols[z]
                     self._by_element[element][name] += Errors.of(error[rows], label[rows])
@@ -69,8 +68,7 @@ class Breakdown:
 
 
 def _unit(quantity: Quantity) -> str:
-    unit = FIELDS[quantity.name].unit if quantity.name in FIELDS else "1"
-    return f"{unit}/atom" if quantity.per_atom else unit
+    return f"{quantity.field.unit}/atom" if quantity.per_atom else quantity.field.unit
 
 
 def _metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:

@@ -61,22 +61,25 @@ def _compared(
     for window in predictions(task, samples, capacity, ranks):
         if writer is not None:
             breakdown.add(window)
-            write_window(writer, window, split, texts)
+            write_window(writer, window, task.quantities, split, texts)
     return breakdown.report()
 
 
 def _writer(
     run: Run, task: Task, samples: Mapping[str, Samples], texts: Mapping[str, Mapping[str, Texts]]
 ) -> SampleWriter:
+    if not task.quantities:
+        raise ValueError(
+            f"{run.experiment}: no prediction of plugin {run.model_info.name!r} has labels, so "
+            "nothing can be compared; import labels, or let the plugin implement evaluate(run)"
+        )
     split = next((split for split in samples if len(samples[split])), None)
     if split is None:
         raise ValueError(
-            f"evaluate.splits: no samples in {' and '.join(samples) or 'no split'} of {run.data}; "
-            "name other splits, or divide the dataset differently"
+            f"{run.experiment}: evaluate.splits: no samples in {' and '.join(samples) or 'no split'}"
+            "; name other splits, or divide the dataset differently"
         )
-    example = samples[split].batch(range(min(8, len(samples[split]))))
-    names = [quantity.name for quantity in task.quantities]
-    fields = prediction_fields(example, names, list(texts[split]))
+    fields = prediction_fields(samples[split].batch([0]), task.quantities, list(texts[split]))
     return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields)
 
 

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, n_samples, to_device
-from pipeline_core.fields import FIELDS, RAGGED, Field
 from pipeline_core.task import Outputs, Samples, Task
 from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.loader import epoch_batches
@@ -102,14 +101,3 @@ def _predicted(task: Task, start: int, batch: Batch, device: torch.device) -> Wi
             )
     kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {"atomic_numbers", *names}
     return Window(start, {n: batch[n] for n in kept if n in batch}, outputs)
-
-
-def label_field(name: str, batch: Batch) -> Field:
-    """Return what a label is; of a plugin's own field the kind is told by its number of rows."""
-    if name in FIELDS:
-        return FIELDS[name]
-    rows, shape = len(batch[name]), tuple(batch[name].shape[1:])
-    kinds = [k for k in RAGGED if f"{k}_offsets" in batch and batch[f"{k}_offsets"][-1] == rows]
-    assert kinds or rows == n_samples(batch), f"{name}: {rows} rows fit no kind of the batch"
-    kind = "sample" if rows == n_samples(batch) else kinds[0]
-    return Field(name, shape, "1", kind, "f4", "", label=True)

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch
-from pipeline_core.evaluation.predict import Window, label_field
+from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
+from pipeline_core.task import Quantity
 
 Texts = NDArray[np.object_]
 
@@ -50,29 +51,34 @@ def origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts
     return {split: {n: t[rows] for n, t in texts.items()} for split, rows in chosen.items()}
 
 
-def prediction_fields(batch: Batch, names: Sequence[str], texts: Sequence[str]) -> list[Field]:
+def prediction_fields(
+    batch: Batch, quantities: Sequence[Quantity], texts: Sequence[str]
+) -> list[Field]:
     """Return the fields of the file.
 
     Args:
         batch: Of any window.
-        names: Quantities that are labelled and predicted.
+        quantities: What is labelled and predicted.
         texts: Which of group and source there are.
     """
     fields = [FIELDS["split"], *(FIELDS[name] for name in texts)]
     if "atomic_numbers" in batch:
         fields.append(FIELDS["atomic_numbers"])
-    for name in names:
-        field = label_field(name, batch)
-        field = replace(field, dtype="f8" if field.exact else "f4")
-        fields += [replace(field, name=f"{name}_{role}") for role in ("label", "predicted")]
+    for quantity in quantities:
+        field = replace(quantity.field, dtype="f8" if quantity.field.exact else "f4")
+        fields += [replace(field, name=f"{field.name}_{role}") for role in ("label", "predicted")]
     return fields
 
 
 def write_window(
-    writer: SampleWriter, window: Window, split: str, texts: Mapping[str, Texts]
+    writer: SampleWriter,
+    window: Window,
+    quantities: Sequence[Quantity],
+    split: str,
+    texts: Mapping[str, Texts],
 ) -> None:
     """Append the samples of a window, which belong to `split` and carry `texts`."""
-    columns = dict(_columns(window))
+    columns = dict(_columns(window, quantities))
     for number in range(len(window)):
         sample: dict[str, Any] = {"split": np.asarray(SPLITS.index(split))}
         for name, words in texts.items():
@@ -82,13 +88,15 @@ def write_window(
         writer.add(sample)
 
 
-def _columns(window: Window) -> Iterator[tuple[str, tuple[str, NDArray[Any]]]]:
+def _columns(
+    window: Window, quantities: Sequence[Quantity]
+) -> Iterator[tuple[str, tuple[str, NDArray[Any]]]]:
     if "atomic_numbers" in window.batch:
         yield "atomic_numbers", ("atom", window.batch["atomic_numbers"].numpy())
-    for name, predicted in window.outputs.items():
-        kind = label_field(name, window.batch).kind
+    for quantity in quantities:
+        name, kind = quantity.name, quantity.field.kind
         yield f"{name}_label", (kind, window.batch[name].numpy())
-        yield f"{name}_predicted", (kind, predicted.numpy())
+        yield f"{name}_predicted", (kind, window.outputs[name].numpy())
 
 
 def _rows(kind: str, batch: Batch, number: int) -> int | slice:

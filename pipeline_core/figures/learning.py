@@ -33,7 +33,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     _losses(panels[0], histories)
     for axes, name in zip(panels[1:], names, strict=False):
         _errors(axes, histories, name, _shown(name))
-    _curves(panels[1 + len(names)], histories, lambda record: record["lr"])
+    _curves(panels[1 + len(names)], histories, lambda record: record.get("lr"))
     panels[1 + len(names)].set(ylabel="learning rate", yscale="log")
     for axes in panels[:n_panels]:
         style.log_ticks(axes.yaxis)
@@ -103,7 +103,7 @@ def _table(histories: dict[str, History], names: list[str]) -> list[list[object]
             record["train"]["loss"],
             _of(record, "val").get("loss"),
             *(_of(record, "mae").get(name) for name in names),
-            record["lr"],
+            record.get("lr"),
             record.get("grad_norm"),
             record.get("seconds"),
         ]

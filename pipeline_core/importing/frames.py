@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +64,8 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
         skipped: Where bad frames go.
 
     Yields:
-        Name of the file and frame, in the file's own units.
+        Name of the file and frame, in the file's own units, without a stress where not all three
+        directions are periodic.
 
     Raises:
         ValueError: A file cannot be opened, or not one frame is good.
@@ -90,6 +92,8 @@ def _checked(frame: Frame) -> Frame | BadFrame:
     numbers = frame.atomic_numbers
     if numbers.min() < 1 or numbers.max() > _HEAVIEST:
         return BadFrame(frame.index, "has an atomic number that is no element's")
+    if "stress" in frame.labels and not frame.pbc.all():  # there is no volume to refer it to
+        return replace(frame, labels={n: v for n, v in frame.labels.items() if n != "stress"})
     return frame
 
 
@@ -112,6 +116,8 @@ def converted(
     for name in labels:
         if name in frame.labels:
             sample[name] = frame.labels[name] * factors.get(name, 1.0)
+            if name == "magmoms":  # all spins reversed are the same structure and the same energy
+                sample[name] = np.abs(sample[name])
         else:
             rows = (len(frame.atomic_numbers),) if FIELDS[name].kind == "atom" else ()
             sample[name] = np.full((*rows, *FIELDS[name].shape), np.nan)

@@ -10,7 +10,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from pipeline_core import hookimpl
-from pipeline_core.config.sections import TrainOptions
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
 from pipeline_core.training.ranks import find_world
@@ -18,10 +17,10 @@ from pipeline_core.training.ranks import find_world
 
 @hookimpl
 def epoch(run: Run, record: Mapping[str, Any]) -> None:
-    """Show a finished epoch."""
-    epochs = run.section("train", TrainOptions).epochs
+    """Show a finished epoch; the bar needs to know how many there will be."""
+    epochs: int | None = getattr(run.sections["train"], "epochs", None)
     console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
+    if not console.is_terminal or epochs is None:
         console.print(line(record, epochs), soft_wrap=True)
         return
     row = Table.grid(padding=(0, 1))
@@ -43,10 +42,19 @@ def train(run: Run) -> Generator[None, Summary | None, Summary | None]:
             console.print()
 
 
-def line(record: Mapping[str, Any], epochs: int) -> str:
-    """Return an epoch in words: losses, mean absolute errors in the engine's units, rate, speed."""
-    parts = [f"epoch {record['epoch']:>{len(str(epochs))}}/{epochs}"]
-    parts += [f"{split} {record[split]['loss']:.3e}" for split in ("train", "val") if record[split]]
-    parts += [f"{n} {mae:.3e}" for n, mae in record["mae"].items() if mae is not None]
-    parts += [f"lr {record['lr']:.1e}", f"{record['samples_per_s']:.3g} samples/s"]
+def line(record: Mapping[str, Any], epochs: int | None) -> str:
+    """Return an epoch in words: losses, mean absolute errors in the engine's units, rate, speed.
+
+    Args:
+        record: The line of the history; a plugin that trains by itself may leave out all but the
+            number of the epoch.
+        epochs: Length of the training, if it is known.
+    """
+    total = "" if epochs is None else f"/{epochs}"
+    parts = [f"epoch {record['epoch']:>{max(0, len(total) - 1)}}{total}"]
+    losses = ((split, record.get(split)) for split in ("train", "val"))
+    parts += [f"{split} {found['loss']:.3e}" for split, found in losses if found]
+    parts += [f"{n} {mae:.3e}" for n, mae in record.get("mae", {}).items() if mae is not None]
+    parts += [f"lr {record['lr']:.1e}"] if "lr" in record else []
+    parts += [f"{record['samples_per_s']:.3g} samples/s"] if "samples_per_s" in record else []
     return "  ".join(parts)

@@ -37,7 +37,7 @@ def state_facts(run: Run, options: TrainOptions) -> dict[str, str]:
 
 def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
     """Return file name and SHA-256 of what the training reads and the experiment does not say."""
-    inputs = [run.data, run.graph] if run.dataset is not None else []
+    inputs = [run.graph] if run.dataset is None else [run.data, run.graph]
     if options.start_from is not None:
         inputs.append(Path(options.start_from))
     return {path.name: sha256(path) for path in inputs if path.is_file()}

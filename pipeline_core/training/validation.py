@@ -36,8 +36,9 @@ def validate(
         precision: As in training.
 
     Returns:
-        `val`: loss and terms, and `mae`: mean absolute error of each quantity in the engine's
-        units, as in `Quantity`; None where no sample has a label. The same on all ranks.
+        `val`: loss and terms, None if no term has a label; and `mae`: mean absolute error of each
+        quantity in the engine's units, as in `Quantity`; None where no sample has a label. The same
+        on all ranks.
     """
     module.eval()
     weights, n_terms = task.objective.weights, len(task.objective.weights)
@@ -56,7 +57,8 @@ def validate(
     sums_, counts = ranks.add(totals).tolist()
     errors = zip(task.quantities, sums_[n_terms:], counts[n_terms:], strict=True)
     return {
-        "val": means(weights, sums_[:n_terms], counts[:n_terms]),
+        # A loss of no term would be zero, and the first epoch the best for ever.
+        "val": means(weights, sums_[:n_terms], counts[:n_terms]) if any(counts[:n_terms]) else None,
         "mae": {q.name: total / count if count else None for q, total, count in errors},
     }
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numba
 import torch
-from pipeline_kernels.message import Segments, gather_sum, segment_sum
 from torch import Tensor
+
+from pipeline_kernels.message import Segments, gather_sum, segment_sum
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 

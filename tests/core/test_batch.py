@@ -129,6 +129,14 @@ def test_a_plugin_brings_its_own_fields():
     assert batch["block_offsets"].tolist() == [0, 3, 4]
 
 
+def test_complex_numbers_keep_both_parts():
+    link = Field("link", (2,), "1", "sample", "c16", "")
+    samples = [{"link": np.array([1 + 2j, 3j])}]
+    batch = collate(samples, torch.float32, {"link": link})
+    assert batch["link"].dtype == torch.complex64
+    assert batch["link"].tolist() == [[1 + 2j, 3j]]
+
+
 def test_rows_that_are_numbered_must_be_there():
     with pytest.raises(AssertionError, match="edge_index numbers rows of atom"):
         collate([{"edge_index": np.zeros((1, 2), np.int32)}], torch.float32)

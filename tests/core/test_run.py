@@ -117,6 +117,12 @@ def test_an_unknown_variant_is_answered_with_those_that_exist(project):
         project.run("toy/first", "short")
 
 
+def test_a_run_without_data_says_what_is_missing(project):
+    write(project.workflows, EXPERIMENT.replace("dataset: water\n", ""))
+    with pytest.raises(ValueError, match="names no dataset, which plugin 'toy' needs here"):
+        _ = project.run("toy/first").data
+
+
 def test_a_section_of_another_type_says_what_the_plugin_has_to_do(project):
     class Other(Section):
         """Options of another trainer."""

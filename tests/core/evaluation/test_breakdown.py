@@ -6,6 +6,7 @@ import torch
 
 from pipeline_core.evaluation.breakdown import MOST_GROUPS, Breakdown
 from pipeline_core.evaluation.predict import Window
+from pipeline_core.fields import Field
 from pipeline_core.task import Quantity
 
 
@@ -22,7 +23,8 @@ def window(start, energies, predicted, value):
     return Window(start, batch, outputs)
 
 
-QUANTITIES = (Quantity("energy", per_atom=True), Quantity("charge"))
+CHARGE = Field("charge", (), "e", "atom", "f8", "Partial charge.", label=True)
+QUANTITIES = (Quantity("energy", per_atom=True), Quantity("charge", own_field=CHARGE))
 
 
 def test_by_hand():
@@ -35,13 +37,27 @@ def test_by_hand():
     maes = {name: metrics["mae"] for name, metrics in report["quantities"].items()}
     assert maes == pytest.approx({"energy": 4 / 3, "energy_per_atom": 2 / 3, "charge": 0.75})
     assert report["quantities"]["energy_per_atom"]["label_mean_absolute"] == pytest.approx(4 / 3)
-    assert report["quantities"]["charge"]["unit"] == "1"
+    assert report["quantities"]["charge"]["unit"] == "e"
     assert report["groups"]["a"]["charge"]["count"] == 1
     assert report["groups"]["b"]["charge"]["count"] == 7
     assert report["groups"]["b"]["energy"]["mae"] == pytest.approx(1.5)
-    # The kind of the plugin's field is told by its rows, so it is broken down by element too.
+    # The plugin's field has a row an atom, so it is broken down by element too.
     assert report["elements"]["Hf"]["charge"]["count"] == 4
     assert report["elements"]["O"]["charge"]["mae"] == pytest.approx(0.75)
+
+
+def test_rows_of_atoms_are_no_rows_of_samples_even_if_there_are_as_many():
+    lone = {"atom_offsets": torch.tensor([0, 1]), "atom_sample": torch.tensor([0])}
+    batch = lone | {"atomic_numbers": torch.tensor([8]), "charge": torch.zeros(1)}
+    breakdown = Breakdown(QUANTITIES[1:], None)
+    breakdown.add(Window(0, batch, {"charge": torch.ones(1)}))
+
+    assert breakdown.report()["elements"]["O"]["charge"]["mae"] == 1
+
+
+def test_a_field_and_its_quantity_have_one_name():
+    with pytest.raises(ValueError, match=r"'dipole' has a field called 'charge'"):
+        Quantity("dipole", own_field=CHARGE)
 
 
 def test_many_groups_have_no_table():

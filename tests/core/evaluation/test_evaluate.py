@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import yaml
 
 from core.evaluation.argon import REFERENCES, SCALE, load_run, make_run, splits, structures
+from pipeline_core import hookimpl
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
+from pipeline_core.training.tasks import build_task
 
 TESTS = Path(__file__).parents[2]
 
@@ -223,8 +226,28 @@ def test_a_prediction_that_is_not_finite_is_explained(tmp_path):
 def test_splits_without_samples_are_explained(tmp_path):
     run = make_run(tmp_path, structures(2), np.array([0, 0]))
 
-    with pytest.raises(ValueError, match=r"evaluate.splits: no samples in val and test of"):
+    with pytest.raises(ValueError, match=r"evaluate.splits: no samples in val and test;"):
         evaluate_run(run)
+
+
+def test_a_model_without_labels_to_compare_with_is_explained(tmp_path):
+    run = make_run(tmp_path)
+    nothing = replace(build_task(run), quantities=())
+    run.project.registry.manager.unregister(name="argon")
+    run.project.registry.manager.register(_Tasks(nothing), "argon")
+
+    with pytest.raises(ValueError, match=r"no prediction of plugin 'argon' has labels"):
+        evaluate_run(run)
+    assert not run.predictions.exists()
+
+
+class _Tasks:
+    def __init__(self, task):
+        self._task = task
+
+    @hookimpl
+    def task(self):
+        return self._task
 
 
 def test_options_that_differ_from_those_of_the_training_are_noticed(tmp_path):

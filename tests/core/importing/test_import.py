@@ -11,6 +11,7 @@ import weakref
 import ase.io
 import ase.units
 import numpy as np
+import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from pipeline_core import hookimpl, provenance
@@ -164,6 +165,37 @@ def test_a_partial_label_is_nan_where_it_is_missing(workshop, alloys):
     report = json.loads(run.report.read_text())
     assert report["labels"]["forces"] == {"present": 30, "missing": 30}
     assert report["labels"]["energy"] == {"present": 60, "missing": 0}
+
+
+def test_a_slab_has_no_stress(workshop, alloys):
+    """Its volume is a matter of taste, and so would be its stress."""
+    slabs = [atoms.copy() for atoms in alloys[30:]]
+    for slab, original in zip(slabs, alloys[30:], strict=True):
+        slab.pbc[2] = False
+        slab.calc = original.calc
+    workshop.write("raw/a.xyz", [*alloys[:30], *slabs])
+    with pytest.raises(
+        ValueError, match=r"stress is missing in 30 of 60 .*directions are periodic"
+    ):
+        workshop.import_()
+    run, _ = workshop.import_(partial=["stress"])
+    with SampleFile(run.data, "data") as samples:
+        assert (
+            np.isnan(samples.column("stress")).all(axis=(1, 2)).tolist()
+            == [False] * 30 + [True] * 30
+        )
+
+
+def test_moments_are_kept_without_their_sign(workshop, alloys):
+    """An antiferromagnet with all spins reversed is the same structure with the same energy."""
+    moments = np.array([3.0, -3.0, 0.5, -0.25])
+    for atoms in (frames := [atoms.copy() for atoms in alloys]):
+        atoms.arrays["magmoms"] = moments
+        atoms.info["energy"] = 0.0
+    workshop.write("raw/a.xyz", frames)
+    run, _ = workshop.import_(labels=["energy", "magmoms"], reference_energies="none")
+    with SampleFile(run.data, "data") as samples:
+        np.testing.assert_array_equal(samples.read(0)["magmoms"], [3.0, 3.0, 0.5, 0.25])
 
 
 def test_frames_are_not_kept(tmp_path, monkeypatch):

@@ -3,11 +3,13 @@
 import io
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 import toy_potential as toy
 from pipeline_core import hookimpl
+from pipeline_core.config.sections import Section
 from pipeline_core.observers import progress, records, tensorboard
 from pipeline_core.stages import train as train_stage
 
@@ -89,6 +91,15 @@ def test_line():
     assert progress.line(RECORD, 10) == (
         "epoch  3/10  train 5.000e-01  val 2.500e-01  energy 1.250e-01  lr 1.0e-02  831 samples/s"
     )
+
+
+def test_line_of_a_plugin_that_trains_by_itself():
+    assert progress.line({"epoch": 3, "train": {"loss": 0.5}}, None) == "epoch 3  train 5.000e-01"
+
+
+def test_a_plugin_s_own_section_need_not_count_epochs(run, capsys):
+    progress.epoch(replace(run, sections={"train": Section()}), {"epoch": 3})
+    assert capsys.readouterr().err == "epoch 3\n"
 
 
 def test_a_bar_on_a_terminal(run, monkeypatch):

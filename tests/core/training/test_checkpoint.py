@@ -1,12 +1,13 @@
 """Trained models as files: whole or refused, and checked by their own predictions."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
@@ -99,6 +100,23 @@ def test_weights_that_do_not_give_their_predictions_are_refused(trained, tmp_pat
     tuned = toy.make_run(tmp_path, {"start_from": str(tmp_path / "model.pt")})
     with pytest.raises(ValueError, match=r"does not reproduce .*: energy by .* forces by"):
         train_run(tuned)
+
+
+class Vanishing(torch.nn.Module):
+    """Predicts no force on four atoms."""
+
+    def forward(self, batch):
+        return {"forces": torch.zeros(4, 3)}
+
+
+def test_rounding_of_forces_that_vanish_by_symmetry_is_no_deviation(tmp_path):
+    """Another processor rounds the sum of opposite forces differently."""
+    content = {"dtype": "float32", "weights": {}, "metadata": {}}
+    for stored, fits in ((2e-7, True), (1e-3, False)):
+        probe = {"batch": {}, "outputs": {"forces": torch.full((4, 3), stored)}}
+        expected = nullcontext() if fits else pytest.raises(ValueError, match="forces by 0.001")
+        with expected:
+            check_probe(Vanishing(), content | {"probe": probe}, tmp_path / "model.pt")
 
 
 def test_weights_of_another_shape_are_refused(trained, tmp_path):

@@ -188,6 +188,26 @@ def test_without_validation_samples_the_training_loss_decides(tmp_path):
     assert history(run)[0]["mae"] == {}
 
 
+def test_validation_samples_without_labels_decide_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(toy, "sample", unlabelled_from(1000))
+    run = toy.make_run(tmp_path)
+    summary = train_run(run)
+    assert history(run)[0]["val"] is None
+    assert summary["best_loss"] == min(record["train"]["loss"] for record in history(run)) > 0
+
+
+def unlabelled_from(first):
+    """Return a maker of samples that have no labels from a number on, as those for validation."""
+    whole = toy.sample
+
+    def sample(seed, missing):
+        made = whole(seed, missing)
+        nothing = {name: np.full_like(made[name], np.nan) for name in ("energy", "forces")}
+        return made | nothing if seed >= first else made
+
+    return sample
+
+
 def test_observers_hear_each_epoch(tmp_path):
     toy.EPOCHS_HEARD.clear()
     run = toy.make_run(tmp_path)
