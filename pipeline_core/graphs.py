@@ -2,8 +2,9 @@
 
 Edges are directed and image-resolved: edge (i, j, S) says that atom j in cell S is a neighbour of
 atom i; its vector is r_j + S·cell - r_i. Edges are sorted by receiver i. Edge (i, j, S) and edge
-(j, i, -S) are the same bond. An angle is an ordered pair of edges of different bonds that share
-their receiver, both shorter than the angle cutoff.
+(j, i, -S) are the same bond. An angle is an ordered pair of different edges that share their
+receiver, both shorter than the angle cutoff. The two edges of a bond between images of one atom form
+an angle too, as they would in a larger cell, where they are different bonds.
 """
 
 from __future__ import annotations
@@ -92,12 +93,11 @@ def bonds(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
     return edge_bond.astype(np.int64), bond_edge.astype(np.int64)
 
 
-def angles(receivers: Ints, edge_bond: Ints, short: NDArray[np.bool_]) -> Ints:
-    """List all ordered pairs of short edges with one receiver, pairs within one bond left out.
+def angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:
+    """List all ordered pairs of different short edges with one receiver.
 
     Args:
         receivers: (n_edges,) sorted.
-        edge_bond: (n_edges,).
         short: (n_edges,) whether an edge takes part.
 
     Returns:
@@ -110,9 +110,8 @@ def angles(receivers: Ints, edge_bond: Ints, short: NDArray[np.bool_]) -> Ints:
     first = np.repeat(np.arange(len(chosen)), partners)
     within = np.arange(len(first)) - np.repeat(np.cumsum(partners) - partners, partners)
     second = starts[receivers[chosen[first]]] + within
-    pairs = np.stack([chosen[first], chosen[second]], axis=1)
-    result: Ints = pairs[edge_bond[pairs[:, 0]] != edge_bond[pairs[:, 1]]]
-    return result
+    different = chosen[first] != chosen[second]
+    return np.stack([chosen[first][different], chosen[second][different]], axis=1)
 
 
 def graph_fields(options: GraphOptions) -> list[Field]:
@@ -153,9 +152,7 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
     if options.angle_cutoff is not None:
         graph["edge_bond"], graph["bond_edge"] = bonds(index, shift)
-        graph["angle_edges"] = angles(
-            index[:, 0], graph["edge_bond"], length < options.angle_cutoff
-        )
+        graph["angle_edges"] = angles(index[:, 0], length < options.angle_cutoff)
     return graph
 
 

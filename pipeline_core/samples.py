@@ -1,8 +1,8 @@
 """Files of samples: flat arrays plus offsets, written as a stream and read at random.
 
 Layout of a file, the same for data, graphs and predictions: one dataset `/<field>` per field,
-holding the rows of all samples one after the other, with unit, kind and referenced kind as
-attributes; one dataset `/offsets/<kind>` of length n_samples + 1 per ragged kind.
+holding the rows of all samples one after the other, with what its `Field` says as attributes; one
+dataset `/offsets/<kind>` of length n_samples + 1 per ragged kind.
 """
 
 from __future__ import annotations
@@ -136,7 +136,14 @@ def _create_dataset(file: h5py.File, field: Field) -> h5py.Dataset:
         dtype=dtype,
         fletcher32=field.dtype != "str",  # HDF5 has no checksum for strings of variable length
     )
-    dataset.attrs.update(unit=field.unit, kind=field.kind, indexes=field.indexes or "")
+    dataset.attrs.update(
+        unit=field.unit,
+        kind=field.kind,
+        indexes=field.indexes or "",
+        label=field.label,
+        exact=field.exact,
+        doc=field.doc,
+    )
     return dataset
 
 
@@ -228,8 +235,18 @@ class SampleFile:
         if name in FIELDS:
             return FIELDS[name]
         dtype = "str" if h5py.check_string_dtype(data.dtype) else data.dtype.str[1:]
-        kind, indexes = data.attrs["kind"], data.attrs["indexes"] or None
-        return Field(name, data.shape[1:], data.attrs["unit"], kind, dtype, "", indexes)
+        facts = data.attrs
+        return Field(
+            name,
+            data.shape[1:],
+            facts["unit"],
+            facts["kind"],
+            dtype,
+            facts["doc"],
+            facts["indexes"] or None,
+            label=bool(facts["label"]),
+            exact=bool(facts["exact"]),
+        )
 
 
 def _text(row: Any) -> str:

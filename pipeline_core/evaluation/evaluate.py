@@ -76,8 +76,9 @@ def _writer(
     split = next((split for split in samples if len(samples[split])), None)
     if split is None:
         raise ValueError(
-            f"{run.experiment}: evaluate.splits: no samples in {' and '.join(samples) or 'no split'}"
-            "; name other splits, or divide the dataset differently"
+            f"{run.experiment}: evaluate.splits: no samples in "
+            f"{' and '.join(samples) or 'no split'}; name other splits, or divide the dataset "
+            "differently"
         )
     fields = prediction_fields(samples[split].batch([0]), task.quantities, list(texts[split]))
     return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields)

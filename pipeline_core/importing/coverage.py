@@ -50,26 +50,26 @@ class Coverage:
             n_missing = self.n_frames - self.present[name]
             raise ValueError(
                 f"{self._source.name}: {name} is missing in {n_missing} of {self.n_frames} frames, "
-                f"first in {self._first_without[name]}; {_note(name)}list {name} under `partial` "
-                "if that is meant, or remove it from `labels`"
+                f"first in {self._first_without[name]}; list {name} under `partial` if that is "
+                f"meant, or remove it from `labels`{_note(name)}"
             )
 
     def absence(self, name: str) -> str:
         """Explain that no frame carries the label `name`."""
         source = self._source
-        problem = f"{source.name}: none of {self.n_frames} frames has {name}; {_note(name)}"
+        problem = f"{source.name}: none of {self.n_frames} frames has {name}"
         if source.keys and name not in source.keys:
             return (
-                f"{problem}`keys` declares other labels, but not this one; add keys.{name}, or "
+                f"{problem}: `keys` declares other labels, but not this one; add keys.{name}, or "
                 f"remove {name} from `labels`"
             )
         found = describe(next(iter(source.files.values())), source.reader)
         rename = f"set keys.{name} to its name in the file, or " if source.reader.keys else ""
         return (
-            f"{problem}{missing_label(found, name, source.keys.get(name, name))}; {rename}remove "
-            f"{name} from `labels`"
+            f"{problem}: {missing_label(found, name, source.keys.get(name, name))}; {rename}remove "
+            f"{name} from `labels`{_note(name)}"
         )
 
 
 def _note(name: str) -> str:
-    return "it counts only where all three directions are periodic; " if name == "stress" else ""
+    return " (it needs three periodic directions)" if name == "stress" else ""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pipeline_chgnet.gated import gated_messages
-from pipeline_chgnet.topology import Route, Topology
+from pipeline_chgnet.messages import Route, gated_messages
+from pipeline_chgnet.topology import Topology
 from pipeline_kernels.message import gather_sum
 
 

@@ -35,6 +35,7 @@ class CHGNet(Potential):
 
     def __init__(self, options: CHGNetOptions) -> None:
         super().__init__(("energy", "forces", "stress", "magmoms"))
+        self.options = options
         atom, bond, angle = options.atom_features, options.bond_features, options.angle_features
         hidden, n, radial = options.hidden_features, options.convolutions, options.radial_functions
         self.atom_embedding = nn.Embedding(N_ELEMENTS, atom)
@@ -55,6 +56,23 @@ class CHGNet(Potential):
         self.magmom = nn.Linear(atom, 1)
         self.readout_norm = nn.LayerNorm(atom)
         self.readout = _perceptron(atom, options.readout_features)
+
+    def load_published(self, version: str) -> None:
+        """Take over published weights and reference energies, such as those of version 0.3.0.
+
+        Raises:
+            ValueError: The version is unknown or not installed, or this is another network.
+        """
+        from pipeline_chgnet.weights import published_state
+
+        state, theirs = published_state(version), dict(CHGNetOptions())
+        changed = [f"model.{name}" for name, value in self.options if value != theirs[name]]
+        if changed:
+            raise ValueError(
+                f"the published weights {version!r} belong to the network with the default options;"
+                f" remove {', '.join(changed)}"
+            )
+        self.load_state_dict(state)
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
         """Predict energies and magnetic moments.

@@ -8,26 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from pipeline_chgnet.messages import Route
 from pipeline_core.batch import Batch
 from pipeline_kernels.message import Segments
-
-
-@dataclass(frozen=True)
-class Route:
-    """What a set of messages reads and where it is added.
-
-    Attributes:
-        tables: For each table of features the row that each message takes; None for a table that
-            has one row a message.
-        weights: Row of the weights that multiplies each message, or None for no weights.
-        target: Row that each message is added to, or None if messages stay apart.
-        n_messages: Number of messages.
-    """
-
-    tables: tuple[Segments | None, ...]
-    weights: Segments | None
-    target: Segments | None
-    n_messages: int
 
 
 @dataclass(frozen=True)

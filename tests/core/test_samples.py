@@ -26,7 +26,9 @@ NAMES = (
     "edge_index",
     "angle_edges",
 )
-ENERGIES = Field("level_energies", (2, 2), "eV", "block", "f4", "Energies of levels.", "edge")
+ENERGIES = Field(
+    "level_energies", (2, 2), "eV", "block", "f4", "Levels.", "edge", label=True, exact=True
+)
 
 
 def sample_of(rng: np.random.Generator) -> dict:
@@ -133,14 +135,7 @@ def test_a_plugins_own_field_keeps_its_meaning(tmp_path):
     with SampleWriter(path, "plugin/levels", {}, [ENERGIES]) as writer:
         writer.add({"level_energies": levels})
     with SampleFile(path, "plugin/levels") as file:
-        found = file.fields["level_energies"]
-        assert (found.shape, found.unit, found.kind, found.dtype, found.indexes) == (
-            ENERGIES.shape,
-            ENERGIES.unit,
-            ENERGIES.kind,
-            ENERGIES.dtype,
-            ENERGIES.indexes,
-        )
+        assert file.fields == {"level_energies": ENERGIES}
         np.testing.assert_array_equal(file.read(0)["level_energies"], levels)
 
 

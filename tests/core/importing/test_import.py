@@ -175,7 +175,7 @@ def test_a_slab_has_no_stress(workshop, alloys):
         slab.calc = original.calc
     workshop.write("raw/a.xyz", [*alloys[:30], *slabs])
     with pytest.raises(
-        ValueError, match=r"stress is missing in 30 of 60 .*directions are periodic"
+        ValueError, match=r"stress is missing in 30 of 60 .*three periodic directions"
     ):
         workshop.import_()
     run, _ = workshop.import_(partial=["stress"])

@@ -114,7 +114,7 @@ def test_rounding_of_forces_that_vanish_by_symmetry_is_no_deviation(tmp_path):
     content = {"dtype": "float32", "weights": {}, "metadata": {}}
     for stored, fits in ((2e-7, True), (1e-3, False)):
         probe = {"batch": {}, "outputs": {"forces": torch.full((4, 3), stored)}}
-        expected = nullcontext() if fits else pytest.raises(ValueError, match="forces by 0.001")
+        expected = nullcontext() if fits else pytest.raises(ValueError, match=r"forces by 0\.001")
         with expected:
             check_probe(Vanishing(), content | {"probe": probe}, tmp_path / "model.pt")
 

@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 from torch.nn.functional import layer_norm, silu
 
-from pipeline_chgnet import gated
-from pipeline_chgnet.gated import gated_messages
-from pipeline_chgnet.topology import Route
+from pipeline_chgnet.messages import Route, gated_messages, tiled
 from pipeline_kernels.message import Segments
 
 WIDTH, HIDDEN = 4, 3
@@ -17,7 +15,7 @@ WIDTH, HIDDEN = 4, 3
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
-    monkeypatch.setitem(gated.TILE, "cpu", 7)  # several tiles, the last one not full
+    monkeypatch.setitem(tiled.SIZES, "cpu", 7)  # several tiles, the last one not full
 
 
 def segments(n_elements, n_segments):
@@ -74,11 +72,11 @@ def plain(route, tables, gain, shift, weight, bias, factors):
     gate = layer_norm(gate, (WIDTH,), gain[1, 0], shift[1, 0], eps=1e-5)
     messages = silu(core) * torch.sigmoid(gate)
     if factors is not None:
-        messages = messages * factors[route.weights.index]
-    if route.target is None:
+        messages = messages * factors[route.factors.index]
+    if route.targets is None:
         return messages
-    sums = messages.new_zeros(route.target.n_segments, WIDTH)
-    return sums.index_add(0, route.target.index, messages)
+    sums = messages.new_zeros(route.targets.n_segments, WIDTH)
+    return sums.index_add(0, route.targets.index, messages)
 
 
 KINDS = ["atom convolution", "bond convolution", "angle update"]
