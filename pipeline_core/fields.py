@@ -32,7 +32,7 @@ class Field:
         dtype: NumPy type on disk.
         indexes: The kind whose rows the values number, or None.
         exact: True if batches keep it in double precision whatever the model computes in, as
-            total energies need, whose small differences count.
+            total energies and positions need, whose small differences count.
         label: True if the value is a target that may be missing (NaN).
         doc: One sentence for people.
     """
@@ -50,7 +50,13 @@ class Field:
 
 _ALL: Final = (
     Field(
-        "cell", (3, 3), "Å", "sample", "f8", "Rows are the lattice vectors; zero if not periodic."
+        "cell",
+        (3, 3),
+        "Å",
+        "sample",
+        "f8",
+        "Rows are the lattice vectors; zero if not periodic.",
+        exact=True,
     ),
     Field("pbc", (3,), "1", "sample", "bool", "Whether each lattice vector is periodic."),
     Field("energy", (), "eV", "sample", "f8", "Total energy.", label=True, exact=True),
@@ -59,7 +65,7 @@ _ALL: Final = (
     Field("split", (), "1", "sample", "i1", "Split of the sample: its place in `SPLITS`."),
     Field("source", (), "1", "sample", "str", "File and frame that the sample was read from."),
     Field("atomic_numbers", (), "1", "atom", "i4", "Atomic number Z."),
-    Field("positions", (3,), "Å", "atom", "f8", "Cartesian coordinates, not wrapped."),
+    Field("positions", (3,), "Å", "atom", "f8", "Cartesian coordinates, not wrapped.", exact=True),
     Field("forces", (3,), "eV/Å", "atom", "f8", "Minus the gradient of the energy.", label=True),
     Field("magmoms", (), "µB", "atom", "f8", "Size of the site's magnetic moment.", label=True),
     Field(

@@ -3,8 +3,8 @@
 Edges are directed and image-resolved: edge (i, j, S) says that atom j in cell S is a neighbour of
 atom i; its vector is r_j + S·cell - r_i. Edges are sorted by receiver i. Edge (i, j, S) and edge
 (j, i, -S) are the same bond. An angle is an ordered pair of different edges that share their
-receiver, both shorter than the angle cutoff. The two edges of a bond between images of one atom form
-an angle too, as they would in a larger cell, where they are different bonds.
+receiver, both shorter than the angle cutoff. The two edges of a bond between images of one atom
+form an angle too, as they would in a larger cell, where they are different bonds.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from pipeline_core.config.datasets import DatasetFile
+
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "figures")
 RUN_STAGES: Final = ("graph", "partition", "train", "evaluate", "infer", "figures")
 """The stages that have a section in an experiment; a dataset file describes the data stage."""
@@ -27,6 +29,8 @@ class ModelInfo:
         data_kind: What a sample is ("structure", "point", "configuration").
         predicts: Names of the fields that the model can predict.
         sections: Pydantic models of the stage sections that differ from the engine's own.
+        dataset: Pydantic model of the dataset files that name this plugin, derived from
+            `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
     """
 
     name: str
@@ -36,6 +40,7 @@ class ModelInfo:
     data_kind: str = "structure"
     predicts: tuple[str, ...] = ()
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
+    dataset: type[DatasetFile] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

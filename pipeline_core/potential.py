@@ -49,7 +49,7 @@ class Potential(nn.Module):
 
         Args:
             batch: Samples with their graph; positions must not be used.
-            vectors: (n_edges, 3) from receiver to sender, Å.
+            vectors: (n_edges, 3) from receiver to sender, Å, of the type of the parameters.
 
         Returns:
             `energy` (n_samples,) in eV without the energies of the free atoms, and any further
@@ -64,7 +64,8 @@ class Potential(nn.Module):
             where there is no three-dimensional cell), and further fields of the subclass.
         """
         training = torch.is_grad_enabled()
-        vectors = edge_vectors(batch).detach()
+        # Positions are exact; their differences fit the type that the module computes in.
+        vectors = edge_vectors(batch).detach().to(next(self.parameters()).dtype)
         derived = {"forces", "stress"}.intersection(self.predicts)
         with torch.set_grad_enabled(training or bool(derived)):
             vectors.requires_grad_(bool(derived))
@@ -110,4 +111,4 @@ def _stress(batch: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
     virial = dyads.new_zeros(n_samples(batch), 3, 3).index_add(0, batch["edge_sample"], dyads)
     volume = volumes(batch)
     inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)
-    return 0.5 * (virial + virial.transpose(1, 2)) * inverse[:, None, None]
+    return 0.5 * (virial + virial.transpose(1, 2)) * inverse.to(virial.dtype)[:, None, None]

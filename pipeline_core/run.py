@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from pipeline_core import provenance
-from pipeline_core.config.datasets import Dataset
+from pipeline_core.config.datasets import Dataset, DatasetFile, Source
 from pipeline_core.config.experiments import BASE, ExperimentFile, merged
 from pipeline_core.config.sections import ENGINE_SECTIONS, FiguresOptions
 from pipeline_core.config.yaml_files import line_of, read_yaml, validated
@@ -48,7 +48,11 @@ class Project:
             ValueError: It is missing or wrong.
         """
         path = self.workflows / "datasets" / f"{name}.yaml"
-        return DatasetRun(self, name, path, validated(Dataset, read_yaml(path), path))
+        content = read_yaml(path)
+        kind: type[DatasetFile] = Dataset
+        if isinstance(plugin := content.get("plugin"), str):
+            kind = self._model_info(plugin, path).dataset or Dataset
+        return DatasetRun(self, name, path, validated(kind, content, path))
 
     def experiment(self, name: str) -> ExperimentRun:
         """Load an experiment file, such as "chgnet/hfo2", and validate all its variants.
@@ -59,7 +63,7 @@ class Project:
         path = self.workflows / "experiments" / f"{name}.yaml"
         content = read_yaml(path)
         file = validated(ExperimentFile, content, path)
-        info = self._model_info(file, path)
+        info = self._model_info(file.plugin, path)
         runs = {
             variant: self._run(name, path, file, info, variant)
             for variant in [BASE, *file.variants]
@@ -79,9 +83,9 @@ class Project:
             )
         return runs[variant]
 
-    def _model_info(self, file: ExperimentFile, path: Path) -> ModelInfo:
+    def _model_info(self, plugin: str, path: Path) -> ModelInfo:
         try:
-            return self.registry.model_info(file.plugin)
+            return self.registry.model_info(plugin)
         except ValueError as error:
             raise ValueError(f"{path}:{line_of(path, ['plugin'])}: plugin: {error}") from None
 
@@ -114,7 +118,27 @@ class DatasetRun:
     project: Project
     name: str
     path: Path
-    options: Dataset
+    options: DatasetFile
+
+    @property
+    def frames(self) -> Dataset:
+        """The options, of a dataset that the engine imports.
+
+        Raises:
+            ValueError: A plugin describes its data in its own way but leaves the import to the
+                engine.
+        """
+        if not isinstance(self.options, Dataset):
+            raise ValueError(
+                f"{self.path}: plugin {self.options.plugin!r} has dataset files of its own but "
+                "does not make the data: implement the hook data(run)"
+            )
+        return self.options
+
+    @property
+    def sources(self) -> list[Source]:
+        """The raw files; none if a plugin makes the data."""
+        return self.options.sources if isinstance(self.options, Dataset) else []
 
     @property
     def folder(self) -> Path:

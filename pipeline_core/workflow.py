@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pipeline_core.config.sections import Section
+from pipeline_core.config.sections import PUBLISHED, Section
 from pipeline_core.config.yaml_files import line_of, validated
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Project
@@ -103,8 +103,11 @@ class Plan:
 
     def dataset(self, wildcards: Any) -> str:
         """Return the content of a dataset file, less what has no effect on the samples."""
-        options = self.project.dataset(wildcards.dataset).options.model_dump(mode="json")
-        return _text({k: v for k, v in options.items() if k not in _PROSE})
+        options = self.project.dataset(wildcards.dataset).options
+        params = {k: v for k, v in options.model_dump(mode="json").items() if k not in _PROSE}
+        if options.plugin is not None:
+            params["fingerprint"] = self.project.registry.fingerprint(options.plugin)
+        return _text(params)
 
     def inputs(self, stage: str) -> Paths:
         """Return the function that gives the artifacts that a stage reads."""
@@ -116,7 +119,11 @@ class Plan:
                 files = [getattr(r, a) for r in experiment.runs.values() for a in READS[stage]]
                 return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
             run = self.project.run(wildcards.experiment, wildcards.variant)
-            return [str(getattr(run, a)) for a in READS[stage] if a != "data" or run.dataset]
+            files = [getattr(run, a) for a in READS[stage] if a != "data" or run.dataset]
+            start = getattr(run.sections["train"], "start_from", None) if stage == "train" else None
+            if start is not None and not start.startswith(PUBLISHED):
+                files.append(Path(start))
+            return [str(path) for path in files]
 
         return paths
 
@@ -191,7 +198,7 @@ def raw_files(dataset: DatasetRun) -> list[Path]:
     """
     folder = dataset.path.parent
     files: list[Path] = []
-    for number, source in enumerate(dataset.options.sources):
+    for number, source in enumerate(dataset.sources):
         # Path.glob refuses absolute patterns and those that lead upwards.
         names = glob.glob(source.path, root_dir=folder, recursive=True)  # noqa: PTH207
         found = [folder / name for name in sorted(names) if (folder / name).is_file()]

@@ -56,7 +56,7 @@ def checked(project: Project, name: str) -> ExperimentRun:
     if dataset is not None:
         from pipeline_core.importing.sources import find_sources
 
-        find_sources(dataset.path, dataset.options.sources, project.registry.collect("readers"))
+        find_sources(dataset.path, dataset.sources, project.registry.collect("readers"))
     return experiment
 
 

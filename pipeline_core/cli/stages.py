@@ -27,7 +27,8 @@ def data(
     results: options.Results = options.RESULTS,
 ) -> None:
     """Import raw files: samples, splits and reference energies."""
-    _run("data", options.project(workflows, results).dataset(dataset), None)
+    run = options.project(workflows, results).dataset(dataset)
+    _run("data", run, run.options.plugin)
 
 
 def figures(

@@ -58,12 +58,22 @@ class Split(Section):
         return self
 
 
-class Dataset(Section):
-    """A dataset file, `workflows/datasets/<name>.yaml`."""
+class DatasetFile(Section):
+    """What every dataset file says, `workflows/datasets/<name>.yaml`.
+
+    A plugin whose data are not frames of atoms derives its own from this (`ModelInfo.dataset`).
+    """
 
     description: str
     citation: str = ""
     licence: str = ""
+    plugin: str | None = None
+    """The plugin that makes the data; null for files of structures, which the engine imports."""
+
+
+class Dataset(DatasetFile):
+    """Structures with labels, read from raw files."""
+
     sources: Annotated[list[Source], Field(min_length=1)]
     labels: list[Label] = ["energy", "forces", "stress"]
     """Labels that are kept; each frame must carry them, unless they are listed in `partial`."""

@@ -5,7 +5,7 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +13,10 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+PUBLISHED: Final = "published:"
+"""What `train.start_from` begins with if it names published weights and no file."""
 
 
 class Section(BaseModel):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import dynamics, results
 from pipeline_core.figures.provenance import duration, hardware, stage_records
@@ -110,8 +111,9 @@ def _data(experiment: ExperimentRun) -> Iterator[Number]:
     report, dataset = results.import_report(experiment), experiment.runs[BASE].dataset
     if report is not None and dataset is not None:
         parts = ", ".join(f"{n:,} {_SPLITS[s]}" for s, n in report["splits"].items())
-        method = _METHODS[dataset.options.split.method]
-        yield Number("Data", f"{report['samples']:,} frames", f"{parts}; {method}")
+        if isinstance(dataset.options, Dataset):
+            parts = f"{parts}; {_METHODS[dataset.options.split.method]}"
+        yield Number("Data", f"{report['samples']:,} frames", parts)
 
 
 def _training(run: Run) -> Iterator[Number]:
@@ -217,7 +219,8 @@ def limits(experiment: ExperimentRun) -> list[str]:
     if compared is not None and compared[0] in _SEEN:
         found.append(_SEEN[compared[0]])
     found.append(f"One training a variant (seed {run.seed}): the spread over seeds is not known.")
-    if run.dataset is not None and run.dataset.options.split.method == "random":
+    data = run.dataset.options if run.dataset is not None else None
+    if isinstance(data, Dataset) and data.split.method == "random":
         found.append(
             "The split is random: if frames come from trajectories, neighbours in time lie on both "
             "sides, and the errors are those of interpolation."

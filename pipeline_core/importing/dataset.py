@@ -44,7 +44,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         ValueError: The dataset file, a raw file, or what the files say is wrong; nothing is
             written.
     """
-    options = run.options
+    options = run.frames
     _require_sensible(run)
     readers = run.project.registry.collect("readers")
     sources = find_sources(run.path, options.sources, readers)
@@ -64,7 +64,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
 
 def _require_sensible(run: DatasetRun) -> None:
     """Find contradictions in the dataset file before hours of reading."""
-    options = run.options
+    options = run.frames
     stray = [name for name in options.partial if name not in options.labels]
     if stray:
         raise ValueError(
@@ -119,7 +119,7 @@ def _concluded(
     run: DatasetRun, columns: Columns, found: Sequence[SourceReport]
 ) -> tuple[Codes, ReferenceEnergies]:
     """Do what needs all samples: labels that no source has, split, reference energies."""
-    options = run.options
+    options = run.frames
     for name in options.labels:
         if not any(report.coverage.present[name] for report in found):
             raise ValueError(found[0].coverage.absence(name))

@@ -1,1 +1,1 @@
-"""The engine's implementation of each stage, one module a stage, used where a plugin brings none."""
+"""The engine's own stages, one module each, used where a plugin brings none."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import nn
 
-from pipeline_core.config.sections import TrainOptions
+from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.precision import parameter_dtype
-
-PUBLISHED: Final = "published:"
 
 
 def prepare(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:

@@ -49,7 +49,7 @@ def published(version: str = "0.3.0") -> CHGNet:
         ValueError: The version is unknown, or the package that holds the weights is not installed.
     """
     model = CHGNet(CHGNetOptions())
-    model.load_state_dict(published_state(version))
+    model.load_published(version)
     return model
 
 

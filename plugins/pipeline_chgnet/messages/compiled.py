@@ -132,18 +132,17 @@ def _in_threads(body: Callable[..., None], route: Route, *arguments: Any) -> Non
 @njit(**OPTIONS)
 def _values(case, messages, bounds, first_range, last_range):
     b = rows.room(case)
-    width = messages.shape[1]
+    q, p, factors, width = b.q, b.p, case.factors, messages.shape[1]
     for first in range(bounds[first_range], bounds[last_range], BLOCK):
         count = min(BLOCK, bounds[last_range] - first)
         rows.primal(case, first, count, b)
         for i in range(count):
             e, w = first + i, case.factor_index[first + i]
-            if len(case.factors):
+            for f in range(width):
+                messages[e, f] = p[i, f] * q[1, i, f]
+            if len(factors):
                 for f in range(width):
-                    messages[e, f] = b.p[i, f] * b.q[1, i, f] * case.factors[w, f]
-            else:
-                for f in range(width):
-                    messages[e, f] = b.p[i, f] * b.q[1, i, f]
+                    messages[e, f] *= factors[w, f]
 
 
 @njit(**OPTIONS)
@@ -155,19 +154,18 @@ def _range_sums(sums, r):
 def _first_derivative(case, outputs, sums, bounds, first_range, last_range):
     b = rows.room(case)
     H, D = outputs.h.shape[1] // 2, case.gain.shape[1]
-    du, g_y = np.ones((2, BLOCK, H), F), np.empty((2, BLOCK, D), F)
-    g_m, g_z, product = np.empty(D, F), np.empty((2, D), F), np.empty((H, D), F)
+    du, g_z, g_y = np.ones((2, BLOCK, H), F), np.empty((2, BLOCK, D), F), np.empty((2, BLOCK, D), F)
+    g_m, k, product = np.empty((BLOCK, D), F), np.empty((2, BLOCK), F), np.empty((H, D), F)
     for r in range(first_range, last_range):
         own = _range_sums(sums, r)
         for first in range(bounds[r], bounds[r + 1], BLOCK):
             count = min(BLOCK, bounds[r + 1] - first)
             rows.primal(case, first, count, b)
-            for i in range(count):
-                rows.pull(case, first + i, g_m)
-                _store_factor(case, first + i, i, b, outputs.factor)
-                rows.gate_gradient(i, g_m, b, g_z)
-                rows.add_norm(case.gain, i, g_z, b.n, own)
-                rows.norm_gradient(i, g_z, b, g_y)
+            rows.pull(case, first, count, g_m)
+            _store_factor(case, first, count, b, outputs.factor)
+            rows.gate_gradient(count, g_m, b, g_z)
+            rows.add_norm(case.gain, count, g_z, b.n, own)
+            rows.norm_gradient(count, g_z, b, k, g_y)
             if case.weight.shape[1] > 0:
                 rows.add_weight(count, b.u, g_y, product, own)
                 rows.add_bias(count, g_y, own)
@@ -179,11 +177,13 @@ def _first_derivative(case, outputs, sums, bounds, first_range, last_range):
 
 
 @njit(**OPTIONS)
-def _store_factor(case, e, i, b, by_factor):
+def _store_factor(case, first, count, b, by_factor):
     if len(by_factor):
-        t = case.target[e]
-        for f in range(by_factor.shape[1]):
-            by_factor[e, f] = case.gradient[t, f] * b.p[i, f] * b.q[1, i, f]
+        p, q, gradient = b.p, b.q, case.gradient
+        for i in range(count):
+            t = case.target[first + i]
+            for f in range(by_factor.shape[1]):
+                by_factor[first + i, f] = gradient[t, f] * p[i, f] * q[1, i, f]
 
 
 @njit(**OPTIONS)
@@ -199,8 +199,7 @@ def _second_derivative(case, tables_t, factors_t, outputs, sums, bounds, first_r
             rows.gather(tables_t, case.indices, first, count, t.h_t)
             if hidden:
                 second_rows.hidden_tangent(case, count, b, t)
-            for i in range(count):
-                second_rows.second_message(case, factors_t, first + i, i, b, t, outputs, own)
+            second_rows.second_gradient(case, factors_t, first, count, b, t, outputs, own)
             if hidden:
                 rows.add_weight(count, b.u, t.a_y, product, own)
                 rows.add_weight(count, t.u_t, t.g_y, product, own)

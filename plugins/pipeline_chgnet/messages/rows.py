@@ -170,29 +170,44 @@ def _gate(gain, shift, count, n, q, p):
 
 
 @njit(**OPTIONS)
-def gate_gradient(i, g_m, b, g_z):
-    """Compute g_z of message i of a block."""
-    q, p = b.q, b.p
-    for f in range(g_m.shape[0]):
-        g_z[0, f] = g_m[f] * q[1, i, f] * (q[0, i, f] + p[i, f] - p[i, f] * q[0, i, f])
-    for f in range(g_m.shape[0]):
-        g_z[1, f] = g_m[f] * p[i, f] * (q[1, i, f] - q[1, i, f] * q[1, i, f])
+def pull(case, first, count, g_m):
+    """Compute g_m of a block, (BLOCK, D)."""
+    gradient, factors, width = case.gradient, case.factors, g_m.shape[1]
+    for i in range(count):
+        t, w = case.target[first + i], case.factor_index[first + i]
+        if len(factors):
+            for f in range(width):
+                g_m[i, f] = gradient[t, f] * factors[w, f]
+        else:
+            for f in range(width):
+                g_m[i, f] = gradient[t, f]
 
 
 @njit(**OPTIONS)
-def norm_gradient(i, g_n, b, g_y):
-    """Compute g_y of message i of a block; return k of core and gate."""
-    n, r, width = b.n, b.r, g_n.shape[1]
-    k_core, k_gate = F(0), F(0)
+def gate_gradient(count, g_m, b, g_z):
+    """Compute g_z of a block, (2, BLOCK, D)."""
+    q, p, width = b.q, b.p, g_m.shape[1]
+    for i in range(count):
+        for f in range(width):
+            dp = q[0, i, f] + p[i, f] - p[i, f] * q[0, i, f]
+            g_z[0, i, f] = g_m[i, f] * q[1, i, f] * dp
+        for f in range(width):
+            g_z[1, i, f] = g_m[i, f] * p[i, f] * (q[1, i, f] - q[1, i, f] * q[1, i, f])
+
+
+@njit(**OPTIONS)
+def norm_gradient(count, g_n, b, k, g_y):
+    """Compute g_y of a block, (2, BLOCK, D), and k, (2, BLOCK)."""
+    n, r, width = b.n, b.r, g_n.shape[2]
     for half in range(2):
-        k = F(0)
-        for f in range(width):
-            k += g_n[half, f] * n[half, i, f]
-        k /= F(width)
-        for f in range(width):
-            g_y[half, i, f] = r[half, i] * (g_n[half, f] - n[half, i, f] * k)
-        k_core, k_gate = (k, k_gate) if half == 0 else (k_core, k)
-    return k_core, k_gate
+        for i in range(count):
+            total = F(0)
+            for f in range(width):
+                total += g_n[half, i, f] * n[half, i, f]
+            mean, scale = total / F(width), r[half, i]
+            for f in range(width):
+                g_y[half, i, f] = scale * (g_n[half, i, f] - n[half, i, f] * mean)
+            k[half, i] = mean
 
 
 @njit(**OPTIONS)
@@ -213,16 +228,17 @@ def through_weight(g_y, weight, count, out):
 
 
 @njit(**OPTIONS)
-def add_norm(gain, i, g_z, n, sums):
-    """Add g_z n and g_z of message i to the derivatives by gain and shift; g_z becomes g_n."""
-    width = g_z.shape[1]
+def add_norm(gain, count, g_z, n, sums):
+    """Add g_z n and g_z of a block to the derivatives by gain and shift; g_z becomes g_n."""
+    by_gain, by_shift, width = sums.gain, sums.shift, g_z.shape[2]
     for half in range(2):
-        for f in range(width):
-            sums.gain[half, f] += g_z[half, f] * n[half, i, f]
-        for f in range(width):
-            sums.shift[half, f] += g_z[half, f]
-        for f in range(width):
-            g_z[half, f] *= gain[half, f]
+        for i in range(count):
+            for f in range(width):
+                by_gain[half, f] += g_z[half, i, f] * n[half, i, f]
+            for f in range(width):
+                by_shift[half, f] += g_z[half, i, f]
+            for f in range(width):
+                g_z[half, i, f] *= gain[half, f]
 
 
 @njit(**OPTIONS)
@@ -242,18 +258,6 @@ def add_bias(count, g_y, sums):
         for i in range(count):
             for f in range(g_y.shape[2]):
                 sums.bias[half, f] += g_y[half, i, f]
-
-
-@njit(**OPTIONS)
-def pull(case, e, g_m):
-    """Compute g_m of message e."""
-    t, w = case.target[e], case.factor_index[e]
-    if len(case.factors):
-        for f in range(g_m.shape[0]):
-            g_m[f] = case.gradient[t, f] * case.factors[w, f]
-    else:
-        for f in range(g_m.shape[0]):
-            g_m[f] = case.gradient[t, f]
 
 
 @njit(**OPTIONS)

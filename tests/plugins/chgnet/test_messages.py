@@ -1,5 +1,9 @@
-"""Oracles: the formula in plain PyTorch with torch's own layer norm; finite differences."""
+"""Oracles: the formula in plain PyTorch with torch's own layer norm; finite differences.
 
+The compiled implementation exists in single precision alone; its oracle is the other in double.
+"""
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,7 +11,8 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 from torch.nn.functional import layer_norm, silu
 
-from pipeline_chgnet.messages import Route, gated_messages, tiled
+from pipeline_chgnet.messages import Route, compiled, gated_messages, rows, tiled
+from pipeline_chgnet.messages.route import Inputs
 from pipeline_kernels.message import Segments
 
 WIDTH, HIDDEN = 4, 3
@@ -19,7 +24,7 @@ def _small_tiles(monkeypatch):
 
 
 def segments(n_elements, n_segments):
-    return Segments.of(torch.randint(n_segments, (n_elements,)), n_segments)
+    return Segments.of(torch.randint(max(n_segments, 1), (n_elements,)), n_segments)
 
 
 def random(*shape):
@@ -149,3 +154,71 @@ def test_what_is_not_differentiable_says_so():
 
     with pytest.raises(NotImplementedError, match="derivative by parameters"):
         by_gain.sum().backward()
+
+
+def results(implementation, route, inputs, gradient, directions):
+    """All that an implementation computes, and all inputs cast to its precision, as one list."""
+    dtype = torch.float32 if implementation is compiled else torch.float64
+    cast = Inputs.of([None if t is None else t.detach().to(dtype) for t in flat(inputs)])
+    gradient, directions = gradient.to(dtype), [t.to(dtype) for t in directions]
+    first = implementation.first_derivative(route, gradient, cast)
+    by_gradient, second = implementation.second_derivative(route, gradient, cast, directions)
+    found = [implementation.values(route, cast), by_gradient]
+    for derivative in (first, second):
+        found += [*derivative.parameters, derivative.factors, derivative.h]
+    return [t for t in found if t is not None]
+
+
+def flat(inputs):
+    names = ("gain", "shift", "weight", "bias", "factors")
+    return [*(inputs[name] for name in names), *inputs["tables"]]
+
+
+def compiled_case(kind, n_messages):
+    route, inputs = case(kind, n_messages)
+    for name in ("weight", "bias"):
+        if inputs[name] is not None:
+            inputs[name] = centred(inputs[name])
+    gradient = random(5 if route.targets is not None else n_messages, WIDTH).detach()
+    directions = [
+        torch.randn_like(t) for t in [*inputs["tables"], inputs["factors"]] if t is not None
+    ]
+    return route, inputs, gradient, directions
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(KINDS),
+    st.sampled_from([0, 1, rows.BLOCK, rows.BLOCK + 1, 40 * rows.BLOCK + 3]),
+)
+def test_compiled_equals_tiled(seed, kind, n_messages):
+    torch.manual_seed(seed)
+    arguments = compiled_case(kind, n_messages)
+
+    ours, exact = (results(module, *arguments) for module in (compiled, tiled))
+
+    for one, other in zip(ours, exact, strict=True):
+        largest = other.abs().max().item() if other.numel() else 1.0
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5 * largest)
+
+
+def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
+    torch.manual_seed(0)
+    arguments = compiled_case("bond convolution", 5000)
+    found = []
+    for n in (1, 2, 3):
+        monkeypatch.setattr(compiled, "n_threads", lambda _, n=n: n)
+        found.append(results(compiled, *arguments))
+
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))
+
+
+def test_the_sigmoid_is_exact_to_the_last_bits():
+    x = np.linspace(-120, 120, 100_001, dtype=np.float32)
+    ours = np.array([rows.sigmoid(value) for value in x])
+
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    normal = np.abs(x) < 87
+    assert np.abs(ours / exact - 1)[normal].max() < 3e-7
+    assert np.abs(ours - exact)[~normal].max() < 1e-37

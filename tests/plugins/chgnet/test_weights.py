@@ -6,6 +6,8 @@ from importlib.machinery import ModuleSpec
 import pytest
 import torch
 
+from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.options import CHGNetOptions
 from pipeline_chgnet.weights import VERSIONS, published, published_state
 
 
@@ -18,6 +20,13 @@ def test_they_fill_the_whole_model(version):
 
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_network_of_other_sizes_is_refused():
+    pytest.importorskip("chgnet", reason="needs the extra 'peers'")
+
+    with pytest.raises(ValueError, match="fit the default sizes of CHGNet alone"):
+        CHGNet(CHGNetOptions(atom_features=32)).load_published("0.3.0")
 
 
 def test_an_unknown_version_is_explained():
