@@ -74,24 +74,6 @@ class CHGNet(Potential):
             )
         self.load_state_dict(state)
 
-    def load_published(self, version: str) -> None:
-        """Take the weights and reference energies of a published version, such as "0.3.0".
-
-        Raises:
-            ValueError: The version is unknown, the package `chgnet` that holds the weights is not
-                installed, or this network has other sizes than the published one.
-        """
-        from pipeline_chgnet.weights import published_state
-
-        state = published_state(version)
-        try:
-            self.load_state_dict(state)
-        except RuntimeError as error:
-            raise ValueError(
-                f"the published weights {version!r} fit the default sizes of CHGNet alone; remove "
-                "the keys of the section 'model' that change them"
-            ) from error
-
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
         """Predict energies and magnetic moments.
 

@@ -66,10 +66,12 @@ def test_receivers_and_senders_keep_their_positions():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_types(dtype):
-    batch = collate([sample_of(np.random.default_rng(1))] * 2, dtype)
+    sample = sample_of(np.random.default_rng(1))
+    sample["forces"] = np.zeros_like(sample["positions"])
+    batch = collate([sample] * 2, dtype)
     assert "group" not in batch
-    assert batch["positions"].dtype == batch["cell"].dtype == dtype
-    assert batch["energy"].dtype == torch.float64
+    assert batch["forces"].dtype == dtype
+    assert all(batch[name].dtype == torch.float64 for name in ("positions", "cell", "energy"))
     assert batch["pbc"].dtype == torch.bool
     integers = (
         "atomic_numbers",

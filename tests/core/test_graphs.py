@@ -66,9 +66,7 @@ def test_a_bond_joins_an_edge_and_its_reverse(seed):
 @given(st.integers(0, 10_000))
 def test_angles_equal_a_search_over_all_pairs(seed):
     atoms = random_crystal(seed, n_atoms=3)
-    index, _, length = neighbour_graph(
-        atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0
-    )
+    index, _, length = neighbour_graph(atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0)
     short = length < 3.0
 
     found = angles(index[:, 0], short)
