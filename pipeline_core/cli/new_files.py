@@ -38,7 +38,7 @@ def new_experiment(
     """Write an experiment file with every option at its default."""
     project = options.project(workflows, options.RESULTS)
     info = project.registry.model_info(plugin)
-    labels = project.dataset(dataset).frames.labels
+    labels = getattr(project.dataset(dataset).options, "labels", [])  # of atoms, if it has any
     folder, _, stem = name.rpartition("/")
     if folder not in ("", plugin):
         raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")

@@ -88,7 +88,8 @@ def call(run: Run, stage: str) -> Mapping[str, Any]:
     """Run a stage of a run as its command does."""
     registry = run.project.registry
     if stage == "data":
-        summary = registry.hook("data", None)(run=run.dataset)
+        assert run.dataset is not None
+        summary = registry.hook("data", run.dataset.options.plugin)(run=run.dataset)
     else:
         summary = registry.hook(stage, run.model_info.name)(run=run)
     assert isinstance(summary, Mapping), f"{stage}(run) returned {summary!r}, expected a mapping"
