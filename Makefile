@@ -51,7 +51,7 @@ lock:  ## write requirements.lock anew: the newest versions that fit the torch a
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet ".[test]" $(TORCH) $(TRITON)
 	head -2 requirements.lock > requirements.new
-	.venv-lock/bin/python -m pip freeze --exclude pipeline-core --exclude triton \
+	.venv-lock/bin/python -m pip freeze --all --exclude pip --exclude pipeline-core --exclude triton \
 		| sed -e '/^nvidia-.*-cu[0-9]/d' -e '/^cuda-/d' -e 's/+[a-z0-9.]*$$//' >> requirements.new
 	echo "$(TRITON); platform_system == 'Linux' and platform_machine == 'x86_64'" >> requirements.new
 	mv requirements.new requirements.lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ class Potential(nn.Module):
     """
 
     atom_energies: Tensor
+    exact_vectors: ClassVar[bool] = False
+    """Whether `energies` takes the vectors in double precision, whatever the parameters are."""
 
     def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
         super().__init__()
@@ -49,7 +51,8 @@ class Potential(nn.Module):
 
         Args:
             batch: Samples with their graph; positions must not be used.
-            vectors: (n_edges, 3) from receiver to sender, Å, of the type of the parameters.
+            vectors: (n_edges, 3) from receiver to sender, Å, of the type of the parameters unless
+                `exact_vectors`.
 
         Returns:
             `energy` (n_samples,) in eV without the energies of the free atoms, and any further
@@ -64,8 +67,9 @@ class Potential(nn.Module):
             where there is no three-dimensional cell), and further fields of the subclass.
         """
         training = torch.is_grad_enabled()
-        # Positions are exact; their differences fit the type that the module computes in.
-        vectors = edge_vectors(batch).detach().to(next(self.parameters()).dtype)
+        vectors = edge_vectors(batch).detach()
+        if not self.exact_vectors:
+            vectors = vectors.to(next(self.parameters()).dtype)
         derived = {"forces", "stress"}.intersection(self.predicts)
         with torch.set_grad_enabled(training or bool(derived)):
             vectors.requires_grad_(bool(derived))

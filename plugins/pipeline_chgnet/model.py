@@ -33,6 +33,8 @@ class CHGNet(Potential):
         options: Sizes of the network.
     """
 
+    exact_vectors = True
+
     def __init__(self, options: CHGNetOptions) -> None:
         super().__init__(("energy", "forces", "stress", "magmoms"))
         self.options = options
@@ -79,7 +81,7 @@ class CHGNet(Potential):
 
         Args:
             batch: Samples with neighbour graph and bond graph.
-            vectors: (n_edges, 3) from receiver to sender, Å.
+            vectors: (n_edges, 3) from receiver to sender, Å, in double precision.
 
         Returns:
             `energy` (n_samples,) eV, without the energies of the free atoms, and `magmoms`
@@ -90,7 +92,6 @@ class CHGNet(Potential):
         """
         _check(batch)
         topology = Topology.of(batch)
-        vectors = vectors.double()
         atoms, magmoms = self._convolve(
             self.atom_embedding(batch["atomic_numbers"] - 1),
             torch.linalg.vector_norm(vectors.index_select(0, batch["bond_edge"]), dim=1),

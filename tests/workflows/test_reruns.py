@@ -151,7 +151,7 @@ def test_missing_raw_files_are_named(fresh):
 
 def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
     edit(experiment(fresh), "width: 4", "width: 13")
-    text = snakemake(fresh, "paper_toy", ok=False)
+    text = snakemake(fresh, "results/toy/first/base/metrics.json", ok=False)
     assert "error: thirteen neurons bring bad luck; take twelve" in text
     assert "Traceback" not in text
     assert not (fresh / "results/toy/first/base/model.pt").exists()

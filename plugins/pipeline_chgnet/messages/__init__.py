@@ -36,7 +36,7 @@ block by block, in cache. For a loss E with dE/dm = g_m, a prime for the change 
 | `route.py`    | which rows a message reads, where it goes; inputs and derivatives        |
 | `tiled.py`    | the formulas in PyTorch, for any device and precision                    |
 | `compiled.py` | the same for single precision on the CPU, compiled by numba              |
-| `rows.py`, `second_rows.py` | its loops                                                  |
+| `rows.py`, `arrays.py` | its loops, and the arrays that they work on                    |
 | `function.py` | the differentiable function over both                                    |
 """
 
