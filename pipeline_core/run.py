@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from pipeline_core import provenance
-from pipeline_core.config.datasets import Dataset, DatasetFile, Source
+from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile, merged
 from pipeline_core.config.sections import ENGINE_SECTIONS, FiguresOptions
 from pipeline_core.config.yaml_files import line_of, read_yaml, validated
@@ -136,11 +136,6 @@ class DatasetRun:
         return self.options
 
     @property
-    def sources(self) -> list[Source]:
-        """The raw files; none if a plugin makes the data."""
-        return self.options.sources if isinstance(self.options, Dataset) else []
-
-    @property
     def folder(self) -> Path:
         """Folder of its artifacts."""
         return self.project.results / "datasets" / self.name
@@ -173,6 +168,8 @@ class Run:
         dataset: The data; None for a model that needs none.
         sections: Validated options: "model" and one a stage.
         device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
+        metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
+            it; None before training.
     """
 
     project: Project
@@ -183,6 +180,7 @@ class Run:
     dataset: DatasetRun | None
     sections: Mapping[str, BaseModel]
     device: str = "auto"
+    metadata: Mapping[str, Any] | None = None
 
     @property
     def folder(self) -> Path:

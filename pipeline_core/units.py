@@ -14,6 +14,10 @@ HARTREE: Final = 27.211386245988
 """eV"""
 BOHR: Final = 0.529177210903
 """Å"""
+HBAR: Final = 0.6582119569509066
+"""eV fs"""
+DALTON: Final = 1822.888486209
+"""Masses of the electron"""
 _JOULE: Final = 1 / 1.602176634e-19
 _PASCAL: Final = _JOULE * 1e-30
 GPA: Final = 1e9 * _PASCAL

@@ -7,7 +7,6 @@ imported here: a job on a cluster reads the Snakefile again.
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 import sys
@@ -16,8 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pipeline_core.config.raw_files import matched
 from pipeline_core.config.sections import PUBLISHED, Section
-from pipeline_core.config.yaml_files import line_of, validated
+from pipeline_core.config.yaml_files import validated
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Project
 
@@ -196,20 +196,8 @@ def raw_files(dataset: DatasetRun) -> list[Path]:
     Raises:
         ValueError: A source matches no file.
     """
-    folder = dataset.path.parent
-    files: list[Path] = []
-    for number, source in enumerate(dataset.sources):
-        # Path.glob refuses absolute patterns and those that lead upwards.
-        names = glob.glob(source.path, root_dir=folder, recursive=True)  # noqa: PTH207
-        found = [folder / name for name in sorted(names) if (folder / name).is_file()]
-        if not found:
-            line = line_of(dataset.path, ["sources", str(number), "path"])
-            raise ValueError(
-                f"{dataset.path}:{line}: sources.{number}.path: no file matches {source.path!r} in "
-                f"{folder.resolve()}; correct the path, or fetch the data first"
-            )
-        files += found
-    return files
+    patterns = dataset.options.raw_patterns.items()
+    return [path for key, one in patterns for path in matched(dataset.path, key, one).values()]
 
 
 def check_names(experiment: ExperimentRun) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import aligned
+from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
 from pipeline_core.workflow import check_names, experiment_names, raw_files
@@ -53,10 +54,12 @@ def checked(project: Project, name: str) -> ExperimentRun:
     experiment = project.experiment(name)
     check_names(experiment)
     dataset = experiment.runs[BASE].dataset
-    if dataset is not None:
+    if dataset is not None and isinstance(dataset.options, Dataset):
         from pipeline_core.importing.sources import find_sources
 
-        find_sources(dataset.path, dataset.sources, project.registry.collect("readers"))
+        find_sources(dataset.path, dataset.options.sources, project.registry.collect("readers"))
+    elif dataset is not None:
+        raw_files(dataset)
     return experiment
 
 

@@ -40,8 +40,12 @@ class Source(Section):
 class Split(Section):
     """How samples are divided. Sources that name their split keep it."""
 
-    method: Literal["random", "group", "composition", "list"] = "random"
-    """At random, whole groups together, each composition divided alike, or groups by name."""
+    method: Literal["random", "group", "composition", "list", "energy"] = "random"
+    """How.
+
+    At random, whole groups together, each composition divided alike, groups by name, or by energy:
+    the highest energies per atom for the test, those below them for validation.
+    """
     val: Fraction = 0.1
     test: Fraction = 0.1
     seed: int = 0
@@ -70,6 +74,11 @@ class DatasetFile(Section):
     plugin: str | None = None
     """The plugin that makes the data; null for files of structures, which the engine imports."""
 
+    @property
+    def raw_patterns(self) -> dict[str, str]:
+        """Patterns of the raw files, relative to the dataset file, by their keys in it."""
+        return {}
+
 
 class Dataset(DatasetFile):
     """Structures with labels, read from raw files."""
@@ -88,3 +97,8 @@ class Dataset(DatasetFile):
     """Import stops at a larger fitted magnitude, eV: a sign of wrong units or mixed methods."""
     stress_check_samples: Count = 64
     """Pairs of strained frames that the sign check of the stress uses at most."""
+
+    @property
+    def raw_patterns(self) -> dict[str, str]:
+        """Patterns of the sources."""
+        return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}

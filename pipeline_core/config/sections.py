@@ -64,7 +64,7 @@ class Schedule(Section):
     warmup_epochs: Annotated[int, Field(ge=0)] = 0
     """Linear rise from a tenth of the rate, before the named schedule starts."""
     final_fraction: Fraction = 0.01
-    """Cosine: last rate over first. Plateau: lowest rate over first."""
+    """Cosine: last rate over first. Step and plateau: lowest rate over first."""
     factor: Fraction = 0.5
     """Step and plateau: what the rate is multiplied with."""
     every: Count = 10

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -65,11 +65,12 @@ def validated(
 
 
 def _message(error: Any, model: type[BaseModel], path: Path, place: Sequence[str]) -> str:
-    keys = [*place, *(str(k) for k in error["loc"])]
+    location, owner = _followed(model, error["loc"])
+    keys = [*place, *location]
     line = line_of(path, keys)
     where = f"{path}:{line}" if line else str(path)
     if error["type"] == "extra_forbidden":
-        known = _keys_at(model, error["loc"][:-1])
+        known = list(owner.model_fields) if _is_model(owner) else []
         near = difflib.get_close_matches(keys[-1], known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
         return f"{where}: {'.'.join(keys)}: unknown key; {hint}"
@@ -82,21 +83,39 @@ def _message(error: Any, model: type[BaseModel], path: Path, place: Sequence[str
     return f"{where}: {'.'.join(keys) or 'the file'}: {message}{got}"
 
 
-def _keys_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
-    """Return the keys known where `location` leads, as far as the types tell."""
+def _followed(model: type[BaseModel], location: Sequence[int | str]) -> tuple[list[str], Any]:
+    """Return the keys of the file that a location stands for, and the type that holds the last.
+
+    A location of pydantic names the member of a discriminated union, which is no key of the file.
+    """
+    keys: list[str] = []
     current: Any = model
+    owner: Any = model
     for step in location:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            current = (
-                current.model_fields[str(step)].annotation
-                if str(step) in current.model_fields
-                else None
-            )
-        elif get_origin(current) in (dict, list):
-            current = get_args(current)[-1]
-        if get_origin(current) in (Union, UnionType):
-            current = next((a for a in get_args(current) if _is_model(a)), None)
-    return list(current.model_fields) if _is_model(current) else []
+        members = [m for m in get_args(current) if _is_model(m)]
+        tagged = [member for member in members if _carries(member, step)]
+        if tagged:
+            current = tagged[0]
+            continue
+        keys.append(str(step))
+        is_union = get_origin(current) in (Union, UnionType)
+        owner = members[0] if is_union and members else current
+        current = _type_at(owner, step)
+    return keys, owner
+
+
+def _type_at(current: Any, step: int | str) -> Any:
+    if _is_model(current):
+        field = current.model_fields.get(str(step))
+        return field.annotation if field else None
+    element = get_args(current)[-1] if get_origin(current) in (dict, list) else None
+    return get_args(element)[0] if get_origin(element) is Annotated else element
+
+
+def _carries(model: type[BaseModel], tag: int | str) -> bool:
+    """Tell whether a field of a model is the literal `tag`."""
+    types = (field.annotation for field in model.model_fields.values())
+    return any(get_origin(one) is Literal and get_args(one) == (tag,) for one in types)
 
 
 def _is_model(candidate: Any) -> bool:

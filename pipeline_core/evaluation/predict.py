@@ -96,7 +96,7 @@ def _predicted(task: Task, start: int, batch: Batch, device: torch.device) -> Wi
         if not values.isfinite().all():
             raise ValueError(
                 f"the model predicts a {name!r} that is not finite between the samples {start} "
-                f"and {start + n_samples(batch) - 1} of the split; check the structures there, or "
+                f"and {start + n_samples(batch) - 1} of the split; check the samples there, or "
                 "train with a lower learning rate"
             )
     kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {"atomic_numbers", *names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ def trained_task(run: Run, device: torch.device) -> Task:
     Raises:
         ValueError: `run.model` is missing or damaged, or it is not the model of this run.
     """
-    task = build_task(run)
-    give_weights(task.module, load_model(run.model), run.model)
+    content = load_model(run.model)
+    task = build_task(replace(run, metadata=content["metadata"]))
+    give_weights(task.module, content, run.model)
     task.module.to(device)
     return task
 

@@ -20,8 +20,8 @@ ENGINE_FIGURES: Final = [
     Figure(
         name="dataset",
         title="Dataset",
-        caption="Frames of each group by split, and the size of the labelled forces in the splits "
-        "that were predicted.",
+        caption="Samples of each group by split, and, where there are forces, the size of those in "
+        "the splits that were predicted.",
         category="Data",
         draw=dataset.draw,
     ),

@@ -1,4 +1,4 @@
-"""The data at a glance: frames of each group by split, and how large the forces are."""
+"""The data at a glance: samples of each group by split, and how large the forces are."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _BINS: Final = 40
 
 
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
-    """Draw the frames of each group by split, and the distribution of the labelled forces."""
+    """Draw the samples of each group by split, and the distribution of the labelled forces."""
     report = results.import_report(experiment)
     if report is None:
         return None
-    groups = frames_by_group(report)
+    groups = samples_by_group(report)
     sizes = {s: np.linalg.norm(f, axis=1) for s, f in _labelled_forces(experiment).items()}
     height = max(2.2, 0.9 + 0.16 * len(groups))
     figure, ((*axes,),) = style.canvas(1, 2 if sizes else 1, width=style.PAGE, height=height)
     _group_bars(axes[0], groups)
+    axes[0].set_xlabel(results.samples_name(experiment))
     table: list[list[object]] = [["group", *SPLITS]]
     table += [
         [name, *(counts.get(split, 0) for split in SPLITS)] for name, counts in groups.items()
@@ -40,8 +41,8 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     return figure, table
 
 
-def frames_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Return group -> split -> frames; of many groups the largest, and the others as one."""
+def samples_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Return group -> split -> samples; of many groups the largest, and the others as one."""
     listed: dict[str, dict[str, int]] = report["groups"]["largest"]
     if len(listed) <= 1:
         return {"all": report["splits"]}
@@ -74,7 +75,6 @@ def _group_bars(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
     axes.set_yticks(range(len(groups)), list(groups))
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("frames")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
 

@@ -97,9 +97,11 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
     reports = _metrics(experiment)
     books = {
         name: {variant: dict(_by_group(report, name)) for variant, report in reports.items()}
-        for name in ("energy_per_atom", "forces")
+        for name in ("energy_per_atom", "energy", "forces")
     }
     books = {name: book for name, book in books.items() if any(book.values())}
+    if "energy_per_atom" in books:
+        books.pop("energy", None)
     groups = list(dict.fromkeys(g for book in books.values() for e in book.values() for g in e))
     if len(groups) < 2:
         return None

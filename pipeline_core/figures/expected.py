@@ -28,6 +28,9 @@ class Measure(Section):
     """What turns it into the unit of the paper."""
     status: Literal["measured", "projected"] = "measured"
     """Whether it was measured or follows from a cost model."""
+    stage: Literal["graph", "partition", "train", "evaluate", "infer"] | None = None
+    """The stage whose machine counts, as of a time of training that evaluation reports; null for
+    the one that wrote the artifact."""
 
 
 class Entry(Section):

@@ -32,7 +32,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     panels = [axes for row in rows for axes in row]
     _losses(panels[0], histories)
     for axes, name in zip(panels[1:], names, strict=False):
-        _errors(axes, histories, name, _shown(name))
+        _errors(axes, histories, name, _shown(name, experiment))
     _curves(panels[1 + len(names)], histories, lambda record: record.get("lr"))
     panels[1 + len(names)].set(ylabel="learning rate", yscale="log")
     for axes in panels[:n_panels]:
@@ -46,9 +46,10 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     return figure, _table(histories, names)
 
 
-def _shown(name: str) -> Quantity:
-    # The trainer compares total energies per atom, see `Quantity.per_atom` of a task.
-    return quantity("energy_per_atom" if name == "energy" else name)
+def _shown(name: str, experiment: ExperimentRun) -> Quantity:
+    # The trainer compares total energies of structures per atom, see `Quantity.per_atom` of a task.
+    per_atom = name == "energy" and experiment.model_info.data_kind == "structure"
+    return quantity("energy_per_atom" if per_atom else name)
 
 
 def _losses(axes: Axes, histories: dict[str, History]) -> None:

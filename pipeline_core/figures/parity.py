@@ -36,6 +36,8 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     if not rows:
         return None
     names = list(dict.fromkeys(c.quantity.name for compared in rows.values() for c in compared))
+    if len(names) == 1:
+        return _side_by_side(experiment, rows, names[0])
     width = style.PAGE if len(names) > 2 else style.COLUMN * len(names)
     height = 0.95 * width / len(names)
     figure, axes = style.canvas(len(rows), len(names), width=width, height=height)
@@ -56,14 +58,19 @@ def draw_forces(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] 
     compared = _compared(experiment).items()
     rows = {v: [c for c in cs if c.quantity.name == "forces"] for v, cs in compared}
     rows = {variant: forces for variant, forces in rows.items() if forces}
-    if not rows:
-        return None
+    return _side_by_side(experiment, rows, "forces") if rows else None
+
+
+def _side_by_side(
+    experiment: ExperimentRun, rows: Rows, name: str
+) -> tuple[Figure, list[list[object]]]:
+    """Draw one quantity, one panel a variant."""
     n_columns = min(3, len(rows))
     n_rows = -(-len(rows) // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN
     figure, axes = style.canvas(n_rows, n_columns, width=width, height=0.95 * width / n_columns)
     panels = [panel for row in axes for panel in row]
-    cells = {(variant, "forces"): panel for variant, panel in zip(rows, panels, strict=False)}
+    cells = {(variant, name): panel for variant, panel in zip(rows, panels, strict=False)}
     _fill(figure, cells, rows, results.reference_name(experiment))
     for variant, panel in zip(rows, panels, strict=False):
         panel.set_title(variant if len(rows) > 1 else "")

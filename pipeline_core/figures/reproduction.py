@@ -144,7 +144,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
 
 
 def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
-    """Return what the stage that made our number ran on."""
+    """Return what the stage that our number stems from ran on."""
     variant, artifact, *_ = measure.of.split("/")
     stage = {
         "metrics": "evaluate",
@@ -152,6 +152,6 @@ def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
         "inference": "infer",
         "balance": "partition",
     }
-    wanted = stage.get(artifact) or measure.of.split("/")[2]
+    wanted = measure.stage or stage.get(artifact) or measure.of.split("/")[2]
     records = {record["stage"]: record for record in stage_records(experiment.runs[variant])}
     return hardware(records[wanted]) if wanted in records else None

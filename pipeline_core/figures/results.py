@@ -92,6 +92,12 @@ def reference_name(experiment: ExperimentRun) -> str:
     return "DFT" if experiment.model_info.data_kind == "structure" else "reference"
 
 
+def samples_name(experiment: ExperimentRun) -> str:
+    """Return what the samples are called: frames of structures, points of surfaces."""
+    names = {"structure": "frames", "point": "points"}
+    return names.get(experiment.model_info.data_kind, "samples")
+
+
 def metrics(run: Run) -> Metrics | None:
     """Read the errors of a run; None if it has none in the engine's layout."""
     content = read_json(run.metrics)

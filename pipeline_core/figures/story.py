@@ -97,8 +97,7 @@ def _percent(ratio: float) -> str:
 
 
 def _samples(experiment: ExperimentRun, found: tuple[str, Split]) -> str:
-    kind = "frames" if experiment.model_info.data_kind == "structure" else "samples"
-    return f"{found[1].n_samples:,} {found[0]} {kind}"
+    return f"{found[1].n_samples:,} {found[0]} {results.samples_name(experiment)}"
 
 
 def numbers(experiment: ExperimentRun) -> list[Number]:
@@ -113,7 +112,8 @@ def _data(experiment: ExperimentRun) -> Iterator[Number]:
         parts = ", ".join(f"{n:,} {_SPLITS[s]}" for s, n in report["splits"].items())
         if isinstance(dataset.options, Dataset):
             parts = f"{parts}; {_METHODS[dataset.options.split.method]}"
-        yield Number("Data", f"{report['samples']:,} frames", parts)
+        samples = results.samples_name(experiment)
+        yield Number("Data", f"{report['samples']:,} {samples}", parts)
 
 
 def _training(run: Run) -> Iterator[Number]:

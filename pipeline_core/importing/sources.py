@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from pipeline_core.config.datasets import Source
+from pipeline_core.config.raw_files import matched
 from pipeline_core.readers import Reader, Units
 from pipeline_core.readers.catalogue import guessed
 from pipeline_core.units import DIMENSION, factor, stress_factor
@@ -58,7 +58,7 @@ def find_sources(
     found: list[RawSource] = []
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
-        files = _files(dataset.parent, source.path, where)
+        files = matched(dataset, f"sources.{number}.path", source.path)
         reader = _reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
         factors = _factors(units, where)
@@ -68,18 +68,6 @@ def find_sources(
         )
     _require_disjoint(found)
     return found
-
-
-def _files(folder: Path, pattern: str, where: str) -> dict[str, Path]:
-    # Path.glob refuses absolute patterns and those that lead upwards.
-    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
-    files = {name: folder / name for name in sorted(names) if (folder / name).is_file()}
-    if not files:
-        raise ValueError(
-            f"{where}.path: no file matches {pattern!r} in {folder.resolve()}; patterns are "
-            "relative to the dataset file: correct the path, or fetch the data first"
-        )
-    return files
 
 
 def _root(pattern: str) -> PurePosixPath:

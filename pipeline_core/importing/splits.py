@@ -14,6 +14,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.importing.columns import Columns, Ints
 
 Codes = NDArray[np.int8]
+Floats = NDArray[np.float64]
 _TRAIN, _VAL, _TEST = range(len(SPLITS))
 
 
@@ -45,6 +46,8 @@ def divide(columns: Columns, options: Split) -> Codes:
                 codes[free] = _whole_groups(group, options, rng)[group]
             case "list":
                 codes[free] = _listed(columns.groups, np.unique(group), options)[group]
+            case "energy":
+                codes[free] = _by_energy(columns.energy[free] / columns.n_atoms[free], options)
     if not (codes == _TRAIN).any():
         counts = [f"{np.count_nonzero(codes == i)} {name}" for i, name in enumerate(SPLITS)]
         raise ValueError(
@@ -73,6 +76,21 @@ def _every(n: int, fraction: float) -> NDArray[np.bool_]:
     # Rounding protects counts such as 0.1 * 30 from the last bit of a double.
     steps = np.floor(np.round(np.arange(n + 1) * fraction, 9) + 0.5)
     return np.diff(steps) > 0
+
+
+def _by_energy(energy: Floats, options: Split) -> Codes:
+    """Hold out the highest energies per atom, (n_samples,)."""
+    if np.isnan(energy).any():
+        raise ValueError(
+            f"split.method 'energy': {np.isnan(energy).sum()} of {len(energy)} samples have no "
+            "energy; choose another method"
+        )
+    n_test, n_val = (round(part * len(energy)) for part in (options.test, options.val))
+    codes = np.full(len(energy), _TRAIN, dtype=np.int8)
+    falling = np.argsort(-energy, kind="stable")
+    codes[falling[:n_test]] = _TEST
+    codes[falling[n_test : n_test + n_val]] = _VAL
+    return codes
 
 
 def _by_formula(composition: Ints, names: Sequence[str], rng: np.random.Generator) -> Ints:

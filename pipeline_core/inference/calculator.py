@@ -18,12 +18,13 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
 from pipeline_core.inference.potentials import (
     TrainedPotential,
-    potential_from_file,
     potential_of_run,
+    run_of_file,
 )
 from pipeline_core.potential import Potential
 from pipeline_core.registry import Registry
 from pipeline_core.run import Run
+from pipeline_core.training.seeds import generator_states, set_generator_states
 
 _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
 """Rows and columns of xx yy zz yz xz xy."""
@@ -113,20 +114,28 @@ def load_calculator(
     device: str = "cpu",
     dtype: torch.dtype | None = None,
     registry: Registry | None = None,
-) -> PotentialCalculator:
+) -> Calculator:
     """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
 
     Args:
         path: A `model.pt`.
         device: A torch device name.
-        dtype: Floating-point type; the one of the training if None.
+        dtype: Floating-point type of a `Potential`; the one of the training if None.
         registry: Where to look for the plugin; the installed plugins if None.
 
     Raises:
-        ValueError: The file is not a model, its plugin is not installed, or it is not a potential.
+        ValueError: The file is not a model, its plugin is not installed, or it is not a potential
+            and its plugin has no calculator of its own.
     """
-    potential = potential_from_file(Path(path), registry or Registry())
-    return _calculator(potential, device, dtype or potential.dtype)
+    registry, cpu = registry or Registry(), torch.device("cpu")
+    run = run_of_file(Path(path), registry)
+    states = generator_states(cpu)  # the caller's generators are none of our business
+    try:
+        if dtype is not None:
+            return _calculator(potential_of_run(run), device, dtype)
+        return registry.hook("calculator", run.model_info.name)(run=run, device=device)
+    finally:
+        set_generator_states(states, cpu)
 
 
 def run_calculator(run: Run, device: str) -> PotentialCalculator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +43,49 @@ def potential_of_run(run: Run) -> TrainedPotential:
     Raises:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
-    return _trained(run, build_task(run).module, load_model(run.model), run.model)
+    content = load_model(run.model)
+    task = build_task(replace(run, metadata=content["metadata"]))
+    return _trained(run, task.module, content, run.model)
 
 
-def potential_from_file(path: Path, registry: Registry) -> TrainedPotential:
-    """Return the trained potential in a file, rebuilt by its plugin without a dataset.
+def run_of_file(path: Path, registry: Registry) -> Run:
+    """Return a run of which nothing is left but its model.
+
+    It has the model's own options and the defaults for all else, no dataset, and `path` for its
+    model.
 
     Args:
         path: A `model.pt`.
         registry: The plugins.
 
     Raises:
-        ValueError: The file is not a model, its plugin is not installed, or it is not a potential.
+        ValueError: The file is not a model, or its plugin is not installed.
     """
     content = load_model(path)
-    run = _run_without_dataset(path, content, registry)
-    with torch.random.fork_rng(devices=[]):  # the caller's generator is none of our business
-        task = registry.hook("task", run.model_info.name)(run=run)
-    if task is None:
-        raise ValueError(f"{path}: plugin {run.model_info.name!r} gives no task")
-    return _trained(run, task.module, content, path)
+    info, metadata = registry.model_info(content["plugin"]), content["metadata"]
+    models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
+    stored = {"model": metadata["options"], "graph": metadata["graph"]}
+    return _FileRun(
+        project=Project(path.parent, path.parent, registry),
+        experiment=content["experiment"],
+        variant=BASE,
+        file=ExperimentFile(description="A trained model", plugin=info.name),
+        model_info=info,
+        dataset=None,
+        sections={key: validated(kind, stored.get(key, {}), path) for key, kind in models.items()},
+        metadata=metadata,
+        path=path,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FileRun(Run):
+    path: Path
+
+    @property
+    def model(self) -> Path:
+        """The file, wherever it lies."""
+        return self.path
 
 
 def _trained(run: Run, module: nn.Module, content: dict[str, Any], path: Path) -> TrainedPotential:
@@ -75,14 +98,3 @@ def _trained(run: Run, module: nn.Module, content: dict[str, Any], path: Path) -
     graph = run.section("graph", GraphOptions)
     dtype = getattr(torch, content["dtype"])
     return TrainedPotential(module, graph, tuple(content["elements"]), dtype)
-
-
-def _run_without_dataset(path: Path, content: dict[str, Any], registry: Registry) -> Run:
-    """Return a run that has the model's own options and the defaults for all else."""
-    info = registry.model_info(content["plugin"])
-    models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
-    stored = {"model": content["metadata"]["options"], "graph": content["metadata"]["graph"]}
-    sections = {key: validated(kind, stored.get(key, {}), path) for key, kind in models.items()}
-    file = ExperimentFile(description="A trained model", plugin=info.name)
-    project = Project(path.parent, path.parent, registry)
-    return Run(project, content["experiment"], BASE, file, info, None, sections)

@@ -51,7 +51,10 @@ class Learner:
             average = get_ema_multi_avg_fn(options.ema_decay)  # type: ignore[no-untyped-call]
             self._average = AveragedModel(self._module, multi_avg_fn=average)
         self._gradients = FlatGradients(self._module.parameters())
-        self._optimizer = make_optimizer(options.optimizer, self._module.parameters())
+        scaled = options.precision == "16-mixed"
+        self._optimizer = make_optimizer(
+            options.optimizer, self._module.parameters(), fused=not scaled
+        )
         self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
         self.precision = make_precision(options.precision, ranks.device)
         weights = list(task.objective.weights.values())

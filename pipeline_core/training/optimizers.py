@@ -12,17 +12,30 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 from pipeline_core.config.sections import Optimizer, Schedule
 
 _KINDS: Final = {"adam": optim.Adam, "adamw": optim.AdamW}
+_FUSED_ON: Final = ("cpu", "cuda")
 _WARMUP_START: Final = 0.1
 
 
-def make_optimizer(options: Optimizer, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
-    """Return the optimizer that an experiment asks for; frozen parameters are left out."""
+def make_optimizer(
+    options: Optimizer, parameters: Iterable[nn.Parameter], *, fused: bool = True
+) -> optim.Optimizer:
+    """Return the optimizer that an experiment asks for.
+
+    Args:
+        options: Its section.
+        parameters: Parameters; frozen ones are left out.
+        fused: Whether each parameter is updated in one pass over memory, where torch can. Such an
+            optimizer takes no gradients that somebody else has unscaled.
+    """
     kind: type[optim.Adam] = _KINDS[options.name]
+    trained = [p for p in parameters if p.requires_grad]
+    can = all(p.is_floating_point() and p.device.type in _FUSED_ON for p in trained)
     return kind(
-        [p for p in parameters if p.requires_grad],
+        trained,
         lr=options.lr,
         betas=options.betas,
         weight_decay=options.weight_decay,
+        fused=True if fused and can else None,  # False would keep torch from its next best way
     )
 
 
@@ -33,7 +46,7 @@ class LearningRate:
 
         constant   1
         cosine     f + (1 - f) (1 + cos(pi e / (E - 1))) / 2   [Loshchilov, Hutter, ICLR 2017]
-        step       factor^floor(e / every)
+        step       max(factor^floor(e / every), f)
         plateau    times factor after `every` epochs without a better loss, never below f
 
     Args:
@@ -88,5 +101,5 @@ def _fraction(options: Schedule, epoch: int, epochs: int) -> float:
         wave = (1 + math.cos(math.pi * min(done, last) / last)) / 2
         return options.final_fraction + (1 - options.final_fraction) * wave
     if options.name == "step":
-        return float(options.factor ** (done // options.every))
+        return max(float(options.factor ** (done // options.every)), options.final_fraction)
     return 1.0

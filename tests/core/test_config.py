@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import ExperimentFile, merged
-from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
+from pipeline_core.config.sections import ENGINE_SECTIONS, Section, TrainOptions
 from pipeline_core.config.yaml_files import line_of, read_yaml, validated
 
 GOOD = """\
@@ -137,6 +139,28 @@ def test_defaults_of_every_section_survive_yaml(tmp_path, name):
     path = tmp_path / "section.yaml"
     path.write_text(yaml.safe_dump(model().model_dump(mode="json")))
     assert validated(model, read_yaml(path), path) == model()
+
+
+class Circle(Section):
+    kind: Literal["circle"]
+    radius: float
+
+
+class Square(Section):
+    kind: Literal["square"]
+    side: float
+
+
+class Drawing(Section):
+    shapes: list[Annotated[Circle | Square, Field(discriminator="kind")]]
+
+
+def test_a_mistake_in_one_of_several_kinds_is_named_by_the_keys_of_the_file(tmp_path):
+    path = tmp_path / "d.yaml"
+    path.write_text("shapes:\n- {kind: circle, radius: 1.0}\n- kind: square\n  sid: 1.0\n")
+    message = r"d\.yaml:4: shapes\.1\.sid: unknown key; did you mean 'side'\?"
+    with pytest.raises(ValueError, match=message):
+        validated(Drawing, read_yaml(path), path)
 
 
 def test_an_experiment_file_leaves_its_sections_to_the_plugin(tmp_path):

@@ -47,6 +47,11 @@ def test_every_unit_is_tested():
     assert known == set(EXPECTED)
 
 
+def test_constants_are_those_of_ase():
+    assert pytest.approx(ASE._hbar / ASE._e * 1e15, rel=1e-12) == units.HBAR
+    assert pytest.approx(ASE._amu / ASE._me, rel=1e-9) == units.DALTON
+
+
 @pytest.mark.parametrize(("sign", "expected"), [("tension", 1), ("pressure", -1)])
 def test_sign_of_the_stress(sign, expected):
     assert units.stress_factor("GPa", sign) == pytest.approx(expected * ASE.GPa, rel=1e-8)

@@ -1,8 +1,11 @@
 """Learning curves, errors by element, group and force, molecular dynamics, balance, dataset."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from core.figures import synthetic
 from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results, style
 
 
@@ -33,9 +36,26 @@ def test_learning_curves_show_every_epoch_of_every_variant(experiment):
     assert len(table) == 1 + 2 * 40
 
 
-def test_learning_without_validation_has_one_curve_a_variant(folder, experiment):
-    from core.figures import synthetic
+def test_points_have_no_atoms(experiment):
+    info = replace(experiment.model_info, data_kind="point")
+    points = replace(experiment, model_info=info)
+    figure, _ = learning.draw(points)
+    assert figure.axes[1].get_ylabel() == "energy MAE (meV)"
+    assert dataset.draw(points)[0].axes[0].get_xlabel() == "points"
+    assert dataset.draw(experiment)[0].axes[0].get_xlabel() == "frames"
+    assert [results.reference_name(e) for e in (points, experiment)] == ["reference", "DFT"]
 
+
+def test_groups_of_samples_without_atoms_are_compared_by_their_energy(folder):
+    experiment = synthetic.load(folder)
+    for run in experiment.runs.values():
+        run.metrics.write_text(run.metrics.read_text().replace("energy_per_atom", "unused"))
+    figure, table = errors.draw_by_group(experiment)
+    assert figure.axes[0].get_xlabel() == "energy MAE (meV)"
+    assert {row[1] for row in table[1:]} == {"energy", "forces"}
+
+
+def test_learning_without_validation_has_one_curve_a_variant(folder, experiment):
     for run in (copy := synthetic.load(folder)).runs.values():
         text = run.history.read_text().replace('"val": {', '"val": {}, "unused": {')
         run.history.write_text(text.replace('"mae": {', '"mae": {}, "unused_too": {'))
@@ -135,7 +155,7 @@ def test_the_dataset_shows_every_frame(experiment):
 def test_small_groups_are_shown_together():
     many = {f"group{i:03}": {"train": 200 - i, "val": 1, "test": 0} for i in range(100)}
     totals = {s: sum(group[s] for group in many.values()) for s in ("train", "val", "test")}
-    groups = dataset.frames_by_group({"splits": totals, "groups": {"count": 100, "largest": many}})
+    groups = dataset.samples_by_group({"splits": totals, "groups": {"count": 100, "largest": many}})
     assert len(groups) == dataset.MOST_GROUPS
     assert list(groups)[-1] == "77 others"
     assert {s: sum(g[s] for g in groups.values()) for s in totals} == totals

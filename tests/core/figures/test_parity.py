@@ -1,8 +1,11 @@
 """Parity plots show all numbers, once, on equal axes, with the errors of the metrics."""
 
+import json
+
 import numpy as np
 import pytest
 
+from core.figures import synthetic
 from pipeline_core.figures import parity, results, style
 from pipeline_core.figures.quantities import quantity
 from pipeline_core.figures.results import Comparison, Errors
@@ -102,3 +105,18 @@ def test_forces_alone_have_one_panel_a_variant(experiment):
         figure, table = parity.draw_forces(experiment)
     assert [a.get_title(loc="left") for a in figure.axes[:2]] == ["base", "wide"]
     assert [row[0] for row in table] == ["variant", "base", "wide"]
+
+
+def test_a_single_quantity_has_its_variants_side_by_side(folder):
+    experiment = synthetic.load(folder)
+    for run in experiment.runs.values():
+        content = json.loads(run.metrics.read_text())
+        energy = content["splits"]["test"]["quantities"]["energy"]
+        content["splits"]["test"]["quantities"] = {"energy": energy}
+        run.metrics.write_text(json.dumps(content))
+    with style.applied():
+        figure, table = parity.draw(experiment)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["base", "wide"]
+    places = [axes.get_subplotspec() for axes in figure.axes]
+    assert {place.rowspan.start for place in places} == {0}
+    assert {row[2] for row in table[1:]} == {"energy"}

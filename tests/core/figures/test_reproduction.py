@@ -76,6 +76,11 @@ def test_each_artifact_can_be_pointed_to(folder):
     assert 0 < rows["step"]["ours"] < 10
 
 
+def test_the_machine_of_a_time_is_that_of_the_stage_it_was_taken_in(folder):
+    row = compared(folder, FORCES.replace("factor: 1000", "stage: train"))["entries"][0]
+    assert row["our_hardware"] == "A processor, 2 cores, 2 ranks"
+
+
 def test_what_was_not_computed_is_not_attempted(folder):
     rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
     for name in ("hours", "elsewhere"):

@@ -152,7 +152,7 @@ CASES = {
     "no file": Case(
         plain,
         {"sources": [{"path": "row/*.xyz"}]},
-        ("alloys.yaml: sources.0.path: no file matches 'row/*.xyz' in", "datasets"),
+        ("alloys.yaml:", "sources.0.path: no file matches 'row/*.xyz' in", "datasets"),
     ),
     "an unknown unit": Case(
         plain,

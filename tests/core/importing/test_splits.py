@@ -109,6 +109,30 @@ def test_whole_groups_come_as_near_to_the_fraction_as_any_choice(counts, fractio
     assert abs(sizes(codes)[TEST] - target) == best
 
 
+@given(
+    energies=st.lists(st.floats(-1e3, 1e3), min_size=10, max_size=80, unique=True),
+    val=fractions,
+    test=fractions,
+)
+@settings(max_examples=60, deadline=None)
+def test_the_highest_energies_per_atom_are_held_out(energies, val, test):
+    columns, n = Columns(), len(energies)
+    for i, energy in enumerate(energies):
+        columns.add(0, "", 1 + i % 3, energy * (1 + i % 3), -1)
+    codes = divide(columns, Split(method="energy", val=val, test=test))
+    n_val, n_test = round(val * n), round(test * n)
+    assert sizes(codes) == [n - n_val - n_test, n_val, n_test]
+    rising = np.argsort(energies)
+    assert codes[rising].tolist() == sorted(codes, key=[TRAIN, VAL, TEST].index)
+
+
+def test_samples_without_energy_cannot_be_divided_by_it():
+    columns = columns_of(n=9)
+    columns.add(0, "", 1, np.nan, -1)
+    with pytest.raises(ValueError, match=r"split.method 'energy': 1 of 10 samples have no energy"):
+        divide(columns, Split(method="energy"))
+
+
 def test_groups_are_chosen_by_the_seed():
     groups = [f"g{i % 40}" for i in range(400)]
     found = {

@@ -43,7 +43,16 @@ def test_cosine():
 
 def test_step():
     expected = torch_rates(lambda o: lr_scheduler.StepLR(o, 3, 0.2), 10)
-    assert rates(Schedule(name="step", factor=0.2, every=3), [1.0] * 10) == pytest.approx(expected)
+    schedule = Schedule(name="step", factor=0.2, every=3, final_fraction=0.0)
+    assert rates(schedule, [1.0] * 10) == pytest.approx(expected)
+
+
+def test_step_stops_at_the_lowest_rate():
+    expected = torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 10)
+    found = rates(Schedule(name="step", factor=0.5, every=2, final_fraction=0.2), [1.0] * 10)
+    assert found[:6] == pytest.approx(expected[:6])
+    assert expected[6] < found[6] == 0.2 * 0.5
+    assert found[6:] == [0.2 * 0.5] * 4
 
 
 def test_plateau():
@@ -102,3 +111,22 @@ def test_optimizers_by_name():
     assert adamw.param_groups[0]["weight_decay"] == 0.2
     assert len(adamw.param_groups[0]["params"]) == 1
     assert type(make_optimizer(Optimizer(), parameters)) is torch.optim.Adam
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+def test_a_step_equals_that_of_plain_adam(dtype):
+    generator = torch.Generator().manual_seed(0)
+    start, gradient = torch.randn(2, 37, generator=generator, dtype=dtype)
+    found = []
+    for make in (
+        lambda p: make_optimizer(Optimizer(name="adamw", lr=0.1, weight_decay=0.2), [p]),
+        lambda p: torch.optim.AdamW([p], lr=0.1, weight_decay=0.2, foreach=False, fused=False),
+    ):
+        parameter = torch.nn.Parameter(start.clone())
+        optimizer = make(parameter)
+        for _ in range(5):
+            parameter.grad = gradient * parameter.detach().abs()
+            optimizer.step()
+        found.append(parameter.detach())
+    torch.testing.assert_close(*found)
+    assert not torch.equal(found[0], start)

@@ -1,0 +1,88 @@
+"""The contraction of a tree in plain PyTorch: what the fast implementations must reproduce."""
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.tree.shape import TreeShape
+
+
+def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> tuple[Tensor, Tensor]:
+    """Returns the values of the root `(n,)` and of all other interior nodes `(n_inner, n)`."""
+    slots = list(features.split(list(shape.leaf_ranks)))
+    for node, B in zip(shape.nodes, shape.tensors(transfers), strict=True):
+        slots.append(_node(slots[node.left], slots[node.right], B))
+    *inner, root = slots[shape.n_leaves :]
+    return root[0], torch.cat(inner) if inner else features.new_empty(0, features.shape[1])
+
+
+def gradient(
+    features: Tensor, transfers: Tensor, inner: Tensor, weights: Tensor, shape: TreeShape
+) -> tuple[Tensor, Tensor]:
+    """Returns the derivatives of `sum_n weights[n] * root[n]` by features and by transfers.
+
+    `inner` is what `contract` returned.
+    """
+    slots = [*features.split(list(shape.leaf_ranks)), *_split_inner(inner, shape)]
+    tensors = shape.tensors(transfers)
+    grads: list[Tensor] = [weights[None]] * (2 * shape.n_leaves - 1)
+    by_tensor: list[Tensor] = []
+    for i in reversed(range(len(shape.nodes))):
+        node, B = shape.nodes[i], tensors[i]
+        left, right, g = slots[node.left], slots[node.right], grads[shape.n_leaves + i]
+        by_tensor.append(torch.einsum("in,jn,kn->ijk", left, right, g).flatten())
+        grads[node.left] = torch.einsum("ijk,jn,kn->in", B, right, g)
+        grads[node.right] = torch.einsum("ijk,in,kn->jn", B, left, g)
+    return torch.cat(grads[: shape.n_leaves]), torch.cat(by_tensor[::-1])
+
+
+def tangent(
+    features: Tensor,
+    transfers: Tensor,
+    inner: Tensor,
+    d_transfers: Tensor,
+    shape: TreeShape,
+    d_features: Tensor | None = None,
+) -> Tensor:
+    """Returns the derivative `(n,)` of the root along a change of the transfers and features."""
+    slots = [*features.split(list(shape.leaf_ranks)), *_split_inner(inner, shape)]
+    changes: list[Tensor | None] = [None] * shape.n_leaves
+    if d_features is not None:
+        changes = list(d_features.split(list(shape.leaf_ranks)))
+    tensors = zip(shape.tensors(transfers), shape.tensors(d_transfers), strict=True)
+    for node, (B, dB) in zip(shape.nodes, tensors, strict=True):
+        left, right = slots[node.left], slots[node.right]
+        change = _node(left, right, dB)
+        if (d_left := changes[node.left]) is not None:
+            change = change + _node(d_left, right, B)
+        if (d_right := changes[node.right]) is not None:
+            change = change + _node(left, d_right, B)
+        changes.append(change)
+    root = changes[-1]
+    assert root is not None
+    return root[0]
+
+
+def jacobian(features: Tensor, transfers: Tensor, inner: Tensor, shape: TreeShape) -> Tensor:
+    """Returns the derivative of each value of the root by each transfer, `(n, n_transfers)`."""
+    slots = [*features.split(list(shape.leaf_ranks)), *_split_inner(inner, shape)]
+    tensors = shape.tensors(transfers)
+    ones = features.new_ones(1, features.shape[1])
+    grads = [ones] * (2 * shape.n_leaves - 1)
+    found = features.new_empty(features.shape[1], shape.n_transfers)
+    for i in reversed(range(len(shape.nodes))):
+        node, B = shape.nodes[i], tensors[i]
+        left, right, g = slots[node.left], slots[node.right], grads[shape.n_leaves + i]
+        part = torch.einsum("in,jn,kn->nijk", left, right, g).flatten(1)
+        found[:, shape.offsets[i] : shape.offsets[i + 1]] = part
+        grads[node.left] = torch.einsum("ijk,jn,kn->in", B, right, g)
+        grads[node.right] = torch.einsum("ijk,in,kn->jn", B, left, g)
+    return found
+
+
+def _node(left: Tensor, right: Tensor, B: Tensor) -> Tensor:
+    """Returns `u[k, n] = sum_ij left[i, n] right[j, n] B[i, j, k]`."""
+    return torch.einsum("in,jn,ijk->kn", left, right, B)
+
+
+def _split_inner(inner: Tensor, shape: TreeShape) -> list[Tensor]:
+    return list(inner.split([node.rank for node in shape.nodes[:-1]]))

@@ -1,0 +1,1 @@
+"""Potential energy surfaces in hierarchical Tucker form, fitted to points (HT-FBR)."""

@@ -1,0 +1,97 @@
+"""The fitted surface of a molecule as an ASE calculator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.calculators.calculator import Calculator, all_changes
+
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.run import Run
+from pipeline_htfbr.geometry import variables_at
+from pipeline_htfbr.inference.domain import Domain, domain_of
+from pipeline_htfbr.molecule import Molecule
+from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.surface import Surface
+
+
+class SurfaceCalculator(Calculator):
+    """Energy (eV) and forces (eV/Å) of a molecule on a fitted surface.
+
+    Args:
+        module: The surface; it is copied.
+        molecule: How its variables follow from the positions of atoms.
+        domain: Where it may be used.
+        device: A torch device name, for this calculator alone.
+    """
+
+    def __init__(
+        self, module: Surface, molecule: Molecule, domain: Domain, device: str = "cpu"
+    ) -> None:
+        super().__init__()
+        self.implemented_properties = ["energy", "free_energy", "forces"]
+        self.molecule, self._domain = molecule, domain
+        self._module = deepcopy(module).to(device, torch.float64).eval()
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] = ("energy",),
+        system_changes: Sequence[str] = tuple(all_changes),
+    ) -> None:
+        """Compute energy and forces.
+
+        Raises:
+            ValueError: The atoms are not those of the molecule in its order, or the geometry lies
+                outside of the domain.
+        """
+        super().calculate(atoms, properties, system_changes)
+        self._check(self.atoms)
+        with torch.enable_grad():
+            positions = torch.tensor(self.atoms.positions, dtype=torch.float64, requires_grad=True)
+            x = variables_at(positions, self.molecule, self._domain.coordinates)
+            signs, shifts = self._domain.image(x.detach().numpy())
+            x = torch.from_numpy(signs) * x + torch.from_numpy(shifts)
+            energy = self._module.energies(x[None].to(self._module.shift.device))[0]
+            (gradient,) = torch.autograd.grad(energy, positions)
+        value = float(energy.detach())
+        self.results = {"energy": value, "free_energy": value, "forces": -gradient.numpy()}
+
+    def _check(self, atoms: Atoms) -> None:
+        expected = self.molecule.symbols
+        found = tuple(atoms.symbols)
+        if found != expected:
+            raise ValueError(
+                f"atoms {' '.join(found)}: the surface is one of the molecule "
+                f"{' '.join(expected)}; give these atoms in this order"
+            )
+        if np.any(atoms.pbc):
+            raise ValueError(
+                "the surface is one of a free molecule and knows no periodic images; "
+                "set atoms.pbc = False"
+            )
+
+
+def surface_calculator(run: Run, device: str) -> SurfaceCalculator:
+    """Return the trained surface of a run as an ASE calculator.
+
+    Raises:
+        ValueError: `run.model` is missing or not of this run, or no molecule is known.
+    """
+    task = trained_task(run, torch.device("cpu"))
+    assert isinstance(task.module, Surface)
+    assert task.metadata is not None
+    if task.metadata["molecule"] is None:
+        raise ValueError(
+            f"{run.model}: the surface was fitted to points of which no molecule is known, so its "
+            "variables do not follow from positions of atoms; evaluate the exported sum of "
+            "products, or fit points of a source that knows its molecule, such as hono"
+        )
+    molecule = Molecule.of(task.metadata["molecule"])
+    structure = Structure.of(task.metadata["structure"])
+    domain = domain_of(structure.coordinates, structure.leaves, molecule)
+    return SurfaceCalculator(task.module, molecule, domain, device)

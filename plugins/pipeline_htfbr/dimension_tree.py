@@ -1,0 +1,86 @@
+"""The dimension tree: which coordinates are combined first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline_kernels.tree import Node
+
+Nesting = int | Sequence["Nesting"]
+"""A coordinate, or a pair of nestings: [[0, 1], [2, 3]]."""
+
+
+def balanced(coordinates: Sequence[int]) -> Nesting:
+    """Divide coordinates in their order, the larger half to the left (Qiu et al., section 2).
+
+    Six coordinates become [[[0, 1], 2], [[3, 4], 5]].
+    """
+    if len(coordinates) == 1:
+        return coordinates[0]
+    half = (len(coordinates) + 1) // 2
+    return [balanced(coordinates[:half]), balanced(coordinates[half:])]
+
+
+def flattened(nesting: Nesting) -> list[int]:
+    """Return the coordinates of a nesting from left to right.
+
+    Raises:
+        ValueError: A level has not two parts.
+    """
+    if isinstance(nesting, int):
+        return [nesting]
+    if len(nesting) != 2:
+        raise ValueError(
+            f"graph.tree: {nesting} has {len(nesting)} parts; each level of the tree is a pair"
+        )
+    return [*flattened(nesting[0]), *flattened(nesting[1])]
+
+
+def checked(nesting: Nesting, n_coordinates: int) -> Nesting:
+    """Return a nesting that holds each coordinate once.
+
+    Raises:
+        ValueError: It misses or repeats a coordinate, or names one that there is not.
+    """
+    found = flattened(nesting)
+    problems = {
+        "misses": sorted(set(range(n_coordinates)) - set(found)),
+        "repeats": sorted({c for c in found if found.count(c) > 1}),
+        "names, though they do not exist,": sorted(set(found) - set(range(n_coordinates))),
+    }
+    for what, coordinates in problems.items():
+        if coordinates:
+            raise ValueError(
+                f"graph.tree {what} {', '.join(map(str, coordinates))}; each of the "
+                f"{n_coordinates} coordinates, numbered from 0, stands in it once"
+            )
+    return nesting
+
+
+def interior(nesting: Nesting) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Return the interior nodes, children before parents.
+
+    Returns:
+        Of each node the slots of its children, as in `pipeline_kernels.tree.Node`, and the
+        coordinates below it.
+    """
+    n_leaves = len(flattened(nesting))
+    found: list[tuple[int, int, tuple[int, ...]]] = []
+
+    def visit(part: Nesting) -> int:
+        if isinstance(part, int):
+            return part
+        left, right = visit(part[0]), visit(part[1])
+        found.append((left, right, tuple(flattened(part))))
+        return n_leaves + len(found) - 1
+
+    visit(nesting)
+    return found
+
+
+def nodes(nesting: Nesting, ranks: Sequence[int]) -> tuple[Node, ...]:
+    """Return the interior nodes with their ranks, (n_interior,); that of the root is 1."""
+    return tuple(
+        Node(left, right, rank)
+        for (left, right, _), rank in zip(interior(nesting), ranks, strict=True)
+    )

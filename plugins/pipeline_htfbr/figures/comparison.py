@@ -1,0 +1,187 @@
+"""Tables 2, 3 and 4 of the paper with our rows below, and a table of all fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from matplotlib.figure import Figure
+
+from pipeline_core.figures import results, tables
+from pipeline_core.figures.expected import Entry
+from pipeline_core.figures.quantities import shown
+from pipeline_core.run import ExperimentRun
+from pipeline_htfbr.figures import text
+from pipeline_htfbr.figures.fits import Fit, divided, fits, fits_of, paper, undivided
+
+Rows = list[list[object]]
+Drawn = tuple[Figure, Rows] | None
+
+DEVICES: Final = {
+    "cpu1": "1 CPU",
+    "gpu1": "1 GPU",
+    "gpu2": "2 GPU",
+    "gpu4": "4 GPU",
+    "gpu8": "8 GPU",
+}
+"""Devices of the paper, as the ids of `expected.yaml` name them."""
+FRAMEWORKS: Final = ("nuwa", "benchmark")
+SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def draw_fits(experiment: ExperimentRun) -> Drawn:
+    """Draw the table of all variants, errors in cm⁻¹."""
+    found = fits(experiment)
+    if not found:
+        return None
+    places = [p for p in ("train", "test", "grid", "off_grid") if any(_has(f, p) for f in found)]
+    names = {"train": "train", "test": "test", "grid": "grid", "off_grid": "off grid"}
+    header = ["fit", "param.", "ranks", "degrees", *(names[p] for p in places), "largest", "time"]
+    table: Rows = [
+        [
+            "variant",
+            "method",
+            "parameters",
+            "ranks",
+            "degrees",
+            *(f"{place}_rmse_cm-1" for place in places),
+            "largest_error_cm-1",
+            "largest_error_on",
+            "seconds",
+        ]
+    ]
+    cells = []
+    for fit in found:
+        errors = [fit.error(place, "cm^-1") for place in places]
+        worst = fit.error(places[-1], "cm^-1", "max_error") if places else None
+        ranks, degrees, seconds = text.ranks(fit), text.degrees(fit), fit.surface["seconds"]
+        about = [fit.run.variant, fit.method, fit.n_parameters, ranks, degrees]
+        table.append([*about, *errors, worst, places[-1] if places else None, seconds])
+        numbers = [*map(shown, errors), shown(worst)]
+        facts = [fit.title, f"{fit.n_parameters:,}", ranks, degrees]
+        cells.append([*facts, *numbers, text.time(seconds)])
+    width = 0.52 / (len(places) + 2)
+    widths = [0.16, 0.09, 0.13, 0.1, *[width] * (len(places) + 2)]
+    return tables.draw(header, cells, widths), table
+
+
+def draw_table2(experiment: ExperimentRun) -> Drawn:
+    """Draw Table 2: fits of HONO."""
+    known = paper(experiment)
+    ours = fits_of(experiment, "hono")
+    if not ours or "hono_gpu1_nuwa_train" not in known:
+        return None
+    places = ["train", "test", "grid"]
+    header = ["fit", "device", "points", "epochs", "train loss", "test loss", "grid loss", "time"]
+    cells, table = _papers(known, "hono", places, len(header))
+    for fit in undivided(ours):
+        _append(cells, table, fit, places)
+    widths = [0.24, 0.2, 0.08, 0.09, 0.1, 0.1, 0.1, 0.09]
+    return tables.draw(header, cells, widths), table
+
+
+def draw_table4(experiment: ExperimentRun) -> Drawn:
+    """Draw Table 4: fits of ethene."""
+    known = paper(experiment)
+    ours = fits_of(experiment, "ethene_xtb")
+    if not ours or "ethene_gpu1_nuwa_train" not in known:
+        return None
+    places = ["train", "test"]
+    header = ["fit", "device", "points", "epochs", "train loss", "test loss", "time"]
+    cells, table = _papers(known, "ethene", places, len(header))
+    for fit in undivided(ours):
+        _append(cells, table, fit, places)
+    return tables.draw(header, cells, [0.26, 0.24, 0.1, 0.1, 0.1, 0.1, 0.1]), table
+
+
+def _papers(
+    known: Mapping[str, Entry], surface: str, places: Sequence[str], n_columns: int
+) -> tuple[list[list[str]], Rows]:
+    """Return the paper's rows, as cells for readers and as a table with its header."""
+    table: Rows = [["whose", "fit", "device", "points", "epochs", *places, "seconds"]]
+    cells = []
+    for device, name in DEVICES.items():
+        for framework in FRAMEWORKS:
+            found = {
+                key: known.get(f"{surface}_{device}_{framework}_{key}")
+                for key in (*places, "epochs", "time")
+            }
+            if found["train"] is None:
+                continue
+            losses = [entry.value if (entry := found[place]) else None for place in places]
+            points = _value(known.get(f"{surface}_points"))
+            epochs = _value(found["epochs"] or known.get("epochs"))
+            seconds = _seconds(found["time"])
+            row: list[object] = [f"paper: {framework}", name, points, epochs, *losses, seconds]
+            table.append(["paper", framework, *row[1:]])
+            cells.append(_readable(row, len(places)))
+    assert all(len(row) == n_columns for row in cells), n_columns
+    return cells, table
+
+
+def _append(cells: list[list[str]], table: Rows, fit: Fit, places: Sequence[str]) -> None:
+    """Append one of our rows."""
+    facts = fit.surface
+    losses = [fit.error(place) for place in places]
+    counts = [facts["n_train"], facts["epochs"]]
+    row: list[object] = [f"ours: {fit.title}", fit.hardware, *counts, *losses, facts["seconds"]]
+    table.append(["ours", fit.title, *row[1:]])
+    cells.append(_readable(row, len(places)))
+
+
+def _readable(row: Sequence[Any], n_losses: int) -> list[str]:
+    name, device, *counts = row[:4]
+    numbers = [f"{int(n):,}" if n is not None else "–" for n in counts]
+    losses = [text.loss(value) for value in row[4 : 4 + n_losses]]
+    return [name, device or "–", *numbers, *losses, text.time(row[-1])]
+
+
+def draw_table3(experiment: ExperimentRun) -> Drawn:
+    """Draw Table 3: gap between training and test by the number of shares of the batch."""
+    known = paper(experiment)
+    compared = [fit for fit in fits_of(experiment, "hono") if fit.surface["gap"]]
+    shared = divided(compared)
+    if len(shared) < 2 or "gap_1_nuwa" not in known:
+        return None
+    losses = {n: _training_losses(fit) for n, fit in shared.items()}
+    whole = losses[min(losses)]
+    table: Rows = [["shares", *(f"paper_{f}" for f in FRAMEWORKS), "ours", "difference_of_losses"]]
+    for n in sorted({1, 2, 4, 8} | shared.keys()):
+        theirs = [_value(known.get(f"gap_{n}_{framework}")) for framework in FRAMEWORKS]
+        fit = shared.get(n)
+        gap = fit.surface["gap"]["hartree"] if fit else None
+        table.append([n, *theirs, gap, _deviation(losses[n], whole) if fit else None])
+    cells = [
+        [str(n), text.loss(nuwa), text.loss(rival), text.loss(gap, 6), text.loss(deviation, 1)]
+        for n, nuwa, rival, gap, deviation in table[1:]  # type: ignore[arg-type]
+    ]
+    header = [
+        "GPUs of the paper, shares of ours",
+        "paper: nuwa",
+        "paper: benchmark",
+        "ours",
+        "training loss against one share",
+    ]
+    return tables.draw(header, cells, [0.24, 0.15, 0.17, 0.18, 0.26]), table
+
+
+def _training_losses(fit: Fit) -> list[float]:
+    return [record["train"]["loss"] for record in results.history(fit.run)]
+
+
+def _deviation(losses: Sequence[float], whole: Sequence[float]) -> float | None:
+    """Return the largest relative difference over the epochs."""
+    pairs = list(zip(losses, whole, strict=False))
+    return max((abs(one - other) / other for one, other in pairs), default=None)
+
+
+def _value(entry: Entry | None) -> float | None:
+    return None if entry is None else entry.value
+
+
+def _seconds(entry: Entry | None) -> float | None:
+    return None if entry is None else entry.value * SECONDS[entry.unit]
+
+
+def _has(fit: Fit, place: str) -> bool:
+    return place in fit.surface["errors"]

@@ -1,0 +1,84 @@
+"""Cuts through a surface: the fit beside the exact one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_htfbr.figures import uses
+from pipeline_htfbr.figures.uses import Cut
+
+_COLUMNS: Final = 3
+_LEVELS: Final = 9
+_EXACT_DOTS: Final = 25
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the cuts of the first variant that has some."""
+    found = {run.variant: uses.cuts(run) for run in experiment.runs.values()}
+    variant = next((name for name, cuts in found.items() if cuts), None)
+    if variant is None:
+        return None
+    cuts = found[variant]
+    n_columns = min(_COLUMNS, len(cuts))
+    n_rows = -(-len(cuts) // n_columns)
+    width = style.PAGE if n_columns > 1 else style.COLUMN
+    figure, axes = style.canvas(n_rows, n_columns, width=width, height=2.1)
+    panels = [panel for row in axes for panel in row]
+    for panel, cut in zip(panels, cuts, strict=False):
+        _line(panel, cut) if len(cut.axes) == 1 else _contours(panel, cut)
+    for panel in panels[len(cuts) :]:
+        panel.set_axis_off()
+    _legend(figure, variant, cuts)
+    header: list[object] = ["variant", "coordinates", "value_0", "value_1", "fitted_cm-1"]
+    rows = [[variant, *row] for cut in cuts for row in _rows(cut)]
+    return figure, [[*header, "exact_cm-1"], *rows]
+
+
+def _line(axes: Axes, cut: Cut) -> None:
+    (x,) = cut.axes
+    axes.plot(x, cut.fitted / 1000, color=style.COLOURS[0])
+    if cut.exact is not None:
+        every = max(1, len(x) // _EXACT_DOTS)
+        axes.plot(x[::every], cut.exact[::every] / 1000, "o", color=style.COLOURS[1], markersize=2)
+    axes.set(xlabel=cut.labels[0], ylabel="energy (10³ cm⁻¹)")
+
+
+def _contours(axes: Axes, cut: Cut) -> None:
+    # Levels at equal parts of the points show the valleys as well as the walls.
+    levels = np.unique(np.quantile(cut.fitted, np.linspace(0.05, 0.95, _LEVELS)) / 1000)
+    lines = axes.contour(*cut.axes, cut.fitted.T / 1000, levels, colors=style.COLOURS[0])
+    axes.clabel(lines, levels[::3], fontsize=5.5, fmt="%.3g")
+    if cut.exact is not None:
+        axes.contour(
+            *cut.axes, cut.exact.T / 1000, levels, colors=style.COLOURS[1], linestyles="dotted"
+        )
+    axes.set(xlabel=cut.labels[0], ylabel=cut.labels[1])
+
+
+def _legend(figure: Figure, variant: str, cuts: Sequence[Cut]) -> None:
+    fit, exact = style.COLOURS[:2]
+    handles = [Line2D([], [], color=fit, label=f"fitted: {variant}")]
+    if any(cut.exact is not None for cut in cuts):
+        handles.append(
+            Line2D([], [], color=exact, linestyle="dotted", marker="o", markersize=2, label="exact")
+        )
+    if any(len(cut.axes) == 2 for cut in cuts):
+        handles.append(Line2D([], [], linestyle="", label="contours: 10³ cm⁻¹"))
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def _rows(cut: Cut) -> Iterator[list[object]]:
+    names = " ".join(cut.labels)
+    for place in np.ndindex(cut.fitted.shape):
+        values = [float(axis[i]) for axis, i in zip(cut.axes, place, strict=True)]
+        second = values[1] if len(values) > 1 else None
+        exact = None if cut.exact is None else float(cut.exact[place])
+        yield [names, values[0], second, float(cut.fitted[place]), exact]

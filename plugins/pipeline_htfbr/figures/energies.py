@@ -1,0 +1,101 @@
+"""Energies of the points, and the errors of the fits over windows of energy."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pipeline_core import units
+from pipeline_core.fields import SPLITS
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_core.samples import SampleFile
+from pipeline_htfbr.figures.fits import Fit, fits, undivided
+
+Drawn = tuple[Figure, list[list[object]]] | None
+
+_PLACES: Final = {"test": "test points", "grid": "whole grid", "off_grid": "off the grid"}
+_BINS: Final = 50
+
+
+def draw_windows(experiment: ExperimentRun) -> Drawn:
+    """Draw the RMSE of each window of energy, one colour a variant."""
+    found = undivided(fits(experiment))
+    places = [p for p in _PLACES if any(p in fit.surface["errors"] for fit in found)]
+    if not places:
+        return None
+    figure, (panels,) = style.canvas(1, len(places), width=style.PAGE, sharey=True)
+    table: list[list[object]] = [
+        ["variant", "place", "from_cm-1", "to_cm-1", "points", "RMSE_cm-1", "MAE_cm-1", "max_cm-1"]
+    ]
+    for axes, place in zip(panels, places, strict=True):
+        _panel(axes, place, found)
+        for fit in found:
+            table += [
+                [fit.run.variant, place, *(w[key] for key in _WINDOW)]
+                for w in fit.surface["errors"].get(place, {}).get("windows", [])
+            ]
+    panels[0].set_ylabel("RMSE (cm⁻¹)")
+    style.legend_above(figure, panels[0])
+    return figure, table
+
+
+_WINDOW: Final = ("from", "to", "n_points", "rmse", "mae", "max_error")
+
+
+def _panel(axes: Axes, place: str, found: list[Fit]) -> None:
+    filled: dict[tuple[float, float | None], int] = {}
+    for fit in found:
+        for window in fit.surface["errors"].get(place, {}).get("windows", []):
+            if window["n_points"]:
+                filled[window["from"], window["to"]] = window["n_points"]
+    windows = sorted(filled, key=lambda ends: ends[0])
+    for number, fit in enumerate(found):
+        reported = fit.surface["errors"].get(place, {}).get("windows", [])
+        errors = {(w["from"], w["to"]): w["rmse"] for w in reported}
+        drawn = [(i, errors[w]) for i, w in enumerate(windows) if errors.get(w)]
+        x, y = [i for i, _ in drawn], [error for _, error in drawn]
+        axes.plot(x, y, "o-", color=style.colour(number), label=fit.run.variant)
+    axes.set(yscale="log", xlim=(-0.4, len(windows) - 0.6), title=_PLACES[place])
+    style.log_ticks(axes.yaxis)
+    axes.set_xticks(range(len(windows)), [f"{_range(*w)}\n{filled[w]:,}" for w in windows])
+    axes.tick_params(axis="x", length=0, labelsize=5.5)
+    axes.set_xlabel("10³ cm⁻¹ above the minimum, points")
+
+
+def _range(start: float, end: float | None) -> str:
+    return f"> {start / 1000:g}" if end is None else f"{start / 1000:g}–{end / 1000:g}"
+
+
+def draw_points(experiment: ExperimentRun) -> Drawn:
+    """Draw the distribution of the energies of each split, as far as they were predicted."""
+    run = next((r for r in experiment.runs.values() if r.predictions.exists()), None)
+    if run is None:
+        return None
+    with SampleFile(run.predictions, "predictions") as file:
+        if "energy_label" not in file.fields:
+            return None
+        codes = file.column("split")
+        energy = file.column("energy_label") / units.factor("energy", "cm^-1")
+    height = (energy - energy.min()) / 1000
+    edges = np.linspace(0.0, float(height.max()) or 1.0, _BINS + 1)
+    figure, ((axes,),) = style.canvas(height=2.4)
+    table: list[list[object]] = [["split", "from_cm-1", "to_cm-1", "points"]]
+    for code, split in enumerate(SPLITS):
+        rows: Any = codes == code
+        if rows.any():
+            counts, _ = np.histogram(height[rows], edges)
+            name = f"{split} ({rows.sum():,} points)"
+            axes.stairs(
+                counts / rows.sum(), edges, color=style.colour(code), label=name, linewidth=1.2
+            )
+            ends = (1000 * edges).tolist()
+            bars = zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
+            table += [[split, *bar] for bar in bars]
+    axes.set(xlabel="energy above the lowest point (10³ cm⁻¹)", ylabel="fraction of points")
+    axes.set_xlim(0, float(edges[-1]))
+    style.legend_with_room(axes)
+    return figure, table

@@ -1,0 +1,104 @@
+"""What the figures of HT-FBR are drawn from: the errors and times of all variants of a surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline_core.config.experiments import BASE
+from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.figures import results
+from pipeline_core.figures.expected import Entry, read_expected
+from pipeline_core.figures.provenance import hardware, stage_records
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_htfbr.options import HTTrainOptions
+
+LEARNED = ("resident", "dataloader")
+"""Methods that take steps down the gradient, ours and its rival."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One variant.
+
+    Attributes:
+        run: Its run.
+        n_parameters: Numbers that were fitted.
+        surface: The key `surface` of its metrics, see `pipeline_htfbr.evaluation`.
+    """
+
+    run: Run
+    n_parameters: int
+    surface: dict[str, Any]
+
+    @property
+    def method(self) -> str:
+        """How it was fitted."""
+        return str(self.surface["method"])
+
+    @property
+    def title(self) -> str:
+        """Variant and method for readers; the base variant is named by its method alone."""
+        variant = self.run.variant
+        if variant in (BASE, self.method):
+            return self.method
+        return f"{variant} ({self.method})"
+
+    @property
+    def shares(self) -> int:
+        """Equal shares of a full batch that go through memory one after the other."""
+        capacity = self.run.section("partition", PartitionOptions).capacity
+        return -int(-self.surface["n_train"] // capacity) if capacity else 1
+
+    @property
+    def hardware(self) -> str:
+        """What it was trained on, "" if that is not on record."""
+        found = [record for record in stage_records(self.run) if record["stage"] == "train"]
+        return hardware(found[0]) if found else ""
+
+    def error(self, place: str, unit: str = "hartree", kind: str = "rmse") -> float | None:
+        """Return an error at a place (train, val, test, grid, off_grid); None if not compared."""
+        found = self.surface["errors"].get(place)
+        return None if found is None else found[unit][kind]
+
+
+def fits(experiment: ExperimentRun) -> list[Fit]:
+    """Return the variants that have been evaluated."""
+    found = []
+    for run in experiment.runs.values():
+        content = results.read_json(run.metrics)
+        if isinstance(content, dict) and "surface" in content:
+            found.append(Fit(run, content["n_parameters"], content["surface"]))
+    return found
+
+
+def fits_of(experiment: ExperimentRun, exact: str) -> list[Fit]:
+    """Return the variants if they fit the named exact surface, which the paper has numbers for."""
+    return [fit for fit in fits(experiment) if fit.surface["exact"] == exact]
+
+
+def divided(found: Sequence[Fit]) -> dict[int, Fit]:
+    """Return fits that differ in nothing but the number of shares of their full batch, by it.
+
+    They are those that are trained like the first fit whose experiment limits the capacity.
+    """
+    full = [f for f in found if f.run.section("train", HTTrainOptions).batch_size == "all"]
+    full = [f for f in full if f.method != "solver"]
+    limited = [f for f in full if f.run.section("partition", PartitionOptions).capacity]
+    if not limited:
+        return {}
+    settings = limited[0].run.params("train")
+    return {f.shares: f for f in full if f.run.params("train") == settings}
+
+
+def undivided(found: Sequence[Fit]) -> list[Fit]:
+    """Return fits without those that differ from others in their number of shares alone."""
+    shared = {fit.run.variant for fit in divided(found).values()}
+    return [fit for fit in found if fit.run.variant not in shared]
+
+
+def paper(experiment: ExperimentRun) -> dict[str, Entry]:
+    """Return the numbers of the paper by their ids; none without `expected.yaml`."""
+    expected = read_expected(experiment.path.parent / "expected.yaml")
+    return {entry.id: entry for entry in expected.entries} if expected else {}

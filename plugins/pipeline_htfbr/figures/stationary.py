@@ -1,0 +1,99 @@
+"""Minima and saddle points of the fits beside those of the exact surface, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pipeline_core.figures import tables
+from pipeline_core.run import ExperimentRun
+from pipeline_htfbr.figures import uses
+from pipeline_htfbr.figures.uses import Floats, Stationary
+
+_KINDS: Final = {0: "minimum", 1: "saddle point"}
+_MOST: Final = 8
+"""Points of a variant that the picture shows; the table has all."""
+_COLUMNS: Final = (
+    "variant",
+    "kind",
+    "fitted_cm-1",
+    "exact_cm-1",
+    "difference_cm-1",
+    "largest_frequency_difference_cm-1",
+    "fitted_frequencies_cm-1",
+    "exact_frequencies_cm-1",
+)
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the stationary points of all variants that have some."""
+    table: list[list[object]] = [list(_COLUMNS)]
+    cells = []
+    for run in experiment.runs.values():
+        rows = list(_rows(*uses.stationary_points(run)))
+        table += [[run.variant, *row] for row in rows]
+        cells += [_readable(run.variant, row) for row in rows[:_MOST]]
+    if not cells:
+        return None
+    header = ["fit", "kind", "energy", "exact", "diff.", "fitted frequencies, cm⁻¹", "max. diff."]
+    widths = [0.12, 0.13, 0.09, 0.09, 0.08, 0.38, 0.11]
+    return tables.draw(header, cells, widths), table
+
+
+def _rows(
+    fitted: Stationary, exact: Stationary | None, pairs: list[tuple[int, int]]
+) -> Iterator[list[Any]]:
+    """Yield points that correspond, then those that one surface alone has."""
+    for i, j in pairs:
+        assert exact is not None
+        yield _row(fitted, i, exact, j)
+    for i in range(len(fitted.order)):
+        if i not in {a for a, _ in pairs}:
+            yield _row(fitted, i, None, 0)
+    if exact is not None:
+        for j in range(len(exact.order)):
+            if j not in {b for _, b in pairs}:
+                yield _row(None, 0, exact, j)
+
+
+def _row(fitted: Stationary | None, i: int, exact: Stationary | None, j: int) -> list[Any]:
+    ours = _number(fitted.energy[i]) if fitted else None
+    theirs = _number(exact.energy[j]) if exact else None
+    found = _frequencies(fitted, i)
+    expected = _frequencies(exact, j)
+    known = [one for one in ((fitted, i), (exact, j)) if one[0] is not None]
+    kind = _KINDS[int(known[0][0].order[known[0][1]])]  # type: ignore[union-attr]
+    difference = None if ours is None or theirs is None else ours - theirs
+    largest = None
+    if found is not None and expected is not None:
+        largest = float(np.abs(found - expected).max())
+    return [kind, ours, theirs, difference, largest, _listed(found), _listed(expected)]
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _frequencies(points: Stationary | None, number: int) -> Floats | None:
+    if points is None or points.frequencies is None:
+        return None
+    found: Floats = points.frequencies[number]
+    return found if np.isfinite(found).all() else None
+
+
+def _listed(frequencies: Floats | None) -> str:
+    if frequencies is None:
+        return ""
+    return ", ".join(f"{abs(one):.0f}{'i' if one < 0 else ''}" for one in frequencies)
+
+
+def _readable(variant: str, row: list[Any]) -> list[str]:
+    kind, *energies, largest, fitted, _ = row
+    return [variant, kind, *map(_decimal, energies), fitted or "–", _decimal(largest)]
+
+
+def _decimal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}".replace("-", "−")

@@ -1,0 +1,107 @@
+"""What figures read of the use of a surface: `run.inference` in the layout of the plugin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import store, units
+from pipeline_core.run import Run
+
+Floats = NDArray[np.float64]
+
+_SCHEMA: Final = "plugin/htfbr/inference"
+_INVERSE_CM: Final = units.factor("energy", "cm^-1")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Energies along one coordinate or two.
+
+    Attributes:
+        labels: Name and unit of each coordinate.
+        axes: Its values, (n_i,) each.
+        fitted: Energies above the fitted minimum, cm⁻¹, (n_0,) or (n_0, n_1).
+        exact: Those of the exact surface above the same zero; None if it is not known.
+    """
+
+    labels: list[str]
+    axes: list[Floats]
+    fitted: Floats
+    exact: Floats | None
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """Minima and saddle points of one surface.
+
+    Attributes:
+        order: 0 for a minimum, 1 for a saddle point, (n,).
+        energy: Above the lowest minimum, (n,) cm⁻¹.
+        frequencies: (n, d) cm⁻¹, imaginary ones negative; None for a surface without a molecule.
+    """
+
+    order: NDArray[np.int64]
+    energy: Floats
+    frequencies: Floats | None
+
+
+def cuts(run: Run) -> list[Cut]:
+    """Return the cuts of a run, those along one coordinate first."""
+    with _opened(run) as file:
+        if file is None or "cuts" not in file:
+            return []
+        coordinates = {c["name"]: c["unit"] for c in json.loads(file.attrs["coordinates"])}
+        zero = float(file.attrs["minimum_energy"])
+        found = [_cut(group, coordinates, zero) for group in file["cuts"].values()]
+    return sorted(found, key=lambda cut: len(cut.axes))
+
+
+def _cut(group: h5py.Group, coordinates: dict[str, str], zero: float) -> Cut:
+    names = json.loads(group.attrs["coordinates"])
+    heights = {
+        name: (group[name][:] - zero) / _INVERSE_CM for name in ("fitted", "exact") if name in group
+    }
+    return Cut(
+        [_with_unit(name, coordinates[name]) for name in names],
+        [group[f"axis_{i}"][:] for i in range(len(names))],
+        heights["fitted"],
+        heights.get("exact"),
+    )
+
+
+def _with_unit(name: str, unit: str) -> str:
+    return name if unit == "1" else f"{name} ({unit})"
+
+
+def stationary_points(run: Run) -> tuple[Stationary, Stationary | None, list[tuple[int, int]]]:
+    """Return the points of the fit, of the exact surface, and which of them correspond."""
+    nothing = Stationary(np.empty(0, dtype=np.int64), np.empty(0), None)
+    with _opened(run) as file:
+        if file is None or "stationary" not in file:
+            return nothing, None, []
+        group = file["stationary"]
+        exact = _points(group["exact"]) if "exact" in group else None
+        pairs: list[Any] = group["pairs"][:].tolist() if "pairs" in group else []
+        return _points(group["fitted"]), exact, [(i, j) for i, j in pairs]
+
+
+def _points(group: h5py.Group) -> Stationary:
+    frequencies = group["frequencies"][:] if "frequencies" in group else None
+    return Stationary(group["order"][:], group["relative"][:], frequencies)
+
+
+@contextmanager
+def _opened(run: Run) -> Iterator[h5py.File | None]:
+    if not run.inference.exists():
+        yield None
+        return
+    with store.opened(run.inference, _SCHEMA) as file, store.damage_explained(run.inference):
+        yield file

@@ -1,0 +1,41 @@
+"""Stage `infer`: cuts, stationary points and export of a fitted surface.
+
+`run.inference` holds, energies in eV and coordinates in their own units:
+
+| group or attribute    | content                                                                 |
+|-----------------------|-------------------------------------------------------------------------|
+| `coordinates`         | JSON list of the variables                                              |
+| `minimum`             | lowest minimum of the fitted surface, (d,)                              |
+| `minimum_energy`      | its energy                                                              |
+| `cuts/<names>`        | `axis_0`, `axis_1`, energies `fitted` and `exact`; the attribute        |
+|                       | `coordinates` names the axes                                            |
+| `stationary/fitted`   | `order` (0 minimum, 1 saddle point), `x` (n, d), `energy`, `relative`   |
+|                       | (cm⁻¹ above the lowest minimum), `frequencies` (n, d) cm⁻¹, imaginary   |
+|                       | ones negative                                                           |
+| `stationary/exact`    | the same of the exact surface, if it is known                           |
+| `stationary/pairs`    | numbers of corresponding points, (n_pairs, 2): fitted, exact            |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_core.hookspecs import Summary
+
+if TYPE_CHECKING:
+    from pipeline_core.run import Run
+
+
+def use_surface(run: Run) -> Summary:
+    """Cut the surface, search its stationary points, export it; write `run.inference`.
+
+    Rank 0 does all the work.
+
+    Raises:
+        ValueError: `run.model` is missing or not of this run, or a cut names no coordinate.
+    """
+    from pipeline_core.training.collectives import joined
+    from pipeline_htfbr.inference.use import used
+
+    with joined(run.device, run.state) as ranks:
+        return used(run) if ranks.is_first else {}

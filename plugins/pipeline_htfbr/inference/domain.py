@@ -1,0 +1,128 @@
+"""Where a fitted surface may be used, and which points are equal by symmetry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.molecule import Molecule, NormalModes
+from pipeline_htfbr.points import Coordinate
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+ROUNDING = 1e-9
+"""Part of the length of a domain by which rounding may exceed it."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The box of a surface.
+
+    Attributes:
+        coordinates: The variables.
+        lower: (d,) least values.
+        upper: (d,) largest values.
+        periods: (d,) lengths after which the surface repeats, infinite where it does not.
+        dihedral: (d,) whether a variable is a dihedral angle; the mirror image of a molecule has
+            the opposite ones and the same energy.
+        mirror: (d,) whether the surface is even about both ends of the domain, half a period long.
+    """
+
+    coordinates: tuple[Coordinate, ...]
+    lower: Floats
+    upper: Floats
+    periods: Floats
+    dihedral: Mask
+    mirror: Mask
+
+    @property
+    def length(self) -> Floats:
+        """Extent along each coordinate, (d,)."""
+        return self.upper - self.lower
+
+    @property
+    def full(self) -> Mask:
+        """Which coordinates are covered by a whole period, and so have no bounds, (d,)."""
+        return self.length >= self.periods * (1 - ROUNDING)
+
+    def image(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return signs and shifts, (d,) each, such that signs * x + shifts lies in the domain.
+
+        Raises:
+            ValueError: Neither the point nor its mirror image does.
+        """
+        mirrored = np.where(self.dihedral, -1.0, 1.0)
+        for signs in (np.ones(len(x)), mirrored):
+            shifts = self._shifts(signs * x)
+            if not self.outside(signs * x + shifts).any():
+                return signs, shifts
+        found = x + self._shifts(x)
+        worst = int(np.argmax(self.outside(found)))
+        one = self.coordinates[worst]
+        unit = "" if one.unit == "1" else f" {one.unit}"
+        raise ValueError(
+            f"coordinate {one.name} is {found[worst]:.6g}{unit}, outside of the domain "
+            f"[{self.lower[worst]:.6g}, {self.upper[worst]:.6g}] of the fitted surface, beyond "
+            "which it means nothing; stay inside, or fit the surface to points of a larger domain"
+        )
+
+    def outside(self, x: Floats) -> Mask:
+        """Return which coordinates of points (..., d) lie outside, (..., d)."""
+        room = ROUNDING * self.length
+        beyond: Mask = (x < self.lower - room) | (x > self.upper + room) | np.isnan(x)
+        return beyond & ~self.full
+
+    def folded(self, x: Floats) -> Floats:
+        """Return points (n, d) in the box: equal ones by symmetry, else the nearest."""
+        x = x + self._shifts(x)
+        x = np.where(self.mirror, self.upper - np.abs(x - self.upper), x)
+        return np.where(self.full, x, np.clip(x, self.lower, self.upper))
+
+    def on_mirror(self, x: Floats) -> Mask:
+        """Return along which coordinates points (n, d) lie on a mirror plane, (n, d).
+
+        There the derivative along the coordinate vanishes by symmetry.
+        """
+        near = 1e-5 * self.length
+        return self.mirror & ((x - self.lower < near) | (self.upper - x < near))
+
+    def distances(self, x: Floats, y: Floats) -> Floats:
+        """Return largest differences between points (..., d) in parts of the domain, (...)."""
+        found: Floats = np.abs(self.way(y, x) / self.length).max(-1)
+        return found
+
+    def way(self, x: Floats, y: Floats) -> Floats:
+        """Return y - x of points (..., d), the shorter way round along periodic coordinates."""
+        turns = np.round((y - x) / self.periods)
+        found: Floats = y - x - turns * np.where(np.isfinite(self.periods), self.periods, 0)
+        return found
+
+    def _shifts(self, x: Floats) -> Floats:
+        """Return whole periods that bring points as near as possible above the lower bounds."""
+        room = ROUNDING * self.length
+        finite = np.isfinite(self.periods)
+        turns: Floats = np.floor((x - self.lower + room) / self.periods)
+        return np.where(finite, -turns * np.where(finite, self.periods, 0), 0.0)
+
+
+def domain_of(
+    coordinates: Sequence[Coordinate], leaves: Sequence[Leaf], molecule: Molecule | None
+) -> Domain:
+    """Return the domain of a fitted surface."""
+    lower, upper = np.array([one.lower for one in leaves]), np.array([one.upper for one in leaves])
+    periods = np.array([c.period or np.inf for c in coordinates])
+    variables = molecule.variables if molecule else ()
+    internal = () if isinstance(variables, NormalModes) else variables
+    dihedral = np.array([one.kind == "dihedral" for one in internal] or [False] * len(leaves))
+    # A lone dihedral angle is even whatever functions it is fitted with, others only by choice.
+    even = np.array([leaf.family == "cosine" for leaf in leaves])
+    even |= dihedral & (dihedral.sum() == 1)
+    from_plane = np.abs(lower / periods * 2 - np.round(lower / periods * 2))
+    half = np.abs((upper - lower) / periods - 0.5)
+    mirror = even & np.isfinite(periods) & (from_plane < ROUNDING) & (half < ROUNDING)
+    return Domain(tuple(coordinates), lower, upper, periods, dihedral, mirror)

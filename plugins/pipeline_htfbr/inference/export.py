@@ -1,0 +1,174 @@
+"""A fitted surface as files for other programs: sum of products and hierarchical form."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from pipeline_core import store
+from pipeline_core.run import Run
+from pipeline_core.units import HARTREE
+from pipeline_htfbr.inference import read_sum_of_products
+from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expanded
+from pipeline_htfbr.molecule import Molecule
+from pipeline_htfbr.options import HTInferOptions
+from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.surface import Surface
+
+SCHEMA = "plugin/htfbr/sum_of_products"
+_TEXT_LINES = 100_000
+"""Terms that are turned into text at once."""
+
+
+def export_surface(
+    run: Run, surface: Surface, structure: Structure, molecule: Molecule | None
+) -> dict[str, Any]:
+    """Write `sum_of_products.h5`, `.txt` and the program that reads them beside `run.inference`.
+
+    If too many products would be needed, the HDF5 file holds the hierarchical form alone and there
+    is no text.
+
+    Args:
+        run: The run.
+        surface: In float64, on the CPU.
+        structure: Its coordinates.
+        molecule: How they follow from atoms, if that is known.
+
+    Returns:
+        Number of products, the largest error of the dropped ones (hartree), the files.
+    """
+    options = run.section("infer", HTInferOptions)
+    terms, problem = _terms(surface, options)
+    coordinates = described(structure)
+    content = molecule.content() if molecule else None
+    binary = run.folder / "sum_of_products.h5"
+    text, reader = binary.with_suffix(".txt"), run.folder / "read_sum_of_products.py"
+    with store.create(binary, SCHEMA, run.provenance("infer")) as file:
+        file.attrs["coordinates"] = json.dumps(coordinates)
+        file.attrs["molecule"] = json.dumps(content)
+        file.attrs["energy_unit"] = "hartree"
+        file.attrs["shift"] = float(surface.shift) / HARTREE
+        file.attrs["scale"] = float(surface.scale) / HARTREE
+        _write_tree(file.create_group("tree"), surface)
+        if terms:
+            _write_terms(file.create_group("terms"), terms)
+    with store.atomic(reader) as temporary:
+        shutil.copyfile(read_sum_of_products.__file__, temporary)
+    files = [binary.name, reader.name]
+    if terms:
+        write_text(text, terms, coordinates, content)
+        files.append(text.name)
+        return {"terms": len(terms.c), "error_bound": terms.error_bound, "files": files}
+    text.unlink(missing_ok=True)
+    return {"terms": None, "problem": problem, "files": files}
+
+
+def _terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | None, str]:
+    """Return the products, or why there are none."""
+    try:
+        return expanded(surface, options.export_tolerance, options.max_terms), ""
+    except TooManyTerms as error:
+        return None, (
+            f"infer.max_terms = {options.max_terms} products do not reach infer.export_tolerance = "
+            f"{options.export_tolerance:g} hartree ({error}), so the hierarchical form alone was "
+            "written; raise one of the two"
+        )
+
+
+def described(structure: Structure) -> list[dict[str, Any]]:
+    """Return what an evaluation needs to know of each coordinate."""
+    return [
+        {
+            "name": coordinate.name,
+            "unit": coordinate.unit,
+            "lower": leaf.lower,
+            "upper": leaf.upper,
+            "period": leaf.period,
+            "family": leaf.family,
+            "degree": leaf.degree,
+        }
+        for coordinate, leaf in zip(structure.coordinates, structure.leaves, strict=True)
+    ]
+
+
+def write_text(
+    path: Path, terms: Terms, coordinates: list[dict[str, Any]], molecule: dict[str, Any] | None
+) -> None:
+    """Write terms as text that explains itself."""
+    head = [f"# {line}".rstrip() for line in _HEADER.splitlines()]
+    if molecule:
+        head += [f"# {_MOLECULE}", f"# {json.dumps(molecule)}"]
+    head += ["format 1", f"shift {terms.shift:.17g}", f"error_bound {terms.error_bound:.3g}"]
+    keys = ("family", "degree", "lower", "upper", "period", "unit", "name")
+    for one in coordinates:
+        head.append(" ".join(["coordinate", *(_word(one[key]) for key in keys)]))
+    head.append(f"terms {len(terms.c)}")
+    with store.atomic(path) as temporary, temporary.open("wb") as file:
+        file.write(("\n".join(head) + "\n").encode())
+        for start in range(0, len(terms.c), _TEXT_LINES):
+            rows = slice(start, start + _TEXT_LINES)
+            file.write(_lines(terms.c[rows], terms.functions[rows]))
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "nan"
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
+
+
+def _lines(c: np.ndarray, functions: np.ndarray) -> bytes:
+    """Return one line a term, of columns of equal width."""
+    numbers = np.char.mod("%24.16e", c).astype("S24")
+    width = len(str(functions.max())) + 1
+    names = np.array([f"{i:{width}d}" for i in range(functions.max() + 1)], dtype=f"S{width}")
+    columns = np.ascontiguousarray(names[functions]).view(np.uint8).reshape(len(c), -1)
+    ends = np.full((len(c), 1), ord("\n"), dtype=np.uint8)
+    return np.hstack([numbers.view(np.uint8).reshape(len(c), -1), columns, ends]).tobytes()
+
+
+def _write_terms(group: h5py.Group, terms: Terms) -> None:
+    group.attrs["error_bound"] = terms.error_bound
+    for name, array in (("c", terms.c), ("functions", terms.functions)):
+        group.create_dataset(name, data=array, chunks=True, compression="gzip", fletcher32=True)
+
+
+def _write_tree(group: h5py.Group, surface: Surface) -> None:
+    children = np.array([(node.left, node.right) for node in surface.shape.nodes])
+    group.create_dataset("children", data=children)
+    for i, B in enumerate(surface.shape.tensors(surface.transfers)):
+        group.create_dataset(f"B_{i}", data=B.detach().numpy(), chunks=True, fletcher32=True)
+    for mu, matrix in enumerate(surface.maps):
+        data = matrix.detach().numpy()
+        group.create_dataset(f"map_{mu}", data=data, chunks=True, fletcher32=True)
+
+
+_HEADER = """A potential energy surface as a sum of products of functions of one coordinate each,
+
+    V(x) = shift + sum_t c[t] prod_mu phi_mu,f[t, mu](x_mu)          hartree
+
+Anywhere in the domain it differs from the fitted surface by no more than error_bound.
+
+Lines:
+    shift        shift, hartree
+    error_bound  hartree
+    coordinate   family, degree, lower a, upper b, period p (nan: none), unit, name; one line for
+                 each coordinate mu = 0, 1, ...
+    terms        number of the lines that follow
+    c f f ...    coefficient (hartree), then the number of the function of each coordinate
+
+Functions of x, numbered from 0, with s = 2 (x - a)/(b - a) - 1:
+    chebyshev    T_0(s), T_1(s), ..., T_degree(s)           first kind
+    legendre     sqrt(2 m + 1) P_m(s), m = 0, 1, ..., degree
+    cosine       1, cos(2 pi x/p), ..., cos(2 pi degree x/p)
+    fourier      1, cos(2 pi x/p), sin(2 pi x/p), ..., sin(2 pi degree x/p)
+
+read_sum_of_products.py evaluates this file."""
+
+_MOLECULE = (
+    "Molecule: atoms are numbered from 0, masses in atomic mass units, positions in angstrom."
+)

@@ -1,0 +1,97 @@
+"""A fitted and an exact surface under one interface: energies, gradients, Hessians of many points.
+
+Points are (n, d) in the units of the coordinates, energies in eV.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_htfbr.surface import Surface
+from pipeline_htfbr.surfaces import ExactSurface
+
+Floats = NDArray[np.float64]
+
+
+class Landscape(Protocol):
+    """A surface that can be searched."""
+
+    def energies(self, x: Floats) -> Floats:
+        """Return the energies, (n,)."""
+        ...
+
+    def gradients(self, x: Floats) -> Floats:
+        """Return the gradients, (n, d)."""
+        ...
+
+    def hessians(self, x: Floats) -> Floats:
+        """Return the second derivatives, (n, d, d)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted surface; derivatives by autograd.
+
+    Attributes:
+        module: In float64, on the CPU.
+    """
+
+    module: Surface
+
+    def energies(self, x: Floats) -> Floats:
+        """Return the energies, (n,)."""
+        with torch.no_grad():
+            return self.module.energies(torch.from_numpy(x)).numpy()
+
+    def gradients(self, x: Floats) -> Floats:
+        """Return the gradients, (n, d)."""
+        with torch.enable_grad():
+            return self._gradients(torch.from_numpy(x).requires_grad_()).detach().numpy()
+
+    def hessians(self, x: Floats) -> Floats:
+        """Return the second derivatives, (n, d, d)."""
+        with torch.enable_grad():
+            place = torch.from_numpy(x).requires_grad_()
+            sums = self._gradients(place).sum(0)
+            rows = [torch.autograd.grad(one, place, retain_graph=True)[0] for one in sums]
+        return torch.stack(rows, dim=1).numpy()
+
+    def _gradients(self, place: torch.Tensor) -> torch.Tensor:
+        energy = self.module.energies(place).sum()
+        return torch.autograd.grad(energy, place, create_graph=True)[0]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A surface that is known; second derivatives by central differences of its gradients.
+
+    Attributes:
+        surface: The surface.
+        steps: Of the differences, (d,).
+    """
+
+    surface: ExactSurface
+    steps: Floats
+
+    def energies(self, x: Floats) -> Floats:
+        """Return the energies, (n,)."""
+        return self.surface.energies(x)
+
+    def gradients(self, x: Floats) -> Floats:
+        """Return the gradients, (n, d)."""
+        return self.surface.gradients(x)
+
+    def hessians(self, x: Floats) -> Floats:
+        """Return the second derivatives, (n, d, d)."""
+        moves = np.diag(self.steps)[:, None]  # (d, 1, d)
+        places = np.stack([x + moves, x - moves])  # (2, d, n, d)
+        ahead, behind = self.gradients(places.reshape(-1, x.shape[1])).reshape(places.shape)
+        rows = (ahead - behind) / (2 * self.steps[:, None, None])
+        found: Floats = np.moveaxis(rows, 0, 1)
+        return (found + np.swapaxes(found, 1, 2)) / 2

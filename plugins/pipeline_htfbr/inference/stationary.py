@@ -1,0 +1,188 @@
+"""Minima and first-order saddle points of a surface, and how those of two surfaces correspond.
+
+All searches go side by side. Each follows the eigenvectors of the Hessian (C. J. Cerjan and W. H.
+Miller, J. Chem. Phys. 75, 2800 (1981)): downhill along all of them to a minimum, uphill along the
+lowest to a saddle point, with the length of Newton's step but no more than a radius of trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_htfbr.inference.domain import Domain
+from pipeline_htfbr.inference.landscape import Landscape
+
+Floats = NDArray[np.float64]
+
+_ITERATIONS = 100
+_TRUST = 0.05
+"""Longest step, in parts of the domain."""
+_CONVERGED = 1e-5
+"""Newton step from a stationary point at most, in parts of the domain."""
+_SAME = 1e-4
+"""Distance below which two results are one point, in parts of the domain."""
+_MATCH = 0.15
+"""Distance above which points of two surfaces do not correspond."""
+_PATH_POINTS = 9
+_UPHILL = (0.03, 0.15)
+"""Steps from a minimum along its eigenvectors at which searches for saddle points begin."""
+
+
+@dataclass(frozen=True)
+class StationaryPoint:
+    """A minimum or a saddle point.
+
+    Attributes:
+        order: Number of directions downhill: 0 for a minimum, 1 for a saddle point.
+        x: (d,).
+        energy: eV.
+        hessian: (d, d) eV per units of the coordinates.
+    """
+
+    order: int
+    x: Floats
+    energy: float
+    hessian: Floats
+
+
+def stationary_points(
+    landscape: Landscape, domain: Domain, starts: Floats
+) -> list[StationaryPoint]:
+    """Search minima and first-order saddle points inside a domain.
+
+    Saddle points are searched from the starts, from the straight lines between minima and uphill
+    from them. None is found for certain.
+
+    Args:
+        landscape: The surface.
+        domain: Where.
+        starts: Points to begin at, (n, d).
+
+    Returns:
+        Minima, then saddle points, each in the order of their energies.
+    """
+    minima = minima_from(landscape, domain, starts)
+    between = [starts, *_passes(minima, domain, landscape), *_uphill(minima, domain)]
+    return minima + _search(landscape, domain, np.concatenate(between), order=1)
+
+
+def minima_from(landscape: Landscape, domain: Domain, starts: Floats) -> list[StationaryPoint]:
+    """Search minima alone, as `stationary_points` does."""
+    return _search(landscape, domain, starts, order=0)
+
+
+def low_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) -> Floats:
+    """Return points of low energy that lie far from each other, (count, d) or all there are."""
+    lowest = x[np.argsort(energies, kind="stable")[: max(10 * count, len(x) // 20)]]
+    chosen = [0]
+    distance = domain.distances(lowest, lowest[0])
+    while len(chosen) < min(count, len(lowest)):
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, domain.distances(lowest, lowest[chosen[-1]]))
+    return domain.folded(lowest[chosen])
+
+
+def pairs(
+    found: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: Domain
+) -> list[tuple[int, int]]:
+    """Return which points of two surfaces correspond: of the same order, nearest ones first."""
+    distances = {
+        (i, j): float(domain.distances(a.x, b.x))
+        for i, a in enumerate(found)
+        for j, b in enumerate(exact)
+        if a.order == b.order
+    }
+    matched: list[tuple[int, int]] = []
+    for i, j in sorted(distances, key=lambda pair: distances[pair]):
+        if distances[i, j] < _MATCH and not any(i == a or j == b for a, b in matched):
+            matched.append((i, j))
+    return sorted(matched, key=lambda pair: pair[1])
+
+
+def _search(
+    landscape: Landscape, domain: Domain, starts: Floats, order: int
+) -> list[StationaryPoint]:
+    x = _followed(landscape, domain, starts, order)
+    slopes, hessians = _scaled(landscape, domain, x)
+    usable = np.isfinite(slopes).all(1) & np.isfinite(hessians).all((1, 2))
+    x, slopes, hessians = x[usable], slopes[usable], hessians[usable]
+    good = np.abs(_steps(slopes, hessians, order)).max(1, initial=0) < _CONVERGED
+    good &= (np.linalg.eigvalsh(hessians) < 0).sum(1) == order
+    x, hessians = x[good], hessians[good] / np.outer(domain.length, domain.length)
+    energies = landscape.energies(x)
+    kept: list[int] = []
+    for i in np.argsort(energies, kind="stable"):
+        if all(domain.distances(x[i], x[k]) > _SAME for k in kept):
+            kept.append(int(i))
+    return [StationaryPoint(order, x[i], float(energies[i]), hessians[i]) for i in kept]
+
+
+def _followed(landscape: Landscape, domain: Domain, x: Floats, order: int) -> Floats:
+    """Follow eigenvectors from points (n, d) until they rest or time is up, (n, d).
+
+    A search may also rest at an edge of the domain.
+    """
+    x = domain.folded(x)
+    moving = np.arange(len(x))
+    for _ in range(_ITERATIONS):
+        slopes, hessians = _scaled(landscape, domain, x[moving])
+        usable = np.isfinite(slopes).all(1) & np.isfinite(hessians).all((1, 2))
+        moving, before = moving[usable], x[moving[usable]]
+        if not len(moving):
+            break
+        steps = _steps(slopes[usable], hessians[usable], order)
+        x[moving] = domain.folded(before + domain.length * steps)
+        moving = moving[domain.distances(x[moving], before) > _CONVERGED]
+    return x
+
+
+def _steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
+    """Return steps in parts of the domain, (n, d)."""
+    values, vectors = np.linalg.eigh(hessians)
+    along = np.einsum("nij,ni->nj", vectors, slopes)
+    largest = np.abs(values).max(1, keepdims=True, initial=0)
+    step = -along / np.maximum(np.abs(values), 1e-6 * largest + 1e-12)
+    step[:, :order] *= -1
+    moved: Floats = np.einsum("nij,nj->ni", vectors, step)
+    longest = np.abs(moved).max(1, keepdims=True, initial=0)
+    return moved * (_TRUST / np.maximum(longest, _TRUST))
+
+
+def _scaled(landscape: Landscape, domain: Domain, x: Floats) -> tuple[Floats, Floats]:
+    """Return gradients and Hessians by coordinates in parts of the domain, eV.
+
+    What vanishes by symmetry on a mirror plane is set to zero there.
+    """
+    slopes = landscape.gradients(x) * domain.length
+    hessians = landscape.hessians(x) * np.outer(domain.length, domain.length)
+    across = domain.on_mirror(x)
+    mixed = across[:, :, None] != across[:, None, :]
+    return np.where(across, 0, slopes), np.where(mixed, 0, hessians)
+
+
+def _passes(
+    minima: Sequence[StationaryPoint], domain: Domain, landscape: Landscape
+) -> list[Floats]:
+    """Return the highest point of the straight line between each two minima, (1, d) each."""
+    found = []
+    for a, b in combinations(minima, 2):
+        parts = np.linspace(0, 1, _PATH_POINTS + 2)[1:-1, None]
+        line = domain.folded(a.x + parts * domain.way(a.x, b.x))
+        found.append(line[[int(np.argmax(landscape.energies(line)))]])
+    return found
+
+
+def _uphill(minima: Sequence[StationaryPoint], domain: Domain) -> list[Floats]:
+    """Return points beside minima along the two softest eigenvectors."""
+    found = []
+    for minimum in minima:
+        _, vectors = np.linalg.eigh(minimum.hessian * np.outer(domain.length, domain.length))
+        lengths = np.array([s * u for u in _UPHILL for s in (1, -1)])
+        steps = np.concatenate([lengths[:, None] * soft for soft in vectors.T[:2]])
+        found.append(domain.folded(minimum.x + domain.length * steps))
+    return found

@@ -1,0 +1,121 @@
+"""The sections of an experiment with HT-FBR."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pipeline_core.config.sections import (
+    Count,
+    EvaluateOptions,
+    NotNegative,
+    Positive,
+    Section,
+    TrainOptions,
+)
+
+Degree = Annotated[int, Field(ge=1)]
+Basis = Literal["chebyshev", "legendre", "cosine", "fourier"]
+
+
+class HTOptions(Section):
+    """The tree's ranks, and how random weights are drawn."""
+
+    rank: Count | list[Count] | Literal["adaptive"] = 10
+    """Functions that each interior node but the root passes on.
+
+    One number for all, one a node (children before parents), or chosen by the solver on the
+    validation split.
+    """
+    leaf_rank: Count | list[Count] | None = None
+    """Functions that each leaf passes on: trained combinations of its basis; null for the basis
+    itself, which loses nothing while the leaf's rank would equal its number of functions."""
+    init: Literal["graded", "random"] = "graded"
+    """Random weights: near the products of lowest degree, or Gaussian of unit output variance."""
+
+
+class HTGraphOptions(Section):
+    """The dimension tree, and the functions at its leaves."""
+
+    tree: list[Any] | None = None
+    """Nested pairs of coordinate numbers, such as [[[0, 1], 2], [3, 4]]; null for the balanced
+    tree, larger halves to the left."""
+    basis: Basis | list[Basis] | Literal["auto"] = "auto"
+    """Family for all coordinates or one each; auto: fourier where there is a period, else
+    chebyshev."""
+    degree: Degree | list[Degree] = 9
+    """Largest degree for all coordinates or one each; the solver may choose lower ones."""
+    margin: NotNegative = 0.0
+    """Part of its range by which the domain of an undeclared coordinate exceeds its points."""
+
+
+class SolverOptions(Section):
+    """Ridge start, hierarchical SVD and Gauss-Newton polish; all is chosen on validation points."""
+
+    max_terms: Count = 3000
+    """Largest number of polynomial terms of the ridge start."""
+    max_rank: Count = 24
+    """Adaptive ranks: largest rank of a node."""
+    iterations: Annotated[int, Field(ge=0)] = 12
+    """Gauss-Newton iterations of each polish at most."""
+    dense_parameters: Count = 5000
+    """Up to so many parameters the normal equations are solved directly, beyond by conjugate
+    gradients with products of the Jacobian."""
+    max_seconds: Positive | None = None
+    """No further rank growth or polish is begun after so long; null for no limit."""
+
+
+class HTTrainOptions(TrainOptions):
+    """How the surface is fitted.
+
+    | method     | what                                                                       |
+    |------------|----------------------------------------------------------------------------|
+    | solver     | ridge start, hierarchical SVD, Gauss-Newton with validation                 |
+    | resident   | gradient steps over data that stay in memory, fused analytic gradient       |
+    | dataloader | the same steps by autograd with torch's Dataset and DataLoader, the rival   |
+    | trainer    | the engine's shared trainer, with the loss terms of `loss`                  |
+    """
+
+    method: Literal["solver", "resident", "dataloader", "trainer"] = "solver"
+    batch_size: Count | Literal["all"] = "all"
+    solver: SolverOptions = SolverOptions()
+    gradient_weight: NotNegative = 0.0
+    """Solver and resident: weight of the mean squared error of gradients beside that of energies.
+
+    Energies count in units of their spread, gradients in units of that spread over half the domain
+    of a coordinate. It needs points with gradients."""
+    record_every: Count = 100
+    """Resident and dataloader: epochs between two validations, records and saved states, at which
+    `patience` is checked too."""
+
+
+class HTEvaluateOptions(EvaluateOptions):
+    """What the fitted surface is compared with."""
+
+    splits: list[Literal["train", "val", "test"]] = ["train", "val", "test"]
+    grid: bool = True
+    """Whether the whole grid of a known surface is compared."""
+    off_grid_points: Annotated[int, Field(ge=0)] = 20_000
+    """Uniform random points of a known surface that are compared."""
+    energy_windows: list[Positive] = [5000.0, 10_000.0, 20_000.0, 40_000.0]
+    """Upper ends of the windows of energy in which errors are reported, cm⁻¹ above the minimum."""
+
+
+class HTInferOptions(Section):
+    """Use of the fitted surface."""
+
+    cuts: list[list[str]] = []
+    """Coordinates along which the surface is cut through its minimum: one name or a pair each;
+    every coordinate by itself if there are none."""
+    cut_points: Annotated[int, Field(ge=2)] = 61
+    """Points along each coordinate of a cut."""
+    stationary_points: bool = True
+    """Whether minima and saddle points are searched and compared with those of a known surface."""
+    export: bool = True
+    """Whether the surface is written as a sum of products."""
+    export_tolerance: Positive = 1e-8
+    """Largest error that dropped products may add up to, hartree."""
+    max_terms: Count = 2_000_000
+    """Largest number of products that are exported; if it does not suffice for the tolerance, only
+    the hierarchical form is."""

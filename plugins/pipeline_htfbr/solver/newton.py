@@ -1,0 +1,197 @@
+"""The polish: Gauss-Newton steps with damping (Levenberg and Marquardt) and validation.
+
+Minimised is the squared error of all columns (training points, their gradients, and points that
+hold the tree to its start, see `Columns`), over all transfer tensors at once:
+
+    (J^T J + ν D) p = J^T r,    D = diag(J^T J),
+
+with ν lowered after a step that helps and raised after one that does not. The normal equations are
+solved directly, or by conjugate gradients with products J v and J^T w where they would be too
+large. Steps end when the error on the validation points no longer falls; the best tree is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pipeline_core.training.collectives import Ranks
+from pipeline_kernels.tree import TreeShape, contract, jacobian, tangent
+
+_BLOCK_BYTES: Final = 64_000_000
+_FIRST_DAMPING: Final = 1e-2
+_TRIES: Final = 6
+_PATIENCE: Final = 2
+_CONJUGATE_STEPS: Final = 60
+_CONJUGATE_TOLERANCE: Final = 1e-2
+
+Apply = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Points as the tree sees them: functions of all leaves and a target, weights included.
+
+    A tree is linear in the functions of each leaf. So a weight is a factor of the functions of the
+    first leaf and of the target, and a derivative by a coordinate is a point at which the functions
+    of that leaf are replaced by their derivatives.
+
+    Attributes:
+        features: (n_functions, n).
+        y: (n,).
+    """
+
+    features: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Polished:
+    """Result of a polish.
+
+    Attributes:
+        transfers: With the least error on the validation points.
+        val_rmse: That error.
+        history: Root mean squared errors (all columns, validation) before and after each step.
+    """
+
+    transfers: Tensor
+    val_rmse: float
+    history: list[tuple[float, float]]
+
+
+def polish(
+    shape: TreeShape,
+    transfers: Tensor,
+    own: Columns,
+    val: Columns,
+    ranks: Ranks,
+    *,
+    iterations: int,
+    dense_parameters: int,
+) -> Polished:
+    """Improve a tree.
+
+    Args:
+        shape: The tree.
+        transfers: Where to start, float64.
+        own: Columns of this rank.
+        val: Validation points, the same on all ranks.
+        ranks: Who works; all of them get the same result.
+        iterations: Steps at most.
+        dense_parameters: Largest tree whose normal equations are solved directly.
+    """
+    model = _Model(shape, own, ranks)
+    dense = shape.n_transfers <= dense_parameters
+    loss, damping, waited = model.loss(transfers), _FIRST_DAMPING, 0
+    best = Polished(transfers, _rmse(shape, transfers, val), [])
+    history = [(loss**0.5, best.val_rmse)]
+    for _ in range(iterations):
+        equations = model.dense(transfers) if dense else model.free(transfers)
+        for _ in range(_TRIES):
+            trial = transfers + equations.solve(damping)
+            trial_loss = model.loss(trial)
+            if trial_loss < loss:
+                break
+            damping *= 8
+        else:
+            break
+        transfers, loss, damping = trial, trial_loss, damping / 5
+        error = _rmse(shape, transfers, val)
+        history.append((loss**0.5, error))
+        waited = 0 if error < best.val_rmse * 0.999 else waited + 1
+        if error < best.val_rmse:
+            best = Polished(transfers, error, [])
+        if waited >= _PATIENCE:
+            break
+    return Polished(best.transfers, best.val_rmse, history)
+
+
+class _Model:
+    """Errors and normal equations of a tree over the columns of all ranks."""
+
+    def __init__(self, shape: TreeShape, own: Columns, ranks: Ranks) -> None:
+        self._shape, self._own, self._ranks = shape, own, ranks
+        self._n = float(ranks.add(torch.tensor(float(len(own.y)), dtype=torch.float64)))
+        self._block = max(256, _BLOCK_BYTES // (8 * shape.n_transfers))
+
+    def loss(self, transfers: Tensor) -> float:
+        """Return the mean squared error."""
+        total = (contract(self._own.features, transfers, self._shape) - self._own.y).square().sum()
+        return float(self._ranks.add(total)) / self._n
+
+    def dense(self, transfers: Tensor) -> _Dense:
+        """Return the normal equations as a matrix."""
+        size = self._shape.n_transfers
+        matrix = torch.zeros(size, size, dtype=torch.float64)
+        right = torch.zeros(size, dtype=torch.float64)
+        for numbers in torch.arange(len(self._own.y)).split(self._block):
+            features = self._own.features[:, numbers].contiguous()
+            residual = self._own.y[numbers] - contract(features, transfers, self._shape)
+            J = jacobian(features, transfers, self._shape)
+            matrix.addmm_(J.T, J)
+            right.addmv_(J.T, residual)
+        return _Dense(self._ranks.add(matrix), self._ranks.add(right))
+
+    def free(self, transfers: Tensor) -> _Free:
+        """Return the normal equations as products."""
+        features, shape, ranks = self._own.features, self._shape, self._ranks
+        leaf = transfers.clone().requires_grad_()
+        value = contract(features, leaf, shape)
+
+        def back(weights: Tensor) -> Tensor:
+            (found,) = torch.autograd.grad(value, leaf, weights, retain_graph=True)
+            return ranks.add(found)
+
+        def product(v: Tensor) -> Tensor:
+            return back(tangent(features, transfers, v, shape))
+
+        return _Free(product, back(self._own.y - value.detach()))
+
+
+@dataclass(frozen=True)
+class _Dense:
+    matrix: Tensor
+    right: Tensor
+
+    def solve(self, damping: float) -> Tensor:
+        diagonal = self.matrix.diagonal()
+        floor = 1e-12 * diagonal.max()
+        scale = diagonal.clamp(min=floor).rsqrt()
+        scaled = self.matrix * scale * scale[:, None]
+        scaled.diagonal().add_(damping)
+        factor = torch.linalg.cholesky(scaled)
+        return scale * torch.cholesky_solve((scale * self.right)[:, None], factor)[:, 0]
+
+
+@dataclass(frozen=True)
+class _Free:
+    product: Apply
+    right: Tensor
+
+    def solve(self, damping: float) -> Tensor:
+        """Solve by conjugate gradients, damped by a multiple of the identity."""
+        probe = self.product(self.right)
+        shift = damping * float(probe @ self.right / (self.right @ self.right))
+        x, r = torch.zeros_like(self.right), self.right.clone()
+        p, norm = r.clone(), float(r @ r)
+        target = _CONJUGATE_TOLERANCE**2 * norm
+        for _ in range(_CONJUGATE_STEPS):
+            image = self.product(p) + shift * p
+            step = norm / float(p @ image)
+            x += step * p
+            r -= step * image
+            before, norm = norm, float(r @ r)
+            if norm < target:
+                break
+            p = r + (norm / before) * p
+        return x
+
+
+def _rmse(shape: TreeShape, transfers: Tensor, columns: Columns) -> float:
+    error = contract(columns.features, transfers, shape) - columns.y
+    return float(error.square().mean().sqrt())

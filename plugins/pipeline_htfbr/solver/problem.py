@@ -1,0 +1,173 @@
+"""From the points of a run to what the solver fits, and from its tree back to a surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pipeline_core.run import Run
+from pipeline_core.training.collectives import Ranks
+from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.points import Points
+from pipeline_htfbr.solver.newton import Columns
+from pipeline_htfbr.solver.ridge import Data, Expansion
+from pipeline_htfbr.solver.terms import orthonormal, term_degrees
+from pipeline_htfbr.structure import Structure, read_features
+from pipeline_kernels.tree import TreeShape
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fitted, in orthonormal functions.
+
+    Attributes:
+        data: Columns of this rank and validation points.
+        maps: Of each leaf the orthonormal functions by its own, (m, count).
+    """
+
+    data: Data
+    maps: Sequence[Tensor]
+
+    def columns(self, rows: Tensor, counts: Sequence[int]) -> Columns:
+        """Return columns for a tree whose leaves have the first `counts` functions each."""
+        parts = zip(self.data.functions, counts, strict=True)
+        table = torch.cat([functions[:count, rows] for functions, count in parts])
+        return Columns(table.contiguous(), self.data.y[rows])
+
+
+def make_problem(
+    run: Run,
+    points: Points,
+    structure: Structure,
+    scaling: tuple[float, float],
+    gradient_weight: float,
+    ranks: Ranks,
+) -> Problem:
+    """Return what is fitted.
+
+    Args:
+        run: Its tables of functions are read.
+        points: All points.
+        structure: Its leaves.
+        scaling: Energy that is subtracted and energy by which is divided, eV.
+        gradient_weight: Weight of a squared error of a derivative; none are fitted if it is 0.
+        ranks: Who works; training points are dealt out in turn.
+
+    Raises:
+        ValueError: Gradients are wanted but the points have none.
+    """
+    shift, scale = scaling
+    counts = [leaf.count for leaf in structure.leaves]
+    table, train = read_features(run), torch.from_numpy(points.of("train"))
+    maps = orthonormal(table, counts, train)
+    own, val = train[ranks.rank :: ranks.size], torch.from_numpy(points.of("val"))
+    y = (torch.from_numpy(points.energy) - shift) / scale
+    if gradient_weight:
+        slopes, targets = derivative_columns(points, structure, own, scale)
+        weight = gradient_weight**0.5
+        slopes[: counts[0]] *= weight
+        own = torch.cat([own, torch.arange(len(y), len(y) + len(targets))])
+        table, y = torch.cat([table, slopes], 1), torch.cat([y, weight * targets])
+    functions = [m @ part for m, part in zip(maps, table.split(counts), strict=True)]
+    degrees = [leaf.degrees[: len(m)] for leaf, m in zip(structure.leaves, maps, strict=True)]
+    return Problem(Data(functions, degrees, y, own, val, ranks), maps)
+
+
+def derivative_columns(
+    points: Points, structure: Structure, rows: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Return the derivatives by all coordinates at some points as columns.
+
+    Derivatives are by the coordinate over half the length of its domain, so that all coordinates
+    weigh alike.
+
+    Returns:
+        Functions of all leaves, (n_functions, d n_rows), and targets, (d n_rows,).
+
+    Raises:
+        ValueError: The points have no gradients.
+    """
+    if points.gradient is None:
+        raise ValueError(
+            "train.gradient_weight is set, but the points have no gradients; import them, or "
+            "remove the key"
+        )
+    x = torch.from_numpy(points.x)[rows]
+    slopes = torch.from_numpy(points.gradient)[rows] / scale
+    values = [leaf.functions(x[:, mu]) for mu, leaf in enumerate(structure.leaves)]
+    tables, targets = [], []
+    for mu, leaf in enumerate(structure.leaves):
+        half = (leaf.upper - leaf.lower) / 2
+        changed = [*values]
+        changed[mu] = half * _derivatives(leaf, x[:, mu])
+        tables.append(torch.cat(changed))
+        targets.append(half * slopes[:, mu])
+    return torch.cat(tables, 1), torch.cat(targets)
+
+
+def _derivatives(leaf: Leaf, x: Tensor) -> Tensor:
+    """Return the derivatives of all functions of a leaf, (count, n)."""
+    _, found = torch.func.jvp(leaf.functions, (x,), (torch.ones_like(x),))
+    return found
+
+
+def penalty(
+    expansion: Expansion, degrees: Sequence[Sequence[int]], counts: Sequence[int]
+) -> Columns:
+    """Return the degree-weighted ridge of an expansion as columns for a tree.
+
+    The coefficient of a term is the value of the tree where the functions of that term are 1 and
+    all others 0. With the weight sqrt(λ)/γ^degree and the target 0 the squared errors of these
+    columns add up to λ Σ_t (c_t / γ^deg(t))².
+    """
+    steps = term_degrees(expansion.terms, degrees).double()
+    weights = expansion.lam**0.5 / expansion.gamma**steps
+    rows = []
+    for mu, count in enumerate(counts):
+        one = torch.zeros(count, len(expansion.terms), dtype=torch.float64)
+        one[expansion.terms[:, mu], torch.arange(len(expansion.terms))] = 1.0
+        rows.append(one * weights if mu == 0 else one)
+    return Columns(torch.cat(rows), torch.zeros(len(expansion.terms), dtype=torch.float64))
+
+
+def used_counts(expansion: Expansion, structure: Structure) -> list[int]:
+    """Return how many functions of each leaf an expansion needs, whole degrees, (d,)."""
+    found = []
+    for leaf, last in zip(structure.leaves, expansion.terms.amax(0).tolist(), strict=True):
+        found.append(replace(leaf, degree=leaf.degrees[last]).count)
+    return found
+
+
+def in_own_functions(
+    shape: TreeShape, transfers: Tensor, maps: Sequence[Tensor], structure: Structure
+) -> tuple[Structure, TreeShape, Tensor]:
+    """Return a tree over orthonormal functions as one over the functions of the leaves.
+
+    Args:
+        shape: The tree; its leaves have the first orthonormal functions.
+        transfers: Its transfer tensors.
+        maps: Orthonormal functions by the leaves' own.
+        structure: Leaves and tree.
+
+    Returns:
+        The structure with leaves of the degrees that are used, shape, and transfer tensors.
+    """
+    leaves, counts = [], []
+    for leaf, rank in zip(structure.leaves, shape.leaf_ranks, strict=True):
+        leaves.append(replace(leaf, degree=leaf.degrees[rank - 1]))
+        counts.append(leaves[-1].count)
+    parts = []
+    for node, B in zip(shape.nodes, shape.tensors(transfers), strict=True):
+        by_leaf = B
+        if node.left < len(leaves):
+            m = maps[node.left][: B.shape[0], : counts[node.left]]
+            by_leaf = torch.einsum("ijk,ia->ajk", by_leaf, m)
+        if node.right < len(leaves):
+            m = maps[node.right][: B.shape[1], : counts[node.right]]
+            by_leaf = torch.einsum("ijk,jb->ibk", by_leaf, m)
+        parts.append(by_leaf.flatten())
+    own = TreeShape(tuple(counts), shape.nodes)
+    return replace(structure, leaves=tuple(leaves)), own, torch.cat(parts)

@@ -1,0 +1,182 @@
+"""The start: a linear fit by products of leaf functions, chosen on validation points.
+
+Ridge regression with a prior whose width falls with the degree of a term: minimise
+
+    Σ_n (y_n − Σ_t c_t φ_t(x_n))² + λ Σ_t (c_t / γ^deg(t))².
+
+Total degree, λ and γ are those with the least error on the validation points. When all terms of the
+next degree would be too many, those are taken that correlate most with what the fit has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pipeline_core.training.collectives import Ranks
+from pipeline_htfbr.solver.terms import (
+    BLOCK,
+    blocks,
+    count_total_degree,
+    term_degrees,
+    total_degree,
+    values,
+)
+
+_LAMBDAS: Final = (1e-6, 1e-4, 1e-2, 1e-1, 1.0, 10.0)
+_GAMMAS: Final = (1.0, 0.5, 0.25)
+_MOST_CANDIDATES: Final = 40_000
+_SCREENED_COLUMNS: Final = 8192
+_ENOUGH: Final = 0.9
+"""A larger fit is kept if it has at most this part of the error of the one before."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is fitted.
+
+    A column is an energy, or a derivative: an expansion is linear in the functions of each leaf, so
+    a derivative by a coordinate is a point at which the functions of that leaf are replaced by
+    their derivatives. In the same way the weight of a column is a factor of the functions of the
+    first leaf and of the target.
+
+    Attributes:
+        functions: Orthonormal functions of each leaf at all columns, (m, n).
+        degrees: Degree of each function of each leaf.
+        y: Standardised targets, (n,).
+        train: Numbers of the columns that this rank fits.
+        val: Numbers of the validation points, the same on all ranks.
+        ranks: Who works; all of them come to the same result.
+    """
+
+    functions: Sequence[Tensor]
+    degrees: Sequence[Sequence[int]]
+    y: Tensor
+    train: Tensor
+    val: Tensor
+    ranks: Ranks
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A sum of terms.
+
+    Attributes:
+        terms: (n_terms, d) function numbers.
+        coefficients: (n_terms,).
+        degree: Largest degree.
+        lam: λ.
+        gamma: γ.
+        train_rmse: Error over the columns that are fitted, standardised.
+        val_rmse: Error on the validation points, standardised.
+    """
+
+    terms: Tensor
+    coefficients: Tensor
+    degree: int
+    lam: float
+    gamma: float
+    train_rmse: float
+    val_rmse: float
+
+
+def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
+    """Fit expansions of rising degree until validation sees no gain.
+
+    Args:
+        data: What is fitted.
+        max_terms: Largest number of terms; never more than there are training columns.
+
+    Yields:
+        Each fit that was tried.
+    """
+    n_columns = int(data.ranks.add(torch.tensor(len(data.train))))
+    limit, best = min(max_terms, n_columns), None
+    for degree in range(1, sum(max(leaf) for leaf in data.degrees) + 1):
+        n_terms = count_total_degree(data.degrees, degree)
+        if n_terms <= limit:
+            terms = total_degree(data.degrees, degree)
+        elif best is not None and n_terms <= _MOST_CANDIDATES:
+            terms = screened(data, best, degree, limit)
+        else:
+            return
+        found = fitted(data, terms, degree)
+        yield found
+        if best is not None and found.val_rmse > _ENOUGH * best.val_rmse:
+            return
+        best = found
+
+
+def screened(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
+    """Return the largest terms of a fit and those that correlate most with what it has left.
+
+    The largest terms of the fit take half of the places at least; correlation is taken over a part
+    of the columns, since it only ranks candidates.
+    """
+    rows = data.train[:: max(1, len(data.train) * data.ranks.size // _SCREENED_COLUMNS)]
+    residual = data.y[rows] - predicted(data, best, rows)
+    every = total_degree(data.degrees, degree)
+    _, first_seen = torch.unique(torch.cat([best.terms, every]), dim=0, return_inverse=True)
+    known = torch.zeros(int(first_seen.max()) + 1, dtype=torch.bool)
+    known[first_seen[: len(best.terms)]] = True
+    fresh = every[~known[first_seen[len(best.terms) :]]]
+    gain = torch.zeros(len(fresh), dtype=torch.float64)
+    for part in torch.arange(len(rows)).split(BLOCK):
+        gain += values(data.functions, fresh, rows[part]) @ residual[part]
+    data.ranks.add(gain)
+    n_kept = min(len(best.terms), max(limit // 2, limit - len(fresh)))
+    kept = best.terms[best.coefficients.abs().argsort(descending=True)[:n_kept]]
+    added = fresh[gain.abs().argsort(descending=True)[: limit - n_kept]]
+    return torch.cat([kept, added])
+
+
+def fitted(data: Data, terms: Tensor, degree: int) -> Expansion:
+    """Fit the coefficients of terms; λ and γ by validation."""
+    gram, right = normal_equations(data, terms)
+    held = torch.cat([block for _, block in blocks(data.functions, terms, data.val)])
+    steps = term_degrees(terms, data.degrees).double()
+    found: list[tuple[float, float, float, Tensor]] = []
+    for gamma in _GAMMAS:
+        width = gamma**steps
+        for lam in _LAMBDAS:
+            coefficients = _solved(gram, right, lam / width**2)
+            if coefficients is not None:
+                error = float((held @ coefficients - data.y[data.val]).square().mean().sqrt())
+                found.append((error, lam, gamma, coefficients))
+    error, lam, gamma, coefficients = min(found, key=lambda one: one[0])
+    squares = coefficients @ (gram @ coefficients) - 2 * right @ coefficients
+    total = data.ranks.add((data.y[data.train] ** 2).sum())
+    n_columns = data.ranks.add(torch.tensor(float(len(data.train))))
+    train = float(((total + squares) / n_columns).clamp(min=0).sqrt())
+    return Expansion(terms, coefficients, degree, lam, gamma, train, error)
+
+
+def normal_equations(data: Data, terms: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Φ^T Φ, (n_terms, n_terms), and Φ^T y, (n_terms,), over the columns of all ranks."""
+    gram = torch.zeros(len(terms), len(terms), dtype=torch.float64)
+    right = torch.zeros(len(terms), dtype=torch.float64)
+    for numbers, block in blocks(data.functions, terms, data.train):
+        gram.addmm_(block.T, block)
+        right.addmv_(block.T, data.y[numbers])
+    return data.ranks.add(gram), data.ranks.add(right)
+
+
+def predicted(data: Data, expansion: Expansion, rows: Tensor) -> Tensor:
+    """Return the values of an expansion at points, (n_rows,)."""
+    parts = blocks(data.functions, expansion.terms, rows)
+    return torch.cat([block @ expansion.coefficients for _, block in parts])
+
+
+def _solved(gram: Tensor, right: Tensor, penalty: Tensor) -> Tensor | None:
+    """Solve (G + diag(penalty)) c = right, scaled to a unit diagonal; None if it is singular."""
+    scale = (gram.diagonal() + penalty).rsqrt()
+    matrix = gram * scale * scale[:, None]
+    matrix.diagonal().fill_(1.0)
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if info != 0:
+        return None
+    return scale * torch.cholesky_solve((scale * right)[:, None], factor)[:, 0]

@@ -1,0 +1,248 @@
+"""The solver: ridge start, hierarchical SVD, rank growth, polish; all chosen by validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_core.run import Run
+from pipeline_core.training import history, state
+from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.collectives import Ranks, joined
+from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.tasks import build_task
+from pipeline_htfbr.dimension_tree import interior
+from pipeline_htfbr.options import HTOptions, HTTrainOptions, SolverOptions
+from pipeline_htfbr.points import read_points
+from pipeline_htfbr.solver.hsvd import NodeSpace, node_spaces, ranks_for, truncated
+from pipeline_htfbr.solver.newton import Columns, polish
+from pipeline_htfbr.solver.problem import (
+    in_own_functions,
+    make_problem,
+    penalty,
+    used_counts,
+)
+from pipeline_htfbr.solver.ridge import Expansion, ridge_start
+from pipeline_htfbr.structure import Structure, read_structure
+from pipeline_htfbr.surface import Surface, with_shape
+from pipeline_htfbr.training.checks import refuse_trainer_options, warn_if_underdetermined
+from pipeline_kernels.tree import TreeShape, contract
+
+_TOLERANCES: Final = tuple(0.1 * 10 ** (-k / 4) for k in range(17))
+_ENOUGH: Final = 0.97
+"""Ranks grow while a larger tree has at most this part of the error of the one before."""
+_LIMITED: Final = 4.0
+"""Given ranks limit the accuracy if the tree has so many times the error of its start."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree over orthonormal functions, and its error on the validation points (standardised)."""
+
+    shape: TreeShape
+    transfers: Tensor
+    val_rmse: float
+
+
+def solve_surface(run: Run) -> dict[str, Any]:
+    """Fit the surface of a run; write `run.model` and `run.history`.
+
+    Returns:
+        What was chosen and how good it is on the validation points.
+
+    Raises:
+        ValueError: Options contradict each other or the data.
+    """
+    options = run.section("train", HTTrainOptions)
+    refuse_trainer_options(options)
+    with joined("cpu", run.state) as ranks:
+        return _Solver(run, options, ranks).fit()
+
+
+class _Solver:
+    """One solution, as one of its ranks sees it."""
+
+    def __init__(self, run: Run, options: HTTrainOptions, ranks: Ranks) -> None:
+        self._run, self._ranks, self._options = run, ranks, options
+        self._begin = time.perf_counter()
+        self._points, self._structure = read_points(run.data), read_structure(run)
+        self._task = build_task(run)
+        assert isinstance(self._task.module, Surface)
+        self._surface = self._task.module
+        scaling = float(self._surface.shift), float(self._surface.scale)
+        weight = options.gradient_weight
+        self._problem = make_problem(run, self._points, self._structure, scaling, weight, ranks)
+        if not len(self._problem.data.val):
+            raise ValueError(
+                f"{run.experiment}: the solver chooses degrees and ranks on validation points, but "
+                "the split 'val' is empty; set split.val in the dataset"
+            )
+        if ranks.is_first:
+            history.write_history(run.history, [])
+        self._n_records = 0
+
+    def fit(self) -> dict[str, Any]:
+        """Solve, and write what was found."""
+        options, model = self._options.solver, self._run.options
+        assert isinstance(model, HTOptions)
+        best: Expansion | None = None
+        tree: Tree | None = None
+        for found in ridge_start(self._problem.data, options.max_terms):
+            errors = (found.train_rmse, found.val_rmse)
+            self._record("ridge", errors, degree=found.degree, terms=len(found.terms))
+            if best is not None and found.val_rmse >= best.val_rmse:
+                continue
+            best, tree = found, None
+            if model.rank != "adaptive":
+                tree = self._of_given_ranks(found, model.rank)
+                if tree.val_rmse > _LIMITED * found.val_rmse:
+                    break
+            if self._is_late():
+                break
+        assert best is not None
+        tree = self._polished(tree or self._of_grown_ranks(best), best, options)
+        return self._finish(tree, best)
+
+    def _of_given_ranks(self, start: Expansion, rank: int | list[int]) -> Tree:
+        """Return an expansion as a tree of the experiment's ranks."""
+        n_inner = len(interior(self._structure.nesting)) - 1
+        ranks = rank if isinstance(rank, list) else [rank] * n_inner
+        return self._tried(self._spaces(start), self._counts(start), [*ranks, 1])
+
+    def _of_grown_ranks(self, start: Expansion) -> Tree:
+        """Return an expansion as the smallest tree that validation cannot tell from larger ones."""
+        spaces, counts, tree = self._spaces(start), self._counts(start), None
+        for tolerance in _TOLERANCES:
+            ranks = ranks_for(spaces, tolerance, self._options.solver.max_rank)
+            if tree is not None and ranks == [node.rank for node in tree.shape.nodes]:
+                continue
+            larger = self._tried(spaces, counts, ranks)
+            if tree is not None and larger.val_rmse > _ENOUGH * tree.val_rmse:
+                break
+            tree = larger
+        assert tree is not None
+        return tree
+
+    def _spaces(self, start: Expansion) -> list[NodeSpace]:
+        return node_spaces(start.terms, start.coefficients, self._structure.nesting)
+
+    def _counts(self, start: Expansion) -> list[int]:
+        """Return how many orthonormal functions of each leaf the tree takes."""
+        counts = zip(used_counts(start, self._structure), self._problem.maps, strict=True)
+        return [min(count, len(m)) for count, m in counts]
+
+    def _tried(
+        self,
+        spaces: Sequence[NodeSpace],
+        counts: Sequence[int],
+        ranks: Sequence[int],
+    ) -> Tree:
+        """Return a truncated tree."""
+        shape, transfers = truncated(spaces, self._structure.nesting, counts, ranks)
+        val = self._problem.columns(self._problem.data.val, counts)
+        own = self._problem.columns(self._problem.data.train, counts)
+        sums = torch.stack([_squares(own, shape, transfers), torch.tensor(float(len(own.y)))])
+        total, n_columns = self._ranks.add(sums.double()).tolist()
+        error = float((_squares(val, shape, transfers) / len(val.y)).sqrt())
+        errors = ((total / n_columns) ** 0.5, error)
+        self._record("truncated", errors, parameters=shape.n_transfers)
+        return Tree(shape, transfers, error)
+
+    def _polished(self, tree: Tree, start: Expansion, options: SolverOptions) -> Tree:
+        if options.iterations == 0 or self._is_late():
+            return tree
+        data, counts = self._problem.data, tree.shape.leaf_ranks
+        own = self._problem.columns(data.train, counts)
+        if self._ranks.is_first:  # the penalty counts once
+            ridge = penalty(start, data.degrees, counts)
+            own = Columns(torch.cat([own.features, ridge.features], 1), torch.cat([own.y, ridge.y]))
+        found = polish(
+            tree.shape,
+            tree.transfers,
+            own,
+            self._problem.columns(data.val, counts),
+            self._ranks,
+            iterations=options.iterations,
+            dense_parameters=options.dense_parameters,
+        )
+        for errors in found.history[1:]:
+            self._record("polish", errors)
+        return Tree(tree.shape, found.transfers, found.val_rmse)
+
+    def _is_late(self) -> bool:
+        limit = self._options.solver.max_seconds
+        return self._ranks.tell(limit is not None and self._elapsed() > limit)
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._begin
+
+    def _record(self, step: str, errors: tuple[float, float], **facts: int) -> None:
+        """Add a line to the history: losses are mean squared errors, standardised."""
+        self._n_records += 1
+        record = {
+            "epoch": self._n_records,
+            "step": step,
+            "train": {"loss": errors[0] ** 2},
+            "val": {"loss": errors[1] ** 2},
+            "mae": {},
+            "seconds": self._elapsed(),
+            **facts,
+        }
+        if self._ranks.is_first:
+            history.append_record(self._run.history, record)
+            hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
+            hook(run=self._run, record=record)
+
+    def _finish(self, tree: Tree, start: Expansion) -> dict[str, Any]:
+        structure, shape, transfers = in_own_functions(
+            tree.shape, tree.transfers, self._problem.maps, self._structure
+        )
+        n_columns = int(self._ranks.add(torch.tensor(len(self._problem.data.train))))
+        summary = {
+            "ridge_degree": start.degree,
+            "ridge_terms": len(start.terms),
+            "degrees": [leaf.degree for leaf in structure.leaves],
+            "ranks": [node.rank for node in shape.nodes],
+            "parameters": shape.n_transfers,
+            "val_rmse_ev": tree.val_rmse * float(self._surface.scale),
+            "ridge_val_rmse_ev": start.val_rmse * float(self._surface.scale),
+            "seconds": self._elapsed(),
+            "ranks_of_processes": self._ranks.size,
+        }
+        if self._ranks.is_first:
+            warning = warn_if_underdetermined(n_columns, shape.n_transfers)
+            summary |= {"warning": warning} if warning else {}
+            self._write(structure, shape, transfers)
+        return summary
+
+    def _write(self, structure: Structure, shape: TreeShape, transfers: Tensor) -> None:
+        surface = Surface(structure.leaves, shape, gradients=self._surface.gradients)
+        surface.to(parameter_dtype(self._options.precision))
+        weights = {**surface.state_dict(), "transfers": transfers}
+        weights |= {name: getattr(self._surface, name) for name in ("shift", "scale")}
+        assert self._task.metadata is not None
+        metadata = with_shape(self._task.metadata, structure, shape)
+        task = replace(self._task, module=surface, metadata=metadata)
+        write_model(
+            self._run,
+            task,
+            weights,
+            ("val", np.arange(min(4, len(self._points.of("val"))))),
+            {
+                **self._run.provenance("train"),
+                "inputs": state.input_hashes(self._run, self._options),
+                "ranks": self._ranks.size,
+                "device": "cpu",
+            },
+        )
+
+
+def _squares(columns: Columns, shape: TreeShape, transfers: Tensor) -> Tensor:
+    """Return the sum of squared errors of a tree."""
+    return (contract(columns.features, transfers, shape) - columns.y).square().sum()

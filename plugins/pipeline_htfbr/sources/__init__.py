@@ -1,0 +1,86 @@
+"""Stage `data`: points of a potential energy surface, made or read from tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.config.datasets import Split
+from pipeline_core.config.raw_files import matched
+from pipeline_core.hookspecs import Summary
+from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.splits import divide
+from pipeline_core.run import DatasetRun
+from pipeline_core.store import write_json
+from pipeline_htfbr.datasets import EtheneSource, HonoSource, PointDataset, PointsSource
+from pipeline_htfbr.points import Points, write_points
+from pipeline_htfbr.sources.checks import require_sound
+from pipeline_htfbr.sources.made import Made
+from pipeline_htfbr.sources.report import report, summary
+
+__all__ = ["make_points"]
+
+
+def make_points(run: DatasetRun) -> Summary:
+    """Make or read the points of a dataset, divide them, write `run.data` and `run.report`.
+
+    Args:
+        run: A dataset with `plugin: htfbr`.
+
+    Returns:
+        Figures for the screen.
+
+    Raises:
+        ValueError: The dataset file, a table, or what it says is wrong; nothing is written.
+    """
+    options = run.options
+    assert isinstance(options, PointDataset)
+    # Outside of what follows, since this error names the line of the dataset file.
+    files = [matched(run.path, *item) for item in options.raw_patterns.items()]
+    try:
+        made = _made(options.source, *files)
+        require_sound(made)
+        points = replace(made.points, split=_divided(made.points, options.split))
+    except ValueError as error:
+        raise ValueError(f"{run.path}: {error}") from None
+    write_points(run.data, points, _provenance(run, made))
+    content = report(run.name, made, points, options.split)
+    write_json(run.report, content)
+    return summary(content)
+
+
+def _made(source: HonoSource | EtheneSource | PointsSource, *files: Mapping[str, Path]) -> Made:
+    match source:
+        case HonoSource():
+            from pipeline_htfbr.sources.sampling import hono_points
+
+            return hono_points(source)
+        case EtheneSource():
+            from pipeline_htfbr.sources.trajectories import ethene_points
+
+            return ethene_points(source)
+        case PointsSource():
+            from pipeline_htfbr.sources.tables import table_points
+
+            return table_points(source, *files)
+
+
+def _divided(points: Points, split: Split) -> NDArray[np.int8]:
+    """Choose the split of every point; points count as samples of one atom each."""
+    columns = Columns()
+    for group, energy in zip(points.group, points.energy, strict=True):
+        columns.add(0, str(group), 1, float(energy), -1)
+    return divide(columns, split)
+
+
+def _provenance(run: DatasetRun, made: Made) -> dict[str, Any]:
+    record = run.provenance()
+    return record | {
+        "inputs": {**record["inputs"], **made.inputs},
+        "versions": {**record["versions"], **made.versions},
+    }

@@ -1,0 +1,120 @@
+"""What the data stage says of points: the report file and the summary on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+
+from pipeline_core.config.datasets import Split
+from pipeline_core.fields import SPLITS
+from pipeline_core.units import factor
+from pipeline_htfbr.points import Points
+from pipeline_htfbr.sources.made import Made
+
+_UNITS: Final = ("eV", "hartree", "cm^-1")
+_LISTED_GROUPS: Final = 200
+_USUAL_RANGE: Final = (1e-6, 1e3)
+"""eV; a wider or narrower range of energies on one surface suggests a wrong unit"""
+
+
+def report(name: str, made: Made, points: Points, split: Split) -> dict[str, Any]:
+    """Return the content of the report file.
+
+    Args:
+        name: Of the dataset.
+        made: What the source gave.
+        points: The same points, divided.
+        split: How they were divided.
+    """
+    return {
+        "dataset": name,
+        "samples": len(points.x),
+        "warnings": list(_warnings(points, split)),
+        "source": dict(made.facts),
+        "versions": dict(made.versions),
+        "surface": points.surface,
+        "gradients": points.gradient is not None,
+        "coordinates": [
+            asdict(one) | {"least": float(x.min()), "largest": float(x.max())}
+            for one, x in zip(points.coordinates, points.x.T, strict=True)
+        ],
+        "energy": {unit: _statistics(points, unit) for unit in _UNITS},
+        "repeated_points": _repeated(points),
+        "splits": _splits(points),
+        "groups": _groups(points),
+    }
+
+
+def summary(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a report that the stage shows at its end."""
+    hartree = content["energy"]["hartree"]
+    return {
+        "samples": content["samples"],
+        **content["splits"],
+        "coordinates": len(content["coordinates"]),
+        "groups": content["groups"]["count"],
+        "gradients": content["gradients"],
+        "energy_hartree": [hartree["least"], hartree["largest"]],
+        "warnings": content["warnings"],
+    }
+
+
+def _statistics(points: Points, unit: str) -> dict[str, float]:
+    energy = points.energy / factor("energy", unit)
+    return {
+        "least": float(energy.min()),
+        "largest": float(energy.max()),
+        "mean": float(energy.mean()),
+        "std": float(energy.std()),
+    }
+
+
+def _splits(points: Points) -> dict[str, int]:
+    return {name: int(np.count_nonzero(points.split == i)) for i, name in enumerate(SPLITS)}
+
+
+def _groups(points: Points) -> dict[str, Any]:
+    """Return the largest groups and how each is divided."""
+    names, group = np.unique(points.group.astype(str), return_inverse=True)
+    table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
+    np.add.at(table, (group, points.split), 1)
+    largest = np.argsort(-table.sum(axis=1), kind="stable")[:_LISTED_GROUPS]
+    listed = {str(names[i]): dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
+    return {"count": len(names), "largest": listed}
+
+
+def _repeated(points: Points) -> dict[str, Any]:
+    """Return how many points equal an earlier one, in how many splits, how far energies differ."""
+    _, place, counts = np.unique(points.x, axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(place, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+
+    def widest(values: Any) -> Any:
+        ordered = values[order]
+        return np.maximum.reduceat(ordered, starts) - np.minimum.reduceat(ordered, starts)
+
+    return {
+        "points": int((counts - 1).sum()),
+        "in_several_splits": int(np.count_nonzero(widest(points.split))),
+        "largest_difference_eV": float(widest(points.energy).max()),
+    }
+
+
+def _warnings(points: Points, split: Split) -> Iterator[str]:
+    """Yield what a user should know although the points were written."""
+    repeated = _repeated(points)
+    if repeated["points"]:
+        yield (
+            f"{repeated['points']} points equal an earlier one, energies differ by up to "
+            f"{repeated['largest_difference_eV']:.3g} eV, {repeated['in_several_splits']} stand in "
+            "several splits; remove them from the raw files"
+        )
+    spread = float(np.ptp(points.energy))
+    if not _USUAL_RANGE[0] <= spread <= _USUAL_RANGE[1]:
+        yield f"the energies span {spread:.3g} eV; is their unit right?"
+    for name, fraction in (("val", split.val), ("test", split.test)):
+        if fraction > 0 and _splits(points)[name] == 0:
+            yield f"no point is in the split {name!r}"

@@ -1,0 +1,166 @@
+"""Files of columns or arrays: CSV with a header row, HDF5, NPZ."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from zipfile import BadZipFile
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns or arrays of one file.
+
+    Attributes:
+        name: Of the file, for messages.
+        arrays: By their names, rows first; those of CSV hold text.
+        lines: Line of each row in a CSV file; empty for other formats.
+    """
+
+    name: str
+    arrays: Mapping[str, NDArray[Any]]
+    lines: Sequence[int] = ()
+
+    def numbers(self, key: str, option: str) -> Floats:
+        """Return a column or array as numbers.
+
+        Args:
+            key: Its name.
+            option: The key of the dataset file that names it, for messages.
+
+        Raises:
+            ValueError: There is none, or it does not hold real numbers.
+        """
+        found = self._found(key, option)
+        if found.dtype.kind in "fiu":
+            return found.astype(np.float64)
+        if found.dtype.kind not in "OUS":
+            raise ValueError(f"{self.name}: {key!r} holds {found.dtype}, expected real numbers")
+        try:
+            return np.array([float(text) for text in found.ravel()]).reshape(found.shape)
+        except (TypeError, ValueError):
+            raise ValueError(self._no_number(key, found)) from None
+
+    def names(self, key: str, option: str) -> NDArray[np.object_]:
+        """Return a column or array as names, (n,).
+
+        Raises:
+            ValueError: There is none, or it is not one-dimensional.
+        """
+        found = self._found(key, option)
+        if found.ndim != 1:
+            raise ValueError(
+                f"{self.name}: {key!r} has the shape {found.shape}, expected one name a point"
+            )
+        decoded = (v.decode() if isinstance(v, bytes) else str(v) for v in found.tolist())
+        return np.array(list(decoded), dtype=object)
+
+    def place(self, row: int) -> str:
+        """Say where a row stands."""
+        return f"{self.name}, " + (f"line {self.lines[row]}" if self.lines else f"row {row}")
+
+    def _found(self, key: str, option: str) -> NDArray[Any]:
+        if key not in self.arrays:
+            near = difflib.get_close_matches(key, self.arrays, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            known = ", ".join(self.arrays) or "nothing"
+            raise ValueError(
+                f"{self.name}: {option} {key!r} is not in the file, which holds {known}{hint}"
+            )
+        return self.arrays[key]
+
+    def _no_number(self, key: str, found: NDArray[Any]) -> str:
+        row = next(i for i, value in enumerate(found.ravel()) if not _is_number(value))
+        return (
+            f"{self.place(row)}: {key!r} is {found.ravel()[row]!r}, expected a number; correct or "
+            "remove it"
+        )
+
+
+def read_table(name: str, path: Path) -> Table:
+    """Read a file by its ending.
+
+    Args:
+        name: How messages call it.
+        path: The file.
+
+    Raises:
+        ValueError: The ending is unknown, or the file is damaged.
+    """
+    if path.suffix not in _READERS:
+        raise ValueError(
+            f"{name}: unknown ending {path.suffix!r}; tables are {', '.join(_READERS)}"
+        )
+    try:
+        return _READERS[path.suffix](name, path)
+    except (OSError, EOFError, UnicodeDecodeError, BadZipFile, csv.Error) as error:
+        raise ValueError(f"{name}: cannot be read ({error}); write the file anew") from error
+
+
+def _csv(name: str, path: Path) -> Table:
+    # Spreadsheets begin their files with a mark of the byte order.
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, skipinitialspace=True)
+        header = [column.strip() for column in next(reader, [])]
+        if not header:
+            raise ValueError(f"{name}: is empty, expected a header row; write the file anew")
+        rows, lines = [], []
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise ValueError(
+                    f"{name}, line {reader.line_num}: {len(row)} values for {len(header)} columns; "
+                    "correct the line"
+                )
+            rows.append(row)
+            lines.append(reader.line_num)
+    twice = [column for column in header if header.count(column) > 1]
+    if twice:
+        raise ValueError(f"{name}: two columns are called {twice[0]!r}; rename one")
+    table = np.array(rows, dtype=object).reshape(-1, len(header))
+    return Table(name, dict(zip(header, table.T, strict=True)), lines)
+
+
+def _hdf5(name: str, path: Path) -> Table:
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def add(key: str, node: Any) -> None:
+        if isinstance(node, h5py.Dataset):
+            arrays[key] = np.asarray(node[()])
+
+    with h5py.File(path) as file:
+        file.visititems(add)
+    return Table(name, arrays)
+
+
+def _npz(name: str, path: Path) -> Table:
+    try:
+        # numpy leaves a damaged file open that it has opened itself.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return Table(name, {key: file[key] for key in file.files})
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: cannot be read ({error}); write arrays of numbers and text with numpy.savez"
+        ) from error
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_READERS: Final = {".csv": _csv, ".h5": _hdf5, ".hdf5": _hdf5, ".npz": _npz}

@@ -1,0 +1,149 @@
+"""Source `points`: points with energies, and gradients if there are any, from tables."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import provenance
+from pipeline_core.units import factor
+from pipeline_htfbr.datasets import PointsSource, TableGradient
+from pipeline_htfbr.points import Coordinate, Points
+from pipeline_htfbr.sources.made import Made
+from pipeline_htfbr.sources.table_files import Table, read_table
+
+Floats = NDArray[np.float64]
+
+_NO_GROUP: Final = "all"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The points of one table.
+
+    Attributes:
+        x: (n, d) in the units of the coordinates.
+        energy: (n,) in the unit of the file.
+        gradient: (n, d) likewise; None if there is none.
+        group: (n,)
+    """
+
+    x: Floats
+    energy: Floats
+    gradient: Floats | None
+    group: NDArray[np.object_]
+
+
+def table_points(source: PointsSource, files: Mapping[str, Path]) -> Made:
+    """Read all tables of a source.
+
+    Args:
+        source: What they hold.
+        files: Their names and paths.
+
+    Raises:
+        ValueError: A table is damaged, or lacks a column, or a shape does not fit.
+    """
+    tables = [read_table(name, path) for name, path in files.items()]
+    parts = [_part(table, source) for table in tables]
+    points = Points(
+        coordinates=_coordinates(source),
+        x=np.concatenate([part.x for part in parts]),
+        energy=np.concatenate([part.energy for part in parts])
+        * factor("energy", source.energy.unit),
+        gradient=_gradient(parts, source),
+        group=np.concatenate([part.group for part in parts]),
+        split=np.full(sum(len(part.x) for part in parts), -1, dtype=np.int8),
+    )
+    sizes = {table.name: len(part.x) for table, part in zip(tables, parts, strict=True)}
+    ends = list(accumulate(sizes.values()))
+
+    def place(i: int) -> str:
+        number = bisect_right(ends, i)
+        return tables[number].place(i - (ends[number] - len(parts[number].x)))
+
+    return Made(
+        points=points,
+        facts={"reader": source.reader, "unit": source.energy.unit, "files": sizes},
+        inputs={name: provenance.sha256(path) for name, path in files.items()},
+        place=place,
+    )
+
+
+def _coordinates(source: PointsSource) -> tuple[Coordinate, ...]:
+    return tuple(
+        Coordinate(name=c.name, unit=c.unit, lower=c.lower, upper=c.upper, period=c.period)
+        for c in source.coordinates
+    )
+
+
+def _part(table: Table, source: PointsSource) -> _Part:
+    energy = table.numbers(source.energy.key, "source.energy.key")
+    if energy.ndim != 1:
+        raise ValueError(
+            f"{table.name}: {source.energy.key!r} has the shape {energy.shape}, expected one "
+            "energy a point"
+        )
+    n, d = len(energy), len(source.coordinates)
+    if not n:
+        raise ValueError(f"{table.name}: holds no points; remove the file, or write it anew")
+    if source.array is not None:
+        x = _matrix(table, source.array, "source.array", (n, d))
+    else:
+        keys = [one.key or one.name for one in source.coordinates]
+        x = _columns(table, keys, "source.coordinates", n)
+    gradient = None
+    match source.gradient:
+        case TableGradient(keys=str(key)):
+            gradient = _matrix(table, key, "source.gradient.keys", (n, d))
+        case TableGradient(keys=list(columns)):
+            gradient = _columns(table, columns, "source.gradient.keys", n)
+    return _Part(x, energy, gradient, _group(table, source, n))
+
+
+def _matrix(table: Table, key: str, option: str, shape: tuple[int, int]) -> Floats:
+    """Read one array that holds all coordinates, (n, d)."""
+    found = table.numbers(key, option)
+    if found.shape != shape:
+        raise ValueError(
+            f"{table.name}: {option} {key!r} has the shape {found.shape}, expected {shape}: "
+            f"{shape[0]} energies, {shape[1]} coordinates"
+        )
+    return found
+
+
+def _columns(table: Table, keys: Sequence[str], option: str, n: int) -> Floats:
+    """Read one column for each coordinate, (n, d)."""
+    columns = [table.numbers(key, option) for key in keys]
+    for key, column in zip(keys, columns, strict=True):
+        if column.shape != (n,):
+            raise ValueError(
+                f"{table.name}: {option} {key!r} has the shape {column.shape}, expected ({n},) as "
+                "the energies"
+            )
+    return np.stack(columns, axis=1)
+
+
+def _gradient(parts: Sequence[_Part], source: PointsSource) -> Floats | None:
+    if source.gradient is None:
+        return None
+    found = [part.gradient for part in parts if part.gradient is not None]
+    return np.concatenate(found) * factor("energy", source.gradient.unit or source.energy.unit)
+
+
+def _group(table: Table, source: PointsSource, n: int) -> NDArray[np.object_]:
+    if source.group is None or source.group == "file":
+        return np.full(n, _NO_GROUP if source.group is None else table.name, dtype=object)
+    names = table.names(source.group, "source.group")
+    if len(names) != n:
+        raise ValueError(
+            f"{table.name}: source.group {source.group!r} has {len(names)} names for {n} energies"
+        )
+    return names

@@ -1,0 +1,142 @@
+"""Stage `graph`: the dimension tree, the leaves, and the tables of their functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import h5py
+import numpy as np
+import torch
+
+from pipeline_core import store
+from pipeline_core.run import Run
+from pipeline_htfbr.basis import Leaf, features
+from pipeline_htfbr.dimension_tree import Nesting, balanced, checked
+from pipeline_htfbr.options import HTGraphOptions
+from pipeline_htfbr.points import Coordinate, Points, read_points
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a surface of this run is built of.
+
+    Attributes:
+        coordinates: The variables.
+        leaves: Functions of each, with their domain.
+        nesting: The tree.
+    """
+
+    coordinates: tuple[Coordinate, ...]
+    leaves: tuple[Leaf, ...]
+    nesting: Nesting
+
+    def content(self) -> dict[str, Any]:
+        """Return it as JSON-able values; `of` is the way back."""
+        return {
+            "coordinates": [asdict(one) for one in self.coordinates],
+            "leaves": [asdict(leaf) for leaf in self.leaves],
+            "nesting": self.nesting,
+        }
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """Return the structure that `content` has turned into JSON-able values."""
+        coordinates = tuple(Coordinate(**one) for one in content["coordinates"])
+        leaves = tuple(Leaf(**one) for one in content["leaves"])
+        return cls(coordinates, leaves, content["nesting"])
+
+
+def write_structure(run: Run) -> dict[str, Any]:
+    """Choose tree and leaves, tabulate the functions at all points; write `run.graph`.
+
+    Raises:
+        ValueError: Tree, basis or degree do not fit the coordinates.
+    """
+    options = run.section("graph", HTGraphOptions)
+    points = read_points(run.data)
+    d = len(points.coordinates)
+    nesting = checked(options.tree or balanced(range(d)), d)
+    structure = Structure(points.coordinates, leaves_of(points, options), nesting)
+    table = features(structure.leaves, torch.from_numpy(points.x)).numpy()
+    with store.create(run.graph, "graph", run.provenance("graph")) as file:
+        file.attrs["structure"] = json.dumps(structure.content())
+        file.create_dataset("features", data=table, chunks=True, fletcher32=True)
+    return {
+        "coordinates": d,
+        "functions": [leaf.count for leaf in structure.leaves],
+        "tree": json.dumps(nesting),
+    }
+
+
+def read_structure(run: Run) -> Structure:
+    """Read tree and leaves.
+
+    Raises:
+        ValueError: `run.graph` is missing or damaged.
+    """
+    with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
+        return Structure.of(json.loads(file.attrs["structure"]))
+
+
+def read_features(run: Run) -> torch.Tensor:
+    """Read the functions of all leaves at all points, (n_features, n) float64."""
+    with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
+        table = file["features"]
+        assert isinstance(table, h5py.Dataset)
+        return torch.from_numpy(np.asarray(table[:]))
+
+
+def leaves_of(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
+    """Return the functions of each coordinate.
+
+    Raises:
+        ValueError: The lists have another length than there are coordinates, a periodic family is
+            chosen for a coordinate without period, or all points share a value.
+    """
+    d = len(points.coordinates)
+    degrees = _one_each(options.degree, d, "graph.degree")
+    families = _one_each(options.basis, d, "graph.basis")
+    found = []
+    for coordinate, x, degree, family in zip(
+        points.coordinates, points.x.T, degrees, families, strict=True
+    ):
+        chosen = family
+        if family == "auto":
+            chosen = "fourier" if coordinate.period else "chebyshev"
+        if chosen in ("cosine", "fourier") and coordinate.period is None:
+            raise ValueError(
+                f"graph.basis: {chosen} for {coordinate.name}, which has no period; declare the "
+                "period in the dataset, or choose chebyshev or legendre"
+            )
+        lower, upper = _domain(coordinate, float(x.min()), float(x.max()), options.margin)
+        found.append(
+            Leaf(family=chosen, degree=degree, lower=lower, upper=upper, period=coordinate.period)
+        )
+    return tuple(found)
+
+
+def _domain(
+    coordinate: Coordinate, least: float, largest: float, margin: float
+) -> tuple[float, float]:
+    room = margin * (largest - least)
+    lower = least - room if coordinate.lower is None else coordinate.lower
+    upper = largest + room if coordinate.upper is None else coordinate.upper
+    if not lower < upper:
+        raise ValueError(
+            f"coordinate {coordinate.name} is {least:g} at all points, so nothing can be learned "
+            "about it; leave it out of the dataset"
+        )
+    return lower, upper
+
+
+def _one_each(value: Any, count: int, key: str) -> Sequence[Any]:
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(
+            f"{key}: {len(value)} values for {count} coordinates; give one for each, or one for all"
+        )
+    return value

@@ -1,0 +1,241 @@
+"""The fitted surface as a module, and the task that trains and evaluates it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch
+from pipeline_core.run import Run
+from pipeline_core.task import Outputs, Quantity, Sizes, Task
+from pipeline_core.training.objective import LabelObjective
+from pipeline_htfbr.basis import Leaf, features
+from pipeline_htfbr.dimension_tree import interior, nodes
+from pipeline_htfbr.options import HTOptions, HTTrainOptions
+from pipeline_htfbr.points import Points, gradient_field, read_points
+from pipeline_htfbr.structure import Structure, read_structure
+from pipeline_kernels.tree import TreeShape, contract
+
+
+class Surface(nn.Module):
+    """An energy in hierarchical Tucker form, V(x) = shift + scale f(x).
+
+    Args:
+        leaves: Functions of each coordinate.
+        shape: The tree; its leaf ranks equal the numbers of functions, or are those of `maps`.
+        gradients: Whether `forward` also gives the gradient.
+
+    Attributes:
+        transfers: Transfer tensors of all nodes, (n_transfers,).
+        maps: Of each leaf the combinations of its functions that it passes on, (count, rank);
+            empty if it passes on the functions themselves.
+        shift: Energy about which the surface is fitted, eV.
+        scale: Unit of f, eV.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, leaves: Sequence[Leaf], shape: TreeShape, *, gradients: bool) -> None:
+        super().__init__()
+        self.leaves, self.shape, self.gradients = tuple(leaves), shape, gradients
+        self.transfers = nn.Parameter(torch.zeros(shape.n_transfers))
+        counts = tuple(leaf.count for leaf in leaves)
+        maps = [] if counts == shape.leaf_ranks else zip(counts, shape.leaf_ranks, strict=True)
+        self.maps = nn.ParameterList(torch.eye(count, rank) for count, rank in maps)
+        self.register_buffer("shift", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+
+    def forward(self, batch: Batch) -> Outputs:
+        """Predict the energy of each point, (n,) eV, and its gradient, (n, d), if asked for."""
+        if not self.gradients:
+            return {"energy": self.energies(batch["x"])}
+        recording = torch.is_grad_enabled()
+        with torch.enable_grad():
+            x = batch["x"].detach().requires_grad_()
+            energy = self.energies(x)
+            (gradient,) = torch.autograd.grad(energy.sum(), x, create_graph=recording)
+        return {"energy": energy if recording else energy.detach(), "gradient": gradient}
+
+    def energies(self, x: Tensor) -> Tensor:
+        """Return the energy at points (n, d), (n,) eV in float64; differentiable by x."""
+        return self.shift + self.scale * self.values(features(self.leaves, x)).double()
+
+    def values(self, table: Tensor) -> Tensor:
+        """Return f for tabulated functions (n_functions, n), (n,) in the type of the weights."""
+        rows = table.to(self.transfers.dtype)
+        if len(self.maps):
+            parts = rows.split([leaf.count for leaf in self.leaves])
+            rows = torch.cat([m.T @ part for m, part in zip(self.maps, parts, strict=True)])
+        return contract(rows, self.transfers, self.shape)
+
+
+class PointSamples:
+    """The points of one split."""
+
+    def __init__(self, points: Points, split: str, *, gradients: bool) -> None:
+        rows = points.of(split)
+        self._columns = {"x": points.x[rows], "energy": points.energy[rows]}
+        if gradients and points.gradient is not None:
+            self._columns["gradient"] = points.gradient[rows]
+
+    def __len__(self) -> int:
+        return len(self._columns["x"])
+
+    def sizes(self) -> Sizes:
+        """Count every point as one."""
+        return {"sample": np.ones(len(self), dtype=np.int64)}
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return points as one batch."""
+        rows = np.asarray(indices, dtype=np.int64)
+        return {name: torch.from_numpy(column[rows]) for name, column in self._columns.items()}
+
+
+def surface_task(run: Run) -> Task:
+    """Build the surface of a run, with random weights.
+
+    Raises:
+        ValueError: Ranks do not fit the tree.
+    """
+    options, train = run.options, run.section("train", HTTrainOptions)
+    assert isinstance(options, HTOptions)
+    points = read_points(run.data) if run.dataset else None
+    gradients = wants_gradients(train) and (points is None or points.gradient is not None)
+    if run.metadata is None:
+        structure = read_structure(run)
+        shape = tree_shape(structure, options)
+    else:
+        structure = Structure.of(run.metadata["structure"])
+        ranks, leaf_ranks = run.metadata["ranks"], run.metadata["leaf_ranks"]
+        shape = TreeShape(tuple(leaf_ranks), nodes(structure.nesting, ranks))
+    module = Surface(structure.leaves, shape, gradients=gradients)
+    d = len(structure.leaves)
+    quantities = [Quantity("energy")]
+    if gradients:
+        quantities.append(Quantity("gradient", own_field=gradient_field(d)))
+    if points is not None and run.metadata is None:
+        energies = torch.from_numpy(points.energy[points.of("train")])
+        draw_weights(module, options.init)
+        standardise(module, energies)
+    return Task(
+        module=module,
+        objective=LabelObjective(train.loss, quantities),
+        samples=_sampler(points, gradients=gradients),
+        cost=_cost,
+        quantities=tuple(quantities),
+        metadata=run.metadata or metadata(run, structure, shape, points),
+    )
+
+
+def wants_gradients(options: HTTrainOptions) -> bool:
+    """Tell whether gradients take part in the training."""
+    if options.method == "trainer":
+        return "gradient" in options.loss
+    return options.gradient_weight > 0
+
+
+def metadata(
+    run: Run, structure: Structure, shape: TreeShape, points: Points | None
+) -> dict[str, Any]:
+    """Return what rebuilds a surface without its data."""
+    molecule = points.molecule.content() if points and points.molecule else None
+    return {
+        "options": run.options.model_dump(mode="json"),
+        "graph": run.sections["graph"].model_dump(mode="json"),
+        "structure": structure.content(),
+        "ranks": [node.rank for node in shape.nodes],
+        "leaf_ranks": list(shape.leaf_ranks),
+        "molecule": molecule,
+        "surface": points.surface if points else "",
+    }
+
+
+def with_shape(
+    content: Mapping[str, Any], structure: Structure, shape: TreeShape
+) -> dict[str, Any]:
+    """Return metadata with the leaves and ranks that a solver has chosen."""
+    ranks = [node.rank for node in shape.nodes]
+    chosen = {"structure": structure.content(), "ranks": ranks}
+    return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
+
+
+def with_degrees(structure: Structure, degrees: Sequence[int]) -> Structure:
+    """Return a structure whose leaves have other degrees."""
+    leaves = zip(structure.leaves, degrees, strict=True)
+    return replace(structure, leaves=tuple(replace(leaf, degree=n) for leaf, n in leaves))
+
+
+def tree_shape(structure: Structure, options: HTOptions) -> TreeShape:
+    """Return the tree with the ranks of the experiment; adaptive ranks begin with 1.
+
+    Raises:
+        ValueError: A list of ranks has the wrong length, or a leaf's rank exceeds its functions.
+    """
+    n_interior = len(interior(structure.nesting))
+    counts = [leaf.count for leaf in structure.leaves]
+    rank = 1 if options.rank == "adaptive" else options.rank
+    ranks = rank if isinstance(rank, list) else [rank] * (n_interior - 1)
+    if len(ranks) != n_interior - 1:
+        raise ValueError(
+            f"model.rank: {len(ranks)} values for {n_interior - 1} interior nodes below the root; "
+            "give one for each, or one for all"
+        )
+    wanted = options.leaf_rank
+    leaf_ranks = wanted if isinstance(wanted, list) else [wanted or n for n in counts]
+    if len(leaf_ranks) != len(counts) or any(
+        r > n for r, n in zip(leaf_ranks, counts, strict=False)
+    ):
+        raise ValueError(
+            f"model.leaf_rank: {leaf_ranks} for leaves of {counts} functions; give one rank a "
+            "coordinate, none above its number of functions"
+        )
+    return TreeShape(tuple(leaf_ranks), nodes(structure.nesting, [*ranks, 1]))
+
+
+def draw_weights(module: Surface, init: str) -> None:
+    """Draw the transfer tensors from torch's global generator.
+
+    Graded: function k of a node is the product of its children's functions that comes k-th in the
+    sum of their numbers, with noise of a tenth; so a random tree already spans the polynomials of
+    lowest degree. Random: Gaussian, such that the variance of a node's functions is that of its
+    children's products.
+    """
+    with torch.no_grad():
+        for B in module.shape.tensors(module.transfers):
+            left, right, rank = B.shape
+            B.normal_(std=(left * right) ** -0.5 * (0.1 if init == "graded" else 1.0))
+            if init == "graded":
+                order = (
+                    (torch.arange(left)[:, None] + torch.arange(right))
+                    .flatten()
+                    .argsort(stable=True)
+                )
+                for k in range(min(rank, left * right)):
+                    i, j = divmod(int(order[k]), right)
+                    B[i, j, k] += 1.0
+
+
+def standardise(module: Surface, energies: Tensor) -> None:
+    """Let f have mean 0 and spread 1 over the training points."""
+    module.shift.copy_(energies.mean())
+    module.scale.copy_(energies.std().clamp(min=1e-12))
+
+
+def _cost(sizes: Sizes) -> NDArray[np.float64]:
+    return sizes["sample"].astype(np.float64)
+
+
+def _sampler(points: Points | None, *, gradients: bool) -> Any:
+    def samples(split: str) -> PointSamples:
+        if points is None:
+            raise ValueError("the surface was loaded without its data, so it has no samples")
+        return PointSamples(points, split, gradients=gradients)
+
+    return samples

@@ -1,0 +1,57 @@
+"""Surfaces that are known exactly, and so can be compared at any point."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_htfbr.molecule import Molecule
+from pipeline_htfbr.points import Coordinate
+
+Floats = NDArray[np.float64]
+
+
+class ExactSurface(Protocol):
+    """A surface that gives energy and gradient at any point of its domain."""
+
+    @property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """The variables, with domains where the surface has them."""
+        ...
+
+    @property
+    def molecule(self) -> Molecule:
+        """How the variables follow from the positions of atoms."""
+        ...
+
+    @property
+    def grid(self) -> tuple[int, ...] | None:
+        """Points along each coordinate, ends included, of the grid that papers sample; or None."""
+        ...
+
+    def energies(self, x: Floats) -> Floats:
+        """Return the energies at points (n, d), (n,) eV."""
+        ...
+
+    def gradients(self, x: Floats) -> Floats:
+        """Return the gradients at points (n, d), (n, d) eV per unit of the coordinate."""
+        ...
+
+
+def exact_surface(name: str) -> ExactSurface | None:
+    """Return the surface that a dataset names, None if it names none or cannot be evaluated here.
+
+    A surface that needs a package which is not installed cannot.
+    """
+    match name:
+        case "hono":
+            from pipeline_htfbr.hono import HONO
+
+            return HONO()
+        case "ethene_xtb":
+            from pipeline_htfbr.ethene import ethene_if_installed
+
+            return ethene_if_installed()
+    return None

@@ -1,0 +1,34 @@
+"""Fitting a surface: stage `train` by the method of the experiment."""
+
+from __future__ import annotations
+
+from pipeline_core.hookspecs import Summary
+from pipeline_core.run import Run
+from pipeline_htfbr.options import HTTrainOptions
+
+
+def train_surface(run: Run) -> Summary | None:
+    """Fit the surface of a run; None leaves it to the shared trainer.
+
+    Raises:
+        ValueError: Options contradict each other or the data, files do not fit together, or the
+            training diverges.
+    """
+    options = run.section("train", HTTrainOptions)
+    if options.method == "solver":
+        from pipeline_htfbr.solver import solve_surface
+
+        return solve_surface(run)
+    from pipeline_htfbr.training.checks import refuse_other_methods, refuse_trainer_options
+
+    refuse_other_methods(run, options)
+    if options.method == "trainer":
+        return None
+    refuse_trainer_options(options)
+    if options.method == "resident":
+        from pipeline_htfbr.training.resident import train_resident
+
+        return train_resident(run)
+    from pipeline_htfbr.training.rival import train_with_loader
+
+    return train_with_loader(run)

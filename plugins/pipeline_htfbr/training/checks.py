@@ -1,0 +1,85 @@
+"""What a training refuses, and what it warns of."""
+
+from __future__ import annotations
+
+import logging
+
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.run import Run
+from pipeline_htfbr.options import HTOptions, HTTrainOptions
+
+logger = logging.getLogger(__name__)
+
+
+def warn_if_underdetermined(n_points: int, n_parameters: int) -> str | None:
+    """Warn that points cannot determine the parameters, on the rank that talks to the user.
+
+    Args:
+        n_points: Numbers that are fitted: an energy a point, and its gradient if that is fitted.
+        n_parameters: Trained parameters.
+
+    Returns:
+        The warning, for the summary of the stage; None if there are enough points.
+    """
+    if n_points >= n_parameters:
+        return None
+    warning = (
+        f"{n_parameters} parameters are fitted to {n_points} numbers, so the points do not "
+        "determine the surface; use more points, smaller ranks (model.rank) or lower degrees "
+        "(graph.degree)"
+    )
+    logger.warning(warning)
+    return warning
+
+
+def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
+    """Refuse options that only another method than that of the experiment heeds.
+
+    Raises:
+        ValueError: There is one.
+    """
+    assert isinstance(run.options, HTOptions)
+    method = options.method
+    problems = {
+        "model.rank: only method 'solver' chooses ranks itself; give a number": (
+            run.options.rank == "adaptive"
+        ),
+        "train.loss: its terms belong to method 'trainer'; remove them": (
+            method != "trainer" and bool(options.loss)
+        ),
+        "train.gradient_weight: only methods 'solver' and 'resident' have it; remove it": (
+            method in ("trainer", "dataloader") and options.gradient_weight > 0
+        ),
+    }
+    _refuse(method, problems)
+
+
+def refuse_trainer_options(options: HTTrainOptions) -> None:
+    """Refuse options of the shared trainer that lean gradient steps do without.
+
+    Raises:
+        ValueError: There is one.
+    """
+    default = TrainOptions()
+    problems = {
+        f"train.precision: {options.precision}; choose 32-true or 64-true": (
+            options.precision not in ("32-true", "64-true")
+        ),
+        "train.ema_decay: weights are not averaged; remove it": options.ema_decay is not None,
+        "train.checkpoint_steps: states are saved every `record_every` epochs; remove it": (
+            options.checkpoint_steps is not None
+        ),
+        "train.batch_by: all points cost the same; remove it": (
+            options.batch_by != default.batch_by
+        ),
+        "train.schedule: plateau needs a validation after each epoch; set record_every to 1": (
+            options.schedule.name == "plateau" and options.record_every > 1
+        ),
+    }
+    _refuse(options.method, problems)
+
+
+def _refuse(method: str, problems: dict[str, bool]) -> None:
+    for problem, present in problems.items():
+        if present:
+            raise ValueError(f"{problem}, or choose another train.method than {method!r}")

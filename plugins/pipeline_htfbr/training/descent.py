@@ -1,0 +1,117 @@
+"""One gradient step over points, alike on any number of ranks.
+
+The gradient of a mean over all points of a step is the sum over ranks of that of their shares, each
+divided by the number of all points. So any number of ranks follows one trajectory, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.gradients import FlatGradients
+from pipeline_core.training.optimizers import LearningRate, make_optimizer
+from pipeline_htfbr.options import HTTrainOptions
+from pipeline_htfbr.surface import Surface
+from pipeline_htfbr.training.tables import Forward, Table, outputs, owners_of, residuals
+
+
+class Descent:
+    """A surface whose weights descend; in a step nothing waits for the device.
+
+    Args:
+        module: On the device of `ranks`, with the same weights on all of them.
+        forward: How f is computed from the functions of the leaves.
+        options: The training.
+        ranks: Who trains.
+
+    Attributes:
+        rate: The learning rate; the caller steps it after each epoch.
+        weights: Weight of each term of the loss.
+    """
+
+    def __init__(
+        self, module: Surface, forward: Forward, options: HTTrainOptions, ranks: Ranks
+    ) -> None:
+        self._module, self._forward, self._ranks = module, forward, ranks
+        self._clip_norm = options.clip_norm
+        self._parameters = list(module.parameters())
+        self._gradients = FlatGradients(self._parameters)
+        self._optimizer = make_optimizer(options.optimizer, self._parameters)
+        self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
+        self._owners = owners_of(module)
+        self._zero = torch.zeros((), dtype=torch.float64, device=self._owners.device)
+        self.weights = {"energy": 1.0}
+        if options.gradient_weight > 0:
+            self.weights["gradient"] = options.gradient_weight
+
+    def step(self, n_points: int, batches: Sequence[Table], *, with_norm: bool = False) -> Tensor:
+        """Do one optimizer step.
+
+        Args:
+            n_points: Points of the step over all ranks.
+            batches: Those of this rank.
+            with_norm: Whether the norm of the gradient is wanted.
+
+        Returns:
+            That norm, before clipping, a float64 scalar on the device; zero if it is not wanted.
+        """
+        self._gradients.zero()
+        for table in batches:
+            self._backward(table, n_points)
+        self._gradients.add_over(self._ranks)
+        norm = self._zero
+        if with_norm or self._clip_norm is not None:
+            norm = self._gradients.norm()
+        if self._clip_norm is not None:
+            self._gradients.clip(norm, self._clip_norm)
+        self._optimizer.step()
+        return norm
+
+    def errors(self, batches: Sequence[Table], unit: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Sum errors over points of all ranks.
+
+        Args:
+            batches: Points of this rank.
+            unit: Of each term what its residuals are multiplied by in the absolute errors.
+
+        Returns:
+            Sums of squares and sums of absolute errors of each term, (n_terms,) on the CPU.
+        """
+        totals = torch.zeros(2, len(self.weights), dtype=torch.float64, device=self._owners.device)
+        with torch.no_grad():
+            for table in batches:
+                found = residuals(outputs(self._forward, table, self._owners), table)
+                for column, (residual, factor) in enumerate(zip(found, unit, strict=True)):
+                    totals[0, column] += residual.double().square().sum()
+                    totals[1, column] += (residual * factor).double().abs().sum()
+        squares, absolute = self._ranks.add(totals).cpu()
+        return squares, absolute
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to continue to the same bits."""
+        return {
+            "module": self._module.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "rate": self.rate.state_dict(),
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self._module.load_state_dict(saved["module"])
+        self._optimizer.load_state_dict(saved["optimizer"])
+        self.rate.load_state_dict(saved["rate"])
+
+    def _backward(self, table: Table, n_points: int) -> None:
+        """Add the gradient of sum over terms of weight * mean of squares."""
+        found = outputs(self._forward, table, self._owners)
+        # By hand from the residuals: half of what autograd would launch for the mean of squares.
+        upstream = [
+            residual.mul_(2 * weight * len(table) / (residual.numel() * n_points))
+            for residual, weight in zip(residuals(found, table), self.weights.values(), strict=True)
+        ]
+        torch.autograd.backward(found, upstream, inputs=self._parameters)

@@ -1,0 +1,301 @@
+"""Gradient steps to the end of a training: records, saved states, the best weights.
+
+As in the shared trainer every decision is taken by all ranks alike. Unlike there nothing but steps
+happens between two records, `train.record_every` epochs apart: a step takes about a millisecond.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.run import Run
+from pipeline_core.task import Task
+from pipeline_core.training import history, state
+from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.collectives import Ranks, joined
+from pipeline_core.training.history import EpochTotals, Progress, Record
+from pipeline_core.training.seeds import determinism
+from pipeline_core.training.start import prepare
+from pipeline_core.training.tasks import build_task
+from pipeline_htfbr.options import HTTrainOptions
+from pipeline_htfbr.surface import Surface
+from pipeline_htfbr.training.checks import warn_if_underdetermined
+from pipeline_htfbr.training.descent import Descent
+from pipeline_htfbr.training.plan import Plan
+from pipeline_htfbr.training.tables import Forward, Table, half_domains, standard_tables
+
+_PROBE_POINTS: Final = 4
+
+
+class Step(NamedTuple):
+    """A step as a rank does it.
+
+    Attributes:
+        n_points: Its points over all ranks.
+        batches: Those of this rank, on its device.
+    """
+
+    n_points: int
+    batches: list[Table]
+
+
+Steps = Callable[[int], Iterable[Step]]
+"""Number of an epoch, from 0, to its steps."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """What methods by gradient steps differ in.
+
+    Attributes:
+        steps: From the points of a split, a plan and a device to the steps of each epoch.
+        forward: From a surface to how f is computed.
+    """
+
+    steps: Callable[[Table, Plan, torch.device], Steps]
+    forward: Callable[[Surface], Forward]
+
+
+def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
+    """Fit the surface of a run on the ranks that it is started on; resume from `run.state`.
+
+    The loss is the mean squared error of (V - shift)/scale, and with `train.gradient_weight` w
+    times that of its derivatives by each coordinate, in units of half its domain.
+
+    Returns:
+        What was done: epochs, best epoch and its loss, parameters, numbers that were fitted, ranks,
+        device, seconds of all steps, and a warning if the parameters outnumber the numbers.
+
+    Raises:
+        ValueError: There is nothing to train on, files do not fit together, or the training
+            diverges.
+    """
+    options = run.section("train", HTTrainOptions)
+    with joined(run.device, run.state) as ranks, determinism(options.deterministic):
+        return GradientFit(run, build_task(run), options, ranks, method).fit()
+
+
+class GradientFit:
+    """One training, as one of its ranks sees it.
+
+    Args:
+        run: The run.
+        task: Freshly built, its module on the CPU.
+        options: The section of the run.
+        ranks: Who trains.
+        method: How.
+
+    Raises:
+        ValueError: There is nothing to train on, or files do not fit together.
+    """
+
+    def __init__(
+        self, run: Run, task: Task, options: HTTrainOptions, ranks: Ranks, method: Method
+    ) -> None:
+        assert isinstance(task.module, Surface)
+        self._run, self._task, self._options, self._ranks = run, task, options, ranks
+        self._module = task.module
+        self._facts = state.state_facts(run, options) if ranks.is_first else {}
+        self._path = run.state / "last.pt"
+        self._progress = Progress()
+        self._descent = self._make_descent(method)
+        wants_gradients = options.gradient_weight > 0
+        train, val = standard_tables(run, self._module, gradients=wants_gradients)
+        if not len(train):
+            raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
+        self._n = {"train": len(train), "val": len(val)}
+        self._plan = self._planned(len(train), options.batch_size)
+        self._steps = method.steps(train, self._plan, ranks.device)
+        self._evaluated = {"train": self._share(train), "val": self._share(val)}
+        self._units = self._error_units()
+
+    def fit(self) -> dict[str, Any]:
+        """Train to the end; write the history and, on rank 0, the best model."""
+        warning = None
+        n_parameters = sum(p.numel() for p in self._module.parameters())
+        if self._ranks.is_first:
+            warning = warn_if_underdetermined(self._n_numbers(), n_parameters)
+            history.write_history(self._run.history, self._progress.history)
+        while not self._is_over():
+            self._advance(self._epochs())
+        if self._ranks.is_first:
+            self._write_model()
+        return {
+            "epochs": self._progress.epoch,
+            "best_epoch": self._progress.best_epoch,
+            "best_loss": self._progress.best_loss,
+            "parameters": n_parameters,
+            "fitted_numbers": self._n_numbers(),
+            "ranks": self._ranks.size,
+            "device": self._ranks.device.type,
+            "seconds": sum(record["seconds"] for record in self._progress.history),
+            **({"warning": warning} if warning else {}),
+        }
+
+    def _make_descent(self, method: Method) -> Descent:
+        resumable = self._ranks.is_first and state.is_resumable(
+            self._path, self._facts, self._options.epochs
+        )
+        resumes = self._ranks.tell(resumable)
+        prepare(self._module, self._options, fresh=not resumes)
+        self._ranks.copy_from_first(self._module.state_dict().values())
+        self._module.to(self._ranks.device)
+        forward = method.forward(self._module)
+        descent = Descent(self._module, forward, self._options, self._ranks)
+        if resumes:
+            saved = state.load_state(self._path)
+            descent.load_state_dict(saved["descent"])
+            self._progress = Progress(**saved["progress"])
+            if not self._ranks.is_first:
+                self._progress.best_weights = {}
+        return descent
+
+    def _planned(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
+        capacity = self._run.section("partition", PartitionOptions).capacity
+        return Plan(
+            n_points=n_points,
+            batch_size=batch_size,
+            capacity=max(1, int(capacity or n_points)),
+            seed=self._run.seed,
+            rank=self._ranks.rank,
+            n_ranks=self._ranks.size,
+        )
+
+    def _share(self, table: Table) -> list[Table]:
+        """Return the points of a split that this rank evaluates, on its device."""
+        (part,) = self._planned(len(table), "all").steps(0)
+        numbers = map(torch.from_numpy, part.batches)
+        return [table.at(found).to(self._ranks.device) for found in numbers]
+
+    def _error_units(self) -> list[Tensor]:
+        """Return what turns residuals into eV, and into eV per unit of each coordinate."""
+        scale = self._module.scale
+        units = [scale, scale / half_domains(self._module).to(scale.device)[:, None]]
+        return units[: len(self._descent.weights)]
+
+    def _n_numbers(self) -> int:
+        n_each = 1 + len(self._module.leaves) * (len(self._descent.weights) - 1)
+        return self._n["train"] * n_each
+
+    def _is_over(self) -> bool:
+        progress, patience = self._progress, self._options.patience
+        waited = progress.epoch - progress.best_epoch
+        return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
+
+    def _epochs(self) -> Record:
+        """Train to the next record and return it."""
+        every, first = self._options.record_every, self._progress.epoch
+        last = min((first // every + 1) * every, self._options.epochs) - 1
+        begin = time.perf_counter()
+        for epoch in range(first, last):
+            for step in self._steps(epoch):
+                self._descent.step(*step)
+            self._descent.rate.step(math.nan)
+        norms = [self._descent.step(*step, with_norm=True) for step in self._steps(last)]
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize()
+        return self._record(last + 1, torch.stack(norms), time.perf_counter() - begin)
+
+    def _record(self, epoch: int, norms: Tensor, seconds: float) -> Record:
+        """Return the line of an epoch: losses after it, times since the line before.
+
+        Unlike in the shared trainer the training loss is that of the weights that are validated, so
+        that the two can be compared.
+        """
+        weights, progress = self._descent.weights, self._progress
+        squares, _ = self._errors("train")
+        finite = norms[norms.isfinite()]
+        mean_load, largest_load = self._plan.balance()
+        totals = EpochTotals(
+            sums=squares,
+            counts=self._counts("train"),
+            norms=torch.stack([finite.sum(), finite.new_tensor(len(finite))]),
+            steps=len(norms),
+            samples=(epoch - progress.epoch) * self._n["train"],
+            mean_load=mean_load,
+            largest_load=largest_load,
+            seconds=seconds,
+        )
+        record = history.epoch_record(
+            epoch, self._descent.rate.value, weights, totals, self._validate()
+        )
+        self._refuse_divergence(record, len(norms) - len(finite))
+        return record
+
+    def _validate(self) -> dict[str, Any]:
+        if not self._n["val"]:
+            return {}
+        squares, absolute = self._errors("val")
+        weights, counts = self._descent.weights, self._counts("val")
+        mae = zip(weights, (absolute / counts).tolist(), strict=True)
+        return {
+            "val": history.means(weights, squares.tolist(), counts.tolist()),
+            "mae": dict(mae),
+        }
+
+    def _errors(self, split: str) -> tuple[Tensor, Tensor]:
+        return self._descent.errors(self._evaluated[split], self._units)
+
+    def _counts(self, split: str) -> Tensor:
+        counts = [self._n[split], self._n[split] * len(self._module.leaves)]
+        return torch.tensor(counts[: len(self._descent.weights)], dtype=torch.float64)
+
+    def _refuse_divergence(self, record: Record, n_infinite: int) -> None:
+        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
+        if n_infinite or not all(map(math.isfinite, losses)):
+            raise ValueError(
+                f"{self._run.experiment}: the training diverged by epoch {record['epoch']}: losses "
+                f"{losses}; lower train.optimizer.lr, set train.clip_norm, or look for wrong labels"
+            )
+
+    def _advance(self, record: Record) -> None:
+        """Count the epochs, remember the weights if they are the best, go on to the next rate."""
+        progress = self._progress
+        loss = (record["val"] or record["train"])["loss"]
+        progress.epoch = record["epoch"]
+        progress.history.append(record)
+        if loss < progress.best_loss:
+            progress.best_loss, progress.best_epoch = loss, record["epoch"]
+            if self._ranks.is_first:
+                weights = self._module.state_dict()
+                progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
+        self._descent.rate.step(loss)
+        if self._ranks.is_first:
+            history.append_record(self._run.history, record)
+            self._save()
+            hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
+            hook(run=self._run, record=record)
+
+    def _save(self) -> None:
+        state.save_state(
+            self._path,
+            {
+                "facts": self._facts,
+                "descent": self._descent.state_dict(),
+                "progress": vars(self._progress),
+            },
+        )
+
+    def _write_model(self) -> None:
+        split = "val" if self._n["val"] else "train"
+        write_model(
+            self._run,
+            self._task,
+            self._progress.best_weights,
+            (split, np.arange(min(_PROBE_POINTS, self._n[split]))),
+            {
+                **self._run.provenance("train"),
+                "inputs": state.input_hashes(self._run, self._options),
+                "ranks": self._ranks.size,
+                "device": self._ranks.device.type,
+            },
+        )

@@ -1,0 +1,33 @@
+"""Gradient steps over points that stay in memory, with the analytic gradient of the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from pipeline_core.run import Run
+from pipeline_htfbr.training.fit import Method, Step, Steps, train_by_gradients
+from pipeline_htfbr.training.plan import Part, Plan
+from pipeline_htfbr.training.tables import Table
+
+
+def train_resident(run: Run) -> dict[str, Any]:
+    """Fit the surface of a run; see `train_by_gradients`."""
+    return train_by_gradients(run, Method(resident_steps, lambda module: module.values))
+
+
+def resident_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
+    """Keep points on the device: of full batches those of this rank alone."""
+    if plan.is_full:
+        fixed = list(_selected(table, plan.steps(0), device))
+        return lambda epoch: fixed
+    whole = table.to(device)
+    return lambda epoch: _selected(whole, plan.steps(epoch), device)
+
+
+def _selected(table: Table, parts: Iterable[Part], device: torch.device) -> Iterator[Step]:
+    for part in parts:
+        numbers = map(torch.from_numpy, part.batches)
+        yield Step(part.n_points, [table.at(found).to(device) for found in numbers])

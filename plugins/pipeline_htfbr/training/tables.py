@@ -1,0 +1,139 @@
+"""Points as gradient steps take them: tabulated, standardised, in the type of the parameters.
+
+f = (V - shift)/scale is fitted. Its derivatives are taken by s, which runs from -1 to 1 over the
+domain of a coordinate, so that those of all coordinates have one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from pipeline_core.run import Run
+from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.points import read_points
+from pipeline_htfbr.structure import read_features
+from pipeline_htfbr.surface import Surface
+
+Forward = Callable[[Tensor], Tensor]
+"""Functions of all leaves, (n_functions, n), to f, (n,)."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Some points.
+
+    Attributes:
+        functions: Functions of all leaves, (n_functions, n).
+        energies: What f should be, (n,).
+        slopes: Derivatives of the functions by s, (n_functions, n); None if no gradient is fitted.
+        gradients: What the derivatives of f should be, (d, n); None likewise.
+    """
+
+    functions: Tensor
+    energies: Tensor
+    slopes: Tensor | None = None
+    gradients: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.energies)
+
+    def to(self, *args: Any) -> Self:
+        """Return it with another type or on another device, as `Tensor.to` takes them."""
+        return self._each(lambda tensor: tensor.to(*args))
+
+    def at(self, points: Tensor) -> Self:
+        """Return some of its points, by their numbers."""
+        return self._each(lambda tensor: tensor.index_select(-1, points.to(tensor.device)))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{n: change(c) for n, c in columns.items() if c is not None})
+
+
+def standard_tables(
+    run: Run, module: Surface, *, gradients: bool, splits: tuple[str, ...] = ("train", "val")
+) -> list[Table]:
+    """Tabulate the points of some splits, on the CPU.
+
+    Args:
+        run: The run.
+        module: Its shift and scale say what f is, its leaves what s is.
+        gradients: Whether gradients are fitted.
+        splits: Names of the splits.
+
+    Raises:
+        ValueError: There are no gradients, or a file is missing or damaged.
+    """
+    points, functions = read_points(run.data), read_features(run)
+    shift, scale = module.shift.cpu(), module.scale.cpu()
+    table = Table(functions, (torch.from_numpy(points.energy) - shift) / scale)
+    if gradients:
+        if points.gradient is None:
+            raise ValueError(
+                f"train.gradient_weight: {run.data} holds no gradients; import them, or remove the "
+                "key"
+            )
+        half, owners = half_domains(module), owners_of(module).cpu().double()
+        labels = torch.from_numpy(points.gradient.T) * half[:, None] / scale
+        slopes = _slopes(module.leaves, torch.from_numpy(points.x)) * (owners.T @ half)[:, None]
+        table = Table(table.functions, table.energies, slopes, labels)
+    numbers = (torch.from_numpy(points.of(split)) for split in splits)
+    return [table.at(found).to(module.transfers.dtype) for found in numbers]
+
+
+def half_domains(module: Surface) -> Tensor:
+    """Return half the length of each coordinate's domain: dx/ds, (d,) float64."""
+    lengths = [leaf.upper - leaf.lower for leaf in module.leaves]
+    return torch.tensor(lengths, dtype=torch.float64) / 2
+
+
+def outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tensor]:
+    """Evaluate f and, if they are fitted, its derivatives by s.
+
+    Args:
+        forward: f.
+        table: The points.
+        owners: 1 where a function belongs to a coordinate, else 0, (d, n_functions).
+
+    Returns:
+        (n,), and (d, n); a gradient is recorded only if the caller has gradients enabled.
+    """
+    if table.slopes is None:
+        return [forward(table.functions)]
+    recording = torch.is_grad_enabled()
+    with torch.enable_grad():
+        functions = table.functions.detach().requires_grad_()
+        f = forward(functions)
+        (by_functions,) = torch.autograd.grad(f.sum(), functions, create_graph=recording)
+    return [f if recording else f.detach(), owners @ (by_functions * table.slopes)]
+
+
+def residuals(found: list[Tensor], table: Table) -> list[Tensor]:
+    """Return prediction minus label of what `outputs` gave, without a gradient."""
+    labels = (table.energies, table.gradients)
+    return [
+        f.detach() - label for f, label in zip(found, labels, strict=False) if label is not None
+    ]
+
+
+def owners_of(module: Surface) -> Tensor:
+    """Return to which coordinate each function belongs, as `outputs` takes it."""
+    counts = [leaf.count for leaf in module.leaves]
+    rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    return torch.nn.functional.one_hot(rows).T.to(module.transfers)
+
+
+def _slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
+    """Differentiate each function by its coordinate, (n_functions, n)."""
+    slopes = []
+    for leaf, coordinate in zip(leaves, x.T, strict=True):
+        variable = coordinate.clone().requires_grad_()
+        for row in leaf.functions(variable):
+            (slope,) = torch.autograd.grad(row.sum(), variable, retain_graph=True)
+            slopes.append(slope)
+    return torch.stack(slopes)

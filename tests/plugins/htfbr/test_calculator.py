@@ -1,0 +1,230 @@
+"""The surface of a molecule in ASE.
+
+Oracles: the energy of the surface at coordinates from ASE's geometry, finite differences, rotation
+and reflection, and the conservation of energy, momentum and angular momentum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms, units
+from ase.calculators.fd import calculate_numerical_forces
+from ase.md.verlet import VelocityVerlet
+
+from pipeline_core.inference.calculator import load_calculator
+from pipeline_core.units import BOHR
+from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.calculator import SurfaceCalculator, surface_calculator
+from pipeline_htfbr.geometry import positions_at
+from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.inference.domain import domain_of
+from pipeline_htfbr.molecule import Molecule, NormalModes
+from pipeline_htfbr.points import Coordinate
+from plugins.htfbr.additive import (
+    TRANS,
+    additive,
+    hono_leaves,
+    hono_points,
+    hono_sections,
+    hono_surface,
+    write_hono,
+)
+
+
+@pytest.fixture(scope="module")
+def surface():
+    return hono_surface()
+
+
+@pytest.fixture(scope="module")
+def calculator(surface):
+    molecule = HONO().molecule
+    domain = domain_of(HONO().coordinates, surface.leaves, molecule)
+    return SurfaceCalculator(surface, molecule, domain)
+
+
+def hono(seed=0, size=0.03, tau=2.0):
+    molecule = HONO().molecule
+    x = TRANS.copy()
+    x[5] = tau
+    atoms = Atoms(molecule.symbols, positions_at(x, molecule, HONO().coordinates))
+    atoms.set_masses(molecule.masses)
+    atoms.rattle(size, seed=seed)
+    return atoms
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0, 3.0, 4.0, 6.0])
+def test_the_energy_is_that_of_the_surface(surface, calculator, tau):
+    atoms = hono(tau=tau)
+    h, o, n, terminal = range(4)
+    x = [
+        atoms.get_distance(o, n) / BOHR,
+        atoms.get_distance(h, o) / BOHR,
+        atoms.get_distance(n, terminal) / BOHR,
+        np.cos(np.radians(atoms.get_angle(h, o, n))),
+        np.cos(np.radians(atoms.get_angle(o, n, terminal))),
+        np.radians(atoms.get_dihedral(h, o, n, terminal)),
+    ]
+    atoms.calc = calculator
+    with torch.no_grad():
+        expected = float(surface.energies(torch.tensor([x], dtype=torch.float64))[0])
+    assert atoms.get_potential_energy() == pytest.approx(expected, abs=1e-10)
+    assert atoms.get_potential_energy(force_consistent=True) == atoms.get_potential_energy()
+
+
+@pytest.mark.parametrize("tau", [0.02, 2.0, 3.1])
+def test_forces_are_derivatives_of_the_energy(calculator, tau):
+    atoms = hono(tau=tau)
+    atoms.calc = calculator
+    numerical = calculate_numerical_forces(atoms, eps=1e-5)
+    assert np.allclose(atoms.get_forces(), numerical, atol=1e-7)
+
+
+def test_energy_and_forces_turn_and_shift_with_the_molecule(calculator):
+    atoms = hono()
+    atoms.calc = calculator
+    energy, forces = atoms.get_potential_energy(), atoms.get_forces()
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]  # may reflect as well
+
+    for rotation in (turn, -turn):
+        atoms.positions = atoms.positions @ rotation.T + [5, -2, 11]
+        forces = forces @ rotation.T
+        assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-10)
+        assert np.allclose(atoms.get_forces(), forces, atol=1e-9)
+    assert np.allclose(forces.sum(0), 0, atol=1e-10)
+    assert np.allclose(np.cross(atoms.positions, forces).sum(0), 0, atol=1e-9)
+
+
+def test_a_torsion_beyond_the_fit_is_that_of_the_mirror_image():
+    """A fit to [0, π] by functions that are not even still gives both halves of a turn."""
+    leaves = hono_leaves()
+    leaves[5] = replace(leaves[5], family="chebyshev", degree=14)
+    flat = [lambda x: 0 * x] * 5
+    surface = additive(leaves, [*flat, lambda x: 0.3 * np.cos(x) + 0.1 * np.cos(2 * x)])
+    domain = domain_of(HONO().coordinates, leaves, HONO().molecule)
+    atoms = hono(tau=-2.0)
+    atoms.calc = SurfaceCalculator(surface, HONO().molecule, domain)
+    tau = np.radians(atoms.get_dihedral(0, 1, 2, 3))
+    assert tau > np.pi
+    expected = 0.3 * np.cos(tau) + 0.1 * np.cos(2 * tau)
+    assert atoms.get_potential_energy() == pytest.approx(expected, abs=1e-8)
+    numerical = calculate_numerical_forces(atoms, eps=1e-5)
+    assert np.allclose(atoms.get_forces(), numerical, atol=1e-8)
+
+
+def drift(calculator, step, n_steps):
+    """Run without thermostat; return total energies from the start, the last atoms in motion."""
+    atoms = hono(size=0.0, tau=np.pi)
+    atoms.calc = calculator
+    momenta = np.random.default_rng(2).normal(size=(4, 3)) * np.sqrt(atoms.get_masses())[:, None]
+    atoms.set_momenta(0.15 * (momenta - momenta.mean(0)))
+    angular = atoms.get_angular_momentum()
+    energies, kinetic = [], []
+
+    def record():
+        kinetic.append(atoms.get_kinetic_energy())
+        energies.append(atoms.get_total_energy())
+
+    dynamics = VelocityVerlet(atoms, step * units.fs)
+    dynamics.attach(record)
+    dynamics.run(n_steps)
+    assert np.ptp(kinetic) > 0.05  # it does move
+    assert np.allclose(atoms.get_momenta().sum(0), 0, atol=1e-10)
+    assert np.allclose(atoms.get_angular_momentum(), angular, atol=1e-10)
+    return np.array(energies) - energies[0]
+
+
+def test_molecular_dynamics_conserves_energy_and_momenta(calculator):
+    """Velocity Verlet errs in the second order of its step, and in nothing else."""
+    coarse = drift(calculator, 0.2, 150)
+    fine = drift(calculator, 0.1, 300)
+    assert np.abs(coarse).max() < 3e-3
+    assert np.abs(coarse).max() / np.abs(fine).max() == pytest.approx(4, rel=0.1)
+
+
+def test_forces_in_normal_modes():
+    """Oracle: an isotropic oscillator of frequency ω in all modes, -∂V/∂q = -ħω q."""
+    rng = np.random.default_rng(5)
+    masses, reference = (12.0, 1.0, 1.0), rng.normal(size=(3, 3))
+    root = np.sqrt(np.repeat(masses, 3))
+    centred = reference - np.average(reference, axis=0, weights=masses)
+    rigid = [np.tile(axis, (3, 1)) for axis in np.eye(3)]
+    rigid += [np.cross(axis, centred) for axis in np.eye(3)]
+    rigid = np.linalg.qr(np.array([one.ravel() * root for one in rigid]).T)[0]
+    draws = rng.normal(size=(9, 3))
+    modes = np.linalg.qr(draws - rigid @ (rigid.T @ draws))[0].T
+    displacements = 0.1 * (modes / root).reshape(3, 3, 3)
+    molecule = Molecule(
+        ("C", "H", "H"), masses, centred.tolist(), NormalModes(displacements, (1.0,) * 3)
+    )
+    leaves = [Leaf(family="legendre", degree=2, lower=-5, upper=5) for _ in range(3)]
+    coordinates = [Coordinate(name=f"q{i}", unit="1") for i in range(3)]
+    surface = additive(leaves, [lambda q: 0.1 * q**2] * 3)
+    q = np.array([0.5, -1.0, 0.8])
+    atoms = Atoms("CHH", positions_at(q, molecule, coordinates))
+    atoms.rotate(40, (1, 1, 0))
+    atoms.calc = SurfaceCalculator(surface, molecule, domain_of(coordinates, leaves, molecule))
+
+    assert atoms.get_potential_energy() == pytest.approx(0.1 * (q**2).sum())
+    numerical = calculate_numerical_forces(atoms, eps=1e-5)
+    assert np.allclose(atoms.get_forces(), numerical, atol=1e-8)
+
+
+@pytest.mark.parametrize("symbols", ["OHNO", "HONOO", "HON"])
+def test_other_atoms_are_refused(calculator, symbols):
+    atoms = Atoms(symbols, positions=np.arange(3 * (len(Atoms(symbols)))).reshape(-1, 3) ** 2)
+    atoms.calc = calculator
+    with pytest.raises(ValueError, match=r"the molecule H O N O; give these atoms in this order"):
+        atoms.get_potential_energy()
+
+
+def test_periodic_atoms_are_refused(calculator):
+    atoms = hono()
+    atoms.set_cell([9, 9, 9])
+    atoms.pbc = True
+    atoms.calc = calculator
+    with pytest.raises(ValueError, match=r"free molecule.*set atoms.pbc = False"):
+        atoms.get_potential_energy()
+
+
+def test_a_geometry_outside_of_the_domain_is_refused(calculator):
+    atoms = hono(size=0.0)
+    atoms.set_distance(0, 1, 2.6 * BOHR, fix=1)
+    atoms.calc = calculator
+    message = r"coordinate r_OH is 2\.6 bohr, outside of the domain \[1\.3, 2\.45\]"
+    with pytest.raises(ValueError, match=message):
+        atoms.get_potential_energy()
+
+
+def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
+    run = project(tmp_path, hono_points(), hono_sections())
+    surface = write_hono(run)
+    moved = tmp_path / "elsewhere" / "hono-2004.pt"
+    atoms, energies = hono(), []
+    domain = domain_of(HONO().coordinates, surface.leaves, HONO().molecule)
+    atoms.calc = SurfaceCalculator(surface, HONO().molecule, domain)
+    expected = atoms.get_potential_energy()
+
+    atoms.calc = surface_calculator(run, "cpu")
+    energies.append(atoms.get_potential_energy())
+    moved.parent.mkdir()
+    run.model.rename(moved)
+    run.data.unlink()
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    atoms.calc = load_calculator(moved)
+    energies.append(atoms.get_potential_energy())
+
+    assert energies == pytest.approx([expected, expected], abs=1e-12)
+    assert torch.equal(torch.random.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+
+
+def test_a_surface_without_a_molecule_has_no_calculator(tmp_path, project):
+    run = project(tmp_path, replace(hono_points(), molecule=None), hono_sections())
+    write_hono(run)
+    with pytest.raises(ValueError, match=r"model\.pt: .* no molecule is known.*exported sum of"):
+        surface_calculator(run, "cpu")

@@ -1,0 +1,275 @@
+"""Exported surfaces. Oracle: the surface itself, and the exported program where no project is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import yaml
+from numpy.polynomial import chebyshev
+
+from pipeline_core.run import Project
+from pipeline_core.units import HARTREE
+from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.dimension_tree import balanced, nodes
+from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.inference.export import export_surface
+from pipeline_htfbr.inference.read_sum_of_products import load
+from pipeline_htfbr.inference.terms import TooManyTerms, expanded
+from pipeline_htfbr.points import Coordinate
+from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.surface import Surface
+from pipeline_kernels.tree import TreeShape
+from plugins.htfbr.additive import additive, hono_leaves, hono_points, hono_sections
+
+FAMILIES = ("chebyshev", "legendre", "cosine", "fourier")
+
+GUARD = """
+    import runpy, sys
+    class Guard:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in ("torch", "scipy", "ase") or name.startswith("pipeline_"):
+                raise ImportError(f"{name} must not be needed")
+    sys.meta_path.insert(0, Guard())
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None, decay=0.0, seed=0):
+    """A tree with random weights; `decay` makes those of higher numbers smaller."""
+    d = len(families)
+    leaves = [
+        Leaf(family=family, degree=degree, lower=1.0 + mu, upper=2.5 + mu, period=3.0)
+        for mu, family in enumerate(families)
+    ]
+    counts = tuple(leaf_ranks or (leaf.count for leaf in leaves))
+    tree = nodes(nesting or balanced(range(d)), [rank] * (d - 2) + [1])
+    module = Surface(leaves, TreeShape(counts, tree), gradients=False).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            draws = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(0.3 * draws)
+        for B in module.shape.tensors(module.transfers):
+            i, j, _ = torch.meshgrid(*map(torch.arange, B.shape), indexing="ij")
+            B.mul_(torch.exp(-decay * (i + j).double()))
+        module.shift.fill_(-40.0)
+        module.scale.fill_(2.5)
+    return module
+
+
+def structure_of(module):
+    d = len(module.leaves)
+    coordinates = [Coordinate(name=f"x {mu}", unit="1", period=3.0) for mu in range(d)]
+    return Structure(tuple(coordinates), module.leaves, balanced(range(d)))
+
+
+def places(module, n=20, seed=1):
+    lower, upper = np.array([(leaf.lower, leaf.upper) for leaf in module.leaves]).T
+    return np.random.default_rng(seed).uniform(lower, upper, (n, len(lower)))
+
+
+def expected(module, x):
+    """Energies and gradients by torch, hartree."""
+    place = torch.from_numpy(x).requires_grad_()
+    energy = module.energies(place)
+    (gradient,) = torch.autograd.grad(energy.sum(), place)
+    return energy.detach().numpy() / HARTREE, gradient.numpy() / HARTREE
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, project):
+    return project(tmp_path_factory.mktemp("export"), hono_points(), hono_sections())
+
+
+def exported(run, module, folder, **options):
+    """Export into a folder of its own."""
+    section = run.sections["infer"].model_copy(update=options)
+    project = Project(run.project.workflows, folder, run.project.registry)
+    run = replace(run, project=project, sections={**run.sections, "infer": section})
+    summary = export_surface(run, module, structure_of(module), None)
+    return run.folder, summary
+
+
+@pytest.mark.parametrize("form", ["txt", "terms", "tree"])
+@pytest.mark.parametrize("leaf_ranks", [None, (3, 2, 4, 3, 2)])
+def test_files_give_the_surface(run, tmp_path, form, leaf_ranks):
+    """All families, an unbalanced tree, leaves with and without maps."""
+    module = random_surface(
+        [*FAMILIES, "legendre"], leaf_ranks=leaf_ranks, nesting=[[2, [0, 4]], [1, 3]]
+    )
+    folder, summary = exported(run, module, tmp_path, export_tolerance=1e-9)
+    x = places(module)
+    energy, gradient = expected(module, x)
+
+    file = folder / f"sum_of_products.{'txt' if form == 'txt' else 'h5'}"
+    surface = load(file, "tree" if form == "tree" else "terms")
+
+    assert summary["error_bound"] <= 1e-9
+    assert np.allclose(surface.energy(x), energy, rtol=1e-13, atol=1e-9)
+    assert np.allclose(surface.gradient(x), gradient, rtol=1e-10, atol=1e-7)
+    assert surface.energy(x[0]) == pytest.approx(energy[0], abs=1e-9)
+    assert surface.gradient(x[0]).shape == (5,)
+    assert [one.name for one in surface.coordinates] == [f"x {mu}" for mu in range(5)]
+
+
+def test_the_program_needs_nothing_of_the_project(run, tmp_path):
+    module = random_surface(FAMILIES)
+    folder, _ = exported(run, module, tmp_path)
+    x = places(module, 1)
+    energy, gradient = expected(module, x)
+
+    for arguments in (["sum_of_products.txt"], ["sum_of_products.h5", "--form", "tree"]):
+        command = [sys.executable, "-c", textwrap.dedent(GUARD), "read_sum_of_products.py"]
+        numbers = [repr(float(one)) for one in x[0]]
+        done = subprocess.run(
+            [*command, *arguments[:1], *numbers, *arguments[1:]],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stderr == ""
+        words = [line.split() for line in done.stdout.splitlines()]
+        assert float(words[0][1]) == pytest.approx(energy[0], abs=1e-8)
+        assert np.allclose([float(line[-2]) for line in words[1:]], gradient[0], atol=1e-6)
+
+
+def test_the_guard_of_the_test_above_works(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import pipeline_core")
+    command = [sys.executable, "-c", textwrap.dedent(GUARD), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "pipeline_core must not be needed" in done.stderr
+
+
+def test_coefficients_are_those_of_the_series():
+    """Oracle: numpy.polynomial evaluates the coefficient tensor that the terms are."""
+    module = random_surface(["chebyshev"] * 3, degree=5)
+    terms = expanded(module, 1e-12, 10**6)
+    c = np.zeros((6, 6, 6))
+    c[tuple(terms.functions.T)] = terms.c
+    x = places(module)
+    s = [
+        2 * (x[:, mu] - leaf.lower) / (leaf.upper - leaf.lower) - 1
+        for mu, leaf in enumerate(module.leaves)
+    ]
+    found = terms.shift + chebyshev.chebval3d(*s, c)
+    assert np.allclose(found, expected(module, x)[0], rtol=0, atol=1e-11)
+    assert (np.diff(np.abs(terms.c)) <= 0).all()
+
+
+@pytest.mark.parametrize("family", ["chebyshev", "legendre"])
+@pytest.mark.parametrize("tolerance", [1e-8, 1e-4, 1e-2])
+def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
+    module = random_surface([family] * 6, degree=5, rank=6, decay=0.7)
+    terms = expanded(module, tolerance, 10**6)
+    corners = np.array([(leaf.lower, leaf.upper) for leaf in module.leaves])
+    mesh = np.stack(np.meshgrid(*corners, indexing="ij"), -1).reshape(-1, 6)
+    x = np.concatenate([places(module, 100), mesh])  # the bound is reached in corners, if anywhere
+
+    values = np.full(len(x), terms.shift)
+    tables = [
+        leaf.functions(torch.from_numpy(column)).numpy()
+        for leaf, column in zip(module.leaves, x.T, strict=True)
+    ]
+    for start in range(0, len(terms.c), 5000):
+        rows = slice(start, start + 5000)
+        product = terms.c[rows, None]
+        for table, numbers in zip(tables, terms.functions[rows].T, strict=True):
+            product = product * table[numbers]
+        values += product.sum(0)
+    error = np.abs(values - expected(module, x)[0]).max()
+
+    assert 0 < error <= terms.error_bound <= tolerance
+    assert len(terms.c) < 6**6  # something was dropped
+
+
+def test_a_sum_of_functions_of_one_coordinate_has_no_other_terms():
+    functions = [lambda x: 1 + x, np.sin, np.cos, lambda x: x**2, np.exp, lambda x: np.cos(2 * x)]
+    terms = expanded(additive(hono_leaves(), functions), 1e-7, 10**6)
+    assert ((terms.functions > 0).sum(1) <= 1).all()
+    assert len(terms.c) <= 1 + 5 * 12 + 6
+
+
+def test_twelve_coordinates_are_pruned_on_the_way():
+    """All 5^12 products would be 2 GB; those of a decaying tree are few."""
+    module = random_surface(["chebyshev"] * 12, degree=4, rank=10, decay=2.0)
+    terms = expanded(module, 1e-8, 2_000_000)
+    x = places(module, 10)
+    values = np.full(10, terms.shift)
+    product = np.tile(terms.c[:, None], 10)
+    for leaf, column, numbers in zip(module.leaves, x.T, terms.functions.T, strict=True):
+        product = product * leaf.functions(torch.from_numpy(column)).numpy()[numbers]
+    assert np.abs(values + product.sum(0) - expected(module, x)[0]).max() <= terms.error_bound
+    assert terms.error_bound <= 1e-8
+
+
+def test_too_many_terms_leave_the_hierarchical_form(run, tmp_path):
+    module = random_surface(FAMILIES)
+    folder, _ = exported(run, module, tmp_path)
+    folder, summary = exported(run, module, tmp_path, max_terms=100)
+
+    assert summary["terms"] is None
+    assert "infer.max_terms = 100 products do not reach" in summary["problem"]
+    assert not (folder / "sum_of_products.txt").exists()
+    x = places(module)
+    found = load(folder / "sum_of_products.h5", "tree").energy(x)
+    assert np.allclose(found, expected(module, x)[0], rtol=1e-13)
+    with pytest.raises(ValueError, match=r"too many terms to be written; use form='tree'"):
+        load(folder / "sum_of_products.h5")
+
+
+def test_what_too_few_terms_would_miss_is_told():
+    """Oracle: with that as its tolerance, the same number of terms suffices."""
+    module = random_surface(["chebyshev"] * 4, degree=5)
+    with pytest.raises(TooManyTerms, match=r"the largest 200 leave up to \S+ hartree") as error:
+        expanded(module, 1e-8, 200)
+    missing = float(str(error.value).split()[-2])
+    assert 100 < len(expanded(module, 1.2 * missing, 10**6).c) <= 200
+
+
+def test_the_text_explains_itself(run, tmp_path):
+    module = random_surface(FAMILIES)
+    folder, summary = exported(run, module, tmp_path)
+    lines = (folder / "sum_of_products.txt").read_text().splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    body = [line for line in lines if not line.startswith("#")]
+
+    for word in ("hartree", *FAMILIES, "shift", "error_bound"):
+        assert any(word in line for line in head)
+    assert body[3].split() == ["coordinate", "chebyshev", "4", "1", "2.5", "3", "1", "x", "0"]
+    assert body[7] == f"terms {summary['terms']}"
+    assert len(body) == 8 + summary["terms"]
+    assert len(set(map(len, body[8:]))) == 1
+
+
+def test_the_file_says_what_the_coordinates_are(run, tmp_path):
+    module = additive(hono_leaves(), [np.cos] * 6)
+    hono = HONO()
+    structure = Structure(hono.coordinates, module.leaves, balanced(range(6)))
+    project = Project(run.project.workflows, tmp_path, run.project.registry)
+    run = replace(run, project=project)
+    export_surface(run, module, structure, hono.molecule)
+
+    with h5py.File(run.folder / "sum_of_products.h5") as file:
+        coordinates = json.loads(file.attrs["coordinates"])
+        assert json.loads(file.attrs["molecule"])["symbols"] == ["H", "O", "N", "O"]
+    assert [one["unit"] for one in coordinates] == ["bohr", "bohr", "bohr", "1", "1", "radian"]
+    text = (run.folder / "sum_of_products.txt").read_text()
+    line = next(one for one in text.splitlines() if one.startswith('# {"symbols"'))
+    assert yaml.safe_load(line[2:])["internal"][5]["kind"] == "dihedral"
+
+
+def test_a_wrong_number_of_coordinates_is_explained(run, tmp_path):
+    folder, _ = exported(run, random_surface(FAMILIES), tmp_path)
+    surface = load(folder / "sum_of_products.txt")
+    with pytest.raises(ValueError, match=r"3 numbers a point, expected one each for x 0, x 1, x 2"):
+        surface.energy([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"the text holds the sum of products alone"):
+        load(folder / "sum_of_products.txt", "tree")

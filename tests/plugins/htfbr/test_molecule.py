@@ -1,0 +1,217 @@
+"""From positions to variables. Oracles: ASE's geometry, ASE's and torch's finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+from ase.build import molecule as ase_molecule
+
+from pipeline_core.units import BOHR
+from pipeline_htfbr.geometry import derivatives_at, positions_at, variables_at
+from pipeline_htfbr.hono import HONO
+from pipeline_htfbr.inference.vibrations import frequencies
+from pipeline_htfbr.molecule import Internal, Molecule, NormalModes
+from pipeline_htfbr.points import Coordinate
+
+KINDS = (
+    Internal("distance", (0, 2)),
+    Internal("angle", (0, 1, 2)),
+    Internal("cosine", (1, 2, 3)),
+    Internal("dihedral", (0, 1, 2, 3)),
+    Internal("dihedral", (3, 1, 0, 2)),
+)
+COORDINATES = (
+    Coordinate(name="r", unit="bohr"),
+    Coordinate(name="a", unit="degree"),
+    Coordinate(name="c", unit="1"),
+    Coordinate(name="t", unit="radian", period=2 * np.pi),
+    Coordinate(name="u", unit="degree", period=360.0),
+)
+
+
+def rattled(seed=0):
+    return np.random.default_rng(seed).normal(size=(4, 3))
+
+
+def internal(positions):
+    return Molecule(("H", "C", "N", "O"), (1.0, 12.0, 14.0, 16.0), positions, KINDS)
+
+
+def tensor(positions):
+    return torch.tensor(positions, dtype=torch.float64, requires_grad=True)
+
+
+def wrapped(angle):
+    return (angle + 180) % 360 - 180
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_internal_coordinates_are_those_of_ase(seed):
+    positions = rattled(seed)
+    atoms = Atoms("HCNO", positions=positions)
+
+    r, a, c, t, u = variables_at(tensor(positions), internal(positions), COORDINATES).tolist()
+
+    assert r * BOHR == pytest.approx(atoms.get_distance(0, 2))
+    assert a == pytest.approx(atoms.get_angle(0, 1, 2))
+    assert c == pytest.approx(np.cos(np.radians(atoms.get_angle(1, 2, 3))))
+    assert np.degrees(t) == pytest.approx(wrapped(atoms.get_dihedral(0, 1, 2, 3)))
+    assert u == pytest.approx(wrapped(atoms.get_dihedral(3, 1, 0, 2)))
+
+
+def test_first_and_second_derivatives_are_those_of_finite_differences():
+    positions = rattled()
+
+    def function(p):
+        return variables_at(p, internal(positions), COORDINATES)
+
+    assert torch.autograd.gradcheck(function, (tensor(positions),))
+    assert torch.autograd.gradgradcheck(function, (tensor(positions),))
+
+
+def test_planar_torsions_have_derivatives():
+    hono, coordinates = HONO().molecule, HONO().coordinates
+    for tau in (0.0, np.pi):
+        x = np.array([2.7, 1.8, 2.2, -0.2, -0.35, tau])
+        _, by_positions = derivatives_at(positions_at(x, hono, coordinates), hono, coordinates)
+        assert np.isfinite(by_positions).all()
+        assert np.linalg.matrix_rank(by_positions) == 6
+
+
+def test_positions_follow_from_variables_and_back():
+    hono, coordinates = HONO().molecule, HONO().coordinates
+    rng = np.random.default_rng(1)
+    lower, upper = np.array([(c.lower, c.upper) for c in coordinates]).T
+    for x in rng.uniform(lower, upper, (5, 6)):
+        found, _ = derivatives_at(positions_at(x, hono, coordinates), hono, coordinates)
+        assert np.allclose(found, x, atol=1e-10)
+
+
+def test_the_reference_of_hono_is_its_published_minimum():
+    hono = HONO()
+    x, _ = derivatives_at(np.array(hono.molecule.reference), hono.molecule, hono.coordinates)
+    assert np.allclose(np.abs(hono.gradients(x[None])), 0, atol=2e-3)
+    assert abs(x[5]) == pytest.approx(np.pi)
+
+
+@pytest.mark.parametrize("kind", ["angle", "dihedral"])
+def test_atoms_on_a_line_are_explained(kind):
+    positions = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2.5], [1, 0, 3.0]])
+    one = Internal(kind, (0, 1, 2) if kind == "angle" else (0, 1, 2, 3))
+    molecule = Molecule(("H",) * 4, (1.0,) * 4, positions, (one,))
+    with pytest.raises(ValueError, match=r"coordinate bend: three of its atoms lie on a line"):
+        variables_at(tensor(positions), molecule, [Coordinate(name="bend", unit="radian")])
+
+
+def test_coinciding_atoms_are_explained():
+    molecule = Molecule(("H", "H"), (1.0, 1.0), np.zeros((2, 3)), (Internal("distance", (0, 1)),))
+    with pytest.raises(ValueError, match=r"coordinate r: two of its atoms lie at the same place"):
+        variables_at(tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")])
+
+
+def modes_of(reference, masses, count, seed=0):
+    """Return random modes of a molecule that neither shift nor turn it, weighted by its masses."""
+    root = np.sqrt(np.repeat(masses, 3))
+    centred = reference - np.average(reference, axis=0, weights=masses)
+    rigid = [np.tile(axis, (len(masses), 1)) for axis in np.eye(3)]
+    rigid += [np.cross(axis, centred) for axis in np.eye(3)]
+    rigid = np.linalg.qr(np.array([one.ravel() * root for one in rigid]).T)[0]
+    draws = np.random.default_rng(seed).normal(size=(len(root), count))
+    modes = np.linalg.qr(draws - rigid @ (rigid.T @ draws))[0].T
+    displacements = (0.1 * modes / root).reshape(count, -1, 3)
+    return NormalModes(displacements, (1000.0,) * count)
+
+
+ETHENE = ase_molecule("C2H4")  # planar, and its moments of inertia have no symmetry to spare
+
+
+def ethene(count=12):
+    modes = modes_of(ETHENE.positions, ETHENE.get_masses(), count)
+    symbols = tuple(ETHENE.symbols)
+    return Molecule(symbols, tuple(ETHENE.get_masses()), ETHENE.positions, modes)
+
+
+NAMES = [Coordinate(name=f"q{i}", unit="1") for i in range(12)]
+
+
+def test_normal_coordinates_survive_translation_and_rotation():
+    """Oracle: the coordinates from which the positions were made, and ASE's rotation."""
+    molecule, q = ethene(), np.random.default_rng(3).normal(size=12)
+    atoms = Atoms(molecule.symbols, positions=positions_at(q, molecule, NAMES))
+    atoms.rotate(77, (1, 2, -0.5))
+    atoms.translate([3, -1, 0.2])
+
+    found = variables_at(tensor(atoms.positions), molecule, NAMES)
+
+    assert np.allclose(found.detach(), q, atol=1e-10)
+
+
+@pytest.mark.parametrize("geometry", ["reference", "displaced"])
+def test_normal_coordinates_are_differentiable_twice(geometry):
+    molecule = ethene()
+    q = np.random.default_rng(4).normal(size=12) * (geometry == "displaced")
+    positions = positions_at(q, molecule, NAMES)
+
+    def function(p):
+        return variables_at(p, molecule, NAMES)
+
+    assert torch.autograd.gradcheck(function, (tensor(positions),))
+    assert torch.autograd.gradgradcheck(function, (tensor(positions),))
+
+
+def test_frequencies_of_normal_modes_are_their_own():
+    """V = Σ ħω q²/2 with displacements sqrt(ħ/ω) l / sqrt(m) has the frequencies ω."""
+    molecule, omega = ethene(), np.linspace(500, 3500, 12)
+    # ħ²/(amu Å² cm⁻¹ h c), CODATA 2018: ħ/(4π c) = 16.857629 cm⁻¹ amu Å².
+    lengths = np.sqrt(2 * 16.857629 / omega) / 0.1
+    scaled = np.array(molecule.variables.displacements) * lengths[:, None, None]
+    modes = NormalModes(scaled, tuple(omega))
+    molecule = Molecule(molecule.symbols, molecule.masses, molecule.reference, modes)
+
+    found = frequencies(np.zeros(12), np.diag(omega) * 1.239841984e-4, molecule, NAMES)
+
+    assert np.allclose(found, omega, rtol=1e-6)
+
+
+def test_frequencies_of_water_follow_wilsons_formulas():
+    """Oracle: closed form for bent XY₂, E. B. Wilson et al., Molecular Vibrations (1955), ch. 4."""
+    m_h, m_o, r, angle = 1.00782503, 15.99491462, 0.9584, np.radians(104.45)
+    half = angle / 2
+    positions = r * np.array(
+        [[np.sin(half), np.cos(half), 0], [0, 0, 0], [-np.sin(half), np.cos(half), 0]]
+    )
+    variables = (
+        Internal("distance", (0, 1)),
+        Internal("distance", (1, 2)),
+        Internal("angle", (0, 1, 2)),
+    )
+    coordinates = [
+        Coordinate(name="r1", unit="angstrom"),
+        Coordinate(name="r2", unit="angstrom"),
+        Coordinate(name="a", unit="radian"),
+    ]
+    molecule = Molecule(("H", "O", "H"), (m_h, m_o, m_h), positions, variables)
+    stretch, bend, both = 52.8, 4.75, -0.63  # eV/Å², eV, eV/Å²
+
+    hessian = np.array([[stretch, both, 0], [both, stretch, 0], [0, 0, bend]])
+    found = frequencies(np.array([r, r, angle]), hessian, molecule, coordinates)
+
+    h, o = 1 / m_h, 1 / m_o
+    odd = (stretch - both) * (h + o * (1 - np.cos(angle)))
+    g11 = h + o * (1 + np.cos(angle))
+    g22 = 2 / r**2 * (h + o * (1 - np.cos(angle)))
+    g12 = -np.sqrt(2) / r * o * np.sin(angle)
+    even = np.linalg.eigvals(
+        np.array([[stretch + both, 0], [0, bend]]) @ np.array([[g11, g12], [g12, g22]])
+    )
+    unit = 521.4708983725065  # sqrt(eV/(Å² Da)) / (2π c), cm⁻¹, as in the ase.vibrations of ASE
+    assert np.allclose(found, np.sort(np.sqrt([odd, *even])) * unit, rtol=1e-6)
+
+
+def test_a_geometry_that_cannot_be_is_explained():
+    hono = HONO()
+    x = np.array([2.7, 1.8, 2.2, 1.5, -0.35, np.pi])  # a cosine above one
+    with pytest.raises(ValueError, match=r"no geometry of the molecule was found that has .*1\.5"):
+        positions_at(x, hono.molecule, hono.coordinates)

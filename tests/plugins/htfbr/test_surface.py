@@ -1,0 +1,197 @@
+"""Surfaces and their leaves. Oracle: numpy.polynomial evaluates and differentiates series."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.polynomial import chebyshev, legendre
+
+from pipeline_core.training.tasks import build_task
+from pipeline_htfbr.basis import Leaf, features
+from pipeline_htfbr.dimension_tree import balanced, nodes
+from pipeline_htfbr.surface import Surface, draw_weights, standardise
+from pipeline_kernels.tree import TreeShape
+
+DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]
+
+
+def surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
+    """A surface of three coordinates with random weights in double precision."""
+    leaves = [Leaf(family="chebyshev", degree=degree, lower=a, upper=b) for a, b in DOMAINS]
+    counts = leaf_ranks or (degree + 1,) * 3
+    shape = TreeShape(tuple(counts), nodes(balanced(range(3)), [rank, 1]))
+    module = Surface(leaves, shape, gradients=gradients).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        module.shift.fill_(-3.0)
+        module.scale.fill_(0.7)
+    return module
+
+
+def series(module):
+    """Coefficients of all products of Chebyshev polynomials, (n, n, n), by NumPy alone."""
+    B, root = (tensor.detach().numpy() for tensor in module.shape.tensors(module.transfers))
+    maps = [np.eye(leaf.count) for leaf in module.leaves]
+    if len(module.maps):
+        maps = [one.detach().numpy() for one in module.maps]
+    return np.einsum("ai,bj,cl,ijk,kl->abc", *maps, B, root[:, :, 0])
+
+
+def places(n=50):
+    lower, upper = np.array(DOMAINS).T
+    x = np.random.default_rng(0).uniform(lower, upper, (n, 3))
+    return x, 2 * (x - lower) / (upper - lower) - 1, 2 / (upper - lower)
+
+
+@pytest.mark.parametrize("leaf_ranks", [None, (2, 3, 4)])
+def test_energies_and_gradients_are_those_of_the_series(leaf_ranks):
+    module = surface(leaf_ranks=leaf_ranks)
+    x, s, ds_dx = places()
+    c = series(module)
+    found = module({"x": torch.from_numpy(x)})
+    expected = -3.0 + 0.7 * chebyshev.chebval3d(*s.T, c)
+    np.testing.assert_allclose(found["energy"].detach(), expected, rtol=1e-12)
+    for mu in range(3):
+        slope = chebyshev.chebval3d(*s.T, chebyshev.chebder(c, axis=mu))
+        np.testing.assert_allclose(
+            found["gradient"][:, mu].detach(), 0.7 * ds_dx[mu] * slope, rtol=1e-10, atol=1e-10
+        )
+
+
+def test_gradients_are_recorded_only_if_wanted():
+    module, batch = surface(), {"x": torch.from_numpy(places()[0])}
+    with torch.no_grad():
+        silent = module(batch)
+    assert not any(tensor.requires_grad for tensor in silent.values())
+    loud = module(batch)
+    assert all(tensor.requires_grad for tensor in loud.values())
+    torch.testing.assert_close(silent["gradient"], loud["gradient"].detach(), rtol=0, atol=0)
+    assert set(surface(gradients=False)(batch)) == {"energy"}
+
+
+def test_gradients_can_be_fitted():
+    """The derivative of an error of gradients by a weight, against a difference of two errors."""
+    module, batch = surface(), {"x": torch.from_numpy(places()[0])}
+
+    def error():
+        return module(batch)["gradient"].square().mean()
+
+    error().backward()
+    step = 1e-5
+    for number in (0, 17, module.shape.n_transfers - 1):
+        with torch.no_grad():
+            module.transfers[number] += step
+            above = error()
+            module.transfers[number] -= 2 * step
+            below = error()
+            module.transfers[number] += step
+        slope = float(above - below) / (2 * step)
+        assert float(module.transfers.grad[number]) == pytest.approx(slope, rel=1e-6, abs=1e-7)
+
+
+def test_chebyshev_polynomials():
+    leaf = Leaf(family="chebyshev", degree=9, lower=-2.0, upper=6.0)
+    x = np.linspace(-2, 6, 41)
+    found = leaf.functions(torch.from_numpy(x))
+    np.testing.assert_allclose(found, chebyshev.chebvander((x - 2) / 4, 9).T, atol=1e-13)
+    assert leaf.count == 10
+    assert leaf.degrees == list(range(10))
+
+
+def test_legendre_polynomials_are_orthonormal():
+    leaf = Leaf(family="legendre", degree=7, lower=-1.0, upper=1.0)
+    x, weights = legendre.leggauss(8)
+    found = leaf.functions(torch.from_numpy(x)).numpy()
+    norms = np.sqrt(2 * np.arange(8) + 1)
+    np.testing.assert_allclose(found, (legendre.legvander(x, 7) * norms).T, atol=1e-13)
+    np.testing.assert_allclose((found * weights / 2) @ found.T, np.eye(8), atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["fourier", "cosine"])
+def test_trigonometric_functions_repeat_and_follow_their_degrees(family):
+    leaf = Leaf(family=family, degree=3, lower=0.0, upper=1.0, period=0.8)
+    x = np.linspace(0, 1, 30)
+    found = leaf.functions(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(leaf.functions(torch.from_numpy(x + 0.8)), found, atol=1e-13)
+    assert len(found) == leaf.count == len(leaf.degrees)
+    waves = [np.exp(2j * np.pi * m * x / 0.8) for m in leaf.degrees]
+    sine = [family == "fourier" and i % 2 == 0 and i > 0 for i in range(leaf.count)]
+    expected = [w.imag if odd else w.real for w, odd in zip(waves, sine, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("family", ["chebyshev", "legendre"])
+@pytest.mark.parametrize("degree", [1, 2])
+def test_low_degrees(family, degree):
+    leaf = Leaf(family=family, degree=degree, lower=-1.0, upper=1.0)
+    assert leaf.functions(torch.zeros(5).double()).shape == (degree + 1, 5)
+
+
+def test_features_stand_leaf_after_leaf():
+    leaves = surface().leaves
+    x = torch.from_numpy(places()[0])
+    table = features(leaves, x)
+    assert table.shape == (12, len(x))
+    torch.testing.assert_close(table[4:8], leaves[1].functions(x[:, 1]))
+
+
+def test_graded_weights_pass_on_the_products_of_lowest_degree():
+    torch.manual_seed(0)
+    module = surface(degree=5, rank=6)
+    draw_weights(module, "graded")
+    node = module.shape.tensors(module.transfers)[0].detach().numpy()  # (6, 6, 6)
+    degree = np.add.outer(np.arange(6), np.arange(6)).ravel()
+    low = degree <= 2  # 1, s, t, s², st, t²: six products for six functions
+    assert low.sum() == 6
+    assert np.linalg.cond(node.reshape(36, 6)[low]) < 1.5
+    assert np.abs(node.reshape(36, 6)[~low]).max() < 0.1
+
+
+def test_random_weights_keep_the_variance():
+    torch.manual_seed(0)
+    shape = TreeShape((20, 20), nodes([0, 1], [1]))
+    leaves = [Leaf(family="chebyshev", degree=19, lower=-1.0, upper=1.0)] * 2
+    module, values = Surface(leaves, shape, gradients=False), []
+    table = torch.randn(40, 500)
+    for _ in range(40):
+        draw_weights(module, "random")
+        values.append(module.values(table).detach())
+    assert float(torch.cat(values).std()) == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_training_energies_have_mean_zero_and_spread_one():
+    module, energies = surface(), np.random.default_rng(0).normal(5, 3, 400)
+    standardise(module, torch.from_numpy(energies))
+    f = (energies - float(module.shift)) / float(module.scale)
+    assert f.mean() == pytest.approx(0, abs=1e-12)
+    assert f.std(ddof=1) == pytest.approx(1)
+
+
+def test_metadata_rebuilds_the_surface(project, points, tmp_path):
+    run = project(tmp_path, points(lambda x: x[:, 0]), {"model": {"rank": 3, "leaf_rank": 4}})
+    task = build_task(run)
+    again = build_task(replace(run, metadata=task.metadata))
+    again.module.load_state_dict(task.module.state_dict())
+    batch = task.samples("test").batch([0, 3])
+    torch.testing.assert_close(again.module(batch)["energy"], task.module(batch)["energy"])
+    assert [len(task.samples(split)) for split in ("train", "val", "test")] == [200, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"rank": [3, 3]}}, "model.rank: 2 values for 1 interior nodes"),
+        ({"model": {"leaf_rank": 11}}, "model.leaf_rank"),
+        ({"graph": {"tree": [[0, 1], 1]}}, "graph.tree misses 2"),
+        ({"graph": {"degree": [3, 3]}}, "graph.degree: 2 values for 3 coordinates"),
+        ({"graph": {"basis": "fourier"}}, "x0, which has no period"),
+    ],
+)
+def test_shapes_that_do_not_fit(project, points, tmp_path, sections, message):
+    with pytest.raises(ValueError, match=message):
+        project(tmp_path, points(lambda x: x[:, 0]), sections)
