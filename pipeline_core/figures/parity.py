@@ -55,10 +55,15 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
 
 def draw_forces(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     """Draw the forces alone, one panel a variant."""
+    return draw_quantity(experiment, "forces")
+
+
+def draw_quantity(experiment: ExperimentRun, name: str) -> tuple[Figure, list[list[object]]] | None:
+    """Draw one quantity alone, one panel a variant; None if no variant predicts it."""
     compared = _compared(experiment).items()
-    rows = {v: [c for c in cs if c.quantity.name == "forces"] for v, cs in compared}
-    rows = {variant: forces for variant, forces in rows.items() if forces}
-    return _side_by_side(experiment, rows, "forces") if rows else None
+    rows = {v: [c for c in cs if c.quantity.name == name] for v, cs in compared}
+    rows = {variant: chosen for variant, chosen in rows.items() if chosen}
+    return _side_by_side(experiment, rows, name) if rows else None
 
 
 def _side_by_side(

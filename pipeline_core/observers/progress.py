@@ -18,7 +18,9 @@ from pipeline_core.training.ranks import find_world
 @hookimpl
 def epoch(run: Run, record: Mapping[str, Any]) -> None:
     """Show a finished epoch; the bar needs to know how many there will be."""
-    epochs: int | None = getattr(run.sections["train"], "epochs", None)
+    # A plugin that trains in steps of its own names them, and has no number of epochs to reach.
+    named = "step" in record
+    epochs: int | None = None if named else getattr(run.sections["train"], "epochs", None)
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal or epochs is None:
         console.print(line(record, epochs), soft_wrap=True)
@@ -51,7 +53,8 @@ def line(record: Mapping[str, Any], epochs: int | None) -> str:
         epochs: Length of the training, if it is known.
     """
     total = "" if epochs is None else f"/{epochs}"
-    parts = [f"epoch {record['epoch']:>{max(0, len(total) - 1)}}{total}"]
+    name = record.get("step", "epoch")
+    parts = [f"{name} {record['epoch']:>{max(0, len(total) - 1)}}{total}"]
     losses = ((split, record.get(split)) for split in ("train", "val"))
     parts += [f"{split} {found['loss']:.3e}" for split, found in losses if found]
     parts += [f"{n} {mae:.3e}" for n, mae in record.get("mae", {}).items() if mae is not None]

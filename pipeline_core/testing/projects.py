@@ -19,6 +19,7 @@ from pipeline_core.registry import Registry
 from pipeline_core.run import Project, Run
 
 EXPERIMENT: Final = "conformance"
+_DATA: Final = "samples"
 STAGES: Final = ("data", "graph", "partition")
 
 _DATASET: Final = {
@@ -57,28 +58,36 @@ def alloys(count: int, seed: int = 0) -> list[Atoms]:
     return structures
 
 
-def write_project(folder: Path, plugin: str, sections: Mapping[str, Mapping[str, Any]]) -> Project:
+def write_project(
+    folder: Path,
+    plugin: str,
+    sections: Mapping[str, Mapping[str, Any]],
+    dataset: Mapping[str, Any] | None = None,
+) -> Project:
     """Write data, dataset and experiment; return the project, with the plugins of the environment.
 
     Args:
         folder: Where to.
         plugin: Name of the model.
         sections: Sections of the experiment that differ from their defaults.
+        dataset: Content of the dataset file of a plugin that makes its own data; None for alloys,
+            with sections for training on them and for molecular dynamics.
     """
     datasets, experiments = folder / "workflows/datasets", folder / "workflows/experiments" / plugin
     for path in (datasets, experiments):
         path.mkdir(parents=True)
-    write(datasets / "alloys.extxyz", alloys(15))
-    (datasets / "alloys.yaml").write_text(yaml.safe_dump(_DATASET), encoding="utf-8")
     content = {
         "description": "Conformance of a plugin",
         "plugin": plugin,
-        "dataset": "alloys",
+        "dataset": _DATA,
         "scale": "smoke",
-        "infer": _DYNAMICS,
         **{name: dict(section) for name, section in sections.items()},
-        "train": {**_TRAIN, **sections.get("train", {})},
     }
+    if dataset is None:
+        write(datasets / "alloys.extxyz", alloys(15))
+        content |= {"infer": _DYNAMICS, "train": {**_TRAIN, **sections.get("train", {})}}
+    text = yaml.safe_dump(dict(dataset or _DATASET))
+    (datasets / f"{_DATA}.yaml").write_text(text, encoding="utf-8")
     path = experiments / f"{EXPERIMENT}.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     return Project(folder / "workflows", folder / "results", Registry())
@@ -106,14 +115,17 @@ class OnProject:
     graph: ClassVar[Mapping[str, Any]] = {}
     """Section `graph`."""
     train: ClassVar[Mapping[str, Any]] = {}
-    """Section `train`; two epochs on energy, forces and stress unless it says otherwise."""
+    """Section `train`; for alloys two epochs on energy, forces and stress unless it says more."""
+    dataset: ClassVar[Mapping[str, Any] | None] = None
+    """Content of the dataset file, for a plugin that makes its own data; None for alloys."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def project(cls, tmp_path_factory: pytest.TempPathFactory) -> Project:
         """A project with the experiment `<plugin>/conformance`, in which nothing has run."""
         sections = {"model": cls.model, "graph": cls.graph, "train": cls.train}
-        return write_project(tmp_path_factory.mktemp(cls.plugin), cls.plugin, sections)
+        folder = tmp_path_factory.mktemp(cls.plugin)
+        return write_project(folder, cls.plugin, sections, cls.dataset)
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ class RunConformance(OnProject):
         """A stored model is the trained one."""
         if "task" not in self.hooks(trained):
             pytest.skip("the plugin trains and stores the model itself")
-        check_probe(build_task(trained).module, load_model(trained.model), trained.model)
+        content = load_model(trained.model)
+        task = build_task(replace(trained, metadata=content["metadata"]))
+        check_probe(task.module, content, trained.model)
 
     def test_evaluation_gives_finite_errors(self, trained: Run) -> None:
         """Held-out samples are compared with predictions."""
@@ -81,7 +84,7 @@ class RunConformance(OnProject):
         """Return the run of another project, with its own number of epochs, ready to be trained."""
         train = {**self.train, "epochs": epochs}
         sections = {"model": self.model, "graph": self.graph, "train": train}
-        project = write_project(folder, self.plugin, sections)
+        project = write_project(folder, self.plugin, sections, self.dataset)
         moved = Project(project.workflows, results, project.registry)
         run = moved.run(f"{self.plugin}/{EXPERIMENT}")
         for stage in ("data", "graph", "partition"):

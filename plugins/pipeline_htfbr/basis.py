@@ -95,3 +95,24 @@ def features(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
         (n_features, n).
     """
     return torch.cat([leaf.functions(x[:, mu]) for mu, leaf in enumerate(leaves)])
+
+
+def slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
+    """Differentiate the functions of all leaves, each by its coordinate.
+
+    Args:
+        leaves: One a coordinate.
+        x: Coordinates, (n, d).
+
+    Returns:
+        (n_functions, n), per unit of the coordinate.
+    """
+    found = []
+    for leaf, coordinate in zip(leaves, x.T, strict=True):
+        variable = coordinate.clone().requires_grad_()
+        for row in leaf.functions(variable):
+            (slope,) = torch.autograd.grad(
+                row.sum(), variable, retain_graph=True, materialize_grads=True
+            )
+            found.append(slope)
+    return torch.stack(found)

@@ -102,16 +102,22 @@ def surface_task(run: Run) -> Task:
     """Build the surface of a run, with random weights.
 
     Raises:
-        ValueError: Ranks do not fit the tree.
+        ValueError: Ranks do not fit the tree, or there are no gradients to fit.
     """
     options, train = run.options, run.section("train", HTTrainOptions)
     assert isinstance(options, HTOptions)
     points = read_points(run.data) if run.dataset else None
-    gradients = wants_gradients(train) and (points is None or points.gradient is not None)
     if run.metadata is None:
+        gradients = wants_gradients(train)
+        if gradients and points is not None and points.gradient is None:
+            raise ValueError(
+                f"{run.experiment}: gradients are to be fitted, but {run.data} has none; import "
+                "them, or remove train.gradient_weight and train.loss.gradient"
+            )
         structure = read_structure(run)
         shape = tree_shape(structure, options)
     else:
+        gradients = run.metadata["gradients"]
         structure = Structure.of(run.metadata["structure"])
         ranks, leaf_ranks = run.metadata["ranks"], run.metadata["leaf_ranks"]
         shape = TreeShape(tuple(leaf_ranks), nodes(structure.nesting, ranks))
@@ -130,7 +136,7 @@ def surface_task(run: Run) -> Task:
         samples=_sampler(points, gradients=gradients),
         cost=_cost,
         quantities=tuple(quantities),
-        metadata=run.metadata or metadata(run, structure, shape, points),
+        metadata=run.metadata or metadata(run, structure, module, points),
     )
 
 
@@ -142,7 +148,7 @@ def wants_gradients(options: HTTrainOptions) -> bool:
 
 
 def metadata(
-    run: Run, structure: Structure, shape: TreeShape, points: Points | None
+    run: Run, structure: Structure, module: Surface, points: Points | None
 ) -> dict[str, Any]:
     """Return what rebuilds a surface without its data."""
     molecule = points.molecule.content() if points and points.molecule else None
@@ -150,8 +156,9 @@ def metadata(
         "options": run.options.model_dump(mode="json"),
         "graph": run.sections["graph"].model_dump(mode="json"),
         "structure": structure.content(),
-        "ranks": [node.rank for node in shape.nodes],
-        "leaf_ranks": list(shape.leaf_ranks),
+        "ranks": [node.rank for node in module.shape.nodes],
+        "leaf_ranks": list(module.shape.leaf_ranks),
+        "gradients": module.gradients,
         "molecule": molecule,
         "surface": points.surface if points else "",
     }

@@ -5,6 +5,7 @@ The oracles are symmetry, finite differences, and runs that were not interrupted
 
 from __future__ import annotations
 
+from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
 
@@ -16,14 +17,22 @@ SMALL = {
         },
         "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
     },
+    "htfbr": {
+        "model": {"rank": 2}, "graph": {"degree": 2},
+        "train": {"solver": {"max_terms": 40, "iterations": 2}},
+        "dataset": {
+            "description": "The surface of HONO", "plugin": "htfbr",
+            "source": {"reader": "hono", "points": 200}, "split": {"val": 0.2, "test": 0.2},
+        },
+    },
 }  # fmt: skip
 """Sections that keep the tests fast; a plugin without an entry runs with its defaults."""
 
 
-def suite(name: str, predicts: tuple[str, ...]) -> dict[str, type]:
+def suite(info: ModelInfo) -> dict[str, type]:
     """Return the test classes of a model."""
-    bases: list[type] = [PluginConformance, RunConformance]
-    if "energy" in predicts:
+    name, bases = info.name, [PluginConformance, RunConformance]
+    if info.data_kind == "structure" and "energy" in info.predicts:
         bases.append(PotentialConformance)
     return {
         f"Test_{name}_{base.__name__}": type(
@@ -34,4 +43,4 @@ def suite(name: str, predicts: tuple[str, ...]) -> dict[str, type]:
 
 
 for _info in Registry().models():
-    globals().update(suite(_info.name, _info.predicts))
+    globals().update(suite(_info))

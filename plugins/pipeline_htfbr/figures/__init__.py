@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from pipeline_core.figures import Figure
+from pipeline_core.figures import Figure, parity
 from pipeline_htfbr.figures import comparison, cuts, energies, stationary, training
 
 FIGURES: Final = [
@@ -14,6 +15,15 @@ FIGURES: Final = [
         caption="Energies above the lowest one, in each split that was predicted.",
         category="Data",
         draw=energies.draw_points,
+        plugin="htfbr",
+    ),
+    Figure(
+        name="parity",
+        title="Predicted against exact energies",
+        caption="Energies of the points of the held-out split. The line is perfect agreement; the "
+        f"colour counts points per cell where there are more than {parity.MOST_POINTS}.",
+        category="Accuracy",
+        draw=partial(parity.draw_quantity, name="energy"),
         plugin="htfbr",
     ),
     Figure(

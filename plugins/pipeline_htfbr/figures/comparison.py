@@ -151,10 +151,7 @@ def draw_table3(experiment: ExperimentRun) -> Drawn:
         fit = shared.get(n)
         gap = fit.surface["gap"]["hartree"] if fit else None
         table.append([n, *theirs, gap, _deviation(losses[n], whole) if fit else None])
-    cells = [
-        [str(n), text.loss(nuwa), text.loss(rival), text.loss(gap, 6), text.loss(deviation, 1)]
-        for n, nuwa, rival, gap, deviation in table[1:]  # type: ignore[arg-type]
-    ]
+    cells = [_gaps(row) for row in table[1:]]
     header = [
         "GPUs of the paper, shares of ours",
         "paper: nuwa",
@@ -163,6 +160,11 @@ def draw_table3(experiment: ExperimentRun) -> Drawn:
         "training loss against one share",
     ]
     return tables.draw(header, cells, [0.24, 0.15, 0.17, 0.18, 0.26]), table
+
+
+def _gaps(row: Sequence[Any]) -> list[str]:
+    n, nuwa, rival, gap, deviation = row
+    return [str(n), text.loss(nuwa), text.loss(rival), text.loss(gap, 6), text.loss(deviation, 1)]
 
 
 def _training_losses(fit: Fit) -> list[float]:

@@ -27,7 +27,8 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
     places = [p for p in _PLACES if any(p in fit.surface["errors"] for fit in found)]
     if not places:
         return None
-    figure, (panels,) = style.canvas(1, len(places), width=style.PAGE, sharey=True)
+    width = style.PAGE if len(places) > 1 else style.COLUMN
+    figure, (panels,) = style.canvas(1, len(places), width=width, sharey=True)
     table: list[list[object]] = [
         ["variant", "place", "from_cm-1", "to_cm-1", "points", "RMSE_cm-1", "MAE_cm-1", "max_cm-1"]
     ]
@@ -63,7 +64,7 @@ def _panel(axes: Axes, place: str, found: list[Fit]) -> None:
     style.log_ticks(axes.yaxis)
     axes.set_xticks(range(len(windows)), [f"{_range(*w)}\n{filled[w]:,}" for w in windows])
     axes.tick_params(axis="x", length=0, labelsize=5.5)
-    axes.set_xlabel("10³ cm⁻¹ above the minimum, points")
+    axes.set_xlabel("energy (10³ cm⁻¹), points")
 
 
 def _range(start: float, end: float | None) -> str:

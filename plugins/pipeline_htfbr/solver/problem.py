@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline_core.run import Run
 from pipeline_core.training.collectives import Ranks
-from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.basis import features, slopes
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.solver.newton import Columns
 from pipeline_htfbr.solver.ridge import Data, Expansion
@@ -55,9 +55,6 @@ def make_problem(
         scaling: Energy that is subtracted and energy by which is divided, eV.
         gradient_weight: Weight of a squared error of a derivative; none are fitted if it is 0.
         ranks: Who works; training points are dealt out in turn.
-
-    Raises:
-        ValueError: Gradients are wanted but the points have none.
     """
     shift, scale = scaling
     counts = [leaf.count for leaf in structure.leaves]
@@ -66,11 +63,11 @@ def make_problem(
     own, val = train[ranks.rank :: ranks.size], torch.from_numpy(points.of("val"))
     y = (torch.from_numpy(points.energy) - shift) / scale
     if gradient_weight:
-        slopes, targets = derivative_columns(points, structure, own, scale)
+        derived, targets = derivative_columns(points, structure, own, scale)
         weight = gradient_weight**0.5
-        slopes[: counts[0]] *= weight
+        derived[: counts[0]] *= weight
         own = torch.cat([own, torch.arange(len(y), len(y) + len(targets))])
-        table, y = torch.cat([table, slopes], 1), torch.cat([y, weight * targets])
+        table, y = torch.cat([table, derived], 1), torch.cat([y, weight * targets])
     functions = [m @ part for m, part in zip(maps, table.split(counts), strict=True)]
     degrees = [leaf.degrees[: len(m)] for leaf, m in zip(structure.leaves, maps, strict=True)]
     return Problem(Data(functions, degrees, y, own, val, ranks), maps)
@@ -86,32 +83,19 @@ def derivative_columns(
 
     Returns:
         Functions of all leaves, (n_functions, d n_rows), and targets, (d n_rows,).
-
-    Raises:
-        ValueError: The points have no gradients.
     """
-    if points.gradient is None:
-        raise ValueError(
-            "train.gradient_weight is set, but the points have no gradients; import them, or "
-            "remove the key"
-        )
+    assert points.gradient is not None, "the task refuses points without"
     x = torch.from_numpy(points.x)[rows]
-    slopes = torch.from_numpy(points.gradient)[rows] / scale
-    values = [leaf.functions(x[:, mu]) for mu, leaf in enumerate(structure.leaves)]
+    gradient = torch.from_numpy(points.gradient)[rows] / scale
+    counts = [leaf.count for leaf in structure.leaves]
+    values = list(features(structure.leaves, x).split(counts))
+    derivatives = slopes(structure.leaves, x).split(counts)
     tables, targets = [], []
     for mu, leaf in enumerate(structure.leaves):
         half = (leaf.upper - leaf.lower) / 2
-        changed = [*values]
-        changed[mu] = half * _derivatives(leaf, x[:, mu])
-        tables.append(torch.cat(changed))
-        targets.append(half * slopes[:, mu])
+        tables.append(torch.cat([*values[:mu], half * derivatives[mu], *values[mu + 1 :]]))
+        targets.append(half * gradient[:, mu])
     return torch.cat(tables, 1), torch.cat(targets)
-
-
-def _derivatives(leaf: Leaf, x: Tensor) -> Tensor:
-    """Return the derivatives of all functions of a leaf, (count, n)."""
-    _, found = torch.func.jvp(leaf.functions, (x,), (torch.ones_like(x),))
-    return found
 
 
 def penalty(

@@ -95,7 +95,7 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
         Each fit that was tried.
     """
     n_columns = int(data.ranks.add(torch.tensor(len(data.train))))
-    limit, best = min(max_terms, n_columns), None
+    limit, best, waited = min(max_terms, n_columns), None, 0
     for degree in range(1, sum(max(leaf) for leaf in data.degrees) + 1):
         n_terms = count_total_degree(data.degrees, degree)
         if n_terms <= limit:
@@ -106,9 +106,13 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
             return
         found = fitted(data, terms, degree)
         yield found
-        if best is not None and found.val_rmse > _ENOUGH * best.val_rmse:
+        # A function that is even or odd gains by every second degree only.
+        gained = best is None or found.val_rmse <= _ENOUGH * best.val_rmse
+        waited = 0 if gained else waited + 1
+        if waited >= (1 if n_terms > limit else 2):
             return
-        best = found
+        if best is None or found.val_rmse < best.val_rmse:
+            best = found
 
 
 def screened(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:

@@ -6,7 +6,7 @@ domain of a coordinate, so that those of all coordinates have one unit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pipeline_core.run import Run
-from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.basis import slopes
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.structure import read_features
 from pipeline_htfbr.surface import Surface
@@ -67,21 +67,18 @@ def standard_tables(
         splits: Names of the splits.
 
     Raises:
-        ValueError: There are no gradients, or a file is missing or damaged.
+        ValueError: A file is missing or damaged.
     """
     points, functions = read_points(run.data), read_features(run)
     shift, scale = module.shift.cpu(), module.scale.cpu()
     table = Table(functions, (torch.from_numpy(points.energy) - shift) / scale)
     if gradients:
-        if points.gradient is None:
-            raise ValueError(
-                f"train.gradient_weight: {run.data} holds no gradients; import them, or remove the "
-                "key"
-            )
+        assert points.gradient is not None, "the task refuses points without"
         half, owners = half_domains(module), owners_of(module).cpu().double()
         labels = torch.from_numpy(points.gradient.T) * half[:, None] / scale
-        slopes = _slopes(module.leaves, torch.from_numpy(points.x)) * (owners.T @ half)[:, None]
-        table = Table(table.functions, table.energies, slopes, labels)
+        by_x = slopes(module.leaves, torch.from_numpy(points.x))
+        by_s = by_x * (owners.T @ half)[:, None]
+        table = Table(table.functions, table.energies, by_s, labels)
     numbers = (torch.from_numpy(points.of(split)) for split in splits)
     return [table.at(found).to(module.transfers.dtype) for found in numbers]
 
@@ -126,14 +123,3 @@ def owners_of(module: Surface) -> Tensor:
     counts = [leaf.count for leaf in module.leaves]
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     return torch.nn.functional.one_hot(rows).T.to(module.transfers)
-
-
-def _slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
-    """Differentiate each function by its coordinate, (n_functions, n)."""
-    slopes = []
-    for leaf, coordinate in zip(leaves, x.T, strict=True):
-        variable = coordinate.clone().requires_grad_()
-        for row in leaf.functions(variable):
-            (slope,) = torch.autograd.grad(row.sum(), variable, retain_graph=True)
-            slopes.append(slope)
-    return torch.stack(slopes)

@@ -1,5 +1,6 @@
 """Tables and figures of HT-FBR: the numbers that they show, and the numbers of the paper."""
 
+import json
 import re
 
 import numpy as np
@@ -246,9 +247,28 @@ def test_uses_of_a_surface_that_is_known_by_its_points_alone(hono):
     assert [row["exact_cm-1"] for row in rows(table)] == [None] * 3
 
 
+def test_energies_alone_are_compared_point_by_point(tmp_path):
+    (parity,) = [figure for figure in FIGURES if figure.name == "parity"]
+    experiment = made_up.write(tmp_path, "htfbr/hono", "hono")
+    errors = {"unit": "eV", "count": 200, "mae": 0.1, "rmse": 0.2, "r2": 1.0}
+    quantities = {"energy": {**errors, "label_mean_absolute": 5.0}}
+    for name in ("base", "resident"):
+        run = experiment.runs[name]
+        made_up.write_predictions(run)
+        content = json.loads(run.metrics.read_text())
+        content["splits"] = {"test": {"n_samples": 200, "quantities": quantities}}
+        run.metrics.write_text(json.dumps(content))
+    figure, table = parity.draw(experiment)
+    assert [axes.get_xlabel() for axes in figure.axes] == ["reference energy − mean (eV)"] * 2
+    assert [row[:3] for row in table[1:]] == [
+        ["base", "test", "energy"],
+        ["resident", "test", "energy"],
+    ]
+
+
 def test_an_experiment_shows_what_it_has(tmp_path, hono):
     ethene = made_up.write(tmp_path / "more", "htfbr/ethene", "ethene_xtb")
-    own = made_up.write(tmp_path / "own", "htfbr/smoke", "")
+    own = made_up.write(tmp_path / "own", "htfbr/smoke", "hono")
     named = {experiment.experiment: set() for experiment in (hono, ethene, own)}
     for experiment in (hono, ethene, own):
         for figure in FIGURES:

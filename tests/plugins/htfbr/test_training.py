@@ -415,7 +415,7 @@ def test_adaptive_ranks_belong_to_the_solver(fit):
 
 
 def test_gradients_that_are_missing(fit):
-    with pytest.raises(ValueError, match=r"train\.gradient_weight: .*holds no gradients"):
+    with pytest.raises(ValueError, match=r"data\.h5 has none; .*train\.gradient_weight"):
         train_surface(fit({"gradient_weight": 1.0}, gradient=None))
 
 
