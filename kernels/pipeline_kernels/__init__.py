@@ -6,6 +6,7 @@ Nothing here knows a file, a configuration or a model. A kernel family is a pack
 |----------------|--------------------------------------------------------------------------------|
 | `reference.py` | plain PyTorch that reads like the formula: the definition, the oracle of tests |
 | `cpu.py`       | numba: a body that works on a range of rows, a driver that deals out ranges    |
+| `native.c`     | C where numba is too slow (`native.py`); numba remains where no compiler is    |
 | `cuda.py`      | Triton, imported when the first CUDA tensor arrives                            |
 | `op.py`        | the public functions, and the `torch.library` operators behind them            |
 | `__init__.py`  | the equation and its source; the public names                                  |

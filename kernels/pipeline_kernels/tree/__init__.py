@@ -14,7 +14,7 @@ up to the root, whose single function is the value f. With g_root = dL/df the de
 Samples lie contiguously, so that a processor treats several at once.
 """
 
-from pipeline_kernels.tree.op import contract, jacobian, tangent
+from pipeline_kernels.tree.op import Linear, contract, jacobian
 from pipeline_kernels.tree.shape import Node, TreeShape
 
-__all__ = ["Node", "TreeShape", "contract", "jacobian", "tangent"]
+__all__ = ["Linear", "Node", "TreeShape", "contract", "jacobian"]

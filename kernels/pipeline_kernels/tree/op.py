@@ -39,27 +39,48 @@ def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
     return value
 
 
-def tangent(features: Tensor, transfers: Tensor, direction: Tensor, shape: TreeShape) -> Tensor:
-    """Differentiates each value along a change of the transfers: the Jacobian times a vector.
+class Linear:
+    """The values of a tree and their first derivatives by the transfers, to be applied many times.
 
     Args:
         features: as for `contract`.
-        transfers: as for `contract`.
-        direction: the change, `(n_transfers,)`.
+        transfers: as for `contract`, where the tree is differentiated.
         shape: the tree.
 
-    Returns:
-        The derivative of each value, `(n,)`; no gradient is recorded.
+    Attributes:
+        value: value at each point, `(n,)`.
 
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    _check(features, transfers, shape)
-    _check(features, direction, shape)
-    with torch.no_grad():
-        _, inner = _contract(features, transfers, shape.encoded())
-        change: Tensor = _tangent(features, transfers, inner, direction, shape.encoded())
-    return change
+
+    def __init__(self, features: Tensor, transfers: Tensor, shape: TreeShape) -> None:
+        _check(features, transfers, shape)
+        self._features, self._transfers = features.detach(), transfers.detach()
+        self._shape, self._code = shape, shape.encoded()
+        self.value: Tensor
+        self.value, self._inner = _contract(self._features, self._transfers, self._code)
+
+    def tangent(self, direction: Tensor) -> Tensor:
+        """Returns the Jacobian times a change `(n_transfers,)` of the transfers, `(n,)`.
+
+        Raises:
+            ValueError: if the direction does not fit.
+        """
+        _check(self._features, direction, self._shape)
+        direction = direction.detach()
+        found: Tensor = _tangent(
+            self._features, self._transfers, self._inner, direction, self._code
+        )
+        return found
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Returns weights `(n,)` of the values times the Jacobian, `(n_transfers,)`."""
+        weights = weights.detach()
+        found: Tensor = _gradient(
+            self._features, self._transfers, self._inner, weights, self._code, False
+        )[1]
+        return found
 
 
 def jacobian(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
@@ -156,8 +177,8 @@ def _gradient_cuda(features, transfers, inner, weights, code, by_features):
 
 @_gradient.register_fake
 def _gradient_shape(features, transfers, inner, weights, code, by_features):
-    grads = torch.empty_like(features) if by_features else features.new_empty(0)
-    return grads, torch.empty_like(transfers)
+    grads = features.new_empty(features.shape) if by_features else features.new_empty(0)
+    return grads, transfers.new_empty(transfers.shape)
 
 
 @torch.library.custom_op("pipeline_kernels::tree_tangent", mutates_args=())

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pipeline_core.training.collectives import Ranks
-from pipeline_kernels.tree import TreeShape, contract, jacobian, tangent
+from pipeline_kernels.tree import Linear, TreeShape, contract, jacobian
 
 _BLOCK_BYTES: Final = 64_000_000
 _FIRST_DAMPING: Final = 1e-2
@@ -139,18 +139,12 @@ class _Model:
 
     def free(self, transfers: Tensor) -> _Free:
         """Return the normal equations as products."""
-        features, shape, ranks = self._own.features, self._shape, self._ranks
-        leaf = transfers.clone().requires_grad_()
-        value = contract(features, leaf, shape)
-
-        def back(weights: Tensor) -> Tensor:
-            (found,) = torch.autograd.grad(value, leaf, weights, retain_graph=True)
-            return ranks.add(found)
+        linear = Linear(self._own.features, transfers, self._shape)
 
         def product(v: Tensor) -> Tensor:
-            return back(tangent(features, transfers, v, shape))
+            return self._ranks.add(linear.gradient(linear.tangent(v)))
 
-        return _Free(product, back(self._own.y - value.detach()))
+        return _Free(product, self._ranks.add(linear.gradient(self._own.y - linear.value)))
 
 
 @dataclass(frozen=True)

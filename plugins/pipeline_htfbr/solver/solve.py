@@ -85,7 +85,7 @@ class _Solver:
             )
         if ranks.is_first:
             history.write_history(run.history, [])
-        self._n_records = 0
+        self._n_records, self._recorded = 0, 0.0
 
     def fit(self) -> dict[str, Any]:
         """Solve, and write what was found."""
@@ -185,15 +185,16 @@ class _Solver:
     def _record(self, step: str, errors: tuple[float, float], **facts: int) -> None:
         """Add a line to the history: losses are mean squared errors, standardised."""
         self._n_records += 1
-        record = {
+        record: dict[str, Any] = {
             "epoch": self._n_records,
             "step": step,
             "train": {"loss": errors[0] ** 2},
             "val": {"loss": errors[1] ** 2},
             "mae": {},
-            "seconds": self._elapsed(),
+            "seconds": self._elapsed() - self._recorded,
             **facts,
         }
+        self._recorded += record["seconds"]
         if self._ranks.is_first:
             history.append_record(self._run.history, record)
             hook = self._run.project.registry.hook("epoch", self._run.model_info.name)

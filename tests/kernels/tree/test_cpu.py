@@ -22,7 +22,7 @@ from torch.library import opcheck
 from torch.testing import assert_close
 
 from pipeline_kernels import native
-from pipeline_kernels.tree import Node, TreeShape, contract, cpu, reference, tangent
+from pipeline_kernels.tree import Linear, Node, TreeShape, contract, cpu, reference
 from pipeline_kernels.tree.op import _contract, _gradient, _tangent
 
 LIBRARY = cpu._library
@@ -129,7 +129,10 @@ def check(case: Case) -> None:
     )
     ours = _contract(case.features, case.transfers, shape.encoded())
     both = _gradient(case.features, case.transfers, ours[1], case.weights, shape.encoded(), True)
-    found = [*ours, *both, tangent(case.features, case.transfers, case.direction, shape)]
+    linear = Linear(case.features, case.transfers, shape)
+    assert torch.equal(linear.value, ours[0])
+    assert torch.equal(linear.gradient(case.weights), both[1])
+    found = [*ours, *both, linear.tangent(case.direction)]
     for ours, theirs in zip(found, [expected, inner, *gradients, change], strict=True):
         assert_close(ours, theirs, rtol=RELATIVE[dtype], atol=0, check_stride=True)
 

@@ -1,0 +1,153 @@
+"""Adaptive tree-based tensors by the package tensap, within a time limit; for `htfbr_accuracy.py`.
+
+Its tutorial's settings: canonical start, ranks and tree adapted, degrees of the leaves chosen by
+leave-one-out errors. It takes the functions of ours, in the form that it asks for: orthonormal over
+the domain. The package has no time limit; the solver below stops where the time is over and hands
+back the iterate with the least error on the validation points.
+
+E. Grelier, A. Nouy, M. Chevreuil, Learning with tree-based tensor formats, arXiv:1811.04455.
+"""
+
+import contextlib
+import io
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from _htfbr_baselines import Fitted, Problem
+from torch import Tensor
+
+from pipeline_htfbr.basis import Leaf
+
+MOST_ITERATIONS = 100
+
+
+class TimeOverError(Exception):
+    """The time limit is reached."""
+
+
+def is_installed() -> bool:
+    """Tell whether tensap can be imported."""
+    return find_spec("tensap") is not None
+
+
+def tensap_tree(problem: Problem, seconds: float) -> Fitted:
+    """Fit by tensap for so many seconds at most."""
+    np.random.seed(0)  # noqa: NPY002 - the package draws from the global generator
+    bases = bases_of(problem.leaves)
+    train, val = (coordinates(problem.leaves, problem.parts[name].x) for name in ("train", "val"))
+    y, held = problem.standard("train").numpy(), problem.standard("val").numpy()
+    best: dict[str, Any] = {"error": np.inf, "iterations": 0, "stopped_by_time": False}
+
+    def keep(tensor: Any) -> None:
+        best["iterations"] += 1
+        error = float(np.sqrt(np.mean((evaluated(tensor, bases, val) - held) ** 2)))
+        if error < best["error"]:
+            best.update(error=error, tensor=deepcopy(tensor))
+
+    solver = limited_solver(len(problem.leaves), time.perf_counter() + seconds, keep)
+    configure(solver, bases, train, y)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            found, _ = solver.solve()
+        keep(found.tensor)
+    except TimeOverError:
+        best["stopped_by_time"] = True
+    if "tensor" not in best:
+        raise ValueError(f"tensap: {seconds:g} s do not suffice for one iterate; raise the limit")
+    tensor = best["tensor"]
+
+    def predict(x: Tensor) -> Tensor:
+        return torch.from_numpy(evaluated(tensor, bases, coordinates(problem.leaves, x)))
+
+    facts = {name: best[name] for name in ("iterations", "stopped_by_time")}
+    ranks = [int(rank) for rank in tensor.ranks]
+    return Fitted(predict, {**facts, "ranks": ranks, "parameters": int(tensor.storage())})
+
+
+def limited_solver(order: int, deadline: float, keep: Callable[[Any], None]) -> Any:
+    """Return tensap's solver on a balanced tree, with a deadline, that shows its iterates."""
+    import tensap
+
+    class Limited(tensap.TreeBasedTensorLearning):  # type: ignore[misc]
+        def prepare_alternating_minimization_system(self, f: Any, mu: int) -> Any:
+            if time.perf_counter() > deadline:
+                raise TimeOverError
+            return super().prepare_alternating_minimization_system(f, mu)
+
+        def new_rank_selection(self, f: Any) -> Any:
+            keep(f.tensor)
+            return super().new_rank_selection(f)
+
+    tree = tensap.DimensionTree.balanced(order)
+    return Limited(tree, np.full(tree.nb_nodes, True), tensap.SquareLossFunction())
+
+
+def configure(solver: Any, bases: Any, x: np.ndarray, y: np.ndarray) -> None:
+    """Give the solver its data and the settings of the package's tutorial."""
+    solver.bases, solver.bases_eval, solver.training_data = bases, bases.eval(x), [None, y.copy()]
+    solver.tolerance.update(on_stagnation=1e-10, on_error=1e-10)
+    solver.linear_model_learning.regularization = False
+    solver.linear_model_learning.basis_adaptation = True
+    solver.linear_model_learning.error_estimation = True
+    solver.bases_adaptation_path = [np.triu(np.ones((n, n), bool)) for n in bases.cardinals()]
+    solver.rank_adaptation = True
+    solver.rank_adaptation_options.update(max_iterations=MOST_ITERATIONS, theta=0.8)
+    solver.tree_adaptation = True
+    solver.alternating_minimization_parameters.update(stagnation=1e-10, max_iterations=5)
+    solver.display = False
+
+
+def bases_of(leaves: Sequence[Leaf]) -> Any:
+    """Return functions that span those of the leaves, orthonormal over the domain."""
+    import tensap
+
+    return tensap.FunctionalBases([_basis(leaf) for leaf in leaves])
+
+
+def _basis(leaf: Leaf) -> Any:
+    import tensap
+
+    if leaf.family in ("chebyshev", "legendre"):
+        polynomials = tensap.LegendrePolynomials()
+        return tensap.PolynomialFunctionalBasis(polynomials, range(leaf.count))
+    assert leaf.family == "cosine", "ours takes cosines of the torsion of HONO"
+
+    class Cosines(tensap.UserDefinedFunctionalBasis):  # type: ignore[misc]
+        def mean(self, *_: Any) -> np.ndarray:
+            return np.eye(leaf.count)[0]
+
+    half_a_period = tensap.UniformRandomVariable(leaf.lower, leaf.upper)
+    basis = Cosines([_cosine(leaf, m) for m in range(leaf.count)], half_a_period, 1)
+    basis.is_orthonormal = True
+    return basis
+
+
+def _cosine(leaf: Leaf, m: int) -> Callable[[np.ndarray], np.ndarray]:
+    assert leaf.period is not None
+    angle, size = 2 * np.pi * m / leaf.period, 1.0 if m == 0 else np.sqrt(2.0)
+    return lambda x: size * np.cos(angle * np.ravel(x))
+
+
+def coordinates(leaves: Sequence[Leaf], x: Tensor) -> np.ndarray:
+    """Return coordinates as the bases take them: from -1 to 1 for polynomials."""
+    columns = [
+        x[:, mu] if leaf.family == "cosine" else 2 * (x[:, mu] - leaf.lower) / width - 1
+        for mu, leaf in enumerate(leaves)
+        for width in [leaf.upper - leaf.lower]
+    ]
+    return torch.stack(columns, 1).numpy()
+
+
+def evaluated(tensor: Any, bases: Any, x: np.ndarray) -> np.ndarray:
+    """Evaluate a tensor at points, (n,)."""
+    import tensap
+
+    found = tensap.FunctionalTensor(tensor, bases.eval(x)).eval(None)
+    return np.ravel(np.asarray(getattr(found, "data", found), dtype=np.float64))
