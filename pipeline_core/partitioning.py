@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
-from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.config.sections import PartitionOptions, Strategy
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Task
@@ -25,9 +25,16 @@ from pipeline_kernels.packing import balance_report, lpt, split_by_capacity
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]
 
-WAYS: Final = ("random", "lpt", "lpt_equal_cost")
-"""Ways to share a step: equal numbers of random samples for each rank; equal costs of a window of
-random samples (what the trainer does); the same with windows of equal cost."""
+WAYS: Final[dict[str, tuple[Strategy, Literal["count", "cost"]]]] = {
+    "random": ("random", "count"),
+    "next_fit": ("next_fit", "count"),
+    "pairing": ("pairing", "count"),
+    "paper": ("paper", "count"),
+    "capped": ("capped", "cost"),
+    "balanced": ("balanced", "count"),
+    "balanced_by_cost": ("balanced", "cost"),
+}
+"""Ways to share an epoch that are compared: `partition.strategy` and `train.batch_by`."""
 
 _BATCH: Final = 16
 """Samples a rank holds: on average in an evaluation batch without capacity, and in the forecast."""
@@ -41,11 +48,13 @@ class Shares:
         costs: Cost of each sample, (n_samples,).
         bins: Evaluation batch that each sample belongs to, (n_samples,).
         capacity: Largest cost of what one rank holds in memory at once, infinite for no limit.
+        strategy: How an epoch is shared between steps and ranks.
     """
 
     costs: Costs
     bins: Numbers
     capacity: float
+    strategy: Strategy = "balanced"
 
     def batches(self, rank: int = 0, n_ranks: int = 1) -> list[Numbers]:
         """Return the evaluation batches of one rank; those of all ranks hold each sample once."""
@@ -58,15 +67,17 @@ class Shares:
 def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str, Any]:
     """Write costs, evaluation batches and the forecast of balance of all splits; return a summary.
 
-    The file holds `<split>/cost` and `<split>/bin`, the attribute `capacity`, and as the attribute
-    `balance` a JSON list: for each number of ranks and each of `WAYS` the figures of `Balance`.
+    The file holds `<split>/cost` and `<split>/bin`, the attributes `capacity` and `strategy`, and
+    as the attribute `balance` a JSON list: for each number of ranks and each of `WAYS` the figures
+    of `Balance`, without "capped" if there is no capacity.
     """
     capacity = np.inf if options.capacity is None else options.capacity
     splits = {split: _shares(task, split, capacity) for split in SPLITS}
     costs = splits["train"].costs
-    forecast = [_forecast(costs, n, run.seed) for n in options.ranks if len(costs)]
+    forecast = [_forecast(costs, capacity, n, run.seed) for n in options.ranks if len(costs)]
     with store.create(run.partition, "partition", run.provenance("partition")) as file:
         file.attrs["capacity"] = capacity
+        file.attrs["strategy"] = options.strategy
         file.attrs["balance"] = json.dumps(forecast)
         for split, shares in splits.items():
             file.create_dataset(f"{split}/cost", data=shares.costs, fletcher32=True)
@@ -76,7 +87,9 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
         "largest_cost": max(float(s.costs.max(initial=0)) for s in splits.values()),
         "above_capacity": sum(int((s.costs > capacity).sum()) for s in splits.values()),
         "efficiency": {
-            f"{entry['ranks']} ranks": {way: entry[way]["efficiency"] for way in WAYS}
+            f"{entry['ranks']} ranks": {
+                way: entry[way]["efficiency"] for way in WAYS if way in entry
+            }
             for entry in forecast
         },
     }
@@ -96,12 +109,15 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
     with store.opened(path, "partition") as file, store.damage_explained(path):
         costs, bins = file[f"{split}/cost"][:], file[f"{split}/bin"][:]
         capacity = float(file.attrs["capacity"])
+        strategy = file.attrs.get("strategy", "balanced")  # a plugin's own file needs none
     if len(costs) != n_samples:
         raise ValueError(
             f"{path}: holds the costs of {len(costs)} {split} samples, the data have {n_samples}; "
             "run the stage 'partition' again"
         )
-    return Shares(costs, bins, capacity)
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"{path}: unknown strategy {strategy!r}; run the stage 'partition' again")
+    return Shares(costs, bins, capacity, strategy)
 
 
 def _shares(task: Task, split: str, capacity: float) -> Shares:
@@ -114,20 +130,24 @@ def _shares(task: Task, split: str, capacity: float) -> Shares:
     return Shares(costs, split_by_capacity(costs, room), capacity)
 
 
-def _forecast(costs: Costs, n_ranks: int, seed: int) -> dict[str, Any]:
+def _forecast(costs: Costs, capacity: float, n_ranks: int, seed: int) -> dict[str, Any]:
     """Compare ways to share an epoch between ranks that take 16 samples a step on average."""
     size = _BATCH * n_ranks
-    by_count = Sampler(costs=costs, batch_size=size, seed=seed)
-    by_cost = Sampler(costs=costs, batch_size=size, batch_by="cost", seed=seed)
-    windows = by_count.windows(0)[: max(1, len(costs) // size)]  # the last one may be smaller
-    parts = [np.array_split(window, n_ranks) for window in windows]
-    return {
-        "ranks": n_ranks,
-        WAYS[0]: _report([[costs[part].sum() for part in step] for step in parts]),
-        WAYS[1]: _report([by_count.share(w, 0, n_ranks).loads for w in windows]),
-        WAYS[2]: _report([by_cost.share(w, 0, n_ranks).loads for w in by_cost.windows(0)]),
-    }
-
-
-def _report(loads: list[Any]) -> dict[str, float]:
-    return asdict(balance_report(np.asarray(loads)))
+    entry: dict[str, Any] = {"ranks": n_ranks}
+    for way, (strategy, batch_by) in WAYS.items():
+        if way == "capped" and capacity == np.inf:
+            continue
+        sampler = Sampler(
+            costs=costs,
+            batch_size=size,
+            batch_by=batch_by,
+            capacity=capacity,
+            seed=seed,
+            strategy=strategy,
+        )
+        plan = sampler.plan(0, n_ranks)
+        loads = plan.loads(costs)
+        if way in ("random", "next_fit", "pairing", "balanced"):  # their last step may be smaller
+            loads = loads[: max(1, len(costs) // size)]
+        entry[way] = asdict(balance_report(loads, plan.deferred))
+    return entry

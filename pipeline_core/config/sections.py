@@ -5,9 +5,9 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -36,6 +36,9 @@ class GraphOptions(Section):
     """Edges shorter than this (Å) form angles; null for a model without angles."""
 
 
+Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "paper"]
+
+
 class PartitionOptions(Section):
     """How samples are shared between ranks."""
 
@@ -44,8 +47,29 @@ class PartitionOptions(Section):
 
     The partition stage reports the costs of the samples.
     """
+    strategy: Strategy = "balanced"
+    """How the samples of an epoch are shared between steps and ranks.
+
+    The first four share windows of the shuffled samples. balanced: equal cost for all ranks, as
+    the costliest sample left goes to the rank that has least. capped: the same, but what would
+    exceed `capacity` waits for a later step. random: equal numbers. pairing: the cheapest and the
+    costliest sample left, in turn, as FastCHGNet does. With balanced, random and pairing a step
+    holds the same samples whatever the number of ranks.
+
+    The others fill one bin a rank and step, of `train.batch_size` samples of mean cost over the
+    number of ranks, and pay no heed to `train.batch_by`. next_fit: in order, as PyTorch Geometric
+    and fairchem do. paper: algorithm 1 of MACE's training paper, arXiv:2504.10700.
+    """
     ranks: list[Count] = [1, 2, 4, 8, 16, 32, 64]
     """Numbers of ranks for which the balance is reported."""
+
+    @model_validator(mode="after")
+    def _capped_by_something(self) -> Self:
+        if self.strategy == "capped" and self.capacity is None:
+            raise ValueError(
+                "strategy: 'capped' needs a capacity; set partition.capacity, or choose 'balanced'"
+            )
+        return self
 
 
 class Optimizer(Section):

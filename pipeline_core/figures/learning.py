@@ -21,7 +21,12 @@ Value = Callable[[dict[str, Any]], float | None]
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     """Draw loss, error of each quantity and learning rate of all variants."""
     found = {run.variant: results.history(run) for run in experiment.runs.values()}
-    histories = {v: records for v, records in found.items() if records and "train" in records[0]}
+    # A plugin that trains in steps of its own, not epochs, brings figures of its own.
+    histories = {
+        v: records
+        for v, records in found.items()
+        if records and "train" in records[0] and "step" not in records[0]
+    }
     if not histories:
         return None
     names = list(dict.fromkeys(n for h in histories.values() for n in _of(h[0], "mae")))

@@ -22,6 +22,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.task import Objective, Samples
 from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.sampler import Costs, Numbers, Sampler
+from pipeline_kernels.packing import Plan
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,16 +51,18 @@ def epoch_steps(
     sampler: Sampler,
     objective: Objective,
     ranks: Ranks,
-    windows: list[Numbers],
+    plan: Plan,
+    first: int = 0,
 ) -> Iterator[Step]:
-    """Yield a rank's part of each step; `windows` are the samples of the steps."""
+    """Yield a rank's part of each step of a plan, from the step `first` on."""
 
-    def make(window: Numbers) -> Step:
-        share = sampler.share(window, ranks.rank, ranks.size)
+    def make(number: int) -> Step:
+        step = plan.step(number)
+        share = sampler.share(step, ranks.rank)
         batches = [loaded(samples, numbers, ranks.device) for numbers in share.micro_batches]
-        return Step(batches, total_counts(objective, batches), len(window), share.loads)
+        return Step(batches, total_counts(objective, batches), len(step.items), share.loads)
 
-    return ahead(make, windows)
+    return ahead(make, range(first, len(plan)))
 
 
 def epoch_batches(samples: Samples, bins: list[Numbers], device: torch.device) -> Iterator[Batch]:

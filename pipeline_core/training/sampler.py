@@ -1,23 +1,29 @@
 """Which samples an optimizer step takes, and which of them a rank takes.
 
-A step belongs to the experiment: a window of the shuffled samples, the same for any number of
-ranks. The ranks share the window so that their costs are as equal as possible (LPT), and each goes
-through its share in micro-batches that fit into its memory.
+By default a step belongs to the experiment: a window of the shuffled samples, the same for any
+number of ranks. The ranks share the window so that their costs are as equal as possible, and each
+goes through its share in micro-batches that fit into its memory. Other strategies are there to be
+compared, and some of them form steps that depend on the number of ranks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.config.sections import Strategy
 from pipeline_core.training.seeds import epoch_order
-from pipeline_kernels.packing import lpt, split_by_capacity, windows
+from pipeline_kernels import packing
+from pipeline_kernels.packing import Plan, split_by_capacity
 
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]
+
+_BY_RANKS: Final = ("capped", "next_fit", "paper")
+"""Strategies whose steps depend on the number of ranks."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,9 @@ class Sampler:
         costs: Cost of each sample, (n_samples,).
         batch_size: Samples of a step, on average; "all" for one step an epoch.
         batch_by: Whether steps have equal numbers of samples or equal costs.
-        capacity: Largest cost of a micro-batch.
+        capacity: Largest cost of a micro-batch, and with "capped" of a share.
         seed: Seed of the order.
+        strategy: How an epoch is shared, as `PartitionOptions.strategy`.
     """
 
     costs: Costs
@@ -51,24 +58,61 @@ class Sampler:
     batch_by: Literal["count", "cost"] = "count"
     capacity: float = np.inf
     seed: int = 0
+    strategy: Strategy = "balanced"
 
-    def windows(self, epoch: int) -> list[Numbers]:
-        """Return the samples of each step of an epoch."""
-        n_samples = len(self.costs)
-        order = epoch_order(n_samples, self.seed, epoch)
-        size = n_samples if self.batch_size == "all" else min(self.batch_size, n_samples)
-        if self.batch_by == "cost":
-            cuts = windows(self.costs, order, size)[1:-1]
-        else:
-            cuts = np.arange(size, n_samples, size)
-        return np.split(order, cuts)
+    def plan(self, epoch: int, n_ranks: int) -> Plan:
+        """Return what each rank takes in each step of an epoch; all ranks compute the same.
 
-    def share(self, window: Numbers, rank: int, n_ranks: int) -> Share:
-        """Return what a rank does of a step; all ranks compute the same division."""
-        costs = self.costs[window]
-        ranks = lpt(costs, n_ranks)
-        mine = np.sort(window[ranks == rank])
+        Raises:
+            ValueError: The strategy cannot form steps of that size.
+        """
+        order = epoch_order(len(self.costs), self.seed, epoch)
+        if self.strategy == "next_fit":
+            return packing.next_fit(self.costs, order, n_ranks, self._bin(n_ranks))
+        if self.strategy == "paper":
+            plan = packing.paper(self.costs, order, n_ranks, self._bin(n_ranks))
+            # Else each epoch would go from large samples to small ones.
+            return plan.reordered(epoch_order(len(plan), self.seed, epoch))
+        offsets = self._offsets(order)
+        if self.strategy == "random":
+            return packing.random(order, offsets, n_ranks)
+        if self.strategy == "pairing":
+            return packing.pairing(self.costs, order, offsets, n_ranks)
+        limit = self.capacity if self.strategy == "capped" else np.inf
+        return packing.balanced(self.costs, order, offsets, n_ranks, limit)
+
+    def share(self, step: Plan, rank: int) -> Share:
+        """Return what a rank does of a step; `step` is the plan of that step alone."""
+        mine = step.share(0, rank)
         bins = split_by_capacity(self.costs[mine], self.capacity)
         batches = [mine[bins == number] for number in range(bins.max(initial=-1) + 1)]
-        loads = np.bincount(ranks, weights=costs, minlength=n_ranks).astype(np.float64)
-        return Share(batches, loads)
+        return Share(batches, step.loads(self.costs)[0])
+
+    def facts(self, n_ranks: int) -> dict[str, str]:
+        """Return what the samples of steps depend on beside the options of the training.
+
+        A state that was saved within an epoch can be continued only if the steps stay the same.
+        """
+        if self.strategy not in _BY_RANKS:
+            return {}
+        capacity = f", capacity {self.capacity}" if self.strategy == "capped" else ""
+        return {"partition.strategy": f"{self.strategy} for {n_ranks} ranks{capacity}"}
+
+    def _size(self) -> int:
+        n_samples = len(self.costs)
+        return n_samples if self.batch_size == "all" else min(self.batch_size, n_samples)
+
+    def _bin(self, n_ranks: int) -> float:
+        """Return the capacity of bins of which `n_ranks` hold a step of the right size."""
+        if self.batch_size == "all":
+            raise ValueError(
+                f"partition.strategy: {self.strategy!r} fills bins and cannot take all samples in "
+                "one step; set train.batch_size to a number, or choose 'balanced'"
+            )
+        return float(self.costs.mean() * self._size() / n_ranks) or 1.0
+
+    def _offsets(self, order: Numbers) -> Numbers:
+        if self.batch_by == "cost":
+            return packing.windows(self.costs, order, self._size())
+        n_samples = len(self.costs)
+        return np.append(np.arange(0, n_samples, self._size()), n_samples)

@@ -23,7 +23,7 @@ from pipeline_core.training.collectives import Ranks, joined
 from pipeline_core.training.history import EpochTotals, Progress, Record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import epoch_steps
-from pipeline_core.training.sampler import Numbers, Sampler
+from pipeline_core.training.sampler import Sampler
 from pipeline_core.training.seeds import (
     determinism,
     generator_states,
@@ -33,6 +33,7 @@ from pipeline_core.training.seeds import (
 from pipeline_core.training.start import prepare
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.validation import validate
+from pipeline_kernels.packing import Plan
 
 _PROBE_SAMPLES: Final = 4
 
@@ -81,9 +82,12 @@ class Trainer:
             batch_by=options.batch_by,
             capacity=shares.capacity,
             seed=run.seed,
+            strategy=shares.strategy,
         )
         self._val_shares = read_shares(run.partition, "val", len(self._val))
-        self._facts = state.state_facts(run, options) if ranks.is_first else {}
+        self._facts: dict[str, str] = {}
+        if ranks.is_first:
+            self._facts = state.state_facts(run, options) | self._sampler.facts(ranks.size)
         self._path = run.state / "last.pt"
         self._progress = Progress()
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
@@ -125,8 +129,7 @@ class Trainer:
         return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
 
     def _epoch(self) -> None:
-        windows = self._sampler.windows(self._progress.epoch)
-        self._steps(windows)
+        self._steps(self._sampler.plan(self._progress.epoch, self._ranks.size))
         self._totals.add_over(self._ranks)
         record = history.epoch_record(
             self._progress.epoch + 1,
@@ -144,21 +147,22 @@ class Trainer:
             hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
 
-    def _steps(self, windows: list[Numbers]) -> None:
+    def _steps(self, plan: Plan) -> None:
         progress, every = self._progress, self._options.checkpoint_steps
         steps = epoch_steps(
             self._train,
             self._sampler,
             self._task.objective,
             self._ranks,
-            windows[progress.step :],
+            plan,
+            progress.step,
         )
         self._learner.train()
         begin = time.perf_counter()
         for step in steps:
             self._learner.step(step, self._totals)
             progress.step += 1
-            if every and progress.step % every == 0 and progress.step < len(windows):
+            if every and progress.step % every == 0 and progress.step < len(plan):
                 begin = self._stop_clock(begin)
                 self._totals.add_over(self._ranks)
                 self._save()

@@ -21,10 +21,10 @@ from torch import Tensor
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.solver.terms import total_degree, values
 
-DEGREES = (4, 5, 6, 7, 8)
-PENALTIES = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-LENGTHS = (1.0, 1.25, 1.5, 2.0, 3.0)
-NOISES = (1e-9, 1e-7)
+DEGREES = (4, 5, 6, 7, 8, 9)
+PENALTIES = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+LENGTHS = (1.25, 1.5, 1.75, 2.0, 2.5)
+NOISES = (1e-10, 1e-8)
 
 
 class Part(NamedTuple):

@@ -1,5 +1,7 @@
 """Small projects with datasets and experiments of `workflows`; for `htfbr_*.py`."""
 
+import contextlib
+import io
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,5 +39,6 @@ def call(run: Run, stage: str) -> tuple[Mapping[str, Any], float]:
     """Run a stage; return its summary and the seconds that it took."""
     hook = run.project.registry.hook(stage, PLUGIN)
     begin = time.perf_counter()
-    summary = hook(run=run.dataset if stage == "data" else run)
+    with contextlib.redirect_stdout(io.StringIO()):  # a line for each step of the training
+        summary = hook(run=run.dataset if stage == "data" else run)
     return summary, time.perf_counter() - begin

@@ -1,20 +1,25 @@
 """Adaptive tree-based tensors by the package tensap, within a time limit; for `htfbr_accuracy.py`.
 
-Its tutorial's settings: canonical start, ranks and tree adapted, degrees of the leaves chosen by
-leave-one-out errors. It takes the functions of ours, in the form that it asks for: orthonormal over
-the domain. The package has no time limit; the solver below stops where the time is over and hands
-back the iterate with the least error on the validation points.
+Its tutorial's settings: canonical start, adaptive ranks, degrees of the leaves chosen by
+leave-one-out errors. It takes the tree of ours, for its adaptation of the tree fails with numpy 2.4
+(tensap 1.8), and the functions of ours in the form that it asks for, orthonormal over the domain.
+The package has no time limit; the solver below stops where the time is over, and the iterate with
+the least error on the validation points counts.
 
 E. Grelier, A. Nouy, M. Chevreuil, Learning with tree-based tensor formats, arXiv:1811.04455.
 """
 
 import contextlib
 import io
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from importlib.util import find_spec
+from itertools import count
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -23,8 +28,10 @@ from _htfbr_baselines import Fitted, Problem
 from torch import Tensor
 
 from pipeline_htfbr.basis import Leaf
+from pipeline_htfbr.dimension_tree import Nesting, balanced
 
 MOST_ITERATIONS = 100
+THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class TimeOverError(Exception):
@@ -36,8 +43,33 @@ def is_installed() -> bool:
     return find_spec("tensap") is not None
 
 
-def tensap_tree(problem: Problem, seconds: float) -> Fitted:
-    """Fit by tensap for so many seconds at most."""
+def tensap_tree(problem: Problem, seconds: float, threads: int) -> Fitted:
+    """Fit by tensap for so many seconds at most, with so many threads of its linear algebra.
+
+    In a process of its own, since that number is read when numpy is first imported.
+    """
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, str(threads)))
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            best = pool.submit(searched, problem, seconds).result()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    if "tensor" not in best:
+        raise ValueError(f"tensap: {seconds:g} s do not suffice for one iterate; raise the limit")
+    tensor, bases = best["tensor"], bases_of(problem.leaves)
+
+    def predict(x: Tensor) -> Tensor:
+        return torch.from_numpy(evaluated(tensor, bases, coordinates(problem.leaves, x)))
+
+    facts = {name: best[name] for name in ("iterations", "stopped_by_time")} | {"threads": threads}
+    ranks = [int(rank) for rank in tensor.ranks]
+    return Fitted(predict, {**facts, "ranks": ranks, "parameters": int(tensor.storage())})
+
+
+def searched(problem: Problem, seconds: float) -> dict[str, Any]:
+    """Return the best iterate, `tensor`, and facts of the search."""
     np.random.seed(0)  # noqa: NPY002 - the package draws from the global generator
     bases = bases_of(problem.leaves)
     train, val = (coordinates(problem.leaves, problem.parts[name].x) for name in ("train", "val"))
@@ -59,20 +91,11 @@ def tensap_tree(problem: Problem, seconds: float) -> Fitted:
         keep(found.tensor)
     except TimeOverError:
         best["stopped_by_time"] = True
-    if "tensor" not in best:
-        raise ValueError(f"tensap: {seconds:g} s do not suffice for one iterate; raise the limit")
-    tensor = best["tensor"]
-
-    def predict(x: Tensor) -> Tensor:
-        return torch.from_numpy(evaluated(tensor, bases, coordinates(problem.leaves, x)))
-
-    facts = {name: best[name] for name in ("iterations", "stopped_by_time")}
-    ranks = [int(rank) for rank in tensor.ranks]
-    return Fitted(predict, {**facts, "ranks": ranks, "parameters": int(tensor.storage())})
+    return best
 
 
 def limited_solver(order: int, deadline: float, keep: Callable[[Any], None]) -> Any:
-    """Return tensap's solver on a balanced tree, with a deadline, that shows its iterates."""
+    """Return tensap's solver on the tree of ours, with a deadline, that shows its iterates."""
     import tensap
 
     class Limited(tensap.TreeBasedTensorLearning):  # type: ignore[misc]
@@ -85,8 +108,29 @@ def limited_solver(order: int, deadline: float, keep: Callable[[Any], None]) -> 
             keep(f.tensor)
             return super().new_rank_selection(f)
 
-    tree = tensap.DimensionTree.balanced(order)
+    tree = balanced_tree(order)
     return Limited(tree, np.full(tree.nb_nodes, True), tensap.SquareLossFunction())
+
+
+def balanced_tree(order: int) -> Any:
+    """Return the balanced tree of ours; nodes count from 1, parents before their children."""
+    import tensap
+
+    leaves, edges, found = [0] * order, [], count(1)
+
+    def visit(part: Nesting) -> int:
+        node = next(found)
+        if isinstance(part, int):
+            leaves[part] = node
+        else:
+            edges.extend((node, visit(child)) for child in part)
+        return node
+
+    visit(balanced(range(order)))
+    adjacency = np.zeros((2 * order - 1, 2 * order - 1), dtype=int)
+    for parent, child in edges:
+        adjacency[parent - 1, child - 1] = 1
+    return tensap.DimensionTree(np.array(leaves), adjacency)
 
 
 def configure(solver: Any, bases: Any, x: np.ndarray, y: np.ndarray) -> None:
@@ -99,7 +143,6 @@ def configure(solver: Any, bases: Any, x: np.ndarray, y: np.ndarray) -> None:
     solver.bases_adaptation_path = [np.triu(np.ones((n, n), bool)) for n in bases.cardinals()]
     solver.rank_adaptation = True
     solver.rank_adaptation_options.update(max_iterations=MOST_ITERATIONS, theta=0.8)
-    solver.tree_adaptation = True
     solver.alternating_minimization_parameters.update(stagnation=1e-10, max_iterations=5)
     solver.display = False
 

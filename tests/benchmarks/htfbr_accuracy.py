@@ -202,6 +202,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-tensap", action="store_true")
     parser.add_argument("--tensap-seeds", type=int, default=1, help="of those, with tensap")
     parser.add_argument("--tensap-seconds", type=float, default=240.0, help="time limit of one fit")
+    parser.add_argument("--tensap-threads", type=int, default=1, help="of its linear algebra")
     args = parser.parse_args()
     if args.seeds < 1 or args.tensap_seeds < 1:
         parser.error("--seeds and --tensap-seeds are at least 1")
@@ -219,7 +220,9 @@ def main() -> None:
     for seed in range(args.seeds):
         chosen = dict(fits)
         if left_out is None and seed < args.tensap_seeds:
-            chosen["tensap"] = lambda problem: tensap_tree(problem, args.tensap_seconds)
+            chosen["tensap"] = lambda problem: tensap_tree(
+                problem, args.tensap_seconds, args.tensap_threads
+            )
         for name, row in fit_all(seed, chosen).items():
             found.setdefault(name, []).append(row)
     print(table(found))

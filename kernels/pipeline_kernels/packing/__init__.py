@@ -7,14 +7,40 @@
 | `split_by_capacity` | which samples go through memory together?          | first fit [2]     |
 | `balance_report`    | how well are the ranks balanced?                   |                   |
 
+Strategies share a whole epoch, every rank taking part in every step; each returns a `Plan`:
+
+| function   | steps            | ranks                                | as in         |
+|------------|------------------|--------------------------------------|---------------|
+| `balanced` | windows          | longest first [1], within a capacity | here          |
+| `random`   | windows          | equal numbers                        | torch         |
+| `pairing`  | windows          | cheapest with dearest                | FastCHGNet [3] |
+| `next_fit` | consecutive bins | bins filled one after the other      | PyG, fairchem |
+| `paper`    | consecutive bins | dealt to bins, largest first         | MACE [4]      |
+
 All are deterministic, ties included, so that ranks which call them with the same costs agree
 without communication. A cost is a number without unit, proportional to time or memory.
 
 [1] R. L. Graham, SIAM J. Appl. Math. 17, 416 (1969), theorem 2.
 [2] D. S. Johnson et al., SIAM J. Comput. 3, 299 (1974).
+[3] Y. Zhou et al., arXiv:2412.20796, section III.
+[4] J. Firoz et al., arXiv:2504.10700, algorithm 1.
 """
 
 from pipeline_kernels.packing.balance import Balance, balance_report
 from pipeline_kernels.packing.bins import lpt, split_by_capacity, windows
+from pipeline_kernels.packing.plan import Plan
+from pipeline_kernels.packing.strategies import balanced, next_fit, pairing, paper, random
 
-__all__ = ["Balance", "balance_report", "lpt", "split_by_capacity", "windows"]
+__all__ = [
+    "Balance",
+    "Plan",
+    "balance_report",
+    "balanced",
+    "lpt",
+    "next_fit",
+    "pairing",
+    "paper",
+    "random",
+    "split_by_capacity",
+    "windows",
+]

@@ -15,18 +15,21 @@ class Balance:
         variation: standard deviation of all shares over their mean; 0 is best.
         padding: part of the work that were padding if each share were padded to the largest one,
             as fixed shapes demand; 0 is best.
+        deferred: samples that their step had no room for and a later one took.
     """
 
     efficiency: float
     variation: float
     padding: float
+    deferred: int = 0
 
 
-def balance_report(loads: ArrayLike) -> Balance:
+def balance_report(loads: ArrayLike, deferred: int = 0) -> Balance:
     """Reports the balance of an epoch.
 
     Args:
         loads: cost of each rank's share in each step, `(n_steps, n_ranks)`.
+        deferred: samples that were deferred, to be reported with the figures.
 
     Returns:
         The figures; those of a perfect balance if there is no work at all.
@@ -38,10 +41,11 @@ def balance_report(loads: ArrayLike) -> Balance:
     if loads.ndim != 2:
         raise ValueError(f"loads: expected shape (n_steps, n_ranks), got {loads.shape}")
     if not loads.any():
-        return Balance(efficiency=1.0, variation=0.0, padding=0.0)
+        return Balance(efficiency=1.0, variation=0.0, padding=0.0, deferred=deferred)
     mean = loads.mean()
     return Balance(
         efficiency=float(loads.mean(1).sum() / loads.max(1).sum()),
         variation=float(loads.std() / mean),
         padding=float(1 - mean / loads.max()),
+        deferred=deferred,
     )

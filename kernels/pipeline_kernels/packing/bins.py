@@ -26,7 +26,7 @@ def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
     Raises:
         ValueError: if a cost is negative or not finite, or there is no bin.
     """
-    costs = _checked(costs)
+    costs = checked(costs)
     if n_bins < 1:
         raise ValueError(f"n_bins: expected at least 1, got {n_bins}")
     bins: Numbers = cpu.lpt(costs, _falling(costs), n_bins)
@@ -52,7 +52,7 @@ def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
     Raises:
         ValueError: if a cost is negative or not finite, or the numbers do not fit together.
     """
-    costs, order = _checked(costs), np.asarray(order, dtype=np.int64)
+    costs, order = checked(costs), np.asarray(order, dtype=np.int64)
     if order.shape != costs.shape or mean_items < 1:
         raise ValueError(
             f"order, mean_items: expected a permutation of {len(costs)} items and at least 1, "
@@ -89,7 +89,7 @@ def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
     Raises:
         ValueError: if a cost is negative or not finite, or the capacity is not positive.
     """
-    costs = _checked(costs)
+    costs = checked(costs)
     if not capacity > 0:
         raise ValueError(f"capacity: expected a positive number, got {capacity}")
     if capacity == np.inf or not len(costs):
@@ -98,7 +98,8 @@ def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
     return bins
 
 
-def _checked(costs: ArrayLike) -> Costs:
+def checked(costs: ArrayLike) -> Costs:
+    """Returns costs as `(n_items,)` float64; raises ValueError if one is negative or not finite."""
     costs = np.ascontiguousarray(costs, dtype=np.float64)
     if costs.ndim != 1 or not (np.isfinite(costs) & (costs >= 0)).all():
         raise ValueError("costs: expected finite numbers, none negative, of shape (n_items,)")

@@ -14,13 +14,70 @@ def lpt(costs, order, n_bins):
         lightest = heap[0]
         bins[item] = lightest
         loads[lightest] += costs[item]
-        _sift_down(heap, loads)
+        _sift_down(heap, loads, 0)
     return bins
 
 
 @njit(cache=True, nogil=True)
-def _sift_down(heap, loads):
-    moved, place = heap[0], 0
+def balanced(costs, weights, order, offsets, n_ranks, capacity):
+    """Implements `strategies.balanced` for weights that do not exceed the capacity.
+
+    Returns the bin of each item, the number of steps and that of the deferred items.
+    """
+    bins, was_deferred = np.empty(len(costs), np.int64), np.zeros(len(costs), np.bool_)
+    waiting, n_windows = order[:0], len(offsets) - 1
+    step = window = 0
+    while window < n_windows or len(waiting):
+        if window < n_windows and weights[waiting].sum() < n_ranks * capacity:
+            waiting = np.concatenate((waiting, order[offsets[window] : offsets[window + 1]]))
+            window += 1
+        falling = waiting[np.argsort(-costs[waiting], kind="mergesort")]
+        waiting = _share(costs, weights, falling, capacity, bins, step * n_ranks, n_ranks)
+        was_deferred[waiting] = True
+        step += 1
+    return bins, step, was_deferred.sum()
+
+
+@njit(cache=True, nogil=True)
+def _share(costs, weights, items, capacity, bins, first, n_ranks):
+    """Put items into the bins from `first` on, as they come; return those without room."""
+    loads, rooms, heap = np.zeros(n_ranks), np.full(n_ranks, capacity), np.arange(n_ranks)
+    largest_room = capacity  # at least that: it is looked up only when an item finds no room
+    n_left = 0
+    left = np.empty_like(items)
+    for item in items:
+        place = 0
+        if rooms[heap[0]] < weights[item]:
+            place = -1
+            if weights[item] <= largest_room:
+                place = _lightest_with_room(heap, loads, rooms, weights[item])
+            if place < 0:
+                largest_room = min(largest_room, rooms.max())
+                left[n_left] = item
+                n_left += 1
+                continue
+        rank = heap[place]
+        bins[item] = first + rank
+        loads[rank] += costs[item]
+        rooms[rank] -= weights[item]
+        _sift_down(heap, loads, place)
+    return left[:n_left]
+
+
+@njit(cache=True, nogil=True)
+def _lightest_with_room(heap, loads, rooms, weight):
+    found = -1
+    for place in range(len(heap)):
+        if rooms[heap[place]] >= weight and (
+            found < 0 or _lighter(heap[place], heap[found], loads)
+        ):
+            found = place
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _sift_down(heap, loads, place):
+    moved = heap[place]
     while 2 * place + 1 < len(heap):
         child = 2 * place + 1
         if child + 1 < len(heap) and _lighter(heap[child + 1], heap[child], loads):
@@ -59,3 +116,98 @@ def first_fit(costs, order, capacity):
             node //= 2
             room[node] = max(room[2 * node], room[2 * node + 1])
     return bins
+
+
+@njit(cache=True, nogil=True)
+def next_fit(costs, order, capacity):
+    """Implements `strategies.next_fit`; returns the bin of each item and the number of bins."""
+    bins = np.empty(len(costs), np.int64)
+    load, n_bins = capacity, 0
+    for item in order:
+        if n_bins == 0 or load + costs[item] > capacity:
+            load = 0.0
+            n_bins += 1
+        load += costs[item]
+        bins[item] = n_bins - 1
+    return bins, n_bins
+
+
+@njit(cache=True, nogil=True)
+def iterative(sizes, falling, n_ranks, capacity):
+    """Implements `strategies.paper` for sizes that do not exceed the capacity.
+
+    The open bins need no sorting after a round: they stood in order of rising room and took samples
+    of falling size. Sorted lists of bins are merged instead.
+    """
+    bins = np.empty(len(sizes), np.int64)
+    n_bins = placed = 0
+    while placed < len(sizes):
+        exact = sizes[falling[placed:]].sum() / capacity
+        needed = np.ceil(exact * (1 - 1e-12))  # rounding alone asks for no bin more
+        n_new = max(1, int(np.ceil(needed / n_ranks))) * n_ranks
+        placed = _fill(sizes, falling, placed, capacity, bins, n_bins, n_new)
+        n_bins += n_new
+    return bins, n_bins
+
+
+@njit(cache=True, nogil=True)
+def _fill(sizes, falling, placed, capacity, bins, first, n_new):
+    """Fill new bins, numbered from `first`, with `falling[placed:]`; return where it ended."""
+    rooms = np.full(n_new, capacity)
+    opened, closed = np.arange(n_new), np.arange(0)
+    while placed < len(falling) and len(opened):
+        fits = np.ones(len(opened), np.bool_)
+        for number, one in enumerate(opened):
+            if placed == len(falling):
+                break
+            item = falling[placed]
+            fits[number] = rooms[one] >= sizes[item]
+            if fits[number]:
+                bins[item] = first + one
+                rooms[one] -= sizes[item]
+                placed += 1
+        closed = _merged(closed, opened[~fits], rooms)
+        opened = opened[fits]
+        if len(opened) and len(closed) and rooms[opened[0]] < rooms[closed[-1]]:
+            opened, closed = _merged(opened, closed, rooms), closed[:0]
+    return placed
+
+
+@njit(cache=True, nogil=True)
+def _merged(first, second, keys):
+    """Merge two lists of numbers that are sorted by their keys, stably."""
+    merged = np.empty(len(first) + len(second), np.int64)
+    i = j = 0
+    for place in range(len(merged)):
+        if j == len(second) or (i < len(first) and keys[first[i]] <= keys[second[j]]):
+            merged[place] = first[i]
+            i += 1
+        else:
+            merged[place] = second[j]
+            j += 1
+    return merged
+
+
+@njit(cache=True, nogil=True)
+def grouped(bins, n_bins):
+    """Return the items sorted by bin and number, and where each bin begins, `(n_bins + 1,)`."""
+    starts = np.zeros(n_bins + 1, np.int64)
+    for one in bins:
+        starts[one + 1] += 1
+    starts = np.cumsum(starts)
+    ends, items = starts[:-1].copy(), np.empty(len(bins), np.int64)
+    for item, one in enumerate(bins):
+        items[ends[one]] = item
+        ends[one] += 1
+    return items, starts
+
+
+@njit(cache=True, nogil=True)
+def is_permutation(order):
+    """Return whether each number from 0 on stands in `order` once."""
+    seen = np.zeros(len(order), np.bool_)
+    for item in order:
+        if not 0 <= item < len(order) or seen[item]:
+            return False
+        seen[item] = True
+    return True

@@ -1,16 +1,38 @@
-"""Windows, shares and micro-batches: every sample once, windows alike for any number of ranks."""
+"""Steps, shares and micro-batches: every sample once, steps alike for any number of ranks.
+
+Oracles: `lpt` for the default, the shuffled order of the epoch, and for a training on two ranks the
+same training on one.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
+import toy_potential as toy
+from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.sampler import Sampler
+from pipeline_core.training.seeds import epoch_order
+from pipeline_core.training.trainer import train_run
+from pipeline_kernels.packing import lpt
+
+TESTS = Path(__file__).parents[2]
+STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "paper")
+SAME_FOR_ALL_RANKS = ("balanced", "random", "pairing")
 
 sizes = st.one_of(st.integers(1, 30), st.just("all"))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=150)
 @given(
     n=st.integers(1, 60),
     batch_size=sizes,
@@ -18,36 +40,148 @@ sizes = st.one_of(st.integers(1, 30), st.just("all"))
     n_ranks=st.integers(1, 5),
     capacity=st.sampled_from([2.0, 8.0, np.inf]),
     epoch=st.integers(0, 3),
+    strategy=st.sampled_from(STRATEGIES),
 )
-def test_each_sample_once(n, batch_size, batch_by, n_ranks, capacity, epoch):
+def test_each_sample_once(n, batch_size, batch_by, n_ranks, capacity, epoch, strategy):
+    if strategy in ("next_fit", "paper") and batch_size == "all":
+        batch_size = n
     costs = np.random.default_rng(n).lognormal(size=n)
     sampler = Sampler(
-        costs=costs, batch_size=batch_size, batch_by=batch_by, capacity=capacity, seed=5
+        costs=costs,
+        batch_size=batch_size,
+        batch_by=batch_by,
+        capacity=capacity,
+        seed=5,
+        strategy=strategy,
     )
-    windows = sampler.windows(epoch)
-    assert sorted(np.concatenate(windows)) == list(range(n))
-    for window in windows:
-        shares = [sampler.share(window, rank, n_ranks) for rank in range(n_ranks)]
+    plan = sampler.plan(epoch, n_ranks)
+    assert_array_equal(plan.items, sampler.plan(epoch, n_ranks).items)
+    assert sorted(plan.items) == list(range(n))
+    for number in range(len(plan)):
+        step = plan.step(number)
+        shares = [sampler.share(step, rank) for rank in range(n_ranks)]
         batches = [batch for share in shares for batch in share.micro_batches]
-        assert sorted(np.concatenate(batches)) == sorted(window)
+        assert_array_equal(np.sort(np.concatenate(batches)), np.sort(step.items))
         for rank, share in enumerate(shares):
             loads = [costs[batch].sum() for batch in share.micro_batches]
             assert share.loads[rank] == pytest.approx(sum(loads))
+            assert strategy != "capped" or len(loads) <= 1
             for batch, load in zip(share.micro_batches, loads, strict=True):
                 assert len(batch) == 1 or load <= capacity + 1e-9
 
 
+@pytest.mark.parametrize("batch_by", ["count", "cost"])
+def test_the_default_shares_windows_by_the_longest_first(batch_by):
+    costs = np.random.default_rng(3).lognormal(size=200)
+    sampler = Sampler(costs=costs, batch_size=24, batch_by=batch_by, seed=2)
+    order, first = epoch_order(200, 2, 1), 0
+    plan = sampler.plan(1, 3)
+    for number in range(len(plan)):
+        window = order[first : first + len(plan.step(number).items)]
+        first += len(window)
+        ranks = lpt(costs[window], 3)
+        for rank in range(3):
+            assert_array_equal(plan.share(number, rank), np.sort(window[ranks == rank]))
+
+
+@pytest.mark.parametrize("strategy", SAME_FOR_ALL_RANKS)
+def test_steps_do_not_depend_on_the_ranks(strategy):
+    costs = np.random.default_rng(3).lognormal(size=100)
+    sampler = Sampler(costs=costs, batch_size=16, seed=2, strategy=strategy)
+    one, four = sampler.plan(0, 1), sampler.plan(0, 4)
+    assert len(one) == len(four) == 7
+    for number in range(7):
+        assert_array_equal(one.step(number).items, np.sort(four.step(number).items))
+    assert sampler.facts(1) == sampler.facts(4) == {}
+
+
+@pytest.mark.parametrize("strategy", ["capped", "next_fit", "paper"])
+def test_steps_that_depend_on_the_ranks_are_a_fact_of_the_training(strategy):
+    sampler = Sampler(costs=np.ones(100), batch_size=16, capacity=9.0, strategy=strategy)
+    assert sampler.facts(1) != sampler.facts(4)
+
+
+@pytest.mark.parametrize("strategy", ["next_fit", "paper"])
+@pytest.mark.parametrize("n_ranks", [1, 4])
+def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
+    costs = np.random.default_rng(3).uniform(0.5, 1.5, size=2000)
+    plan = Sampler(costs=costs, batch_size=40, strategy=strategy).plan(0, n_ranks)
+    assert 50 <= len(plan) <= 60
+    assert plan.loads(costs).max() <= costs.mean() * 40 / n_ranks + 1e-9
+
+
+def test_steps_of_algorithm_1_come_in_random_order():
+    costs = np.repeat([1.0, 8.0], 400)
+    sampler = Sampler(costs=costs, batch_size=10, strategy="paper")
+    largest = [costs[sampler.plan(0, 2).step(number).items].max() for number in range(20)]
+    assert len(set(largest)) == 2
+    assert sampler.plan(0, 2).items.tolist() != sampler.plan(1, 2).items.tolist()
+
+
+def test_bins_cannot_hold_everything():
+    sampler = Sampler(costs=np.ones(9), batch_size="all", strategy="paper")
+    with pytest.raises(ValueError, match=r"'paper' fills bins.*set train.batch_size"):
+        sampler.plan(0, 2)
+
+
 def test_windows_by_count_and_by_cost():
     costs = np.r_[np.full(8, 1.0), 8.0]
-    by_count = Sampler(costs=costs, batch_size=4, seed=1).windows(0)
-    assert [len(window) for window in by_count] == [4, 4, 1]
-    by_cost = Sampler(costs=costs, batch_size=5, batch_by="cost", seed=1).windows(0)
-    assert len(by_cost) == 2
-    everything = Sampler(costs=costs, batch_size="all").windows(0)
-    assert [len(window) for window in everything] == [9]
+    by_count = Sampler(costs=costs, batch_size=4, seed=1).plan(0, 1)
+    assert np.diff(by_count.starts).tolist() == [4, 4, 1]
+    assert len(Sampler(costs=costs, batch_size=5, batch_by="cost", seed=1).plan(0, 1)) == 2
+    assert len(Sampler(costs=costs, batch_size="all").plan(0, 1)) == 1
 
 
 def test_more_ranks_than_samples_leave_some_without_work():
     sampler = Sampler(costs=np.ones(2), batch_size=2)
-    shares = [sampler.share(np.array([1, 0]), rank, 4) for rank in range(4)]
-    assert [len(share.micro_batches) for share in shares] == [1, 1, 0, 0]
+    step = sampler.plan(0, 4).step(0)
+    assert [len(sampler.share(step, rank).micro_batches) for rank in range(4)] == [1, 1, 0, 0]
+
+
+SETTINGS = {
+    "train": {"batch_size": 4, "checkpoint_steps": 1},
+    "model": {"n_train": 13},
+}
+
+
+def trained_on_two_ranks(folder):
+    beside_python = Path(sys.executable).with_name("mpiexec")
+    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    if program is None:
+        pytest.skip("no mpiexec")
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    environment = plain | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    command = [program, "-n", "2", sys.executable, "-m", "toy_potential", str(folder), "cpu"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def lines(run):
+    return [json.loads(line) for line in run.history.read_text().splitlines()]
+
+
+@pytest.mark.mpi
+def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
+    alone = toy.make_run(tmp_path / "alone", **SETTINGS)
+    train_run(alone)
+    run = toy.make_run(tmp_path / "pairs", partition={"strategy": "pairing"}, **SETTINGS)
+    trained_on_two_ranks(tmp_path / "pairs")
+    expected = load_model(alone.model)["weights"]
+    for name, tensor in load_model(run.model)["weights"].items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "partition", [{"strategy": "paper"}, {"strategy": "capped", "capacity": 60.0}]
+)
+def test_other_steps_train_too_and_start_afresh_on_other_ranks(tmp_path, partition):
+    run = toy.make_run(tmp_path, partition=partition, **SETTINGS)
+    train_run(run)
+    assert lines(run)[-1]["train"]["loss"] < lines(run)[0]["train"]["loss"]
+    errors = trained_on_two_ranks(tmp_path)
+    assert "another partition.strategy" in errors
+    assert "starts afresh" in errors
+    assert len(lines(run)) == 3
+    assert lines(run)[-1]["train"]["loss"] < lines(run)[0]["train"]["loss"]

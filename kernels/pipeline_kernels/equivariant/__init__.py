@@ -1,0 +1,1 @@
+"""Kernels of networks whose features rotate with the structure."""

@@ -1,0 +1,43 @@
+"""The tensor product in plain PyTorch: what the fast implementations must reproduce."""
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.tensor_product.plan import Path, ProductPlan
+
+
+def product(
+    h: Tensor, Y: Tensor, w: Tensor, ends: tuple[Tensor, Tensor], n_nodes: int, plan: ProductPlan
+) -> Tensor:
+    """Returns `out_i = sum over edges e into i of sum_p w_ep C_p h_s(e) Y_e`.
+
+    `ends` are sender and receiver of each edge; shapes are those of `ProductPlan`.
+    """
+    senders, receivers = ends
+    messages = []
+    for p, path in enumerate(plan.paths):
+        x, y, _ = (slice(row, row + dim) for row, dim in zip(path.rows, path.dims, strict=True))
+        operands = _coefficients(path, h), h[senders, x], Y[:, y], w[:, p]
+        messages.append(torch.einsum("ijk,eic,ej,ec->ekc", *operands))
+    out = h.new_zeros(n_nodes, plan.dim_out, h.shape[2])
+    return out.index_add(0, receivers, torch.cat(messages, 1))
+
+
+def gradient(
+    g: Tensor, h: Tensor, Y: Tensor, w: Tensor, ends: tuple[Tensor, Tensor], plan: ProductPlan
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the derivatives of `sum g * product(h, Y, w)` by h, Y and w."""
+    senders, receivers = ends
+    by_h, by_Y, by_w = torch.zeros_like(h), torch.zeros_like(Y), torch.zeros_like(w)
+    for p, path in enumerate(plan.paths):
+        x, y, z = (slice(row, row + dim) for row, dim in zip(path.rows, path.dims, strict=True))
+        C, h_e, g_e = _coefficients(path, h), h[senders, x], g[receivers, z]
+        message = torch.einsum("ijk,ej,ec,ekc->eic", C, Y[:, y], w[:, p], g_e)
+        by_h[:, x] = by_h[:, x].index_add(0, senders, message)
+        by_Y[:, y] += torch.einsum("ijk,eic,ec,ekc->ej", C, h_e, w[:, p], g_e)
+        by_w[:, p] = torch.einsum("ijk,eic,ej,ekc->ec", C, h_e, Y[:, y], g_e)
+    return by_h, by_Y, by_w
+
+
+def _coefficients(path: Path, like: Tensor) -> Tensor:
+    return torch.as_tensor(path.coefficients(), dtype=like.dtype, device=like.device)

@@ -1,0 +1,225 @@
+"""An epoch of gradient steps for HT-FBR against torch's autograd, alternated on the same points.
+
+    python tests/benchmarks/htfbr_epoch.py [--device cuda] [--ways reference compiled] ...
+
+Two surfaces with the trees of `workflows`, ranks 10: HONO, 10,000 points and 4,100 parameters, and
+ethene, 34,000 points and 12 leaves of 5 functions. Points are those of the plugin's sources; of
+ethene, whose points are costly, a few trajectories are repeated up to the number. An epoch is one
+step over all points with AdamW; `_htfbr_steps.py` lists the ways to do it. `peer` keeps its points
+in memory like ours; `dataloader` is what the paper compares with (Qiu et al.,
+doi:10.4203/ccc.12.2.4, section 3).
+
+The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
+medians. `kernel_s` is forward and backward alone. `flop` counts these two (see `operations`);
+`roofline_share` is the time that they take at the rate of a large matrix product of the same type
+on this machine, measured in the same run, over that of an epoch of ours, `kernel_share` over
+`kernel_s`. `gradient_difference` is how far the gradients of ours and of the peer are apart.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from _htfbr_project import call, make_project, workflow
+from _htfbr_steps import (
+    Call,
+    Case,
+    by_reference,
+    compiled,
+    dataloader,
+    graph,
+    make_case,
+    operations,
+    ours,
+    ours_gradient,
+    peer,
+    peer_gradient,
+)
+from message_ops import hardware, seconds
+
+from pipeline_core.run import Run
+from pipeline_core.training.collectives import Ranks, joined
+
+POINTS = {"hono": 10_000, "ethene": 34_000}
+MADE = {"hono": 10_000, "ethene": 1_500}  # by the source; repeated up to the number above
+PRECISIONS = {"float32": "32-true", "float64": "64-true"}
+WAYS: dict[str, Callable[[Case], Call]] = {
+    "reference": by_reference,
+    "compiled": compiled,
+    "graph": graph,
+}
+WARM_UP = 3
+
+
+def make_runs(folder: Path, system: str) -> dict[str, Run]:
+    """Make points and tables; return a run for each type."""
+    dataset = workflow("datasets", system)
+    dataset["source"] |= {"points": MADE[system], "gradients": False}
+    dataset["split"] = {"val": 0.0, "test": 0.0}
+    experiment = workflow("experiments/htfbr", system)
+    content = {name: experiment[name] for name in ("description", "plugin", "model", "graph")}
+    train = {"method": "resident", "epochs": 1_000_000, "optimizer": {"name": "adamw", "lr": 1e-2}}
+    content["variants"] = {
+        dtype: {"train": {**train, "precision": precision}}
+        for dtype, precision in PRECISIONS.items()
+    }
+    project = make_project(folder / system, dataset, content)
+    runs = {dtype: project.run("fit", dtype) for dtype in PRECISIONS}
+    for number, run in enumerate(runs.values()):
+        for stage in ("data", "graph", "partition")[number > 0 :]:
+            call(run, stage)
+    return runs
+
+
+def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure one case; the rounds go through all ways in turn."""
+    device, n = case.ranks.device.type, args.epochs_per_repeat
+    gradients = {"kernel": ours_gradient(case), "peer_kernel": peer_gradient(case)}
+    difference = gradient_difference(*(gradient() for gradient in gradients.values()))
+    calls, failed = {"ours": ours(case), "peer": peer(case), **gradients}, {}
+    for name in args.ways:
+        try:
+            calls[name] = warm(WAYS[name](case))
+        except Exception as error:  # noqa: BLE001 - a compiler or a GPU may refuse in any way
+            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    for function in calls.values():
+        warm(function)
+    times = alternated({name: repeated(c, n) for name, c in calls.items()}, device, args.repeats)
+    loader = warm(dataloader(case), 1)
+    found = {name: time / n for name, time in times.items()}
+    found |= alternated({"dataloader": loader}, device, args.loader_repeats)
+    flop = operations(case.module.shape, len(case.table))
+    rate = matrix_rate(device, case.table.functions.dtype)
+    return {
+        "points": len(case.table),
+        "parameters": case.module.transfers.numel(),
+        **{f"{name}_s": found.get(name) for name in [*calls, "dataloader", *failed]},
+        "ratio": found["peer"] / found["ours"],
+        "ratio_dataloader": found["dataloader"] / found["ours"],
+        "ratio_kernel": found["peer_kernel"] / found["kernel"],
+        "flop": flop,
+        "gflops": flop / found["ours"] / 1e9,
+        "kernel_gflops": flop / found["kernel"] / 1e9,
+        "matrix_gflops": rate / 1e9,
+        "roofline_share": flop / rate / found["ours"],
+        "kernel_share": flop / rate / found["kernel"],
+        "gradient_difference": difference,
+        "failed": failed,
+    }
+
+
+def warm(function: Call, times: int = WARM_UP) -> Call:
+    """Call a function, which compiles and fills caches, and return it."""
+    for _ in range(times):
+        function()
+    return function
+
+
+def repeated(function: Call, times: int) -> Call:
+    """Return a function that calls one so many times."""
+
+    def calls() -> None:
+        for _ in range(times):
+            function()
+
+    return calls
+
+
+def alternated(functions: Mapping[str, Call], device: str, repeats: int) -> dict[str, float]:
+    """Return the median time of each function, called in turn."""
+    rounds = [[seconds(f, device) for f in functions.values()] for _ in range(repeats)]
+    columns = zip(*rounds, strict=True)
+    return {name: median(column) for name, column in zip(functions, columns, strict=True)}
+
+
+def gradient_difference(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Return |left - right| over |right|."""
+    return float((left - right).norm() / right.norm())
+
+
+def matrix_rate(device: str, dtype: torch.dtype, size: int = 2048) -> float:
+    """Operations per second of a large product of matrices, the best of ten."""
+    a = torch.rand(size, size, device=device, dtype=dtype)
+    return 2 * size**3 / min(seconds(lambda: a @ a, device) for _ in range(10))
+
+
+def measured(args: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, dict], dict[str, str]]:
+    """Measure all cases; return them, and why some are left out."""
+    rows, left_out = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for system in args.systems:
+            try:
+                runs = make_runs(Path(folder), system)
+            except ValueError as error:  # ethene without tblite
+                left_out[system] = str(error)
+                print(f"{system}: left out: {error}")
+                continue
+            for dtype in args.dtypes:
+                row = measure(make_case(runs[dtype], POINTS[system], ranks), args)
+                rows[f"{system} {dtype}"] = row
+                show(f"{system} {dtype}", row)
+    return rows, left_out
+
+
+def show(name: str, row: Mapping[str, Any]) -> None:
+    """Print the times of a case in microseconds."""
+    times = {key.removesuffix("_s"): value for key, value in row.items() if key.endswith("_s")}
+    shown = [f"{key} {'failed' if t is None else f'{1e6 * t:.0f}'}" for key, t in times.items()]
+    print(f"{name}, µs an epoch: {', '.join(shown)}", flush=True)
+
+
+def report(args: argparse.Namespace, rows: dict[str, dict], left_out: dict[str, str]) -> dict:
+    """Return what is printed last."""
+    keys = next(iter(rows.values())).keys() if rows else ()
+    return {
+        "name": "htfbr_epoch",
+        "cases": list(rows),
+        "peer": "torch autograd, resident points",
+        **{key: [row[key] for row in rows.values()] for key in keys},
+        "left_out": left_out,
+        "repeats": args.repeats,
+        "loader_repeats": args.loader_repeats,
+        "threads": torch.get_num_threads(),
+        "device": args.device,
+        "hardware": hardware(args.device),
+        "versions": {name: version(name) for name in ("torch", "numpy", "numba")},
+    }
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--systems", nargs="+", choices=[*POINTS], default=[*POINTS])
+    parser.add_argument("--dtypes", nargs="+", choices=[*PRECISIONS], default=[*PRECISIONS])
+    parser.add_argument("--ways", nargs="*", choices=[*WAYS], help="further ways; cuda: all")
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--epochs-per-repeat", type=int, default=5)
+    parser.add_argument("--loader-repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no GPU here; leave it out to measure on the CPU")
+    if args.ways is None:
+        args.ways = [*WAYS] if args.device == "cuda" else []
+    if "graph" in args.ways and args.device == "cpu":
+        parser.error("--ways graph: there are CUDA graphs on a GPU alone; add --device cuda")
+    torch.set_num_threads(args.threads)
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as meeting, joined(args.device, Path(meeting)) as ranks:
+        rows, left_out = measured(args, ranks)
+    print(json.dumps(report(args, rows, left_out)))
+
+
+if __name__ == "__main__":
+    main()

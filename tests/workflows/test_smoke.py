@@ -1,0 +1,41 @@
+"""Each experiment of scale smoke, all stages and variants, from raw data to figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project
+from pipeline_core.testing.projects import call
+from pipeline_core.workflow import experiment_names
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = ROOT / "workflows"
+NAMES = [
+    name
+    for folder in sorted((WORKFLOWS / "experiments").glob("*/"))
+    for name in experiment_names(folder)
+    if "scale: smoke" in (WORKFLOWS / "experiments" / f"{name}.yaml").read_text().splitlines()
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_smoke(name, tmp_path):
+    project = Project(WORKFLOWS, tmp_path, Registry())
+    experiment = project.experiment(name)
+    first = next(iter(experiment.runs.values()))
+    if first.dataset is not None:
+        call(first, "data")
+    for run in experiment.runs.values():
+        for stage in ("graph", "partition", "train", "evaluate", "infer"):
+            call(run, stage)
+    summary = project.registry.hook("draw", experiment.model_info.name)(run=experiment)
+    assert {"parity", "learning"} <= set(summary["drawn"])
+    index = json.loads((experiment.folder / "index.json").read_text())
+    for entry in index:
+        for file in entry["files"]:
+            assert (experiment.folder / file).stat().st_size > 0
