@@ -12,42 +12,64 @@ from pipeline_core.figures import results, style
 from pipeline_core.run import ExperimentRun
 
 _WAYS: Final = {
-    "random": ("equal numbers, as shuffled", "--"),
-    "lpt": ("balanced", "-"),
-    "lpt_equal_cost": ("balanced, steps of equal cost", "-."),
+    "random": ("equal numbers", ":"),
+    "next_fit": ("next fit (PyG, fairchem)", "--"),
+    "pairing": ("smallest + largest (FastCHGNet)", "--"),
+    "paper": ("iterative packing (MACE)", "-."),
+    "capped": ("balanced, within a capacity", "-."),
+    "balanced": ("balanced", "-"),
+    "balanced_by_cost": ("balanced, steps of equal cost", "-"),
 }
-_REPORTED: Final = ("efficiency", "variation", "padding")
+_REPORTED: Final = ("efficiency", "variation", "padding", "deferred")
+_IN_A_ROW: Final = 2
 
 
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
-    """Draw the forecast of efficiency against the number of ranks."""
+    """Draw the forecast of efficiency against the number of ranks, a panel for each forecast."""
     forecasts = _distinct(experiment)
     if not forecasts:
         return None
-    figure, ((axes,),) = style.canvas(height=2.5)
+    n_columns = min(len(forecasts), _IN_A_ROW)
+    n_rows = -(-len(forecasts) // n_columns)
+    figure, rows = style.canvas(
+        n_rows, n_columns, width=style.COLUMN * n_columns, height=2.9, sharey=True
+    )
+    panels = [axes for row in rows for axes in row]
     table: list[list[object]] = [["variant", "sharing", "ranks", *_REPORTED]]
-    for number, (variant, forecast) in enumerate(forecasts.items()):
-        for place, (way, (text, line)) in enumerate(_WAYS.items()):
-            several = len(forecasts) > 1
-            colour = style.colour(number if several else place)
-            label = f"{variant}: {text}" if several else text
-            points = [(entry["ranks"], entry[way]) for entry in forecast if way in entry]
-            x, y = [n for n, _ in points], [report["efficiency"] for _, report in points]
-            axes.plot(x, y, line, marker="o", color=colour, label=label, clip_on=False)
-            table += [[variant, way, n, *(report[k] for k in _REPORTED)] for n, report in points]
-    _rank_axis(axes, [entry["ranks"] for forecast in forecasts.values() for entry in forecast])
-    axes.set(ylabel="forecast efficiency", ylim=(0, 1.02))
-    axes.legend(loc="lower left")
+    for axes, (variant, forecast) in zip(panels, forecasts.items(), strict=False):
+        _curves(axes, forecast)
+        if len(forecasts) > 1:
+            axes.set_title(variant)
+        for way in _WAYS:
+            reports = [(entry["ranks"], entry[way]) for entry in forecast if way in entry]
+            table += [[variant, way, n, *(r[name] for name in _REPORTED)] for n, r in reports]
+    for axes in panels[len(forecasts) :]:
+        axes.remove()
+    panels[0].set_ylim(0, 1.02)
+    for row in rows:
+        row[0].set_ylabel("forecast efficiency")
+    style.legend_above(figure, panels[0])
     return figure, table
+
+
+def _curves(axes: Axes, forecast: list[dict[str, Any]]) -> None:
+    for place, (way, (text, line)) in enumerate(_WAYS.items()):
+        points = [(entry["ranks"], entry[way]["efficiency"]) for entry in forecast if way in entry]
+        if points:
+            colour = style.colour(place)
+            axes.plot(*zip(*points, strict=True), line, marker="o", color=colour, label=text)
+    for curve in axes.lines:
+        curve.set_clip_on(False)
+    _rank_axis(axes, [entry["ranks"] for entry in forecast])
 
 
 def _distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]:
     """Return the forecasts that differ, each under the first variant that has it."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for run in experiment.runs.values():
+    for variant, run in experiment.runs.items():
         forecast = results.balance(run)
         if forecast and forecast not in found.values():
-            found[run.variant] = forecast
+            found[variant] = forecast
     return found
 
 

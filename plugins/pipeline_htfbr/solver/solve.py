@@ -209,12 +209,12 @@ class _Solver:
             "ridge_degree": start.degree,
             "ridge_terms": len(start.terms),
             "degrees": [leaf.degree for leaf in structure.leaves],
-            "ranks": [node.rank for node in shape.nodes],
+            "node_ranks": [node.rank for node in shape.nodes],
             "parameters": shape.n_transfers,
             "val_rmse_ev": tree.val_rmse * float(self._surface.scale),
             "ridge_val_rmse_ev": start.val_rmse * float(self._surface.scale),
             "seconds": self._elapsed(),
-            "ranks_of_processes": self._ranks.size,
+            "ranks": self._ranks.size,
         }
         if self._ranks.is_first:
             warning = warn_if_underdetermined(n_columns, shape.n_transfers)

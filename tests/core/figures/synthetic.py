@@ -207,12 +207,26 @@ def write_partition(run):
     """Write a forecast of balance, where no other variant owns it."""
     if run.partition.exists():
         return
+    losses = {
+        "random": 0.12,
+        "next_fit": 0.06,
+        "pairing": 0.04,
+        "paper": 0.02,
+        "balanced": 0.01,
+        "balanced_by_cost": 0.001,
+    }
     balance = [
         {
             "ranks": n,
-            "random": {"efficiency": n**-0.12, "variation": 0.2, "padding": 0.4},
-            "lpt": {"efficiency": n**-0.004, "variation": 0.01, "padding": 0.1},
-            "lpt_equal_cost": {"efficiency": n**-0.001, "variation": 0.002, "padding": 0.02},
+            **{
+                way: {
+                    "efficiency": n**-loss,
+                    "variation": loss,
+                    "padding": 2 * loss,
+                    "deferred": 0,
+                }
+                for way, loss in losses.items()
+            },
         }
         for n in (1, 2, 4, 8, 16, 32, 64)
     ]

@@ -36,7 +36,7 @@ OTHERS = """\
   - {id: ratio, where: Fig. 1, quantity: speed-up, value: 2, unit: times, differs: a CPU,
      measure: {experiment: toy/alloy, of: wide/history/-1/seconds, over: base/history/-1/seconds}}
   - {id: load, where: Fig. 2, quantity: variation, value: 0.064, unit: "1", differs: a forecast,
-     measure: {experiment: toy/alloy, of: base/balance/4/lpt/variation, status: projected}}
+     measure: {experiment: toy/alloy, of: base/balance/4/balanced/variation, status: projected}}
   - {id: step, where: Table II, quantity: MD step, value: 0.02, unit: s, differs: a CPU,
      measure: {experiment: toy/alloy, of: base/inference/nve/seconds_per_step}}
   - {id: hours, where: Abstract, quantity: training, value: 1.5, unit: h, differs: too large}

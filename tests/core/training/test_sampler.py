@@ -23,7 +23,7 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.sampler import Sampler
 from pipeline_core.training.seeds import epoch_order
 from pipeline_core.training.trainer import train_run
-from pipeline_kernels.packing import lpt
+from pipeline_kernels.packing import lpt, paper
 
 TESTS = Path(__file__).parents[2]
 STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "paper")
@@ -111,11 +111,16 @@ def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
 
 
 def test_steps_of_algorithm_1_come_in_random_order():
-    costs = np.repeat([1.0, 8.0], 400)
-    sampler = Sampler(costs=costs, batch_size=10, strategy="paper")
-    largest = [costs[sampler.plan(0, 2).step(number).items].max() for number in range(20)]
-    assert len(set(largest)) == 2
-    assert sampler.plan(0, 2).items.tolist() != sampler.plan(1, 2).items.tolist()
+    costs = np.random.default_rng(3).lognormal(size=800)
+    sampler = Sampler(costs=costs, batch_size=10, seed=4, strategy="paper")
+    plan = sampler.plan(0, 2)
+    by_size = paper(costs, epoch_order(800, 4, 0), 2, costs.mean() * 10 / 2)
+    largest, falling = [
+        [costs[p.step(number).items].max() for number in range(len(p))] for p in (plan, by_size)
+    ]
+    assert sorted(largest) == sorted(falling)
+    assert abs(np.corrcoef(np.arange(len(plan)), largest)[0, 1]) < 0.3
+    assert np.corrcoef(np.arange(len(plan)), falling)[0, 1] < -0.5
 
 
 def test_bins_cannot_hold_everything():

@@ -114,3 +114,19 @@ def test_ranks_continue_what_one_has_begun(project, points, tmp_path):
     (a, lines_a), (b, lines_b) = result(whole), result(parts)
     assert [line["epoch"] for line in lines_a] == [line["epoch"] for line in lines_b]
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-10, atol=1e-10)
+
+
+def test_ranks_solve_one_problem(project, points, tmp_path):
+    """The solver adds normal equations over ranks; each way to the solution is the same."""
+    data = points(bump, 398, gradient=slope)
+    solver = {"method": "solver", "precision": "64-true", "gradient_weight": 0.3}
+    sections = {"model": {"rank": "adaptive"}, "graph": {"degree": 5}, "train": solver}
+    alone = project(tmp_path / "alone", data, sections)
+    train_surface(alone)
+    run = project(tmp_path / "two", data, sections)
+    with_ranks(tmp_path / "two", 2)
+    (_, expected), (_, found) = result(alone), result(run)
+    assert [line["step"] for line in found] == [line["step"] for line in expected]
+    assert {"ridge", "truncated", "polish"} <= {line["step"] for line in found}
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours["val"]["loss"] == pytest.approx(theirs["val"]["loss"], rel=1e-5)

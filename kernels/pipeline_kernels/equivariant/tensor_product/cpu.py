@@ -88,19 +88,20 @@ def _run(
     order, offsets = (x.contiguous() for x in (edges[1:3] if by_sender else edges[4:6]))
     tensors = [tensor.detach().contiguous() for tensor in tensors]
     n_nodes, channels = len(offsets) - 1, tensors[0].shape[2]
+    results, library = tensors[OPERANDS[name] :], _library(plan, tensors[0].dtype)
+    if library is None or n_nodes == 0 or channels == 0:
+        for x in results:
+            x.zero_()
     if n_nodes == 0 or channels == 0:
-        for tensor in tensors[OPERANDS[name] :]:
-            tensor.zero_()
         return
     threads = n_threads(len(senders) * plan.n_paths * channels)
     chunk = max(1, n_nodes // (PIECES * threads))
-    library = _library(plan, tensors[0].dtype)
     if library is None:
         indices = (x.numpy() for x in (senders, receivers, order, offsets))
         arrays = (*(x.numpy() for x in tensors), *_terms(plan, tensors[0].dtype), *indices)
         loops.run(name, arrays, chunk, threads)
         return
-    for x in tensors[OPERANDS[name] :]:
+    for x in results:
         library.prefer_large_pages(x.data_ptr(), x.nbytes)
     pointers = (x.data_ptr() or None for x in (order, offsets, senders, receivers))
     graph, counter = Graph(*pointers, n_nodes, chunk, channels), ctypes.c_int64(0)

@@ -13,8 +13,8 @@ def run(name: str, arrays: tuple[np.ndarray, ...], chunk: int, threads: int) -> 
 
     Args:
         name: `product` or `gradient`.
-        arrays: those of the routine in native.c, where an empty one stands for null; then places
-            and values of all terms, senders, receivers, order and offsets.
+        arrays: those of the routine in native.c, results at zero, where an empty one stands for
+            null; then places and values of all terms, senders, receivers, order and offsets.
         chunk: number of nodes that a thread takes at once.
         threads: number of threads.
     """
@@ -30,46 +30,44 @@ def run(name: str, arrays: tuple[np.ndarray, ...], chunk: int, threads: int) -> 
 @njit(cache=True, nogil=True)
 def _product(arrays, begin, end):
     h, Y, w, out, places, values, senders, _, order, offsets = arrays
-    out[begin:end] = 0
     for n in range(begin, end):
         for k in range(offsets[n], offsets[n + 1]):
             e = order[k] if len(order) else k
-            s = senders[e]
             for t in range(len(values)):
                 p, m1, m2, m3 = places[t, 0], places[t, 1], places[t, 2], places[t, 3]
-                factor = values[t] * Y[e, m2]
-                for c in range(out.shape[2]):
-                    out[n, m3, c] += factor * w[e, p, c] * h[s, m1, c]
+                _add(out[n, m3], values[t] * Y[e, m2], w[e, p], h[senders[e], m1])
 
 
 @njit(cache=True, nogil=True)
 def _gradient(arrays, begin, end):
     g, h, Y, w, by_h, by_Y, by_w, places, values, senders, receivers, order, offsets = arrays
-    zero = values.dtype.type(0)
-    if by_h.size:
-        by_h[begin:end] = 0
     for n in range(begin, end):
         for k in range(offsets[n], offsets[n + 1]):
             e = order[k] if len(order) else k
             s, r = senders[e], receivers[e]
-            if by_Y.size:
-                by_Y[e] = 0
-            if by_w.size:
-                by_w[e] = 0
             for t in range(len(values)):
                 p, m1, m2, m3 = places[t, 0], places[t, 1], places[t, 2], places[t, 3]
                 factor = values[t] * Y[e, m2]
                 if by_h.size:
-                    for c in range(g.shape[2]):
-                        by_h[s, m1, c] += factor * w[e, p, c] * g[r, m3, c]
+                    _add(by_h[s, m1], factor, w[e, p], g[r, m3])
                 if by_w.size:
-                    for c in range(g.shape[2]):
-                        by_w[e, p, c] += factor * h[s, m1, c] * g[r, m3, c]
+                    _add(by_w[e, p], factor, h[s, m1], g[r, m3])
                 if by_Y.size:
-                    total = zero
-                    for c in range(g.shape[2]):
-                        total += w[e, p, c] * h[s, m1, c] * g[r, m3, c]
-                    by_Y[e, m2] += values[t] * total
+                    by_Y[e, m2] += values[t] * _sum(w[e, p], h[s, m1], g[r, m3])
+
+
+@njit(cache=True, nogil=True)
+def _add(to, factor, a, b):
+    for c in range(len(to)):
+        to[c] += factor * a[c] * b[c]
+
+
+@njit(cache=True, nogil=True)
+def _sum(a, b, c):
+    total = a.dtype.type(0)
+    for i in range(len(a)):
+        total += a[i] * b[i] * c[i]
+    return total
 
 
 ROUTINES = {"product": _product, "gradient": _gradient}

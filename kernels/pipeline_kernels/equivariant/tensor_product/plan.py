@@ -1,4 +1,4 @@
-"""What a channelwise tensor product computes: its paths, their coefficients, where all of it lies."""
+"""What a channelwise tensor product computes: its paths, their coefficients, where they lie."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
