@@ -31,7 +31,7 @@ lint: env
 	snakefmt --check --line-length 100 Snakefile workflows/rules
 	snakemake --lint
 
-demo: env  ## CHGNet on real DFT data, from raw files to figures; ends with the path of the report
+demo: env  ## CHGNet on real DFT data and HT-FBR, from raw files to figures; ends with the path of the report
 	snakemake
 	snakemake --report results/report.html
 	@echo $(CURDIR)/results/report.html

@@ -1,4 +1,4 @@
-"""Load balance: how much of the ranks' time a training step would use."""
+"""Load balance: how much of the ranks' time would be lost by waiting for the slowest one."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from pipeline_core.figures import results, style
 from pipeline_core.run import ExperimentRun
 
 _WAYS: Final = {
-    "random": ("equal numbers", ":"),
-    "next_fit": ("next fit (PyG, fairchem)", "--"),
-    "pairing": ("smallest + largest (FastCHGNet)", "--"),
-    "paper": ("iterative packing (MACE)", "-."),
-    "capped": ("balanced, within a capacity", "-."),
-    "balanced": ("balanced", "-"),
-    "balanced_by_cost": ("balanced, steps of equal cost", "-"),
+    "random": ("equal numbers", ":o"),
+    "next_fit": ("next fit (PyG, fairchem)", "--s"),
+    "pairing": ("smallest + largest (FastCHGNet)", "--^"),
+    "paper": ("iterative packing (MACE)", "-.D"),
+    "capped": ("balanced, within a capacity", "-v"),
+    "balanced": ("balanced", "-o"),
+    "balanced_by_cost": ("balanced, steps of equal cost", ":x"),
 }
 _REPORTED: Final = ("efficiency", "variation", "padding", "deferred")
 _IN_A_ROW: Final = 2
+_FINE: Final = 0.1
+"""Percentage below which the axis is linear."""
 
 
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
-    """Draw the forecast of efficiency against the number of ranks, a panel for each forecast."""
+    """Draw the forecast of lost time against the number of ranks, a panel for each forecast."""
     forecasts = _distinct(experiment)
     if not forecasts:
         return None
     n_columns = min(len(forecasts), _IN_A_ROW)
     n_rows = -(-len(forecasts) // n_columns)
     figure, rows = style.canvas(
-        n_rows, n_columns, width=style.COLUMN * n_columns, height=2.9, sharey=True
+        n_rows, n_columns, width=style.COLUMN * n_columns, height=3.3, sharey=True
     )
     panels = [axes for row in rows for axes in row]
     table: list[list[object]] = [["variant", "sharing", "ranks", *_REPORTED]]
@@ -45,21 +47,20 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
             table += [[variant, way, n, *(r[name] for name in _REPORTED)] for n, r in reports]
     for axes in panels[len(forecasts) :]:
         axes.remove()
-    panels[0].set_ylim(0, 1.02)
+    _percent_axis(panels[0])
     for row in rows:
-        row[0].set_ylabel("forecast efficiency")
-    style.legend_above(figure, panels[0])
+        row[0].set_ylabel("forecast of time lost (%)")
+    style.legend_above(figure, max(panels, key=lambda axes: len(axes.lines)))
     return figure, table
 
 
 def _curves(axes: Axes, forecast: list[dict[str, Any]]) -> None:
     for place, (way, (text, line)) in enumerate(_WAYS.items()):
-        points = [(entry["ranks"], entry[way]["efficiency"]) for entry in forecast if way in entry]
-        if points:
-            colour = style.colour(place)
-            axes.plot(*zip(*points, strict=True), line, marker="o", color=colour, label=text)
-    for curve in axes.lines:
-        curve.set_clip_on(False)
+        shown = [entry for entry in forecast if way in entry]
+        lost = [100 * (1 - entry[way]["efficiency"]) for entry in shown]
+        if shown:
+            ranks, colour = [entry["ranks"] for entry in shown], style.colour(place)
+            axes.plot(ranks, lost, line, color=colour, label=text, clip_on=False)
     _rank_axis(axes, [entry["ranks"] for entry in forecast])
 
 
@@ -71,6 +72,15 @@ def _distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]:
         if forecast and forecast not in found.values():
             found[variant] = forecast
     return found
+
+
+def _percent_axis(axes: Axes) -> None:
+    """Show zero too, which all ways reach on one rank."""
+    axes.set_yscale("symlog", linthresh=_FINE)
+    axes.set_ylim(0, 100)
+    axes.yaxis.set_major_locator(FixedLocator([0, 0.1, 1, 10, 100]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
 
 
 def _rank_axis(axes: Axes, ranks: list[int]) -> None:

@@ -93,8 +93,9 @@ ENGINE_FIGURES: Final = [
     Figure(
         name="balance",
         title="Load balance",
-        caption="Mean over largest share of the ranks in a step of 16 samples a rank, from the "
-        "costs of the training samples: a forecast, in which communication costs nothing.",
+        caption="Ranks wait for the one with the largest share: 1 - mean over largest share, in "
+        "steps of 16 samples a rank, from the costs of the training samples. A forecast, in which "
+        "communication costs nothing.",
         category="Balance",
         draw=balance.draw,
     ),

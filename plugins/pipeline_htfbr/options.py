@@ -53,7 +53,7 @@ class HTGraphOptions(Section):
 class SolverOptions(Section):
     """Ridge start, hierarchical SVD and Gauss-Newton polish; all is chosen on validation points."""
 
-    max_terms: Count = 3000
+    max_terms: Count = 6000
     """Largest number of polynomial terms of the ridge start."""
     max_rank: Count = 24
     """Adaptive ranks: largest rank of a node."""

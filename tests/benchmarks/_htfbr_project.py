@@ -1,9 +1,9 @@
 """Small projects with datasets and experiments of `workflows`; for `htfbr_*.py`."""
 
 import contextlib
-import io
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pipeline_core.run import Project, Run
 
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
 PLUGIN = "htfbr"
+THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def workflow(kind: str, name: str) -> dict[str, Any]:
@@ -39,6 +40,24 @@ def call(run: Run, stage: str) -> tuple[Mapping[str, Any], float]:
     """Run a stage; return its summary and the seconds that it took."""
     hook = run.project.registry.hook(stage, PLUGIN)
     begin = time.perf_counter()
-    with contextlib.redirect_stdout(io.StringIO()):  # a line for each step of the training
+    with threads_of_children(1) if stage == "data" else contextlib.nullcontext():
         summary = hook(run=run.dataset if stage == "data" else run)
     return summary, time.perf_counter() - begin
+
+
+@contextlib.contextmanager
+def threads_of_children(threads: int) -> Iterator[None]:
+    """Let processes that are started within the block have so many threads.
+
+    Their libraries read it when they are loaded: with the main module, so before any initializer.
+    """
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

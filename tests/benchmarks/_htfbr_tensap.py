@@ -11,7 +11,6 @@ E. Grelier, A. Nouy, M. Chevreuil, Learning with tree-based tensor formats, arXi
 
 import contextlib
 import io
-import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,13 +24,13 @@ from typing import Any
 import numpy as np
 import torch
 from _htfbr_baselines import Fitted, Problem
+from _htfbr_project import threads_of_children
 from torch import Tensor
 
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.dimension_tree import Nesting, balanced
 
 MOST_ITERATIONS = 100
-THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class TimeOverError(Exception):
@@ -48,14 +47,8 @@ def tensap_tree(problem: Problem, seconds: float, threads: int) -> Fitted:
 
     In a process of its own, since that number is read when numpy is first imported.
     """
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, str(threads)))
-    try:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            best = pool.submit(searched, problem, seconds).result()
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with threads_of_children(threads), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        best = pool.submit(searched, problem, seconds).result()
     if "tensor" not in best:
         raise ValueError(f"tensap: {seconds:g} s do not suffice for one iterate; raise the limit")
     tensor, bases = best["tensor"], bases_of(problem.leaves)

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/htfbr_accuracy.py [--seeds 5] [--tensap-seeds 1] [--no-tensap]
 
-The protocol of the paper (Qiu et al., doi:10.4203/ccc.12.2.4, Table 3): 10,000 training and 10,000
+The protocol of the paper (Qiu et al., doi:10.4203/ccc.12.2.4, Table 2): 10,000 training and 10,000
 test points drawn from the grid of 10^6, ranks 10. A tenth of the training points is kept for
 validation, on which everything is chosen; each seed draws points and splits anew. Ours runs through
 the stages of the plugin, with the experiment of `workflows`. `_htfbr_baselines.py` says what it is
@@ -37,7 +37,7 @@ from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.structure import read_structure
 
-PAPER = 6.0e-4  # hartree, least test error of the nine rows of Table 3
+PAPER = 6.0e-4  # hartree, least test error of the nine rows of Table 2
 OFF_GRID = 20_000
 OURS = {"rank 10": "base", "adaptive": "adaptive"}  # name here: variant of the experiment
 SECTIONS = ("description", "plugin", "scale", "model", "graph", "train")

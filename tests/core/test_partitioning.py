@@ -12,7 +12,7 @@ import pytest
 
 import toy_potential as toy
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.partitioning import read_shares, write_partition
+from pipeline_core.partitioning import WAYS, read_shares, write_partition
 from pipeline_core.stages.partition import partition
 from pipeline_core.training.tasks import build_task
 
@@ -52,17 +52,41 @@ def test_summary_and_forecast(tmp_path):
     with h5py.File(run.partition) as file:
         one, four = json.loads(file.attrs["balance"])
     assert one["ranks"] == 1
-    assert all(one[way]["efficiency"] == 1 for way in ("random", "lpt", "lpt_equal_cost"))
+    assert one.keys() == four.keys() == {"ranks", *WAYS}
+    assert all(one[way]["efficiency"] == 1 for way in WAYS)
     assert four["random"]["efficiency"] < 0.95
-    assert 0.99 < four["lpt"]["efficiency"] <= 1
-    assert four["lpt_equal_cost"]["variation"] < four["lpt"]["variation"]
-    assert summary["efficiency"]["4 ranks"]["lpt"] == four["lpt"]["efficiency"]
+    for way in ("balanced", "balanced_by_cost"):
+        assert 0.99 < four[way]["efficiency"] <= 1
+    assert four["random"]["efficiency"] < four["pairing"]["efficiency"] < 1
+    assert four["paper"]["efficiency"] > four["next_fit"]["efficiency"]
+    assert four["balanced_by_cost"]["variation"] < four["balanced"]["variation"]
+    assert four["capped"]["deferred"] > 0 == four["balanced"]["deferred"]
+    assert summary["efficiency"]["4 ranks"]["balanced"] == four["balanced"]["efficiency"]
+
+
+def test_without_a_capacity_nothing_is_capped(tmp_path):
+    run = toy.make_run(tmp_path, partition={"ranks": [2]})
+    assert partition(run)["efficiency"]["2 ranks"].keys() == WAYS.keys() - {"capped"}
+
+
+def test_the_strategy_reaches_the_trainer(tmp_path):
+    run = toy.make_run(tmp_path, partition={"strategy": "paper"})
+    assert read_shares(run.partition, "train", 13).strategy == "paper"
+    with h5py.File(run.partition, "r+") as file:
+        file.attrs["strategy"] = "luck"
+    with pytest.raises(ValueError, match="unknown strategy 'luck'; run the stage 'partition'"):
+        read_shares(run.partition, "train", 13)
+
+
+def test_capped_needs_a_capacity():
+    with pytest.raises(ValueError, match=r"'capped' needs a capacity; set partition\.capacity"):
+        PartitionOptions(strategy="capped")
 
 
 def test_a_dataset_smaller_than_a_step_can_be_forecast(tmp_path):
     run = toy.make_run(tmp_path)
     summary = write_partition(run, build_task(run), PartitionOptions(ranks=[64]))
-    assert summary["efficiency"]["64 ranks"]["lpt"] == pytest.approx(
+    assert summary["efficiency"]["64 ranks"]["balanced"] == pytest.approx(
         expected_costs(0, 13).mean() * 13 / 64 / expected_costs(0, 13).max()
     )
 

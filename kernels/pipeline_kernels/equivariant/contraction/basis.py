@@ -94,10 +94,11 @@ def polynomials(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     *shape, n_paths = tensor.shape
     index = np.indices(shape).reshape(len(shape), -1).T
+    flat = tensor.reshape(len(index), n_paths)
     index[:, 1:] = np.sort(index[:, 1:], axis=1)
     terms, which = np.unique(index, axis=0, return_inverse=True)
     values = np.zeros((len(terms), n_paths))
-    np.add.at(values, which.reshape(-1), tensor.reshape(-1, n_paths))
+    np.add.at(values, which.reshape(-1), flat)
     values[abs(values) < ZERO] = 0
     used = values.any(1)
     return terms[used], values[used]

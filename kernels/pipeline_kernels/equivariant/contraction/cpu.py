@@ -19,7 +19,6 @@ from pipeline_kernels.equivariant.contraction.plan import Tables
 from pipeline_kernels.threads import n_threads
 
 C_TYPES = {torch.float32: "float", torch.float64: "double"}
-WORK = {"value": 1, "by_features": 2, "by_coefficients": 1, "tangents": 6}  # products a term
 
 
 class Batch:
@@ -113,7 +112,7 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
     if library is not None:
         library.memory_size.argtypes = [ctypes.c_void_p]
         library.memory_size.restype = ctypes.c_int64
-        for name in WORK:
+        for name in loops.ROUTINES:
             function = getattr(library, name)
             function.argtypes, function.restype = [ctypes.c_void_p] * 5, None
     return library
@@ -125,7 +124,7 @@ def _run(name: str, batch: Batch, **tensors: Tensor) -> None:
     n_atoms, _, n_channels = tensors["x"].shape
     if n_atoms * n_channels == 0:
         return
-    threads = n_threads(n_atoms * n_channels * batch.n_terms * WORK[name])
+    threads = n_threads(tensors["x"].numel())
     library = _library(tensors["x"].dtype)
     if library is None:
         arrays = {key: tensor.numpy() for key, tensor in tensors.items()}

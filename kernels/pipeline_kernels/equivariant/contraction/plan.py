@@ -107,7 +107,7 @@ class Polynomial:
             raise ValueError(f"correlation: expected 1 to {DEGREE}, got {self.correlation}")
         if not self.irreps_in or not self.irreps_out:
             raise ValueError("irreps_in, irreps_out: expected at least one representation")
-        formed = {block.irrep for block in self.blocks if block.n_weights}
+        formed = {irrep for irrep, _, (terms, _) in self._parts if len(terms)}
         if missing := [str(irrep) for irrep in self.irreps_out if irrep not in formed]:
             raise ValueError(
                 f"irreps_out: no product of up to {self.correlation} of the inputs "
@@ -301,13 +301,13 @@ class AtomsByElement:
         order: the atoms, by element, `(n_atoms,)` int64.
         chunks: element (a row of `elements`), first and last + 1 of `order` of at most `CHUNK`
             atoms, `(n_chunks, 3)` int64.
-        chunk_counts: number of chunks of each element, `(n_present,)` int64.
+        n_elements: one more than the last of `elements`.
     """
 
     elements: Tensor
     order: Tensor
     chunks: Tensor
-    chunk_counts: Tensor
+    n_elements: int
 
     @classmethod
     def of(cls, element: Tensor) -> Self:
@@ -334,8 +334,8 @@ class AtomsByElement:
         first = (ends - counts_here)[which] + CHUNK * within
         chunks = torch.stack([which, first, torch.minimum(first + CHUNK, ends[which])], 1)
         order = torch.argsort(element, stable=True)
-        device = element.device
-        return cls(elements, order, chunks.to(device), n_chunks.to(device))
+        n_elements = int(elements[-1]) + 1 if len(elements) else 0
+        return cls(elements, order, chunks.to(element.device), n_elements)
 
     @property
     def n_atoms(self) -> int:

@@ -87,52 +87,73 @@ def _block(channels: int) -> int:
 
 @triton.jit
 def _product(out, operands, C, edges, channels: tl.int64, PLAN: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums one path over the edges of one node for some channels."""
+    """Sums one path over the edges that one node receives, for some channels."""
+    for p in tl.static_range(_count(PLAN.paths)):
+        if tl.program_id(1) == p:
+            _path_product(out, operands, C, edges, channels, PLAN, p, BLOCK)
+
+
+@triton.jit
+def _path_product(
+    out, operands, C, edges, channels, PLAN: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr
+):
+    d1: tl.constexpr = PLAN.paths[p].dims[0]
+    d3: tl.constexpr = PLAN.paths[p].dims[2]
     h, Y, w = operands
     senders, order, offsets = edges
     n, c = tl.program_id(0).to(tl.int64), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    for p in tl.static_range(PLAN.n_paths):
-        d1: tl.constexpr = PLAN.paths[p].dims[0]
-        d3: tl.constexpr = PLAN.paths[p].dims[2]
-        if tl.program_id(1) == p:
-            total = tl.zeros((_padded(d3), BLOCK), C.dtype.element_ty)
-            k, end = tl.load(offsets + n), tl.load(offsets + n + 1)
-            while k < end:
-                e = k if order is None else tl.load(order + k)
-                h_rows = h + (tl.load(senders + e) * PLAN.dim_in + PLAN.paths[p].rows[0]) * channels
-                weight = _load(w + (e * PLAN.n_paths + p) * channels, 1, channels, c)
-                x = weight * _load(h_rows, d1, channels, c)
-                T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
-                total += tl.sum(T[:, :, None] * x[:, None, :], 0)
-                k += 1
-            row = n * PLAN.dim_out + PLAN.paths[p].rows[2]
-            _store(out + row * channels, d3, total, channels, c)
+    total = tl.zeros((_padded(d3), BLOCK), C.dtype.element_ty)
+    k, end = tl.load(offsets + n), tl.load(offsets + n + 1)
+    while k < end:
+        e = k if order is None else tl.load(order + k)
+        row = tl.load(senders + e) * PLAN.dim_in + PLAN.paths[p].rows[0]
+        weight = _load(w + (e * PLAN.n_paths + p) * channels, 1, channels, c)
+        x = weight * _load(h + row * channels, d1, channels, c)
+        T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
+        total += tl.sum(T[:, :, None] * x[:, None, :], 0)
+        k += 1
+    row = n * PLAN.dim_out + PLAN.paths[p].rows[2]
+    _store(out + row * channels, d3, total, channels, c)
 
 
 @triton.jit
 def _gradient_by_sender(
     by_h, operands, C, edges, channels: tl.int64, PLAN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Sums the derivative by one feature of a node over the edges and paths that it takes."""
+    """Sums the derivative by one feature of a node over the edges that it sends, all paths."""
+    for source in tl.static_range(_count(PLAN.irreps_in)):
+        if tl.program_id(1) == source:
+            _source_gradient(by_h, operands, C, edges, channels, PLAN, source, BLOCK)
+
+
+@triton.jit
+def _source_gradient(
+    by_h,
+    operands,
+    C,
+    edges,
+    channels,
+    PLAN: tl.constexpr,
+    source: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    d1: tl.constexpr = PLAN.irreps_in[source].dim
     g, Y, w = operands
     receivers, order, offsets = edges
     n, c = tl.program_id(0).to(tl.int64), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    for source in tl.static_range(len(PLAN.irreps_in)):
-        d1: tl.constexpr = PLAN.irreps_in[source].dim
-        if tl.program_id(1) == source:
-            total = tl.zeros((_padded(d1), BLOCK), C.dtype.element_ty)
-            k, end = tl.load(offsets + n), tl.load(offsets + n + 1)
-            while k < end:
-                e = k if order is None else tl.load(order + k)
-                g_rows = g + tl.load(receivers + e) * PLAN.dim_out * channels
-                for p in tl.static_range(PLAN.n_paths):
-                    if PLAN.paths[p].source == source:
-                        weight = _load(w + (e * PLAN.n_paths + p) * channels, 1, channels, c)
-                        T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
-                        total += weight * _pulled(T, g_rows, channels, c, PLAN, p)
-                k += 1
-            row = n * PLAN.dim_in + _row_in(PLAN, source)
-            _store(by_h + row * channels, d1, total, channels, c)
+    total = tl.zeros((_padded(d1), BLOCK), C.dtype.element_ty)
+    k, end = tl.load(offsets + n), tl.load(offsets + n + 1)
+    while k < end:
+        e = k if order is None else tl.load(order + k)
+        g_rows = g + tl.load(receivers + e) * PLAN.dim_out * channels
+        for p in tl.static_range(_count(PLAN.paths)):
+            if PLAN.paths[p].source == source:
+                weight = _load(w + (e * PLAN.n_paths + p) * channels, 1, channels, c)
+                T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
+                total += weight * _pulled(T, g_rows, channels, c, PLAN, p)
+        k += 1
+    row = n * PLAN.dim_in + _row_in(PLAN, source)
+    _store(by_h + row * channels, d1, total, channels, c)
 
 
 @triton.jit
@@ -142,42 +163,64 @@ def _gradient_by_edge(
     """Stores the derivatives by harmonics and weights of one edge."""
     by_Y, by_w = results
     g, h, Y, w = operands
-    e = tl.program_id(0).to(tl.int64)
+    e, m = tl.program_id(0).to(tl.int64), tl.arange(0, _padded(PLAN.dim_sh))
     h_rows = h + tl.load(ends[0] + e) * PLAN.dim_in * channels
     g_rows = g + tl.load(ends[1] + e) * PLAN.dim_out * channels
-    m = tl.arange(0, _padded(PLAN.dim_sh))
+    Y_row = Y + e * PLAN.dim_sh
     dY = tl.zeros((_padded(PLAN.dim_sh),), C.dtype.element_ty)
-    for p in tl.static_range(PLAN.n_paths):
-        d1: tl.constexpr = PLAN.paths[p].dims[0]
-        d3: tl.constexpr = PLAN.paths[p].dims[2]
-        T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
-        dT = tl.zeros_like(T)
-        w_row = (e * PLAN.n_paths + p) * channels
-        c = tl.arange(0, BLOCK)
-        first = channels * 0
-        while first < channels:
-            x = _load(h_rows + PLAN.paths[p].rows[0] * channels, d1, channels, first + c)
-            if by_w is not None:
-                dw = x * _pulled(T, g_rows, channels, first + c, PLAN, p)
-                _store(by_w + w_row, 1, tl.sum(dw, 0)[None, :], channels, first + c)
-            if by_Y is not None:
-                x *= _load(w + w_row, 1, channels, first + c)
-                z = _load(g_rows + PLAN.paths[p].rows[2] * channels, d3, channels, first + c)
-                dT += tl.sum(x[:, None, :] * z[None, :, :], 2)
-            first += BLOCK
-        if by_Y is not None:
-            for m2 in tl.static_range(PLAN.paths[p].dims[1]):
-                change = tl.sum(_load_coefficients(C, PLAN, p, m2) * dT)
-                dY = tl.where(m == PLAN.paths[p].rows[1] + m2, dY + change, dY)
+    for p in tl.static_range(_count(PLAN.paths)):
+        row = (e * PLAN.n_paths + p) * channels
+        dw = by_w + row if by_w is not None else None
+        rows = g_rows, h_rows, Y_row, w + row
+        dY += _path_gradient(m, dw, by_Y is not None, rows, C, channels, PLAN, p, BLOCK)
     if by_Y is not None:
         tl.store(by_Y + e * PLAN.dim_sh + m, dY, m < PLAN.dim_sh)
 
 
 @triton.jit
+def _path_gradient(
+    m,
+    dw,
+    WITH_Y: tl.constexpr,
+    rows,
+    C,
+    channels,
+    PLAN: tl.constexpr,
+    p: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Stores the derivative by the weight of a path; returns that by harmonics, in places `m`."""
+    d1: tl.constexpr = PLAN.paths[p].dims[0]
+    d2: tl.constexpr = PLAN.paths[p].dims[1]
+    d3: tl.constexpr = PLAN.paths[p].dims[2]
+    g, h, Y, w = rows
+    T = _couple(Y, C, PLAN, p)
+    dT = tl.zeros_like(T)
+    c = tl.arange(0, BLOCK).to(tl.int64)
+    while tl.min(c) < channels:
+        x = _load(h + PLAN.paths[p].rows[0] * channels, d1, channels, c)
+        if dw is not None:
+            change = tl.sum(x * _pulled(T, g, channels, c, PLAN, p), 0)
+            _store(dw, 1, change[None, :], channels, c)
+        if WITH_Y:
+            x *= _load(w, 1, channels, c)
+            z = _load(g + PLAN.paths[p].rows[2] * channels, d3, channels, c)
+            dT += tl.sum(x[:, None, :] * z[None, :, :], 2)
+        c += BLOCK
+    dY = tl.zeros_like(m).to(C.dtype.element_ty)
+    if WITH_Y:
+        for m2 in tl.static_range(d2):
+            change = tl.sum(_load_coefficients(C, PLAN, p, m2) * dT)
+            dY = tl.where(m == PLAN.paths[p].rows[1] + m2, change, dY)
+    return dY
+
+
+@triton.jit
 def _couple(Y, C, PLAN: tl.constexpr, p: tl.constexpr):
     """Returns `T[m1, m3]` of an edge."""
+    d2: tl.constexpr = PLAN.paths[p].dims[1]
     T = tl.load(Y + PLAN.paths[p].rows[1]) * _load_coefficients(C, PLAN, p, 0)
-    for m2 in tl.static_range(1, PLAN.paths[p].dims[1]):
+    for m2 in tl.static_range(1, d2):
         T += tl.load(Y + PLAN.paths[p].rows[1] + m2) * _load_coefficients(C, PLAN, p, m2)
     return T
 
@@ -214,6 +257,11 @@ def _store(rows, count: tl.constexpr, values, channels, c):
 @triton.constexpr_function
 def _padded(count):
     return triton.next_power_of_2(count)
+
+
+@triton.constexpr_function
+def _count(things):
+    return len(things)
 
 
 @triton.constexpr_function
