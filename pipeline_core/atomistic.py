@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,13 +68,14 @@ def graph_cost(sizes: Sizes) -> NDArray[np.float64]:
     return total
 
 
-def potential_task(run: Run, module: Potential) -> Task:
+def potential_task(run: Run, module: Potential, **facts: Any) -> Task:
     """Make the task of a potential: labels, losses, costs and reference energies from the run.
 
     Args:
         run: The run.
         module: Freshly built; its `atom_energies` are set to the reference energies of the dataset.
             A run without a dataset rebuilds a trained model, whose weights hold them.
+        **facts: What else rebuilds the module: further keys of the metadata, JSON-able.
 
     Raises:
         ValueError: The dataset lacks what the experiment trains on, or the files do not fit
@@ -104,6 +106,7 @@ def potential_task(run: Run, module: Potential) -> Task:
             "options": run.options.model_dump(mode="json"),
             "graph": run.sections["graph"].model_dump(mode="json"),
             "elements": sorted(elements, key=chemical_symbols.index),
+            **facts,
         },
     )
 

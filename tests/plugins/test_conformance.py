@@ -17,6 +17,13 @@ SMALL = {
         },
         "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
     },
+    "mace": {
+        "model": {
+            "channels": 4, "lmax": 2, "radial_functions": 5, "radial_features": [8],
+            "readout_features": 4, "cutoff": 4.0,
+        },
+        "graph": {"cutoff": 4.0},
+    },
     "htfbr": {
         "model": {"rank": 2}, "graph": {"degree": 2},
         "train": {"solver": {"max_terms": 40, "iterations": 2}},

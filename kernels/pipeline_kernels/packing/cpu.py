@@ -6,15 +6,9 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def lpt(costs, order, n_bins):
-    """Implements `bins.lpt`; the bins stand in a heap with the lightest at its root."""
+    """Implements `bins.lpt`."""
     bins = np.empty(len(costs), np.int64)
-    loads = np.zeros(n_bins)
-    heap = np.arange(n_bins)
-    for item in order:
-        lightest = heap[0]
-        bins[item] = lightest
-        loads[lightest] += costs[item]
-        _sift_down(heap, loads, 0)
+    _share(costs, np.zeros_like(costs), order, np.inf, bins, 0, n_bins)
     return bins
 
 
@@ -40,7 +34,10 @@ def balanced(costs, weights, order, offsets, n_ranks, capacity):
 
 @njit(cache=True, nogil=True)
 def _share(costs, weights, items, capacity, bins, first, n_ranks):
-    """Put items into the bins from `first` on, as they come; return those without room."""
+    """Put items into the bins from `first` on, as they come; return those without room.
+
+    The bins stand in a heap with the lightest at its root.
+    """
     loads, rooms, heap = np.zeros(n_ranks), np.full(n_ranks, capacity), np.arange(n_ranks)
     largest_room = capacity  # at least that: it is looked up only when an item finds no room
     n_left = 0

@@ -79,9 +79,9 @@ def contract(
     """
     _check(features, coefficients, polynomial, atoms)
     code = polynomial.code(features.device)
-    return _differentiable(
-        features, coefficients, atoms.order, atoms.chunks, code, polynomial.sizes
-    )
+    tail = atoms.order, atoms.chunks, code, polynomial.sizes
+    found: Tensor = _value(features, coefficients, *tail)
+    return found
 
 
 def _check(
@@ -107,16 +107,6 @@ def _check(
         )
 
 
-def _differentiable(features: Tensor, coefficients: Tensor, *tail: Any) -> Tensor:
-    """Returns the value, whose derivatives by features and coefficients are nodes of their own.
-
-    One node would calculate both whenever it is asked for either, and forces need but the first.
-    """
-    path = _coefficient_path(features, coefficients, *tail)
-    found: Tensor = _value(features, coefficients, path, *tail)
-    return found
-
-
 def _rows_and_tables(tail: Sequence[Any]) -> tuple[Tensor, Tables]:
     order, chunks, code, sizes = tail
     return reference.rows(order, chunks), Tables.of(code, sizes)
@@ -126,7 +116,6 @@ def _rows_and_tables(tail: Sequence[Any]) -> tuple[Tensor, Tables]:
 def _value(
     features: Tensor,
     coefficients: Tensor,
-    path: Tensor,
     order: Tensor,
     chunks: Tensor,
     code: Tensor,
@@ -134,19 +123,6 @@ def _value(
 ) -> Tensor:
     rows, tables = _rows_and_tables((order, chunks, code, sizes))
     return reference.value(features, coefficients, rows, tables)
-
-
-@torch.library.custom_op("pipeline_kernels::contraction_coefficient_path", mutates_args=())
-def _coefficient_path(
-    features: Tensor,
-    coefficients: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
-    """Returns zeros, of one number, whose gradient goes to the coefficients."""
-    return features.new_zeros(()).expand(len(features), sizes[1], features.shape[2])
 
 
 @torch.library.custom_op("pipeline_kernels::contraction_by_features", mutates_args=())
@@ -193,7 +169,7 @@ def _tangents(
 
 
 @_value.register_kernel("cpu")
-def _value_cpu(features, coefficients, path, *tail):
+def _value_cpu(features, coefficients, *tail):
     return cpu.value(features, coefficients, cpu.Batch(*tail))
 
 
@@ -213,7 +189,7 @@ def _tangents_cpu(features, coefficients, weights, direction, *tail):
 
 
 @_value.register_kernel("cuda")
-def _value_cuda(features, coefficients, path, *tail):
+def _value_cuda(features, coefficients, *tail):
     from pipeline_kernels.equivariant.contraction import cuda
 
     return cuda.value(features, coefficients, *tail)
@@ -241,13 +217,8 @@ def _tangents_cuda(features, coefficients, weights, direction, *tail):
 
 
 @_value.register_fake
-def _value_shape(features, coefficients, path, order, chunks, code, sizes):
+def _value_shape(features, coefficients, order, chunks, code, sizes):
     return features.new_empty(len(features), sizes[1], features.shape[2])
-
-
-@_coefficient_path.register_fake
-def _coefficient_path_shape(features, coefficients, order, chunks, code, sizes):
-    return features.new_zeros(()).expand(len(features), sizes[1], features.shape[2])
 
 
 @_by_features.register_fake
@@ -281,20 +252,30 @@ def _saved(ctx: Any) -> tuple[Sequence[Tensor], tuple[Any, ...]]:
 _NOTHING = (None,) * 4  # for order, chunks, code, sizes
 
 
+def _wanted(ctx: Any, argument: int) -> bool:
+    """Whether a gradient by an argument is asked for now.
+
+    Unlike `ctx.needs_input_grad`, which says whether it could be: coefficients that are trained
+    have a gradient, but forces do not need it.
+    """
+    node = ctx.next_functions[argument][0]
+    if node is None:
+        return False
+    try:
+        wanted: bool = torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # not known of a leaf
+        return True
+    return wanted
+
+
 def _value_backward(ctx: Any, weights: Tensor) -> tuple[Tensor | None, ...]:
-    (features, coefficients, _), tail = _saved(ctx)
-    by_x = None
-    if ctx.needs_input_grad[0]:
-        by_x = _by_features(features, coefficients, weights, *tail)
-    return by_x, None, weights, *_NOTHING
-
-
-def _coefficient_path_backward(ctx: Any, weights: Tensor) -> tuple[Tensor | None, ...]:
     (features, coefficients), tail = _saved(ctx)
-    by_c = None
-    if ctx.needs_input_grad[1]:
+    by_x = by_c = None
+    if _wanted(ctx, 0):
+        by_x = _by_features(features, coefficients, weights, *tail)
+    if _wanted(ctx, 1):
         by_c = _by_coefficients(features, weights, len(coefficients), *tail)
-    return None, by_c, *_NOTHING
+    return by_x, by_c, *_NOTHING
 
 
 def _by_features_backward(ctx: Any, direction: Tensor) -> tuple[Tensor | None, ...]:
@@ -306,10 +287,10 @@ def _by_features_backward(ctx: Any, direction: Tensor) -> tuple[Tensor | None, .
 def _by_coefficients_backward(ctx: Any, direction: Tensor) -> tuple[Tensor | None, ...]:
     (features, weights), tail = _saved(ctx)
     by_x = by_g = None
-    if ctx.needs_input_grad[0]:
+    if _wanted(ctx, 0):
         by_x = _by_features(features, direction, weights, *tail)
-    if ctx.needs_input_grad[1]:
-        by_g = _differentiable(features, direction, *tail)
+    if _wanted(ctx, 1):
+        by_g = _value(features, direction, *tail)
     return by_x, by_g, None, *_NOTHING
 
 
@@ -332,7 +313,6 @@ def _tangents_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 
 for _operator, _backward in [
     (_value, _value_backward),
-    (_coefficient_path, _coefficient_path_backward),
     (_by_features, _by_features_backward),
     (_by_coefficients, _by_coefficients_backward),
     (_tangents, _tangents_backward),

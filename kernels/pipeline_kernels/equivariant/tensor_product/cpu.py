@@ -153,6 +153,7 @@ def _prelude(plan: ProductPlan) -> str:
         n_sums += present.sum()
     sizes = {"N_PATHS": plan.n_paths, "N_SUMS": n_sums, "DIM_IN": plan.dim_in}
     sizes |= {"DIM_SH": plan.dim_sh, "DIM_OUT": plan.dim_out}
+    sizes |= {f"MAX_D{i}": max(path.dims[i - 1] for path in plan.paths) for i in (1, 3)}
     lines += [f"#define {name} {size}" for name, size in sizes.items()]
     for name, parts in (("PATHS(F)", paths), ("COUPLE", couple), ("UNCOUPLE", uncouple)):
         lines.append(f"#define {name} " + " \\\n    ".join(parts))

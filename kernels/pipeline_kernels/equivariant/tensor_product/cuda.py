@@ -172,14 +172,13 @@ def _gradient_by_edge(
         row = (e * PLAN.n_paths + p) * channels
         dw = by_w + row if by_w is not None else None
         rows = g_rows, h_rows, Y_row, w + row
-        dY += _path_gradient(m, dw, by_Y is not None, rows, C, channels, PLAN, p, BLOCK)
+        dY += _path_gradient(dw, by_Y is not None, rows, C, channels, PLAN, p, BLOCK)
     if by_Y is not None:
         tl.store(by_Y + e * PLAN.dim_sh + m, dY, m < PLAN.dim_sh)
 
 
 @triton.jit
 def _path_gradient(
-    m,
     dw,
     WITH_Y: tl.constexpr,
     rows,
@@ -189,7 +188,7 @@ def _path_gradient(
     p: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Stores the derivative by the weight of a path; returns that by harmonics, in places `m`."""
+    """Stores the derivative by the weight of a path; returns that by the harmonics."""
     d1: tl.constexpr = PLAN.paths[p].dims[0]
     d2: tl.constexpr = PLAN.paths[p].dims[1]
     d3: tl.constexpr = PLAN.paths[p].dims[2]
@@ -207,7 +206,8 @@ def _path_gradient(
             z = _load(g + PLAN.paths[p].rows[2] * channels, d3, channels, c)
             dT += tl.sum(x[:, None, :] * z[None, :, :], 2)
         c += BLOCK
-    dY = tl.zeros_like(m).to(C.dtype.element_ty)
+    m = tl.arange(0, _padded(PLAN.dim_sh))
+    dY = tl.zeros((_padded(PLAN.dim_sh),), C.dtype.element_ty)
     if WITH_Y:
         for m2 in tl.static_range(d2):
             change = tl.sum(_load_coefficients(C, PLAN, p, m2) * dT)

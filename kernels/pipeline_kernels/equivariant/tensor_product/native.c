@@ -4,7 +4,7 @@
  *     PATHS(F)           F(path, d1, d3, row in h, row in out) for each path
  *     places_<path>      where T[m1, m3] of the path lies among the N_SUMS that are not zero, or -1
  *     COUPLE, UNCOUPLE   T from Y, dY from dT, all of them
- *     N_PATHS, N_SUMS, DIM_IN, DIM_SH, DIM_OUT
+ *     N_PATHS, N_SUMS, DIM_IN, DIM_SH, DIM_OUT; MAX_D1, MAX_D3, the largest d1 and d3
  *
  * Channels are the lanes of vectors, of which C is a multiple. The sum over m2,
  * T[m1, m3] = sum C[m1, m2, m3] Y[m2], is the same for all channels and made once per edge. The
@@ -21,6 +21,7 @@
 #else
 #define BYTES 16
 #endif
+#define QUAD 16
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define INLINE static inline __attribute__((always_inline))
 /* Early enough that the arrays of sums become registers. */
@@ -28,6 +29,7 @@
 
 typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 typedef REAL aligned_vec __attribute__((vector_size(BYTES)));
+typedef REAL quad __attribute__((vector_size(QUAD), may_alias));
 
 typedef struct {
     const int64_t *order, *offsets; /* edges of each node: null, or a permutation; a list */
@@ -47,10 +49,13 @@ static void uncouple(const aligned_vec *dT, REAL *by_Y)
     aligned_vec dY[DIM_SH] = {{0}};
     UNCOUPLE
     for (int m = 0; m < DIM_SH; m++) {
-        REAL total = 0;
-        for (int l = 0; l < LANES; l++)
-            total += dY[m][l];
-        by_Y[m] = total;
+        const quad *part = (const quad *)(dY + m);
+        quad sum = part[0];
+        for (int q = 1; q < BYTES / QUAD; q++)
+            sum += part[q];
+        by_Y[m] = sum[0];
+        for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
+            by_Y[m] += sum[l];
     }
 }
 
@@ -61,7 +66,7 @@ INLINE void add_product(const int d1, const int d3, const int16_t *place, const 
                         const REAL *w, const REAL *h, REAL *out, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c += LANES) {
-        vec x[d1];
+        vec x[MAX_D1];
         UNROLLED
         for (int i = 0; i < d1; i++)
             x[i] = at(w + c) * at(h + i * channels + c);
@@ -83,13 +88,13 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
                          const REAL *T, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
                          REAL *by_w, aligned_vec *dT, int64_t channels)
 {
-    vec sums[d1 * d3];
+    vec sums[MAX_D1 * MAX_D3];
     UNROLLED
     for (int t = 0; t < d1 * d3; t++)
         sums[t] = (vec){0};
     for (int64_t c = 0; c < channels; c += LANES) {
         const vec weight = at(w + c);
-        vec x[d1], u[d1], total = {0};
+        vec x[MAX_D1], u[MAX_D1], total = {0};
         UNROLLED
         for (int i = 0; i < d1; i++) {
             x[i] = weight * at(h + i * channels + c);
@@ -150,6 +155,12 @@ static void edge_gradient_with_Y(const REAL *T, const REAL *w, const REAL *h, co
 #undef WITH_Y
 }
 
+static void fetch(const REAL *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 64 / sizeof(REAL))
+        __builtin_prefetch(row + i, 0, FETCH_LEVEL);
+}
+
 /* ---- what is called from outside ----
  *
  * Every thread makes the same call with memory of its own and takes the next nodes from the counter
@@ -188,6 +199,10 @@ void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph
             memset(row, 0, DIM_OUT * channels * sizeof(REAL));
             for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
                 const int64_t e = graph->order ? graph->order[k] : k;
+                if ((FETCH & 4)&&k + 1 < graph->offsets[graph->n_nodes]) {
+                    const int64_t next = graph->order ? graph->order[k + 1] : k + 1;
+                    fetch(w + next * N_PATHS * channels, N_PATHS * channels);
+                }
                 couple(Y + e * DIM_SH, T);
                 edge_product(T, w + e * N_PATHS * channels,
                              h + graph->senders[e] * DIM_IN * channels, row, channels);
@@ -212,6 +227,11 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
             memset(row, 0, DIM_IN * channels * sizeof(REAL));
             for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
                 const int64_t e = graph->order ? graph->order[k] : k;
+                if (k + 1 < graph->offsets[graph->n_nodes]) {
+                    const int64_t next = graph->order ? graph->order[k + 1] : k + 1;
+                    if (FETCH & 1) fetch(w + next * N_PATHS * channels, N_PATHS * channels);
+                    if (FETCH & 2) fetch(g + graph->receivers[next] * DIM_OUT * channels, DIM_OUT * channels);
+                }
                 couple(Y + e * DIM_SH, T);
                 (by_Y ? edge_gradient_with_Y : edge_gradient)(
                     T, w + e * N_PATHS * channels, h + graph->senders[e] * DIM_IN * channels,

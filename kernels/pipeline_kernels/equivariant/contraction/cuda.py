@@ -1,0 +1,207 @@
+"""The contraction on NVIDIA GPUs: Triton, with a tile of atoms and channels in each program.
+
+A program walks through the terms in the tables of the polynomial, which are data: one compilation
+serves all polynomials. The inputs of its tile stay in the first level of cache. With a direction u
+each kernel calculates the change along it instead, by the rule of products.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pipeline_kernels.equivariant.contraction.plan import CHUNK, Tables
+
+ATOMS = 8  # of a tile
+TILES = tl.constexpr(CHUNK // ATOMS)  # of a chunk
+SPLITS = tl.constexpr(8)  # programs that share the terms of a chunk
+
+
+class _Batch:
+    """Atoms and polynomial, as the kernels take them.
+
+    Attributes:
+        atoms: `order` and `chunks` of `AtomsByElement`.
+        tables: those of the polynomial that the kernels read.
+        sizes: numbers of inputs, outputs and terms.
+    """
+
+    def __init__(self, order: Tensor, chunks: Tensor, code: Tensor, sizes: Sequence[int]) -> None:
+        found = Tables.of(code, sizes)
+        self.atoms = order.contiguous(), chunks.contiguous()
+        self.tables = found.terms, found.output_offsets, found.derivatives, found.input_offsets
+        self.sizes = sizes[0], sizes[1], sizes[4]
+
+
+def value(features: Tensor, coefficients: Tensor, *batch: object) -> Tensor:
+    """Implements `reference.value`."""
+    return _value(features, None, coefficients, _Batch(*batch))
+
+
+def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, *batch: object) -> Tensor:
+    """Implements `reference.by_features`."""
+    return _by_features(features, None, coefficients, weights, _Batch(*batch))
+
+
+def by_coefficients(features: Tensor, weights: Tensor, n_present: int, *batch: object) -> Tensor:
+    """Implements `reference.by_coefficients`."""
+    return _by_coefficients(features, None, weights, n_present, _Batch(*batch))
+
+
+def tangents(
+    features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, *batch: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Implements `reference.tangents`."""
+    x, u, c, g, all_else = features, direction, coefficients, weights, _Batch(*batch)
+    by_c = _by_coefficients(x, u, g, len(c), all_else)
+    return _value(x, u, c, all_else), _by_features(x, u, c, g, all_else), by_c
+
+
+def _value(x: Tensor, u: Tensor | None, c: Tensor, batch: _Batch) -> Tensor:
+    out = x.new_empty(len(x), batch.sizes[1], x.shape[2])
+    _launch(_outputs, (x, u, c, out), batch, TILES.value)
+    return out
+
+
+def _by_features(x: Tensor, u: Tensor | None, c: Tensor, g: Tensor, batch: _Batch) -> Tensor:
+    found = x.new_empty(x.shape)
+    _launch(_inputs, (x, u, c, g, found), batch, TILES.value)
+    return found
+
+
+def _by_coefficients(
+    x: Tensor, u: Tensor | None, g: Tensor, n_present: int, batch: _Batch
+) -> Tensor:
+    chunks = batch.atoms[1]
+    partial = x.new_empty(len(chunks), batch.sizes[2], x.shape[2])
+    _launch(_coefficients, (x, u, g, partial), batch, SPLITS.value)
+    if len(partial) == n_present:
+        return partial
+    rows = torch.arange(n_present + 1, device=chunks.device)
+    offsets = torch.searchsorted(chunks[:, 0].contiguous(), rows)
+    return torch.segment_reduce(partial, "sum", offsets=offsets, axis=0)
+
+
+def _launch(
+    kernel: triton.JITFunction, tensors: tuple[Tensor | None, ...], batch: _Batch, parts: int
+) -> None:
+    """Starts a program for each part of a chunk and each block of channels."""
+    *inputs, result = tensors
+    x = inputs[0]
+    if x.numel() == 0:
+        return
+    n_channels = x.shape[2]
+    width = min(64, max(16, triton.next_power_of_2(n_channels)))
+    arrays = *(None if t is None else t.detach().contiguous() for t in inputs), result
+    sizes = *batch.sizes, n_channels
+    grid = (len(batch.atoms[1]) * parts, triton.cdiv(n_channels, width))
+    with torch.cuda.device_of(x):
+        kernel[grid](arrays, batch.atoms, batch.tables, sizes, ATOMS, width)
+
+
+@triton.jit
+def _outputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+    x, u, c, out = arrays
+    terms, offsets, _, _ = tables
+    n_inputs, n_outputs, n_terms, n_channels = sizes
+    element, first, last = _chunk(atoms[1], tl.program_id(0) // TILES)
+    first += tl.program_id(0) % TILES * ATOMS
+    atom, channel, mask = _tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
+    own = atom * n_inputs * n_channels + channel
+    for o in range(n_outputs):
+        total = tl.zeros((ATOMS, WIDTH), x.dtype.element_ty)
+        for t in range(tl.load(offsets + o), tl.load(offsets + o + 1)):
+            term = terms + 4 * t
+            scale = tl.load(c + (element * n_terms + t) * n_channels + channel, mask, 0.0)
+            total += scale * _product(x, u, term + 1, own, mask, n_channels)
+        tl.store(out + (atom * n_outputs + o) * n_channels + channel, total, mask)
+
+
+@triton.jit
+def _inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+    x, u, c, g, by_x = arrays
+    _, _, derivatives, offsets = tables
+    n_inputs, n_outputs, n_terms, n_channels = sizes
+    element, first, last = _chunk(atoms[1], tl.program_id(0) // TILES)
+    first += tl.program_id(0) % TILES * ATOMS
+    atom, channel, mask = _tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
+    own = atom * n_inputs * n_channels + channel
+    for i in range(n_inputs):
+        total = tl.zeros((ATOMS, WIDTH), x.dtype.element_ty)
+        for e in range(tl.load(offsets + i), tl.load(offsets + i + 1)):
+            entry = derivatives + 4 * e
+            t, o = tl.load(entry), tl.load(entry + 1)
+            scale = tl.load(c + (element * n_terms + t) * n_channels + channel, mask, 0.0)
+            scale *= tl.load(g + (atom * n_outputs + o) * n_channels + channel, mask, 0.0)
+            total += scale * _pair(x, u, entry + 2, own, mask, n_channels)
+        tl.store(by_x + own + i * n_channels, total, mask)
+
+
+@triton.jit
+def _coefficients(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+    x, u, g, by_c = arrays
+    terms, _, _, _ = tables
+    n_inputs, n_outputs, n_terms, n_channels = sizes
+    number = (tl.program_id(0) // SPLITS).to(tl.int64)
+    _, first, last = _chunk(atoms[1], number)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    for t in range(tl.program_id(0) % SPLITS, n_terms, SPLITS):
+        term = terms + 4 * t
+        o = tl.load(term)
+        total = tl.zeros((ATOMS, WIDTH), x.dtype.element_ty)
+        for begin in range(first, last, ATOMS):
+            atom, channel, mask = _tile(atoms[0], begin, last, n_channels, ATOMS, WIDTH)
+            own = atom * n_inputs * n_channels + channel
+            scale = tl.load(g + (atom * n_outputs + o) * n_channels + channel, mask, 0.0)
+            total += scale * _product(x, u, term + 1, own, mask, n_channels)
+        to = by_c + (number * n_terms + t) * n_channels + column
+        tl.store(to, tl.sum(total, 0), column < n_channels)
+
+
+@triton.jit
+def _chunk(chunks, number):
+    """Returns the row of the coefficients of a chunk, its first atom and its last + 1."""
+    chunk = chunks + 3 * number
+    return tl.load(chunk), tl.load(chunk + 1), tl.load(chunk + 2)
+
+
+@triton.jit
+def _tile(order, first, last, n_channels, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+    """Returns atoms as a column, channels as a row, and which of both there are."""
+    place = first + tl.arange(0, ATOMS)[:, None]
+    channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
+    atom = tl.load(order + place, place < last, 0)
+    return atom, channel, (place < last) & (channel < n_channels)
+
+
+@triton.jit
+def _product(x, u, term, own, mask, n_channels):
+    """Returns the product of the three inputs of a term, or its change along u."""
+    k = tl.load(term + 2)
+    found = _input(x, k, own, mask, n_channels, 1.0) * _pair(x, u, term, own, mask, n_channels)
+    if u is not None:
+        change = _input(u, k, own, mask, n_channels, 0.0)
+        found += change * _pair(x, None, term, own, mask, n_channels)
+    return found
+
+
+@triton.jit
+def _pair(x, u, factors, own, mask, n_channels):
+    """Returns the product of two inputs, or its change along u."""
+    i, j = tl.load(factors), tl.load(factors + 1)
+    a = _input(x, i, own, mask, n_channels, 1.0)
+    b = _input(x, j, own, mask, n_channels, 1.0)
+    if u is None:
+        found = a * b
+    else:
+        found = a * _input(u, j, own, mask, n_channels, 0.0)
+        found += b * _input(u, i, own, mask, n_channels, 0.0)
+    return found
+
+
+@triton.jit
+def _input(x, index, own, mask, n_channels, absent: tl.constexpr):
+    """Returns an input of the atoms of the tile, a constant in place of one that is absent (-1)."""
+    return tl.load(x + own + index * n_channels, mask & (index >= 0), absent)

@@ -1,0 +1,244 @@
+"""Linear maps that respect representations, and the blocks of a layer.
+
+Features are kept channels last: (n_atoms, components, channels), components of degree 0, then of
+degree 1, and so on. Weights are drawn with unit variance and divided by the square root of the
+number of terms they sum, as e3nn does, so that weights of mace-torch can be taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline_kernels.equivariant.contraction import (
+    AtomsByElement,
+    Polynomial,
+    coefficients,
+    contract,
+)
+from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
+from pipeline_kernels.message import Segments
+
+SILU_GAIN: Final = 1.6791767923989418
+"""1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
+
+
+def harmonics(lmax: int) -> str:
+    """Return the representations of spherical harmonics: 0e+1o+2e+..."""
+    return "+".join(f"{degree}{'eo'[degree % 2]}" for degree in range(lmax + 1))
+
+
+def split(features: Tensor, degrees: Sequence[int]) -> list[Tensor]:
+    """Return the components of each degree, (n, 2 l + 1, channels)."""
+    return list(features.split([2 * degree + 1 for degree in degrees], dim=1))
+
+
+class DegreeLinear(nn.Module):
+    """A linear map of the channels of each degree.
+
+    Args:
+        inputs: Channels of each degree that come in; degrees count from 0.
+        outputs: Channels of each degree that go out, no more degrees than come in.
+    """
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        super().__init__()
+        sizes = zip(inputs, outputs, strict=False)
+        self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
+
+    def forward(self, parts: Sequence[Tensor]) -> Tensor:
+        """Map parts (n, 2 l + 1, inputs[l]) of each degree to one (n, components, outputs)."""
+        pairs = zip(parts, self.weights, strict=False)
+        return torch.cat([part @ (w * len(w) ** -0.5) for part, w in pairs], dim=1)
+
+
+class ElementLinear(nn.Module):
+    """A linear map of the channels of each degree, with weights of its own for each element.
+
+    What elsewhere is a product with a one-hot vector: the same weights, looked up.
+
+    Args:
+        n_elements: Number of elements.
+        channels: In and out.
+        n_degrees: Degrees, from 0.
+    """
+
+    def __init__(self, n_elements: int, channels: int, n_degrees: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(n_degrees, n_elements, channels, channels))
+
+    def forward(self, features: Tensor, atoms: AtomsByElement) -> Tensor:
+        """Map (n_atoms, components, channels) to the components of the first degrees."""
+        n_degrees, n_elements, channels, _ = self.weights.shape
+        scale = (channels * n_elements) ** -0.5
+        parts = split(features[atoms.order, : n_degrees**2], range(n_degrees))
+        cuts = _counts(atoms)
+        found = []
+        for degree, part in enumerate(parts):
+            pieces = zip(part.split(cuts), atoms.elements.tolist(), strict=True)
+            found.append(
+                torch.cat([piece @ (self.weights[degree, z] * scale) for piece, z in pieces])
+            )
+        mapped = torch.cat(found, dim=1)
+        return torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
+
+
+class RadialWeights(nn.Module):
+    """A perceptron from the radial basis to the weights of a tensor product.
+
+    Args:
+        inputs: Radial functions.
+        hidden: Widths of the hidden layers.
+        outputs: Weights of an edge.
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        widths = [inputs, *hidden, outputs]
+        sizes = pairwise(widths)
+        self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
+
+    def forward(self, radial: Tensor) -> Tensor:
+        """Map (n_edges, inputs) to (n_edges, outputs)."""
+        *hidden, last = self.weights
+        x = radial
+        for w in hidden:
+            x = functional.silu(x @ (w * len(w) ** -0.5)) * SILU_GAIN
+        return x @ (last * len(last) ** -0.5)
+
+
+class Interaction(nn.Module):
+    """Messages of neighbours, summed (arXiv:2206.07697, eqs. 8 and 9).
+
+    Args:
+        plan: The tensor product.
+        channels: Of every representation.
+        radial: Radial functions and widths of the perceptron behind them.
+        average_neighbours: What sums are divided by.
+        n_elements: Number of elements.
+        residual: Degrees of the features that the layer adds its result to, 0 for none; then the
+            messages themselves go through a map of their element.
+    """
+
+    def __init__(
+        self,
+        plan: ProductPlan,
+        channels: int,
+        radial: Sequence[int],
+        average_neighbours: float,
+        n_elements: int,
+        residual: int,
+    ) -> None:
+        super().__init__()
+        self.plan, self.average_neighbours, self.residual = plan, average_neighbours, residual
+        n_in = len(plan.irreps_in)
+        lmax = max(irrep.l for irrep in plan.irreps_target)
+        self.degrees_out = [irrep.l for irrep in plan.irreps_out]
+        counts = [self.degrees_out.count(degree) for degree in range(lmax + 1)]
+        self.up = DegreeLinear([channels] * n_in, [channels] * n_in)
+        self.radial = RadialWeights(radial[0], radial[1:], plan.n_paths * channels)
+        self.down = DegreeLinear([n * channels for n in counts], [channels] * (lmax + 1))
+        self.skip = ElementLinear(n_elements, channels, residual or lmax + 1)
+        self.counts = counts
+
+    def forward(
+        self,
+        features: Tensor,  # (n_atoms, components, channels)
+        edge_harmonics: Tensor,  # (n_edges, (lmax + 1)²)
+        radial: Tensor,  # (n_edges, functions)
+        edges: tuple[Segments, Segments],
+        atoms: AtomsByElement,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return messages (n_atoms, (lmax + 1)², channels), and what the layer adds to."""
+        n_in = len(self.plan.irreps_in)
+        sent = self.up(split(features, range(n_in)))
+        weights = self.radial(radial).view(len(radial), self.plan.n_paths, -1)
+        summed = tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
+        messages = self.down(self._by_degree(summed)) / self.average_neighbours
+        if self.residual:
+            return messages, self.skip(features, atoms)
+        return self.skip(messages, atoms), None
+
+    def _by_degree(self, summed: Tensor) -> list[Tensor]:
+        """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
+        sizes = [n * (2 * degree + 1) for degree, n in enumerate(self.counts)]
+        found = []
+        for degree, part in enumerate(summed.split(sizes, dim=1)):
+            n_atoms, _, channels = part.shape
+            paths = part.view(n_atoms, self.counts[degree], 2 * degree + 1, channels)
+            found.append(paths.transpose(1, 2).reshape(n_atoms, 2 * degree + 1, -1))
+        return found
+
+
+class ProductBasis(nn.Module):
+    """Products of messages (arXiv:2206.07697, eqs. 10 and 11), and a linear map.
+
+    Args:
+        polynomial: The products.
+        channels: Of every representation.
+        n_elements: Number of elements.
+    """
+
+    expansion: Tensor
+
+    def __init__(self, polynomial: Polynomial, channels: int, n_elements: int) -> None:
+        super().__init__()
+        self.polynomial = polynomial
+        weights = torch.cat(
+            [
+                torch.randn(n_elements, block.n_weights, channels) / block.n_weights
+                for block in polynomial.blocks
+            ],
+            dim=1,
+        )
+        self.weights = nn.Parameter(weights)
+        expansion = torch.from_numpy(polynomial.expansion)
+        self.register_buffer("expansion", expansion, persistent=False)
+        n_out = len(polynomial.irreps_out)
+        self.linear = DegreeLinear([channels] * n_out, [channels] * n_out)
+
+    def forward(self, messages: Tensor, atoms: AtomsByElement) -> Tensor:
+        """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""
+        c = coefficients(self.weights, self.expansion.to(self.weights.dtype), atoms)
+        products = contract(messages.contiguous(), c, self.polynomial, atoms)
+        return self.linear(split(products, range(len(self.polynomial.irreps_out))))
+
+
+class Readout(nn.Module):
+    """Energy of an atom from its invariant features: linear, or with one hidden layer.
+
+    Args:
+        channels: Invariant features.
+        hidden: Width of the hidden layer, 0 for none.
+    """
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        widths = [channels, hidden, 1] if hidden else [channels, 1]
+        sizes = pairwise(widths)
+        self.weights = nn.ParameterList(torch.randn(a, b) for a, b in sizes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (n_atoms, channels) to (n_atoms,)."""
+        *hidden, last = self.weights
+        for w in hidden:
+            features = functional.silu(features @ (w * len(w) ** -0.5)) * SILU_GAIN
+        return (features @ (last * len(last) ** -0.5))[:, 0]
+
+
+def _counts(atoms: AtomsByElement) -> list[int]:
+    """Return the number of atoms of each element that occurs."""
+    element, first, end = atoms.chunks.unbind(1)
+    counts = atoms.chunks.new_zeros(len(atoms.elements))
+    return counts.index_add(0, element, end - first).tolist()
+
+
+def embedding_scale(n_elements: int) -> float:
+    """Return the factor of an embedding that e3nn writes as a linear map of a one-hot vector."""
+    return 1 / sqrt(n_elements)

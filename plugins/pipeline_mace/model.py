@@ -1,0 +1,151 @@
+"""MACE, and its version whose energies are scaled and shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from ase.data import atomic_numbers
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch, n_samples
+from pipeline_core.potential import MAX_Z, Potential
+from pipeline_core.task import Outputs
+from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
+from pipeline_kernels.equivariant.tensor_product import ProductPlan
+from pipeline_kernels.message import Segments
+from pipeline_mace.basis import RadialBasis, spherical_harmonics
+from pipeline_mace.layers import Interaction, ProductBasis, Readout, embedding_scale, harmonics
+from pipeline_mace.options import MACEOptions
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a network takes from its training data.
+
+    Attributes:
+        elements: Chemical symbols, in the order of their weights.
+        average_neighbours: Edges of an atom.
+    """
+
+    elements: tuple[str, ...]
+    average_neighbours: float
+
+
+class MACE(Potential):
+    """The potential of Batatia et al., arXiv:2206.07697.
+
+    E = Σ_i (E0_i + scale Σ_t R_t(h_i^t) + shift), with the features h^t after layer t. Scale and
+    shift are 1 and 0 but where they are set.
+
+    Args:
+        options: Sizes of the network.
+        facts: Of the training data.
+
+    Raises:
+        ValueError: Representations cannot be formed.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, options: MACEOptions, facts: Facts) -> None:
+        super().__init__()
+        self.options, self.facts = options, facts
+        n_elements, channels = len(facts.elements), options.channels
+        numbers = torch.full((MAX_Z + 1,), -1)
+        for place, symbol in enumerate(facts.elements):
+            numbers[atomic_numbers[symbol]] = place
+        self.register_buffer("numbers", numbers, persistent=False)
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("shift", torch.zeros(()))
+        self.embedding = nn.Parameter(torch.randn(n_elements, channels))
+        self.radial_basis = RadialBasis(
+            options.radial_functions, options.cutoff, options.envelope_power
+        )
+        self.interactions, self.products = nn.ModuleList(), nn.ModuleList()
+        self.readouts = nn.ModuleList()
+        radial = [options.radial_functions, *options.radial_features]
+        for layer in range(options.layers):
+            is_last = layer == options.layers - 1
+            n_out = 1 if is_last else options.max_l + 1
+            kind = options.interaction if layer else options.first_interaction
+            plan = ProductPlan.of(
+                harmonics(options.max_l if layer else 0), options.lmax, harmonics(options.lmax)
+            )
+            self.interactions.append(
+                Interaction(
+                    plan,
+                    channels,
+                    radial,
+                    facts.average_neighbours,
+                    n_elements,
+                    min(n_out, len(plan.irreps_in)) if kind == "residual" else 0,
+                )
+            )
+            self.products.append(
+                ProductBasis(
+                    _polynomial(options.lmax, n_out - 1, options.correlation), channels, n_elements
+                )
+            )
+            self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
+
+    def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+        """Predict the energy of each structure without the free atoms, (n_samples,) eV.
+
+        Raises:
+            ValueError: An element was not in the training data.
+        """
+        element = self._elements(batch)
+        atoms = AtomsByElement.of(element)
+        receiver, sender = batch["edge_index"].unbind(1)
+        n_atoms = len(element)
+        edges = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
+        # The harmonics of MACE are those of the vector from sender to receiver.
+        edge_harmonics = spherical_harmonics(-vectors, self.options.lmax)
+        radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
+        features = (self.embedding * embedding_scale(len(self.embedding)))[element][:, None]
+        energy = vectors.new_zeros(n_atoms)
+        for interaction, product, readout in zip(
+            self.interactions, self.products, self.readouts, strict=True
+        ):
+            messages, before = interaction(features, edge_harmonics, radial, edges, atoms)
+            features = product(messages, atoms)
+            if before is not None:
+                features = features + _padded(before, features)
+            energy = energy + readout(features[:, 0])
+        energy = self.scale * energy + self.shift
+        total = energy.new_zeros(n_samples(batch))
+        return {"energy": total.index_add(0, batch["atom_sample"], energy)}
+
+    def _elements(self, batch: Batch) -> Tensor:
+        """Return the place of each atom's element among those of the network, (n_atoms,)."""
+        element = self.numbers[batch["atomic_numbers"]]
+        if len(element) and int(element.min()) < 0:
+            from ase.data import chemical_symbols
+
+            unknown = batch["atomic_numbers"][element < 0].unique().tolist()
+            raise ValueError(
+                f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
+                f"network was trained on {', '.join(self.facts.elements)}; train it with data of "
+                "all elements"
+            )
+        return element
+
+
+def _polynomial(lmax: int, out: int, correlation: int) -> Polynomial:
+    plan = ProductPlan.of("0e", lmax, harmonics(lmax))
+    return Polynomial(plan.irreps_out, plan.irreps_out[: out + 1], correlation)
+
+
+def _padded(before: Tensor, features: Tensor) -> Tensor:
+    """Return features of fewer degrees with zeros for the others."""
+    lacking = features.shape[1] - before.shape[1]
+    return nn.functional.pad(before, (0, 0, 0, lacking)) if lacking else before
+
+
+def elements_in_order(symbols: Sequence[str]) -> tuple[str, ...]:
+    """Return chemical symbols by atomic number."""
+    return tuple(sorted(symbols, key=lambda symbol: atomic_numbers[symbol]))

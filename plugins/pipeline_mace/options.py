@@ -1,0 +1,60 @@
+"""The options of MACE."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
+
+Degree = Annotated[int, Field(ge=0, le=3)]
+Interaction = Literal["residual", "plain"]
+
+
+class MACEOptions(Section):
+    """Sizes of the network; the defaults are those of the balanced training of arXiv:2504.10700."""
+
+    channels: Count = 128
+    """Channels of every representation."""
+    max_l: Annotated[int, Field(ge=0, le=2)] = 1
+    """Highest degree of the features that pass from one layer to the next."""
+    lmax: Degree = 3
+    """Highest degree of the spherical harmonics, and of the features that are multiplied."""
+    correlation: Annotated[int, Field(ge=1, le=3)] = 2
+    """Neighbours that one product combines; the body order of a layer is one more."""
+    layers: Count = 2
+    first_interaction: Interaction = "residual"
+    """Whether the first layer adds a linear map of the features that it starts from."""
+    interaction: Interaction = "residual"
+    """The same of the other layers."""
+    radial_functions: Count = 8
+    radial_features: list[Count] = Field(default=[64, 64, 64], min_length=1)
+    """Widths of the hidden layers between radial basis and weights of the tensor product."""
+    envelope_power: Annotated[int, Field(ge=1)] = 5
+    """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""
+    readout_features: Count = 16
+    """Width of the hidden layer of the last readout."""
+    cutoff: Positive = 4.5
+    """Reach of the graph, Å; that of the graph section."""
+    scale_shift: bool = True
+    """Whether interaction energies are scaled by the root mean square of the training forces."""
+
+
+class MACEGraphOptions(GraphOptions):
+    """Neighbour graph with the cutoff of arXiv:2504.10700."""
+
+    cutoff: Positive = 4.5
+
+
+def check_cutoff(model: MACEOptions, graph: GraphOptions) -> None:
+    """Check that the basis functions reach as far as the graph.
+
+    Raises:
+        ValueError: The two sections of the experiment give different cutoffs.
+    """
+    if model.cutoff != graph.cutoff:
+        raise ValueError(
+            f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the basis "
+            "functions end where the graph does: give both sections the same cutoff"
+        )

@@ -1,0 +1,37 @@
+"""The hooks of the plugin; torch is imported when a model is built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_core import hookimpl
+from pipeline_core.model_info import ModelInfo
+from pipeline_mace.options import MACEGraphOptions, MACEOptions, check_cutoff
+
+if TYPE_CHECKING:
+    from pipeline_core.run import Run
+    from pipeline_core.task import Task
+
+
+@hookimpl
+def model() -> ModelInfo:
+    """Describe MACE."""
+    return ModelInfo(
+        name="mace",
+        summary="Equivariant message passing with products of many neighbours.",
+        citation="Batatia et al., NeurIPS 2022, arXiv:2206.07697",
+        options=MACEOptions,
+        predicts=("energy", "forces", "stress"),
+        sections={"graph": MACEGraphOptions},
+    )
+
+
+@hookimpl
+def task(run: Run) -> Task:
+    """Build the network for the elements of the data, and what its training needs."""
+    options = run.options
+    assert isinstance(options, MACEOptions)
+    check_cutoff(options, run.section("graph", MACEGraphOptions))
+    from pipeline_mace.build import mace_task
+
+    return mace_task(run, options)
