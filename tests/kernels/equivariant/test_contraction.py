@@ -154,7 +154,6 @@ def test_there_are_as_many_couplings_as_in_mace(to, degree, n_paths, n_entries):
 
 
 def test_few_couplings_are_independent():
-    """Counts of the reduced basis of cuEquivariance for the same irreps."""
     reduced = Polynomial(INPUTS, MODEL.irreps_out, 3, independent=True)
     counts = {(str(b.irrep), b.degree): b.n_weights for b in reduced.blocks}
     assert (counts["0e", 3], counts["1o", 3]) == (8, 12)
@@ -170,8 +169,7 @@ def test_equals_mace(name):
         mace = {key[2:]: file[key] for key in file if key.startswith(name)}
     polynomial = Polynomial(INPUTS, irreps(str(mace["irreps_out"])), int(mace["correlation"]))
     atoms = AtomsByElement.of(torch.from_numpy(mace["element"]))
-    expansion = torch.from_numpy(polynomial.expansion)
-    combined = coefficients(torch.from_numpy(mace["weights"]), expansion, atoms)
+    combined = coefficients(torch.from_numpy(mace["weights"]), polynomial, atoms)
     ours = contract(torch.from_numpy(mace["features"]), combined, polynomial, atoms)
     assert_close(ours, torch.from_numpy(mace["outputs"]), rtol=1e-12, atol=1e-12)
 
@@ -222,10 +220,8 @@ def polynomials(draw):
 def test_equals_the_sum_over_all_couplings(implementation, polynomial, element, n_channels):
     case = Case.of(polynomial, element, n_channels)
     weights = torch.randn(4, polynomial.n_weights, n_channels, dtype=torch.float64)
-    expansion = torch.from_numpy(polynomial.expansion)
-    ours = contract(
-        case.features, coefficients(weights, expansion, case.atoms), polynomial, case.atoms
-    )
+    combined = coefficients(weights, polynomial, case.atoms)
+    ours = contract(case.features, combined, polynomial, case.atoms)
     theirs = full_sum(case.features, weights[case.element], polynomial)
     assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
@@ -246,7 +242,7 @@ def test_outputs_rotate_as_they_should(correlation, inverted):
     )
     case = Case.of(polynomial, [0, 1, 1, 0], 5)
     weights = torch.randn(2, polynomial.n_weights, 5, dtype=torch.float64)
-    combined = coefficients(weights, torch.from_numpy(polynomial.expansion), case.atoms)
+    combined = coefficients(weights, polynomial, case.atoms)
     angles = torch.tensor([0.3, 1.1, -2.0], dtype=torch.float64)
     D_in, D_out = (
         representation(of, angles, inverted) for of in (polynomial.irreps_in, polynomial.irreps_out)
@@ -435,8 +431,8 @@ def test_wrong_arguments(change, message):
 
 
 def test_wrong_weights():
-    atoms, expansion = AtomsByElement.of(torch.tensor([4])), torch.ones(7, 3)
+    atoms, n_weights = AtomsByElement.of(torch.tensor([4])), SMALL.n_weights
     with pytest.raises(ValueError, match="expected some for element 4 too, got 4"):
-        coefficients(torch.ones(4, 3, 2), expansion, atoms)
-    with pytest.raises(ValueError, match=r"expected \(n_elements, 3, n_channels\)"):
-        coefficients(torch.ones(5, 2, 2), expansion, atoms)
+        coefficients(torch.ones(4, n_weights, 2), SMALL, atoms)
+    with pytest.raises(ValueError, match=rf"expected \(n_elements, {n_weights}, n_channels\)"):
+        coefficients(torch.ones(5, n_weights + 1, 2), SMALL, atoms)

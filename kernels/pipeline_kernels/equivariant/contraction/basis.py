@@ -16,8 +16,8 @@ def couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
     The generalised Clebsch-Gordan coefficients of I. Batatia et al. (arXiv:2206.07697, eq. 10):
     what is coupled already (the left operand) and the next copy to what the product contains, with
     coefficients whose squares sum to the dimension of that ("component" normalisation). Paths are
-    ordered, and have the signs, as in `U_matrix_real` of mace-torch 0.3: each coupling is followed by a
-    stable sort by degree, then parity.
+    ordered, and have the signs, as in `U_matrix_real` of mace-torch 0.3: each coupling is followed
+    by a stable sort by degree, then parity.
 
     Args:
         irreps: representations of the inputs, one after the other.
@@ -47,10 +47,9 @@ def _single(irreps: Sequence[Irrep]) -> list[tuple[Irrep, np.ndarray]]:
     """Returns the inputs themselves, each as a row of the identity for each component."""
     ends = np.cumsum([irrep.dim for irrep in irreps])
     identity = np.eye(ends[-1])
-    paths = [
+    return [
         (irrep, identity[end - irrep.dim : end]) for irrep, end in zip(irreps, ends, strict=True)
     ]
-    return paths
 
 
 def _couple_next(
@@ -71,7 +70,7 @@ def _couple_next(
 
 
 def _sign(*degrees: int) -> float:
-    """Returns the sign of the tables of e3nn before 0.5, those of mace-torch, relative to ours.
+    """Returns the sign of the tables of e3nn 0.4, on which mace-torch is built, relative to ours.
 
     There the first entry other than zero is positive where the entry of `m = 0` vanishes, with the
     degrees in ascending order.

@@ -108,6 +108,8 @@ def _outputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.conste
     n_inputs, n_outputs, n_terms, n_channels = sizes
     element, first, last = _chunk(atoms[1], tl.program_id(0) // TILES)
     first += tl.program_id(0) % TILES * ATOMS
+    if first >= last:
+        return
     atom, channel, mask = _tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
     own = atom * n_inputs * n_channels + channel
     for o in range(n_outputs):
@@ -126,6 +128,8 @@ def _inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constex
     n_inputs, n_outputs, n_terms, n_channels = sizes
     element, first, last = _chunk(atoms[1], tl.program_id(0) // TILES)
     first += tl.program_id(0) % TILES * ATOMS
+    if first >= last:
+        return
     atom, channel, mask = _tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
     own = atom * n_inputs * n_channels + channel
     for i in range(n_inputs):

@@ -21,15 +21,15 @@ from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Polyno
 DTYPES = (torch.float32, torch.float64)
 
 
-def coefficients(weights: Tensor, expansion: Tensor, atoms: AtomsByElement) -> Tensor:
+def coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement) -> Tensor:
     """Combines couplings with weights to the coefficients of a polynomial.
 
     Differentiable any number of times by the weights.
 
     Args:
         weights: a weight for each element, coupling and channel, `(n_elements, n_weights,
-            n_channels)`.
-        expansion: `Polynomial.expansion` as a tensor like the weights, `(n_terms, n_weights)`.
+            n_channels)`, ordered as in `Polynomial.blocks`.
+        polynomial: what is evaluated.
         atoms: the atoms of a batch.
 
     Returns:
@@ -38,16 +38,18 @@ def coefficients(weights: Tensor, expansion: Tensor, atoms: AtomsByElement) -> T
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    if weights.ndim != 3 or expansion.ndim != 2 or weights.shape[1] != expansion.shape[1]:
+    if weights.ndim != 3 or weights.shape[1] != polynomial.n_weights:
         raise ValueError(
-            f"weights: expected (n_elements, {expansion.shape[-1]}, n_channels), got "
+            f"weights: expected (n_elements, {polynomial.n_weights}, n_channels), got "
             f"{tuple(weights.shape)}"
         )
     if atoms.n_elements > len(weights):
         raise ValueError(
             f"weights: expected some for element {atoms.n_elements - 1} too, got {len(weights)}"
         )
-    return expansion @ weights[atoms.elements]
+    Q, M = polynomial.factors(weights)
+    present = weights[atoms.elements]
+    return Q @ (present if polynomial.independent else M @ present)
 
 
 def contract(

@@ -145,21 +145,25 @@ class Polynomial:
 
     @property
     def expansion(self) -> np.ndarray:
-        """The coefficient of each term for each weight, `(n_terms, n_weights)` float64.
-
-        `expansion @ weights` with weights `(n_weights, n_channels)` of an element are the
-        coefficients that `contract` takes.
-        """
+        """The coefficient of each term for each weight, `(n_terms, n_weights)` float64."""
         return self._terms[1]
 
     @property
     def sizes(self) -> list[int]:
         """The numbers from which the shapes of all tables follow: arguments of `table_shapes`."""
-        tables = self._tables
-        n_factors = len(tables[-1])
-        return [self.n_inputs, self.n_outputs, *map(len, (tables[1], tables[2])), self.n_terms] + [
-            n_factors
-        ]
+        n_pairs, n_rights, n_factors = (len(self._tables[i]) for i in (1, 2, 9))
+        return [self.n_inputs, self.n_outputs, n_pairs, n_rights, self.n_terms, n_factors]
+
+    def factors(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits the expansion, whose rank is small, into two narrow matrices.
+
+        Args:
+            like: a tensor that has the type and the device that are wanted.
+
+        Returns:
+            `Q (n_terms, rank)` and `M (rank, n_weights)` such that `Q @ M` is the expansion.
+        """
+        return _factors(self, like.dtype, like.device)
 
     def code(self, device: torch.device) -> Tensor:
         """Returns all `Tables` one after the other, int32, on a device."""
@@ -221,6 +225,17 @@ class Polynomial:
 def _code(polynomial: Polynomial, device: torch.device) -> Tensor:
     flat = np.concatenate([table.reshape(-1) for table in polynomial._tables])
     return torch.from_numpy(flat.astype(np.int32)).to(device)
+
+
+@cache
+def _factors(
+    polynomial: Polynomial, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    S = polynomial.expansion
+    blocks = [S[:, b.first : b.first + b.n_weights] for b in polynomial.blocks]
+    Q = np.concatenate([basis.independent(block) for block in blocks], axis=1)
+    found = (torch.from_numpy(x).to(device, dtype) for x in (Q, Q.T @ S))
+    return next(found), next(found)
 
 
 @cache

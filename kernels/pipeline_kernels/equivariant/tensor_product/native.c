@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <immintrin.h>
 
 #if defined(__AVX512F__)
 #define BYTES 64
@@ -116,7 +117,7 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
             total += at(h + i * channels + c) * u[i];
             *(vec *)(by_h + i * channels + c) += weight * u[i];
         }
-        *(vec *)(by_w + c) = total;
+        if (FETCH&16) _mm512_stream_ps(by_w+c, total); else *(vec *)(by_w + c) = total;
     }
     UNROLLED
     for (int t = 0; t < d1 * d3; t++)
@@ -160,6 +161,12 @@ static void fetch(const REAL *row, int64_t n)
     for (int64_t i = 0; i < n; i += 64 / sizeof(REAL))
         __builtin_prefetch(row + i, 0, FETCH_LEVEL);
 }
+static void fetchw(const REAL *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 64 / sizeof(REAL))
+        __builtin_prefetch(row + i, 1, FETCH_LEVEL);
+}
+#include <immintrin.h>
 
 /* ---- what is called from outside ----
  *
@@ -230,6 +237,7 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
                 if (k + 1 < graph->offsets[graph->n_nodes]) {
                     const int64_t next = graph->order ? graph->order[k + 1] : k + 1;
                     if (FETCH & 1) fetch(w + next * N_PATHS * channels, N_PATHS * channels);
+                    if ((FETCH & 8)&&by_w) fetchw(by_w + next * N_PATHS * channels, N_PATHS * channels);
                     if (FETCH & 2) fetch(g + graph->receivers[next] * DIM_OUT * channels, DIM_OUT * channels);
                 }
                 couple(Y + e * DIM_SH, T);
