@@ -185,8 +185,6 @@ class ProductBasis(nn.Module):
         n_elements: Number of elements.
     """
 
-    expansion: Tensor
-
     def __init__(self, polynomial: Polynomial, channels: int, n_elements: int) -> None:
         super().__init__()
         self.polynomial = polynomial
@@ -198,14 +196,12 @@ class ProductBasis(nn.Module):
             dim=1,
         )
         self.weights = nn.Parameter(weights)
-        expansion = torch.from_numpy(polynomial.expansion)
-        self.register_buffer("expansion", expansion, persistent=False)
         n_out = len(polynomial.irreps_out)
         self.linear = DegreeLinear([channels] * n_out, [channels] * n_out)
 
     def forward(self, messages: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""
-        c = coefficients(self.weights, self.expansion.to(self.weights.dtype), atoms)
+        c = coefficients(self.weights, self.polynomial, atoms)
         products = contract(messages.contiguous(), c, self.polynomial, atoms)
         return self.linear(split(products, range(len(self.polynomial.irreps_out))))
 

@@ -1,4 +1,4 @@
-"""The symmetric contraction in Triton: interpreted, compiled for GPUs that need not be there, on one.
+"""The Triton kernels: interpreted, compiled for GPUs that need not be there, and on a GPU.
 
 Oracle: automatic differentiation of the formula in plain PyTorch (`reference.value`), in float64.
 """

@@ -13,7 +13,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <immintrin.h>
 
 #if defined(__AVX512F__)
 #define BYTES 64
@@ -117,7 +116,7 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
             total += at(h + i * channels + c) * u[i];
             *(vec *)(by_h + i * channels + c) += weight * u[i];
         }
-        if (FETCH&16) _mm512_stream_ps(by_w+c, total); else *(vec *)(by_w + c) = total;
+        *(vec *)(by_w + c) = total;
     }
     UNROLLED
     for (int t = 0; t < d1 * d3; t++)
@@ -156,17 +155,23 @@ static void edge_gradient_with_Y(const REAL *T, const REAL *w, const REAL *h, co
 #undef WITH_Y
 }
 
-static void fetch(const REAL *row, int64_t n)
+/* ---- edges in order ---- */
+
+INLINE int64_t edge_at(const Graph *graph, int64_t k)
 {
-    for (int64_t i = 0; i < n; i += 64 / sizeof(REAL))
-        __builtin_prefetch(row + i, 0, FETCH_LEVEL);
+    return graph->order ? graph->order[k] : k;
 }
-static void fetchw(const REAL *row, int64_t n)
+
+/* Asks for the weights of the edge after the k-th, which come from far. Inlined, since a call whose
+ * result is nothing would be left out. */
+INLINE void fetch_next(const REAL *w, const Graph *graph, int64_t k)
 {
-    for (int64_t i = 0; i < n; i += 64 / sizeof(REAL))
-        __builtin_prefetch(row + i, 1, FETCH_LEVEL);
+    if (k + 1 == graph->offsets[graph->n_nodes])
+        return;
+    const char *row = (const char *)(w + edge_at(graph, k + 1) * N_PATHS * graph->channels);
+    for (int64_t i = 0; i < N_PATHS * graph->channels * (int64_t)sizeof(REAL); i += 64)
+        __builtin_prefetch(row + i);
 }
-#include <immintrin.h>
 
 /* ---- what is called from outside ----
  *
@@ -205,11 +210,8 @@ void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph
             REAL *row = out + n * DIM_OUT * channels;
             memset(row, 0, DIM_OUT * channels * sizeof(REAL));
             for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
-                const int64_t e = graph->order ? graph->order[k] : k;
-                if ((FETCH & 4)&&k + 1 < graph->offsets[graph->n_nodes]) {
-                    const int64_t next = graph->order ? graph->order[k + 1] : k + 1;
-                    fetch(w + next * N_PATHS * channels, N_PATHS * channels);
-                }
+                const int64_t e = edge_at(graph, k);
+                fetch_next(w, graph, k);
                 couple(Y + e * DIM_SH, T);
                 edge_product(T, w + e * N_PATHS * channels,
                              h + graph->senders[e] * DIM_IN * channels, row, channels);
@@ -233,13 +235,8 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
             REAL *row = by_h ? by_h + n * DIM_IN * channels : unused_h;
             memset(row, 0, DIM_IN * channels * sizeof(REAL));
             for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
-                const int64_t e = graph->order ? graph->order[k] : k;
-                if (k + 1 < graph->offsets[graph->n_nodes]) {
-                    const int64_t next = graph->order ? graph->order[k + 1] : k + 1;
-                    if (FETCH & 1) fetch(w + next * N_PATHS * channels, N_PATHS * channels);
-                    if ((FETCH & 8)&&by_w) fetchw(by_w + next * N_PATHS * channels, N_PATHS * channels);
-                    if (FETCH & 2) fetch(g + graph->receivers[next] * DIM_OUT * channels, DIM_OUT * channels);
-                }
+                const int64_t e = edge_at(graph, k);
+                fetch_next(w, graph, k);
                 couple(Y + e * DIM_SH, T);
                 (by_Y ? edge_gradient_with_Y : edge_gradient)(
                     T, w + e * N_PATHS * channels, h + graph->senders[e] * DIM_IN * channels,
