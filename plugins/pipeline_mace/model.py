@@ -85,11 +85,7 @@ class MACE(Potential):
                     min(n_out, len(plan.irreps_in)) if kind == "residual" else 0,
                 )
             )
-            self.products.append(
-                ProductBasis(
-                    _polynomial(options.lmax, n_out - 1, options.correlation), channels, n_elements
-                )
-            )
+            self.products.append(ProductBasis(_polynomial(options, n_out), channels, n_elements))
             self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
@@ -135,9 +131,10 @@ class MACE(Potential):
         return element
 
 
-def _polynomial(lmax: int, out: int, correlation: int) -> Polynomial:
-    plan = ProductPlan.of("0e", lmax, harmonics(lmax))
-    return Polynomial(plan.irreps_out, plan.irreps_out[: out + 1], correlation)
+def _polynomial(options: MACEOptions, n_out: int) -> Polynomial:
+    """Return the products of a layer that passes on so many degrees."""
+    irreps = ProductPlan.of("0e", options.lmax, harmonics(options.lmax)).irreps_out
+    return Polynomial(irreps, irreps[:n_out], options.correlation, options.independent_couplings)
 
 
 def _padded(before: Tensor, features: Tensor) -> Tensor:

@@ -23,6 +23,12 @@ class MACEOptions(Section):
     """Highest degree of the spherical harmonics, and of the features that are multiplied."""
     correlation: Annotated[int, Field(ge=1, le=3)] = 2
     """Neighbours that one product combines; the body order of a layer is one more."""
+    independent_couplings: bool = False
+    """Whether each product has a weight for each independent coupling alone.
+
+    Else for each coupling, as in mace-torch without `use_reduced_cg`: more weights for the same
+    products.
+    """
     layers: Count = 2
     first_interaction: Interaction = "residual"
     """Whether the first layer adds a linear map of the features that it starts from."""

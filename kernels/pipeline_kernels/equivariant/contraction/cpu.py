@@ -88,9 +88,8 @@ def _by_element(partial: Tensor, batch: Batch, n_present: int) -> Tensor:
     """Adds what the chunks of each element give."""
     if len(partial) == n_present:
         return partial
-    element = batch.chunks[:, 0].numpy()
-    first = np.searchsorted(element, np.arange(n_present))
-    return torch.from_numpy(np.add.reduceat(partial.numpy(), first, axis=0))
+    found = partial.new_zeros(n_present, *partial.shape[1:])
+    return found.index_add_(0, batch.chunks[:, 0], partial)
 
 
 class _Arrays(ctypes.Structure):
