@@ -93,11 +93,11 @@ def cosines(problem: Problem) -> Fitted:
     return ridge([replace(leaf, family=family) for leaf, family in leaves], problem)
 
 
-def ridge(leaves: Sequence[Leaf], problem: Problem) -> Fitted:
+def ridge(leaves: Sequence[Leaf], problem: Problem, degrees: Sequence[int] = DEGREES) -> Fitted:
     """Minimise sum of squares + n penalty |c|^2 over products of functions up to a total degree."""
     x, y, held = problem.parts["train"].x, problem.standard("train"), problem.standard("val")
     best: tuple[float, Fitted] | None = None
-    for degree in DEGREES:
+    for degree in degrees:
         of_degree = [replace(leaf, degree=degree) for leaf in leaves]
         terms = total_degree([leaf.degrees for leaf in of_degree], degree)
         design = products(of_degree, terms, x)

@@ -65,7 +65,7 @@ def fit_ours(run: Run) -> dict[str, Any]:
     call(run, "evaluate")
     errors = json.loads(run.metrics.read_text())["surface"]["errors"]
     found = {place: errors[place]["hartree"]["rmse"] for place in ("test", "grid", "off_grid")}
-    facts = {name: summary[name] for name in ("parameters", "ranks", "degrees")}
+    facts = {name: summary[name] for name in ("parameters", "node_ranks", "degrees")}
     return {**found, **facts, "seconds": seconds}
 
 
@@ -179,7 +179,7 @@ def report(found: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None)
         "grid_rmse": {name: mean(found[name], "grid") for name in OURS},
         "seconds": {name: {"mean": fmean(t), "largest": max(t)} for name, t in times.items()},
         "parameters": {name: [row["parameters"] for row in found[name]] for name in OURS},
-        "ranks": {name: [row["ranks"] for row in found[name]] for name in OURS},
+        "ranks": {name: [row["node_ranks"] for row in found[name]] for name in OURS},
         "paper": PAPER,
         "baselines": baselines,
         "better_than_ours": better(found),

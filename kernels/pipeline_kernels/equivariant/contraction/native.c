@@ -19,7 +19,9 @@
 
 #if defined(__AVX512F__)
 #define BYTES 64
+#ifndef ATOMS
 #define ATOMS 4 /* of 32 registers: two sums for each, and what they are made of */
+#endif
 #elif defined(__AVX2__)
 #define BYTES 32
 #define ATOMS 2

@@ -116,8 +116,8 @@ def _gradient(
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Differentiates `S(*operands)` by h, Y and w; what is not wanted of them comes back empty."""
-    ends, plan = (edges[0], edges[3]), ProductPlan.decoded(code)
-    by_h, by_Y, by_w = reference.gradient(*operands, ends, plan)
+    (g, h, Y, w), ends = operands, (edges[0], edges[3])
+    by_h, by_Y, by_w = reference.gradient(g, h, Y, w, ends, ProductPlan.decoded(code))
     found = zip((by_h, by_Y, by_w), wanted, strict=True)
     by_h, by_Y, by_w = (x if want else x.new_empty((0,) * x.ndim) for x, want in found)
     return by_h, by_Y, by_w
@@ -187,7 +187,8 @@ def _gradient_backward(ctx: Any, *directions: Tensor | None) -> tuple[Any, ...]:
 
 
 def _total(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
+    """Adds in place: both are new, and another array of all weights would take longer to get."""
+    return b if a is None else a if b is None else a.add_(b)
 
 
 _product.register_autograd(_product_backward, setup_context=_save_product)
