@@ -2,12 +2,12 @@
 
     python tests/benchmarks/htfbr_ethene.py [--degrees 3 4]
 
-The points are those of the dataset `ethene` of `workflows`: GFN2-xTB along classical trajectories in
-twelve normal modes, a stand-in for the unpublished points of the paper. Whole trajectories are held
-out. Ours runs through the stages of the plugin, with the experiment of `workflows`: rank 10, and
-ranks that the solver chooses. The baseline is ridge regression on Chebyshev polynomials of a total
-degree, its penalty chosen on the validation points. Errors are root mean squares in hartree; seconds
-are those of stage `train`, or of the fit with its choices.
+The points are those of the dataset `ethene` of `workflows`: GFN2-xTB along classical trajectories
+in twelve normal modes, a stand-in for the unpublished points of the paper. Whole trajectories are
+held out. Ours runs through the stages of the plugin, with the experiment of `workflows`: rank 10,
+and ranks that the solver chooses. The baseline is ridge regression on Chebyshev polynomials of a
+total degree, its penalty chosen on the validation points. Errors are root mean squares in hartree;
+seconds are those of stage `train`, or of the fit with its choices.
 
 The last line printed is one JSON object; `ratio` is the test error of the last degree over ours.
 """

@@ -4,6 +4,7 @@ Oracles: e3nn's `TensorProduct` with its spherical harmonics and Wigner matrices
 `index_add`; rotation and inversion; finite differences; the formula in plain PyTorch.
 """
 
+import math
 import os
 import platform
 from dataclasses import dataclass, replace
@@ -149,14 +150,13 @@ def test_paths_are_those_of_mace(plan):
     assert ProductPlan.decoded(plan.encoded()) == plan
 
 
-def test_counts_of_two_layers():
-    """Published for this setting by cuEquivariance, 10 paths; counted from e3nn's tables, 86."""
-    first, second = PLANS["first layer"], PLANS["second layer"]
-    assert (first.n_paths, first.dim_out, len(first.terms[1])) == (4, 16, 16)
-    assert (second.n_paths, second.dim_out, len(second.terms[1])) == (10, 40, 86)
+def test_few_coefficients_are_not_zero():
+    """Fewer than 20 % typically (Firoz et al., arXiv:2504.10700, section 4.1.1)."""
+    plan = PLANS["first layer"]
+    assert plan.n_paths == 4
+    assert len(plan.terms[1]) / sum(math.prod(path.dims) for path in plan.paths) < 0.2
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # e3nn calls `torch.jit.script`
 def test_equals_e3nn(plan):
     channels = 3
     case = Case.of(plan, channels=channels)

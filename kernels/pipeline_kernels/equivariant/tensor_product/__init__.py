@@ -1,8 +1,8 @@
 """The channelwise tensor product of MACE, gather and scatter fused.
 
 Features h of the sender of each edge are multiplied with spherical harmonics Y of the edge along
-paths p = (l1, l2, l3), weighted for each channel c, and summed at the receiver (I. Batatia et al.,
-arXiv:2206.07697, eq. 8; normalised as by e3nn's `TensorProduct` with one weight a channel, `uvu`):
+paths p = (l1, l2, l3), weighted for each channel c, and summed at the receiver (Firoz et al.,
+arXiv:2504.10700, algorithm 2; normalised as e3nn's `TensorProduct` with the connections `uvu`):
 
     out_i[p, m3, c] = sum_{e: r(e) = i} w_e[p, c] sum_{m1 m2} C_p[m1, m2, m3] h_s(e)[m1, c] Y_e[m2],
 
