@@ -57,7 +57,8 @@ typedef struct {
 } Arrays;
 
 typedef struct {
-    vec *left, *d_left, *right, *d_right, *g, *out, *by_x, *c, *by_c;
+    vec *left, *d_left, *right, *d_right, *g, *out, *by_x;
+    vec *c, *c_by_left, *by_c; /* of terms: ordered by right factor, and two by left factor */
 } Scratch;
 
 static Polynomial polynomial(const int32_t *code, const int64_t *sizes)
@@ -83,6 +84,7 @@ static int64_t scratch(const Polynomial *p, vec *memory, Scratch *s)
     s->out = next, next += p->n_outputs * ATOMS;
     s->by_x = next, next += p->n_inputs * ATOMS;
     s->c = next, next += p->n_terms;
+    s->c_by_left = next, next += p->n_terms;
     s->by_c = next, next += p->n_terms;
     return next - memory;
 }
@@ -177,13 +179,13 @@ INLINE void over_rights(const int KIND, const int N, const Polynomial *p, const 
         for (int a = 0; a < N; a++)
             q[a] = d_q[a] = (vec){0};
         for (int64_t t = p->right_offsets[r]; t < p->right_offsets[r + 1]; t++) {
-            const int64_t l = p->term_left[t] * (int64_t)N;
-            const vec c = s->c[t];
+            const vec *left = s->left + p->term_left[t] * (int64_t)N;
+            const vec *d_left = s->d_left + p->term_left[t] * (int64_t)N, c = s->c[t];
             UNROLLED
             for (int a = 0; a < N; a++) {
-                q[a] += c * s->left[l + a];
+                q[a] += c * left[a];
                 if (KIND == TANGENTS)
-                    d_q[a] += c * s->d_left[l + a];
+                    d_q[a] += c * d_left[a];
             }
         }
         UNROLLED
@@ -238,10 +240,10 @@ INLINE void over_lefts(const int KIND, const int N, const Polynomial *p, const S
                 d_left[a] = s->d_left[l * N + a];
         }
         for (int64_t e = p->left_offsets[l]; e < p->left_offsets[l + 1]; e++) {
-            const int64_t t = p->left_terms[2 * e], r = p->left_terms[2 * e + 1] * (int64_t)N;
+            const int64_t r = p->left_terms[2 * e + 1] * (int64_t)N;
             const vec *G = s->right + r, *d_G = s->d_right + r;
             if (KIND != BY_COEFFICIENTS) {
-                const vec c = s->c[t];
+                const vec c = s->c_by_left[e];
                 UNROLLED
                 for (int a = 0; a < N; a++) {
                     R[a] += c * G[a];
@@ -250,14 +252,14 @@ INLINE void over_lefts(const int KIND, const int N, const Polynomial *p, const S
                 }
             }
             if (KIND != BY_FEATURES) {
-                vec sum = s->by_c[t], d_sum = {0};
+                vec sum = s->by_c[e], d_sum = {0};
                 UNROLLED
                 for (int a = 0; a < N; a++) {
                     sum += (KIND == TANGENTS ? d_left : left)[a] * G[a];
                     if (KIND == TANGENTS)
                         d_sum += left[a] * d_G[a];
                 }
-                s->by_c[t] = KIND == TANGENTS ? sum + d_sum : sum;
+                s->by_c[e] = KIND == TANGENTS ? sum + d_sum : sum;
             }
         }
         if (KIND != BY_COEFFICIENTS)
@@ -300,6 +302,8 @@ INLINE void piece(const int KIND, const Polynomial *p, const Scratch *s, const A
     const REAL *c = A->c + chunk[0] * p->n_terms * A->n_channels + channel;
     for (int64_t t = 0; KIND != BY_COEFFICIENTS && t < p->n_terms; t++)
         s->c[t] = load(c + t * A->n_channels, count);
+    for (int64_t e = 0; (KIND == BY_FEATURES || KIND == TANGENTS) && e < p->n_terms; e++)
+        s->c_by_left[e] = s->c[p->left_terms[2 * e]];
     if (KIND == BY_COEFFICIENTS || KIND == TANGENTS)
         memset(s->by_c, 0, p->n_terms * sizeof(vec));
     int64_t i = chunk[1];
@@ -309,8 +313,8 @@ INLINE void piece(const int KIND, const Polynomial *p, const Scratch *s, const A
         some_atoms(KIND, 1, p, s, A, channel, A->order + i);
     if (KIND == BY_COEFFICIENTS || KIND == TANGENTS) {
         REAL *by_c = A->by_c + number * p->n_terms * A->n_channels + channel;
-        for (int64_t t = 0; t < p->n_terms; t++)
-            store(by_c + t * A->n_channels, s->by_c[t], count);
+        for (int64_t e = 0; e < p->n_terms; e++)
+            store(by_c + p->left_terms[2 * e] * A->n_channels, s->by_c[e], count);
     }
 }
 

@@ -102,13 +102,16 @@ def _run(
         loops.run(name, arrays, chunk, threads)
         return
     for x in results:
-        library.prefer_large_pages(x.data_ptr(), x.nbytes)
-    pointers = (x.data_ptr() or None for x in (order, offsets, senders, receivers))
-    graph, counter = Graph(*pointers, n_nodes, chunk, channels), ctypes.c_int64(0)
-    addresses = [x.data_ptr() or None for x in tensors]
-    arguments = (*addresses, ctypes.addressof(graph), ctypes.addressof(counter))
+        library.prefer_large_pages(_address(x), x.nbytes)
+    lists = map(_address, (order, offsets, senders, receivers))
+    graph, counter = Graph(*lists, n_nodes, chunk, channels), ctypes.c_int64(0)
+    arguments = (*map(_address, tensors), ctypes.addressof(graph), ctypes.addressof(counter))
     routine, n_bytes = getattr(library, name), library.memory_size(channels)
     native.parallel(lambda: routine(*arguments, native.memory(n_bytes)), threads)
+
+
+def _address(x: Tensor) -> int | None:
+    return x.data_ptr() if x.numel() else None
 
 
 @cache

@@ -1,0 +1,106 @@
+"""The plugin and its kernels, as `_mace_worker.py` measures them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from _mace_subjects import Arrays, Kernel, TrainedNetwork, structures
+from torch import Tensor
+
+from pipeline_core.batch import collate
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.graphs import sample_graph
+from pipeline_kernels.equivariant.clebsch_gordan import Irrep
+from pipeline_kernels.equivariant.contraction import (
+    AtomsByElement,
+    Polynomial,
+    coefficients,
+    contract,
+)
+from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
+from pipeline_kernels.message import Segments
+from pipeline_mace.model import MACE, Facts
+from pipeline_mace.options import MACEOptions
+from pipeline_mace.weights import from_peer
+
+
+class Network(TrainedNetwork):
+    """`pipeline_mace`."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        model = network(options)
+        from_peer(model, {name: torch.from_numpy(x) for name, x in arrays.items()})
+        super().__init__(model, arrays)
+        self.samples = graphs(arrays, model.options.cutoff)
+
+    def predict(self, training: bool) -> tuple[Tensor, Tensor]:
+        batch = collate(self.samples, torch.float32)
+        with torch.set_grad_enabled(training):
+            found = self.model(batch)
+        return found["energy"], found["forces"]
+
+
+class Product(Kernel):
+    """The channelwise tensor product, gather and scatter included."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        operands = {name: torch.from_numpy(arrays[name]) for name in ("h", "Y", "w")}
+        n_atoms = len(operands["h"])
+        senders, receivers = (
+            Segments.of(torch.from_numpy(arrays[name]), n_atoms)
+            for name in ("senders", "receivers")
+        )
+        plan = ProductPlan.of(options["features"], options["lmax"], options["targets"])
+        super().__init__(
+            lambda h, Y, w: tensor_product(h, Y, w, senders, receivers, plan),
+            operands,
+            torch.from_numpy(arrays["cotangent"]),
+            options["moving"],
+        )
+
+
+class Contraction(Kernel):
+    """The symmetric contraction, coefficients included."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        polynomial = polynomial_of(options)
+        atoms = AtomsByElement.of(torch.from_numpy(arrays["element"]))
+        super().__init__(
+            lambda x, weights: contract(
+                x, coefficients(weights, polynomial, atoms), polynomial, atoms
+            ),
+            {name: torch.from_numpy(arrays[name]) for name in ("x", "weights")},
+            torch.from_numpy(arrays["cotangent"]),
+            ["x"],
+        )
+
+
+def network(options: dict[str, Any]) -> MACE:
+    """Return our network, with random weights."""
+    facts = Facts(tuple(options["elements"]), options["average_neighbours"])
+    module = MACE(MACEOptions(**options["model"]), facts)
+    module.predicts = ("energy", "forces")
+    return module
+
+
+def polynomial_of(options: dict[str, Any]) -> Polynomial:
+    """Return the polynomial of a contraction."""
+    inputs, outputs = (
+        tuple(Irrep.parse(name) for name in options[key].split("+"))
+        for key in ("inputs", "outputs")
+    )
+    return Polynomial(inputs, outputs, options["correlation"])
+
+
+def graphs(arrays: Arrays, cutoff: float) -> list[dict[str, np.ndarray]]:
+    """Return the samples of a batch with their graphs."""
+    found = []
+    for atoms in structures(arrays):
+        sample = {
+            "atomic_numbers": atoms.numbers,
+            "positions": atoms.positions,
+            "cell": np.array(atoms.cell),
+            "pbc": np.array(atoms.pbc),
+        }
+        found.append(sample | sample_graph(sample, GraphOptions(cutoff=cutoff)))
+    return found

@@ -1,0 +1,196 @@
+"""mace-torch and its modules, as `_mace_worker.py` measures them in the peer's environment.
+
+Where cuequivariance is installed mace-torch multiplies with a smaller set of couplings, which is
+faster; its weights are then those that give the same products as ours.
+"""
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import torch
+from _mace_subjects import Arrays, Kernel, TrainedNetwork, structures
+from ase.data import atomic_numbers
+from e3nn import o3
+from mace import data, modules
+from mace.modules.irreps_tools import tp_out_irreps_with_instructions
+from mace.modules.symmetric_contraction import SymmetricContraction
+from mace.modules.wrapper_ops import SymmetricContractionWrapper, TensorProduct
+from mace.tools import AtomicNumberTable, torch_geometric
+from mace.tools.cg import U_matrix_real
+from mace.tools.scatter import scatter_sum
+from torch import Tensor, nn
+
+
+class Network(TrainedNetwork):
+    """`ScaleShiftMACE`."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        numbers = [atomic_numbers[symbol] for symbol in options["elements"]]
+        model = network(numbers, options["average_neighbours"], **options["model"])
+        load(model, arrays)
+        super().__init__(model, arrays)
+        table, cutoff = AtomicNumberTable(numbers), options["model"]["cutoff"]
+        self.graphs = [
+            data.AtomicData.from_config(data.config_from_atoms(a), z_table=table, cutoff=cutoff)
+            for a in structures(arrays)
+        ]
+
+    def predict(self, training: bool) -> tuple[Tensor, Tensor]:
+        batch = torch_geometric.batch.Batch.from_data_list(self.graphs).to_dict()
+        found = self.model(batch, training=training, compute_force=True)
+        return found["energy"], found["forces"]
+
+
+class Product(Kernel):
+    """Gather, the tensor product of e3nn, and scatter, as an interaction of mace-torch has them."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        channels = arrays["h"].shape[2]
+        irreps_h, target = (
+            o3.Irreps(multiplied(options[key], channels)) for key in ("features", "targets")
+        )
+        irreps_y = o3.Irreps.spherical_harmonics(options["lmax"])
+        irreps, paths = tp_out_irreps_with_instructions(irreps_h, irreps_y, target)
+        product = TensorProduct(
+            irreps_h, irreps_y, irreps, paths, shared_weights=False, internal_weights=False
+        )
+        senders, receivers = (torch.from_numpy(arrays[name]) for name in ("senders", "receivers"))
+        n_atoms = len(arrays["h"])
+        super().__init__(
+            lambda h, Y, w: scatter_sum(
+                product(h[senders], Y, w), receivers, dim=0, dim_size=n_atoms
+            ),
+            {
+                "h": flat(arrays["h"], irreps_h),
+                "Y": torch.from_numpy(arrays["Y"]),
+                "w": torch.from_numpy(arrays["w"]).flatten(1),
+            },
+            flat(arrays["cotangent"], irreps),
+            options["moving"],
+            lambda result: channels_last(result, irreps),
+        )
+
+
+class Contraction(Kernel):
+    """`SymmetricContraction`; all its weights are one operand here."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        channels = arrays["x"].shape[2]
+        one_hot = nn.functional.one_hot(
+            torch.from_numpy(arrays["element"]), len(arrays["weights"])
+        ).float()
+        irreps_out = o3.Irreps(multiplied(options["outputs"], channels))
+        module = SymmetricContractionWrapper(
+            irreps_in=o3.Irreps(multiplied(options["inputs"], channels)),
+            irreps_out=irreps_out,
+            correlation=options["correlation"],
+            num_elements=len(arrays["weights"]),
+        )
+        full = np.split(arrays["weights"], np.cumsum(options["blocks"])[:-1], axis=1)
+        weights = {}
+        for (name, weight, couplings), own in zip(blocks(module), full, strict=True):
+            weights[name] = converted(torch.from_numpy(own), couplings, weight.shape)
+        super().__init__(
+            lambda x, *weights_: torch.func.functional_call(
+                module, dict(zip(weights, weights_, strict=True)), (x, one_hot)
+            ),
+            {"x": torch.from_numpy(arrays["x"]).mT.contiguous(), **weights},
+            flat(arrays["cotangent"], irreps_out),
+            ["x"],
+            lambda result: channels_last(result, irreps_out),
+        )
+        self.compared = ["x"]
+
+
+def network(
+    numbers: list[int], average_neighbours: float, **options: Any
+) -> modules.ScaleShiftMACE:
+    """Return a network with the sizes of `pipeline_mace.options`."""
+    channels = options["channels"]
+    residual = modules.interaction_classes["RealAgnosticResidualInteractionBlock"]
+    hidden = "+".join(f"{l}{'eo'[l % 2]}" for l in range(options["max_l"] + 1))  # noqa: E741
+    return modules.ScaleShiftMACE(
+        r_max=options["cutoff"],
+        num_bessel=options["radial_functions"],
+        num_polynomial_cutoff=options["envelope_power"],
+        max_ell=options["lmax"],
+        interaction_cls=residual,
+        interaction_cls_first=residual,
+        num_interactions=options["layers"],
+        num_elements=len(numbers),
+        hidden_irreps=o3.Irreps(multiplied(hidden, channels)),
+        MLP_irreps=o3.Irreps(f"{options['readout_features']}x0e"),
+        atomic_energies=np.zeros(len(numbers)),
+        avg_num_neighbors=average_neighbours,
+        atomic_numbers=numbers,
+        correlation=options["correlation"],
+        gate=nn.functional.silu,
+        radial_MLP=options["radial_features"],
+        radial_type="bessel",
+        atomic_inter_scale=1.0,
+        atomic_inter_shift=0.0,
+    )
+
+
+def load(model: modules.ScaleShiftMACE, arrays: Arrays) -> None:
+    """Set the weights that `pipeline_mace.weights` has written."""
+    state = model.state_dict()
+    given = {name: torch.from_numpy(x) for name, x in arrays.items() if name in state}
+    for i, product in enumerate(model.products):
+        inside = f"products.{i}.symmetric_contractions."
+        for name, weight, couplings in blocks(product.symmetric_contractions):
+            own = given[inside + name]
+            given[inside + name] = converted(own, couplings, weight.shape)
+    model.load_state_dict(state | given)
+
+
+def blocks(module: SymmetricContraction) -> Iterator[tuple[str, Tensor, tuple[Tensor, Tensor]]]:
+    """Yield name, weights and couplings for each output and number of factors.
+
+    Couplings come twice: the set that `pipeline_mace` has weights for, and that of the module.
+    """
+    for i, ((_, irrep), own) in enumerate(zip(module.irreps_out, module.contractions, strict=True)):
+        for degree in range(1, own.correlation + 1):
+            last = degree == own.correlation
+            name = "weights_max" if last else f"weights.{own.correlation - 1 - degree}"
+            all_of_them = U_matrix_real(
+                own.coupling_irreps, str(irrep), degree, use_cueq_cg=False, dtype=torch.float64
+            )[-1]
+            axes = range(all_of_them.ndim - 1 - degree, all_of_them.ndim - 1)
+            orders = ([*range(axes[0]), *order, -1] for order in permutations(axes))
+            symmetric = sum(all_of_them.permute(order) for order in orders)
+            scale = 1 / len([*permutations(axes)])
+            couplings = scale * symmetric, own.U_tensors(degree).double()
+            yield f"contractions.{i}.{name}", own.get_parameter(name), couplings
+
+
+def converted(
+    weights: Tensor, couplings: tuple[Tensor, Tensor], shape: tuple[int, ...]
+) -> Tensor:
+    """Return the weights (n_elements, n_couplings, channels) for the set of the module."""
+    if weights.shape == shape:
+        return weights
+    given, own = (u.reshape(-1, u.shape[-1]) for u in couplings)
+    change = torch.linalg.lstsq(own, given).solution  # (own couplings, given couplings)
+    assert torch.allclose(own @ change, given, atol=1e-5), "the couplings span different products"
+    return torch.einsum("kl,elc->ekc", change, weights.double()).to(weights)
+
+
+def multiplied(irreps: str, channels: int) -> str:
+    """Give each representation its channels."""
+    return "+".join(f"{channels}x{irrep.strip()}" for irrep in irreps.split("+"))
+
+
+def flat(features: np.ndarray, irreps: o3.Irreps) -> Tensor:
+    """Return features (n, components, channels) as e3nn has them, one block after the other."""
+    parts = torch.from_numpy(features).split([irrep.dim for _, irrep in irreps], dim=1)
+    return torch.cat([part.mT.flatten(1) for part in parts], dim=1)
+
+
+def channels_last(features: Tensor, irreps: o3.Irreps) -> Tensor:
+    """Return features of e3nn as (n, components, channels)."""
+    parts = features.split([mul * irrep.dim for mul, irrep in irreps], dim=1)
+    shaped = zip(parts, irreps, strict=True)
+    return torch.cat([part.unflatten(1, (mul, irrep.dim)).mT for part, (mul, irrep) in shaped], 1)

@@ -1,0 +1,102 @@
+"""One side of the benchmarks of MACE: a process that makes a subject and measures its calls.
+
+    python _mace_worker.py {ours,peer} THREADS
+
+Each line that comes in is a JSON list, the name of a method of `Worker` and its arguments; each
+line that goes out is its result. Runs in either environment, so it imports nothing of ours here.
+"""
+
+import gc
+import json
+import os
+import platform
+import sys
+import time
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Worker:
+    """What the other end of the pipe can ask for."""
+
+    def __init__(self, sides: Any) -> None:
+        self.sides = sides
+
+    def make(self, kind: str, file: str, options: dict[str, Any]) -> None:
+        """Makes the subject from the arrays of a file, and notes the memory that it takes."""
+        with np.load(file) as arrays:
+            self.subject = getattr(self.sides, kind)(dict(arrays), options)
+        gc.collect()
+        self.resident = resident("VmRSS")
+
+    def found(self, file: str) -> None:
+        """Writes what the subject computes."""
+        np.savez(file, **self.subject.found())
+
+    def seconds(self, call: str) -> float:
+        """Wall time of a call."""
+        function = self.subject.calls[call]
+        begin = time.perf_counter()
+        function()
+        return time.perf_counter() - begin
+
+    def peak_bytes(self, call: str) -> int:
+        """Growth of resident memory over two calls beyond what the subject takes."""
+        Path("/proc/self/clear_refs").write_text("5")  # begins the high-water mark anew
+        for _ in range(2):
+            self.subject.calls[call]()
+        return resident("VmHWM") - self.resident
+
+    def matrix_rate(self, size: int = 2048) -> float:
+        """Operations per second of a large product of matrices, the best of ten."""
+        self.subject = Product(size)
+        return 2 * size**3 / min(self.seconds("product") for _ in range(10))
+
+    def versions(self, names: list[str]) -> dict[str, str]:
+        """Versions of packages, of those that are there."""
+        found = {"python": platform.python_version()}
+        for name in names:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return found
+
+
+class Product:
+    """A product of square matrices in single precision."""
+
+    def __init__(self, size: int) -> None:
+        a = torch.rand(size, size)
+        self.calls = {"product": lambda: a @ a}
+
+
+def resident(which: str) -> int:
+    """Resident memory now (VmRSS) or at most (VmHWM); Linux."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(which))
+
+
+def main() -> None:
+    side, threads = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what packages print must not come between the answers
+    warnings.simplefilter("ignore")  # those of the peer
+    torch.set_num_threads(int(threads))
+    if side == "ours":
+        import _mace_ours as sides
+    else:
+        import _mace_peer as sides
+    worker = Worker(sides)
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        print(json.dumps(getattr(worker, name)(*arguments)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
