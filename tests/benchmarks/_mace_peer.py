@@ -89,9 +89,10 @@ class Contraction(Kernel):
             num_elements=len(arrays["weights"]),
         )
         full = np.split(arrays["weights"], np.cumsum(options["blocks"])[:-1], axis=1)
-        weights = {}
-        for (name, weight, couplings), own in zip(blocks(module), full, strict=True):
-            weights[name] = converted(torch.from_numpy(own), couplings, weight.shape)
+        weights = {
+            name: changed(torch.from_numpy(own), matrix)
+            for (name, matrix), own in zip(blocks(module), full, strict=True)
+        }
         super().__init__(
             lambda x, *weights_: torch.func.functional_call(
                 module, dict(zip(weights, weights_, strict=True)), (x, one_hot)
@@ -101,7 +102,6 @@ class Contraction(Kernel):
             ["x"],
             lambda result: channels_last(result, irreps_out),
         )
-        self.compared = ["x"]
 
 
 def network(
@@ -140,42 +140,43 @@ def load(model: modules.ScaleShiftMACE, arrays: Arrays) -> None:
     given = {name: torch.from_numpy(x) for name, x in arrays.items() if name in state}
     for i, product in enumerate(model.products):
         inside = f"products.{i}.symmetric_contractions."
-        for name, weight, couplings in blocks(product.symmetric_contractions):
-            own = given[inside + name]
-            given[inside + name] = converted(own, couplings, weight.shape)
+        for name, matrix in blocks(product.symmetric_contractions):
+            given[inside + name] = changed(given[inside + name], matrix)
     model.load_state_dict(state | given)
 
 
-def blocks(module: SymmetricContraction) -> Iterator[tuple[str, Tensor, tuple[Tensor, Tensor]]]:
-    """Yield name, weights and couplings for each output and number of factors.
+def blocks(module: SymmetricContraction) -> Iterator[tuple[str, Tensor]]:
+    """Yield, for each output and number of factors, the name of its weights, and their change.
 
-    Couplings come twice: the set that `pipeline_mace` has weights for, and that of the module.
+    The change is the matrix (couplings of the module, couplings of `pipeline_mace`) that takes our
+    weights over.
     """
     for i, ((_, irrep), own) in enumerate(zip(module.irreps_out, module.contractions, strict=True)):
         for degree in range(1, own.correlation + 1):
             last = degree == own.correlation
             name = "weights_max" if last else f"weights.{own.correlation - 1 - degree}"
-            all_of_them = U_matrix_real(
+            couplings = U_matrix_real(
                 own.coupling_irreps, str(irrep), degree, use_cueq_cg=False, dtype=torch.float64
             )[-1]
-            axes = range(all_of_them.ndim - 1 - degree, all_of_them.ndim - 1)
-            orders = ([*range(axes[0]), *order, -1] for order in permutations(axes))
-            symmetric = sum(all_of_them.permute(order) for order in orders)
-            scale = 1 / len([*permutations(axes)])
-            couplings = scale * symmetric, own.U_tensors(degree).double()
-            yield f"contractions.{i}.{name}", own.get_parameter(name), couplings
+            yield f"contractions.{i}.{name}", change(couplings, own.U_tensors(degree), degree)
 
 
-def converted(
-    weights: Tensor, couplings: tuple[Tensor, Tensor], shape: tuple[int, ...]
-) -> Tensor:
-    """Return the weights (n_elements, n_couplings, channels) for the set of the module."""
-    if weights.shape == shape:
-        return weights
-    given, own = (u.reshape(-1, u.shape[-1]) for u in couplings)
-    change = torch.linalg.lstsq(own, given).solution  # (own couplings, given couplings)
-    assert torch.allclose(own @ change, given, atol=1e-5), "the couplings span different products"
-    return torch.einsum("kl,elc->ekc", change, weights.double()).to(weights)
+def change(ours: Tensor, own: Tensor, degree: int) -> Tensor:
+    """Return the matrix between weights of two sets of couplings that give the same products."""
+    if ours.shape == own.shape and torch.allclose(ours, own.double(), atol=1e-6):
+        return torch.eye(ours.shape[-1])
+    axes = range(ours.ndim - 1 - degree, ours.ndim - 1)  # of the factors, which commute
+    orders = [[*range(axes[0]), *order, ours.ndim - 1] for order in permutations(axes)]
+    symmetric = sum(ours.permute(order) for order in orders) / len(orders)
+    left, right = own.double().flatten(0, -2), symmetric.flatten(0, -2)
+    matrix = torch.linalg.lstsq(left, right).solution
+    assert torch.allclose(left @ matrix, right, atol=1e-5), "the couplings span other products"
+    return matrix.float()
+
+
+def changed(weights: Tensor, matrix: Tensor) -> Tensor:
+    """Return weights (n_elements, couplings, channels) for the other couplings."""
+    return torch.einsum("kl,elc->ekc", matrix, weights).contiguous()
 
 
 def multiplied(irreps: str, channels: int) -> str:

@@ -111,10 +111,10 @@ class Kernel:
     def found(self) -> Arrays:
         """Return the result, and norms of derivatives, which do not depend on the layout."""
         found = {"value": self.common(self.forward())}
-        names = [name for name in self.operands if name != "weights"]  # the peer has fewer
+        names = [name for name in self.operands if "weights" not in name]  # the peer has fewer
         for order, call in (("first", self.gradient), ("second", self.training)):
             derivatives = dict(zip(self.operands, call(), strict=False))
-            found |= {f"{order}, {name}": derivatives[name].norm() for name in names}
+            found |= {f"{order} by {name}": derivatives[name].norm() for name in names}
         return {name: value.detach().numpy() for name, value in found.items()}
 
 

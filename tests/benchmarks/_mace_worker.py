@@ -6,6 +6,7 @@ Each line that comes in is a JSON list, the name of a method of `Worker` and its
 line that goes out is its result. Runs in either environment, so it imports nothing of ours here.
 """
 
+import ctypes
 import gc
 import json
 import os
@@ -28,11 +29,9 @@ class Worker:
         self.sides = sides
 
     def make(self, kind: str, file: str, options: dict[str, Any]) -> None:
-        """Makes the subject from the arrays of a file, and notes the memory that it takes."""
+        """Makes the subject from the arrays of a file."""
         with np.load(file) as arrays:
             self.subject = getattr(self.sides, kind)(dict(arrays), options)
-        gc.collect()
-        self.resident = resident("VmRSS")
 
     def found(self, file: str) -> None:
         """Writes what the subject computes."""
@@ -46,11 +45,13 @@ class Worker:
         return time.perf_counter() - begin
 
     def peak_bytes(self, call: str) -> int:
-        """Growth of resident memory over two calls beyond what the subject takes."""
+        """Growth of resident memory over a call beyond what stays between calls (Linux)."""
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # begins the high-water mark anew
-        for _ in range(2):
-            self.subject.calls[call]()
-        return resident("VmHWM") - self.resident
+        self.subject.calls[call]()
+        return resident("VmHWM") - before
 
     def matrix_rate(self, size: int = 2048) -> float:
         """Operations per second of a large product of matrices, the best of ten."""
@@ -77,7 +78,7 @@ class Product:
 
 
 def resident(which: str) -> int:
-    """Resident memory now (VmRSS) or at most (VmHWM); Linux."""
+    """Resident memory now (VmRSS) or at most (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(which))
 

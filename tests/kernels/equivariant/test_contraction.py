@@ -363,6 +363,19 @@ def test_operators_keep_the_rules_of_torch(implementation):
     opcheck(op._tangents, (x, c, g, u, *case.tail))
 
 
+def test_training_can_follow_inference():
+    fresh = Polynomial(irreps("0e+1o"), irreps("1o"), 2)
+    atoms = AtomsByElement.of(torch.tensor([0, 1]))
+    x, weights = torch.randn(2, 4, 3), torch.randn(2, fresh.n_weights, 3)
+    with torch.inference_mode():
+        inferred = contract(x, coefficients(weights, fresh, atoms), fresh, atoms)
+    weights.requires_grad_()
+    trained = contract(x, coefficients(weights, fresh, atoms), fresh, atoms)
+    trained.sum().backward()
+    assert torch.equal(trained, inferred)
+    assert weights.grad.any()
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names instructions of x86-64")
 @pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx"])
 def test_processors_with_shorter_vectors(tmp_path, monkeypatch, without):

@@ -14,6 +14,7 @@ from pipeline_kernels.equivariant.contraction import (
     plan,
     reference,
 )
+from pipeline_kernels.equivariant.contraction.tables import Tables
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -48,7 +49,7 @@ def exact(tensors, tail):
     """Value, derivatives by features and coefficients, and the changes of all three."""
     x, c, g, u = (t.double().detach().requires_grad_() for t in tensors)
     rows = reference.rows(*tail[:2])
-    value = reference.value(x, c, rows, plan.Tables.of(*tail[2:]))
+    value = reference.value(x, c, rows, Tables.of(*tail[2:]))
     by_x, by_c = torch.autograd.grad(value, (x, c), g, create_graph=True)
     changes = torch.autograd.grad(by_x, (g, x, c), u, materialize_grads=True)
     return [t.detach() for t in (value, by_x, by_c, *changes)]

@@ -6,7 +6,6 @@ import numpy as np
 
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep, clebsch_gordan
 
-MAX_DEGREE = 3  # of a polynomial: a tensor of couplings has a dimension for each factor
 ZERO = 1e-10  # below it a coefficient is rounding
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline_kernels import native
 from pipeline_kernels.equivariant.contraction import loops
-from pipeline_kernels.equivariant.contraction.plan import Tables
+from pipeline_kernels.equivariant.contraction.tables import Tables
 from pipeline_kernels.threads import n_threads
 
 C_TYPES = {torch.float32: "float", torch.float64: "double"}

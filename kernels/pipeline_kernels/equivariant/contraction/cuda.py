@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.equivariant.contraction.plan import CHUNK, Tables
+from pipeline_kernels.equivariant.contraction.plan import CHUNK
+from pipeline_kernels.equivariant.contraction.tables import Tables
 
 ATOMS = 8  # of a tile
 TILES = tl.constexpr(CHUNK // ATOMS)  # of a chunk

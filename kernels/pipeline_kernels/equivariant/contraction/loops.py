@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from pipeline_kernels import native
-from pipeline_kernels.equivariant.contraction.plan import Tables
+from pipeline_kernels.equivariant.contraction.tables import Tables
 
 ARRAYS = ("x", "c", "g", "u", "out", "by_x", "by_c")  # those of `Arrays` in native.c
 

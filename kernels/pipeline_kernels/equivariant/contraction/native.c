@@ -19,9 +19,7 @@
 
 #if defined(__AVX512F__)
 #define BYTES 64
-#ifndef ATOMS
 #define ATOMS 4 /* of 32 registers: two sums for each, and what they are made of */
-#endif
 #elif defined(__AVX2__)
 #define BYTES 32
 #define ATOMS 2
@@ -309,6 +307,8 @@ INLINE void piece(const int KIND, const Polynomial *p, const Scratch *s, const A
     int64_t i = chunk[1];
     for (; i + ATOMS <= chunk[2]; i += ATOMS)
         some_atoms(KIND, ATOMS, p, s, A, channel, A->order + i);
+    for (; i + 2 <= chunk[2]; i += 2)
+        some_atoms(KIND, 2, p, s, A, channel, A->order + i);
     for (; i < chunk[2]; i++)
         some_atoms(KIND, 1, p, s, A, channel, A->order + i);
     if (KIND == BY_COEFFICIENTS || KIND == TANGENTS) {

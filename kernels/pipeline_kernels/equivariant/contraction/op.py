@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.contraction import cpu, reference
-from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Polynomial, Tables
+from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Polynomial
+from pipeline_kernels.equivariant.contraction.tables import Tables
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -239,11 +240,8 @@ def _tangents_shape(features, coefficients, weights, *_):
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Keeps tensors by which is differentiated, and all else."""
-    n_tensors = next(i for i, x in enumerate(inputs) if x is inputs[-4] or isinstance(x, int))
-    ctx.n_present = inputs[n_tensors] if n_tensors < len(inputs) - 4 else None
-    *tail, ctx.sizes = inputs[-4:]
-    ctx.save_for_backward(*inputs[:n_tensors], *tail)
+    *_, ctx.sizes = inputs
+    ctx.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
 
 
 def _saved(ctx: Any) -> tuple[Sequence[Tensor], tuple[Any, ...]]:

@@ -6,7 +6,7 @@
 import torch
 from torch import Tensor
 
-from pipeline_kernels.equivariant.contraction.plan import Tables
+from pipeline_kernels.equivariant.contraction.tables import Tables
 
 
 def rows(order: Tensor, chunks: Tensor) -> Tensor:

@@ -1,0 +1,76 @@
+"""Numbers of operations, additions and multiplications, that MACE needs.
+
+Both kernels are linear in each operand (the contraction: in weights and cotangent), so a derivative
+by one operand counts as much as the value itself. For the contraction, whose derivative by the
+features is longer than its value, this is a lower bound.
+"""
+
+import numpy as np
+from torch import nn
+
+from pipeline_kernels.equivariant.contraction import Polynomial
+from pipeline_kernels.equivariant.tensor_product import ProductPlan
+from pipeline_mace.layers import DegreeLinear, ElementLinear, Interaction, RadialWeights
+from pipeline_mace.model import MACE
+
+
+def product_value(plan: ProductPlan, channels: int) -> int:
+    """Operations of the tensor product for an edge.
+
+    Harmonics are first multiplied with coefficients, for all channels together; then weights with
+    features; then both.
+    """
+    places, values = plan.terms
+    matrices = len(np.unique(places[:, [0, 1, 3]], axis=0))
+    weighted = sum(path.dims[0] for path in plan.paths)
+    return 2 * len(values) + channels * (weighted + 2 * matrices)
+
+
+def contraction_value(polynomial: Polynomial, channels: int) -> int:
+    """Operations of the contraction for an atom, left factors shared between terms."""
+    _, _, n_pairs, n_rights, n_terms, _ = polynomial.sizes
+    return channels * (n_pairs + 2 * n_rights + 2 * n_terms)
+
+
+def product_calls(n_moving: int) -> dict[str, int]:
+    """How often each call of a kernel takes the operations of the tensor product."""
+    second = 3 * n_moving  # along each direction: by the two other operands and the cotangent
+    return {"forward": 1, "forward and backward": 4, "training": 1 + n_moving + second}
+
+
+def contraction_calls() -> dict[str, int]:
+    """The same of the contraction, of which only the features move."""
+    return {"forward": 1, "forward and backward": 3, "training": 5}
+
+
+def network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, float]:
+    """Operations of an inference and of a training step, small parts left out."""
+    totals = {"infer": 0.0, "step": 0.0}
+    channels = module.options.channels
+    for layer, (interaction, product) in enumerate(
+        zip(module.interactions, module.products, strict=True)
+    ):
+        assert isinstance(interaction, Interaction)
+        moving = 3 if layer else 2  # the first features do not depend on positions
+        edge = n_edges * product_value(interaction.plan, channels)
+        atom = n_atoms * contraction_value(product.polynomial, channels)
+        fixed = [] if layer else [interaction.up, interaction.skip]
+        maps = [interaction.up, interaction.skip, interaction.down, product.linear]
+        matrices = n_edges * row_operations(interaction.radial)
+        matrices += n_atoms * sum(row_operations(part) for part in maps if part not in fixed)
+        still = n_atoms * sum(row_operations(part) for part in fixed)
+        totals["infer"] += (1 + moving) * edge + 2 * atom + 2 * matrices + still
+        # Forces are differentiated by weights and features, and so is the energy.
+        totals["step"] += (4 + 4 * moving) * edge + 7 * atom + 6 * matrices + 2 * still
+    return totals
+
+
+def row_operations(part: nn.Module) -> int:
+    """Operations of a linear map for a row (an atom, an edge)."""
+    if isinstance(part, DegreeLinear):
+        return sum(2 * (2 * degree + 1) * w.numel() for degree, w in enumerate(part.weights))
+    if isinstance(part, ElementLinear):
+        n_degrees, _, inputs, outputs = part.weights.shape
+        return 2 * n_degrees**2 * inputs * outputs
+    assert isinstance(part, RadialWeights)
+    return sum(2 * w.numel() for w in part.weights)

@@ -1,0 +1,157 @@
+"""The kernels of MACE alone against the modules of mace-torch, on the same numbers.
+
+    make peers
+    python tests/benchmarks/mace_kernels.py [--atoms 400] [--correlations 2 3] [--small]
+
+Channelwise tensor product of both layers (with gather and scatter) on the graph of MPtrj structures
+with cutoff 4.5 Å, and symmetric contraction for both correlations with the elements of these: 128
+channels, single precision, on the CPU. `forward`; `forward and backward` by all operands;
+`training`, what a loss of forces takes: derivatives by the operands that depend on positions, and
+derivatives of these by all operands and the cotangent.
+
+The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
+medians of calls in turn, also as µs for each edge (tensor product) or atom (contraction). `gflops`
+counts operations as `_mace_operations.py` says; `roofline_share` compares them with the rate of a
+large product of matrices, measured in the same run. `deviation` is how far results are apart,
+relative to the largest.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from _mace_operations import (
+    contraction_calls,
+    contraction_value,
+    product_calls,
+    product_value,
+)
+from _mace_ours import graphs, polynomial_of
+from _mace_sides import arrays_of, compare, machine, parsed, parser, structures
+
+from pipeline_core.batch import collate
+from pipeline_kernels.equivariant.tensor_product import ProductPlan
+
+CUTOFF, N_ELEMENTS = 4.5, 89
+HARMONICS = "0e+1o+2e+3o"
+
+
+class Case(NamedTuple):
+    """A kernel and its operands.
+
+    Attributes:
+        name: For people.
+        kind: Class of `_mace_ours.py` and `_mace_peer.py`.
+        arrays: Operands.
+        options: What else describes the kernel.
+        rows: Edges or atoms.
+        flop: Operations of each call.
+    """
+
+    name: str
+    kind: str
+    arrays: dict[str, np.ndarray]
+    options: dict[str, Any]
+    rows: int
+    flop: dict[str, int]
+
+
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yield all kernels."""
+    batch = collate(graphs(arrays_of(structures(args.data, args.atoms)), CUTOFF), torch.float32)
+    receivers, senders = batch["edge_index"].numpy().T
+    ends = {"senders": senders, "receivers": receivers}
+    n_atoms = len(batch["atomic_numbers"])
+    for layer, features, moving in ((1, "0e", ["Y", "w"]), (2, "0e+1o", ["h", "Y", "w"])):
+        yield product(layer, features, moving, ends, n_atoms, args.channels)
+    element = batch["atomic_numbers"].numpy() % N_ELEMENTS
+    for correlation in args.correlations:
+        yield contraction(correlation, element, args.channels)
+
+
+def product(
+    layer: int,
+    features: str,
+    moving: list[str],
+    ends: dict[str, np.ndarray],
+    n_atoms: int,
+    channels: int,
+) -> Case:
+    """Return the tensor product of a layer with random operands."""
+    plan, n_edges = ProductPlan.of(features, 3, HARMONICS), len(ends["senders"])
+    options = {"features": features, "lmax": 3, "targets": HARMONICS, "moving": moving}
+    arrays = {
+        "h": normal(n_atoms, plan.dim_in, channels),
+        "Y": normal(n_edges, plan.dim_sh),
+        "w": normal(n_edges, plan.n_paths, channels),
+        "cotangent": normal(n_atoms, plan.dim_out, channels),
+    }
+    value = n_edges * product_value(plan, channels)
+    flop = {call: times * value for call, times in product_calls(len(moving)).items()}
+    return Case(f"tensor product {layer}", "Product", arrays | ends, options, n_edges, flop)
+
+
+def contraction(correlation: int, element: np.ndarray, channels: int) -> Case:
+    """Return a contraction of the first layer with random operands."""
+    options = {"inputs": HARMONICS, "outputs": "0e+1o", "correlation": correlation}
+    polynomial, n_atoms = polynomial_of(options), len(element)
+    options["blocks"] = [block.n_weights for block in polynomial.blocks]
+    arrays = {
+        "element": element,
+        "x": normal(n_atoms, polynomial.n_inputs, channels),
+        "weights": normal(N_ELEMENTS, polynomial.n_weights, channels),
+        "cotangent": normal(n_atoms, polynomial.n_outputs, channels),
+    }
+    value = n_atoms * contraction_value(polynomial, channels)
+    flop = {call: times * value for call, times in contraction_calls().items()}
+    return Case(f"contraction {correlation}", "Contraction", arrays, options, n_atoms, flop)
+
+
+def normal(*shape: int) -> np.ndarray:
+    """Return random numbers, the same for every call."""
+    return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def measure(case: Case, rate: float, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure all calls of a kernel."""
+    found = compare(case.kind, case.arrays, case.options, case.flop, args)
+    return [
+        {
+            "case": f"{case.name}, {call}",
+            **found[call],
+            "rows": case.rows,
+            "ours_us_per_row": 1e6 * found[call]["ours_s"] / case.rows,
+            "peer_us_per_row": 1e6 * found[call]["peer_s"] / case.rows,
+            "flop": case.flop[call],
+            "gflops": case.flop[call] / found[call]["ours_s"] / 1e9,
+            "roofline_share": case.flop[call] / rate / found[call]["ours_s"],
+        }
+        for call in case.flop
+    ]
+
+
+def main() -> None:
+    command_line = parser(__doc__)
+    command_line.add_argument("--atoms", type=int, default=400)
+    args = parsed(command_line, {"atoms": 100, "channels": 16, "repeats": 2})
+    rate, facts = machine(args)
+    rows = []
+    for case in cases(args):
+        found = measure(case, rate, args)
+        for row in found:
+            print(json.dumps(row), flush=True)
+        rows += found
+    report = {
+        "name": "mace_kernels",
+        "cases": [row.pop("case") for row in rows],
+        "peer": "e3nn and mace-torch",
+    }
+    report |= {key: [row[key] for row in rows] for key in rows[0]}
+    print(json.dumps(report | facts | {"channels": args.channels}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A training step and an inference of MACE against mace-torch, on the same batches of MPtrj.
+
+    make peers
+    python tests/benchmarks/mace_step.py [--atoms 100 400 800] [--correlations 2 3] [--small]
+
+The network is that of arXiv:2504.10700: 128 channels of 0e and 1o, harmonics up to degree 3, cutoff
+4.5 Å, two layers with residuals, all 89 elements of MPtrj; both sides have the same weights. A step
+is batch, energies and forces, loss (those of mace-torch), backward and Adam; an inference is batch,
+energies and forces. Both start from finished neighbour graphs. Single precision, on the CPU.
+
+The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
+medians of calls in turn; memory is the growth of the resident memory of a process during a call over
+what stays between calls; `deviation` is how far results are apart, relative to the largest. `roofline_share`
+is the time that the operations (see `_mace_operations.py`) take at the rate of a large product of
+matrices, measured in the same run, over ours.
+"""
+
+import argparse
+import json
+from typing import Any
+
+import torch
+from _mace_operations import network_calls
+from _mace_ours import graphs, network
+from _mace_sides import arrays_of, compare, machine, parsed, parser, structures
+from ase.data import chemical_symbols
+
+from pipeline_mace.weights import to_peer
+
+ABSENT = {84, 85, 86, 87, 88}  # Po to Ra; MPtrj has the other elements up to Pu
+ELEMENTS = [chemical_symbols[z] for z in range(1, 95) if z not in ABSENT]
+CALLS = ["infer", "step"]
+
+
+def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure both calls for a batch of about so many atoms."""
+    arrays = arrays_of(structures(args.data, n_atoms))
+    options = network_options(correlation, args.channels)
+    n_edges = sum(len(s["edge_index"]) for s in graphs(arrays, options["model"]["cutoff"]))
+    atoms = len(arrays["numbers"])
+    options["average_neighbours"] = n_edges / atoms
+    torch.manual_seed(0)
+    module = network(options)
+    weights = {name: weight.numpy() for name, weight in to_peer(module).items()}
+    found = compare("Network", arrays | weights, options, CALLS, args)
+    flop = network_calls(module, atoms, n_edges)
+    size = {"atoms": atoms, "structures": len(arrays["n_atoms"]), "edges": n_edges}
+    return [
+        {
+            "case": f"{call}, {atoms} atoms, correlation {correlation}",
+            **found[call],
+            **size,
+            "ours_ms_per_atom": 1e3 * found[call]["ours_s"] / atoms,
+            "peer_ms_per_atom": 1e3 * found[call]["peer_s"] / atoms,
+            "flop": flop[call],
+        }
+        for call in CALLS
+    ]
+
+
+def network_options(correlation: int, channels: int) -> dict[str, Any]:
+    """Return the options that both sides build their network from."""
+    from pipeline_mace.options import MACEOptions
+
+    options = MACEOptions(correlation=correlation, channels=channels, cutoff=4.5, lmax=3)
+    return {"elements": ELEMENTS, "model": options.model_dump()}
+
+
+def main() -> None:
+    command_line = parser(__doc__)
+    command_line.add_argument("--atoms", type=int, nargs="+", default=[100, 400, 800])
+    args = parsed(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
+    rate, facts = machine(args)
+    rows = []
+    for n_atoms in args.atoms:
+        for correlation in args.correlations:
+            for row in measure(n_atoms, correlation, args):
+                row["roofline_share"] = row["flop"] / rate / row["ours_s"]
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    report = {"name": "mace_step", "cases": [row.pop("case") for row in rows], "peer": "mace-torch"}
+    report |= {key: [row[key] for row in rows] for key in rows[0]}
+    print(json.dumps(report | facts | {"channels": args.channels}))
+
+
+if __name__ == "__main__":
+    main()
