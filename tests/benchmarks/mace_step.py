@@ -9,10 +9,10 @@ is batch, energies and forces, loss (those of mace-torch), backward and Adam; an
 energies and forces. Both start from finished neighbour graphs. Single precision, on the CPU.
 
 The last line printed is one JSON object, with a list for each figure: one entry a case. Times are
-medians of calls in turn; memory is the growth of the resident memory of a process during a call over
-what stays between calls; `deviation` is how far results are apart, relative to the largest. `roofline_share`
-is the time that the operations (see `_mace_operations.py`) take at the rate of a large product of
-matrices, measured in the same run, over ours.
+medians of calls in turn; memory is the growth of the resident memory of a process during a call,
+beyond what stays between calls; `deviation` is how far results are apart, relative to the largest.
+`roofline_share` is the time that the operations (`_mace_operations.py`) take at the rate of a large
+product of matrices, measured in the same run, over ours.
 """
 
 import argparse
