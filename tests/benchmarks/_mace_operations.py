@@ -27,9 +27,8 @@ def product_value(plan: ProductPlan, channels: int) -> int:
 
 
 def contraction_value(polynomial: Polynomial, channels: int) -> int:
-    """Operations of the contraction for an atom, left factors shared between terms."""
-    _, _, n_pairs, n_rights, n_terms, _ = polynomial.sizes
-    return channels * (n_pairs + 2 * n_rights + 2 * n_terms)
+    """Operations of the contraction for an atom: two a term, since terms share their factors."""
+    return 2 * channels * polynomial.n_terms
 
 
 def product_calls(n_moving: int) -> dict[str, int]:

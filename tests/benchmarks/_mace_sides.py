@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 DATA = HERE.parents[2] / "shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
 PEERS = HERE.parents[1] / ".venv-peers/bin/python"
 TOLERANCE = 1e-3  # of the largest magnitude, in single precision
-WARM_UP = 3  # TorchScript records the first call and optimises in the second
+WARM_UP = 2  # TorchScript records the first call and optimises in the second
 
 
 class Side:

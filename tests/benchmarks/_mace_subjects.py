@@ -54,10 +54,16 @@ class TrainedNetwork(ABC):
         self.optimizer.step()
 
     def found(self) -> Arrays:
-        """Return energies, forces and the loss."""
+        """Return energies, forces, the loss, and the norm of its gradient in the interactions.
+
+        Elsewhere the sides may have different weights for the same products.
+        """
         energy, forces = self.infer()
-        loss = self.loss().detach()
-        found = {"energy": energy, "forces": forces, "loss": loss}
+        loss = self.loss()
+        loss.backward()
+        gradients = [p.grad.flatten() for p in self.model.interactions.parameters()]
+        gradient = torch.cat(gradients).norm()
+        found = {"energy": energy, "forces": forces, "loss": loss, "gradient": gradient}
         return {name: value.detach().numpy() for name, value in found.items()}
 
 
