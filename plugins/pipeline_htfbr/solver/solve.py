@@ -31,7 +31,7 @@ from pipeline_htfbr.solver.problem import (
 from pipeline_htfbr.solver.ridge import Expansion, ridge_start
 from pipeline_htfbr.structure import Structure, read_structure
 from pipeline_htfbr.surface import Surface, with_shape
-from pipeline_htfbr.training.checks import refuse_trainer_options, warn_if_underdetermined
+from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_kernels.tree import TreeShape, contract
 
 _TOLERANCES: Final = tuple(0.1 * 10 ** (-k / 4) for k in range(17))
@@ -60,7 +60,6 @@ def solve_surface(run: Run) -> dict[str, Any]:
         ValueError: Options contradict each other or the data.
     """
     options = run.section("train", HTTrainOptions)
-    refuse_trainer_options(options)
     with joined("cpu", run.state) as ranks:
         return _Solver(run, options, ranks).fit()
 

@@ -14,17 +14,17 @@ def train_surface(run: Run) -> Summary | None:
         ValueError: Options contradict each other or the data, files do not fit together, or the
             training diverges.
     """
-    options = run.section("train", HTTrainOptions)
-    if options.method == "solver":
-        from pipeline_htfbr.solver import solve_surface
-
-        return solve_surface(run)
     from pipeline_htfbr.training.checks import refuse_other_methods, refuse_trainer_options
 
+    options = run.section("train", HTTrainOptions)
     refuse_other_methods(run, options)
     if options.method == "trainer":
         return None
     refuse_trainer_options(options)
+    if options.method == "solver":
+        from pipeline_htfbr.solver import solve_surface
+
+        return solve_surface(run)
     if options.method == "resident":
         from pipeline_htfbr.training.resident import train_resident
 

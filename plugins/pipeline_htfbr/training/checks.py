@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from pipeline_core.config.sections import TrainOptions
+from pipeline_core.config.sections import PartitionOptions, TrainOptions
 from pipeline_core.run import Run
 from pipeline_htfbr.options import HTOptions, HTTrainOptions
 
 logger = logging.getLogger(__name__)
+
+_OF_STEPS: Final = (
+    "epochs",
+    "batch_size",
+    "optimizer",
+    "schedule",
+    "clip_norm",
+    "patience",
+    "start_from",
+    "record_every",
+)
+"""Options of gradient steps, which the solver does not take."""
 
 
 def warn_if_underdetermined(n_points: int, n_parameters: int) -> str | None:
@@ -39,10 +52,10 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
         ValueError: There is one.
     """
     assert isinstance(run.options, HTOptions)
-    method = options.method
+    method, default = options.method, HTTrainOptions()
     problems = {
         "model.rank: only method 'solver' chooses ranks itself; give a number": (
-            run.options.rank == "adaptive"
+            method != "solver" and run.options.rank == "adaptive"
         ),
         "train.loss: its terms belong to method 'trainer'; remove them": (
             method != "trainer" and bool(options.loss)
@@ -50,6 +63,16 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
         "train.gradient_weight: only methods 'solver' and 'resident' have it; remove it": (
             method in ("trainer", "dataloader") and options.gradient_weight > 0
         ),
+        "partition.strategy: only method 'trainer' shares its steps by one; remove it": (
+            method != "trainer"
+            and run.section("partition", PartitionOptions).strategy != PartitionOptions().strategy
+        ),
+        **{
+            f"train.{name}: the solver takes no gradient steps; remove it": (
+                method == "solver" and getattr(options, name) != getattr(default, name)
+            )
+            for name in _OF_STEPS
+        },
     }
     _refuse(method, problems)
 
