@@ -142,11 +142,13 @@ def test_a_full_disk_keeps_the_earlier_file(tmp_path, monkeypatch):
 
 
 def test_an_interrupt_within_a_write_is_heard(tmp_path):
+    # A shell that starts the tests in its background lets them, and their children, ignore it.
     code = """
-        import sys
+        import signal, sys
         from pathlib import Path
         import numpy as np
         from pipeline_core import store
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with store.create(Path(sys.argv[1]), "data", {}) as file:
             data = file.create_dataset("a", (0,), "f8", maxshape=(None,), chunks=(1000,))
             print("writing", flush=True)
