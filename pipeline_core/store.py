@@ -8,9 +8,11 @@ own structure those of HDF5 1.10, so that damage is noticed when it is read; onl
 
 from __future__ import annotations
 
+import _thread
 import io
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,9 @@ SCHEMA_VERSIONS: Final[dict[str, int]] = {
     "predictions": 1,
     "inference": 1,
 }
+
+_REMIND_AFTER: Final = 0.05
+"""Seconds after which an interrupt is raised again that met HDF5 in the middle of a write."""
 
 
 @contextmanager
@@ -88,6 +93,7 @@ class _Sink(io.FileIO):
     """
 
     error: BaseException | None = None
+    _reminder: threading.Timer | None = None
 
     def write(self, data: Any) -> int:
         """Write all of `data`, unless an earlier call has failed."""
@@ -97,7 +103,7 @@ class _Sink(io.FileIO):
             while self.error is None and written < len(view):
                 written += super().write(view[written:])
         except BaseException as error:  # noqa: BLE001 - not even an interrupt may reach HDF5
-            self.error = error
+            self._keep(error)
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
@@ -106,8 +112,21 @@ class _Sink(io.FileIO):
             if self.error is None:
                 return super().truncate(size)
         except BaseException as error:  # noqa: BLE001 - as above
-            self.error = error
+            self._keep(error)
         return size or 0
+
+    def close(self) -> None:
+        """Close the file; who is still to be interrupted will hear of it by the error."""
+        if self._reminder is not None:
+            self._reminder.cancel()
+        super().close()
+
+    def _keep(self, error: BaseException) -> None:
+        self.error = error
+        if isinstance(error, KeyboardInterrupt):
+            # Whoever writes must hear it before the file is closed: again, outside of HDF5.
+            self._reminder = threading.Timer(_REMIND_AFTER, _thread.interrupt_main)
+            self._reminder.start()
 
 
 @contextmanager
