@@ -20,6 +20,7 @@ _METHODS: Final = {
     "group": "whole groups held out, drawn at random",
     "composition": "each composition divided alike",
     "list": "held-out groups chosen by name",
+    "energy": "the highest energies held out",
 }
 _GRADES: Final = ((0.1, "small"), (0.3, "moderate"), (1.0, "large"))
 """Error over mean size of the labels, below which an error is called so."""

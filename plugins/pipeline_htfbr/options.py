@@ -63,18 +63,18 @@ class SolverOptions(Section):
     """Up to so many parameters the normal equations are solved directly, beyond by conjugate
     gradients with products of the Jacobian."""
     max_seconds: Positive | None = None
-    """No further rank growth or polish is begun after so long; null for no limit."""
+    """No larger fit, rank growth or polish is begun after so long; null for no limit."""
 
 
 class HTTrainOptions(TrainOptions):
     """How the surface is fitted.
 
-    | method     | what                                                                       |
-    |------------|----------------------------------------------------------------------------|
-    | solver     | ridge start, hierarchical SVD, Gauss-Newton with validation                 |
-    | resident   | gradient steps over data that stay in memory, fused analytic gradient       |
-    | dataloader | the same steps by autograd with torch's Dataset and DataLoader, the rival   |
-    | trainer    | the engine's shared trainer, with the loss terms of `loss`                  |
+    | method     | what                                                                         |
+    |------------|------------------------------------------------------------------------------|
+    | solver     | ridge start, hierarchical SVD, Gauss-Newton; on processors, in float64       |
+    | resident   | gradient steps over data that stay in memory, fused analytic gradient        |
+    | dataloader | the same steps by autograd with torch's Dataset and DataLoader, the rival    |
+    | trainer    | the engine's shared trainer, with the loss terms of `loss`                   |
     """
 
     method: Literal["solver", "resident", "dataloader", "trainer"] = "solver"

@@ -125,6 +125,8 @@ class _Solver:
             if tree is not None and larger.val_rmse > _ENOUGH * tree.val_rmse:
                 break
             tree = larger
+            if self._is_late():
+                break
         assert tree is not None
         return tree
 

@@ -3,12 +3,15 @@
 import json
 import re
 from html.parser import HTMLParser
+from typing import get_args
 
 import pytest
+import yaml
 from docutils.core import publish_string
 from docutils.writers.html5_polyglot import Writer
 
 from core.figures import synthetic
+from pipeline_core.config.datasets import Split
 from pipeline_core.figures import results, story, style, summary
 from pipeline_core.figures.drawing import chosen
 from pipeline_core.figures.savers import image
@@ -61,6 +64,17 @@ def test_the_verdict_is_the_error_over_the_mean_size_of_the_forces(folder, ratio
     assert text.startswith("The force error on 72 test frames is ")
     assert words in text
     assert found == grade
+
+
+@pytest.mark.parametrize("method", get_args(Split.model_fields["method"].annotation))
+def test_each_way_to_split_is_told(folder, method):
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].dataset.path
+    content = yaml.safe_load(path.read_text())
+    content["split"] = {"method": method, "test_groups": ["*"] if method == "list" else []}
+    path.write_text(yaml.safe_dump(content))
+    (data,) = (n for n in story.numbers(synthetic.load(folder)) if n.title == "Data")
+    assert any(word in data.note for word in ("held", "drawn at random", "divided"))
 
 
 def test_a_model_without_forces_is_told_by_what_it_predicts(folder):

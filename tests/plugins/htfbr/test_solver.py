@@ -5,6 +5,7 @@ rank, which must be found exactly; the error bound of the hierarchical SVD (L. G
 Matrix Anal. Appl. 31, 2029 (2010), theorem 3.11); numpy's least squares; the exact surface of HONO.
 """
 
+import json
 from dataclasses import replace
 from math import comb
 
@@ -159,14 +160,19 @@ def test_ranks_of_a_function_of_known_rank():
     assert ranks_for(spaces, 1e-6, 1) == [1, 1, 1]
 
 
-@pytest.mark.parametrize("dense_parameters", [10_000, 1])
-def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
+def small_tree(n, seed):
+    """A tree, its transfers, and its functions and values at uniform points."""
     terms, coefficients = random_terms(d=4, degree=2)
     nesting = balanced(range(4))
     shape, exact = truncated(node_spaces(terms, coefficients, nesting), nesting, [3] * 4, [3, 3, 1])
-    x = np.random.default_rng(2).uniform(-1, 1, (3000, 4))
+    x = np.random.default_rng(seed).uniform(-1, 1, (n, 4))
     features = torch.cat([legendre_table(x[:, mu], 2) for mu in range(4)])
-    y = contract(features, exact, shape)
+    return shape, exact, features, contract(features, exact, shape)
+
+
+@pytest.mark.parametrize("dense_parameters", [10_000, 1])
+def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
+    shape, exact, features, y = small_tree(3000, seed=2)
     train, val = (
         Columns(features[:, part].contiguous(), y[part])
         for part in (slice(2500), slice(2500, None))
@@ -183,12 +189,7 @@ def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
 
 def test_the_polish_keeps_what_validation_prefers():
     """Few noisy points: each step fits them better and the validation points worse."""
-    terms, coefficients = random_terms(d=4, degree=2)
-    nesting = balanced(range(4))
-    shape, exact = truncated(node_spaces(terms, coefficients, nesting), nesting, [3] * 4, [3, 3, 1])
-    x = np.random.default_rng(3).uniform(-1, 1, (600, 4))
-    features = torch.cat([legendre_table(x[:, mu], 2) for mu in range(4)])
-    y = contract(features, exact, shape)
+    shape, exact, features, y = small_tree(600, seed=3)
     noisy = y[:60] + torch.randn(60, generator=torch.Generator().manual_seed(1)).double()
     found = polish(
         shape, exact, Columns(features[:, :60].contiguous(), noisy),
@@ -260,13 +261,25 @@ def test_hono_with_adaptive_ranks(project, tmp_path):
     assert np.sqrt(np.mean(error**2)) / 27.211386 < 6.0e-4
     assert len({node.rank for node in surface.shape.nodes}) > 2
     lines = run.history.read_text().splitlines()
-    assert {"ridge", "truncated"} <= {line.split('"step": "')[1].split('"')[0] for line in lines}
+    assert {"ridge", "truncated"} <= {json.loads(line)["step"] for line in lines}
 
 
 def test_given_ranks_are_kept(project, tmp_path):
     sections = {"model": {"rank": [2, 3, 2, 4]}, "train": {"solver": {"max_terms": 300}}}
     surface = solved(hono(project, tmp_path, sections))
     assert [node.rank for node in surface.shape.nodes] == [2, 3, 2, 4, 1]
+
+
+def test_late_steps_are_not_begun(project, points, tmp_path):
+    data, steps = points(lambda x: np.exp(x.sum(1)), 400), {}
+    for name, limit in (("hurried", 1e-9), ("patient", None)):
+        train = {"solver": {"max_seconds": limit}}
+        run = project(tmp_path / name, data, {"model": {"rank": "adaptive"}, "train": train})
+        solved(run)
+        steps[name] = [json.loads(line)["step"] for line in run.history.read_text().splitlines()]
+    assert steps["hurried"] == ["ridge", "truncated"]
+    assert steps["patient"].count("ridge") > 1
+    assert steps["patient"].count("truncated") > 1
 
 
 def test_without_validation_points_the_cure_is_named(project, points, tmp_path):
