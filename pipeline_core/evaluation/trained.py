@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ def trained_task(run: Run, device: torch.device) -> Task:
         ValueError: `run.model` is missing or damaged, or it is not the model of this run.
     """
     content = load_model(run.model)
-    task = build_task(replace(run, metadata=content["metadata"]))
+    task = build_task(run, content["metadata"])
     give_weights(task.module, content, run.model)
     task.module.to(device)
     return task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,7 @@ def potential_of_run(run: Run) -> TrainedPotential:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
     content = load_model(run.model)
-    task = build_task(replace(run, metadata=content["metadata"]))
-    return _trained(run, task.module, content, run.model)
+    return _trained(run, build_task(run, content["metadata"]).module, content, run.model)
 
 
 def run_of_file(path: Path, registry: Registry) -> Run:

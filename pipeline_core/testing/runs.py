@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,8 @@ class RunConformance(OnProject):
         if "task" not in self.hooks(trained):
             pytest.skip("the plugin trains and stores the model itself")
         content = load_model(trained.model)
-        task = build_task(replace(trained, metadata=content["metadata"]))
-        check_probe(task.module, content, trained.model)
+        module = build_task(trained, content["metadata"]).module
+        check_probe(module, content, trained.model)
 
     def test_evaluation_gives_finite_errors(self, trained: Run) -> None:
         """Held-out samples are compared with predictions."""

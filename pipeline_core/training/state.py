@@ -18,6 +18,7 @@ from pipeline_core.provenance import sha256
 from pipeline_core.run import Run
 from pipeline_core.store import atomic
 from pipeline_core.training.checkpoint import load_archive
+from pipeline_core.training.collectives import Ranks
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,16 @@ def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
     if options.start_from is not None:
         inputs.append(Path(options.start_from))
     return {path.name: sha256(path) for path in inputs if path.is_file()}
+
+
+def model_provenance(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, Any]:
+    """Return the record of where a trained model comes from."""
+    return {
+        **run.provenance("train"),
+        "inputs": input_hashes(run, options),
+        "ranks": ranks.size,
+        "device": ranks.device.type,
+    }
 
 
 def is_resumable(path: Path, facts: Mapping[str, str], epochs: int) -> bool:

@@ -244,10 +244,5 @@ class Trainer:
             self._task,
             self._progress.best_weights,
             (split, np.argsort(costs, kind="stable")[:_PROBE_SAMPLES]),
-            {
-                **self._run.provenance("train"),
-                "inputs": state.input_hashes(self._run, self._options),
-                "ranks": self._ranks.size,
-                "device": self._ranks.device.type,
-            },
+            state.model_provenance(self._run, self._options, self._ranks),
         )

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import numpy as np
+from ase.data import chemical_symbols
 
 from pipeline_core.atomistic import potential_task
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Task
-from pipeline_mace.model import MACE, Facts, elements_in_order
+from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
 
@@ -26,29 +27,25 @@ def mace_task(run: Run, options: MACEOptions) -> Task:
         ValueError: Files do not fit together.
     """
     if run.metadata is not None:
-        known = run.metadata["network"]
-        module = MACE(options, Facts(tuple(known["elements"]), known["average_neighbours"]))
-        return potential_task(run, module, network=dict(known))
-    facts = _facts(run)
+        known = run.metadata
+        facts = Facts(tuple(known["elements"]), known["average_neighbours"])
+    else:
+        facts = _facts(run)
     module = MACE(options, facts)
-    if options.scale_shift:
+    if options.scale_shift and run.metadata is None:
         module.scale.fill_(_force_scale(run))
-    known = {
-        "elements": list(facts.elements),
-        "average_neighbours": facts.average_neighbours,
-    }
-    return potential_task(run, module, network=known)
+    return potential_task(run, module, average_neighbours=facts.average_neighbours)
 
 
 def _facts(run: Run) -> Facts:
     with SampleFile(run.data, "data", ["split"]) as data:
-        elements = elements_in_order(_listed(data.attributes["elements"]))
+        elements = sorted(_listed(data.attributes["elements"]), key=chemical_symbols.index)
         train = data.column("split") == SPLITS.index("train")
         n_atoms = data.counts("atom")
     with SampleFile(run.graph, "graph", []) as graph:
         n_edges = graph.counts("edge")
     average = n_edges[train].sum() / max(1, n_atoms[train].sum())
-    return Facts(elements, max(float(average), 1.0))
+    return Facts(tuple(elements), max(float(average), 1.0))
 
 
 def _force_scale(run: Run) -> float:

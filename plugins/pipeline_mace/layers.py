@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import sqrt
 from typing import Final
 
 import torch
@@ -139,13 +138,12 @@ class Interaction(nn.Module):
         self.plan, self.average_neighbours, self.residual = plan, average_neighbours, residual
         n_in = len(plan.irreps_in)
         lmax = max(irrep.l for irrep in plan.irreps_target)
-        self.degrees_out = [irrep.l for irrep in plan.irreps_out]
-        counts = [self.degrees_out.count(degree) for degree in range(lmax + 1)]
+        degrees = [irrep.l for irrep in plan.irreps_out]
+        self.counts = [degrees.count(degree) for degree in range(lmax + 1)]
         self.up = DegreeLinear([channels] * n_in, [channels] * n_in)
         self.radial = RadialWeights(radial[0], radial[1:], plan.n_paths * channels)
-        self.down = DegreeLinear([n * channels for n in counts], [channels] * (lmax + 1))
+        self.down = DegreeLinear([n * channels for n in self.counts], [channels] * (lmax + 1))
         self.skip = ElementLinear(n_elements, channels, residual or lmax + 1)
-        self.counts = counts
 
     def forward(
         self,
@@ -233,8 +231,3 @@ def _counts(atoms: AtomsByElement) -> list[int]:
     element, first, end = atoms.chunks.unbind(1)
     counts = atoms.chunks.new_zeros(len(atoms.elements))
     return counts.index_add(0, element, end - first).tolist()
-
-
-def embedding_scale(n_elements: int) -> float:
-    """Return the factor of an embedding that e3nn writes as a linear map of a one-hot vector."""
-    return 1 / sqrt(n_elements)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from ase.data import atomic_numbers
+from ase.data import atomic_numbers, chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, n_samples
@@ -16,7 +15,7 @@ from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
 from pipeline_mace.basis import RadialBasis, spherical_harmonics
-from pipeline_mace.layers import Interaction, ProductBasis, Readout, embedding_scale, harmonics
+from pipeline_mace.layers import Interaction, ProductBasis, Readout, harmonics
 from pipeline_mace.options import MACEOptions
 
 
@@ -102,7 +101,8 @@ class MACE(Potential):
         # The harmonics of MACE are those of the vector from sender to receiver.
         edge_harmonics = spherical_harmonics(-vectors, self.options.lmax)
         radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
-        features = (self.embedding * embedding_scale(len(self.embedding)))[element][:, None]
+        # As e3nn, which writes it as a linear map of a one-hot vector.
+        features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
         energy = vectors.new_zeros(n_atoms)
         for interaction, product, readout in zip(
             self.interactions, self.products, self.readouts, strict=True
@@ -120,8 +120,6 @@ class MACE(Potential):
         """Return the place of each atom's element among those of the network, (n_atoms,)."""
         element = self.numbers[batch["atomic_numbers"]]
         if len(element) and int(element.min()) < 0:
-            from ase.data import chemical_symbols
-
             unknown = batch["atomic_numbers"][element < 0].unique().tolist()
             raise ValueError(
                 f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
@@ -141,8 +139,3 @@ def _padded(before: Tensor, features: Tensor) -> Tensor:
     """Return features of fewer degrees with zeros for the others."""
     lacking = features.shape[1] - before.shape[1]
     return nn.functional.pad(before, (0, 0, 0, lacking)) if lacking else before
-
-
-def elements_in_order(symbols: Sequence[str]) -> tuple[str, ...]:
-    """Return chemical symbols by atomic number."""
-    return tuple(sorted(symbols, key=lambda symbol: atomic_numbers[symbol]))

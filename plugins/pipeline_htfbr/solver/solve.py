@@ -236,12 +236,7 @@ class _Solver:
             task,
             weights,
             ("val", np.arange(min(4, len(self._points.of("val"))))),
-            {
-                **self._run.provenance("train"),
-                "inputs": state.input_hashes(self._run, self._options),
-                "ranks": self._ranks.size,
-                "device": "cpu",
-            },
+            state.model_provenance(self._run, self._options, self._ranks),
         )
 
 

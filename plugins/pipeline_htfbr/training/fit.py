@@ -292,10 +292,5 @@ class GradientFit:
             self._task,
             self._progress.best_weights,
             (split, np.arange(min(_PROBE_POINTS, self._n[split]))),
-            {
-                **self._run.provenance("train"),
-                "inputs": state.input_hashes(self._run, self._options),
-                "ranks": self._ranks.size,
-                "device": self._ranks.device.type,
-            },
+            state.model_provenance(self._run, self._options, self._ranks),
         )

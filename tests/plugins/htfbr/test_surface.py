@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -175,7 +173,7 @@ def test_the_training_energies_have_mean_zero_and_spread_one():
 def test_metadata_rebuilds_the_surface(project, points, tmp_path):
     run = project(tmp_path, points(lambda x: x[:, 0]), {"model": {"rank": 3, "leaf_rank": 4}})
     task = build_task(run)
-    again = build_task(replace(run, metadata=task.metadata))
+    again = build_task(run, task.metadata)
     again.module.load_state_dict(task.module.state_dict())
     batch = task.samples("test").batch([0, 3])
     torch.testing.assert_close(again.module(batch)["energy"], task.module(batch)["energy"])
