@@ -64,7 +64,8 @@ class PipelineSpecs:
         Called on every rank, in every stage that needs the model. Weights are random, drawn from
         torch's global generator, which the engine has seeded; the engine loads trained weights
         itself. `run.metadata` is None before training, later what the trained task said of itself,
-        for a model whose shapes follow from its training.
+        for a model whose shapes follow from its training; so it is where a training starts from a
+        trained model.
         """
 
     @hookspec(firstresult=True)

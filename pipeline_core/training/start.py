@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,6 +12,19 @@ from torch import nn
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.precision import parameter_dtype
+
+
+def start_metadata(options: TrainOptions) -> Mapping[str, Any] | None:
+    """Return what the model to be fine-tuned says of itself; None if there is none in a file.
+
+    Raises:
+        ValueError: The file is missing, or no model.
+    """
+    start = options.start_from
+    if start is None or start.startswith(PUBLISHED):
+        return None
+    found: Mapping[str, Any] = load_model(Path(start))["metadata"]
+    return found
 
 
 def prepare(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:

@@ -30,7 +30,7 @@ from pipeline_core.training.seeds import (
     seed_everything,
     set_generator_states,
 )
-from pipeline_core.training.start import prepare
+from pipeline_core.training.start import prepare, start_metadata
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
@@ -50,7 +50,7 @@ def train_run(run: Run) -> dict[str, Any]:
     """
     options = run.section("train", TrainOptions)
     with joined(run.device, run.state) as ranks, determinism(options.deterministic):
-        task = build_task(run)
+        task = build_task(run, start_metadata(options))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         return Trainer(run, task, options, ranks).fit()
 

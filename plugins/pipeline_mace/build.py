@@ -21,7 +21,7 @@ def mace_task(run: Run, options: MACEOptions) -> Task:
     """Build the network of a run.
 
     Elements, the average number of neighbours and the scale of the energies are those of the
-    training split; a trained network brings its own.
+    training split; a trained network brings its own, also where it is trained further.
 
     Raises:
         ValueError: Files do not fit together.
@@ -34,7 +34,12 @@ def mace_task(run: Run, options: MACEOptions) -> Task:
     module = MACE(options, facts)
     if options.scale_shift and run.metadata is None:
         module.scale.fill_(_force_scale(run))
-    return potential_task(run, module, average_neighbours=facts.average_neighbours)
+    return potential_task(
+        run,
+        module,
+        elements=list(facts.elements),  # with fine-tuning perhaps more than those of the data
+        average_neighbours=facts.average_neighbours,
+    )
 
 
 def _facts(run: Run) -> Facts:

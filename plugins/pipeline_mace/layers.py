@@ -15,14 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline_kernels.equivariant.contraction import (
-    AtomsByElement,
-    Polynomial,
-    coefficients,
-    contract,
-)
-from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
+from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial, coefficients
+from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
+from pipeline_mace.kernels import Kernels
 
 SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
@@ -123,6 +119,7 @@ class Interaction(nn.Module):
         n_elements: Number of elements.
         residual: Degrees of the features that the layer adds its result to, 0 for none; then the
             messages themselves go through a map of their element.
+        kernels: What computes the tensor product.
     """
 
     def __init__(
@@ -133,9 +130,11 @@ class Interaction(nn.Module):
         average_neighbours: float,
         n_elements: int,
         residual: int,
+        kernels: Kernels,
     ) -> None:
         super().__init__()
-        self.plan, self.average_neighbours, self.residual = plan, average_neighbours, residual
+        self.kernels, self.plan, self.residual = kernels, plan, residual
+        self.average_neighbours = average_neighbours
         n_in = len(plan.irreps_in)
         lmax = max(irrep.l for irrep in plan.irreps_target)
         degrees = [irrep.l for irrep in plan.irreps_out]
@@ -157,7 +156,7 @@ class Interaction(nn.Module):
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
         weights = self.radial(radial).view(len(radial), self.plan.n_paths, -1)
-        summed = tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
+        summed = self.kernels.tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
         messages = self.down(self._by_degree(summed)) / self.average_neighbours
         if self.residual:
             return messages, self.skip(features, atoms)
@@ -181,11 +180,14 @@ class ProductBasis(nn.Module):
         polynomial: The products.
         channels: Of every representation.
         n_elements: Number of elements.
+        kernels: What computes the products.
     """
 
-    def __init__(self, polynomial: Polynomial, channels: int, n_elements: int) -> None:
+    def __init__(
+        self, polynomial: Polynomial, channels: int, n_elements: int, kernels: Kernels
+    ) -> None:
         super().__init__()
-        self.polynomial = polynomial
+        self.kernels, self.polynomial = kernels, polynomial
         weights = torch.cat(
             [
                 torch.randn(n_elements, block.n_weights, channels) / block.n_weights
@@ -200,7 +202,7 @@ class ProductBasis(nn.Module):
     def forward(self, messages: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""
         c = coefficients(self.weights, self.polynomial, atoms)
-        products = contract(messages.contiguous(), c, self.polynomial, atoms)
+        products = self.kernels.contract(messages.contiguous(), c, self.polynomial, atoms)
         return self.linear(split(products, range(len(self.polynomial.irreps_out))))
 
 

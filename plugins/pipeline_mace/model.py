@@ -15,6 +15,7 @@ from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
 from pipeline_mace.basis import RadialBasis, spherical_harmonics
+from pipeline_mace.kernels import KERNELS
 from pipeline_mace.layers import Interaction, ProductBasis, Readout, harmonics
 from pipeline_mace.options import MACEOptions
 
@@ -67,6 +68,7 @@ class MACE(Potential):
         self.interactions, self.products = nn.ModuleList(), nn.ModuleList()
         self.readouts = nn.ModuleList()
         radial = [options.radial_functions, *options.radial_features]
+        kernels = KERNELS[options.kernels]
         for layer in range(options.layers):
             is_last = layer == options.layers - 1
             n_out = 1 if is_last else options.max_l + 1
@@ -82,9 +84,12 @@ class MACE(Potential):
                     facts.average_neighbours,
                     n_elements,
                     min(n_out, len(plan.irreps_in)) if kind == "residual" else 0,
+                    kernels,
                 )
             )
-            self.products.append(ProductBasis(_polynomial(options, n_out), channels, n_elements))
+            self.products.append(
+                ProductBasis(_polynomial(options, n_out), channels, n_elements, kernels)
+            )
             self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:

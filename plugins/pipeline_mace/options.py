@@ -43,6 +43,12 @@ class MACEOptions(Section):
     """Width of the hidden layer of the last readout."""
     cutoff: Positive = 4.5
     """Reach of the graph, Å; that of the graph section."""
+    kernels: Literal["fused", "reference"] = "fused"
+    """How tensor products and contractions are computed.
+
+    fused: without intermediate results of the size of edges times paths. reference: one PyTorch
+    operation after the other, as the formulas read; the baseline of an ablation.
+    """
     scale_shift: bool = True
     """Whether interaction energies are scaled by the root mean square of the training forces."""
 

@@ -1,13 +1,17 @@
 """What MACE takes from its data, and what it refuses; parity and symmetry are tested elsewhere."""
 
+import numpy as np
 import pytest
 import torch
 from ase.build import bulk
+from ase.calculators.emt import EMT
+from ase.io import write
 
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.potentials import batch_of
 from pipeline_core.testing.projects import call, write_project
+from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.tasks import build_task
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
@@ -59,3 +63,41 @@ def test_the_published_size():
         options = MACEOptions(correlation=correlation, independent_couplings=True)
         module = MACE(options, Facts(elements, 26.0))
         assert sum(p.numel() for p in module.parameters()) == expected
+
+
+def test_the_reference_kernels_train_the_same():
+    """The formulas operation by operation are what the fused kernels replace."""
+    batch = batch_of([bulk("Al").repeat((2, 1, 1))], GraphOptions(cutoff=4.0), torch.float64)
+    found = []
+    for kernels in ("fused", "reference"):
+        torch.manual_seed(0)
+        options = MACEOptions(**SMALL, correlation=3, kernels=kernels)
+        module = MACE(options, Facts(("Al",), 20.0)).double()
+        outputs = module(batch)
+        loss = outputs["energy"].square().sum() + outputs["forces"].square().sum()
+        loss.backward()
+        gradients = [p.grad.ravel() for p in module.parameters() if p.grad is not None]
+        found.append([outputs["forces"].detach(), outputs["stress"].detach(), torch.cat(gradients)])
+    for fused, plain in zip(*found, strict=True):
+        assert torch.allclose(fused, plain, rtol=1e-9, atol=1e-10)
+
+
+def test_fine_tuning_keeps_the_network(tmp_path, run):
+    """Elements and neighbours normalise the weights: those of other data would change them."""
+    call(run, "partition")
+    call(run, "train")
+    train = {"epochs": 1, "start_from": str(run.model)}
+    sections = {"model": SMALL, "graph": {"cutoff": 4.0}, "train": train}
+    tuned = write_project(tmp_path, "mace", sections).run("mace/conformance")
+    squeezed = [bulk("Cu", a=a, cubic=True).repeat((2, 1, 1)) for a in np.linspace(3.3, 3.5, 9)]
+    for atoms in squeezed:
+        atoms.calc = EMT()
+        atoms.get_potential_energy()
+        atoms.get_stress()
+    write(tuned.dataset.path.with_name("alloys.extxyz"), squeezed)
+    for stage in ("data", "graph", "partition", "train", "evaluate"):
+        call(tuned, stage)
+    before, after = (load_model(r.model)["metadata"] for r in (run, tuned))
+    assert after["elements"] == ["Al", "Cu", "Ag"]
+    assert after["average_neighbours"] == before["average_neighbours"]
+    assert build_task(tuned).module.facts != build_task(tuned, after).module.facts

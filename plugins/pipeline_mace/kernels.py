@@ -1,0 +1,48 @@
+"""The two operations that a layer spends its time on, fused or as the formulas read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from torch import Tensor
+
+from pipeline_kernels.equivariant import contraction, tensor_product
+from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
+from pipeline_kernels.equivariant.tensor_product import ProductPlan
+from pipeline_kernels.message import Segments
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Implementations of the same two functions.
+
+    Attributes:
+        tensor_product: As `pipeline_kernels.equivariant.tensor_product.tensor_product`.
+        contract: As `pipeline_kernels.equivariant.contraction.contract`.
+    """
+
+    tensor_product: Callable[[Tensor, Tensor, Tensor, Segments, Segments, ProductPlan], Tensor]
+    contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
+
+
+def _plain_product(
+    h: Tensor, Y: Tensor, w: Tensor, senders: Segments, receivers: Segments, plan: ProductPlan
+) -> Tensor:
+    ends = senders.index, receivers.index
+    return tensor_product.reference.product(h, Y, w, ends, receivers.n_segments, plan)
+
+
+def _plain_contraction(
+    features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
+) -> Tensor:
+    tables = contraction.tables.Tables.of(polynomial.code(features.device), polynomial.sizes)
+    rows = contraction.reference.rows(atoms.order, atoms.chunks)
+    return contraction.reference.value(features, coefficients, rows, tables)
+
+
+KERNELS: Final = {
+    "fused": Kernels(tensor_product.tensor_product, contraction.contract),
+    "reference": Kernels(_plain_product, _plain_contraction),
+}
