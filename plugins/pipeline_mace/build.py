@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from ase.data import chemical_symbols
+from ase.data import atomic_numbers, chemical_symbols
 
 from pipeline_core.atomistic import potential_task
 from pipeline_core.fields import SPLITS
@@ -20,7 +20,7 @@ from pipeline_mace.options import MACEOptions
 def mace_task(run: Run, options: MACEOptions) -> Task:
     """Build the network of a run.
 
-    Elements, the average number of neighbours and the scale of the energies are those of the
+    Elements, the average number of neighbours, scale and shift of the energies are those of the
     training split; a trained network brings its own, also where it is trained further.
 
     Raises:
@@ -33,7 +33,9 @@ def mace_task(run: Run, options: MACEOptions) -> Task:
         facts = _facts(run)
     module = MACE(options, facts)
     if options.scale_shift and run.metadata is None:
-        module.scale.fill_(_force_scale(run))
+        scale, shift = _scale_and_shift(run)
+        module.scale.fill_(scale)
+        module.shift.fill_(shift)
     return potential_task(
         run,
         module,
@@ -53,20 +55,29 @@ def _facts(run: Run) -> Facts:
     return Facts(tuple(elements), max(float(average), 1.0))
 
 
-def _force_scale(run: Run) -> float:
-    """Return the root mean square of the components of the training forces, 1 without forces."""
+def _scale_and_shift(run: Run) -> tuple[float, float]:
+    """Return the scale and the shift of the energies of atoms, eV, from the training labels.
+
+    The scale is the root mean square of the components of the forces, 1 without forces. The shift
+    is the mean energy of an atom beyond the reference energies: that of the bonds, where these
+    are energies of free atoms, and next to nothing where they are fitted.
+    """
     with SampleFile(run.data, "data", []) as data:
         labels = _listed(data.attributes["labels"])
-    if "forces" not in labels:
-        return 1.0
-    total, count = 0.0, 0
-    with SampleFile(run.data, "data", ["split", "forces"]) as data:
+        references = json.loads(data.attributes["reference_energies"])
+    by_number = {atomic_numbers[symbol]: energy for symbol, energy in references.items()}
+    fields = ["atomic_numbers", *({"energy", "forces"} & set(labels))]
+    squares, energies = np.zeros(2), np.zeros(2)  # sum and count
+    with SampleFile(run.data, "data", ["split", *fields]) as data:
         for number in np.flatnonzero(data.column("split") == SPLITS.index("train")):
-            forces = data.read(int(number))["forces"]
-            present = forces[~np.isnan(forces)].astype(np.float64)
-            total, count = total + float(present @ present), count + len(present)
-    scale = (total / count) ** 0.5 if count else 1.0
-    return scale if scale > 0 else 1.0
+            sample = data.read(int(number))
+            forces = sample.get("forces", np.zeros(0))
+            squares += np.nansum(forces.astype(np.float64) ** 2), np.isfinite(forces).sum()
+            free = sum(by_number.get(z, 0.0) for z in sample["atomic_numbers"].tolist())
+            energy = (float(sample.get("energy", np.nan)) - free) / len(sample["atomic_numbers"])
+            energies += (energy, 1) if np.isfinite(energy) else (0, 0)
+    scale = (squares[0] / squares[1]) ** 0.5 if squares[1] else 1.0
+    return float(scale) or 1.0, float(energies[0] / max(energies[1], 1))
 
 
 def _listed(text: Any) -> list[str]:

@@ -50,7 +50,8 @@ class MACEOptions(Section):
     operation after the other, as the formulas read; the baseline of an ablation.
     """
     scale_shift: bool = True
-    """Whether interaction energies are scaled by the root mean square of the training forces."""
+    """Whether interaction energies are scaled by the root mean square of the training forces, and
+    shifted by the mean energy of an atom beyond its reference energy."""
 
 
 class MACEGraphOptions(GraphOptions):

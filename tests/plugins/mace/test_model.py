@@ -35,9 +35,14 @@ def test_neighbours_and_scale_are_those_of_the_training_split(run):
         train = [n for n in range(len(data)) if data.read(n)["split"] == 0]
         n_edges = sum(len(graph.read(n)["edge_index"]) for n in train)
         forces = torch.cat([torch.from_numpy(data.read(n)["forces"]) for n in train])
+        given = [float(data.read(n)["energy"]) for n in train]
+        atoms = [data.read(n)["atomic_numbers"].tolist() for n in train]
     assert module.facts.elements == ("Al", "Cu", "Ag")
     assert module.facts.average_neighbours == pytest.approx(n_edges / len(forces))
+    free = [sum(float(module.atom_energies[z]) for z in numbers) for numbers in atoms]
+    bonds = [(e - f) / len(z) for e, f, z in zip(given, free, atoms, strict=True)]
     assert float(module.scale) == pytest.approx(float(forces.square().mean().sqrt()), rel=1e-6)
+    assert float(module.shift) == pytest.approx(np.mean(bonds), rel=1e-4, abs=1e-6)
 
 
 def test_an_unknown_element_is_named():
