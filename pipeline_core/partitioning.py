@@ -1,4 +1,4 @@
-"""Stage `partition`: costs of all samples, fixed batches for evaluation, and a forecast of balance.
+"""Stage `partition`: what samples cost, fixed batches for evaluation, and a forecast of balance.
 
 How a training step is shared follows from the costs and the number of ranks and is computed when it
 runs; what is written here holds for any number of ranks.
@@ -7,7 +7,8 @@ runs; what is written here holds for any number of ranks.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -36,6 +37,9 @@ WAYS: Final[dict[str, tuple[Strategy, Literal["count", "cost"]]]] = {
 }
 """Ways to share an epoch that are compared: `partition.strategy` and `train.batch_by`."""
 
+_SHOWN: Final = 8
+"""Largest number of ranks for which the shares of the first step are stored."""
+
 _BATCH: Final = 16
 """Samples a rank holds: on average in an evaluation batch without capacity, and in the forecast."""
 
@@ -49,12 +53,16 @@ class Shares:
         bins: Evaluation batch that each sample belongs to, (n_samples,).
         capacity: Largest cost of what one rank holds in memory at once, infinite for no limit.
         strategy: How an epoch is shared between steps and ranks.
+        cost: Whether shares are made equal by `costs` or by the time that they turn out to take.
+        sizes: Rows of each kind in each sample, kind -> (n_samples,); may be empty.
     """
 
     costs: Costs
     bins: Numbers
     capacity: float
     strategy: Strategy = "balanced"
+    cost: Literal["given", "fitted"] = "given"
+    sizes: Mapping[str, Numbers] = field(default_factory=dict)
 
     def batches(self, rank: int = 0, n_ranks: int = 1) -> list[Numbers]:
         """Return the evaluation batches of one rank; those of all ranks hold each sample once."""
@@ -67,21 +75,34 @@ class Shares:
 def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str, Any]:
     """Write costs, evaluation batches and the forecast of balance of all splits; return a summary.
 
-    The file holds `<split>/cost` and `<split>/bin`, the attributes `capacity` and `strategy`, and
-    as the attribute `balance` a JSON list: for each number of ranks and each of `WAYS` the figures
-    of `Balance`, without "capped" if there is no capacity.
+    The file holds `<split>/cost`, `<split>/bin` and `<split>/sizes/<kind>`, the attributes
+    `capacity`, `strategy` and `cost`, and as the attribute `balance` a JSON list: for each number
+    of ranks and each of `WAYS` the figures of `Balance`, without "capped" if there is no capacity;
+    up to 8 ranks also `first_step`, the costs of the samples of each rank in the first step.
+
+    Raises:
+        ValueError: Costs are to be fitted to sizes that the samples do not have.
     """
     capacity = np.inf if options.capacity is None else options.capacity
     splits = {split: _shares(task, split, capacity) for split in SPLITS}
+    if options.cost == "fitted" and len(splits["train"].costs) and not splits["train"].sizes:
+        raise ValueError(
+            f"{run.experiment}: partition.cost: 'fitted' needs sizes to fit times to, but all that "
+            "is known of the samples is their number; set it to 'given'"
+        )
     costs = splits["train"].costs
     forecast = [_forecast(costs, capacity, n, run.seed) for n in options.ranks if len(costs)]
     with store.create(run.partition, "partition", run.provenance("partition")) as file:
         file.attrs["capacity"] = capacity
         file.attrs["strategy"] = options.strategy
+        file.attrs["cost"] = options.cost
         file.attrs["balance"] = json.dumps(forecast)
         for split, shares in splits.items():
             file.create_dataset(f"{split}/cost", data=shares.costs, fletcher32=True)
             file.create_dataset(f"{split}/bin", data=shares.bins, fletcher32=True)
+            sizes = file.create_group(f"{split}/sizes")
+            for kind, rows in shares.sizes.items():
+                sizes.create_dataset(kind, data=rows, fletcher32=True)
     return {
         "samples": {split: len(shares.costs) for split, shares in splits.items()},
         "largest_cost": max(float(s.costs.max(initial=0)) for s in splits.values()),
@@ -109,7 +130,10 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
     with store.opened(path, "partition") as file, store.damage_explained(path):
         costs, bins = file[f"{split}/cost"][:], file[f"{split}/bin"][:]
         capacity = float(file.attrs["capacity"])
-        strategy = file.attrs.get("strategy", "balanced")  # a plugin's own file needs none
+        # A plugin's own file needs none of these.
+        strategy = file.attrs.get("strategy", "balanced")
+        cost = file.attrs.get("cost", "given")
+        sizes = {kind: rows[:] for kind, rows in file.get(f"{split}/sizes", {}).items()}
     if len(costs) != n_samples:
         raise ValueError(
             f"{path}: holds the costs of {len(costs)} {split} samples, the data have {n_samples}; "
@@ -117,17 +141,19 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
         )
     if strategy not in get_args(Strategy):
         raise ValueError(f"{path}: unknown strategy {strategy!r}; run the stage 'partition' again")
-    return Shares(costs, bins, capacity, strategy)
+    return Shares(costs, bins, capacity, strategy, cost, sizes)
 
 
 def _shares(task: Task, split: str, capacity: float) -> Shares:
     samples = task.samples(split)
-    costs = np.zeros(0)
+    costs, sizes = np.zeros(0), {}
     if len(samples):
-        costs = np.asarray(task.cost(samples.sizes()), dtype=np.float64)
+        found = samples.sizes()
+        costs = np.asarray(task.cost(found), dtype=np.float64)
+        sizes = {k: np.asarray(rows, np.int64) for k, rows in found.items() if k != "sample"}
     assert costs.shape == (len(samples),), (split, costs.shape, len(samples))
     room = capacity if capacity < np.inf or not costs.any() else _BATCH * float(costs.mean())
-    return Shares(costs, split_by_capacity(costs, room), capacity)
+    return Shares(costs, split_by_capacity(costs, room), capacity, sizes=sizes)
 
 
 def _forecast(costs: Costs, capacity: float, n_ranks: int, seed: int) -> dict[str, Any]:
@@ -150,4 +176,7 @@ def _forecast(costs: Costs, capacity: float, n_ranks: int, seed: int) -> dict[st
         if way in ("random", "next_fit", "pairing", "balanced"):  # their last step may be smaller
             loads = loads[: max(1, len(costs) // size)]
         entry[way] = asdict(balance_report(loads, plan.deferred))
+        if n_ranks <= _SHOWN:
+            shares = [plan.share(0, rank) for rank in range(n_ranks)]
+            entry[way]["first_step"] = [costs[share].tolist() for share in shares]
     return entry

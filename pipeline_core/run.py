@@ -8,23 +8,26 @@ every path from here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from pipeline_core import provenance
-from pipeline_core.config.datasets import Dataset, DatasetFile
-from pipeline_core.config.experiments import BASE, ExperimentFile, merged
+from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, Part
+from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import ENGINE_SECTIONS, FiguresOptions
 from pipeline_core.config.yaml_files import line_of, read_yaml, validated
-from pipeline_core.model_info import RUN_STAGES, ModelInfo
+from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
 
 Options = TypeVar("Options", bound=BaseModel)
+
+# Of a dataset file. Downloaded files count by their content, as raw files.
+_NO_EFFECT: Final = ("description", "citation", "licence", "downloads")
 
 
 @dataclass(frozen=True)
@@ -47,27 +50,57 @@ class Project:
         Raises:
             ValueError: It is missing or wrong.
         """
+        run = self._dataset(name)
+        if not isinstance(run.options, Mixture):
+            return run
+        return replace(
+            run, mixed=tuple(self._part(run.path, i, p) for i, p in enumerate(run.options.parts))
+        )
+
+    def _dataset(self, name: str) -> DatasetRun:
+        """Load a dataset file, but not the parts of a mixture."""
         path = self.workflows / "datasets" / f"{name}.yaml"
         content = read_yaml(path)
-        kind: type[DatasetFile] = Dataset
+        kind: type[DatasetFile] = Mixture if "parts" in content else Dataset
         if isinstance(plugin := content.get("plugin"), str):
-            kind = self._model_info(plugin, path).dataset or Dataset
+            kind = self._model_info(plugin, path).dataset or kind
         return DatasetRun(self, name, path, validated(kind, content, path))
+
+    def _part(self, mixture: Path, number: int, part: Part) -> DatasetRun:
+        keys = ["parts", str(number), "dataset"]
+        where = f"{mixture}:{line_of(mixture, keys)}: {'.'.join(keys)}"
+        try:
+            run = self._dataset(part.dataset)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if isinstance(run.options, Mixture):
+            raise ValueError(f"{where}: {part.dataset!r} is a mixture itself; name its parts here")
+        if not isinstance(run.options, Dataset) or run.options.plugin is not None:
+            raise ValueError(
+                f"{where}: the data of {part.dataset!r} are made by plugin "
+                f"{run.options.plugin!r}; only datasets that the engine imports can be mixed"
+            )
+        return run
 
     def experiment(self, name: str) -> ExperimentRun:
         """Load an experiment file, such as "chgnet/hfo2", and validate all its variants.
 
         Raises:
-            ValueError: It is missing or wrong, or its plugin is unknown or broken.
+            ValueError: It is missing or wrong, or a plugin is unknown or broken, or takes samples
+                of another kind than that of the base variant.
         """
         path = self.workflows / "experiments" / f"{name}.yaml"
-        content = read_yaml(path)
-        file = validated(ExperimentFile, content, path)
-        info = self._model_info(file.plugin, path)
-        runs = {
-            variant: self._run(name, path, file, info, variant)
-            for variant in [BASE, *file.variants]
-        }
+        file = validated(ExperimentFile, read_yaml(path), path)
+        runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
+        info = runs[BASE].model_info
+        for variant, run in runs.items():
+            if run.model_info.data_kind != info.data_kind:
+                raise ValueError(
+                    f"{_place(path, ['variants', variant, 'plugin'])}: {run.model_info.name!r} "
+                    f"takes samples of the kind {run.model_info.data_kind!r}, but {info.name!r}, "
+                    f"the plugin of the experiment, those of the kind {info.data_kind!r}; compare "
+                    "models of one kind"
+                )
         return ExperimentRun(self, name, path, file, info, runs)
 
     def run(self, experiment: str, variant: str = BASE) -> Run:
@@ -83,42 +116,62 @@ class Project:
             )
         return runs[variant]
 
-    def _model_info(self, plugin: str, path: Path) -> ModelInfo:
+    def _model_info(self, plugin: str, path: Path, place: Sequence[str] = ("plugin",)) -> ModelInfo:
         try:
             return self.registry.model_info(plugin)
         except ValueError as error:
-            raise ValueError(f"{path}:{line_of(path, ['plugin'])}: plugin: {error}") from None
+            raise ValueError(f"{_place(path, place)}: {error}") from None
 
-    def _run(
-        self, name: str, path: Path, file: ExperimentFile, info: ModelInfo, variant: str
-    ) -> Run:
-        override = file.variants.get(variant, {})
-        place = ("variants", variant) if variant != BASE else ()
-        stray = set(override) - {"model", *RUN_STAGES}
-        if stray:
-            raise ValueError(
-                f"{path}:{line_of(path, [*place, min(stray)])}: {'.'.join([*place, min(stray)])}: "
-                f"unknown section; a variant may override model, {', '.join(RUN_STAGES)}"
-            )
+    def _run(self, name: str, path: Path, file: ExperimentFile, variant: str) -> Run:
+        chosen = file.of(variant)
+        overridden = file.variants[variant].model_fields_set if variant != BASE else set()
+
+        def place(key: str) -> tuple[str, ...]:
+            return ("variants", variant, key) if key in overridden else (key,)
+
+        info = self._model_info(chosen.plugin, path, place("plugin"))
         models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
-        sections = {}
-        for key, model in models.items():
-            content = merged(getattr(file, key), override.get(key, {}))
-            sections[key] = validated(
-                model, content, path, (*place, key) if key in override else (key,)
-            )
-        data = self.dataset(file.dataset) if file.dataset else None
-        return Run(self, name, variant, file, info, data, sections)
+        try:
+            sections = {
+                key: validated(model, getattr(chosen, key), path, place(key))
+                for key, model in models.items()
+            }
+        except ValueError as error:
+            if chosen.plugin == file.plugin:
+                raise
+            reader = f"as plugin {info.name!r} of variant {variant!r} reads it"
+            raise ValueError(f"{error} ({reader})") from None
+        data = self.dataset(chosen.dataset) if chosen.dataset else None
+        return Run(self, name, variant, chosen, info, data, sections)
+
+
+def _place(path: Path, keys: Sequence[str]) -> str:
+    """Return file, line and key, as messages begin."""
+    return f"{path}:{line_of(path, keys)}: {'.'.join(keys)}"
 
 
 @dataclass(frozen=True)
 class DatasetRun:
-    """A dataset to be imported."""
+    """A dataset to be imported.
+
+    Attributes:
+        project: Where it belongs.
+        name: Its name.
+        path: The dataset file.
+        options: Its content.
+        mixed: The datasets that a mixture consists of.
+    """
 
     project: Project
     name: str
     path: Path
     options: DatasetFile
+    mixed: tuple[DatasetRun, ...] = ()
+
+    @property
+    def parts(self) -> tuple[DatasetRun, ...]:
+        """The datasets whose raw files are read: the parts of a mixture, else itself."""
+        return self.mixed or (self,)
 
     @property
     def frames(self) -> Dataset:
@@ -150,9 +203,20 @@ class DatasetRun:
         """What was imported, skipped and found (JSON)."""
         return self.folder / "import.json"
 
+    def params(self) -> dict[str, Any]:
+        """The content of the dataset file, less what has no effect on the samples."""
+        options = self.options.model_dump(mode="json")
+        found = {key: value for key, value in options.items() if key not in _NO_EFFECT}
+        if self.mixed:
+            found["parts"] = {part.name: part.params() for part in self.mixed}
+        return found
+
     def provenance(self) -> dict[str, Any]:
         """Record of where an artifact of the data stage comes from."""
-        return provenance.record(stage="data", options=self.options.model_dump(mode="json"))
+        facts: dict[str, Any] = {"options": self.options.model_dump(mode="json")}
+        if self.mixed:
+            facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
+        return provenance.record(stage="data", **facts)
 
 
 @dataclass(frozen=True)
@@ -163,13 +227,13 @@ class Run:
         project: Where it belongs.
         experiment: Name of the experiment, such as "chgnet/hfo2".
         variant: Name of the variant.
-        file: The experiment file.
+        file: The experiment file with the overrides of the variant, and without variants.
         model_info: The plugin's model.
         dataset: The data; None for a model that needs none.
         sections: Validated options: "model" and one a stage.
         device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
         metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
-            it; None before training.
+            it or starts from it; None for a new one.
     """
 
     project: Project
@@ -247,6 +311,14 @@ class Run:
         return self.file.seed
 
     @property
+    def ranks(self) -> int:
+        """Processes that the workflow trains on, unless its profile says how many.
+
+        They belong to the machine, so no artifact depends on them.
+        """
+        return self.file.ranks
+
+    @property
     def options(self) -> BaseModel:
         """The plugin's own options."""
         return self.sections["model"]
@@ -288,16 +360,36 @@ class Run:
         }
 
     def _owner(self, *stages: str) -> Run:
-        """The first variant whose sections for `stages` equal ours: its artifact is shared."""
+        """The first variant whose artifacts of `stages` are sure to equal ours: they are shared."""
         for run in self.project.experiment(self.experiment).runs.values():
-            if all(run.params(stage) == self.params(stage) for stage in stages):
+            if all(run._causes(stage) == self._causes(stage) for stage in stages):
                 return run
         raise AssertionError("a run shares at least with itself")
+
+    def _causes(self, stage: str) -> tuple[object, ...]:
+        """What the artifact of a stage follows from, beside data and earlier artifacts."""
+        seed = None if stage == "graph" and self._has_the_engines_graph else self.seed
+        return self.model_info.name, seed, self.params(stage)
+
+    @property
+    def _has_the_engines_graph(self) -> bool:
+        """Whether the engine makes the graph, from data and section alone."""
+        heard = [p for p in self.project.registry.plugins if p.model in (None, self.model_info)]
+        return all("graph" not in plugin.hooks for plugin in heard)
 
 
 @dataclass(frozen=True)
 class ExperimentRun:
-    """All variants of an experiment."""
+    """All variants of an experiment.
+
+    Attributes:
+        project: Where it belongs.
+        experiment: Its name.
+        path: Its file.
+        file: Content of the file.
+        model_info: The model of the base variant.
+        runs: The variants, the base first.
+    """
 
     project: Project
     experiment: str
@@ -318,5 +410,15 @@ class ExperimentRun:
 
     @cached_property
     def options(self) -> FiguresOptions:
-        """The figures section."""
+        """The figures section of the base variant."""
         return self.runs[BASE].section("figures", FiguresOptions)
+
+    @property
+    def models(self) -> list[ModelInfo]:
+        """The models of all variants, each once, that of the base first."""
+        return list({run.model_info.name: run.model_info for run in self.runs.values()}.values())
+
+    def only(self, plugin: str) -> ExperimentRun:
+        """Return the experiment with those variants alone that have this plugin."""
+        runs = {v: run for v, run in self.runs.items() if run.model_info.name == plugin}
+        return replace(self, model_info=self.project.registry.model_info(plugin), runs=runs)

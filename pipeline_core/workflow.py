@@ -19,7 +19,7 @@ from pipeline_core.config.raw_files import matched
 from pipeline_core.config.sections import PUBLISHED, Section
 from pipeline_core.config.yaml_files import validated
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Project
+from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Datasets, experiments and variants become folders and words of shell commands."""
@@ -33,6 +33,9 @@ READS: Final = {
     "figures": ("history", "metrics", "predictions", "inference"),
 }
 """Artifacts of a run that each stage reads; `figures` reads those of all variants."""
+
+THREADS: Final = 8
+"""Cores of a training on few processes; Snakemake takes fewer where there are fewer."""
 
 Paths = Callable[[Any], list[str]]
 """What Snakemake wants as input: a function of a job's wildcards."""
@@ -103,11 +106,44 @@ class Plan:
 
     def dataset(self, wildcards: Any) -> str:
         """Return the content of a dataset file, less what has no effect on the samples."""
-        options = self.project.dataset(wildcards.dataset).options
-        params = {k: v for k, v in options.model_dump(mode="json").items() if k not in _PROSE}
-        if options.plugin is not None:
-            params["fingerprint"] = self.project.registry.fingerprint(options.plugin)
+        dataset = self.project.dataset(wildcards.dataset)
+        params = dataset.params()
+        if dataset.options.plugin is not None:
+            params["fingerprint"] = self.project.registry.fingerprint(dataset.options.plugin)
         return _text(params)
+
+    @property
+    def datasets(self) -> str:
+        """The folder of the dataset files."""
+        return str(self.project.workflows / "datasets")
+
+    @property
+    def downloads(self) -> str:
+        """A regular expression of all files that dataset files declare as downloads."""
+        return "|".join(map(re.escape, self._downloads)) or _NOTHING
+
+    def download(self, wildcards: Any) -> str:
+        """Return how the command line is told to fetch a file."""
+        dataset, _ = self._downloads[wildcards.file]
+        return f"--dataset {dataset} --file {wildcards.file} --workflows {self.options.workflows}"
+
+    def sha256(self, wildcards: Any) -> str:
+        """Return the hash that a file to be fetched must have."""
+        _, sha256 = self._downloads[wildcards.file]
+        return sha256
+
+    @cached_property
+    def _downloads(self) -> dict[str, tuple[str, str]]:
+        """The name of each file to be fetched to its dataset and its hash."""
+        found: dict[str, tuple[str, str]] = {}
+        for path in sorted(Path(self.datasets).glob("*.yaml")):
+            try:
+                run = self.project.dataset(path.stem)
+            except ValueError:
+                continue  # a broken file stops those jobs alone that need it
+            for name, download in run.options.downloads.items():
+                found.setdefault(name, (run.name, download.sha256))
+        return found
 
     def inputs(self, stage: str) -> Paths:
         """Return the function that gives the artifacts that a stage reads."""
@@ -118,7 +154,7 @@ class Plan:
                 paper = experiment.path.with_name("expected.yaml")
                 files = [getattr(r, a) for r in experiment.runs.values() for a in READS[stage]]
                 return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
-            run = self.project.run(wildcards.experiment, wildcards.variant)
+            run = self._run(wildcards)
             files = [getattr(run, a) for a in READS[stage] if a != "data" or run.dataset]
             start = getattr(run.sections["train"], "start_from", None) if stage == "train" else None
             if start is not None and not start.startswith(PUBLISHED):
@@ -130,20 +166,47 @@ class Plan:
     def params(self, stage: str) -> Callable[[Any], str]:
         """Return the function that gives what, apart from its inputs, a stage depends on.
 
-        That is its own part of the experiment, the seed, and a fingerprint of the plugin's source:
-        an edit of any of them reruns exactly the stages that it touches.
+        That is its own part of the experiment, the seed, and a fingerprint of the plugin's source,
+        for figures those of all variants: an edit of any of them reruns exactly the stages that it
+        touches.
         """
 
         def text(wildcards: Any) -> str:
-            experiment = self.project.experiment(wildcards.experiment)
-            runs = list(experiment.runs.values())
-            if stage != "figures":
-                runs = [self.project.run(wildcards.experiment, wildcards.variant)]
-            fingerprint = self.project.registry.fingerprint(experiment.model_info.name)
+            if stage == "figures":
+                runs = list(self.project.experiment(wildcards.experiment).runs.values())
+            else:
+                runs = [self._run(wildcards)]
+            plugins = dict.fromkeys(run.model_info.name for run in runs)
+            fingerprints = " ".join(map(self.project.registry.fingerprint, plugins))
             params = [{**run.params(stage), "seed": run.seed} for run in runs]
-            return _text({"plugin": fingerprint, "options": params})
+            return _text({"plugin": fingerprints, "options": params})
 
         return text
+
+    def launcher(self, wildcards: Any, threads: int) -> str:
+        """Return what starts the processes of a training: nothing for one.
+
+        A resource and no parameter, so that other ranks train nothing again; what a profile says of
+        it wins. The threads of the job are shared between its processes.
+        """
+        ranks = self._run(wildcards).ranks
+        if ranks == 1:
+            return ""
+        share = max(1, threads // ranks)
+        torchrun = f"torchrun --standalone --no-python --nproc-per-node={ranks}"
+        return f"env OMP_NUM_THREADS={share} {torchrun}"
+
+    def tasks(self, wildcards: Any) -> int:
+        """Return the processes of a training for a cluster to make room for, 0 for a single one."""
+        ranks = self._run(wildcards).ranks
+        return ranks if ranks > 1 else 0
+
+    def threads(self, wildcards: Any) -> int:
+        """Return the cores of a training: one a process at least."""
+        return max(THREADS, self._run(wildcards).ranks)
+
+    def _run(self, wildcards: Any) -> Run:
+        return self.project.run(wildcards.experiment, wildcards.variant)
 
     def experiments(self, wildcards: Any) -> list[str]:
         """Return the figures of all configured experiments."""
@@ -181,7 +244,8 @@ class Plan:
         return {"figure": _index(output)[wildcards.figure]["title"]}
 
 
-_PROSE: Final = ("description", "citation", "licence")
+_NOTHING: Final = r"(?!)"
+"""A regular expression that matches no file."""
 
 
 def experiment_names(folder: Path) -> list[str]:
@@ -193,11 +257,18 @@ def experiment_names(folder: Path) -> list[str]:
 def raw_files(dataset: DatasetRun) -> list[Path]:
     """Return the raw files of a dataset, in the order of its sources.
 
+    Files that are to be fetched first are among them.
+
     Raises:
         ValueError: A source matches no file.
     """
-    patterns = dataset.options.raw_patterns.items()
-    return [path for key, one in patterns for path in matched(dataset.path, key, one).values()]
+    found = [
+        path
+        for part in dataset.parts
+        for key, pattern in part.options.raw_patterns.items()
+        for path in matched(part.path, key, pattern, part.options.downloads).values()
+    ]
+    return list(dict.fromkeys(found))
 
 
 def check_names(experiment: ExperimentRun) -> None:

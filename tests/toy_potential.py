@@ -7,16 +7,20 @@ trains the experiment of a folder, so that tests can start ranks and kill them.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pytest
 import torch
 import yaml
 from torch import Tensor, nn
@@ -47,19 +51,26 @@ class ToyOptions(Section):
     n_val: int = 5
     missing: bool = False
     """Whether some samples lack forces."""
+    seconds_per_edge: float = 0.0
+    """What a training step sleeps, s."""
+    cost: Literal["rows", "samples"] = "rows"
+    """What shares have equal numbers of: atoms and edges, or samples, whatever their sizes."""
 
 
 class PairPotential(Potential):
     """Energy as a sum over edges of a network of the distance; all else has no influence."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, seconds_per_edge: float = 0.0) -> None:
         super().__init__(("energy", "forces"))
+        self._seconds_per_edge = seconds_per_edge
         self.net = nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
         self.unused = nn.Parameter(torch.ones(3))
         self.register_buffer("transposed", torch.arange(6.0).view(2, 3).T)
         self.register_buffer("empty", torch.zeros(0, dtype=torch.int64))
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
+        if self.training:
+            time.sleep(self._seconds_per_edge * len(vectors))
         pairs = self.net(vectors.norm(dim=1, keepdim=True))[:, 0]
         energy = pairs.new_zeros(len(batch["cell"])).index_add(0, batch["edge_sample"], pairs)
         return {"energy": energy}
@@ -135,10 +146,14 @@ def toy_task(options: ToyOptions, train: TrainOptions) -> Task:
     }
     dtype = parameter_dtype(train.precision)
     return Task(
-        module=PairPotential(options.width),
+        module=PairPotential(options.width, options.seconds_per_edge),
         objective=LabelObjective(train.loss, quantities),
         samples=lambda split: ToySamples(splits[split], options.missing, dtype),
-        cost=lambda sizes: 1.0 * sizes["atom"] + sizes["edge"],
+        cost=lambda sizes: (
+            1.0 * sizes["atom"] + sizes["edge"]
+            if options.cost == "rows"
+            else np.ones(len(sizes["atom"]))
+        ),
         quantities=quantities,
         metadata={"options": options.model_dump(mode="json"), "elements": ["H"]},
     )
@@ -189,6 +204,33 @@ def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any)
 def load_run(folder: Path) -> Run:
     points = [EntryPoint("toy", "toy_potential", "pipeline_core")]
     return Project(folder / "workflows", folder / "results", Registry(points, [])).run("pairs")
+
+
+def start_on_ranks(folder: Path, n_ranks: int, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Train the experiment of a folder in processes that mpiexec starts; skip where there is none.
+
+    Args:
+        folder: As for `load_run`.
+        n_ranks: Number of processes.
+        **extra: Variables of their environment.
+    """
+    beside_python = Path(sys.executable).with_name("mpiexec")
+    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    if program is None:
+        pytest.skip("no mpiexec")
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    path = {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    command = [program, "-n", str(n_ranks), sys.executable, "-m", "toy_potential", str(folder)]
+    return subprocess.run(
+        [*command, "cpu"], env=plain | path | extra, capture_output=True, text=True, check=False
+    )
+
+
+def train_on_ranks(folder: Path, n_ranks: int) -> str:
+    """Train the experiment of a folder to its end on several ranks; return what they said."""
+    done = start_on_ranks(folder, n_ranks)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 if __name__ == "__main__":

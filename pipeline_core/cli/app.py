@@ -11,6 +11,7 @@ from pipeline_core import __version__
 from pipeline_core.cli import (
     checks,
     doctor,
+    download,
     inspection,
     listings,
     new_dataset,
@@ -64,6 +65,7 @@ def _common(
 for _module, _panel in (
     (stages, "Stages"),
     (checks, "Before a run"),
+    (download, "Before a run"),
     (doctor, "Before a run"),
     (listings, "Before a run"),
     (inspection, "Something new"),

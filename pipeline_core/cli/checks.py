@@ -54,35 +54,56 @@ def checked(project: Project, name: str) -> ExperimentRun:
     experiment = project.experiment(name)
     check_names(experiment)
     dataset = experiment.runs[BASE].dataset
-    if dataset is not None and isinstance(dataset.options, Dataset):
-        from pipeline_core.importing.sources import find_sources
-
-        find_sources(dataset.path, dataset.options.sources, project.registry.collect("readers"))
-    elif dataset is not None:
-        raw_files(dataset)
+    for part in dataset.parts if dataset is not None else ():
+        _check_files(part)
     return experiment
 
 
+def _check_files(dataset: DatasetRun) -> None:
+    """Check that the raw files of a dataset are there, or can be fetched, and can be read."""
+    options = dataset.options
+    if isinstance(options, Dataset):
+        from pipeline_core.importing.sources import find_sources
+
+        readers = dataset.project.registry.collect("readers")
+        find_sources(dataset.path, options.sources, readers, options.downloads)
+    else:
+        raw_files(dataset)
+
+
 def describe(experiment: ExperimentRun) -> str:
-    """Return what would run: one row a variant, one column a stage."""
+    """Return what would run: one row a variant, one column a stage.
+
+    Plugin, seed and ranks have columns where they differ.
+    """
     head = f"{experiment.experiment}: {experiment.file.description.strip()}"
     data = _data(experiment.runs[BASE].dataset)
     facts = f"  plugin {experiment.model_info.name}, scale {experiment.file.scale}, {data}"
-    header = ("  variant", *ARTIFACTS)
-    rows = [
-        (f"  {run.variant}", *(_state(run, stage) for stage in ARTIFACTS))
-        for run in experiment.runs.values()
-    ]
-    return "\n".join([head, facts, aligned([header, *rows]), ""])
+    runs = experiment.runs.values()
+    words = {
+        "plugin": [run.model_info.name for run in runs],
+        "seed": [str(run.seed) for run in runs],
+        "ranks": [str(run.ranks) for run in runs],
+    }
+    columns = {
+        "  variant": [f"  {run.variant}" for run in runs],
+        **{word: values for word, values in words.items() if len(set(values)) > 1},
+        **{stage: [_state(run, stage) for run in runs] for stage in ARTIFACTS},
+    }
+    return "\n".join(
+        [head, facts, aligned([list(columns), *zip(*columns.values(), strict=True)]), ""]
+    )
 
 
 def _data(dataset: DatasetRun | None) -> str:
     if dataset is None:
         return "no dataset"
     files = raw_files(dataset)
-    size = sum(path.stat().st_size for path in files if path.is_file())
+    present = [path for path in files if path.is_file()]
+    size = sum(path.stat().st_size for path in present)
+    absent = f", {len(files) - len(present)} to be downloaded" if len(present) < len(files) else ""
     state = "imported" if dataset.data.exists() else "to be imported"
-    return f"dataset {dataset.name} ({len(files)} raw files, {size / 1e6:.1f} MB, {state})"
+    return f"dataset {dataset.name} ({len(files)} raw files, {size / 1e6:.1f} MB{absent}, {state})"
 
 
 def _state(run: Run, stage: str) -> str:

@@ -71,7 +71,7 @@ def experiment_text(info: ModelInfo, dataset: str, scale: str, labels: Sequence[
         "",
         "# Named sets of overrides, each trained and drawn beside the others, for example",
         "#   variants:",
-        "#     other_seed_of_the_weights: {train: {epochs: 10}}",
+        "#     another_seed: {seed: 1}",
         "variants: {}",
     ]
     return "\n".join(lines) + "\n"

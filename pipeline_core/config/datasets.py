@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Count, Fraction, Positive, Section
 
 Label = Literal["energy", "forces", "stress", "magmoms"]
+
+# Downloads are words of shell commands, and no part of their paths is hidden or leads upwards.
+_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 
 
 class UnitsOverride(Section):
@@ -35,6 +39,25 @@ class Source(Section):
     """What a group is: "folder", "file", "composition", or a key of the frames' information."""
     split: Literal["train", "val", "test"] | None = None
     """Puts the whole source into one split."""
+    repeat: tuple[Count, Count, Count] | None = None
+    """Copies of each periodic cell along its vectors, with labels to match, which is exact.
+
+    Sources may share files if their copies differ. All copies of a frame are then to be in one
+    split: give these sources the same `group` and split by "group" or "list", or name their
+    `split`.
+    """
+    repeat_to: Count | None = None
+    """Instead: as many copies of each periodic cell as fit into so many atoms.
+
+    No edge of the copies becomes more than twice as long as another, unless it was so before; what
+    is not periodic, or too large already, is kept as it is.
+    """
+
+    @model_validator(mode="after")
+    def _repeated_one_way(self) -> Source:
+        if self.repeat is not None and self.repeat_to is not None:
+            raise ValueError("repeat and repeat_to exclude each other; remove one of them")
+        return self
 
 
 class Split(Section):
@@ -62,6 +85,14 @@ class Split(Section):
         return self
 
 
+class Download(Section):
+    """A raw file that does not come with the dataset file."""
+
+    url: Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Hash of the file, in hexadecimal."""
+
+
 class DatasetFile(Section):
     """What every dataset file says, `workflows/datasets/<name>.yaml`.
 
@@ -73,6 +104,18 @@ class DatasetFile(Section):
     licence: str = ""
     plugin: str | None = None
     """The plugin that makes the data; null for files of structures, which the engine imports."""
+    downloads: dict[str, Download] = {}
+    """Raw files to be fetched, by their paths relative to the dataset file."""
+
+    @model_validator(mode="after")
+    def _downloads_beside_the_file(self) -> DatasetFile:
+        for name in self.downloads:
+            if not _PATH.fullmatch(name):
+                raise ValueError(
+                    f"downloads: {name!r} has to be a path below the folder of the dataset file, "
+                    "of letters, digits, '_', '-', '+' and '.', such as raw/train.xyz"
+                )
+        return self
 
     @property
     def raw_patterns(self) -> dict[str, str]:
@@ -80,7 +123,16 @@ class DatasetFile(Section):
         return {}
 
 
-class Dataset(DatasetFile):
+class Structures(DatasetFile):
+    """Structures with labels, which the engine imports."""
+
+    reference_energies: Literal["least_squares", "none"] | dict[str, float] = "least_squares"
+    """Energies of the free atoms, eV: fitted on the training split, none, or given by symbol."""
+    max_reference_energy: Positive = 1e5
+    """Import stops at a larger fitted magnitude, eV: a sign of wrong units or mixed methods."""
+
+
+class Dataset(Structures):
     """Structures with labels, read from raw files."""
 
     sources: Annotated[list[Source], Field(min_length=1)]
@@ -91,10 +143,6 @@ class Dataset(DatasetFile):
     strict: bool = False
     """Whether a bad frame stops the import; otherwise it is skipped and reported."""
     split: Split = Split()
-    reference_energies: Literal["least_squares", "none"] | dict[str, float] = "least_squares"
-    """Energies of the free atoms, eV: fitted on the training split, none, or given by symbol."""
-    max_reference_energy: Positive = 1e5
-    """Import stops at a larger fitted magnitude, eV: a sign of wrong units or mixed methods."""
     stress_check_samples: Count = 64
     """Pairs of strained frames that the sign check of the stress uses at most."""
 
@@ -102,3 +150,33 @@ class Dataset(DatasetFile):
     def raw_patterns(self) -> dict[str, str]:
         """Patterns of the sources."""
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
+
+
+class Part(Section):
+    """A dataset that belongs to a mixture."""
+
+    dataset: str
+    """Its name; its file lies beside that of the mixture."""
+
+
+class Mixture(Structures):
+    """Structures of several datasets, each imported and divided as its own file says.
+
+    Energies of different methods differ by more than any fit of reference energies takes away. The
+    report tells what is left of the energies of each part.
+    """
+
+    parts: Annotated[list[Part], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _made_of_different_parts(self) -> Mixture:
+        names = [part.dataset for part in self.parts]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"parts: {twice[0]!r} is named twice; name each dataset once")
+        if self.plugin is not None or self.downloads:
+            raise ValueError(
+                "a mixture has neither `plugin` nor `downloads`: its parts are imported by the "
+                "engine, and their files are named by their own dataset files"
+            )
+        return self

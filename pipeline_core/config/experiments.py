@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from pipeline_core.config.sections import Section
+from pipeline_core.config.sections import Count, Section
 
 BASE = "base"
 """The variant that every experiment has: nothing overridden."""
 
+Seed = Annotated[int, Field(ge=0)]
 
-class ExperimentFile(Section):
-    """An experiment file, `workflows/experiments/<plugin>/<name>.yaml`.
 
-    Sections are validated later, variant by variant.
+class Sections(Section):
+    """The sections of an experiment or a variant.
+
+    They are validated later, variant by variant, by the models of the variant's plugin.
     """
 
-    description: str
-    plugin: str
-    dataset: str | None = None
-    scale: Literal["smoke", "laptop", "paper"] = "laptop"
-    seed: int = Field(default=0, ge=0)
     model: dict[str, Any] = {}
     graph: dict[str, Any] = {}
     partition: dict[str, Any] = {}
@@ -30,7 +27,55 @@ class ExperimentFile(Section):
     evaluate: dict[str, Any] = {}
     infer: dict[str, Any] = {}
     figures: dict[str, Any] = {}
-    variants: dict[str, dict[str, Any]] = {}
+
+
+class Variant(Sections):
+    """What a variant overrides. Its sections are laid over those of the experiment."""
+
+    plugin: str | None = None
+    """Another model; as its options are others too, the section `model` then starts anew."""
+    seed: Seed | None = None
+    ranks: Count | None = None
+
+
+_WORDS: Final = ("plugin", "seed", "ranks")
+"""What a variant may override beside sections."""
+
+
+class ExperimentFile(Sections):
+    """An experiment file, `workflows/experiments/<plugin>/<name>.yaml`."""
+
+    description: str
+    plugin: str
+    dataset: str | None = None
+    scale: Literal["smoke", "laptop", "paper"] = "laptop"
+    seed: Seed = 0
+    ranks: Count = 1
+    """Processes that the workflow trains on, unless its profile says how many."""
+    variants: dict[str, Variant] = {}
+
+    @field_validator("variants")
+    @classmethod
+    def _base_is_taken(cls, variants: dict[str, Variant]) -> dict[str, Variant]:
+        if BASE in variants:
+            raise ValueError(
+                f"{BASE!r} is the experiment as it stands, with nothing overridden; give the "
+                "variant another name"
+            )
+        return variants
+
+    def of(self, variant: str) -> ExperimentFile:
+        """Return the experiment that a variant is, with its overrides and without variants."""
+        if variant == BASE:
+            return self.model_copy(update={"variants": {}})
+        chosen = self.variants[variant]
+        words = {key: value for key in _WORDS if (value := getattr(chosen, key)) is not None}
+        sections = {
+            key: merged(getattr(self, key), getattr(chosen, key)) for key in Sections.model_fields
+        }
+        if words.get("plugin", self.plugin) != self.plugin:
+            sections["model"] = chosen.model
+        return self.model_copy(update={**words, **sections, "variants": {}})
 
 
 def merged(base: dict[str, Any], override: dict[str, Any]) -> dict[str, Any]:

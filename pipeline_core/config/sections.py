@@ -60,6 +60,15 @@ class PartitionOptions(Section):
     number of ranks, and pay no heed to `train.batch_by`. next_fit: in order, as PyTorch Geometric
     and fairchem do. paper: algorithm 1 of MACE's training paper, arXiv:2504.10700.
     """
+    cost: Literal["given", "fitted"] = "given"
+    """What balanced and capped shares are to have equal parts of.
+
+    given: the costs that the plugin gives, which follow from sizes alone. fitted: the time that a
+    sample takes, Σ_k c_k n_k over its atoms, edges and angles, fitted after each epoch to the
+    times of the shares of all ranks. Ranks then finish together on the machine that they are on,
+    but a repeated training on several ranks no longer has the same bits, as times differ. The given
+    costs share the first epoch, and always form windows (`train.batch_by`) and limit memory.
+    """
     ranks: list[Count] = [1, 2, 4, 8, 16, 32, 64]
     """Numbers of ranks for which the balance is reported."""
 
@@ -68,6 +77,15 @@ class PartitionOptions(Section):
         if self.strategy == "capped" and self.capacity is None:
             raise ValueError(
                 "strategy: 'capped' needs a capacity; set partition.capacity, or choose 'balanced'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fitted_for_something(self) -> Self:
+        if self.cost == "fitted" and self.strategy not in ("balanced", "capped"):
+            raise ValueError(
+                f"cost: 'fitted' has no influence on the strategy {self.strategy!r}; set "
+                "partition.cost to 'given', or choose the strategy 'balanced' or 'capped'"
             )
         return self
 
@@ -132,6 +150,11 @@ class TrainOptions(Section):
     """Steps between two saved states within an epoch; null to save after each epoch only."""
     start_from: str | None = None
     """Weights to fine-tune: the path of a model.pt, or "published:NAME" if the plugin has it."""
+    profile: bool = False
+    """Whether the history says how long each rank computed, communicated and waited.
+
+    To tell waiting from communication the ranks meet once more in each step.
+    """
     deterministic: bool = True
     """Use algorithms that give the same bits for the same input where the device offers them."""
 
@@ -168,10 +191,76 @@ class MolecularDynamics(Section):
     """Steps between two stored frames."""
 
 
+class Network(Section):
+    """How long ranks take to add up their gradients: 2 (p − 1) (alpha + n / (p bandwidth)).
+
+    That of a ring of p ranks and n bytes (R. Thakur et al., doi:10.1177/1094342005051521).
+    """
+
+    alpha: Positive
+    """Latency of one message, s."""
+    bandwidth: Positive
+    """Of one rank, bytes/s."""
+
+
+class SizeClass(Section):
+    """Samples of a set that cannot be had, by their sizes."""
+
+    name: str
+    samples: Count
+    atoms: tuple[Count, Count]
+    """Least and largest number of atoms; all between are equally frequent."""
+    edges_per_atom: Positive | None = None
+    """None draws sizes from the training samples, whose edges are known; `atoms` is unused then."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if self.atoms[0] > self.atoms[1]:
+            raise ValueError(f"atoms: {list(self.atoms)} must be [least, largest]; swap them")
+        return self
+
+
+class Projection(Section):
+    """Epochs on more ranks than there are, from measured compute and a model of communication."""
+
+    sizes: list[SizeClass] = []
+    """The samples of an epoch; those of the training split if empty."""
+    samples: Count | None = None
+    """Samples of an epoch, drawn from `sizes` or the training split; null for one of each."""
+    atoms_per_rank: Positive = 3072.0
+    """Atoms of a step on each rank, on average."""
+    strategies: list[Strategy] = ["random", "balanced"]
+    strong: list[Count] = [16, 32, 64, 128, 256, 512, 740]
+    """Numbers of ranks that share the same epoch."""
+    weak: list[tuple[Count, Count]] = []
+    """Pairs of ranks and samples."""
+    network: Network | None = None
+    """null to measure it between two processes of this machine."""
+
+
+class Workload(Section):
+    """Measurements of the training step, from which the size of batches is chosen."""
+
+    samples: list[Count] = [1, 2, 4, 8, 16, 32]
+    """Numbers of samples of a batch."""
+    classes: Annotated[int, Field(ge=1, le=5)] = 3
+    """Sizes of samples that are measured: the quantiles of their numbers of atoms, from the
+    smallest to the largest."""
+    repeats: Count = 3
+    """Measured steps of each batch, of which the median counts."""
+    memory_limit: Positive | None = None
+    """Bytes that a step may use; null for what the machine has free."""
+    seconds_limit: Positive = 20.0
+    """Batches larger than one that took so long are not tried."""
+    projection: Projection | None = None
+
+
 class InferOptions(Section):
     """Use of the trained model."""
 
     md: list[MolecularDynamics] = []
+    workload: Workload | None = None
+    """Time and memory of the training step against the size of the batch; null for none."""
 
 
 class FiguresOptions(Section):

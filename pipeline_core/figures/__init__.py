@@ -24,7 +24,8 @@ class Figure:
             "Balance", "Reproduction", "Provenance", or one of the plugin's own.
         draw: Function (experiment) -> (matplotlib figure, table as list of rows with a header
             row), or None if the experiment has nothing to show, for example no molecular dynamics.
-        plugin: Name of the model that it belongs to; None for all.
+        plugin: Name of the model that it belongs to, whose variants alone it then draws; None for
+            all.
     """
 
     name: str

@@ -20,8 +20,8 @@ ENGINE_FIGURES: Final = [
     Figure(
         name="dataset",
         title="Dataset",
-        caption="Samples of each group by split, and, where there are forces, the size of those in "
-        "the splits that were predicted.",
+        caption="Samples of each group by split; where there are forces, the size of those in the "
+        "splits that were predicted; where numbers of atoms differ, the samples of each.",
         category="Data",
         draw=dataset.draw,
     ),

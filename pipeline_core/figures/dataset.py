@@ -1,4 +1,4 @@
-"""The data at a glance: samples of each group by split, and how large the forces are."""
+"""The data at a glance: samples of each group by split, how large forces and samples are."""
 
 from __future__ import annotations
 
@@ -19,26 +19,51 @@ Floats = NDArray[np.float64]
 MOST_GROUPS: Final = 24
 """Groups that have a bar of their own; the others share one."""
 _BINS: Final = 40
+_WIDE: Final = 8  # largest over smallest number of atoms above which the axis is logarithmic
+_MANY: Final = 300  # samples in the fullest bin above which the axis is logarithmic
+_FEW: Final = 7  # different numbers of atoms that have a tick each
 
 
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
-    """Draw the samples of each group by split, and the distribution of the labelled forces."""
+    """Draw the samples of each group by split, and the distributions of forces and of sizes."""
     report = results.import_report(experiment)
     if report is None:
         return None
     groups = samples_by_group(report)
-    sizes = {s: np.linalg.norm(f, axis=1) for s, f in _labelled_forces(experiment).items()}
-    height = max(2.2, 0.9 + 0.16 * len(groups))
-    figure, ((*axes,),) = style.canvas(1, 2 if sizes else 1, width=style.PAGE, height=height)
-    _group_bars(axes[0], groups)
-    axes[0].set_xlabel(results.samples_name(experiment))
+    forces = {s: np.linalg.norm(f, axis=1) for s, f in _labelled_forces(experiment).items()}
+    atoms = samples_by_size(report)
+    figure, (left, *others) = _panels(len(groups), bool(forces) + bool(atoms))
+    samples = results.samples_name(experiment)
+    _group_bars(left, groups)
+    left.set_xlabel(samples)
     table: list[list[object]] = [["group", *SPLITS]]
     table += [
         [name, *(counts.get(split, 0) for split in SPLITS)] for name, counts in groups.items()
     ]
-    if sizes:
-        _force_histogram(axes[1], sizes, results.reference_name(experiment))
+    if forces:
+        _force_histogram(others[0], forces, results.reference_name(experiment))
+    if atoms:
+        _size_histogram(others[-1], atoms, samples)
     return figure, table
+
+
+def _panels(n_groups: int, n_others: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure with the panel of the groups on the left and up to two on the right."""
+    height = max(2.2 * max(1, n_others), 0.9 + 0.16 * n_groups)
+    figure = Figure(figsize=(style.PAGE, height), layout="constrained")
+    names = [str(number) for number in range(n_others)]
+    axes = figure.subplot_mosaic([["groups", name] for name in names] or [["groups"]])
+    return figure, [axes[name] for name in ("groups", *names)]
+
+
+def samples_by_size(report: dict[str, Any]) -> dict[str, dict[int, int]]:
+    """Return part of the dataset -> number of atoms -> samples; empty if all have the same."""
+    sizes = {
+        name: {int(atoms): n for atoms, n in part["sizes"].items()}
+        for name, part in report.get("parts", {}).items()
+    }
+    different = {atoms for part in sizes.values() for atoms in part}
+    return sizes if len(different) > 1 else {}
 
 
 def samples_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
@@ -76,7 +101,9 @@ def _group_bars(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, columnspacing=1.0
+    )
 
 
 def _force_histogram(axes: Axes, sizes: dict[str, Floats], reference: str) -> None:
@@ -89,4 +116,47 @@ def _force_histogram(axes: Axes, sizes: dict[str, Floats], reference: str) -> No
     axes.set(
         xlabel=f"{reference} force |F| (eV/Å)", ylabel="fraction of atoms", xlim=(0, edges[-1])
     )
-    axes.legend(loc="upper right")
+    style.legend_with_room(axes)
+
+
+def _size_histogram(axes: Axes, sizes: dict[str, dict[int, int]], samples: str) -> None:
+    every = sorted({atoms for part in sizes.values() for atoms in part})
+    wide = every[-1] > _WIDE * every[0]
+    edges = _edges(every[0], every[-1], logarithmic=wide)
+    most = 0
+    for number, (name, part) in enumerate(sizes.items()):
+        counts, _ = np.histogram(list(part), edges, weights=list(part.values()))
+        most = max(most, int(counts.max()))
+        colour = style.colour(len(SPLITS) + number)  # the first ones stand for splits
+        label = f"{name} ({sum(part.values()):,})"
+        axes.stairs(counts, edges, color=colour, fill=True, alpha=0.25)
+        axes.stairs(counts, edges, color=colour, label=label, linewidth=1.0)
+    margin = (edges[-1] / edges[0]) ** 0.03 if wide else 1
+    axes.set(xlabel="number of atoms", ylabel=samples, xlim=(edges[0] / margin, edges[-1] * margin))
+    if wide:
+        axes.set_xscale("log")
+        style.log_ticks(axes.xaxis)
+    if len(every) <= _FEW:
+        axes.set_xticks(every, [f"{atoms:,}" for atoms in every])
+        axes.set_xticks([], minor=True)
+    if most > _MANY:
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.7)
+        style.log_ticks(axes.yaxis)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    if len(sizes) > 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
+
+
+def _edges(smallest: int, largest: int, *, logarithmic: bool) -> Floats:
+    """Return the edges of bins, halves of odd numbers, so that each holds whole numbers of atoms.
+
+    On a logarithmic scale bins are as wide as can be told apart, and at least one number.
+    """
+    ends = smallest - 0.5, largest + 0.5
+    if not logarithmic:
+        step = -(-(largest - smallest + 1) // _BINS)
+        return np.arange(ends[0], ends[1] + step, step)
+    edges = np.geomspace(*ends, _BINS + 1)
+    return np.unique(np.floor(edges) + 0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import Any, Final
 
 from pipeline_core import store
@@ -61,17 +62,14 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
 def chosen(experiment: ExperimentRun) -> list[Figure]:
     """Return the figures that the experiment asks for.
 
-    They come from the engine, the model's plugin and plugins without a model; a plugin's figure
-    replaces the engine's of the same name.
+    They come from the engine, the plugins of the variants and plugins without a model. A plugin's
+    figure replaces the engine's of the same name; among several plugins it stands beside it, under
+    the name of both, as the engine's alone shows all variants.
 
     Raises:
         ValueError: The experiment names a figure that there is not.
     """
-    model = experiment.model_info.name
-    hook = experiment.project.registry.hook("figures", model)
-    # The engine registers first, and the hook lists what registered last first.
-    brought = [figure for figures in reversed(hook()) for figure in figures]
-    known = {f.name: f for f in brought if f.plugin in (None, model)}
+    known = _known(experiment)
     names = experiment.options.names
     if names == "all":
         return list(known.values())
@@ -84,11 +82,30 @@ def chosen(experiment: ExperimentRun) -> list[Figure]:
     return [figure for figure in known.values() if figure.name in names]
 
 
+def _known(experiment: ExperimentRun) -> dict[str, Figure]:
+    """Return all figures of an experiment by name, in the order of the report."""
+    brought: dict[tuple[str | None, str], Figure] = {}
+    for info in experiment.models:
+        hook = experiment.project.registry.hook("figures", info.name)
+        # The engine registers first, and the hook lists what registered last first.
+        figures = [figure for figures in reversed(hook()) for figure in figures]
+        new = {(f.plugin, f.name): f for f in figures if f.plugin in (None, info.name)}
+        brought |= {key: figure for key, figure in new.items() if key not in brought}
+    known: dict[str, Figure] = {}
+    for plugin, name in brought:
+        figure = brought[plugin, name]
+        if name in known and len(experiment.models) > 1:
+            figure = replace(figure, name=f"{name}_{plugin}", title=f"{figure.title} ({plugin})")
+        known[figure.name] = figure
+    return known
+
+
 def _files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
     """Draw one figure; return its files, and a PNG for the summary under the name `_PNG`."""
+    shown = experiment if figure.plugin is None else experiment.only(figure.plugin)
     with style.applied():
         try:
-            drawn = figure.draw(experiment)
+            drawn = figure.draw(shown)
         except Exception as error:
             cause = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             raise ValueError(

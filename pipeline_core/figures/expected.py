@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import read_yaml, validated
 
-Pointer = Annotated[
-    str, Field(pattern=r"^[^/]+/(metrics|history|inference|balance|records)(/[^/]+)*$")
-]
+ARTIFACTS: Final = (
+    "metrics",
+    "history",
+    "epoch",
+    "inference",
+    "workload",
+    "balance",
+    "records",
+)
+"""What a pointer may lead into."""
+
+Pointer = Annotated[str, Field(pattern=rf"^[^/]+/({'|'.join(ARTIFACTS)})(/[^/]+)*$")]
 
 
 class Measure(Section):
@@ -21,7 +30,11 @@ class Measure(Section):
     experiment: str
     """The experiment that has it, such as chgnet/hfo2."""
     of: Pointer
-    """Variant, artifact, and the keys that lead to the number, such as base/history/-1/seconds."""
+    """Variant, artifact, and the keys that lead to the number, such as base/history/-1/seconds.
+
+    base/epoch/seconds is the median time of an epoch after the first; a projection of the workload
+    is found by its mode, strategy and ranks: base/workload/projection/strong/balanced/64/seconds.
+    """
     over: Pointer | None = None
     """What it is divided by, for ratios such as a speed-up."""
     factor: float = 1.0

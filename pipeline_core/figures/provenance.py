@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from pipeline_core import store
 from pipeline_core.figures import results, tables
 from pipeline_core.figures.quantities import shown
-from pipeline_core.model_info import RUN_STAGES
+from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 
 Fact = tuple[str, str]
@@ -34,23 +35,35 @@ def rows(experiment: ExperimentRun) -> list[Fact]:
 
 def facts(experiment: ExperimentRun) -> list[Fact]:
     """Return name and value of what the results depend on."""
-    run = next(iter(experiment.runs.values()))
-    record = _provenance(run)
+    runs = list(experiment.runs.values())
+    record = _provenance(runs[0])
     if not record:
         return []
     found = [
         ("experiment", f"{experiment.experiment} (scale: {experiment.file.scale})"),
         ("variants", ", ".join(experiment.runs)),
-        ("plugin", f"{experiment.model_info.name}, source fingerprint {record['fingerprint']}"),
-        ("citation", experiment.model_info.citation),
+        *(fact for info in experiment.models for fact in _plugin(info, runs)),
         ("commit", record["commit"] or "none: not in a Git repository"),
-        ("seed", str(run.seed)),
+        ("seed", _seeds(runs)),
         (
             "versions",
             ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         ),
     ]
-    return found + (_dataset(run.dataset) if run.dataset else [])
+    return found + (_dataset(runs[0].dataset) if runs[0].dataset else [])
+
+
+def _plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
+    """Return what a model is, and which source made the results of its first variant."""
+    record = next(_provenance(run) for run in runs if run.model_info.name == info.name)
+    source = f", source fingerprint {record['fingerprint']}" if record else ""
+    return [("plugin", f"{info.name}{source}"), ("citation", info.citation)]
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    if len({run.seed for run in runs}) == 1:
+        return str(runs[0].seed)
+    return ", ".join(f"{run.variant}: {run.seed}" for run in runs)
 
 
 def _provenance(run: Run) -> dict[str, Any]:

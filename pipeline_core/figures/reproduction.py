@@ -134,10 +134,27 @@ def _dynamics(run: Run) -> dict[str, dict[str, Any]]:
     return {trajectory.name: trajectory.summary for trajectory in dynamics.of_run(run)}
 
 
+def _workload(run: Run) -> dict[str, Any]:
+    """Return the workload with its projections by mode, strategy and number of ranks."""
+    content = dict(results.workload(run) or {})
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in content.get("projection", ()):
+        by_strategy = found.setdefault(entry["mode"], {})
+        by_strategy.setdefault(entry["strategy"], {})[str(entry["ranks"])] = entry
+    return {**content, "projection": found} if content else {}
+
+
+def _epoch(run: Run) -> dict[str, float]:
+    seconds = results.epoch_seconds(run)
+    return {} if seconds is None else {"seconds": seconds}
+
+
 _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
     "metrics": lambda run: results.read_json(run.metrics),
     "history": results.history,
+    "epoch": _epoch,
     "inference": _dynamics,
+    "workload": _workload,
     "balance": lambda run: {str(entry["ranks"]): entry for entry in results.balance(run)},
     "records": lambda run: {record["stage"]: record for record in stage_records(run)},
 }
@@ -149,7 +166,9 @@ def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
     stage = {
         "metrics": "evaluate",
         "history": "train",
+        "epoch": "train",
         "inference": "infer",
+        "workload": "infer",
         "balance": "partition",
     }
     wanted = measure.stage or stage.get(artifact) or measure.of.split("/")[2]

@@ -26,6 +26,7 @@ from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.samples import SampleFile
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 class _Report(BaseModel):
@@ -111,6 +112,31 @@ def history(run: Run) -> list[dict[str, Any]]:
     return read_lines(run.history)
 
 
+def epoch_seconds(run: Run) -> float | None:
+    """Return the median time of an epoch's training steps; None if the run was not trained.
+
+    The first epoch does not count where there are more: it pays for what is compiled and cached.
+    """
+    times = [record["seconds"] for record in _warm(history(run)) if "seconds" in record]
+    return float(np.median(times)) if times else None
+
+
+def profile(run: Run) -> dict[str, Floats]:
+    """Return the seconds an epoch that each rank computed, communicated and waited.
+
+    Returns:
+        compute, communication, idle -> (n_ranks,), means over the epochs that count for
+        `epoch_seconds`; empty if the training was not profiled.
+    """
+    profiles = [record["profile"] for record in _warm(history(run)) if record.get("profile")]
+    parts = profiles[0] if profiles else {}
+    return {part: np.mean([p[part] for p in profiles], axis=0) for part in parts}
+
+
+def _warm(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return records[1:] or records
+
+
 def comparisons(run: Run) -> list[Comparison]:
     """Read labels and predictions of every quantity on the held-out split."""
     report = metrics(run)
@@ -177,6 +203,26 @@ def balance(run: Run) -> list[dict[str, Any]]:
     with store.opened(run.partition, "partition") as file:
         forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
     return forecast
+
+
+def sizes(run: Run) -> dict[str, dict[str, Counts]]:
+    """Read how large the samples are: split -> kind, such as "atom" -> (n_samples,)."""
+    if not _holds(run.partition, "partition"):
+        return {}
+    with store.opened(run.partition, "partition") as file, store.damage_explained(run.partition):
+        return {
+            split: {kind: counts[:] for kind, counts in file[f"{split}/sizes"].items()}
+            for split in SPLITS
+            if f"{split}/sizes" in file
+        }
+
+
+def workload(run: Run) -> dict[str, Any] | None:
+    """Read time and memory of training steps and what follows; None if they were not measured."""
+    with inference(run) as file:
+        text = None if file is None else file.attrs.get("workload")
+    content: dict[str, Any] | None = None if text is None else json.loads(text)
+    return content
 
 
 @contextmanager

@@ -182,23 +182,38 @@ def sentences(experiment: ExperimentRun) -> list[str]:
         told.append(
             f"The model {run.model_info.name} was trained for {training.value} in {training.note}."
         )
+    if len(experiment.models) > 1:
+        others = [
+            f"{info.name} (variant {', '.join(experiment.only(info.name).runs)})"
+            for info in experiment.models[1:]
+        ]
+        told.append(f"Beside it: {'; '.join(others)}.")
     told.append(verdict(experiment)[0])
     return told
 
 
 def variants(experiment: ExperimentRun) -> list[list[str]]:
-    """Return the errors of all variants with a header; empty if there is only one."""
+    """Return the errors of all variants with a header; empty if there is only one.
+
+    Models and seeds have columns where they differ.
+    """
     rows = []
     for run in experiment.runs.values():
-        values = {number.title: number for number in [*_training(run), *_errors(run)]}
-        rows.append((run.variant, values))
-    titles = list(
-        dict.fromkeys(title for _, values in rows for title in values if title != "Model")
-    )
-    if len(rows) < 2 or not titles:
+        numbers = {number.title: number for number in [*_training(run), *_errors(run)]}
+        size = numbers.pop("Model", None)
+        rows.append(
+            {
+                "Variant": run.variant,
+                "Model": run.model_info.name + (f", {size.note}" if size else ""),
+                "Seed": str(run.seed),
+                **{title: number.value for title, number in numbers.items()},
+            }
+        )
+    alike = {"Model": len(experiment.models) == 1, "Seed": len({r["Seed"] for r in rows}) == 1}
+    titles = [t for t in dict.fromkeys(t for row in rows for t in row) if not alike.get(t)]
+    if len(rows) < 2 or not any(len(row) > 3 for row in rows):
         return []
-    body = [[variant, *(v[t].value if t in v else "–" for t in titles)] for variant, v in rows]
-    return [["Variant", *titles], *body]
+    return [titles, *([row.get(title, "–") for title in titles] for row in rows)]
 
 
 def commands(experiment: ExperimentRun) -> list[str]:
@@ -219,7 +234,7 @@ def limits(experiment: ExperimentRun) -> list[str]:
         found.append(f"The errors come from {_samples(experiment, compared)} only.")
     if compared is not None and compared[0] in _SEEN:
         found.append(_SEEN[compared[0]])
-    found.append(f"One training a variant (seed {run.seed}): the spread over seeds is not known.")
+    found.append(_spread(experiment))
     data = run.dataset.options if run.dataset is not None else None
     if isinstance(data, Dataset) and data.split.method == "random":
         found.append(
@@ -228,3 +243,18 @@ def limits(experiment: ExperimentRun) -> list[str]:
         )
     report: dict[str, Any] = results.import_report(experiment) or {}
     return [*found, *(f"{warning}." for warning in report.get("warnings", []))]
+
+
+def _spread(experiment: ExperimentRun) -> str:
+    """Say which trainings, if any, show how much errors scatter from seed to seed."""
+    alike: dict[str, dict[int, str]] = {}
+    for run in experiment.runs.values():
+        options = {key: section.model_dump() for key, section in run.sections.items()}
+        alike.setdefault(f"{run.model_info.name} {options}", {}).setdefault(run.seed, run.variant)
+    repeated = [", ".join(by_seed.values()) for by_seed in alike.values() if len(by_seed) > 1]
+    if repeated:
+        return f"The spread over seeds is that of {'; '.join(repeated)}."
+    seeds = sorted({run.seed for run in experiment.runs.values()})
+    word = "seeds" if len(seeds) > 1 else "seed"
+    numbers = ", ".join(map(str, seeds))
+    return f"One training a variant ({word} {numbers}): the spread over seeds is not known."

@@ -49,13 +49,9 @@ def page(
         report: The paper's numbers beside ours, if there is a paper.
     """
     text, grade = story.verdict(experiment)
-    info = experiment.model_info
-    lead = (
-        f"{experiment.file.description.rstrip('.')}. {info.summary.rstrip('.')} ({info.citation})."
-    )
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(experiment.experiment),
-        lead=escape(lead),
+        lead=escape(_lead(experiment)),
         verdict=escape(text),
         grade=grade,
         explained=escape(story.GRADES_EXPLAINED) if grade != "unknown" else "",
@@ -67,6 +63,16 @@ def page(
         limits="".join(f"<li>{escape(limit)}</li>" for limit in story.limits(experiment)),
         provenance=_table([[name, value] for name, value in provenance.rows(experiment)]),
     )
+
+
+def _lead(experiment: ExperimentRun) -> str:
+    """Return what was run, and what each model is."""
+    several = len(experiment.models) > 1
+    models = [
+        f"{f'{info.name}: ' if several else ''}{info.summary.rstrip('.')} ({info.citation})."
+        for info in experiment.models
+    ]
+    return " ".join([f"{experiment.file.description.rstrip('.')}.", *models])
 
 
 def gist(experiment: ExperimentRun) -> str:

@@ -32,6 +32,13 @@ class Compositions:
             self._formulas.append(_reduced_formula(elements, counts[elements]))
         return number
 
+    def include(self, others: Compositions) -> Ints:
+        """Take over the compositions of `others`; return the number here of each, (n_others,)."""
+        for key, formula in zip(others._numbers, others._formulas, strict=True):
+            if self._numbers.setdefault(key, len(self._numbers)) == len(self._formulas):
+                self._formulas.append(formula)
+        return np.array([self._numbers[key] for key in others._numbers], dtype=np.int64)
+
     def formula(self, number: int) -> str:
         """Return the reduced formula, symbols in alphabetical order."""
         return self._formulas[number]
@@ -106,3 +113,19 @@ class Columns:
     def split(self) -> NDArray[np.int8]:
         """Split that the source of each sample names, -1 if it names none, (n_samples,)."""
         return np.array(self._split)
+
+    def append(self, name: str, part: Columns) -> None:
+        """Append the samples of the part of a mixture that has this name."""
+        composition = self.compositions.include(part.compositions)
+        names = [group_in_mixture(name, group) for group in part.groups]
+        group = [self._group_numbers.setdefault(n, len(self._group_numbers)) for n in names]
+        self._composition.extend(composition[part.composition].tolist())
+        self._group.extend(np.array(group)[part.group].tolist())
+        self._n_atoms.extend(part._n_atoms)
+        self._energy.extend(part._energy)
+        self._split.extend(part._split)
+
+
+def group_in_mixture(part: str, group: str) -> str:
+    """Return the name that a group of a part has in a mixture."""
+    return f"{part}/{group}" if group else part

@@ -50,6 +50,11 @@ class Skipped:
         if len(self.first) < _LISTED:
             self.first.append(place)
 
+    def append(self, others: Skipped) -> None:
+        """Add the bad frames that were noted elsewhere."""
+        self._reasons += others._reasons
+        self.first = [*self.first, *others.first][:_LISTED]
+
     def report(self) -> dict[str, Any]:
         """Return the count, the most frequent reasons and the first frames."""
         reasons = dict(self._reasons.most_common(_LISTED))
@@ -98,7 +103,10 @@ def _checked(frame: Frame) -> Frame | BadFrame:
 
 
 def converted(
-    frame: Frame, labels: Sequence[str], factors: Mapping[str, float]
+    frame: Frame,
+    labels: Sequence[str],
+    factors: Mapping[str, float],
+    missing: Sequence[str] = (),
 ) -> dict[str, NDArray[Any]]:
     """Turn a good frame into the arrays of a sample, in the engine's units; missing labels are NaN.
 
@@ -106,6 +114,7 @@ def converted(
         frame: The frame.
         labels: Names of the labels to keep.
         factors: Field name to the number that its values are multiplied with.
+        missing: Names of labels that the sample is to lack, whatever the frame has.
     """
     sample: dict[str, NDArray[Any]] = {
         "atomic_numbers": frame.atomic_numbers,
@@ -113,8 +122,8 @@ def converted(
         "cell": frame.cell * factors["cell"],
         "pbc": frame.pbc,
     }
-    for name in labels:
-        if name in frame.labels:
+    for name in (*labels, *missing):
+        if name in frame.labels and name not in missing:
             sample[name] = frame.labels[name] * factors.get(name, 1.0)
             if name == "magmoms":  # all spins reversed are the same structure and the same energy
                 sample[name] = np.abs(sample[name])

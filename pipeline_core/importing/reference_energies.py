@@ -91,17 +91,27 @@ def reference_energies(
     else:
         _require_all(choice, n_samples)
         energies, rank, method, not_separable = dict(choice), None, "given", []
-    predicted = _predicted(columns.compositions, energies)[composition]
-    before, n_atoms = columns.energy[used], columns.n_atoms[used]
     return ReferenceEnergies(
         method=method,
         energies=energies,
         n_samples=n_samples,
         rank=rank,
         not_separable=not_separable,
-        rms_before=_rms(before / n_atoms),
-        rms_after=_rms((before - predicted) / n_atoms),
+        rms_before=_rms(columns.energy[used] / columns.n_atoms[used]),
+        rms_after=_rms(remainders(columns, energies)[used]),
     )
+
+
+def remainders(columns: Columns, energies: Mapping[str, float]) -> Floats:
+    """Return energy less reference energies of each sample, eV/atom, NaN if missing, (n_samples,).
+
+    Args:
+        columns: What is known of the samples.
+        energies: Reference energies by chemical symbol, eV.
+    """
+    table = np.array([energies.get(symbol, 0.0) for symbol in chemical_symbols])
+    predicted = np.array([table[elements] @ numbers for elements, numbers in columns.compositions])
+    return np.asarray((columns.energy - predicted[columns.composition]) / columns.n_atoms)
 
 
 def _coverage(compositions: Compositions, counts: Ints) -> dict[int, int]:
@@ -154,12 +164,6 @@ def _by_symbol(coverage: Mapping[int, int], elements: Ints, solution: Floats) ->
     """Return energies by symbol; zero, as least norm has it, for elements never trained on."""
     fitted = dict(zip(elements.tolist(), solution.tolist(), strict=True))
     return {chemical_symbols[z]: fitted.get(z, 0.0) for z in coverage}
-
-
-def _predicted(compositions: Compositions, energies: Mapping[str, float]) -> Floats:
-    """Return the sum of the reference energies of each composition, eV, (n_compositions,)."""
-    table = np.array([energies.get(symbol, 0.0) for symbol in chemical_symbols])
-    return np.array([table[elements] @ numbers for elements, numbers in compositions])
 
 
 def _require_sane(energies: Mapping[str, float], largest: float) -> None:

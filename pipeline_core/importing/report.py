@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from pipeline_core.importing.agreement import Agreement
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.frames import Skipped
-from pipeline_core.importing.reference_energies import ReferenceEnergies
+from pipeline_core.importing.reference_energies import ReferenceEnergies, remainders
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import Codes
 
 _LISTED_GROUPS: Final = 200
+_OFFSET: Final = 2.0  # mean over scatter above which a part of a mixture stands apart
 
 
 @dataclass(frozen=True)
@@ -47,56 +48,140 @@ class SourceReport:
             "skipped": self.n_skipped,
             "units": vars(self.source.units),
             "split": self.source.options.split,
+            "repeat": self.source.options.repeat,
+            "repeat_to": self.source.options.repeat_to,
             "labels": dict(self.coverage.present),
             "agreement_with_energies": {n: a.report() for n, a in self.agreement.items()},
         }
 
 
 @dataclass(frozen=True)
-class ImportReport:
-    """All that an import found out, before it is put into words."""
+class PartReport:
+    """What was found in one dataset file, which a mixture has several of.
+
+    Attributes:
+        name: Name of the dataset.
+        options: Its file.
+        sources: What was found in its sources.
+        columns: Its samples.
+        codes: Their splits, (n_samples,).
+        skipped: Its bad frames.
+    """
 
     name: str
     options: Dataset
+    sources: Sequence[SourceReport]
+    columns: Columns
+    codes: Codes
+    skipped: Skipped
+
+    def splits(self) -> dict[str, int]:
+        """Return the number of samples in each split."""
+        return _counts(self.codes)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of samples of each number of atoms."""
+        n_atoms, counts = np.unique(self.columns.n_atoms, return_counts=True)
+        return dict(zip(map(str, n_atoms.tolist()), counts.tolist(), strict=True))
+
+    def remainder(self, references: ReferenceEnergies) -> Remainder | None:
+        """Return what reference energies leave of the energies of the training samples, if any."""
+        left = remainders(self.columns, references.energies)
+        left = left[(self.codes == SPLITS.index("train")) & np.isfinite(left)]
+        if references.method == "none" or len(left) == 0:
+            return None
+        return Remainder(float(np.sqrt(np.mean(left**2))), float(left.mean()), float(left.std()))
+
+
+class Remainder(NamedTuple):
+    """Energies less reference energies over the training samples of a part, eV/atom."""
+
+    rms: float
+    mean: float
+    scatter: float
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """All that an import found out, before it is put into words.
+
+    Attributes:
+        name: Name of the dataset.
+        labels: Labels of its samples.
+        parts: What was found in its parts; a dataset that is no mixture is its own only part.
+        columns: The samples of all parts.
+        codes: Their splits, (n_samples,).
+        references: The reference energies of all parts.
+    """
+
+    name: str
+    labels: Sequence[str]
+    parts: Sequence[PartReport]
     columns: Columns
     codes: Codes
     references: ReferenceEnergies
-    sources: Sequence[SourceReport]
-    skipped: Skipped
 
     def content(self) -> dict[str, Any]:
         """Return the content of the report file."""
         n_samples = len(self.columns)
-        present = [source.coverage.present for source in self.sources]
-        labels = {name: sum(p[name] for p in present) for name in self.options.labels}
+        present = [source.coverage.present for part in self.parts for source in part.sources]
+        labels = {name: sum(p[name] for p in present) for name in self.labels}
         return {
             "dataset": self.name,
             "samples": n_samples,
             "atoms": int(self.columns.n_atoms.sum()),
             "warnings": self.warnings(),
             "labels": {n: {"present": k, "missing": n_samples - k} for n, k in labels.items()},
-            "sources": [source.content() for source in self.sources],
-            "skipped": self.skipped.report(),
-            "splits": self.splits(),
+            "parts": {part.name: self._part(part) for part in self.parts},
+            "sources": [
+                {"part": part.name, **source.content()}
+                for part in self.parts
+                for source in part.sources
+            ],
+            "skipped": self._skipped().report(),
+            "splits": _counts(self.codes),
             "groups": self._groups(),
             "reference_energies": self.references.report(),
+        }
+
+    def _part(self, part: PartReport) -> dict[str, Any]:
+        left = part.remainder(self.references)
+        return {
+            "samples": len(part.columns),
+            "atoms": int(part.columns.n_atoms.sum()),
+            "splits": part.splits(),
+            "sizes": part.sizes(),
+            "energies_less_references": None if left is None else left._asdict(),
         }
 
     def summary(self) -> dict[str, Any]:
         """Return the figures that the stage shows at its end."""
         return {
             "samples": len(self.columns),
-            "skipped": len(self.skipped),
-            **self.splits(),
+            "skipped": len(self._skipped()),
+            **_counts(self.codes),
             "elements": len(self.references.n_samples),
             "reference_rms": self.references.rms_after,
-            "stress": [s.agreement["stress"].verdict for s in self.sources],
+            **self._shown_parts(),
+            "stress": [s.agreement["stress"].verdict for part in self.parts for s in part.sources],
             "warnings": self.warnings(),
         }
 
-    def splits(self) -> dict[str, int]:
-        """Return the number of samples in each split."""
-        return {name: int(np.count_nonzero(self.codes == i)) for i, name in enumerate(SPLITS)}
+    def _shown_parts(self) -> dict[str, Any]:
+        if len(self.parts) == 1:
+            return {}
+        found = {}
+        for part in self.parts:
+            left = part.remainder(self.references)
+            energies = {} if left is None else {"rms": left.rms, "mean": left.mean}
+            found[part.name] = {"samples": len(part.columns), "reference": energies}
+        return {"parts": found}
+
+    def _skipped(self) -> Skipped:
+        found = Skipped(strict=False)
+        for part in self.parts:
+            found.append(part.skipped)
+        return found
 
     def _groups(self) -> dict[str, Any]:
         """Return the largest groups and how each is divided."""
@@ -109,12 +194,13 @@ class ImportReport:
 
     def warnings(self) -> list[str]:
         """Return what a user should know although the import went on."""
-        return list(self._warnings())
+        return [*self._warnings(), *(w for part in self.parts for w in self._warnings_of(part))]
 
     def _warnings(self) -> Iterator[str]:
-        references, split = self.references, self.options.split
-        if len(self.skipped):
-            yield f"{len(self.skipped)} bad frames were skipped; see `skipped` in the report"
+        references = self.references
+        n_skipped = len(self._skipped())
+        if n_skipped:
+            yield f"{n_skipped} bad frames were skipped; see `skipped` in the report"
         unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
         if unseen:
             yield f"{', '.join(unseen)}: in no training sample"
@@ -123,7 +209,9 @@ class ImportReport:
                 f"{', '.join(references.not_separable)} occur only in fixed proportions: their "
                 "reference energies are the solution of least norm, no energies of atoms"
             )
-        for found in self.sources:
+
+    def _warnings_of(self, part: PartReport) -> Iterator[str]:
+        for found in part.sources:
             for label, agreement in found.agreement.items():
                 if agreement.is_mixed:
                     low, high = agreement.interval
@@ -131,6 +219,19 @@ class ImportReport:
                         f"{label} of {found.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
-        for name, fraction in (("val", split.val), ("test", split.test)):
-            if fraction > 0 and self.splits()[name] == 0:
-                yield f"no sample is in the split {name!r}"
+        is_mixture = len(self.parts) > 1
+        of_part = f" of {part.name}" if is_mixture else ""
+        for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):
+            if fraction > 0 and part.splits()[name] == 0:
+                yield f"no sample{of_part} is in the split {name!r}"
+        left = part.remainder(self.references)
+        if is_mixture and left is not None and abs(left.mean) > _OFFSET * left.scatter:
+            yield (
+                f"the reference energies miss those of {part.name} by {left.mean:+.3g} eV/atom on "
+                f"average, which scatter by only {left.scatter:.3g}: was it calculated by another "
+                "method than the other parts?"
+            )
+
+
+def _counts(codes: Codes) -> dict[str, int]:
+    return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}

@@ -28,6 +28,7 @@ class RawSource:
         factors: Field name to the number that turns its values into the engine's unit and sign.
         files: Name relative to the dataset file to path, sorted by name.
         root: The part of the pattern without wildcards; groups are named relative to it.
+        dataset: The dataset file.
     """
 
     name: str
@@ -38,10 +39,14 @@ class RawSource:
     factors: Mapping[str, float]
     files: Mapping[str, Path]
     root: PurePosixPath
+    dataset: Path
 
 
 def find_sources(
-    dataset: Path, sources: Sequence[Source], readers: Iterable[Reader]
+    dataset: Path,
+    sources: Sequence[Source],
+    readers: Iterable[Reader],
+    downloads: Iterable[str] = (),
 ) -> list[RawSource]:
     """Find the files of all sources.
 
@@ -49,24 +54,36 @@ def find_sources(
         dataset: The dataset file, which patterns are relative to.
         sources: Its sources.
         readers: All formats known.
+        downloads: Names of files that count as found, since they can be fetched.
 
     Raises:
         ValueError: A pattern matches no file, a reader or unit is unknown, no format or several
-            fit a file, or two sources share a file.
+            fit a file, or two sources share a file without making different copies of its frames.
     """
     known = _by_name(readers)
     found: list[RawSource] = []
+    downloads = list(downloads)
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
-        files = matched(dataset, f"sources.{number}.path", source.path)
+        files = matched(dataset, f"sources.{number}.path", source.path, downloads)
         reader = _reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
         factors = _factors(units, where)
         name, root = f"{dataset}: source {source.path!r}", _root(source.path)
         found.append(
-            RawSource(name, source, dict(source.keys.items()), reader, units, factors, files, root)
+            RawSource(
+                name,
+                source,
+                dict(source.keys.items()),
+                reader,
+                units,
+                factors,
+                files,
+                root,
+                dataset,
+            )
         )
-    _require_disjoint(found)
+    require_disjoint(found)
     return found
 
 
@@ -122,13 +139,29 @@ def _factors(given: Units, where: str) -> dict[str, float]:
         raise ValueError(f"{where}.units: {error}") from None
 
 
-def _require_disjoint(sources: Sequence[RawSource]) -> None:
+def require_disjoint(sources: Sequence[RawSource]) -> None:
+    """Check that no frame counts twice.
+
+    Sources of one dataset file may share a file if they make different copies of its frames; those
+    of different dataset files may not, as each divides its samples without regard to the other.
+
+    Raises:
+        ValueError: Two sources share a file.
+    """
     owners: dict[Path, RawSource] = {}
     for source in sources:
         for name, path in source.files.items():
             owner = owners.setdefault(path.resolve(), source)
-            if owner is not source:
+            if owner is not source and not _are_copies(owner, source):
                 raise ValueError(
                     f"{source.name}: {name} also belongs to the source {owner.options.path!r}, so "
                     "that its frames would count twice; make the patterns disjoint"
                 )
+
+
+def _are_copies(one: RawSource, other: RawSource) -> bool:
+    differ = (one.options.repeat, one.options.repeat_to) != (
+        other.options.repeat,
+        other.options.repeat_to,
+    )
+    return differ and one.dataset == other.dataset

@@ -1,7 +1,8 @@
-"""The stage `infer`: the molecular dynamics that an experiment asks for."""
+"""The stage `infer`: the molecular dynamics and the study that an experiment asks for."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pipeline_core import store
@@ -10,18 +11,22 @@ from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.inference.structures import start_structure
 from pipeline_core.run import Run
 from pipeline_core.training.collectives import joined
+from pipeline_core.workload.report import headline
+from pipeline_core.workload.study import study_workload
 
 
 def simulate_run(run: Run) -> dict[str, Any]:
     """Do all molecular-dynamics runs, one after the other; write `run.inference` and `md/*.extxyz`.
 
-    Rank 0 does all the work: one trajectory has nothing to share.
+    Rank 0 does all the work: one trajectory has nothing to share. A study of the training step
+    comes after them; it is the attribute `workload` of the file, as JSON.
 
     Returns:
-        The summary of each run by its name.
+        The summary of each run by its name, and of the study as "training step".
 
     Raises:
-        ValueError: A start structure cannot be had, or a run exploded.
+        ValueError: A start structure cannot be had, a run exploded, or there is no training step to
+            study.
     """
     options = run.section("infer", InferOptions)
     calculator_of = run.project.registry.hook("calculator", run.model_info.name)
@@ -40,4 +45,8 @@ def simulate_run(run: Run) -> dict[str, Any]:
                     run.folder / "md" / f"{md.name}.extxyz",
                     file.create_group(md.name),
                 )
+            if options.workload is not None:
+                study = study_workload(run, options.workload, ranks.device)
+                file.attrs["workload"] = json.dumps(study, allow_nan=False)
+                results["training step"] = headline(study)
     return results

@@ -42,5 +42,7 @@ def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
     for name, value in record.items():
         if isinstance(value, Mapping):
             yield from _scalars(value, f"{prefix}{name}/")
-        elif value is not None:
+        elif isinstance(value, list):  # one number a rank
+            yield from _scalars({str(rank): v for rank, v in enumerate(value)}, f"{prefix}{name}/")
+        elif isinstance(value, int | float):
             yield prefix + name, float(value)

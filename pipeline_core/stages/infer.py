@@ -1,4 +1,4 @@
-"""Stage `infer`: molecular dynamics with the trained potential."""
+"""Stage `infer`: molecular dynamics with the trained potential, study of its training step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @hookimpl(trylast=True)
 def infer(run: Run) -> Summary:
-    """Run the molecular dynamics of `infer.md`; write `run.inference` and the trajectories."""
+    """Do what `infer.md` and `infer.workload` ask for; write `run.inference`, trajectories."""
     from pipeline_core.inference.simulations import simulate_run
 
     return simulate_run(run)

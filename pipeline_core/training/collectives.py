@@ -78,6 +78,10 @@ class Ranks:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
+    def meet(self) -> None:
+        """Wait for all ranks; work that a GPU has still to do is not waited for."""
+        self.add(torch.zeros(1))
+
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks, in order; also makes them wait for each other."""
         if self.size == 1:

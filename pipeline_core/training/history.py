@@ -93,6 +93,7 @@ def epoch_record(
     weights: Mapping[str, float],
     totals: EpochTotals,
     validation: Mapping[str, Any],
+    timing: Mapping[str, Any] | None = None,
 ) -> Record:
     """Return the line of an epoch.
 
@@ -102,11 +103,16 @@ def epoch_record(
         weights: Weights of the terms of the loss.
         totals: Summed up over all ranks.
         validation: What `validate` returned; nothing if there are no validation samples.
+        timing: What is reported of times besides; None for nothing.
 
     Returns:
         epoch; lr; train and val (loss and terms); mae (of each quantity, in the engine's units);
         grad_norm (mean over steps, before clipping); balance (mean over largest share of the
-        ranks); samples_per_s and seconds of the training steps.
+        ranks, by the costs that they are shared by); samples_per_s and seconds of the training
+        steps. With `train.profile` also profile: compute, communication and idle, s, each a list
+        with one number a rank. With `partition.cost: fitted` also cost_model: constant, s, and the
+        time of a row of each kind, s, by which the next epoch is shared; left out as long as the
+        given costs are used.
     """
     norm, n_norms = totals.norms.tolist()
     return {
@@ -120,6 +126,7 @@ def epoch_record(
         "balance": totals.mean_load / totals.largest_load if totals.largest_load else 1.0,
         "samples_per_s": totals.samples / totals.seconds,
         "seconds": totals.seconds,
+        **(timing or {}),
     }
 
 

@@ -8,7 +8,7 @@ The mathematics of a step does not depend on the number of ranks. On every rank 
 3. Add the gradients over ranks: now they are exactly those of the whole window of samples.
 4. Clip, step, average: all ranks hold the same gradients, so all do the same.
 
-A rank whose share is empty skips 2 and takes part in all else.
+A rank whose share is empty skips 2 and takes part in all else. A clock is told where each begins.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.loader import Step
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
 from pipeline_core.training.precision import make_precision
+from pipeline_core.training.profile import StepClock
 
 
 class Learner:
@@ -37,14 +38,18 @@ class Learner:
         task: Its module is on the device of `ranks`, with the same weights on all of them.
         options: The training.
         ranks: Who trains.
+        clock: Times the steps; None if nobody asks for times.
 
     Attributes:
         rate: The learning rate; the caller steps it after each epoch.
         precision: Autocast and scale of the loss.
     """
 
-    def __init__(self, task: Task, options: TrainOptions, ranks: Ranks) -> None:
+    def __init__(
+        self, task: Task, options: TrainOptions, ranks: Ranks, clock: StepClock | None = None
+    ) -> None:
         self._objective, self._module, self._ranks = task.objective, task.module, ranks
+        self._clock = clock or StepClock(ranks, runs=False, meets=False)
         self._clip_norm = options.clip_norm
         self._average = None
         if options.ema_decay is not None:
@@ -67,12 +72,17 @@ class Learner:
 
     def step(self, step: Step, totals: EpochTotals) -> None:
         """Do one optimizer step and add it to the totals of the epoch."""
+        clock = self._clock
+        clock.mark("compute")
         counts = self._ranks.add(step.counts.to(self._ranks.device))
+        clock.mark("communication")
         sums = torch.zeros_like(counts)
         self._gradients.zero()
         for batch in step.batches:
             sums += self._backward(to_device(batch, self._ranks.device), counts)
+        clock.finish_share()
         self._gradients.add_over(self._ranks)
+        clock.mark("communication")
         self.precision.unscale_gradients(self._optimizer)
         norm = self._gradients.norm()
         if self._clip_norm is not None:
@@ -81,6 +91,7 @@ class Learner:
         if self._average is not None:
             self._average.update_parameters(self._module)
         totals.add(step, sums, counts, norm)
+        clock.mark("compute")
 
     def _backward(self, batch: Batch, counts: Tensor) -> Tensor:
         """Add the gradients of one micro-batch; return the sums of its terms, (n_terms,)."""

@@ -4,6 +4,10 @@ By default a step belongs to the experiment: a window of the shuffled samples, t
 number of ranks. The ranks share the window so that their costs are as equal as possible, and each
 goes through its share in micro-batches that fit into its memory. Other strategies are there to be
 compared, and some of them form steps that depend on the number of ranks.
+
+Costs are given by the plugin and stand for time and memory at once. Once the time of samples has
+been measured, `times` takes the place of the costs where ranks share a step, but not where steps
+are formed or memory is limited: a training has the same steps then, and other shares.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Share:
     Attributes:
         micro_batches: Numbers of the samples that go through memory together; none for a rank
             without work.
-        loads: Cost of the share of every rank, (n_ranks,).
+        loads: Cost of the share of every rank, (n_ranks,), or its time where that is shared.
     """
 
     micro_batches: list[Numbers]
@@ -51,6 +55,7 @@ class Sampler:
         capacity: Largest cost of a micro-batch, and with "capped" of a share.
         seed: Seed of the order.
         strategy: How an epoch is shared, as `PartitionOptions.strategy`.
+        times: What balanced and capped shares have equal parts of, (n_samples,); None for `costs`.
     """
 
     costs: Costs
@@ -59,6 +64,7 @@ class Sampler:
     capacity: float = np.inf
     seed: int = 0
     strategy: Strategy = "balanced"
+    times: Costs | None = None
 
     def plan(self, epoch: int, n_ranks: int) -> Plan:
         """Return what each rank takes in each step of an epoch; all ranks compute the same.
@@ -79,14 +85,14 @@ class Sampler:
         if self.strategy == "pairing":
             return packing.pairing(self.costs, order, offsets, n_ranks)
         limit = self.capacity if self.strategy == "capped" else np.inf
-        return packing.balanced(self.costs, order, offsets, n_ranks, limit)
+        return packing.balanced(self._shared, order, offsets, n_ranks, limit, self.costs)
 
     def share(self, step: Plan, rank: int) -> Share:
         """Return what a rank does of a step; `step` is the plan of that step alone."""
         mine = step.share(0, rank)
         bins = split_by_capacity(self.costs[mine], self.capacity)
         batches = [mine[bins == number] for number in range(bins.max(initial=-1) + 1)]
-        return Share(batches, step.loads(self.costs)[0])
+        return Share(batches, step.loads(self._shared)[0])
 
     def facts(self, n_ranks: int) -> dict[str, str]:
         """Return what the samples of steps depend on beside the options of the training.
@@ -97,6 +103,10 @@ class Sampler:
             return {}
         capacity = f", capacity {self.capacity}" if self.strategy == "capped" else ""
         return {"partition.strategy": f"{self.strategy} for {n_ranks} ranks{capacity}"}
+
+    @property
+    def _shared(self) -> Costs:
+        return self.costs if self.times is None else self.times
 
     def _size(self) -> int:
         n_samples = len(self.costs)

@@ -27,9 +27,10 @@ def state_facts(run: Run, options: TrainOptions) -> dict[str, str]:
     """Return what a state of this run depends on: name of each fact to its value as text.
 
     The number of epochs is none of them, so that a training can be prolonged, unless the learning
-    rate depends on it.
+    rate depends on it. Nor is it whether times are reported.
     """
     facts = dict(_flat(run.params("train")))
+    facts.pop("train.profile", None)
     if options.schedule.name != "cosine":
         facts.pop("train.epochs", None)
     source = run.project.registry.fingerprint(run.model_info.name)

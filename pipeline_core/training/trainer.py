@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from pipeline_core.training.collectives import Ranks, joined
 from pipeline_core.training.history import EpochTotals, Progress, Record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import epoch_steps
+from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.sampler import Sampler
 from pipeline_core.training.seeds import (
     determinism,
@@ -33,6 +35,7 @@ from pipeline_core.training.seeds import (
 from pipeline_core.training.start import prepare, start_metadata
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.validation import validate
+from pipeline_core.workload.cost_model import CostModel
 from pipeline_kernels.packing import Plan
 
 _PROBE_SAMPLES: Final = 4
@@ -76,6 +79,7 @@ class Trainer:
         if not task.objective.weights:
             raise ValueError(f"{run.experiment}: train.loss names no field, so nothing is trained")
         shares = read_shares(run.partition, "train", len(self._train))
+        self._shares = shares
         self._sampler = Sampler(
             costs=shares.costs,
             batch_size=options.batch_size,
@@ -91,6 +95,11 @@ class Trainer:
         self._path = run.state / "last.pt"
         self._progress = Progress()
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
+        self._times = EpochTimes.zero(0, ranks.size)
+        self._cost_model: CostModel | None = None
+        fitted = shares.cost == "fitted"
+        self._clock = StepClock(ranks, runs=options.profile or fitted, meets=options.profile)
+        self._is_warm = False
         self._learner = self._make_learner()
 
     def fit(self) -> dict[str, Any]:
@@ -118,7 +127,7 @@ class Trainer:
         prepare(module, self._options, fresh=not resumes)
         self._ranks.copy_from_first(module.state_dict().values())
         module.to(self._ranks.device)
-        learner = Learner(self._task, self._options, self._ranks)
+        learner = Learner(self._task, self._options, self._ranks, self._clock)
         if resumes:
             self._load(learner)
         return learner
@@ -129,14 +138,17 @@ class Trainer:
         return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
 
     def _epoch(self) -> None:
-        self._steps(self._sampler.plan(self._progress.epoch, self._ranks.size))
-        self._totals.add_over(self._ranks)
+        plan = self._sampler.plan(self._progress.epoch, self._ranks.size)
+        self._steps(plan)
+        self._add_over()
+        self._share_by(self._fitted(plan))
         record = history.epoch_record(
             self._progress.epoch + 1,
             self._learner.rate.value,
             self._task.objective.weights,
             self._totals,
             self._validate(),
+            self._timing(),
         )
         self._refuse_divergence(record)
         self._advance(record)
@@ -157,17 +169,52 @@ class Trainer:
             plan,
             progress.step,
         )
+        if not (progress.step and self._times.fits(plan)):
+            self._times = EpochTimes.zero(len(plan), plan.n_ranks)
         self._learner.train()
+        self._clock.start()
         begin = time.perf_counter()
         for step in steps:
             self._learner.step(step, self._totals)
+            self._times.add(progress.step, self._ranks.rank, self._clock, warm=self._is_warm)
+            self._is_warm = True
             progress.step += 1
             if every and progress.step % every == 0 and progress.step < len(plan):
                 begin = self._stop_clock(begin)
-                self._totals.add_over(self._ranks)
-                self._save()
-                self._totals.keep_on_first(self._ranks)
+                self._save_within()
         self._stop_clock(begin)
+
+    def _save_within(self) -> None:
+        """Save a state while the epoch goes on."""
+        self._add_over()
+        self._save()
+        self._totals.keep_on_first(self._ranks)
+        self._times.keep_on_first(self._ranks)
+        self._clock.start()
+
+    def _add_over(self) -> None:
+        """Bring together what each rank has counted by itself."""
+        self._totals.add_over(self._ranks)
+        if self._clock.runs:
+            self._times.add_over(self._ranks)
+
+    def _fitted(self, plan: Plan) -> CostModel | None:
+        """Return what the next epoch is to be shared by; None for the given costs."""
+        if self._shares.cost == "given":
+            return None
+        found = self._times.cost_model(plan, self._shares.sizes) if self._ranks.is_first else None
+        return self._ranks.tell(found) or self._cost_model
+
+    def _share_by(self, model: CostModel | None) -> None:
+        times = None if model is None else model.seconds(self._shares.sizes)
+        self._cost_model, self._sampler = model, replace(self._sampler, times=times)
+
+    def _timing(self) -> dict[str, Any]:
+        model = self._cost_model
+        return {
+            **({"profile": self._times.profile()} if self._options.profile else {}),
+            **({} if model is None else {"cost_model": model.coefficients}),
+        }
 
     def _stop_clock(self, begin: float) -> float:
         if self._ranks.device.type == "cuda":
@@ -220,6 +267,8 @@ class Trainer:
                     "learner": self._learner.state_dict(),
                     "progress": vars(self._progress),
                     "totals": vars(self._totals),
+                    "times": vars(self._times),
+                    "cost_model": self._cost_model and self._cost_model.coefficients,
                     "generators": generators,
                 },
             )
@@ -233,6 +282,13 @@ class Trainer:
         self._totals = EpochTotals(**saved["totals"])
         self._totals.to(ranks.device)
         self._totals.keep_on_first(ranks)
+        if "times" in saved:  # earlier versions saved none
+            self._times = EpochTimes(**saved["times"])
+            self._times.keep_on_first(ranks)
+        coefficients = saved.get("cost_model")
+        # Within an epoch the shares of its first steps go on, whatever the experiment says now.
+        if coefficients and (self._progress.step or self._shares.cost == "fitted"):
+            self._share_by(CostModel.of(coefficients))
         if len(saved["generators"]) == ranks.size:  # else they have none to continue
             set_generator_states(saved["generators"][ranks.rank], ranks.device)
 

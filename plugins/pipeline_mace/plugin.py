@@ -9,6 +9,7 @@ from pipeline_core.model_info import ModelInfo
 from pipeline_mace.options import MACEGraphOptions, MACEOptions, check_cutoff
 
 if TYPE_CHECKING:
+    from pipeline_core.figures import Figure
     from pipeline_core.run import Run
     from pipeline_core.task import Task
 
@@ -35,3 +36,11 @@ def task(run: Run) -> Task:
     from pipeline_mace.build import mace_task
 
     return mace_task(run, options)
+
+
+@hookimpl
+def figures() -> list[Figure]:
+    """Give the figures of the paper on training at scale, arXiv:2504.10700."""
+    from pipeline_mace.figures import FIGURES
+
+    return FIGURES

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from pipeline_core.config.datasets import Dataset
-from pipeline_core.config.experiments import ExperimentFile, merged
+from pipeline_core.config.experiments import ExperimentFile, Variant, merged
 from pipeline_core.config.sections import ENGINE_SECTIONS, Section, TrainOptions
 from pipeline_core.config.yaml_files import line_of, read_yaml, validated
 
@@ -167,3 +167,24 @@ def test_an_experiment_file_leaves_its_sections_to_the_plugin(tmp_path):
     path = tmp_path / "e.yaml"
     path.write_text("description: d\nplugin: p\nmodel: {anything: goes}\n")
     assert validated(ExperimentFile, read_yaml(path), path).model == {"anything": "goes"}
+
+
+def test_a_variant_is_laid_over_the_experiment(tmp_path):
+    path = tmp_path / "e.yaml"
+    path.write_text(
+        "description: d\nplugin: p\nseed: 3\nmodel: {a: 1}\ntrain: {x: 1, y: {z: 2}}\n"
+        "variants:\n  v: {ranks: 2, model: {b: 2}, train: {y: {z: 3}}}\n"
+        "  w: {plugin: q, seed: 4, model: {b: 2}}\n"
+    )
+    file = validated(ExperimentFile, read_yaml(path), path)
+    v, w = file.of("v"), file.of("w")
+    assert file.of("base").model_dump() == file.model_dump() | {"variants": {}}
+    assert (v.plugin, v.seed, v.ranks, v.model) == ("p", 3, 2, {"a": 1, "b": 2})
+    assert v.train == {"x": 1, "y": {"z": 3}}
+    assert (w.plugin, w.seed, w.ranks, w.model) == ("q", 4, 1, {"b": 2})
+    assert w.train == file.train
+    assert v.variants == {}
+
+
+def test_a_variant_may_override_every_section():
+    assert set(Variant.model_fields) == {"plugin", "seed", "ranks", "model", *ENGINE_SECTIONS}

@@ -1,10 +1,12 @@
 """The stage `partition`: costs, evaluation batches, forecast of balance.
 
-Oracle of the forecast: one rank is always balanced, and where there are more ranks than samples the
-largest sample alone sets the time.
+Oracles: for the shares of a step the shuffled order of the epoch and `lpt`; for the forecast that
+one rank is always balanced, and where there are more ranks than samples the largest sample alone
+sets the time.
 """
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -14,7 +16,9 @@ import toy_potential as toy
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.partitioning import WAYS, read_shares, write_partition
 from pipeline_core.stages.partition import partition
+from pipeline_core.training.seeds import epoch_order
 from pipeline_core.training.tasks import build_task
+from pipeline_kernels.packing import lpt
 
 
 def expected_costs(split, n):
@@ -27,6 +31,30 @@ def test_costs_of_all_splits(tmp_path):
     assert read_shares(run.partition, "train", 13).costs.tolist() == expected_costs(0, 13).tolist()
     assert read_shares(run.partition, "val", 5).costs.tolist() == expected_costs(1000, 5).tolist()
     assert read_shares(run.partition, "test", 0).batches() == []
+
+
+def test_sizes_of_all_splits(tmp_path):
+    run = toy.make_run(tmp_path)
+    sizes = read_shares(run.partition, "val", 5).sizes
+    made = [toy.sample(1000 + number, False) for number in range(5)]
+    assert sizes.keys() == {"atom", "edge"}
+    assert sizes["atom"].tolist() == [len(sample["positions"]) for sample in made]
+    assert sizes["edge"].tolist() == [len(sample["edge_index"]) for sample in made]
+    assert all(rows.dtype == np.int64 for rows in sizes.values())
+    assert read_shares(run.partition, "test", 0).sizes == {}
+
+
+def test_files_of_plugins_need_only_costs(tmp_path):
+    run = toy.make_run(tmp_path, partition={"cost": "fitted"})
+    assert read_shares(run.partition, "train", 13).cost == "fitted"
+    with h5py.File(run.partition, "r+") as file:
+        for name in ("strategy", "cost"):
+            del file.attrs[name]
+        for split in ("train", "val", "test"):
+            del file[f"{split}/sizes"]
+    shares = read_shares(run.partition, "train", 13)
+    assert (shares.strategy, shares.cost, shares.sizes) == ("balanced", "given", {})
+    assert shares.costs.tolist() == expected_costs(0, 13).tolist()
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 7])
@@ -64,6 +92,22 @@ def test_summary_and_forecast(tmp_path):
     assert summary["efficiency"]["4 ranks"]["balanced"] == four["balanced"]["efficiency"]
 
 
+def test_shares_of_the_first_step(tmp_path):
+    run = toy.make_run(tmp_path, model={"n_train": 100}, partition={"ranks": [1, 2, 8, 9]})
+    partition(run)
+    with h5py.File(run.partition) as file:
+        one, two, eight, nine = json.loads(file.attrs["balance"])
+    costs = expected_costs(0, 100)
+    window = epoch_order(100, run.seed, 0)[:32]
+    ranks = lpt(costs[window], 2)
+    for rank, share in enumerate(two["balanced"]["first_step"]):
+        assert sorted(share) == sorted(costs[window[ranks == rank]])
+    assert [len(share) for share in two["random"]["first_step"]] == [16, 16]
+    assert sorted(one["pairing"]["first_step"][0]) == sorted(costs[window[:16]])
+    assert all(len(eight[way]["first_step"]) == 8 for way in eight.keys() & WAYS.keys())
+    assert not any("first_step" in nine[way] for way in nine.keys() & WAYS.keys())
+
+
 def test_without_a_capacity_nothing_is_capped(tmp_path):
     run = toy.make_run(tmp_path, partition={"ranks": [2]})
     assert partition(run)["efficiency"]["2 ranks"].keys() == WAYS.keys() - {"capped"}
@@ -81,6 +125,23 @@ def test_the_strategy_reaches_the_trainer(tmp_path):
 def test_capped_needs_a_capacity():
     with pytest.raises(ValueError, match=r"'capped' needs a capacity; set partition\.capacity"):
         PartitionOptions(strategy="capped")
+
+
+@pytest.mark.parametrize("strategy", ["random", "pairing", "next_fit", "paper"])
+def test_fitted_costs_are_for_balanced_shares(strategy):
+    message = f"no influence on the strategy '{strategy}'; set partition.cost to 'given'"
+    with pytest.raises(ValueError, match=message):
+        PartitionOptions(strategy=strategy, cost="fitted")
+
+
+def test_fitted_costs_need_sizes(tmp_path, monkeypatch):
+    run = toy.make_run(tmp_path)
+    monkeypatch.setattr(toy.ToySamples, "sizes", lambda self: {"sample": np.ones(len(self), int)})
+    task = replace(build_task(run), cost=lambda sizes: 1.0 * sizes["sample"])
+    write_partition(run, task, PartitionOptions())
+    assert read_shares(run.partition, "train", 13).sizes == {}
+    with pytest.raises(ValueError, match=r"needs sizes to fit times to.*set it to 'given'"):
+        write_partition(run, task, PartitionOptions(cost="fitted"))
 
 
 def test_a_dataset_smaller_than_a_step_can_be_forecast(tmp_path):

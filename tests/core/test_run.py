@@ -9,6 +9,7 @@ import pytest
 
 from fake_packages import model_source
 from pipeline_core import PROJECT
+from pipeline_core.builtin import builtin_plugins
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
 from pipeline_core.registry import Registry
 from pipeline_core.run import Project
@@ -28,12 +29,45 @@ variants:
   wider: {model: {width: 8}}
 """
 
+OTHER = """
+from pipeline_core import hookimpl
+from pipeline_core.config.sections import Section, TrainOptions
+from pipeline_core.model_info import ModelInfo
+
+class Options(Section):
+    depth: int = 2
+
+class ShortTraining(TrainOptions):
+    epochs: int = 1
+    restarts: int = 0
+
+@hookimpl
+def model():
+    return ModelInfo(
+        name="other", summary="Another model", citation="none", options=Options,
+        sections={"train": ShortTraining},
+    )
+"""
+OWN_GRAPH = """
+@hookimpl
+def graph(run):
+    return {"wrote": str(run.graph)}
+"""
+
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "toy_of_runs.py").write_text(model_source("toy"))
-    registry = Registry([EntryPoint("toy", "toy_of_runs", PROJECT)], builtin=())
+    sources = {
+        "toy": model_source("toy"),
+        "other": OTHER,
+        "owner": model_source("owner") + OWN_GRAPH,
+        "points": model_source("points").replace("summary=", "data_kind='point', summary="),
+    }
+    points = [EntryPoint(name, f"{name}_of_runs", PROJECT) for name in sources]
+    for name, source in sources.items():
+        (tmp_path / f"{name}_of_runs.py").write_text(source)
+    registry = Registry(points, builtin_plugins())
     workflows = tmp_path / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: a.xyz}]\n")
@@ -97,8 +131,43 @@ def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
         (
             "longer: {train:",
             "longer: {trian:",
-            "first.yaml:9: variants.longer.trian: unknown section; a variant may override model",
+            "first.yaml:9: variants.longer.trian: unknown key; did you mean 'train'?",
         ),
+        (
+            "longer: {train:",
+            "longer: {dataset: water, train:",
+            "first.yaml:9: variants.longer.dataset: unknown key; known keys: model, graph, "
+            "partition, train, evaluate, infer, figures, plugin, seed, ranks",
+        ),
+        (
+            "longer: {train:",
+            "longer: {plugin: othr, train:",
+            "first.yaml:9: variants.longer.plugin: no plugin 'othr' is installed, only other,",
+        ),
+        (
+            "wider: {model: {width: 8}}",
+            "wider: {plugin: other, model: {width: 8}}",
+            "first.yaml:12: variants.wider.model.width: unknown key; did you mean 'depth'? "
+            "(as plugin 'other' of variant 'wider' reads it)",
+        ),
+        (
+            "longer: {train:",
+            "longer: {plugin: points, train:",
+            "first.yaml:9: variants.longer.plugin: 'points' takes samples of the kind 'point', but "
+            "'toy', the plugin of the experiment, those of the kind 'structure'",
+        ),
+        (
+            "longer: {train:",
+            "longer: {seed: -1, train:",
+            "first.yaml:9: variants.longer.seed: Input should be greater than or equal to 0",
+        ),
+        (
+            "longer: {train:",
+            "longer: {ranks: 0, train:",
+            "first.yaml:9: variants.longer.ranks: Input should be greater than or equal to 1",
+        ),
+        ("seed: 7", "ranks: two", "first.yaml:4: ranks: Input should be a valid integer"),
+        ("  longer:", "  base:", "first.yaml:8: variants: 'base' is the experiment as it stands"),
         ("plugin: toy", "plugin: ty", "first.yaml:2: plugin: no plugin 'ty' is installed, only"),
         ("dataset: water", "dataset: watre", "watre.yaml: no such file; did you mean"),
         ("seed: 7", "seed: -7", "first.yaml:4: seed: Input should be greater than or equal to 0"),
@@ -140,3 +209,63 @@ def test_an_artifact_records_where_it_comes_from(project):
     assert record["fingerprint"] == project.registry.fingerprint("toy")
     assert record["seed"] == 7
     assert {"python", "torch", "pipeline-core"} <= set(record["versions"])
+
+
+def test_a_variant_of_another_plugin_starts_its_model_anew_and_keeps_the_rest(project):
+    write(project.workflows, EXPERIMENT + "  rival: {plugin: other, train: {restarts: 2}}\n")
+    experiment = project.experiment("toy/first")
+    base, rival = experiment.runs["base"], experiment.runs["rival"]
+    assert (base.model_info.name, rival.model_info.name) == ("toy", "other")
+    assert rival.options.model_dump() == {"depth": 2}
+    train = rival.section("train", TrainOptions)
+    assert (type(train).__name__, train.restarts) == ("ShortTraining", 2)
+    assert (train.epochs, train.optimizer.lr) == (3, 0.5)
+    assert rival.section("graph", GraphOptions).cutoff == 5.0
+    assert [info.name for info in experiment.models] == ["toy", "other"]
+    assert list(experiment.only("other").runs) == ["rival"]
+    assert experiment.only("other").model_info.name == "other"
+    assert rival.provenance("train")["plugin"] == "other"
+    assert rival.provenance("train")["fingerprint"] == project.registry.fingerprint("other")
+
+
+def test_naming_the_plugin_of_the_experiment_again_keeps_its_model(project):
+    write(project.workflows, EXPERIMENT + "  same: {plugin: toy}\n")
+    assert project.run("toy/first", "same").options.width == 4
+
+
+def test_plugins_share_no_graph_and_no_partition(project):
+    text = EXPERIMENT + "  rival: {plugin: other}\n  longer_rival: {plugin: other, seed: 7}\n"
+    write(project.workflows, text)
+    runs = project.experiment("toy/first").runs
+    for run in (runs["rival"], runs["longer_rival"]):
+        assert run.graph.parent == runs["rival"].folder
+        assert run.partition.parent == runs["rival"].folder
+
+
+def test_seeds_share_the_graph_of_the_engine_but_no_partition(project):
+    # The engine's graph follows from data and section alone; the forecast of balance draws orders.
+    write(project.workflows, EXPERIMENT + "  again: {seed: 8}\n  and_again: {seed: 8}\n")
+    runs = project.experiment("toy/first").runs
+    assert [runs[v].seed for v in ("base", "again", "and_again")] == [7, 8, 8]
+    assert runs["again"].graph.parent == runs["base"].folder
+    assert runs["again"].partition.parent == runs["again"].folder
+    assert runs["and_again"].partition.parent == runs["again"].folder
+    assert runs["again"].provenance("train")["seed"] == 8
+
+
+def test_seeds_share_no_graph_that_a_plugin_makes(project):
+    text = EXPERIMENT.replace("plugin: toy", "plugin: owner") + "  again: {seed: 8}\n"
+    write(project.workflows, text)
+    runs = project.experiment("toy/first").runs
+    assert runs["again"].graph.parent == runs["again"].folder
+    assert runs["longer"].graph.parent == runs["base"].folder
+
+
+def test_ranks_belong_to_a_variant_and_to_no_artifact(project):
+    write(project.workflows, EXPERIMENT.replace("seed: 7", "ranks: 2") + "  alone: {ranks: 1}\n")
+    base, alone = project.run("toy/first"), project.run("toy/first", "alone")
+    assert (base.ranks, alone.ranks) == (2, 1)
+    assert project.run("toy/first", "longer").ranks == 2
+    assert alone.partition == base.partition
+    for stage in ("graph", "partition", "train", "evaluate", "infer", "figures"):
+        assert alone.params(stage) == base.params(stage)

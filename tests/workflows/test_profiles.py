@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import yte
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
+from pipeline_core.workflow import Plan
 from workflows.toy import REPOSITORY, planned, snakemake
 
 PROFILES = sorted(path.parent.name for path in REPOSITORY.glob("profiles/*/profile.yaml"))
@@ -93,8 +96,82 @@ def test_without_gpus_the_slurm_profile_asks_for_none(profile):
     assert content["set-resources"]["evaluate"] == {}
 
 
+TWO_RANKS = r"env OMP_NUM_THREADS=\d+ torchrun --standalone --no-python --nproc-per-node=2"
+
+
+def launched(folder, variant, *words, **variables):
+    """Return what stands before the training of a variant, and the resources of its job."""
+    model = f"results/toy/first/{variant}/model.pt"
+    text = snakemake(folder, "-n", *words, model, **variables).split("rule train:")[1]
+    command = re.search(r"Shell command: (.*)pipeline-core train", text)
+    return command[1].strip(), re.search("resources: (.*)", text)[1]
+
+
+@pytest.fixture
+def ranked(fresh):
+    """A project with a variant that is trained on two ranks."""
+    path = fresh / "workflows/experiments/toy/first.yaml"
+    path.write_text(path.read_text() + "  pair: {ranks: 2}\n")
+    return fresh
+
+
+@pytest.mark.parametrize("words", [["--cores", "1"], ["--profile", "profiles/local"]])
+def test_a_variant_says_on_how_many_ranks_it_is_trained(ranked, words):
+    assert re.fullmatch(TWO_RANKS, launched(ranked, "pair", *words, PIPELINE_RANKS="1")[0])
+    assert launched(ranked, "longer", *words, PIPELINE_RANKS="1")[0] == ""
+
+
+def test_the_ranks_of_a_profile_win_over_those_of_a_variant(ranked):
+    words = ["--profile", "profiles/local"]
+    assert launched(ranked, "pair", *words, PIPELINE_RANKS="3")[0].endswith("--nproc-per-node=3")
+    command, resources = launched(ranked, "pair", "--profile", "slurm", PIPELINE_NODES="4")
+    assert command.startswith("srun --nodes=4 --ntasks-per-node=1 ")
+    assert "tasks_per_node=0" in resources
+
+
+def test_ranks_train_nothing_again(finished):
+    path = finished / "workflows/experiments/toy/first.yaml"
+    path.write_text(path.read_text().replace("plugin: toy", "plugin: toy\nranks: 2"))
+    assert planned(finished) == {}
+
+
+@pytest.mark.parametrize(
+    ("threads", "ranks", "cores", "share"), [(8, 2, 8, 4), (2, 4, 8, 1), (8, 16, 16, 1)]
+)
+def test_ranks_share_the_threads_of_their_job(ranked, monkeypatch, threads, ranks, cores, share):
+    path = ranked / "workflows/experiments/toy/first.yaml"
+    path.write_text(path.read_text().replace("ranks: 2", f"ranks: {ranks}"))
+    monkeypatch.chdir(ranked)
+    monkeypatch.syspath_prepend(ranked / "site")
+    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
+    assert plan.threads(job) == cores
+    assert plan.launcher(job, threads).startswith(f"env OMP_NUM_THREADS={share} torchrun ")
+    assert plan.tasks(job) == ranks
+
+
+def test_slurm_makes_room_for_the_ranks_of_a_variant(ranked, profile):
+    # Oracle: the executor's own sbatch call, which refuses ranks that it cannot place.
+    resources = launched(ranked, "pair", "--profile", "slurm", PIPELINE_GPUS="0")[1]
+    assert "tasks_per_node=2" in resources
+    content = profile("slurm", PIPELINE_GPUS="0")["set-resources"]["train"]
+    found = SimpleNamespace(**content, mpi="torchrun", tasks_per_node=2)
+    found.get = lambda key, default=None: getattr(found, key, default)
+    job = SimpleNamespace(resources=found, threads=8)
+    keys = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
+    call = get_submit_command(job, dict.fromkeys(keys, ""))
+    assert "--nodes=1 " in call
+    assert "--ntasks-per-node=2 --cpus-per-task=8" in call
+
+
 @pytest.mark.slow
 def test_the_local_profile_trains_on_several_ranks(fresh):
     snakemake(fresh, "--profile", "profiles/local", "paper_toy", PIPELINE_RANKS="2")
     state = fresh / "results/toy/first/base/state"
+    assert {p.read_text() for p in state.glob("rank-*")} == {"0 of 2 on here", "1 of 2 on here"}
+
+
+@pytest.mark.slow
+def test_a_variant_trains_on_its_ranks_without_any_profile(ranked):
+    snakemake(ranked, "--cores", "2", "results/toy/first/pair/model.pt")
+    state = ranked / "results/toy/first/pair/state"
     assert {p.read_text() for p in state.glob("rank-*")} == {"0 of 2 on here", "1 of 2 on here"}

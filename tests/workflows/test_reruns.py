@@ -105,6 +105,28 @@ def test_a_new_variant_runs_alone(finished):
     }  # fmt: skip
 
 
+def test_a_variant_of_another_plugin_depends_on_that_plugin(finished):
+    path = experiment(finished)
+    path.write_text(path.read_text() + "  rival: {plugin: other, model: {width: 4}}\n")
+    assert planned(finished) == {
+        "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
+    }  # fmt: skip
+    snakemake(finished, "results/toy/first/figures")
+    assert planned(finished) == {}
+    edit(finished / "site/other_plugin.py", "A toy", "An edited toy")
+    assert planned(finished, "results/toy/first/figures") == {
+        "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1
+    }  # fmt: skip
+
+
+def test_a_variant_of_another_seed_runs_alone(finished):
+    path = experiment(finished)
+    path.write_text(path.read_text() + "  again: {seed: 1}\n")
+    assert planned(finished) == {
+        "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
+    }  # fmt: skip
+
+
 def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):
     text = experiment(fresh).read_text()
     (fresh / "workflows/experiments/toy/small.yaml").write_text(text + "scale: smoke\n")
@@ -170,4 +192,4 @@ def test_the_report_tells_what_was_computed_and_shows_every_figure(finished):
 
 def test_the_stages_of_the_checks_are_those_of_the_rules():
     rules = {path.stem for path in (REPOSITORY / "workflows/rules").glob("*.smk")}
-    assert rules == {*ARTIFACTS, "data", "figures", "papers"}
+    assert rules == {*ARTIFACTS, "data", "download", "figures", "papers"}

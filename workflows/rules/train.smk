@@ -6,9 +6,10 @@ rule train:
         "<results>/{experiment}/{variant}/history.jsonl",
     log:
         "<results>/{experiment}/{variant}/logs/train.log",
-    threads: 8
+    threads: plan.threads
     resources:
-        mpi="",
+        mpi=plan.launcher,
+        tasks_per_node=plan.tasks,
         device="auto",
     params:
         project=plan.arguments,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fake_packages import install, model_source
 from pipeline_core.cli import doctor
 
 
@@ -16,6 +17,19 @@ def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
     assert table["longer"] == ["as", "base", "as", "base", *["to", "run"] * 3]
     assert "1 raw files" in result.output
     assert "to be imported" in result.output
+
+
+def test_what_variants_differ_in_beside_sections_is_listed(folder, call):
+    site = folder / "site"
+    install(site, "beta", model_source("beta"))
+    path = folder / "workflows/experiments/alpha/first.yaml"
+    path.write_text(path.read_text() + "  rival: {plugin: beta}\n  pair: {ranks: 2}\n")
+    output = call("validate", "alpha/first").output
+    table = {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.split()}
+    assert table["variant"][:3] == ["plugin", "ranks", "graph"]
+    assert table["base"][:2] == ["alpha", "1"]
+    assert table["rival"][:4] == ["beta", "1", "to", "run"]
+    assert table["pair"][:4] == ["alpha", "2", "as", "base"]
 
 
 def test_what_exists_is_not_to_run(folder, call):

@@ -45,6 +45,8 @@ def model():
         options=Options, predicts=("energy", "forces", "stress"),
     )
 """
+MIXED = f"{EXPERIMENT}  rival: {{plugin: other, seed: 8}}\n"
+"""The same with a variant of another plugin and seed."""
 ELEMENTS = {"Cu": 29, "Au": 79}
 GROUPS = ("cubic-0600K", "cubic-2000K", "tetragonal-0600K", "tetragonal-2000K")
 N_ATOMS = 12
@@ -53,6 +55,8 @@ N_ATOMS = 12
 def describe(folder):
     """Write the files that describe the experiment."""
     (folder / "toy_of_figures.py").write_text(PLUGIN)
+    other = PLUGIN.replace('"toy"', '"other"').replace("A test model", "Its rival")
+    (folder / "other_of_figures.py").write_text(other)
     workflows = folder / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "alloy.yaml").write_text(
@@ -64,7 +68,7 @@ def describe(folder):
 
 def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
-    points = [EntryPoint("toy", "toy_of_figures", PROJECT)]
+    points = [EntryPoint(name, f"{name}_of_figures", PROJECT) for name in ("toy", "other")]
     registry = Registry(points, builtin=[("engine.figures", figures), *more_plugins])
     return Project(folder / "workflows", folder / "results", registry).experiment("toy/alloy")
 
@@ -75,14 +79,27 @@ def experiment(folder, n_samples=120):
     found = load(folder)
     write_import(found.runs["base"].dataset, n_samples)
     for number, run in enumerate(found.runs.values()):
-        rng = np.random.default_rng(number)
-        run.folder.mkdir(parents=True)
-        write_evaluation(run, rng, n_samples, noise=0.1 / (1 + number))
-        write_history(run, rng, epochs=40, speed=1 + number)
-        write_partition(run)
-        write_dynamics(run, timestep=4.0 if number else 2.0)
-        write_records(run)
+        write_run(run, number, n_samples)
     return found
+
+
+def mixed(folder):
+    """Add a variant of another plugin to the experiment of a folder, with results; load it."""
+    (folder / "workflows" / "experiments" / "toy" / "alloy.yaml").write_text(MIXED)
+    found = load(folder)
+    write_run(found.runs["rival"], 2, 120)
+    return found
+
+
+def write_run(run, number, n_samples):
+    """Write the results of a run, which is the better the larger its number."""
+    rng = np.random.default_rng(number)
+    run.folder.mkdir(parents=True)
+    write_evaluation(run, rng, n_samples, noise=0.1 / (1 + number))
+    write_history(run, rng, epochs=40, speed=1 + number)
+    write_partition(run)
+    write_dynamics(run, timestep=4.0 if number else 2.0)
+    write_records(run)
 
 
 def write_import(dataset, n_samples):
@@ -121,7 +138,7 @@ def write_evaluation(run, rng, n_samples, noise):
     content = {
         "experiment": run.experiment,
         "variant": run.variant,
-        "plugin": "toy",
+        "plugin": run.model_info.name,
         "n_parameters": 411_200,
         "provenance": run.provenance("evaluate"),
         "splits": {split: _report(members) for split, members in splits.items()},

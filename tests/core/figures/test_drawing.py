@@ -1,5 +1,6 @@
 """What lies in the folder afterwards, and what happens when something is missing or wrong."""
 
+import csv
 import json
 import re
 import subprocess
@@ -152,6 +153,43 @@ def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results)
     found = {f.name: f for f in chosen(synthetic.load(results, more))}
     assert list(found) == [*(f.name for f in ENGINE_FIGURES), "mine"]
     assert found["parity"].title == "T"  # a plugin's figure replaces the engine's
+
+
+def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variants(folder):
+    seen = {}
+
+    def note(name):
+        return lambda experiment: seen.update({name: list(experiment.runs)})
+
+    more = plugin(
+        figure("of_all", note("of_all")),
+        figure("of_toy", note("of_toy"), plugin="toy"),
+        figure("of_other", note("of_other"), plugin="other"),
+        figure("balance", note("balance_other"), plugin="other"),
+        figure("of_third", note("of_third"), plugin="third"),
+    )
+    synthetic.mixed(folder)
+    experiment = synthetic.load(folder, more)
+    own = ["of_toy", "of_other", "balance_other"]
+    assert [f.name for f in chosen(experiment)] == [
+        *(f.name for f in ENGINE_FIGURES), "of_all", *own
+    ]  # fmt: skip
+    assert set(draw_experiment(experiment)["nothing_to_draw"]) >= {"of_all", *own}
+    assert seen == {
+        "of_all": ["base", "wide", "rival"],
+        "of_toy": ["base", "wide"],
+        "of_other": ["rival"],
+        "balance_other": ["rival"],
+    }
+
+
+def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
+    experiment = synthetic.mixed(folder)
+    assert draw_experiment(experiment)["drawn"] == ALL
+    for name in ("parity", "errors_by_element", "errors_by_group", "learning", "md_rdf"):
+        with (experiment.folder / f"{name}.csv").open() as file:
+            found = {row["variant"] for row in csv.DictReader(file)}
+        assert found == {"base", "wide", "rival"}
 
 
 def test_nothing_that_draws_imports_torch_or_pyplot():

@@ -30,6 +30,18 @@ def test_of_several_trainings_the_last_one_counts(experiment):
     ]
 
 
+def test_each_plugin_has_its_fingerprint_and_each_variant_its_seed(folder):
+    experiment = synthetic.mixed(folder)
+    rows = provenance.rows(experiment)
+    of = experiment.project.registry.fingerprint
+    assert [value for name, value in rows if name == "plugin"] == [
+        f"{name}, source fingerprint {of(name)}" for name in ("toy", "other")
+    ]
+    assert [name for name, _ in rows].count("citation") == 2
+    assert dict(rows)["seed"] == "base: 7, wide: 7, rival: 8"
+    assert "rival: train" in dict(rows)
+
+
 def test_the_raw_data_are_known_by_the_hash_of_their_hashes(folder):
     experiment = synthetic.load(folder)
     dataset = experiment.runs["base"].dataset

@@ -175,3 +175,24 @@ def test_all_variants_stand_in_one_table(experiment):
     assert header == ["Variant", "Training", "Force error", "Energy error", "Stress error"]
     assert (base[0], wide[0]) == ("base", "wide")
     assert float(wide[2].split()[0]) < float(base[2].split()[0])
+
+
+def test_several_models_and_seeds_are_named_wherever_runs_are(folder):
+    experiment = synthetic.mixed(folder)
+    header, base, _, rival = story.variants(experiment)
+    assert header[:4] == ["Variant", "Model", "Seed", "Training"]
+    assert base[1:3] == ["toy, 411,200 parameters", "7"]
+    assert rival[1:3] == ["other, 411,200 parameters", "8"]
+    assert "Beside it: other (variant rival)." in story.sentences(experiment)
+    text = summary.page(experiment, [], None)
+    assert "toy: A test model (Nobody, J. Irrepr. Res. 1, 1 (1955))." in text
+    assert "other: Its rival (Nobody, J. Irrepr. Res. 1, 1 (1955))." in text
+    assert "One training a variant (seeds 7, 8)" in " ".join(story.limits(experiment))
+
+
+def test_trainings_that_differ_in_the_seed_alone_are_told_apart_from_single_ones(folder):
+    path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
+    path.write_text(f"{synthetic.EXPERIMENT}  again: {{seed: 8}}\n  and_again: {{seed: 9}}\n")
+    text = " ".join(story.limits(synthetic.load(folder)))
+    assert "The spread over seeds is that of base, again, and_again." in text
+    assert "One training" not in text

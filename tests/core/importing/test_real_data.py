@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_core.provenance import sha256
 from pipeline_core.run import Project
 from pipeline_core.samples import SampleFile
 
@@ -38,6 +39,39 @@ def test_the_shipped_hafnia_with_the_wrong_sign_is_refused(workshop):
     source = {"path": pattern, "units": {"stress_sign": "tension"}}
     with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):
         workshop.import_(sources=[source])
+
+
+def test_repeated_hafnia_mixes_sizes_and_keeps_runs_together(workshop, tmp_path):
+    """Oracle: the energies per atom of the same frames unrepeated."""
+    project = Project(ROOT / "workflows", tmp_path / "results", workshop.registry)
+    energies = {}
+    for name in ("hfo2", "hfo2_sizes"):
+        run = project.dataset(name)
+        workshop.registry.hook("data", None)(run=run)
+        with SampleFile(run.data, "data") as samples:
+            per_atom = samples.column("energy") / samples.counts("atom")
+            energies[name] = dict(zip(samples.column("source"), per_atom, strict=True))
+    assert energies["hfo2_sizes"] == pytest.approx(energies["hfo2"], rel=1e-12)
+    report = json.loads(run.report.read_text())
+    sizes = report["parts"]["hfo2_sizes"]["sizes"]
+    assert list(sizes) == ["12", "24", "48", "96", "192"]
+    assert sizes["12"] > 4 * sizes["192"] > 0
+    divided = report["groups"]["largest"].values()
+    assert all(sum(n > 0 for n in splits.values()) == 1 for splits in divided)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("acac", ACAC), ("mptrj_1k", MPTRJ.parent)], ids=["acac", "mptrj_1k"]
+)
+def test_the_hashes_of_downloads_are_those_of_the_published_files(workshop, tmp_path, name, folder):
+    if not folder.exists():
+        pytest.skip(f"no data set at ../shared: {folder.name}")
+    run = Project(ROOT / "workflows", tmp_path, workshop.registry).dataset(name)
+    assert run.options.downloads
+    for file, download in run.options.downloads.items():
+        path = folder / Path(file).name
+        assert sha256(path) == download.sha256
+        assert download.url.endswith(f"/{path.name}")
 
 
 @needs(IRON)

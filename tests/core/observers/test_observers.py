@@ -149,3 +149,14 @@ def test_tensorboard_gets_all_numbers(run, monkeypatch):
     assert written["val/loss"] == (0.25, 3)
     assert written["mae/energy"] == (0.125, 3)
     assert "mae/magmoms" not in written
+
+
+def test_tensorboard_gets_a_number_a_rank_and_no_words():
+    profile = {"compute": [1.5, 2.0], "idle": [0.5, 0.0]}
+    assert dict(tensorboard._scalars({"epoch": 2, "step": "polish", "profile": profile})) == {
+        "epoch": 2,
+        "profile/compute/0": 1.5,
+        "profile/compute/1": 2.0,
+        "profile/idle/0": 0.5,
+        "profile/idle/1": 0.0,
+    }

@@ -5,11 +5,7 @@ same training on one.
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +21,6 @@ from pipeline_core.training.seeds import epoch_order
 from pipeline_core.training.trainer import train_run
 from pipeline_kernels.packing import lpt, paper
 
-TESTS = Path(__file__).parents[2]
 STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "paper")
 SAME_FOR_ALL_RANKS = ("balanced", "random", "pairing")
 
@@ -143,23 +138,36 @@ def test_more_ranks_than_samples_leave_some_without_work():
     assert [len(sampler.share(step, rank).micro_batches) for rank in range(4)] == [1, 1, 0, 0]
 
 
+@pytest.mark.parametrize(("strategy", "capacity"), [("balanced", np.inf), ("capped", 9.0)])
+def test_times_share_a_step_and_costs_limit_memory(strategy, capacity):
+    draw = np.random.default_rng(6)
+    costs, times = draw.uniform(0.5, 1.5, size=(2, 100))
+    sampler = Sampler(costs=costs, batch_size=20, capacity=capacity, seed=2, strategy=strategy)
+    timed = replace(sampler, times=times)
+    given, plan = sampler.plan(0, 3), timed.plan(0, 3)
+    assert plan.report(times).efficiency > 0.95 > given.report(times).efficiency
+    assert sorted(plan.items) == list(range(100))
+    for number in range(len(plan)):
+        step = plan.step(number)
+        if strategy == "balanced":
+            assert_array_equal(np.sort(step.items), np.sort(given.step(number).items))
+        for rank in range(3):
+            share = timed.share(step, rank)
+            assert share.loads == pytest.approx([times[step.share(0, r)].sum() for r in range(3)])
+            assert all(costs[batch].sum() <= capacity for batch in share.micro_batches)
+
+
+def test_times_leave_windows_of_equal_cost_as_they_are():
+    costs, times = np.random.default_rng(6).lognormal(size=(2, 100))
+    sampler = Sampler(costs=costs, batch_size=16, batch_by="cost", seed=2)
+    given, timed = sampler.plan(0, 2), replace(sampler, times=times).plan(0, 2)
+    assert_array_equal(given.starts[::2], timed.starts[::2])
+
+
 SETTINGS = {
     "train": {"batch_size": 4, "checkpoint_steps": 1},
     "model": {"n_train": 13},
 }
-
-
-def trained_on_two_ranks(folder):
-    beside_python = Path(sys.executable).with_name("mpiexec")
-    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if program is None:
-        pytest.skip("no mpiexec")
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    environment = plain | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
-    command = [program, "-n", "2", sys.executable, "-m", "toy_potential", str(folder), "cpu"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 def lines(run):
@@ -171,7 +179,7 @@ def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
     alone = toy.make_run(tmp_path / "alone", **SETTINGS)
     train_run(alone)
     run = toy.make_run(tmp_path / "pairs", partition={"strategy": "pairing"}, **SETTINGS)
-    trained_on_two_ranks(tmp_path / "pairs")
+    toy.train_on_ranks(tmp_path / "pairs", 2)
     expected = load_model(alone.model)["weights"]
     for name, tensor in load_model(run.model)["weights"].items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-11)
@@ -185,7 +193,7 @@ def test_other_steps_train_too_and_start_afresh_on_other_ranks(tmp_path, partiti
     run = toy.make_run(tmp_path, partition=partition, **SETTINGS)
     train_run(run)
     assert lines(run)[-1]["train"]["loss"] < lines(run)[0]["train"]["loss"]
-    errors = trained_on_two_ranks(tmp_path)
+    errors = toy.train_on_ranks(tmp_path, 2)
     assert "another partition.strategy" in errors
     assert "starts afresh" in errors
     assert len(lines(run)) == 3

@@ -1,0 +1,27 @@
+"""`pipeline-core download`: raw files that do not come with a dataset file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline_core.cli import options
+
+FILE = "Only this file, as the dataset file names it; may be given more than once."
+
+
+def download(
+    dataset: options.Dataset,
+    file: Annotated[list[str] | None, typer.Option(help=FILE)] = None,
+    workflows: options.Workflows = options.WORKFLOWS,
+) -> None:
+    """Fetch raw files that are missing; check the hashes of those that are there."""
+    from pipeline_core.importing.downloads import fetch
+
+    run = options.project(workflows, options.RESULTS).dataset(dataset)
+    n_fetched = fetch(run, file or [], typer.echo)
+    typer.echo(f"{n_fetched} files fetched")
+
+
+COMMANDS = {"download": download}

@@ -1,0 +1,126 @@
+"""The import of one dataset file: reading, checking and converting its sources, and its split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline_core.fields import SPLITS
+from pipeline_core.importing.agreement import require_agreement
+from pipeline_core.importing.columns import Columns, group_in_mixture
+from pipeline_core.importing.coverage import Coverage
+from pipeline_core.importing.frames import Skipped, converted, good_frames
+from pipeline_core.importing.groups import group_name
+from pipeline_core.importing.report import PartReport, SourceReport
+from pipeline_core.importing.sources import RawSource
+from pipeline_core.importing.splits import divide
+from pipeline_core.importing.stress_check import WorkCheck
+from pipeline_core.importing.tiling import SharedFrames, copies, tiled
+from pipeline_core.run import DatasetRun
+from pipeline_core.samples import SampleWriter
+
+
+def require_sensible(run: DatasetRun) -> None:
+    """Find contradictions in a dataset file before hours of reading.
+
+    Raises:
+        ValueError: There is one.
+    """
+    options = run.frames
+    stray = [name for name in options.partial if name not in options.labels]
+    if stray:
+        raise ValueError(
+            f"{run.path}: partial: {stray[0]} is not in `labels` ({', '.join(options.labels)}); "
+            "add it there, or remove it from `partial`"
+        )
+    if options.split.method in ("group", "list"):
+        for source in options.sources:
+            if source.group is None and source.split is None:
+                raise ValueError(
+                    f"{run.path}: source {source.path!r} declares no `group`, which the split "
+                    f"method {options.split.method!r} needs; set it to folder, file, composition "
+                    "or a key of the frames, or name the `split` of the source"
+                )
+
+
+def require_fetched(run: DatasetRun, sources: Sequence[RawSource]) -> None:
+    """Check that files that can be downloaded have been.
+
+    Raises:
+        ValueError: One is missing.
+    """
+    missing = sorted({n for s in sources for n, path in s.files.items() if not path.exists()})
+    if missing:
+        raise ValueError(
+            f"{run.path}: {', '.join(missing)} {'are' if len(missing) > 1 else 'is'} not there "
+            f"yet; fetch with: pipeline-core download --dataset {run.name}"
+        )
+
+
+class PartImport:
+    """Imports the datasets of which a file of samples is made, one after the other.
+
+    Args:
+        writer: Where samples go.
+        labels: Labels that each sample carries, NaN where its dataset does not have them.
+        in_mixture: Whether the names of groups begin with that of their dataset.
+    """
+
+    def __init__(self, writer: SampleWriter, labels: Sequence[str], *, in_mixture: bool) -> None:
+        self._writer, self._labels, self._in_mixture = writer, labels, in_mixture
+
+    def run(self, run: DatasetRun, sources: Sequence[RawSource]) -> PartReport:
+        """Write the good frames of all sources of a dataset, and divide them.
+
+        Raises:
+            ValueError: What its files say is wrong.
+        """
+        options = run.frames
+        columns, skipped = Columns(), Skipped(options.strict)
+        shared = SharedFrames(sources)
+        found = [self._source(s, run, columns, skipped, shared) for s in sources]
+        for name in options.labels:
+            if not any(report.coverage.present[name] for report in found):
+                raise ValueError(found[0].coverage.absence(name))
+        try:
+            codes = divide(columns, options.split)
+            shared.require_together(codes)
+        except ValueError as error:
+            raise ValueError(f"{run.path}: {error}") from None
+        return PartReport(run.name, options, found, columns, codes, skipped)
+
+    def _source(
+        self,
+        source: RawSource,
+        run: DatasetRun,
+        columns: Columns,
+        skipped: Skipped,
+        shared: SharedFrames,
+    ) -> SourceReport:
+        """Write the good frames of a source, having checked its labels, signs and units."""
+        options = run.frames
+        coverage, check = Coverage(source, options.labels), WorkCheck(options.stress_check_samples)
+        missing = [name for name in self._labels if name not in options.labels]
+        n_skipped = len(skipped)
+        split = -1 if source.options.split is None else SPLITS.index(source.options.split)
+        for file, frame in good_frames(source, skipped):
+            coverage.add(file, frame)
+            cell = converted(frame, options.labels, source.factors, missing)
+            check.add(cell)
+            place = f"{file}:{frame.index}"
+            try:
+                sample = tiled(cell, copies(source.options, cell))
+            except ValueError as error:
+                raise ValueError(f"{source.name}: {place}: {error}") from None
+            composition = columns.compositions.number(sample["atomic_numbers"])
+            group = group_name(source, file, frame, columns.compositions.formula(composition))
+            shared.add(source.files[file], frame.index, len(columns))
+            energy = float(sample.get("energy", np.nan))
+            columns.add(composition, group, len(sample["atomic_numbers"]), energy, split)
+            shown = group_in_mixture(run.name, group) if self._in_mixture else group
+            self._writer.add(sample | {"group": np.asarray(shown), "source": np.asarray(place)})
+        coverage.require(options.partial)
+        agreement = check.result()
+        require_agreement(agreement, source)
+        return SourceReport(source, coverage, len(skipped) - n_skipped, agreement)

@@ -1,0 +1,149 @@
+"""Where the time of a training goes: computing, adding over ranks, waiting for slower ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.workload.cost_model import CostModel, fit
+from pipeline_kernels.packing import Plan
+
+Phase = Literal["compute", "communication", "idle"]
+PHASES: Final[tuple[Phase, ...]] = ("compute", "communication", "idle")
+"""What a rank does in a step.
+
+compute: waiting for a batch, forward and backward passes, optimizer. communication: adding counts
+and gradients over ranks; to wait there for a rank that still has no batch is part of it. idle:
+waiting, before gradients are added, for ranks that still compute.
+"""
+
+
+class StepClock:
+    """Times the phases of optimizer steps on one rank.
+
+    It stands still unless somebody asks for times; then it changes nothing: it does not wait for
+    the device, and ranks do not meet more often.
+
+    Args:
+        ranks: Who trains.
+        runs: Whether it measures.
+        meets: Whether ranks meet before they add gradients. Else waiting counts as communication.
+
+    Attributes:
+        seconds: Time of each phase since the last `read`.
+        share: Time of the forward and backward passes of the last step.
+    """
+
+    def __init__(self, ranks: Ranks, *, runs: bool, meets: bool) -> None:
+        self._ranks, self.runs, self._meets = ranks, runs, runs and meets
+        self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        self.share, self._last = 0.0, 0.0
+
+    def start(self) -> None:
+        """Begin a phase; what came before counts for nothing."""
+        if self._meets:
+            self._ranks.meet()
+        if self.runs:
+            self._last = self._now()
+
+    def mark(self, phase: Phase) -> float:
+        """End a phase and begin the next one; return its time."""
+        if not self.runs:
+            return 0.0
+        now = self._now()
+        seconds, self._last = now - self._last, now
+        self.seconds[phase] += seconds
+        return seconds
+
+    def finish_share(self) -> None:
+        """End the forward and backward passes, and wait for the other ranks if it is asked for."""
+        self.share = self.mark("compute")
+        if self._meets:
+            self._ranks.meet()
+            self.mark("idle")
+
+    def read(self) -> Tensor:
+        """Return the times of `PHASES` and set them to zero, (3,)."""
+        read = torch.tensor([self.seconds[phase] for phase in PHASES], dtype=torch.float64)
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        return read
+
+    def _now(self) -> float:
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+@dataclass
+class EpochTimes:
+    """What the clocks have shown in the running epoch.
+
+    Each rank fills in its own times until `add_over` brings them together.
+
+    Attributes:
+        phases: Time of each of `PHASES`, s, (n_ranks, 3).
+        shares: Time of the passes of each share, s, (n_steps, n_ranks); zero if not measured.
+    """
+
+    phases: Tensor
+    shares: Tensor
+
+    @classmethod
+    def zero(cls, n_steps: int, n_ranks: int) -> Self:
+        """Return the times of an epoch that begins."""
+        shapes = (n_ranks, len(PHASES)), (n_steps, n_ranks)
+        return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
+
+    def fits(self, plan: Plan) -> bool:
+        """Return whether these are times of as many steps and ranks as a plan has."""
+        return self.shares.shape == (len(plan), plan.n_ranks)
+
+    def add(self, step: int, rank: int, clock: StepClock, *, warm: bool) -> None:
+        """Add a step of a rank; without its share if the process has only begun to compute."""
+        if clock.runs:
+            self.phases[rank] += clock.read()
+            self.shares[step, rank] = clock.share if warm else 0.0
+
+    def add_over(self, ranks: Ranks) -> None:
+        """Bring the times of all ranks together, the same on all of them."""
+        ranks.add(self.phases)
+        ranks.add(self.shares)
+
+    def keep_on_first(self, ranks: Ranks) -> None:
+        """Forget what `add_over` has brought to every rank, except on rank 0; the epoch goes on."""
+        if not ranks.is_first:
+            self.phases.zero_()
+            self.shares.zero_()
+
+    def profile(self) -> dict[str, list[float]]:
+        """Return the times of each phase, one a rank."""
+        return dict(zip(PHASES, self.phases.T.tolist(), strict=True))
+
+    def cost_model(self, plan: Plan, sizes: Mapping[str, NDArray[np.int64]]) -> CostModel | None:
+        """Fit the time of shares to their sizes.
+
+        A share of several micro-batches counts as one batch. Empty shares are left out: they have
+        no passes.
+
+        Args:
+            plan: The epoch.
+            sizes: Rows of each kind in each sample, kind -> (n_samples,).
+
+        Returns:
+            The model; None if too few shares were measured, or their times tell nothing of sizes.
+        """
+        seconds = self.shares.numpy()
+        measured = (seconds > 0) & (plan.loads(np.ones(len(plan.items))) > 0)
+        if measured.sum() <= len(sizes):
+            return None
+        totals = {kind: plan.loads(rows)[measured] for kind, rows in sizes.items()}
+        model = fit(totals, seconds[measured])
+        return model if any(model.per.values()) else None

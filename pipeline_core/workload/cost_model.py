@@ -1,0 +1,133 @@
+"""The time of a batch as a linear function of its sizes, fitted to measured batches.
+
+A batch with n_k rows of kind k (atoms, edges, angles) takes
+
+    t = c + Σ_k c_k n_k
+
+where c is what any batch costs, such as the launch of kernels, and no coefficient is negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
+
+Seconds = NDArray[np.float64]
+
+_CONSTANT: Final = "constant"
+_WIDTH: Final = 5 * 1.4826
+"""Largest deviation that counts, in median absolute deviations: 5 σ of normal errors."""
+_LEAST_WIDTH: Final = 1e-3
+"""Relative errors that are never an outlier, however well the others fit."""
+_ROUNDS: Final = 20
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The time of a batch from its sizes.
+
+    Attributes:
+        constant: c, time of any batch, s.
+        per: c_k, time of each row of a kind, s.
+    """
+
+    constant: float
+    per: Mapping[str, float]
+
+    @classmethod
+    def of(cls, coefficients: Mapping[str, float]) -> Self:
+        """Return the model that has these `coefficients`."""
+        per = {kind: value for kind, value in coefficients.items() if kind != _CONSTANT}
+        return cls(coefficients[_CONSTANT], per)
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """All of them by name: "constant" and the kinds; JSON-able."""
+        return {_CONSTANT: self.constant, **self.per}
+
+    def seconds(self, sizes: Mapping[str, ArrayLike]) -> Seconds:
+        """Return what each sample adds to the time of a batch, Σ_k c_k n_k, (n_samples,).
+
+        Args:
+            sizes: Rows of each kind in each sample, kind -> (n_samples,); may have further kinds.
+
+        Raises:
+            ValueError: A kind of the model is missing.
+        """
+        lacking = self.per.keys() - sizes.keys()
+        if lacking:
+            raise ValueError(
+                f"sizes: the model of costs needs the kinds {', '.join(sorted(self.per))}, got "
+                f"{', '.join(sorted(sizes)) or 'none'}; fit it to samples of the same kinds"
+            )
+        parts = [value * np.asarray(sizes[kind], float) for kind, value in self.per.items()]
+        return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
+
+    def batch_seconds(self, totals: Mapping[str, ArrayLike]) -> Seconds:
+        """Return the time of each batch, (n_batches,); its sizes are the sums over its samples."""
+        return self.constant + self.seconds(totals)
+
+
+def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:
+    """Fit the time of batches to measurements.
+
+    Relative errors count, so that small batches are as important as large ones: with measured
+    times t_b and fitted ones f_b,
+
+        minimize Σ_b ((f_b - t_b) / t_b)²  with all coefficients ≥ 0,
+
+    the non-negative least squares of C. L. Lawson and R. J. Hanson, "Solving Least Squares
+    Problems" (1974), chapter 23. Where kinds grow together, as edges do with atoms, it leaves those
+    out that others explain. Then batches are left out whose relative error is further from the
+    median than five standard deviations, as the median absolute deviation of all of them tells
+    (F. R. Hampel, doi:10.1080/01621459.1974.10482962), until these no longer change. A batch that
+    took far too long has little weight from the beginning, as its errors are divided by its time.
+
+    Args:
+        totals: Rows of each kind in each batch, kind -> (n_batches,).
+        seconds: Measured times, s, (n_batches,).
+
+    Raises:
+        ValueError: There is no kind or no batch, shapes differ, or a time is not positive.
+    """
+    kinds, times = list(totals), np.asarray(seconds, dtype=np.float64)
+    columns = [np.asarray(totals[kind], dtype=np.float64) for kind in kinds]
+    if times.ndim != 1 or not len(times) or any(c.shape != times.shape for c in columns):
+        raise ValueError(
+            f"totals, seconds: expected shapes (n_batches,), got {[c.shape for c in columns]} and "
+            f"{times.shape}; give the sizes and the time of each of at least one batch"
+        )
+    if not kinds or not (np.isfinite(times) & (times > 0)).all():
+        raise ValueError(
+            "totals, seconds: expected at least one kind and positive times; leave out batches "
+            "that were not measured"
+        )
+    rows = np.stack([np.ones_like(times), *columns], axis=1) / times[:, None]
+    constant, *per = _robust(rows).tolist()
+    return CostModel(constant, dict(zip(kinds, per, strict=True)))
+
+
+def _robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the coefficients, (n_columns,), that make most products with `rows` one."""
+    kept = np.ones(len(rows), dtype=bool)
+    solution = _solve(rows)
+    for _ in range(_ROUNDS):
+        deviations = np.abs(rows @ solution - np.median(rows @ solution))
+        found = deviations <= max(_WIDTH * float(np.median(deviations)), _LEAST_WIDTH)
+        if (found == kept).all():
+            break
+        kept, solution = found, _solve(rows[found])
+    return solution
+
+
+def _solve(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Kinds differ by orders of magnitude: columns of one length keep the problem well conditioned.
+    lengths = np.linalg.norm(rows, axis=0)
+    lengths[lengths == 0] = 1.0
+    solution: Any = nnls(rows / lengths, np.ones(len(rows)))[0]
+    return np.asarray(solution / lengths, dtype=np.float64)

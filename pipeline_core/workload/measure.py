@@ -1,0 +1,151 @@
+"""Training steps of batches of growing size: how long they take, and how much memory.
+
+The batches hold copies of one real sample each, so that each has the size that it is said to have.
+A step is the trainer's: the batch goes to the device, forward, loss, backward, optimizer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import torch
+
+from pipeline_core.config.sections import TrainOptions, Workload
+from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.history import EpochTotals
+from pipeline_core.training.learner import Learner
+from pipeline_core.training.loader import Step, loaded, total_counts
+from pipeline_core.training.ranks import World
+from pipeline_core.workload.memory import free_bytes, peak_bytes
+from pipeline_core.workload.steps import (
+    Limit,
+    MeasuredClass,
+    MeasuredStep,
+    SizeProbe,
+    memory_line,
+)
+
+_USABLE: Final = 0.8
+"""Part of the free memory that steps may fill: what they will take is known by extrapolation."""
+
+
+def memory_limit(options: Workload, device: torch.device) -> float | None:
+    """Return the bytes that a step may use, four fifths of what is free unless options name them.
+
+    None on a system that does not tell what is free.
+    """
+    if options.memory_limit is not None:
+        return options.memory_limit
+    free = free_bytes(device)
+    return None if free is None else _USABLE * free
+
+
+def choose_probes(task: Task, sizes: Sizes, n_classes: int) -> list[SizeProbe]:
+    """Return the samples at the quantiles of the numbers of atoms, from the smallest on.
+
+    Of samples equally near to a quantile the one of median cost is taken. Where quantiles coincide
+    there are fewer samples; a single class is the median.
+
+    Args:
+        task: Gives the costs.
+        sizes: Of the samples of its training split.
+        n_classes: Number of quantiles.
+    """
+    atoms, costs = sizes["atom"], task.cost(sizes)
+    places = np.linspace(0, 1, n_classes) if n_classes > 1 else np.array([0.5])
+    chosen: dict[int, int] = {}
+    for quantile in np.quantile(atoms, places):
+        distances = np.abs(atoms - quantile)
+        nearest = np.flatnonzero(distances == distances.min())
+        sample = int(nearest[np.argsort(costs[nearest], kind="stable")[len(nearest) // 2]])
+        chosen.setdefault(int(atoms[sample]), sample)
+    return [
+        SizeProbe(s, {k: int(n[s]) for k, n in sizes.items() if k != "sample"}, float(costs[s]))
+        for s in chosen.values()
+    ]
+
+
+class StepTimer:
+    """Does training steps with a copy of a task's module, which itself stays as it is.
+
+    Args:
+        task: Its module is on the device.
+        options: The training.
+        device: Where the steps are done, by this process alone.
+    """
+
+    def __init__(self, task: Task, options: TrainOptions, device: torch.device) -> None:
+        self._ranks = Ranks(World(), device)
+        self._objective = task.objective
+        copy = replace(task, module=deepcopy(task.module))
+        alone = options.model_copy(update={"profile": False})
+        self._learner = Learner(copy, alone, self._ranks)
+        self._learner.train()
+        self._totals = EpochTotals.zero(len(task.objective.weights), device)
+
+    def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> MeasuredStep:
+        """Return what steps of a batch take, after two that do not count."""
+        device = self._ranks.device
+        batches = [loaded(samples, np.asarray(numbers), device)]
+        counts = total_counts(self._objective, batches)
+        step = Step(batches, counts, len(numbers), np.ones(1))
+        self._seconds(step)  # makes what stays, as the state of the optimizer
+        memory = peak_bytes(lambda: self._learner.step(step, self._totals), device)
+        seconds = tuple(self._seconds(step) for _ in range(repeats))
+        return MeasuredStep(len(numbers), seconds, memory)
+
+    def _seconds(self, step: Step) -> float:
+        self._wait()
+        begin = time.perf_counter()
+        self._learner.step(step, self._totals)
+        self._wait()
+        return time.perf_counter() - begin
+
+    def _wait(self) -> None:
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)
+
+
+def measure_classes(
+    timer: StepTimer,
+    samples: Samples,
+    probes: Sequence[SizeProbe],
+    options: Workload,
+    limit: float | None,
+) -> list[MeasuredClass]:
+    """Measure batches of each probe, growing until memory or time run out.
+
+    A batch is tried only if the smaller ones say that it fits.
+
+    Args:
+        timer: Does the steps.
+        samples: What the probes are numbers of.
+        probes: By rising size.
+        options: Numbers of copies, repeats and limits.
+        limit: Bytes that a step may use; None for no limit.
+    """
+    found: list[MeasuredClass] = []
+    for probe in probes:
+        steps: list[MeasuredStep] = []
+        reason: Limit | None = None
+        for copies in sorted(set(options.samples)):
+            bound = memory_line(probe, steps, found)
+            if limit is not None and bound is not None and bound.at(copies) > limit:
+                reason = "memory"
+                break
+            if steps and steps[-1].median > options.seconds_limit:
+                reason = "time"
+                break
+            try:
+                steps.append(timer.measure(samples, [probe.sample] * copies, options.repeats))
+            except torch.OutOfMemoryError:  # others use the GPU too
+                reason = "memory"
+                break
+        found.append(MeasuredClass(probe, tuple(steps), reason))
+    return found

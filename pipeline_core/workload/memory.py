@@ -1,0 +1,91 @@
+"""Memory that a call takes at most, and memory that the machine has left."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import torch
+
+_PROCESS: Final = Path("/proc/self")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
+    """Call a function; return by how much its memory exceeded what was in use before, at most.
+
+    Args:
+        call: The function.
+        device: Whose memory: of a GPU the bytes of torch's tensors, else the resident memory of
+            this process, to a few hundred kilobytes.
+
+    Returns:
+        Bytes; None on a system that does not tell (a CPU without Linux's /proc).
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    return _resident_peak(call)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the bytes that are free on a GPU, or in the memory and for the job of a CPU.
+
+    None on a system that does not tell.
+    """
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + kept)
+    try:
+        available = 1024 * _number(Path("/proc/meminfo"), "MemAvailable:")
+    except OSError:
+        return None
+    return min([available, *_left_in_groups()])
+
+
+def _resident_peak(call: Callable[[], object]) -> int | None:
+    gc.collect()
+    c_library = ctypes.CDLL(None)
+    if hasattr(c_library, "malloc_trim"):  # of glibc: what is free but kept would hide the growth
+        c_library.malloc_trim(0)
+    try:
+        before = _number(_PROCESS / "status", "VmRSS:")
+        (_PROCESS / "clear_refs").write_text("5")  # begins the high-water mark anew
+    except OSError:
+        call()
+        return None
+    call()
+    return max(0, 1024 * (_number(_PROCESS / "status", "VmHWM:") - before))
+
+
+def _left_in_groups() -> list[int]:
+    """Return what each control group that holds this process, as those of Slurm, has left."""
+    unified = [s for s in _lines(_PROCESS / "cgroup") if s.startswith("0::")]
+    own = _CGROUPS / unified[0].removeprefix("0::/") if unified else _CGROUPS
+    left = []
+    for group in (own, *own.parents):
+        limit = "".join(_lines(group / "memory.max"))
+        if group.is_relative_to(_CGROUPS) and limit.isdecimal():
+            used = int((group / "memory.current").read_text())
+            cached = _number(group / "memory.stat", "inactive_file ")  # given back when needed
+            left.append(int(limit) - used + cached)
+    return left
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path, name: str) -> int:
+    lines = path.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))

@@ -1,0 +1,180 @@
+"""How long ranks take to add their gradients: measured between two, and a formula for more.
+
+Run as a program, with the environment that torchrun gives, this module is one of the two ranks that
+are measured:
+
+    python -m pipeline_core.workload.network {cpu,cuda} FILE
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from torch import distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined] # exported at run time
+
+from pipeline_core.config.sections import Network
+from pipeline_core.store import atomic
+from pipeline_core.training.meeting import open_group
+from pipeline_core.training.ranks import find_world
+
+SIZES: Final = tuple(1024 * 4**n for n in range(9))
+"""Bytes of the messages: 1 KiB to 64 MiB."""
+
+_LOOPBACK: Final = "127.0.0.1"
+_REPEATS: Final = 7
+_PATIENCE: Final = 120.0
+"""Seconds that a measurement may take."""
+
+
+def ring_seconds(network: Network, n_bytes: float, n_ranks: int) -> float:
+    """Return how long a ring of ranks takes to add up messages of `n_bytes`; see `Network`."""
+    messages = 2 * (n_ranks - 1)
+    return messages * (network.alpha + n_bytes / (n_ranks * network.bandwidth))
+
+
+def fit_ring(
+    sizes: Sequence[float], seconds: Sequence[float] | NDArray[np.float64], n_ranks: int
+) -> Network:
+    """Return the network whose ring formula has the least squares of relative errors.
+
+    Args:
+        sizes: Bytes of the messages, of two sizes at least.
+        seconds: Time that each took, positive.
+        n_ranks: Ranks that added them.
+    """
+    times = np.asarray(seconds, dtype=np.float64)
+    rows = 2 * (n_ranks - 1) * np.stack([np.ones(len(times)), np.divide(sizes, n_ranks)], axis=1)
+    rows /= times[:, None]
+    lengths = np.linalg.norm(rows, axis=0)  # the two columns differ by many orders of magnitude
+    alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
+    # Neither may be quite zero, whatever the noise: alpha below 1 ps, more than 1 EB/s.
+    return Network(alpha=max(float(alpha), 1e-12), bandwidth=1 / max(float(inverse), 1e-18))
+
+
+def measure_network(device: torch.device, patience: float = _PATIENCE) -> dict[str, Any]:
+    """Measure how fast two processes of this machine add tensors.
+
+    By gloo on the CPU; by NCCL if the device is a GPU and the machine has two of them.
+
+    Args:
+        device: What the gradients are on.
+        patience: Seconds after which to give up.
+
+    Returns:
+        alpha (s), bandwidth (bytes/s), source, backend, sizes (bytes) and their seconds.
+
+    Raises:
+        ValueError: The processes failed or did not end in time.
+    """
+    kind = "cuda" if device.type == "cuda" and torch.cuda.device_count() > 1 else "cpu"
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "seconds.json"
+        _run_pair(kind, result, patience)
+        seconds = json.loads(result.read_text(encoding="utf-8"))
+    network = fit_ring(SIZES, seconds, 2)
+    return {
+        "alpha": network.alpha,
+        "bandwidth": network.bandwidth,
+        "source": "measured between 2 processes of this machine",
+        "backend": "nccl" if kind == "cuda" else "gloo",
+        "sizes": list(SIZES),
+        "seconds": seconds,
+    }
+
+
+def given_network(network: Network) -> dict[str, Any]:
+    """Return the same record for a network that an experiment names."""
+    return {**network.model_dump(), "source": "given", "sizes": [], "seconds": []}
+
+
+def _run_pair(kind: str, result: Path, patience: float) -> None:
+    # As torchrun does: whoever starts the ranks keeps the store, so its port cannot be lost.
+    store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
+    common = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", __name__, kind, str(result)]
+    logs = [result.with_name(f"rank{rank}.log") for rank in range(2)]
+    pair: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, log in enumerate(logs):
+            environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with log.open("wb") as file:
+                pair.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
+        problem = _watch(pair, patience)
+    finally:
+        for process in pair:
+            process.kill()
+            process.wait()
+    if problem:
+        said = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-3:]]
+        raise ValueError(
+            f"infer.workload.projection.network: two processes that add gradients {problem} "
+            f"({'; '.join(said) or 'they said nothing'}); give alpha and bandwidth instead"
+        )
+
+
+def _watch(pair: Sequence[subprocess.Popen[bytes]], patience: float) -> str | None:
+    """Wait for processes, until one fails; return what went wrong, or None."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        codes = [process.poll() for process in pair]
+        if any(codes):
+            return "failed"
+        if codes == [0] * len(codes):
+            return None
+        time.sleep(0.02)
+    return f"did not end within {patience:g} s"
+
+
+def _measure_rank(kind: str) -> list[float]:
+    world = find_world()
+    device = torch.device(kind, world.rank) if kind == "cuda" else torch.device(kind)
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    open_group(world, Path())
+    try:
+        return [_median_seconds(torch.zeros(size // 4, device=device)) for size in SIZES]
+    finally:
+        dist.destroy_process_group()
+
+
+def _median_seconds(tensor: torch.Tensor) -> float:
+    times = []
+    for _ in range(1 + _REPEATS):  # each sum waits for both ranks: the first one lines them up
+        begin = time.perf_counter()
+        dist.all_reduce(tensor)
+        if tensor.is_cuda:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times[1:]))
+
+
+def main() -> None:
+    """Be one of the two ranks; the first one writes the seconds of all sizes."""
+    kind, file = sys.argv[1:]
+    seconds = _measure_rank(kind)
+    if find_world().rank == 0:
+        with atomic(Path(file)) as temporary:
+            temporary.write_text(json.dumps(seconds), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Epochs on more ranks than there are, simulated step by step.
+
+What a rank computes follows from the fitted cost model and from the samples that the trainer's own
+sampler gives it; the step ends when the slowest rank is done and the gradients have been added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
+from pipeline_core.task import Sizes, Task
+from pipeline_core.training.sampler import Sampler
+from pipeline_core.workload.cost_model import CostModel
+from pipeline_core.workload.network import ring_seconds
+from pipeline_kernels.packing import Plan
+
+_DRAW: Final = 3_072
+"""What tells the generator of sizes from that of the order of samples, which has the same seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What a projection takes for granted.
+
+    Attributes:
+        model: Time that a rank computes.
+        network: Time to add gradients.
+        gradient_bytes: Size of the gradients.
+    """
+
+    model: CostModel
+    network: Network
+    gradient_bytes: int
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A projected epoch; all times in s.
+
+    Attributes:
+        steps: Optimizer steps.
+        seconds: The whole epoch: the sum of the three others.
+        compute: Mean over ranks.
+        communication: Adding gradients.
+        idle: Waiting for the slowest rank of each step, mean over ranks.
+    """
+
+    steps: int
+    seconds: float
+    compute: float
+    communication: float
+    idle: float
+
+
+def project(
+    task: Task,
+    sizes: Sizes,
+    options: Projection,
+    partition: PartitionOptions,
+    batch_by: Literal["count", "cost"],
+    cluster: Cluster,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Simulate an epoch for each number of ranks and each strategy.
+
+    Steps hold `atoms_per_rank` atoms a rank on average, and each rank does its share at once.
+
+    Args:
+        task: Gives the costs that strategies share.
+        sizes: Of the training samples.
+        options: Samples, ranks, strategies.
+        partition: Whether costs are given or fitted, and the capacity.
+        batch_by: As `train.batch_by`.
+        cluster: Times.
+        seed: Of sizes that are drawn, and of the order of samples.
+
+    Returns:
+        Records with mode, strategy, ranks, samples and the attributes of `Epoch`.
+
+    Raises:
+        ValueError: A strategy lacks its capacity.
+    """
+    if "capped" in options.strategies and partition.capacity is None:
+        raise ValueError(
+            "infer.workload.projection.strategies: 'capped' needs partition.capacity; set it, or "
+            "leave the strategy out"
+        )
+    drawn = draw_sizes(sizes, options.sizes, options.samples, seed)
+    epochs = [("strong", ranks, drawn) for ranks in options.strong]
+    for ranks, n_samples in options.weak:
+        epochs.append(("weak", ranks, draw_sizes(sizes, options.sizes, n_samples, seed)))
+    records = []
+    for mode, ranks, samples in epochs:
+        fitted = partition.cost == "fitted"
+        costs = cluster.model.seconds(samples) if fitted else task.cost(samples)
+        for strategy in options.strategies:
+            sampler = Sampler(
+                costs=np.asarray(costs, dtype=np.float64),
+                batch_size=batch_size(samples, options.atoms_per_rank, ranks),
+                batch_by=batch_by,
+                capacity=np.inf if partition.capacity is None else partition.capacity,
+                seed=seed,
+                strategy=strategy,
+            )
+            epoch = simulate(sampler.plan(0, ranks), samples, cluster)
+            facts = {"mode": mode, "strategy": strategy, "ranks": ranks}
+            records.append({**facts, "samples": len(samples["atom"]), **asdict(epoch)})
+    return records
+
+
+def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
+    """Return how long the ranks of a plan compute, communicate and wait.
+
+    Args:
+        plan: Who takes which sample.
+        sizes: Of all samples.
+        cluster: Times.
+    """
+    busy = cluster.model.constant + plan.loads(cluster.model.seconds(sizes))  # (n_steps, n_ranks)
+    slowest = busy.max(1)
+    adding = ring_seconds(cluster.network, cluster.gradient_bytes, plan.n_ranks)
+    communication = len(plan) * adding
+    return Epoch(
+        steps=len(plan),
+        seconds=float(slowest.sum()) + communication,
+        compute=float(busy.mean(1).sum()),
+        communication=communication,
+        idle=float((slowest - busy.mean(1)).sum()),
+    )
+
+
+def batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:
+    """Return the number of samples whose atoms give each rank `atoms_per_rank` on average."""
+    return max(1, round(atoms_per_rank * n_ranks / float(sizes["atom"].mean())))
+
+
+def draw_sizes(
+    known: Sizes, classes: Sequence[SizeClass], n_samples: int | None, seed: int
+) -> dict[str, NDArray[np.int64]]:
+    """Return the sizes of the samples of an epoch.
+
+    Where a class says how many edges an atom has, its rows of other kinds but atoms are as many an
+    atom as the training samples have on average.
+
+    Args:
+        known: Sizes of the training samples.
+        classes: What the samples are; the training samples, each once, if there are none.
+        n_samples: How many to draw of them, each at most once if there are enough; None for all.
+        seed: Of the draws.
+
+    Returns:
+        kind -> (n_samples,).
+    """
+    generator = np.random.default_rng([seed, _DRAW])
+    parts = [_draw_class(known, one, generator) for one in classes] or [known]
+    sizes = {kind: np.concatenate([np.asarray(p[kind]) for p in parts]) for kind in known}
+    if n_samples is None:
+        return sizes
+    total = len(sizes["atom"])
+    chosen = generator.choice(total, n_samples, replace=n_samples > total)
+    return {kind: rows[chosen] for kind, rows in sizes.items()}
+
+
+def _draw_class(known: Sizes, one: SizeClass, generator: np.random.Generator) -> Sizes:
+    if one.edges_per_atom is None:
+        chosen = generator.integers(len(known["atom"]), size=one.samples)
+        return {kind: rows[chosen] for kind, rows in known.items()}
+    atoms = generator.integers(one.atoms[0], one.atoms[1], size=one.samples, endpoint=True)
+    per_atom = {kind: rows.sum() / known["atom"].sum() for kind, rows in known.items()}
+    per_atom |= {"atom": 1.0, "edge": one.edges_per_atom}
+    drawn = {kind: np.rint(per_atom[kind] * atoms).astype(np.int64) for kind in known}
+    return drawn | ({"sample": np.ones(one.samples, np.int64)} if "sample" in known else {})

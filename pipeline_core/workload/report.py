@@ -1,0 +1,96 @@
+"""What the measured steps amount to: when they saturate the device, and what it can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.workload.cost_model import CostModel
+from pipeline_core.workload.steps import MeasuredClass, memory_line
+
+_WITHIN: Final = 1.1
+"""Times an atom that are as good as the best, over the best."""
+
+
+def saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return from which size of batches on the device is saturated.
+
+    As section 5.5 of J. Firoz et al., arXiv:2504.10700: more atoms then take more time.
+
+    Args:
+        records: As `steps.step_records`; at least one.
+
+    Returns:
+        atoms: the least batch from which on no larger one takes less than 1 / 1.1 of its time an
+        atom, over all classes; seconds_per_atom: the best.
+    """
+    atoms = np.array([record["atoms"] for record in records], dtype=np.float64)
+    rates = np.array([record["seconds"] for record in records]) / atoms
+    sizes = np.unique(atoms)
+    best_at = np.array([rates[atoms == size].min() for size in sizes])
+    best_from = np.minimum.accumulate(best_at[::-1])[::-1]
+    worst = np.array([rates[atoms == size].max() for size in sizes])
+    too_slow = np.flatnonzero(worst > _WITHIN * best_from)
+    first = min(too_slow[-1] + 1, len(sizes) - 1) if len(too_slow) else 0
+    return {"atoms": float(sizes[first]), "seconds_per_atom": float(rates.min())}
+
+
+def capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str, Any]:
+    """Return the largest step that the device can do.
+
+    Where memory kept a class from growing, it is the step that would fill the memory: of the class
+    of which least fits. Else it is the largest that was measured.
+
+    Args:
+        classes: What has been measured; at least one step.
+        limit: Bytes that a step may use.
+
+    Returns:
+        atoms; cost, in the units of `partition.capacity`; bytes_per_atom, of the largest measured
+        step, None if the system does not tell; limited_by; memory_limit.
+    """
+    lines = [
+        (c.probe, memory_line(c.probe, c.steps, classes)) for c in classes if c.limit == "memory"
+    ]
+    rooms = [(line.room(limit), probe) for probe, line in lines if line and limit is not None]
+    full = [(n * probe.atoms, n * probe.cost) for n, probe in rooms if np.isfinite(n)]
+    steps = [(c.probe, step) for c in classes for step in c.steps]
+    probe, last = max(steps, key=lambda pair: pair[0].atoms * pair[1].samples)
+    limits = {c.limit for c in classes}
+    reason = next((r for r in ("memory", "time") if r in limits), "the largest batch tried")
+    atoms, cost = last.samples * probe.atoms, last.samples * probe.cost
+    if full:
+        atoms, cost = map(min, zip(*full, strict=True))
+    n_atoms = last.samples * probe.atoms
+    return {
+        "atoms": round(atoms),
+        "cost": float(cost),
+        "bytes_per_atom": None if last.memory is None else last.memory / n_atoms,
+        "limited_by": reason,
+        "memory_limit": limit,
+    }
+
+
+def fit_record(
+    model: CostModel, totals: Mapping[str, NDArray[np.float64]], seconds: NDArray[np.float64]
+) -> dict[str, float]:
+    """Return the coefficients of a cost model, and the median of its relative errors."""
+    errors = np.abs(model.batch_seconds(totals) - seconds) / seconds
+    return {**model.coefficients, "relative_error": float(np.median(errors))}
+
+
+def headline(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the few numbers of a study that a person wants to see first."""
+    limit, model = content["capacity"], content["cost_model"]
+    return {
+        "saturated_from_atoms": content["saturation"]["atoms"],
+        "seconds_per_atom": content["saturation"]["seconds_per_atom"],
+        "capacity_atoms": limit["atoms"],
+        "capacity_cost": limit["cost"],
+        "limited_by": limit["limited_by"],
+        "seconds_of": {name: value for name, value in model.items() if name != "relative_error"},
+        "relative_error": model["relative_error"],
+    }

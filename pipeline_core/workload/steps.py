@@ -1,0 +1,139 @@
+"""What has been measured: classes of samples, their training steps, and how memory grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Limit = Literal["memory", "time"]
+
+
+@dataclass(frozen=True)
+class SizeProbe:
+    """The training sample that stands for its size.
+
+    Attributes:
+        sample: Its number in the split.
+        sizes: Its rows of each kind, without "sample".
+        cost: Its cost, as the plugin gives it.
+    """
+
+    sample: int
+    sizes: Mapping[str, int]
+    cost: float
+
+    @property
+    def atoms(self) -> int:
+        """Number of its atoms."""
+        return self.sizes["atom"]
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A step of copies of one sample.
+
+    Attributes:
+        samples: Number of copies.
+        seconds: Of each measured step.
+        memory: Largest growth of memory within a step, bytes; None if the system does not tell.
+    """
+
+    samples: int
+    seconds: tuple[float, ...]
+    memory: int | None
+
+    @property
+    def median(self) -> float:
+        """Median of the seconds."""
+        return float(np.median(self.seconds))
+
+
+@dataclass(frozen=True)
+class MeasuredClass:
+    """The steps of one size of samples.
+
+    Attributes:
+        probe: The sample.
+        steps: By growing numbers of copies; none if not even the first one had room.
+        limit: What kept larger batches from being tried; None if all were.
+    """
+
+    probe: SizeProbe
+    steps: tuple[MeasuredStep, ...]
+    limit: Limit | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """Bytes of a step as a linear function of the number of samples."""
+
+    intercept: float
+    slope: float
+
+    def at(self, samples: float) -> float:
+        """Return the bytes of a step of so many samples."""
+        return self.intercept + self.slope * samples
+
+    def room(self, limit: float) -> float:
+        """Return the number of samples whose step takes `limit` bytes."""
+        return max(0.0, limit - self.intercept) / self.slope if self.slope > 0 else np.inf
+
+
+def memory_line(
+    probe: SizeProbe, steps: Sequence[MeasuredStep], others: Sequence[MeasuredClass]
+) -> Line | None:
+    """Return the memory of steps of a probe, from its two largest measured ones.
+
+    From one step it is in proportion to the samples, and from none in proportion to the cost, by
+    the dearest of the other classes. None if no memory has been measured.
+    """
+    points = [(s.samples, s.memory) for s in steps if s.memory is not None]
+    if len(points) > 1:
+        (n, less), (m, more) = points[-2:]
+        slope = max(0.0, (more - less) / (m - n))
+        return Line(max(0.0, more - slope * m), slope)
+    if points:
+        return Line(0.0, points[0][1] / points[0][0])
+    rates = [
+        c.steps[-1].memory / (c.steps[-1].samples * c.probe.cost)
+        for c in others
+        if c.steps and c.steps[-1].memory is not None and c.probe.cost > 0
+    ]
+    return Line(0.0, max(rates) * probe.cost) if rates else None
+
+
+def step_records(classes: Sequence[MeasuredClass]) -> list[dict[str, Any]]:
+    """Return the measured steps, JSON-able.
+
+    Each has class, class_atoms, samples, atoms, edges, angles, cost, seconds (the median),
+    seconds_all, memory.
+    """
+    return [
+        {
+            "class": number,
+            "class_atoms": one.probe.atoms,
+            "samples": step.samples,
+            **{
+                f"{k}s": step.samples * one.probe.sizes.get(k, 0) for k in ("atom", "edge", "angle")
+            },
+            "cost": step.samples * one.probe.cost,
+            "seconds": step.median,
+            "seconds_all": list(step.seconds),
+            "memory": step.memory,
+        }
+        for number, one in enumerate(classes)
+        for step in one.steps
+    ]
+
+
+def step_totals(classes: Sequence[MeasuredClass]) -> dict[str, NDArray[np.float64]]:
+    """Return the rows of each kind in each measured step, kind -> (n_steps,)."""
+    kinds = classes[0].probe.sizes
+    return {
+        kind: np.array([s.samples * c.probe.sizes[kind] for c in classes for s in c.steps], float)
+        for kind in kinds
+    }

@@ -1,0 +1,115 @@
+"""The study of a training step that `infer.workload` asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline_core.config.sections import Network, PartitionOptions, TrainOptions, Workload
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.run import Run
+from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.seeds import determinism
+from pipeline_core.workload import report
+from pipeline_core.workload.cost_model import CostModel, fit
+from pipeline_core.workload.measure import StepTimer, choose_probes, measure_classes, memory_limit
+from pipeline_core.workload.network import given_network, measure_network
+from pipeline_core.workload.projection import Cluster, project
+from pipeline_core.workload.steps import step_records, step_totals
+
+
+def study_workload(run: Run, options: Workload, device: torch.device) -> dict[str, Any]:
+    """Measure training steps of a run's model, and project epochs from them.
+
+    Args:
+        run: Its trained model and its samples are read; nothing is written.
+        options: What to measure.
+        device: Where.
+
+    Returns:
+        device, threads, precision, gradient_bytes; steps, see `steps.step_records`; saturation and
+        capacity, see `report`; cost_model, the coefficients and relative_error, the median; and
+        with a projection network and projection. JSON-able.
+
+    Raises:
+        ValueError: There is nothing to measure, the memory does not hold a single sample, or the
+            network cannot be measured.
+    """
+    training = run.section("train", TrainOptions)
+    task = trained_task(run, device)
+    samples = task.samples("train")
+    sizes = _sizes(run, task, samples)
+    limit = memory_limit(options, device)
+    with determinism(training.deterministic):
+        timer = StepTimer(task, training, device)
+        probes = choose_probes(task, sizes, options.classes)
+        classes = measure_classes(timer, samples, probes, options, limit)
+    records = step_records(classes)
+    if not records:
+        raise ValueError(
+            f"{run.experiment}: infer.workload: the memory does not hold a step of "
+            f"{min(options.samples)} of the smallest samples; free memory, or name fewer samples"
+        )
+    totals, seconds = step_totals(classes), np.array([record["seconds"] for record in records])
+    model = fit(totals, seconds)
+    content = {
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "precision": training.precision,
+        "gradient_bytes": _gradient_bytes(task),
+        "steps": records,
+        "saturation": report.saturation(records),
+        "capacity": report.capacity(classes, limit),
+        "cost_model": report.fit_record(model, totals, seconds),
+    }
+    if options.projection is not None:
+        content |= _projected(run, options, task, sizes, model, device)
+    return content
+
+
+def _sizes(run: Run, task: Task, samples: Samples) -> Sizes:
+    """Return the sizes of the training samples, having checked that there is work to measure."""
+    if not len(samples):
+        raise ValueError(f"{run.experiment}: infer.workload: the split 'train' is empty")
+    if not task.objective.weights:
+        raise ValueError(
+            f"{run.experiment}: infer.workload: train.loss names no field, so there is no training "
+            "step to measure"
+        )
+    sizes = samples.sizes()
+    if "atom" not in sizes:
+        raise ValueError(
+            f"{run.experiment}: infer.workload: the samples of plugin {run.model_info.name!r} have "
+            f"no atoms to be sorted by, only {', '.join(sizes)}; remove the key"
+        )
+    return sizes
+
+
+def _gradient_bytes(task: Task) -> int:
+    trained = [p for p in task.module.parameters() if p.requires_grad]
+    return sum(p.numel() * p.element_size() for p in trained)
+
+
+def _projected(
+    run: Run,
+    options: Workload,
+    task: Task,
+    sizes: Sizes,
+    model: CostModel,
+    device: torch.device,
+) -> dict[str, Any]:
+    wanted = options.projection
+    assert wanted is not None
+    given = wanted.network
+    network = measure_network(device) if given is None else given_network(given)
+    cluster = Cluster(
+        model=model,
+        network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
+        gradient_bytes=_gradient_bytes(task),
+    )
+    partition = run.section("partition", PartitionOptions)
+    batch_by = run.section("train", TrainOptions).batch_by
+    records = project(task, sizes, wanted, partition, batch_by, cluster, run.seed)
+    return {"network": network, "projection": records}

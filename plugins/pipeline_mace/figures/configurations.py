@@ -1,0 +1,151 @@
+"""The four configurations that the paper compares, and the runs that differ in nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from pipeline_core.config.sections import GraphOptions, PartitionOptions, TrainOptions
+from pipeline_core.figures import results, style
+from pipeline_core.figures.expected import Entry, read_expected
+from pipeline_core.figures.provenance import stage_records
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_mace.options import MACEOptions
+
+_SHARINGS: Final = {"random": False, "balanced": True}
+_TICKS_APART: Final = 1.6
+"""Ratio of two numbers of ranks that are both written on an axis, at least."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One of the four: which kernels, and whether ranks get equal costs or equal numbers.
+
+    Attributes:
+        name: As the text calls it.
+        colour: Of its curves and bars.
+        marker: Of its points.
+        hatch: Of its bars, for prints without colours.
+    """
+
+    name: str
+    colour: str
+    marker: str
+    hatch: str
+
+
+_BY_OPTIONS: Final = {
+    ("reference", False): Configuration("baseline", style.COLOURS[6], "o", ""),
+    ("reference", True): Configuration("balanced", style.COLOURS[4], "s", "////"),
+    ("fused", False): Configuration("fused kernels", style.COLOURS[5], "^", "...."),
+    ("fused", True): Configuration("both", style.COLOURS[0], "D", ""),
+}
+CONFIGURATIONS: Final = tuple(_BY_OPTIONS.values())
+BASELINE: Final = CONFIGURATIONS[0]
+BOTH: Final = CONFIGURATIONS[3]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training of one of the configurations.
+
+    Attributes:
+        run: Whose it is.
+        configuration: Which one.
+        ranks: On how many ranks it ran.
+        settings: All other options, as text.
+    """
+
+    run: Run
+    configuration: Configuration
+    ranks: int
+    settings: str
+
+    @property
+    def seconds(self) -> float:
+        """Median time of an epoch, s."""
+        seconds = results.epoch_seconds(self.run)
+        assert seconds is not None, self.run.variant
+        return seconds
+
+
+def configuration_of(run: Run, strategy: str) -> Configuration | None:
+    """Return the configuration of a run's kernels with a way to share; None for other ways."""
+    options = run.options
+    if not isinstance(options, MACEOptions) or strategy not in _SHARINGS:
+        return None
+    return _BY_OPTIONS[options.kernels, _SHARINGS[strategy]]
+
+
+def trained(experiment: ExperimentRun) -> list[Trained]:
+    """Return the runs that were trained like the first one, the four configurations apart."""
+    found = [one for run in experiment.runs.values() if (one := _trained(run)) is not None]
+    return [one for one in found if one.settings == found[0].settings]
+
+
+def _trained(run: Run) -> Trained | None:
+    strategy = run.section("partition", PartitionOptions).strategy
+    configuration = configuration_of(run, strategy)
+    if configuration is None or results.epoch_seconds(run) is None:
+        return None
+    records = {record["stage"]: record for record in stage_records(run)}
+    ranks = records.get("train", {}).get("ranks", 1)
+    return Trained(run, configuration, ranks, _settings(run))
+
+
+def _settings(run: Run) -> str:
+    settings = [
+        run.options.model_dump(mode="json", exclude={"kernels"}),
+        run.section("graph", GraphOptions).model_dump(mode="json"),
+        run.section("partition", PartitionOptions).model_dump(mode="json", exclude={"strategy"}),
+        run.section("train", TrainOptions).model_dump(mode="json", exclude={"profile"}),
+    ]
+    return json.dumps(settings, sort_keys=True)
+
+
+def epoch_times(found: Iterable[Trained]) -> dict[Configuration, dict[int, float]]:
+    """Return the time of an epoch by configuration and number of ranks, s: median over seeds."""
+    seconds: dict[Configuration, dict[int, list[float]]] = {}
+    for one in found:
+        by_ranks = seconds.setdefault(one.configuration, {})
+        by_ranks.setdefault(one.ranks, []).append(one.seconds)
+    return {
+        c: {n: float(np.median(seconds[c][n])) for n in sorted(seconds[c])}
+        for c in CONFIGURATIONS
+        if c in seconds
+    }
+
+
+def workloads(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
+    """Return the measured training steps: variant -> what `results.workload` reads."""
+    found = {
+        run.variant: results.workload(run)
+        for run in experiment.runs.values()
+        if isinstance(run.options, MACEOptions)
+    }
+    return {variant: content for variant, content in found.items() if content is not None}
+
+
+def paper(experiment: ExperimentRun) -> dict[str, Entry]:
+    """Return the numbers of the paper by their ids; none without `expected.yaml`."""
+    expected = read_expected(experiment.path.parent / "expected.yaml")
+    return {entry.id: entry for entry in expected.entries} if expected else {}
+
+
+def rank_axis(axes: Axes, ranks: Iterable[int]) -> None:
+    """Put numbers of ranks on a logarithmic x axis, the largest one always."""
+    axes.set_xscale("log", base=2)
+    ticks: list[int] = []
+    for n in sorted(set(ranks), reverse=True):
+        if not ticks or ticks[-1] >= _TICKS_APART * n:
+            ticks.append(n)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.set_xlabel("number of ranks")

@@ -1,0 +1,97 @@
+"""Figure 9 of the paper: the training loss of the baseline and of the optimised training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from pipeline_core.figures import results, style
+from pipeline_core.run import ExperimentRun
+from pipeline_mace.figures.configurations import BASELINE, BOTH, Configuration, trained
+
+Drawn = tuple[Figure, list[list[object]]] | None
+Losses = dict[int, NDArray[np.float64]]
+"""Seed -> loss of each epoch."""
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw the losses of both on each other, and how far those of one seed are apart."""
+    found = _losses(experiment)
+    if not found[BASELINE] or not found[BOTH]:
+        return None
+    differences = _differences(found)
+    figure, (row,) = style.canvas(1, 2 if differences else 1, width=style.PAGE, height=2.4)
+    for configuration, line in ((BASELINE, "-"), (BOTH, "--")):
+        _curves(row[0], configuration, found[configuration], line)
+    row[0].set(xlabel="epoch", ylabel="training loss", yscale="log")
+    style.log_ticks(row[0].yaxis)
+    row[0].legend(loc="upper right")
+    if differences:
+        _apart(row[1], differences, found[BASELINE])
+    for axes in row:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    table: list[list[object]] = [["configuration", "seed", "epoch", "train_loss"]]
+    for configuration, losses in found.items():
+        for seed, values in losses.items():
+            table += [[configuration.name, seed, n, float(v)] for n, v in enumerate(values, 1)]
+    return figure, table
+
+
+def _losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
+    """Return the losses of each seed, on the fewest ranks on which both were trained."""
+    runs = trained(experiment)
+    ranks = [{one.ranks for one in runs if one.configuration == c} for c in (BASELINE, BOTH)]
+    fewest = min(set.intersection(*ranks), default=0)
+    found: dict[Configuration, Losses] = {BASELINE: {}, BOTH: {}}
+    for one in runs:
+        if one.ranks == fewest and one.configuration in found:
+            losses = [record["train"]["loss"] for record in results.history(one.run)]
+            found[one.configuration].setdefault(one.run.seed, np.asarray(losses))
+    return found
+
+
+def _differences(found: Mapping[Configuration, Losses]) -> Losses:
+    """Return |L − L₀| / L₀ of each seed that both were trained with."""
+    ours = found[BOTH]
+    return {
+        seed: np.abs(ours[seed] - losses) / losses
+        for seed, losses in found[BASELINE].items()
+        if seed in ours and len(ours[seed]) == len(losses)
+    }
+
+
+def _curves(axes: Axes, configuration: Configuration, losses: Losses, line: str) -> None:
+    """Draw a band from the smallest to the largest of the seeds, and their mean."""
+    n_epochs = min(len(values) for values in losses.values())
+    table = np.stack([values[:n_epochs] for values in losses.values()])  # (n_seeds, n_epochs)
+    epochs = np.arange(1, n_epochs + 1)
+    many = f", {len(table)} seeds" if len(table) > 1 else ""
+    name = {BASELINE: "baseline", BOTH: "balanced, fused kernels"}[configuration] + many
+    if len(table) > 1:
+        axes.fill_between(
+            epochs, table.min(0), table.max(0), color=configuration.colour, alpha=0.18
+        )
+    marker = configuration.marker if n_epochs < 12 else ""
+    axes.plot(epochs, table.mean(0), line, color=configuration.colour, marker=marker, label=name)
+
+
+def _apart(axes: Axes, differences: Losses, baseline: Losses) -> None:
+    """Compare the difference of the two with what another seed changes."""
+    for number, values in enumerate(differences.values()):
+        epochs = np.arange(1, len(values) + 1)
+        kept = values > 0  # equal losses have no place on a logarithmic axis
+        label = "baseline and both, each seed" if number == 0 else None
+        axes.plot(epochs[kept], values[kept], "-o", color=BOTH.colour, markersize=2, label=label)
+    if len(baseline) > 1:
+        n_epochs = min(len(values) for values in baseline.values())
+        table = np.stack([values[:n_epochs] for values in baseline.values()])
+        spread = (table.max(0) - table.min(0)) / table.mean(0)
+        epochs = np.arange(1, n_epochs + 1)
+        axes.plot(epochs, spread, "--s", color=BASELINE.colour, label="baseline, among seeds")
+    axes.set(xlabel="epoch", ylabel="relative difference of the loss", yscale="log")
+    axes.legend(loc="best")

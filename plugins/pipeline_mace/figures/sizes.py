@@ -1,0 +1,118 @@
+"""Figure 5 of the paper: how large the samples are, and how sparse their graphs."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipeline_core.figures import results, style
+from pipeline_core.run import ExperimentRun
+from pipeline_mace.figures.configurations import paper
+
+Counts = NDArray[np.int64]
+
+TABLE3: Final = {
+    "al_hcl": "Al-HCl(aq)",
+    "cuni": "CuNi",
+    "hea": "HEA",
+    "liquid_water": "liquid water",
+    "mptrj": "MPtrj",
+    "tmd": "TMD",
+    "water_clusters": "water clusters",
+    "zeolite": "zeolite",
+}
+"""Data sets of the paper's Table 3, as the ids of `expected.yaml` name them."""
+
+
+class Range(NamedTuple):
+    """A data set: how many samples of how many atoms."""
+
+    name: str
+    samples: int
+    least: int
+    most: int
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the ranges of Table 3 with ours, and the edges of our samples."""
+    found = _sizes(experiment)
+    if found is None:
+        return None
+    atoms, edges = found
+    ranges = [*_papers(experiment), Range(_name(experiment), len(atoms), atoms.min(), atoms.max())]
+    figure, (row,) = style.canvas(1, 3, width=style.PAGE, height=2.6, width_ratios=[1.5, 1, 1])
+    _ranges(row[0], ranges)
+    row[0].set_title("samples", loc="right")
+    _cloud(row[1], atoms, edges / atoms, "edges per atom")
+    _cloud(row[2], atoms, edges / atoms**2, "edges / atoms²")
+    row[2].set_yscale("log")
+    style.log_ticks(row[2].yaxis)
+    table: list[list[object]] = [["set", "samples", "least", "most", "edges", "edges_per_atom"]]
+    table += [["paper: " + r.name, r.samples, r.least, r.most, None, None] for r in ranges[:-1]]
+    for count, number in zip(*np.unique(atoms, return_counts=True), strict=True):
+        mean = float(edges[atoms == count].mean())
+        table.append(
+            [ranges[-1].name, int(number), int(count), int(count), mean, mean / int(count)]
+        )
+    return figure, table
+
+
+def _sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
+    """Return atoms and edges of the samples of all splits, of the first run that has them."""
+    for run in experiment.runs.values():
+        splits = [s for s in results.sizes(run).values() if {"atom", "edge"} <= s.keys()]
+        if sum(len(s["atom"]) for s in splits):
+            atoms, edges = (np.concatenate([s[k] for s in splits]) for k in ("atom", "edge"))
+            return atoms, edges
+    return None
+
+
+def _papers(experiment: ExperimentRun) -> list[Range]:
+    known = paper(experiment)
+    found = []
+    for key, name in TABLE3.items():
+        if f"table3_{key}_graphs" in known:
+            parts = ("graphs", "least", "most")
+            found.append(Range(name, *(int(known[f"table3_{key}_{p}"].value) for p in parts)))
+    return found
+
+
+def _name(experiment: ExperimentRun) -> str:
+    dataset = next(iter(experiment.runs.values())).dataset
+    return f"here: {dataset.name}" if dataset else "here"
+
+
+def _ranges(axes: Axes, ranges: list[Range]) -> None:
+    for place, one in enumerate(ranges):
+        own = place == len(ranges) - 1
+        colour = style.COLOURS[0] if own else style.FAINT
+        axes.plot([one.least, one.most], [place, place], "-", color=colour, linewidth=4)
+        # A set of one size has no length.
+        axes.plot([one.least, one.most], [place, place], "|", color=colour, markersize=6)
+        axes.annotate(
+            f"{one.samples:,}",
+            (1, place),
+            (-1, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=6,
+        )
+    axes.set_yticks(range(len(ranges)), [one.name for one in ranges])
+    axes.set_ylim(len(ranges) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlabel="atoms of a sample", xscale="log")
+    axes.set_xlim(0.8, 12_000)  # room for the numbers of samples
+    style.log_ticks(axes.xaxis)
+    axes.set_xticks([1, 10, 100, 1000])
+
+
+def _cloud(axes: Axes, atoms: Counts, values: NDArray[np.float64], label: str) -> None:
+    axes.plot(atoms, values, "o", color=style.COLOURS[0], markersize=2.5, alpha=0.5, mew=0)
+    axes.set(xlabel="atoms of a sample", ylabel=label, xscale="log")
+    style.log_ticks(axes.xaxis)

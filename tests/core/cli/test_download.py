@@ -1,0 +1,46 @@
+"""`pipeline-core download`, and what `validate` says of files that are still to be fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def remote(folder):
+    """The dataset `water`, its raw file on a server."""
+    datasets = folder / "workflows" / "datasets"
+    shutil.move(datasets / "water.xyz", folder / "server.xyz")
+    content = yaml.safe_load((datasets / "water.yaml").read_text())
+    sha256 = hashlib.sha256((folder / "server.xyz").read_bytes()).hexdigest()
+    url = f"file://{folder / 'server.xyz'}"
+    content["downloads"] = {"water.xyz": {"url": url, "sha256": sha256}}
+    (datasets / "water.yaml").write_text(yaml.safe_dump(content))
+    (datasets / "both.yaml").write_text("description: d\nparts: [{dataset: water}]\n")
+    return folder
+
+
+@pytest.mark.parametrize("dataset", ["water", "both"])
+def test_what_is_missing_is_fetched(remote, call, dataset):
+    path = "workflows/datasets/water.xyz"
+    assert "download --dataset water" in call("data", "--dataset", dataset).stderr
+    shown = call("download", "--dataset", dataset).output
+    assert f"{path}: fetched" in shown
+    assert "1 files fetched" in shown
+    shown = call("download", "--dataset", dataset, "--file", "water.xyz").output
+    assert f"{path}: is there" in shown
+    assert "samples" in call("data", "--dataset", dataset).output
+
+
+@pytest.mark.parametrize("dataset", ["water", "both"])
+def test_validate_accepts_what_can_be_fetched(remote, call, dataset):
+    experiment = remote / "workflows" / "experiments" / "alpha" / "first.yaml"
+    experiment.write_text(experiment.read_text().replace("dataset: water", f"dataset: {dataset}"))
+    shown = call("validate", "alpha/first").output
+    assert f"dataset {dataset} (1 raw files, 0.0 MB, 1 to be downloaded, to be imported)" in shown
+    call("download", "--dataset", dataset)
+    shown = call("validate", "alpha/first").output
+    assert f"dataset {dataset} (1 raw files, 0.0 MB, to be imported)" in shown

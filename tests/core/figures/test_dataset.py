@@ -1,0 +1,74 @@
+"""The sizes of samples in the figure of the dataset. Oracle: the numbers that the import wrote."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import StepPatch
+
+from core.figures import synthetic
+from pipeline_core.figures import dataset, style
+
+
+@pytest.fixture(autouse=True)
+def _style():
+    with style.applied():
+        yield
+
+
+def drawn(folder, **parts):
+    """Return the panel of the sizes, None if there is none, of a report with these parts."""
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].dataset.report
+    content = json.loads(path.read_text())
+    content["parts"] = {name: {"sizes": sizes} for name, sizes in parts.items()}
+    path.write_text(json.dumps(content))
+    figure, _ = dataset.draw(experiment)
+    figure.draw_without_rendering()
+    found = [axes for axes in figure.axes if axes.get_xlabel() == "number of atoms"]
+    return found[0] if found else None
+
+
+def outlines(axes):
+    """Return the outline of each part: its counts and the edges of its bins."""
+    patches = [p for p in axes.patches if isinstance(p, StepPatch) and not p.get_fill()]
+    return {patch.get_label(): patch.get_data() for patch in patches}
+
+
+def test_every_sample_of_every_part_is_shown_at_its_size(folder):
+    rng = np.random.default_rng(1)
+    small = {str(n): int(k) for n, k in zip(range(1, 60), rng.integers(1, 9, 59), strict=True)}
+    large = {"20": 4, "257": 2, "740": 1}
+    axes = drawn(folder, small=small, large=large)
+    totals = {"small": sum(small.values()), "large": 7}
+    found = outlines(axes)
+    assert list(found) == [f"{name} ({n:,})" for name, n in totals.items()]
+    for (values, edges, _), sizes in zip(found.values(), (small, large), strict=True):
+        atoms = np.repeat([int(n) for n in sizes], list(sizes.values()))
+        np.testing.assert_array_equal(values, np.histogram(atoms, edges)[0])
+        assert values.sum() == len(atoms)
+        assert not set(edges % 1) - {0.5}
+    assert axes.get_xscale() == "log"
+    colours = {to_hex(patch.get_edgecolor()) for patch in axes.patches}
+    assert not colours & {style.colour(number).lower() for number in range(3)}
+
+
+def test_a_few_sizes_have_a_tick_each(folder):
+    axes = drawn(folder, one={"12": 40, "24": 20, "96": 3})
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["12", "24", "96"]
+    assert axes.get_legend() is None
+    assert axes.get_yscale() == "linear"
+
+
+def test_many_samples_of_one_size_do_not_hide_the_few(folder):
+    axes = drawn(folder, one={"10": 5000, "12": 1, "14": 30})
+    assert axes.get_xscale() == "linear"
+    assert axes.get_yscale() == "log"
+    assert axes.get_ylim()[0] < 1
+
+
+def test_equal_sizes_need_no_panel(folder):
+    assert drawn(folder, one={"15": 500}, other={"15": 3}) is None

@@ -1,0 +1,189 @@
+"""Copies of periodic cells. Oracle: what ASE's EMT gives for cells that ASE has repeated."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.build import bulk, fcc111
+from ase.calculators.emt import EMT
+from ase.calculators.lj import LennardJones
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline_core.config.datasets import Source
+from pipeline_core.importing.tiling import copies, tiled
+from pipeline_core.samples import SampleFile
+
+
+def structure(atoms: Atoms) -> dict:
+    """A sample without labels."""
+    return {
+        "atomic_numbers": atoms.numbers,
+        "positions": atoms.positions,
+        "cell": atoms.cell.array,
+        "pbc": atoms.pbc,
+    }
+
+
+def sample(atoms: Atoms, calculator) -> dict:
+    """A sample with what a calculator says of it, and made-up moments."""
+    atoms = atoms.copy()
+    atoms.calc = calculator
+    found = structure(atoms) | {
+        "energy": np.asarray(atoms.get_potential_energy()),
+        "forces": atoms.get_forces(),
+        "magmoms": np.arange(len(atoms)) * 0.1,
+    }
+    return found | ({"stress": atoms.get_stress(voigt=False)} if atoms.pbc.all() else {})
+
+
+def argon() -> Atoms:
+    atoms = bulk("Ar", cubic=True, a=5.3)
+    atoms.set_cell(atoms.cell.array @ [[1, 0.03, 0], [0, 1.02, -0.05], [0.01, 0, 0.97]], True)
+    atoms.rattle(0.1, seed=1)
+    return atoms
+
+
+def copper() -> Atoms:
+    atoms = bulk("Cu", "hcp", a=2.5, c=4.1)
+    atoms.rattle(0.05, seed=2)
+    return atoms
+
+
+def slab() -> Atoms:
+    atoms = fcc111("Cu", (1, 2, 3), vacuum=6)
+    atoms.rattle(0.05, seed=3)
+    return atoms
+
+
+@pytest.mark.parametrize("numbers", [(1, 1, 1), (2, 1, 1), (1, 2, 3), (3, 2, 1)])
+@pytest.mark.parametrize(
+    ("atoms", "calculator"),
+    [
+        (argon(), lambda: LennardJones(sigma=3.4, epsilon=0.01, rc=8.0)),
+        (copper(), EMT),
+        (slab(), EMT),
+    ],
+)
+def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numbers):
+    if not atoms.pbc.all():
+        numbers = (*numbers[:2], 1)
+    found = tiled(sample(atoms, calculator()), numbers)
+    repeated = atoms.repeat(numbers)
+    repeated.set_array("moments", np.tile(np.arange(len(atoms)) * 0.1, np.prod(numbers)))
+    expected = sample(repeated, calculator())
+    expected["magmoms"] = repeated.get_array("moments")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "pbc", "most", "expected"),
+    [
+        ((4, 4, 4), "TTT", 8, (2, 2, 2)),
+        ((4, 4, 4), "TTT", 27, (3, 3, 3)),
+        ((4, 4, 8), "TTT", 4, (2, 2, 1)),  # a cube
+        ((5, 5, 2.5), "TTT", 16, (2, 2, 4)),  # a cube
+        ((4, 4, 4), "TTT", 3, (1, 1, 2)),  # three in a row would be a needle
+        ((4, 4, 20), "TTF", 9, (3, 3, 1)),
+        ((4, 40, 4), "TTT", 2, (1, 1, 2)),  # long already, and made no longer
+        ((4, 4, 4), "FFF", 8, (1, 1, 1)),
+        ((4, 4, 4), "TTT", 0, (1, 1, 1)),
+    ],
+)
+def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
+    cell = Atoms("Cu2", cell=lengths, pbc=[letter == "T" for letter in pbc])
+    source = Source(path="a", repeat_to=max(1, 2 * most))
+    assert sorted(copies(source, structure(cell))) == sorted(expected)
+    found = np.array(copies(source, structure(cell))) * lengths
+    np.testing.assert_allclose(sorted(found), sorted(np.array(expected) * lengths))
+
+
+@given(
+    lengths=st.lists(st.floats(2, 30), min_size=3, max_size=3),
+    n_atoms=st.integers(1, 40),
+    size=st.integers(1, 300),
+)
+def test_a_cell_never_outgrows_its_size_nor_its_shape(lengths, n_atoms, size):
+    cell = Atoms(f"Cu{n_atoms}", cell=lengths, pbc=True)
+    numbers = np.array(copies(Source(path="a", repeat_to=size), structure(cell)))
+    n = numbers.prod()
+    assert n == 1 or n * n_atoms <= size
+    edges = numbers * lengths
+    before = max(lengths) / min(lengths)
+    assert edges.max() / edges.min() <= max(2, before) * (1 + 1e-6)
+    if size >= 2 * n_atoms and before <= 1.0 + 1e-9:
+        assert n >= 2
+
+
+def test_a_source_makes_copies_and_leaves_groups_splits_and_energies_of_atoms(workshop, alloys):
+    workshop.write("raw/cold/a.xyz", alloys[:30])
+    workshop.write("raw/hot/b.xyz", alloys[30:])
+    sources = [{"path": "raw/**/*.xyz", "group": "folder"}]
+    plain, _ = workshop.import_(sources=sources)
+    with SampleFile(plain.data, "data") as samples:
+        splits, groups = samples.column("split"), samples.column("group")
+        references = json.loads(samples.attributes["reference_energies"])
+    run, summary = workshop.import_(sources=[{**sources[0], "repeat": [2, 1, 2]}])
+    with SampleFile(run.data, "data") as samples:
+        np.testing.assert_array_equal(samples.column("split"), splits)
+        np.testing.assert_array_equal(samples.column("group"), groups)
+        assert set(samples.counts("atom")) == {16}
+        found = json.loads(samples.attributes["reference_energies"])
+        assert found == pytest.approx(references)
+        for i in (0, 17, 59):
+            repeated = alloys[i].repeat((2, 1, 2))
+            repeated.calc = EMT()
+            one = samples.read(i)
+            assert float(one["energy"]) == pytest.approx(repeated.get_potential_energy())
+            np.testing.assert_allclose(one["forces"], repeated.get_forces(), atol=1e-7)
+            np.testing.assert_allclose(one["stress"], repeated.get_stress(voigt=False), atol=1e-9)
+            np.testing.assert_array_equal(one["atomic_numbers"], repeated.numbers)
+            np.testing.assert_allclose(one["positions"], repeated.positions, atol=1e-7)
+    assert summary["stress"] == ["confirmed"]
+    (source,) = json.loads(run.report.read_text())["sources"]
+    assert source["repeat"] == [2, 1, 2]
+
+
+def test_what_is_not_periodic_cannot_be_repeated(workshop, alloys):
+    flat = alloys[3].copy()
+    flat.calc = alloys[3].calc
+    flat.pbc = [True, True, False]
+    workshop.write("raw/a.xyz", [*alloys[:3], flat])
+    source = {"path": "raw/*.xyz", "repeat": [1, 1, 2]}
+    with pytest.raises(ValueError, match=r"raw/a.xyz:3: repeat: \[1, 1, 2\].*vector 2.*periodic"):
+        workshop.import_(sources=[source], partial=["stress"])
+    run, _ = workshop.import_(
+        sources=[{"path": "raw/*.xyz", "repeat_to": 36}], partial=["stress"], split={"val": 0.0}
+    )
+    with SampleFile(run.data, "data") as samples:
+        assert samples.counts("atom").tolist() == [32, 32, 32, 36]
+
+
+def test_there_is_one_way_to_repeat(workshop, alloys):
+    workshop.write("raw/a.xyz", alloys)
+    with pytest.raises(ValueError, match=r"repeat and repeat_to exclude each other"):
+        workshop.dataset(sources=[{"path": "raw/*.xyz", "repeat": [1, 1, 2], "repeat_to": 8}])
+
+
+def test_copies_of_a_frame_stay_in_one_split(workshop, alloys):
+    for i in range(6):
+        workshop.write(f"raw/run{i}/a.xyz", alloys[10 * i : 10 * i + 10])
+    sources = [
+        {"path": "raw/**/*.xyz", "group": "folder"},
+        {"path": "./raw/**/*.xyz", "group": "folder", "repeat": [1, 1, 2]},
+    ]
+    with pytest.raises(ValueError, match=r"copies of one frame .*raw/run\d/a.xyz, frame \d"):
+        workshop.import_(sources=sources, split={"method": "random", "val": 0.2, "test": 0.2})
+    split = {"method": "group", "val": 0.2, "test": 0.2}
+    run, _ = workshop.import_(sources=sources, split=split)
+    with SampleFile(run.data, "data") as samples:
+        split = samples.column("split")
+    assert split[:60].tolist() == split[60:].tolist()
+    assert set(split) == {0, 1, 2}
+    with pytest.raises(ValueError, match=r"would count twice"):
+        workshop.import_(sources=[sources[0], sources[0]])

@@ -1,0 +1,201 @@
+"""Shares by the time that samples turn out to take.
+
+Oracles: times made from coefficients; a model that sleeps for a given time an edge; and for the
+result of a training the same one with given costs, as a step has the same samples.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import toy_potential as toy
+from pipeline_core.partitioning import read_shares
+from pipeline_core.training.learner import Learner
+from pipeline_core.training.profile import EpochTimes
+from pipeline_core.training.sampler import Sampler
+from pipeline_core.training.trainer import train_run
+from pipeline_core.workload.cost_model import CostModel
+
+FITTED = {"partition": {"cost": "fitted"}}
+SLEEPY = {"model": {"seconds_per_edge": 5e-4}}
+"""So that times depend on sizes even where other work disturbs them."""
+
+
+def history(run):
+    return [json.loads(line) for line in run.history.read_text().splitlines()]
+
+
+@pytest.fixture
+def measured():
+    """Sizes, a plan, and the times of its shares by known coefficients."""
+    draw = np.random.default_rng(2)
+    sizes = {"atom": draw.integers(5, 50, 40), "edge": draw.integers(100, 900, 40)}
+    plan = Sampler(costs=sizes["atom"] * 1.0, batch_size=5).plan(0, 3)
+    true = CostModel(2e-3, {"atom": 1e-4, "edge": 3e-6})
+    seconds = true.batch_seconds({kind: plan.loads(rows) for kind, rows in sizes.items()})
+    times = EpochTimes.zero(len(plan), 3)
+    times.shares += torch.from_numpy(seconds)
+    return sizes, plan, times, true
+
+
+def test_known_coefficients_come_back(measured):
+    sizes, plan, times, true = measured
+    times.shares[0] = 0  # not measured
+    times.shares[3, 1] = 5  # disturbed
+    found = times.cost_model(plan, sizes)
+    assert found.coefficients == pytest.approx(true.coefficients, rel=1e-9)
+
+
+def test_empty_shares_do_not_count(measured):
+    sizes, _, _, true = measured
+    plan = Sampler(costs=np.ones(40), batch_size=2).plan(0, 3)
+    times = EpochTimes.zero(len(plan), 3)
+    seconds = true.batch_seconds({kind: plan.loads(rows) for kind, rows in sizes.items()})
+    seconds[:, 2] = 1e-6  # the third rank has nothing to do and does it fast
+    times.shares += torch.from_numpy(seconds)
+    found = times.cost_model(plan, sizes)
+    assert found.coefficients == pytest.approx(true.coefficients, rel=1e-9)
+
+
+def test_too_few_times_tell_nothing(measured):
+    sizes, plan, times, _ = measured
+    times.shares[:, 1:] = 0
+    times.shares[2:] = 0
+    assert times.cost_model(plan, sizes) is None
+    assert EpochTimes.zero(len(plan), 3).cost_model(plan, sizes) is None
+
+
+def test_times_that_do_not_depend_on_sizes(measured):
+    sizes, plan, times, _ = measured
+    atoms = torch.from_numpy(plan.loads(sizes["atom"]))
+    times.shares[:] = 1e-3 + 1 / atoms  # the more atoms the faster
+    assert times.cost_model(plan, {"atom": sizes["atom"]}) is None
+
+
+def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path, monkeypatch):
+    run = toy.make_run(tmp_path, {"epochs": 3, "batch_size": 2}, **FITTED, **SLEEPY)
+    used = plans_of(monkeypatch)
+    train_run(run)
+    sizes = read_shares(run.partition, "train", 13).sizes
+    models = [record["cost_model"] for record in history(run)]
+    assert all(model.keys() == {"constant", "atom", "edge"} for model in models)
+    assert all(min(model.values()) >= 0 < sum(model.values()) for model in models)
+    assert used[0] is None
+    for times, model in zip(used[1:], models[:-1], strict=True):
+        assert times.tolist() == CostModel.of(model).seconds(sizes).tolist()
+
+
+def test_given_costs_stay(tmp_path, monkeypatch):
+    run = toy.make_run(tmp_path)
+    used = plans_of(monkeypatch)
+    train_run(run)
+    assert used == [None] * 3
+    assert not any("cost_model" in record for record in history(run))
+
+
+def plans_of(monkeypatch):
+    """Return a list to which each plan of a training adds the times that it is made by."""
+    used, plan = [], Sampler.plan
+
+    def recording(sampler, epoch, n_ranks):
+        used.append(sampler.times)
+        return plan(sampler, epoch, n_ranks)
+
+    monkeypatch.setattr(Sampler, "plan", recording)
+    return used
+
+
+def test_a_continued_training_has_the_same_shares(tmp_path, monkeypatch):
+    train_run(toy.make_run(tmp_path, {"epochs": 2, "batch_size": 2}, **FITTED, **SLEEPY))
+    run = toy.make_run(tmp_path, {"epochs": 3, "batch_size": 2}, **FITTED, **SLEEPY)
+    used = plans_of(monkeypatch)
+    train_run(run)
+    sizes = read_shares(run.partition, "train", 13).sizes
+    expected = CostModel.of(history(run)[1]["cost_model"]).seconds(sizes)
+    assert [times.tolist() for times in used] == [expected.tolist()]
+
+
+@pytest.mark.parametrize("cost", ["fitted", "given"])
+def test_an_interrupted_epoch_keeps_its_shares(tmp_path, monkeypatch, cost):
+    train = {"epochs": 3, "batch_size": 2, "checkpoint_steps": 1}
+    run = toy.make_run(tmp_path, train, **FITTED, **SLEEPY)
+    with monkeypatch.context() as within:
+        interrupt(within, at_step=10)  # the third of the second epoch
+        with pytest.raises(KeyboardInterrupt):
+            train_run(run)
+    run = toy.make_run(tmp_path, train, partition={"cost": cost}, **SLEEPY)
+    used = plans_of(monkeypatch)
+    train_run(run)
+    sizes = read_shares(run.partition, "train", 13).sizes
+    first = CostModel.of(history(run)[0]["cost_model"]).seconds(sizes)
+    assert used[0].tolist() == first.tolist()
+    assert (used[1] is None) == (cost == "given")
+    assert len(history(run)) == 3
+
+
+def interrupt(monkeypatch, at_step):
+    done, step = [], Learner.step
+
+    def interrupted(learner, *arguments):
+        done.append(1)
+        if len(done) == at_step:
+            raise KeyboardInterrupt
+        step(learner, *arguments)
+
+    monkeypatch.setattr(Learner, "step", interrupted)
+
+
+def test_the_time_of_an_edge_is_found(tmp_path):
+    model = {"n_train": 40, "n_val": 0, "seconds_per_edge": 1e-3}
+    run = toy.make_run(tmp_path, {"epochs": 1}, model=model, **FITTED)
+    train_run(run)
+    found = CostModel.of(history(run)[0]["cost_model"])
+    # Many edges, so that the pass itself and the sleep's own delay matter little.
+    totals = {"atom": [60, 120], "edge": [1000, 2000]}
+    less, more = found.batch_seconds(totals)
+    assert more - less == pytest.approx(1.0, rel=0.25)
+
+
+def test_capped_shares_too(tmp_path):
+    partition = {"strategy": "capped", "capacity": 60.0, "cost": "fitted"}
+    run = toy.make_run(tmp_path, partition=partition, **SLEEPY)
+    train_run(run)
+    losses = [record["train"]["loss"] for record in history(run)]
+    assert losses[-1] < losses[0]
+    assert "cost_model" in history(run)[-1]
+
+
+@pytest.mark.mpi
+def test_the_training_is_the_same(tmp_path):
+    partition = {"capacity": 30.0}
+    alone = toy.make_run(tmp_path / "given", partition=partition, **SLEEPY)
+    train_run(alone)
+    partition |= {"cost": "fitted"}
+    run = toy.make_run(tmp_path / "fitted", partition=partition, **SLEEPY)
+    toy.train_on_ranks(tmp_path / "fitted", 2)
+    for given, fitted in zip(history(alone), history(run), strict=True):
+        for split in ("train", "val"):
+            assert fitted[split] == pytest.approx(given[split], rel=1e-6)
+        assert "cost_model" in fitted
+
+
+@pytest.mark.mpi
+def test_ranks_wait_less_for_each_other(tmp_path):
+    """Given costs take all samples for equal; the time of a step lies in its edges."""
+    model = {"n_train": 80, "n_val": 0, "seconds_per_edge": 3e-3, "cost": "samples"}
+    train = {"epochs": 3, "batch_size": 8, "profile": True}
+    run = toy.make_run(tmp_path, train, model=model, **FITTED)
+    toy.train_on_ranks(tmp_path, 2)
+    shares = read_shares(run.partition, "train", 80)
+    for epoch, record in enumerate(history(run)):
+        plan = Sampler(costs=shares.costs, batch_size=8, seed=run.seed).plan(epoch, 2)
+        seconds = plan.loads(shares.sizes["edge"]) * 3e-3
+        with_given_costs = (seconds.max(1, keepdims=True) - seconds).sum()
+        idle = sum(record["profile"]["idle"])
+        if epoch == 0:
+            assert record["balance"] == 1  # by costs that know no better
+            assert idle > 0.8 * with_given_costs
+        else:
+            assert idle < 0.6 * with_given_costs

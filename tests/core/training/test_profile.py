@@ -1,0 +1,164 @@
+"""Where the time of a training goes.
+
+Oracles: clocks that tick by hand, and a model that sleeps for a given time an edge, so that the
+shares of the ranks say how long each of them computes and waits at least.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import toy_potential as toy
+from pipeline_core.partitioning import read_shares
+from pipeline_core.training import profile
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.profile import EpochTimes, StepClock
+from pipeline_core.training.ranks import World
+from pipeline_core.training.sampler import Sampler
+from pipeline_core.training.trainer import train_run
+
+ALONE = Ranks(World(), torch.device("cpu"))
+SECONDS_PER_EDGE = 2e-3
+SETTINGS = {
+    "train": {"profile": True, "epochs": 2},
+    "model": {
+        "n_train": 24,
+        "n_val": 0,
+        "seconds_per_edge": SECONDS_PER_EDGE,
+        "cost": "samples",
+    },
+}
+
+
+def history(run):
+    return [json.loads(line) for line in run.history.read_text().splitlines()]
+
+
+def slept(run, epoch, n_ranks):
+    """Seconds that each rank sleeps in each step, (n_steps, n_ranks)."""
+    shares = read_shares(run.partition, "train", 24)
+    plan = Sampler(costs=shares.costs, batch_size=4, seed=run.seed).plan(epoch, n_ranks)
+    return plan.loads(shares.sizes["edge"]) * SECONDS_PER_EDGE
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """A clock that shows 0, 1, 3, 6, 10, ...: the n-th phase lasts n seconds."""
+    shown = iter(np.cumsum(np.arange(100.0)).tolist())
+    monkeypatch.setattr(profile.time, "perf_counter", lambda: next(shown))
+
+
+def test_phases_by_hand(ticking):
+    clock = StepClock(ALONE, runs=True, meets=True)
+    clock.start()
+    clock.mark("compute")  # 1
+    clock.mark("communication")  # 2
+    clock.finish_share()  # 3, then idle for 4
+    clock.mark("communication")  # 5
+    clock.mark("compute")  # 6
+    assert clock.share == 3
+    assert clock.read().tolist() == [1 + 3 + 6, 2 + 5, 4]
+    assert clock.read().tolist() == [0, 0, 0]
+    clock.start()  # what came before counts for nothing
+    clock.mark("idle")
+    assert clock.read().tolist() == [0, 0, 8]
+
+
+def test_ranks_that_do_not_meet_are_never_idle(ticking):
+    clock = StepClock(ALONE, runs=True, meets=False)
+    clock.start()
+    clock.finish_share()
+    clock.mark("communication")
+    assert clock.read().tolist() == [1, 2, 0]
+
+
+def test_times_of_an_epoch(ticking):
+    clock = StepClock(ALONE, runs=True, meets=True)
+    times = EpochTimes.zero(n_steps=3, n_ranks=2)
+    for step in range(3):
+        clock.start()  # at ticks 0, 3 and 6 of 1, 2, ... seconds
+        clock.finish_share()
+        times.add(step, 1, clock, warm=step > 0)
+    assert times.profile() == {
+        "compute": [0, 1 + 4 + 7],
+        "communication": [0, 0],
+        "idle": [0, 2 + 5 + 8],
+    }
+    assert times.shares.tolist() == [[0, 0], [0, 4], [0, 7]]
+
+
+def test_nothing_is_measured_unless_asked_for(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a training without a profile")
+
+    monkeypatch.setattr(Ranks, "meet", refuse)
+    monkeypatch.setattr(StepClock, "_now", refuse)
+    run = toy.make_run(tmp_path, {"checkpoint_steps": 1})
+    train_run(run)
+    assert not any("profile" in record for record in history(run))
+
+
+def test_the_profile_accounts_for_all_time(tmp_path):
+    run = toy.make_run(tmp_path, **SETTINGS)
+    train_run(run)
+    for epoch, record in enumerate(history(run)):
+        compute, communication, idle = (record["profile"][phase][0] for phase in profile.PHASES)
+        assert compute > slept(run, epoch, 1).sum()
+        assert compute + communication + idle == pytest.approx(record["seconds"], rel=0.05)
+        assert communication + idle < 0.1 * compute
+
+
+def test_a_profile_does_not_change_the_training(tmp_path):
+    plain = toy.make_run(tmp_path / "plain")
+    profiled = toy.make_run(tmp_path / "profiled", {"profile": True})
+    for run in (plain, profiled):
+        train_run(run)
+    losses = [[record["train"] for record in history(run)] for run in (plain, profiled)]
+    assert losses[0] == losses[1]
+
+
+def test_a_training_can_be_continued_with_a_profile(tmp_path, caplog):
+    train_run(toy.make_run(tmp_path, {"epochs": 1}))
+    run = toy.make_run(tmp_path, {"epochs": 2, "profile": True})
+    train_run(run)
+    assert "afresh" not in caplog.text
+    assert ["profile" in record for record in history(run)] == [False, True]
+
+
+@pytest.mark.mpi
+def test_ranks_wait_for_the_slowest(tmp_path):
+    run = toy.make_run(tmp_path, **SETTINGS)
+    toy.train_on_ranks(tmp_path, 2)
+    for epoch, record in enumerate(history(run)):
+        seconds = slept(run, epoch, 2)
+        waits = (seconds.max(1, keepdims=True) - seconds).sum(0)
+        assert (np.array(record["profile"]["compute"]) > seconds.sum(0)).all()
+        # A step has some milliseconds of other work, more where the machine is busy.
+        assert record["profile"]["idle"] == pytest.approx(waits, abs=0.3 * seconds.sum(0).mean())
+        total = np.sum([record["profile"][phase] for phase in profile.PHASES], axis=0)
+        assert total == pytest.approx(record["seconds"], rel=0.1)
+
+
+@pytest.mark.mpi
+def test_a_profile_survives_an_interruption(tmp_path):
+    folder = tmp_path / "two"
+    settings = SETTINGS | {"train": {"profile": True, "epochs": 1, "checkpoint_steps": 1}}
+    run = toy.make_run(folder, **settings)
+    assert toy.start_on_ranks(folder, 2, TOY_FATE="6 dies 1").returncode != 0
+    state = torch.load(run.state / "last.pt", weights_only=True)
+    assert 1 <= state["progress"]["step"] < 6
+    before = state["times"]["phases"][:, 0]
+    steps = slept(run, 0, 2)[: state["progress"]["step"]]
+    assert (before.numpy() > steps.sum(0)).all()
+    shutil.copytree(folder, tmp_path / "one")
+    toy.train_on_ranks(folder, 2)
+    compute = history(run)[0]["profile"]["compute"]
+    assert (np.array(compute) > slept(run, 0, 2).sum(0)).all()
+    assert sum(compute) < 1.5 * (slept(run, 0, 2).sum() + 0.1)
+    alone = toy.load_run(tmp_path / "one")
+    train_run(alone)  # times of ranks that are no more cannot go on
+    left = slept(run, 0, 1)[state["progress"]["step"] :].sum()
+    assert left < history(alone)[0]["profile"]["compute"][0] < left + 0.5

@@ -1,0 +1,183 @@
+"""Measured training steps; oracle: NumPy's quantiles, counted steps, memory that is known."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from core.evaluation.argon import make_run, structures
+from pipeline_core.atomistic import graph_cost
+from pipeline_core.config.sections import TrainOptions, Workload
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.training.learner import Learner
+from pipeline_core.workload.measure import (
+    StepTimer,
+    choose_probes,
+    measure_classes,
+    memory_limit,
+)
+from pipeline_core.workload.steps import (
+    MeasuredClass,
+    MeasuredStep,
+    SizeProbe,
+    memory_line,
+    step_records,
+    step_totals,
+)
+
+CPU = torch.device("cpu")
+TRAIN = {"loss": {"energy": {}, "forces": {}}, "ema_decay": 0.9, "clip_norm": 1.0, "profile": True}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("argon")
+    return make_run(folder, structures(), np.zeros(12, np.int8), train=TRAIN)
+
+
+@pytest.fixture(scope="module")
+def task(run):
+    return trained_task(run, CPU)
+
+
+def timer(run, task):
+    return StepTimer(task, run.section("train", TrainOptions), CPU)
+
+
+def sizes_of(*atoms):
+    atoms = np.array(atoms)
+    return {"atom": atoms, "edge": 10 * atoms, "sample": np.ones(len(atoms), np.int64)}
+
+
+def test_probes_are_the_quantiles():
+    atoms = np.random.default_rng(0).permutation(np.arange(1, 102) ** 2)
+    task = SimpleNamespace(cost=graph_cost)
+
+    probes = choose_probes(task, sizes_of(*atoms), 5)
+    quantiles = np.quantile(atoms, [0, 0.25, 0.5, 0.75, 1])
+    assert [p.atoms for p in probes] == quantiles.tolist()
+    assert [atoms[p.sample] for p in probes] == quantiles.tolist()
+    assert [p.sizes for p in probes] == [{"atom": n, "edge": 10 * n} for n in quantiles]
+    assert [p.cost for p in probes] == (11 * quantiles).tolist()
+    (median,) = choose_probes(task, sizes_of(*atoms), 1)
+    assert median.atoms == np.median(atoms)
+
+
+def test_of_equal_sizes_the_median_cost_is_taken():
+    sizes = {"atom": np.full(5, 8), "edge": np.array([90, 10, 50, 70, 30])}
+
+    (probe,) = choose_probes(SimpleNamespace(cost=graph_cost), sizes, 3)
+    assert (probe.sample, probe.sizes["edge"], probe.cost) == (2, 50, 58.0)
+
+
+def test_steps_of_real_samples(run, task, monkeypatch):
+    seen, step = [], Learner.step
+
+    def recorded(self, part, totals):
+        seen.append([len(batch["cell"]) for batch in part.batches])
+        return step(self, part, totals)
+
+    monkeypatch.setattr(Learner, "step", recorded)
+    before = {name: weight.clone() for name, weight in task.module.state_dict().items()}
+    samples = task.samples("train")
+    options = Workload(samples=[4, 1], classes=2, repeats=3)
+    probes = choose_probes(task, samples.sizes(), 2)
+    assert [p.atoms for p in probes] == [2, 8]
+    small, large = measure_classes(timer(run, task), samples, probes, options, None)
+
+    assert seen == 2 * (5 * [[1]] + 5 * [[4]])  # two warm-up steps and three that count
+    assert [s.samples for s in small.steps] == [1, 4]
+    assert small.limit is large.limit is None
+    records = step_records([small, large])
+    assert [(r["class"], r["class_atoms"], r["atoms"]) for r in records] == [
+        (0, 2, 2),
+        (0, 2, 8),
+        (1, 8, 8),
+        (1, 8, 32),
+    ]
+    for record in records:
+        assert record["seconds"] == np.median(record["seconds_all"]) > 0
+        assert len(record["seconds_all"]) == 3
+        batch = samples.batch([probes[record["class"]].sample] * record["samples"])
+        assert record["edges"] == len(batch["edge_index"])
+        assert record["angles"] == 0
+    assert step_totals([small, large])["edge"].tolist() == [r["edges"] for r in records]
+    # The task is as it was: what learned is a copy.
+    assert all(torch.equal(w, before[n]) for n, w in task.module.state_dict().items())
+    assert not task.module.training
+    assert all(p.grad is None for p in task.module.parameters())
+
+
+def test_a_measured_step_learns(run, task):
+    """What is measured is a whole step: without an optimizer it would learn nothing."""
+    steps = timer(run, task)
+    (weight,) = (p for p in steps._learner._module.parameters() if p.requires_grad)
+    before = weight.item()
+    steps.measure(task.samples("train"), [0], 1)
+    assert weight.item() != before
+
+
+def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
+    samples = task.samples("train")
+    options = Workload(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)
+    probes = choose_probes(task, samples.sizes(), 2)
+
+    for one in measure_classes(timer(run, task), samples, probes, options, None):
+        assert [s.samples for s in one.steps] == [1]
+        assert one.limit == "time"
+
+
+class KnownMemory:
+    """Steps that need 500 bytes and 3 bytes a unit of cost."""
+
+    def __init__(self, probes):
+        self.costs = {p.sample: p.cost for p in probes}
+        self.asked = []
+
+    def measure(self, samples, numbers, repeats):
+        memory = 500 + 3 * int(sum(self.costs[n] for n in numbers))
+        self.asked.append(memory)
+        return MeasuredStep(len(numbers), (1.0,) * repeats, memory)
+
+
+def test_no_batch_is_tried_that_would_not_fit():
+    probes = [SizeProbe(n, {"atom": n, "edge": 9 * n}, 10.0 * n) for n in (1, 10, 100, 1000)]
+    known, limit = KnownMemory(probes), 20_000
+    options = Workload(samples=[1, 2, 4, 8, 16])
+
+    found = measure_classes(known, None, probes, options, limit)
+    assert max(known.asked) <= limit
+    # 500 + 30 n 16 fits; 500 + 3000 n fits up to 6 samples; of the largest not one.
+    assert [len(one.steps) for one in found] == [5, 5, 3, 0]
+    assert [one.limit for one in found] == [None, None, "memory", "memory"]
+    line = memory_line(probes[2], found[2].steps, found[:2])
+    assert line.room(limit) == pytest.approx((limit - 500) / 3000)
+    assert line.at(6) == pytest.approx(500 + 3000 * 6)
+
+
+def test_memory_from_one_step_and_from_none():
+    probe = SizeProbe(0, {"atom": 4}, 4.0)
+    one = MeasuredStep(2, (1.0,), 800)
+    other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), (one,), None)
+
+    assert memory_line(probe, [one], []).at(4) == 1600
+    assert memory_line(probe, [], [other]).at(3) == 3 * 4 * 800 / (2 * 2)
+    assert memory_line(probe, [], []) is None
+    assert memory_line(probe, [replace(one, memory=None)], []) is None
+
+
+def test_a_device_that_is_full_all_the_same_ends_the_class():
+    class Full:
+        def measure(self, samples, numbers, repeats):
+            raise torch.OutOfMemoryError("others use it too")
+
+    (one,) = measure_classes(Full(), None, [SizeProbe(0, {"atom": 1}, 1.0)], Workload(), None)
+    assert (one.steps, one.limit) == ((), "memory")
+
+
+def test_the_limit_of_memory():
+    assert memory_limit(Workload(memory_limit=1e9), CPU) == 1e9
+    free = memory_limit(Workload(), CPU)
+    assert free is None or free > 0

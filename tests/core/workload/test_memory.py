@@ -1,0 +1,68 @@
+"""Memory of a call; oracle: tensors of known size."""
+
+import os
+
+import pytest
+import torch
+
+from pipeline_core.workload import memory
+from pipeline_core.workload.memory import free_bytes, peak_bytes
+
+MIB = 2**20
+CPU = torch.device("cpu")
+tells = pytest.mark.skipif(
+    not (memory._PROCESS / "clear_refs").exists(), reason="the system does not tell its memory"
+)
+
+
+def fill(mebibytes, device=CPU):
+    return torch.ones(mebibytes * MIB // 4, device=device).sum()
+
+
+@tells
+def test_the_peak_is_what_was_allocated_within_a_call():
+    kept = torch.ones(16 * MIB // 4)  # does not count: it was there before
+
+    assert 64 * MIB <= peak_bytes(lambda: fill(64), CPU) < 72 * MIB
+    assert peak_bytes(lambda: fill(8), CPU) < 16 * MIB  # the peak before is forgotten
+    assert kept.sum() > 0
+
+
+def test_without_proc_there_is_no_peak_but_the_call_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path)
+    calls = []
+
+    assert peak_bytes(lambda: calls.append(1), CPU) is None
+    assert calls == [1]
+
+
+@tells
+def test_less_is_free_than_the_machine_has():
+    assert 0 < free_bytes(CPU) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@tells
+def test_a_job_has_no_more_than_its_control_group(monkeypatch, tmp_path):
+    step = tmp_path / "job" / "step"
+    step.mkdir(parents=True)
+    (tmp_path / "cgroup").write_text("4:memory:/other\n0::/job/step\n")
+    for name, text in {
+        "memory.max": "5000000\n",
+        "memory.current": "3000000\n",
+        "memory.stat": "anon 2000000\ninactive_file 400000\n",
+    }.items():
+        (step.parent / name).write_text(text)
+    (step / "memory.max").write_text("max\n")
+    monkeypatch.setattr(memory, "_PROCESS", tmp_path)
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+
+    assert free_bytes(CPU) == 5_000_000 - 3_000_000 + 400_000
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_peak_of_a_gpu():
+    device = torch.device("cuda", 0)
+
+    assert 64 * MIB <= peak_bytes(lambda: fill(64, device), device) < 66 * MIB
+    assert free_bytes(device) <= torch.cuda.get_device_properties(device).total_memory

@@ -1,0 +1,103 @@
+"""Adding gradients; oracle: the ring formula by hand, and processes that are really started."""
+
+import subprocess
+import sys
+from math import isfinite
+
+import pytest
+import torch
+
+from pipeline_core.config.sections import Network
+from pipeline_core.workload import network
+from pipeline_core.workload.network import (
+    SIZES,
+    fit_ring,
+    given_network,
+    measure_network,
+    ring_seconds,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_the_ring_by_hand():
+    slow = Network(alpha=0.001, bandwidth=1000.0)
+
+    assert ring_seconds(slow, 4000, 1) == 0.0
+    # 2 messages of half the bytes; 6 of a quarter.
+    assert ring_seconds(slow, 4000, 2) == pytest.approx(2 * (0.001 + 2.0), rel=1e-15)
+    assert ring_seconds(slow, 4000, 4) == pytest.approx(6 * (0.001 + 1.0), rel=1e-15)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_a_ring_is_found_again_from_its_times(n_ranks):
+    true = Network(alpha=3.7e-5, bandwidth=2.1e10)
+    found = fit_ring(SIZES, [ring_seconds(true, size, n_ranks) for size in SIZES], n_ranks)
+
+    assert found.alpha == pytest.approx(true.alpha, rel=1e-9)
+    assert found.bandwidth == pytest.approx(true.bandwidth, rel=1e-9)
+
+
+def test_times_that_do_not_grow_have_no_finite_bandwidth_but_fit():
+    found = fit_ring(SIZES, [2e-3] * len(SIZES), 2)
+
+    assert found.alpha == pytest.approx(1e-3)
+    assert ring_seconds(found, SIZES[-1], 2) == pytest.approx(2e-3)
+
+
+@pytest.mark.slow
+def test_two_processes_are_measured():
+    found = measure_network(CPU)
+
+    assert found["sizes"] == [1024 * 4**n for n in range(9)]
+    assert found["sizes"][-1] == 64 * 2**20
+    assert len(found["seconds"]) == 9
+    # A message that is 65536 times as long takes longer, however loaded the machine is.
+    assert 0 < found["seconds"][0] < found["seconds"][-1]
+    assert found["source"] == "measured between 2 processes of this machine"
+    assert found["backend"] == "gloo"
+    assert 1e-7 < found["alpha"] < 1
+    assert isfinite(found["bandwidth"])
+
+
+def test_a_given_network_is_taken_as_it_is():
+    record = given_network(Network(alpha=1e-5, bandwidth=2.5e10))
+
+    assert record == {
+        "alpha": 1e-5,
+        "bandwidth": 2.5e10,
+        "source": "given",
+        "sizes": [],
+        "seconds": [],
+    }
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The processes that are started meanwhile."""
+    found = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            found.append(self)
+
+    monkeypatch.setattr(network.subprocess, "Popen", Recorded)
+    return found
+
+
+def test_processes_that_take_too_long_are_ended(started):
+    with pytest.raises(ValueError, match=r"network: two processes .* did not end within 0.05 s"):
+        measure_network(CPU, patience=0.05)
+    assert [process.poll() is None for process in started] == [False, False]
+
+
+def test_processes_that_fail_are_explained(started, monkeypatch, tmp_path):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no network here >&2\n[ $RANK = 0 ] && sleep 60\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    with pytest.raises(ValueError, match=r"failed \(.*no network here.*\); give alpha and bandwid"):
+        measure_network(CPU)
+    assert [process.poll() is None for process in started] == [False, False]

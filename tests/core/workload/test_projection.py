@@ -1,0 +1,217 @@
+"""Projected epochs; oracle: epochs by hand and by brute force over all orders of the samples."""
+
+from itertools import permutations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline_core.atomistic import graph_cost
+from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
+from pipeline_core.training.seeds import epoch_order
+from pipeline_core.workload.cost_model import CostModel
+from pipeline_core.workload.network import ring_seconds
+from pipeline_core.workload.projection import Cluster, draw_sizes, project, simulate
+from pipeline_kernels import packing
+
+PARTS = ("compute", "communication", "idle")
+NETWORK = Network(alpha=1e-5, bandwidth=1e9)
+
+
+def sizes_of(*atoms):
+    atoms = np.array(atoms)
+    return {"atom": atoms, "edge": 10 * atoms, "sample": np.ones(len(atoms), np.int64)}
+
+
+def cluster(constant=0.0, gradient_bytes=4000, **per):
+    return Cluster(
+        model=CostModel(constant, per or {"atom": 1e-3}),
+        network=NETWORK,
+        gradient_bytes=gradient_bytes,
+    )
+
+
+def projected(known, machine, cost=graph_cost, partition=None, **options):
+    return project(
+        SimpleNamespace(cost=cost),
+        known,
+        Projection(**options),
+        partition or PartitionOptions(),
+        "count",
+        machine,
+        3,
+    )
+
+
+def test_equal_samples_share_the_time_exactly():
+    found = projected(
+        sizes_of(*[5] * 960),
+        cluster(),
+        atoms_per_rank=20.0,  # four samples a rank
+        strategies=["random", "balanced", "pairing", "next_fit", "paper"],
+        strong=[1, 2, 8, 16],
+    )
+    assert len(found) == 4 * 5
+    for record in found:
+        ranks = record["ranks"]
+        assert record["mode"] == "strong"
+        assert record["samples"] == 960
+        assert record["steps"] == 960 // (4 * ranks)
+        assert record["idle"] == pytest.approx(0.0, abs=1e-12)
+        assert record["compute"] == pytest.approx(960 * 5e-3 / ranks, rel=1e-12)
+        adding = record["steps"] * ring_seconds(NETWORK, 4000, ranks)
+        assert record["communication"] == pytest.approx(adding, rel=1e-12)
+        assert record["seconds"] == pytest.approx(sum(record[p] for p in PARTS), rel=1e-12)
+
+
+def test_the_constant_is_paid_once_a_step_by_each_rank():
+    (record,) = projected(
+        sizes_of(*[5] * 40),
+        cluster(constant=0.25),
+        atoms_per_rank=10.0,
+        strategies=["balanced"],
+        strong=[4],
+    )
+    assert record["steps"] == 5
+    assert record["compute"] == pytest.approx(40 * 5e-3 / 4 + 5 * 0.25, rel=1e-12)
+
+
+def test_waiting_for_the_straggler_over_all_orders():
+    # Two small and two large samples, two ranks, a sample each: of the three ways to pair them,
+    # two make both steps wait for a large sample.
+    small, large, machine = 1.0, 7.0, cluster(atom=1.0, gradient_bytes=0)
+    sizes = sizes_of(1, 1, 7, 7)
+    epochs = [
+        simulate(packing.random(order, [0, 2, 4], 2), sizes, machine)
+        for order in permutations(range(4))
+    ]
+    expected = (2 * (2 * large) + (small + large)) / 3
+    adding = 2 * ring_seconds(NETWORK, 0, 2)
+    assert np.mean([e.seconds for e in epochs]) == pytest.approx(expected + adding, rel=1e-12)
+    # Each waiting is half of the difference, as a mean over two ranks.
+    idle = (2 * (large - small)) / 3
+    assert np.mean([e.idle for e in epochs]) == pytest.approx(idle, rel=1e-12)
+
+
+def test_an_epoch_is_that_of_the_trainers_order():
+    atoms = np.random.default_rng(0).choice([2, 30], 100)
+    machine = cluster(constant=0.1, atom=1e-3, edge=2e-3)
+    ranks, per_rank = 3, 4
+    (found,) = projected(
+        sizes_of(*atoms),
+        machine,
+        atoms_per_rank=per_rank * float(atoms.mean()),
+        strategies=["random"],
+        strong=[ranks],
+    )
+    order, slowest, busy = epoch_order(100, 3, 0), [], []
+    for begin in range(0, 100, ranks * per_rank):
+        step = np.array_split(order[begin : begin + ranks * per_rank], ranks)
+        times = [0.1 + sum(0.021 * atoms[i] for i in share) for share in step]
+        slowest.append(max(times))
+        busy.append(np.mean(times))
+    assert found["steps"] == len(slowest)
+    assert found["compute"] == pytest.approx(sum(busy), rel=1e-12)
+    assert found["idle"] == pytest.approx(sum(slowest) - sum(busy), rel=1e-12)
+
+
+def test_balanced_scales_at_least_as_well_as_random():
+    atoms = np.random.default_rng(1).integers(1, 200, 3000)
+    found = projected(sizes_of(*atoms), cluster(), atoms_per_rank=1000.0, strong=[4, 16, 64])
+    seconds = {(r["strategy"], r["ranks"]): r["seconds"] for r in found}
+    for ranks in (16, 64):
+        efficiency = {
+            way: 4 * seconds[way, 4] / (ranks * seconds[way, ranks])
+            for way in ("random", "balanced")
+        }
+        assert efficiency["random"] < efficiency["balanced"] <= 1.0
+        assert seconds["balanced", ranks] < seconds["random", ranks]
+
+
+def test_fitted_costs_are_what_ranks_are_balanced_by():
+    atoms = np.random.default_rng(2).integers(1, 200, 600)
+    machine, options = cluster(), {"strategies": ["balanced"], "strong": [4]}
+
+    def idle(cost):
+        partition = PartitionOptions(cost=cost)
+        (record,) = projected(
+            sizes_of(*atoms),
+            machine,
+            lambda sizes: np.ones(len(sizes["atom"])),  # knows nothing of sizes
+            partition,
+            **options,
+        )
+        return record["idle"]
+
+    assert idle("fitted") < 0.1 * idle("given")
+
+
+def test_weak_scaling_draws_as_many_samples_as_it_says():
+    known = sizes_of(*range(1, 101))
+    found = projected(
+        known, cluster(), strategies=["balanced"], strong=[], weak=[(2, 50), (4, 100), (8, 400)]
+    )
+    assert [(r["mode"], r["ranks"], r["samples"]) for r in found] == [
+        ("weak", 2, 50),
+        ("weak", 4, 100),
+        ("weak", 8, 400),
+    ]
+
+
+def test_capped_needs_a_capacity():
+    with pytest.raises(ValueError, match=r"'capped' needs partition.capacity"):
+        projected(sizes_of(1, 2), cluster(), strategies=["capped"], strong=[2])
+
+
+def test_samples_are_drawn_without_repetition_while_there_are_enough():
+    known = sizes_of(*range(1, 101))
+
+    assert draw_sizes(known, [], None, 0)["atom"].tolist() == list(range(1, 101))
+    some = draw_sizes(known, [], 60, 0)
+    assert len(set(some["atom"])) == 60
+    assert (some["edge"] == 10 * some["atom"]).all()
+    assert (draw_sizes(known, [], 60, 0)["atom"] == some["atom"]).all()
+    assert (draw_sizes(known, [], 60, 1)["atom"] != some["atom"]).any()
+    assert len(draw_sizes(known, [], 250, 0)["atom"]) == 250
+
+
+def test_classes_of_sizes():
+    known = sizes_of(10, 30) | {"angle": np.array([20, 60])}
+    drawn = draw_sizes(
+        known,
+        [
+            SizeClass(name="water", samples=2000, atoms=(9, 75), edges_per_atom=30.5),
+            SizeClass(name="known", samples=50, atoms=(1, 1)),
+        ],
+        None,
+        0,
+    )
+    atoms, edges, angles = (drawn[kind][:2000] for kind in ("atom", "edge", "angle"))
+    assert set(atoms) == set(range(9, 76))  # the chance to miss one of 67 is below 1e-11
+    assert atoms.mean() == pytest.approx(42, abs=5 * 19.3 / np.sqrt(2000))
+    assert np.abs(edges - 30.5 * atoms).max() <= 0.5
+    assert (angles == 2 * atoms).all()
+    assert (drawn["sample"] == 1).all()
+    assert set(drawn["atom"][2000:]) == {10, 30}
+
+
+def test_millions_of_samples_on_hundreds_of_ranks():
+    # Numbers of samples, atoms and ranks of J. Firoz et al., arXiv:2504.10700, table 3.
+    table = [
+        ("mptrj", 1_580_312, (1, 444)),
+        ("water clusters", 460_000, (9, 75)),
+        ("tmd", 219_627, (16, 96)),
+        ("liquid water", 190_267, (768, 768)),
+        ("zeolite", 99_770, (203, 408)),
+        ("cuni", 74_335, (492, 500)),
+        ("hea", 25_628, (36, 48)),
+        ("al-hcl", 884, (281, 281)),
+    ]
+    sets = [SizeClass(name=n, samples=s, atoms=a, edges_per_atom=20) for n, s, a in table]
+    machine = cluster(constant=0.01, atom=1e-6, edge=2e-6)
+    (found,) = projected(sizes_of(1, 2), machine, sizes=sets, strategies=["balanced"], strong=[740])
+    assert found["samples"] == 2_650_823
+    atoms = 3072 * 740 * found["steps"]
+    work = atoms * (1e-6 + 20 * 2e-6) / 740 + 0.01 * found["steps"]
+    assert found["compute"] == pytest.approx(work, rel=0.01)  # the last step is smaller
+    assert found["idle"] < 0.01 * found["compute"]

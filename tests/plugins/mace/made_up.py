@@ -1,0 +1,171 @@
+"""Made-up results of the experiment mace/scaling: the engine's layouts, simple numbers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from pipeline_core import store
+from pipeline_core.config.sections import InferOptions
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project
+
+ROOT = Path(__file__).parents[3]
+ATOMS = np.repeat([12, 24, 48, 96, 192], 32)
+SLOW = {"fused": 1.0, "reference": 4.0}
+"""Time of an epoch with these kernels, s."""
+WAITING = {"balanced": 0.05, "random": 0.25}
+"""Part of the time by which the slowest of several ranks is slower than the mean."""
+RATE = 5e-4
+"""Seconds an atom of a step with fused kernels."""
+
+
+def load(folder, name="mace/scaling"):
+    """Return an experiment that ships with the plugin, with results in a folder."""
+    return Project(ROOT / "workflows", folder, Registry()).experiment(name)
+
+
+def write(folder):
+    """Write the results of all variants of mace/scaling and return it."""
+    experiment = load(folder)
+    for run in experiment.runs.values():
+        run.folder.mkdir(parents=True, exist_ok=True)
+        ranks = 2 if run.variant.endswith("2ranks") else 1
+        lines = [json.dumps(record) + "\n" for record in history(run, ranks)]
+        run.history.write_text("".join(lines))
+        records = [
+            {"stage": stage, "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": n}
+            for stage, n in (("train", ranks), ("infer", 1))
+        ]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (run.folder / "records.jsonl").write_text(text)
+        write_partition(run)
+        if run.section("infer", InferOptions).workload is not None:
+            with store.create(run.inference, "inference", {}) as file:
+                file.attrs["workload"] = json.dumps(workload(run))
+    return experiment
+
+
+def options(run):
+    """Return kernels and strategy of a run."""
+    return run.options.kernels, run.sections["partition"].strategy
+
+
+def epoch_seconds(run, ranks):
+    """Return the time of an epoch: ranks divide the work, the slowest one ends it."""
+    kernels, strategy = options(run)
+    waiting = WAITING[strategy] if ranks > 1 else 0.0
+    return SLOW[kernels] * (1 + waiting) / ranks
+
+
+def history(run, ranks):
+    """Yield the epochs: the first one slow, all losses 1 / epoch but for seed and rounding."""
+    kernels, strategy = options(run)
+    seconds = epoch_seconds(run, ranks)
+    for epoch in range(1, 6):
+        loss = 1 / epoch * (1 + 0.03 * run.seed) * (1 + (1e-6 * epoch if kernels == "fused" else 0))
+        record = {"epoch": epoch, "seconds": seconds * (3 if epoch == 1 else 1)}
+        record["train"] = {"loss": loss}
+        if ranks > 1:
+            compute = SLOW[kernels] / ranks
+            slowest = compute * (1 + WAITING[strategy])
+            work = [slowest, 2 * compute - slowest]
+            record["profile"] = {
+                "compute": work,
+                "communication": [0.02, 0.02],
+                "idle": [0.0, work[0] - work[1]],
+            }
+        yield record
+
+
+def write_partition(run):
+    """Write sizes and a forecast of balance, where no other variant owns them."""
+    if run.partition.exists():
+        return
+    rng = np.random.default_rng(5)
+    edges = np.rint(ATOMS * rng.normal(32, 2, len(ATOMS))).astype(np.int64)
+    chosen = rng.permutation(ATOMS)[:128].astype(float)
+    steps = {
+        "random": np.split(chosen, 8),
+        "paper": shared(chosen[:96]),
+        "balanced": shared(chosen),
+    }
+    ways = {
+        way: {"efficiency": 0.9, "first_step": [list(map(float, costs)) for costs in ranks]}
+        for way, ranks in steps.items()
+    }
+    with store.create(run.partition, "partition", {}) as file:
+        balance = [{"ranks": n, **(ways if n == 8 else {})} for n in (1, 8, 16)]
+        file.attrs["balance"] = json.dumps(balance)
+        for split, rows in (("train", slice(20, None)), ("val", slice(20)), ("test", slice(0))):
+            file.create_dataset(f"{split}/sizes/atom", data=ATOMS[rows])
+            file.create_dataset(f"{split}/sizes/edge", data=edges[rows])
+
+
+def shared(costs):
+    """Return costs given one by one, from the largest, to the one of 8 ranks that has least."""
+    ranks = [[] for _ in range(8)]
+    for cost in sorted(costs, reverse=True):
+        min(ranks, key=sum).append(cost)
+    return ranks
+
+
+def workload(run):
+    """Return a workload: seconds and bytes are straight lines in the atoms."""
+    rate = RATE * SLOW[options(run)[0]]
+    steps = [
+        {
+            "class": number,
+            "class_atoms": atoms,
+            "samples": n,
+            "atoms": n * atoms,
+            "edges": 32 * n * atoms,
+            "angles": 0,
+            "seconds": 0.01 + rate * n * atoms,
+            "seconds_all": [0.01 + rate * n * atoms],
+            "memory": 2**27 + 400_000 * n * atoms,
+        }
+        for number, atoms in enumerate((12, 48, 192))
+        for n in (1, 2, 4, 8, 16)
+    ]
+    return {
+        "device": "cpu",
+        "threads": 2,
+        "precision": "32-true",
+        "gradient_bytes": 200_000,
+        "steps": steps,
+        "saturation": {"atoms": 192, "seconds_per_atom": rate},
+        "capacity": {
+            "atoms": 3072,
+            "cost": 9000.0,
+            "bytes_per_atom": 400_000,
+            "limited_by": "the largest batch tried",
+            "memory_limit": 4e9,
+        },
+        "cost_model": {"constant": 0.01, "atom": rate, "edge": 0.0, "relative_error": 0.02},
+        "network": {"alpha": 1e-4, "bandwidth": 1e9, "source": "given"},
+        "projection": projection(rate),
+    }
+
+
+def projection(rate):
+    """Return projected epochs of 100 atoms a sample, whose waiting grows with the ranks."""
+    points = [("strong", n, 2_650_823) for n in (16, 32, 64, 128, 256, 512, 740)]
+    points += [("weak", 16, 600_000), ("weak", 32, 1_200_000), ("weak", 64, 2_650_823)]
+    return [
+        {
+            "mode": mode,
+            "strategy": strategy,
+            "ranks": ranks,
+            "samples": samples,
+            "steps": 1000,
+            "seconds": compute * (1.01 + waiting),
+            "compute": compute,
+            "communication": 0.01 * compute,
+            "idle": waiting * compute,
+        }
+        for strategy in ("random", "balanced")
+        for mode, ranks, samples in points
+        for compute in [100 * samples * rate / ranks]
+        for waiting in [WAITING[strategy] * np.log2(ranks) / 4]
+    ]

@@ -1,0 +1,14 @@
+rule download:
+    output:
+        # Kept if it is there already, and checked.
+        update(f"{plan.datasets}/{{file}}"),
+    log:
+        "<results>/downloads/{file}.log",
+    wildcard_constraints:
+        file=plan.downloads,
+    localrule: True
+    params:
+        words=plan.download,
+        sha256=plan.sha256,
+    shell:
+        "pipeline-core download {params.words} > {log} 2>&1"
