@@ -246,6 +246,15 @@ class Run:
     device: str = "auto"
     metadata: Mapping[str, Any] | None = None
 
+    @cached_property
+    def label(self) -> str:
+        """What figures call it: its variant, but the base by its model where models are compared.
+
+        Variants then tend to be called by their models too.
+        """
+        models = self.project.experiment(self.experiment).models
+        return self.model_info.name if self.variant == BASE and len(models) > 1 else self.variant
+
     @property
     def folder(self) -> Path:
         """Folder of its artifacts."""

@@ -74,7 +74,7 @@ def of_run(run: Run) -> list[Trajectory]:
     """Read all molecular-dynamics runs of one variant."""
     with results.inference(run) as file:
         groups = [(name, group) for name, group in (file or {}).items() if "conserved" in group]
-        return [_trajectory(name, run.variant, group) for name, group in groups]
+        return [_trajectory(name, run.label, group) for name, group in groups]
 
 
 def _trajectory(name: str, variant: str, group: Any) -> Trajectory:

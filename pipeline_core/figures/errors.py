@@ -47,7 +47,7 @@ def draw_by_element(experiment: ExperimentRun) -> tuple[Figure, list[list[object
 
 
 def _metrics(experiment: ExperimentRun) -> dict[str, Metrics]:
-    found = {run.variant: results.metrics(run) for run in experiment.runs.values()}
+    found = {run.label: results.metrics(run) for run in experiment.runs.values()}
     return {variant: report for variant, report in found.items() if report is not None}
 
 
@@ -153,7 +153,7 @@ def draw_by_size(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]]
         report = results.metrics(run)
         pair = results.forces(run).get(report.held_out or "") if report else None
         if pair is not None and len(pair[0]) >= 2 * _FEWEST:
-            curves[run.variant] = binned_errors(*pair)
+            curves[run.label] = binned_errors(*pair)
     if not curves:
         return None
     figure, ((axes,),) = style.canvas(height=2.6)

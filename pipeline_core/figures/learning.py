@@ -20,7 +20,7 @@ Value = Callable[[dict[str, Any]], float | None]
 
 def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     """Draw loss, error of each quantity and learning rate of all variants."""
-    found = {run.variant: results.history(run) for run in experiment.runs.values()}
+    found = {run.label: results.history(run) for run in experiment.runs.values()}
     # A plugin that trains in steps of its own, not epochs, brings figures of its own.
     histories = {
         v: records

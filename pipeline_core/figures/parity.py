@@ -85,7 +85,7 @@ def _side_by_side(
 
 
 def _compared(experiment: ExperimentRun) -> Rows:
-    found = {run.variant: results.comparisons(run) for run in experiment.runs.values()}
+    found = {run.label: results.comparisons(run) for run in experiment.runs.values()}
     return {variant: compared for variant, compared in found.items() if compared}
 
 

@@ -67,6 +67,9 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
             method != "trainer"
             and run.section("partition", PartitionOptions).strategy != PartitionOptions().strategy
         ),
+        "train.profile: only method 'trainer' times its steps; remove it": (
+            method != "trainer" and options.profile
+        ),
         **{
             f"train.{name}: the solver takes no gradient steps; remove it": (
                 method == "solver" and getattr(options, name) != getattr(default, name)

@@ -168,6 +168,11 @@ def test_a_limited_memory_changes_nothing(fit):
     assert_close(plain, pieces)
 
 
+def test_a_profile_that_nobody_takes_is_refused(fit):
+    with pytest.raises(ValueError, match=r"train\.profile: only method 'trainer'"):
+        train_surface(fit({"profile": True}))
+
+
 def test_recorded_losses_are_those_of_the_kept_surface(fit):
     """What a line says, from the surface's own energies and gradients and NumPy.
 
