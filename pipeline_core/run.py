@@ -248,12 +248,11 @@ class Run:
 
     @cached_property
     def label(self) -> str:
-        """What figures call it: its variant, but the base by its model where models are compared.
-
-        Variants then tend to be called by their models too.
-        """
-        models = self.project.experiment(self.experiment).models
-        return self.model_info.name if self.variant == BASE and len(models) > 1 else self.variant
+        """What figures call it: its variant, or its model for the base where each has another."""
+        runs = self.project.experiment(self.experiment).runs.values()
+        names = {run.model_info.name for run in runs}
+        compares = self.variant == BASE and len(names) == len(runs) > 1
+        return self.model_info.name if compares else self.variant
 
     @property
     def folder(self) -> Path:
