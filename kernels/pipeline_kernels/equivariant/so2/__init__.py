@@ -1,0 +1,26 @@
+"""Convolutions in the frames of edges: rotations about an edge only mix components of one order.
+
+A message turned to the frame of its edge is a sum of components that a rotation about the edge
+multiplies with exp(i m a). Linear maps that commute with all rotations are then those of each order
+m by itself (S. Passaro and C. L. Zitnick, ICML 2023, arXiv:2302.03655): they cost O(lmax^3) instead
+of the O(lmax^6) of tensor products with harmonics, and with all orders kept they are the same maps.
+
+    y_e  = P D_e (f_e [x_s(e), x_r(e), x_e])       to_edges: gathered, scaled, rotated, sorted by m
+    z_e  = W y_e                                   so2_linear; both at once: so2_convolution
+    x'_i = sum_{e: r(e) = i} f'_e D_e^T P^T z_e    from_edges: scaled, rotated back, summed
+
+with Wigner matrices D_e made once per structure by `equivariant.wigner.edge_frames`.
+"""
+
+from pipeline_kernels.equivariant.so2.convolution import gate_factors, so2_convolution, so2_linear
+from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.so2.op import from_edges, to_edges
+
+__all__ = [
+    "Layout",
+    "from_edges",
+    "gate_factors",
+    "so2_convolution",
+    "so2_linear",
+    "to_edges",
+]

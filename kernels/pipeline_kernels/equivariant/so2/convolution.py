@@ -1,0 +1,278 @@
+"""SO(2) convolutions as `torch.library` operators: shapes, first derivatives, checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.so2 import products
+from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.so2.op import (
+    check,
+    check_edges,
+    check_factors,
+    check_frames,
+    kernels,
+    lists,
+)
+from pipeline_kernels.message.segments import Segments
+
+
+def so2_convolution(
+    tables: Sequence[Tensor],
+    rows: Sequence[Segments | None],
+    frames: Tensor,
+    weights: Sequence[Tensor],
+    bias: Tensor,
+    layout: Layout,
+    factors: Tensor | None = None,
+    n_extra: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Gathers features, rotates them to the frames of the edges and mixes channels and degrees.
+
+    `so2_linear` of `to_edges` of the tables, their channels side by side; but rotated features are
+    made for some edges at a time, in the forward pass and again in the backward pass, and never
+    stored. Differentiable once, by tables, factors, weights and bias.
+
+    Args:
+        tables: features `(n_t, layout.dim, C_t)`, float32 or float64.
+        rows: for each table, which row each edge takes; the row of its own number where none.
+        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`.
+        weights: of each order, of shapes `layout.weight_shapes(C, C_out, n_extra)` with the sum C
+            of all C_t; see `so2_linear`.
+        bias: `((lmax + 1) C_out + n_extra,)`.
+        layout: degrees and orders.
+        factors: radial weights `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
+        n_extra: number of additional scalars.
+
+    Returns:
+        Features by order `(n_edges, layout.n_rows, C_out)`, and scalars `(n_edges, n_extra)`, in
+        the type of the weights, which autocast chooses where it is enabled.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    check_frames(frames, layout)
+    if not 1 <= len(tables) == len(rows):
+        raise ValueError(
+            f"tables: expected at least one and as many as rows, got {len(tables)} and {len(rows)}"
+        )
+    for t, (table, segments) in enumerate(zip(tables, rows, strict=True)):
+        check_edges(f"rows[{t}]", segments, frames)
+        n = len(frames) if segments is None else segments.n_segments
+        check(f"tables[{t}]", table, (n, layout.dim, None), frames)
+    channels = sum(table.shape[2] for table in tables)
+    check_factors(factors, channels, frames, layout)
+    edges = [x for segments in rows for x in lists(segments, frames)]
+    packed, bias = _prepared(weights, bias, channels, n_extra, layout)
+    y, extra = _convolution(
+        list(tables), edges, frames, factors, packed, bias, n_extra, [layout.lmax, layout.mmax]
+    )
+    return y, extra
+
+
+def so2_linear(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    bias: Tensor,
+    layout: Layout,
+    factors: Tensor | None = None,
+    n_extra: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Mixes channels and degrees of features in the frames of edges (arXiv:2302.03655).
+
+    Each order m by itself, so that the result turns with the features about the edge:
+
+        y_0 = W_0 x_0 + b,    y_m = W_r x_m - W_i x_-m,    y_-m = W_i x_m + W_r x_-m.
+
+    Weights are used as they are. As two products enter each result, those of m > 0 want a variance
+    of `1 / (2 n_m C)` at the start, n_m = lmax + 1 - m, that of a layer with `n_m C` inputs times
+    `1 / sqrt(2)`. Differentiable once.
+
+    | symbol       | argument                                                                |
+    |--------------|-------------------------------------------------------------------------|
+    | `x`          | `x`, each component times the factor of its degree and channel          |
+    | `W_0`        | `weights[0]`, from the left: rows are inputs `(l, c)`                   |
+    | `W_r`, `W_i` | `weights[m][0]` and `weights[m][1]`                                     |
+    | `b`          | `bias`, of all scalars about the edge: also those of l > 0              |
+
+    Args:
+        x: features by order `(n_edges, layout.n_rows, C)`.
+        weights: of each order, of shapes `layout.weight_shapes(C, C_out, n_extra)`.
+        bias: `((lmax + 1) C_out + n_extra,)`.
+        layout: degrees and orders.
+        factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates.
+        n_extra: number of additional scalars, the last columns of `W_0`.
+
+    Returns:
+        Features by order `(n_edges, layout.n_rows, C_out)`, and scalars `(n_edges, n_extra)`, in
+        the type of the weights, which autocast chooses where it is enabled.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    check("x", x, (len(x), layout.n_rows, None), x)
+    check_factors(factors, x.shape[2], x, layout)
+    packed, bias = _prepared(weights, bias, x.shape[2], n_extra, layout)
+    code = [layout.lmax, layout.mmax]
+    y, extra = _convolution([x], lists(None, x), None, factors, packed, bias, n_extra, code)
+    return y, extra
+
+
+def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
+    """Returns what a gate multiplies with: SiLU of degree 0, a sigmoid of a scalar of the others.
+
+    To be given to `so2_linear` or `from_edges` with the same `y`, which multiply as they go:
+    `silu(y) = sigmoid(y) y`.
+
+    Args:
+        y: features by order `(n_edges, layout.n_rows, C)`.
+        gates: scalars of degrees 1 to lmax, `(n_edges, lmax C)`.
+        layout: degrees and orders.
+
+    Returns:
+        Factors `(n_edges, lmax + 1, C)`.
+    """
+    scalars = torch.cat([y[:, 0], gates], 1)
+    return scalars.sigmoid().unflatten(1, (layout.lmax + 1, y.shape[2]))
+
+
+def _prepared(
+    weights: Sequence[Tensor], bias: Tensor, channels: int, n_extra: int, layout: Layout
+) -> tuple[list[Tensor], Tensor]:
+    """Checks weights and makes one matrix `[[W_r, W_i], [-W_i, W_r]]` of those of each m > 0."""
+    n_main = bias.numel() - n_extra
+    shapes = layout.weight_shapes(channels, n_main // layout.n_degrees(0), n_extra)
+    found = [tuple(W.shape) for W in weights]
+    if found != shapes or bias.ndim != 1 or n_main < 0:
+        raise ValueError(
+            f"weights: expected shapes {shapes} for {channels} channels and a bias of "
+            f"{tuple(bias.shape)}, got {found}"
+        )
+    packed = [weights[0]]
+    for real, imaginary in (W.unbind(0) for W in weights[1:]):
+        upper, lower = torch.cat([real, imaginary], 1), torch.cat([-imaginary, real], 1)
+        packed.append(torch.cat([upper, lower]))
+    kind = bias.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        return [W.to(dtype) for W in packed], bias.to(dtype)
+    return packed, bias
+
+
+@torch.library.custom_op("pipeline_kernels::so2_convolution", mutates_args=())
+def _convolution(
+    tables: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    frames: Tensor | None,
+    factors: Tensor | None,
+    weights: Sequence[Tensor],
+    bias: Tensor,
+    n_extra: int,
+    code: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    source = _source(tables, edges, frames, factors, code, bias.dtype)
+    return products.forward(source, [W.detach() for W in weights], bias.detach(), n_extra)
+
+
+@_convolution.register_fake
+def _convolution_shape(tables, edges, frames, factors, weights, bias, n_extra, code):
+    layout = Layout(*code)
+    n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
+    channels = (bias.shape[0] - n_extra) // layout.n_degrees(0)
+    y = bias.new_empty(n_edges, layout.n_rows, channels)
+    return y, bias.new_empty(n_edges, n_extra)
+
+
+@torch.library.custom_op("pipeline_kernels::so2_convolution_gradient", mutates_args=())
+def _gradient(
+    grads: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    frames: Tensor | None,
+    factors: Tensor | None,
+    weights: Sequence[Tensor],
+    code: Sequence[int],
+    wanted: Sequence[bool],
+) -> list[Tensor]:
+    """Differentiates by each table, the factors and each weight; what is not wanted is empty."""
+    source = _source(tables, edges, frames, factors, code, weights[0].dtype)
+    g, g_extra = (x.detach().contiguous() for x in grads)
+    results = _results(tables, factors, weights, wanted, zero=True)
+    n, by_weights = len(tables), results[len(tables) + 1 :]
+    by_weights = by_weights if wanted[-1] else []
+    parts = results[:n], results[n], by_weights
+    products.backward(source, [W.detach() for W in weights], g, g_extra, parts)
+    return [x.to(W.dtype) for x, W in zip(results, [*results[: n + 1], *weights], strict=True)]
+
+
+@_gradient.register_fake
+def _gradient_shape(grads, tables, edges, frames, factors, weights, code, wanted):
+    results = _results(tables, factors, weights, wanted, zero=False)
+    n = len(tables) + 1
+    return [*results[:n], *(x.to(W.dtype) for x, W in zip(results[n:], weights, strict=True))]
+
+
+def _results(
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    weights: Sequence[Tensor],
+    wanted: Sequence[bool],
+    zero: bool,
+) -> list[Tensor]:
+    """Makes the gradients to add to; those of weights of a narrow type are sums in float32."""
+    pairs = list(zip(tables, wanted, strict=False))
+    pairs.append((tables[0] if factors is None else factors, wanted[len(tables)]))
+    pairs += [(W, wanted[-1]) for W in weights]
+    make = Tensor.new_zeros if zero else Tensor.new_empty
+    return [
+        make(
+            x,
+            tuple(x.shape) if want else (0,) * x.ndim,
+            dtype=torch.promote_types(x.dtype, torch.float32),
+        )
+        for x, want in pairs
+    ]
+
+
+def _source(
+    tables: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    frames: Tensor | None,
+    factors: Tensor | None,
+    code: Sequence[int],
+    dtype: torch.dtype,
+) -> products.Source:
+    tables = [table.detach().contiguous() for table in tables]
+    n_edges = len(tables[0] if frames is None else frames)
+    ends = [Ends.of(edges[3 * t : 3 * t + 3], n_edges) for t in range(len(tables))]
+    frames = None if frames is None else frames.detach().contiguous()
+    factors = None if factors is None else factors.detach().contiguous()
+    return products.Source(kernels(tables[0]), tables, ends, frames, factors, Layout(*code), dtype)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    tables, edges, frames, factors, weights, _, _, ctx.code = inputs
+    ctx.counts = len(tables), len(edges)
+    ctx.save_for_backward(frames, factors, *tables, *edges, *weights)
+
+
+def _backward(ctx: Any, g: Tensor, g_extra: Tensor) -> tuple[Any, ...]:
+    frames, factors, *rest = ctx.saved_tensors
+    n, n_lists = ctx.counts
+    tables, edges, weights = rest[:n], rest[n : n + n_lists], rest[n + n_lists :]
+    by_tables, _, _, by_factors, by_weights, by_bias, *_ = ctx.needs_input_grad
+    wanted = [*by_tables, by_factors and factors is not None, any(by_weights)]
+    found = _gradient([g, g_extra], tables, edges, frames, factors, weights, ctx.code, wanted)
+    grads = [x if want else None for x, want in zip(found[: n + 1], wanted, strict=False)]
+    bias = None
+    if by_bias:
+        scalars = g[:, : Layout(*ctx.code).n_degrees(0)].flatten(1)
+        bias = torch.cat([scalars.sum(0), g_extra.sum(0)])
+    W = [x if want else None for x, want in zip(found[n + 1 :], by_weights, strict=True)]
+    return grads[:n], [None] * n_lists, None, grads[n], W, bias, None, None
+
+
+_convolution.register_autograd(_backward, setup_context=_save)

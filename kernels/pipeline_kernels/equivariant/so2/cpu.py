@@ -1,0 +1,102 @@
+"""Rotation to the frames of edges and back on the CPU: C where there is a compiler, else numba.
+
+The functions fill or add to tensors that exist, for a span of edges, so that a tile of operands of
+the matrix products stays in the cache. A thread writes whole rows of a result.
+"""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels import native
+from pipeline_kernels.equivariant.so2 import loops
+from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.threads import n_threads
+
+C_TYPES = {torch.float32: "float", torch.float64: "double"}
+ROUTINES = ("lift", "lower", "factor_gradient")
+POINTERS = ("index", "order", "first", "last")
+NUMBERS = ("begin", "end", "y_begin", "chunk", "channels", "y_edge", "y_row", "f_edge", "f_degree")
+PIECES = 16  # per thread, so that none waits long for the last
+TILE_BYTES = 2**20  # of operands of a matrix product: half of a common second-level cache
+
+
+class Work(ctypes.Structure):
+    """What to go over: `Work` in native.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in POINTERS),
+        *((name, ctypes.c_int64) for name in NUMBERS),
+    )
+
+
+def lift(
+    y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
+) -> None:
+    """Writes `reference.to_edges` of the span of `ends` to y."""
+    _run("lift", [x, frames, factors, y], factors, y, ends, layout, by_row=False)
+
+
+def lower(
+    x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
+) -> None:
+    """Adds `reference.from_edges` of the span of `ends` to x."""
+    _run("lower", [y, frames, factors, x], factors, y, ends, layout, by_row=True)
+
+
+def factor_gradient(
+    by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
+) -> None:
+    """Writes `reference.factor_gradient` of the span of `ends` to rows of all edges."""
+    _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, by_row=False)
+
+
+def _run(
+    name: str,
+    tensors: list[Tensor | None],
+    factors: Tensor | None,
+    y: Tensor,
+    ends: Ends,
+    layout: Layout,
+    by_row: bool,
+) -> None:
+    """Calls a routine in as many threads as its work repays."""
+    by_row = by_row and ends.first is not None
+    begin, end = (0, len(ends.first)) if by_row else ends.span
+    if y.numel() == 0 or begin == end:
+        return
+    threads = n_threads(y.numel())
+    chunk = max(1, (end - begin) // (PIECES * threads))
+    if (library := _library(layout, y.dtype)) is None:
+        loops.run(name, [*tensors], ends, (begin, end), layout, chunk, threads)
+        return
+    lists = [ends.index, ends.order, *((ends.first, ends.last) if by_row else (None, None))]
+    strides = [0, 0] if factors is None else [factors.stride(0), factors.stride(1)]
+    if factors is not None and factors.shape[1] == 1:
+        strides[1] = 0
+    sizes = begin, end, ends.span[0], chunk, y.shape[2], y.stride(0), y.stride(1), *strides
+    work, counter = Work(*map(_address, lists), *sizes), ctypes.c_int64(begin)
+    arguments = (*map(_address, tensors), ctypes.addressof(work), ctypes.addressof(counter))
+    routine = getattr(library, name)
+    native.parallel(lambda: routine(*arguments), threads)
+
+
+def _address(x: Tensor | None) -> int | None:
+    return x.data_ptr() if x is not None and x.numel() else None
+
+
+@cache
+def _library(layout: Layout, dtype: torch.dtype) -> ctypes.CDLL | None:
+    degrees = " ".join(f"F({degree})" for degree in range(layout.lmax + 1))
+    source = Path(__file__).with_name("native.c").read_text()
+    macros = f"#define LMAX {layout.lmax}\n#define MMAX {layout.mmax}\n#define DEGREES(F) {degrees}"
+    library = native.load("so2", f"{macros}\n{source}", REAL=C_TYPES[dtype])
+    if library is not None:
+        for name in ROUTINES:
+            function = getattr(library, name)
+            function.argtypes, function.restype = [ctypes.c_void_p] * 6, None
+    return library

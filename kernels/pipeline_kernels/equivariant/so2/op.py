@@ -1,0 +1,264 @@
+"""Rotation to the frames of edges and back as `torch.library` operators.
+
+The sum `S(y, x, f) = sum_e y_e . P D_e (f_e x_i(e))` is linear in each argument, and the operators
+are its derivatives by y, x and f. So each derivative of them, of any order, is one of the three.
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.so2 import cpu, portable
+from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.wigner import n_entries
+from pipeline_kernels.message.segments import Segments
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def to_edges(
+    x: Tensor,
+    frames: Tensor,
+    layout: Layout,
+    rows: Segments | None = None,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Rotates features to the frames of the edges: `y_e = P D_e (f_e x_i(e))`.
+
+    Differentiable any number of times by `x` and `factors`.
+
+    | symbol | argument                                         |
+    |--------|--------------------------------------------------|
+    | `x`    | `x`                                              |
+    | `i(e)` | `rows.index`, or `e`                             |
+    | `f`    | `factors`, or 1                                  |
+    | `D`    | `frames`                                         |
+    | `P`    | sorts components by order and drops those beyond `layout.mmax` |
+
+    Args:
+        x: features `(rows.n_segments or n_edges, layout.dim, C)`, float32 or float64.
+        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`.
+        layout: degrees and orders.
+        rows: which row of `x` each edge takes; the row of its own number if not given.
+        factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
+
+    Returns:
+        Features by order in the frame of each edge, `(n_edges, layout.n_rows, C)`.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    n = len(frames) if rows is None else rows.n_segments
+    check_frames(frames, layout)
+    check("x", x, (n, layout.dim, None), frames)
+    check_edges("rows", rows, frames)
+    check_factors(factors, x.shape[2], frames, layout)
+    y: Tensor = _lift(x, frames, factors, lists(rows, frames), [layout.lmax, layout.mmax])
+    return y
+
+
+def from_edges(
+    y: Tensor,
+    frames: Tensor,
+    layout: Layout,
+    receivers: Segments | None = None,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Rotates features back and sums over edges: `x_i = sum_{e: i(e) = i} f_e D_e^T P^T y_e`.
+
+    The adjoint of `to_edges`, with the same symbols. Each sum has a fixed order.
+
+    Args:
+        y: features by order, `(n_edges, layout.n_rows, C)`; narrower types than that of `frames`
+            are converted to it.
+        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`, float32 or float64.
+        layout: degrees and orders.
+        receivers: to which row each edge contributes; edges are not summed if not given.
+        factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates or
+            attention; converted as `y`.
+
+    Returns:
+        Features by degree, `(receivers.n_segments or n_edges, layout.dim, C)`, zero where no edge
+        arrives.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    check_frames(frames, layout)
+    y = y.to(torch.promote_types(y.dtype, frames.dtype))
+    if factors is not None:
+        factors = factors.to(torch.promote_types(factors.dtype, frames.dtype))
+    check("y", y, (len(frames), layout.n_rows, None), frames)
+    check_edges("receivers", receivers, frames)
+    check_factors(factors, y.shape[2], frames, layout)
+    code = [layout.lmax, layout.mmax]
+    x: Tensor = _lower(y, frames, factors, lists(receivers, frames), code)
+    return x
+
+
+def lists(segments: Segments | None, like: Tensor) -> list[Tensor]:
+    """Returns the three lists of a plan, empty ones for none."""
+    if segments is None:
+        return [like.new_empty(0, dtype=torch.int64) for _ in range(3)]
+    return [segments.index, segments.order, segments.offsets]
+
+
+def kernels(x: Tensor) -> ModuleType:
+    """Returns the module of the tensor's device."""
+    if x.device.type == "cuda":
+        from pipeline_kernels.equivariant.so2 import cuda
+
+        return cuda
+    return cpu if x.device.type == "cpu" else portable
+
+
+def check_frames(frames: Tensor, layout: Layout) -> None:
+    """Raises `ValueError` unless they are frames of the layout."""
+    expected = n_entries(layout.lmax)
+    if frames.ndim != 2 or frames.shape[1] != expected or frames.dtype not in DTYPES:
+        raise ValueError(
+            f"frames: expected (n_edges, {expected}) of a dtype of {DTYPES}, as edge_frames makes "
+            f"for lmax = {layout.lmax}, got {tuple(frames.shape)} of {frames.dtype}"
+        )
+
+
+def check(name: str, x: Tensor, shape: tuple[int | None, ...], frames: Tensor) -> None:
+    """Raises `ValueError` unless shape, dtype and device fit the frames."""
+    fits = len(shape) == x.ndim and all(
+        b is None or a == b for a, b in zip(x.shape, shape, strict=True)
+    )
+    if not fits or (x.dtype, x.device) != (frames.dtype, frames.device):
+        sizes = ", ".join("C" if size is None else str(size) for size in shape)
+        raise ValueError(
+            f"{name}: expected ({sizes}) of {frames.dtype} on {frames.device} as the frames, "
+            f"got {tuple(x.shape)} of {x.dtype} on {x.device}"
+        )
+
+
+def check_edges(name: str, segments: Segments | None, frames: Tensor) -> None:
+    """Raises `ValueError` unless the plan is one of as many edges as there are frames."""
+    if segments is None:
+        return
+    if segments.n_elements != len(frames) or segments.index.device != frames.device:
+        raise ValueError(
+            f"{name}: expected {len(frames)} edges on {frames.device} as the frames, "
+            f"got {segments.n_elements} on {segments.index.device}"
+        )
+
+
+def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout: Layout) -> None:
+    """Raises `ValueError` unless there is a factor for each channel, or for each of each degree."""
+    if factors is not None:
+        one = factors.ndim == 3 and factors.shape[1] == 1
+        check("factors", factors, (len(frames), 1 if one else layout.lmax + 1, channels), frames)
+
+
+def _ready(*tensors: Tensor | None) -> list[Any]:
+    return [None if x is None else x.detach().contiguous() for x in tensors]
+
+
+@torch.library.custom_op("pipeline_kernels::so2_to_edges", mutates_args=())
+def _lift(
+    x: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    edges: Sequence[Tensor],
+    code: Sequence[int],
+) -> Tensor:
+    layout, n_edges = Layout(*code), len(frames)
+    y = x.new_empty(n_edges, layout.n_rows, x.shape[2])
+    kernels(x).lift(y, *_ready(x, frames, factors), Ends.of(edges, n_edges), layout)
+    return y
+
+
+@_lift.register_fake
+def _lift_shape(x, frames, factors, edges, code):
+    return x.new_empty(frames.shape[0], Layout(*code).n_rows, x.shape[2])
+
+
+@torch.library.custom_op("pipeline_kernels::so2_from_edges", mutates_args=())
+def _lower(
+    y: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    edges: Sequence[Tensor],
+    code: Sequence[int],
+) -> Tensor:
+    layout, n_edges = Layout(*code), len(frames)
+    x = y.new_zeros(_n_rows(edges, frames), layout.dim, y.shape[2])
+    kernels(y).lower(x, *_ready(y, frames, factors), Ends.of(edges, n_edges), layout)
+    return x
+
+
+@_lower.register_fake
+def _lower_shape(y, frames, factors, edges, code):
+    return y.new_empty(_n_rows(edges, frames), Layout(*code).dim, y.shape[2])
+
+
+@torch.library.custom_op("pipeline_kernels::so2_factor_gradient", mutates_args=())
+def _factor_gradient(
+    y: Tensor,
+    x: Tensor,
+    frames: Tensor,
+    edges: Sequence[Tensor],
+    code: Sequence[int],
+    n_factors: int,
+) -> Tensor:
+    """Differentiates `S` by as many factors for each edge and channel."""
+    by_f = y.new_empty(len(frames), n_factors, y.shape[2])
+    ends = Ends.of(edges, len(frames))
+    kernels(y).factor_gradient(by_f, *_ready(y, x, frames), ends, Layout(*code))
+    return by_f
+
+
+@_factor_gradient.register_fake
+def _factor_gradient_shape(y, x, frames, edges, code, n_factors):
+    return y.new_empty(frames.shape[0], n_factors, y.shape[2])
+
+
+def _n_rows(edges: Sequence[Tensor], frames: Tensor) -> int:
+    return edges[2].shape[0] - 1 if edges[2].shape[0] else frames.shape[0]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, frames, factors, edges, ctx.code = inputs
+    ctx.save_for_backward(x, frames, factors, *edges)
+
+
+def _save_pair(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    y, x, frames, edges, ctx.code, _ = inputs
+    ctx.save_for_backward(y, x, frames, *edges)
+
+
+def _lift_backward(ctx: Any, y: Tensor) -> tuple[Any, ...]:
+    x, frames, f, *edges = ctx.saved_tensors
+    by_x = _lower(y, frames, f, edges, ctx.code) if ctx.needs_input_grad[0] else None
+    by_f = None
+    if f is not None and ctx.needs_input_grad[2]:
+        by_f = _factor_gradient(y, x, frames, edges, ctx.code, f.shape[1])
+    return by_x, None, by_f, [None] * 3, None
+
+
+def _lower_backward(ctx: Any, x: Tensor) -> tuple[Any, ...]:
+    y, frames, f, *edges = ctx.saved_tensors
+    by_y = _lift(x, frames, f, edges, ctx.code) if ctx.needs_input_grad[0] else None
+    by_f = None
+    if f is not None and ctx.needs_input_grad[2]:
+        by_f = _factor_gradient(y, x, frames, edges, ctx.code, f.shape[1])
+    return by_y, None, by_f, [None] * 3, None
+
+
+def _factor_gradient_backward(ctx: Any, f: Tensor) -> tuple[Any, ...]:
+    y, x, frames, *edges = ctx.saved_tensors
+    by_y = _lift(x, frames, f, edges, ctx.code) if ctx.needs_input_grad[0] else None
+    by_x = _lower(y, frames, f, edges, ctx.code) if ctx.needs_input_grad[1] else None
+    return by_y, by_x, None, [None] * 3, None, None
+
+
+_lift.register_autograd(_lift_backward, setup_context=_save)
+_lower.register_autograd(_lower_backward, setup_context=_save)
+_factor_gradient.register_autograd(_factor_gradient_backward, setup_context=_save_pair)

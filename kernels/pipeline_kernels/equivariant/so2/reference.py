@@ -1,0 +1,93 @@
+"""SO(2) convolutions in plain PyTorch: what the fast implementations must reproduce."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.so2.layout import Layout
+from pipeline_kernels.equivariant.wigner import rotate
+
+
+def to_m_major(x: Tensor, layout: Layout) -> Tensor:
+    """Sorts components by order: `(n_edges, dim, C)` to `(n_edges, n_rows, C)`."""
+    return x[:, layout.sources]
+
+
+def to_l_major(y: Tensor, layout: Layout) -> Tensor:
+    """Sorts components by degree, with zeros where an order is left out."""
+    out = y.new_zeros(len(y), layout.dim, y.shape[2])
+    return out.index_copy(1, torch.tensor(layout.sources, device=y.device), y)
+
+
+def by_degree(factors: Tensor, layout: Layout) -> Tensor:
+    """Repeats factors `(n_edges, lmax + 1 or 1, C)` for each component of a degree."""
+    if factors.shape[1] == 1:
+        return factors
+    counts = torch.tensor([2 * degree + 1 for degree in range(layout.lmax + 1)])
+    return factors.repeat_interleave(counts.to(factors.device), 1)
+
+
+def to_edges(
+    x: Tensor, frames: Tensor, factors: Tensor | None, index: Tensor | None, layout: Layout
+) -> Tensor:
+    """Returns `y_e = P D_e (f_e x_i(e))`, `(n_edges, n_rows, C)`."""
+    rows = x if index is None else x[index]
+    scaled = rows if factors is None else rows * by_degree(factors, layout)
+    return to_m_major(rotate(scaled, frames), layout)
+
+
+def from_edges(
+    y: Tensor,
+    frames: Tensor,
+    factors: Tensor | None,
+    index: Tensor | None,
+    n_nodes: int,
+    layout: Layout,
+) -> Tensor:
+    """Returns `x_i = sum over edges e with i(e) = i of f_e D_e^T P^T y_e`, `(n_nodes, dim, C)`."""
+    turned = rotate(to_l_major(y, layout), frames, transposed=True)
+    rows = turned if factors is None else turned * by_degree(factors, layout)
+    if index is None:
+        return rows
+    return rows.new_zeros(n_nodes, *rows.shape[1:]).index_add(0, index, rows)
+
+
+def factor_gradient(
+    y: Tensor, x: Tensor, frames: Tensor, index: Tensor | None, n_factors: int, layout: Layout
+) -> Tensor:
+    """Returns the derivative of `sum y * to_edges(x)` by the factors."""
+    rows = x if index is None else x[index]
+    product = rotate(to_l_major(y, layout), frames, transposed=True) * rows
+    if n_factors == 1:
+        return product.sum(1, keepdim=True)
+    sizes = [2 * degree + 1 for degree in range(layout.lmax + 1)]
+    return torch.stack([part.sum(1) for part in product.split(sizes, 1)], 1)
+
+
+def so2_linear(
+    x: Tensor, weights: Sequence[Tensor], bias: Tensor, layout: Layout, n_extra: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Mixes channels and degrees of each order, `y_+ = W_r x_+ - W_i x_-`, `y_- = ...`."""
+    n_main = len(bias) - n_extra
+    channels = n_main // layout.n_degrees(0)
+    main, extra = (x[:, layout.blocks[0]].flatten(1) @ weights[0] + bias).tensor_split([n_main], 1)
+    parts = [main.unflatten(1, (-1, channels))]
+    for rows, (real, imaginary) in zip(layout.blocks[1:], weights[1:], strict=True):
+        plus, minus = (half.flatten(1) for half in x[:, rows].chunk(2, 1))
+        both = plus @ real - minus @ imaginary, plus @ imaginary + minus @ real
+        parts += [y.unflatten(1, (-1, channels)) for y in both]
+    return torch.cat(parts, 1), extra
+
+
+def gate(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
+    """Returns `silu(y)` of degree 0 and `sigmoid(gate_l) y` of the others."""
+    factors = torch.cat([y[:, 0], gates], 1).sigmoid().unflatten(1, (-1, y.shape[2]))
+    return scale(y, factors, layout)
+
+
+def scale(y: Tensor, factors: Tensor | None, layout: Layout) -> Tensor:
+    """Multiplies components by order with the factors of their degrees."""
+    if factors is None or factors.shape[1] == 1:
+        return y if factors is None else y * factors
+    return y * factors[:, [degree for degree, _ in layout.places]]

@@ -1,0 +1,199 @@
+"""Rows of other ranks, and the gradients that go back to them.
+
+An exchange is two nodes of autograd's graph, `_Depart` and `_Arrive`, joined by a tensor without
+elements. What is computed between them does not wait for messages, in either direction: the
+backward pass meets `_Arrive` first, posts the gradients of the halo, goes on with what was computed
+in between (autograd takes nodes in the reverse of their order), and waits in `_Depart`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.halo.plan import HaloPlan
+from pipeline_kernels.halo.transports import Messages, Transport, Wait
+from pipeline_kernels.message import segment_sum
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
+    """Appends the rows of the halo to own rows: `A x = [x_own | x_halo]`.
+
+    Differentiable any number of times. All ranks of the transport call it together.
+
+    | symbol   | argument                               |
+    |----------|----------------------------------------|
+    | `x_own`  | `x`                                    |
+    | `x_halo` | the rows of the result from `n_own` on |
+    | `A`      | `plan`                                 |
+
+    Args:
+        x: Rows of own nodes, floating, `(n_own, *features)`; dtype and features alike on all ranks.
+        plan: The part of this rank.
+        transport: What carries the messages.
+
+    Returns:
+        Tensor `(n_own + n_halo, *features)` in the unit of `x`.
+
+    Raises:
+        ValueError: if rows, plan and transport do not fit together.
+    """
+    return start(x, plan, transport).wait()
+
+
+def start(x: Tensor, plan: HaloPlan, transport: Transport) -> Flight:
+    """Posts the messages of an exchange and returns while they are under way.
+
+    Interior edges (`plan.edges[:plan.n_interior]`) need `x` alone, so they can be worked on before
+    the wait. Arguments and errors are those of `exchange`.
+    """
+    _check(x, plan, transport)
+    trip = _Spread(plan, transport)
+    return Flight(_Depart.apply(x, trip), trip)
+
+
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """An exchange under way, as `start` returns it."""
+
+    _token: Tensor
+    _trip: _Trip
+
+    def wait(self) -> Tensor:
+        """Returns what `exchange` would have returned; once only.
+
+        Raises:
+            ValueError: if called again.
+        """
+        return _Arrive.apply(self._token, self._trip)
+
+
+class _Trip(ABC):
+    """One way of the messages of a plan, without autograd.
+
+    Attributes:
+        back: The trip of the gradients, from the time when they depart.
+    """
+
+    back: _Trip
+
+    def __init__(self, plan: HaloPlan, transport: Transport) -> None:
+        self.plan, self.transport = plan, transport
+        self._wait: Wait | None = None
+
+    @abstractmethod
+    def reverse(self) -> _Trip:
+        """Returns a new trip along the transpose."""
+
+    @abstractmethod
+    def depart(self, rows: Tensor) -> None:
+        """Posts the messages."""
+
+    @abstractmethod
+    def _result(self) -> Tensor:
+        """Returns the result, once all has been received."""
+
+    def arrive(self) -> Tensor:
+        """Waits for the messages and returns what they make."""
+        if self._wait is None:
+            raise ValueError("expected one wait for an exchange, got two; keep what the first gave")
+        self._wait()
+        self._wait = None
+        return self._result()
+
+
+class _Spread(_Trip):
+    """`A`: own rows to own and halo rows."""
+
+    def reverse(self) -> _Trip:
+        return _Collect(self.plan, self.transport)
+
+    def depart(self, rows: Tensor) -> None:
+        plan, n_own = self.plan, self.plan.n_own
+        packed = rows.index_select(0, plan.send.index)
+        self._rows = rows.new_empty(n_own + plan.n_halo, *rows.shape[1:])
+        received = _by_rank(self._rows[n_own:], plan.receives)
+        self._wait = self.transport.start(_by_rank(packed, plan.sends), received)
+        self._rows[:n_own] = rows
+
+    def _result(self) -> Tensor:
+        rows = self._rows
+        del self._rows
+        return rows
+
+
+class _Collect(_Trip):
+    """`A^T`: own and halo rows to own rows."""
+
+    def reverse(self) -> _Trip:
+        return _Spread(self.plan, self.transport)
+
+    def depart(self, rows: Tensor) -> None:
+        plan = self.plan
+        self._rows = rows
+        self._received = rows.new_empty(plan.n_sent, *rows.shape[1:])
+        returned = _by_rank(rows[plan.n_own :].contiguous(), plan.receives)
+        self._wait = self.transport.start(returned, _by_rank(self._received, plan.sends))
+
+    def _result(self) -> Tensor:
+        rows = self._rows[: self.plan.n_own] + segment_sum(self._received, self.plan.send)
+        del self._rows, self._received
+        return rows
+
+
+class _Depart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, trip: _Trip) -> Tensor:
+        ctx.trip = trip
+        trip.depart(rows.detach())
+        return rows.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, token: Tensor) -> tuple[Tensor, None]:
+        return _Arrive.apply(token, ctx.trip.back), None
+
+
+class _Arrive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, token: Tensor, trip: _Trip) -> Tensor:
+        ctx.trip = trip
+        return trip.arrive()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        back = ctx.trip.back = ctx.trip.reverse()  # a new one for each backward pass
+        return _Depart.apply(gradient, back), None
+
+
+def _by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
+    """Cuts rows into one message for each rank; rows without features make none."""
+    parts = rows.split(list(counts.values())) if counts else ()
+    return {peer: part for peer, part in zip(counts, parts, strict=True) if part.numel()}
+
+
+def _check(x: Tensor, plan: HaloPlan, transport: Transport) -> None:
+    if (plan.rank, plan.n_parts) != (transport.rank, transport.size):
+        raise ValueError(
+            f"plan: expected that of rank {transport.rank} of {transport.size}, as the transport "
+            f"says, got rank {plan.rank} of {plan.n_parts}; "
+            "make it by HaloPlan.of(labels, edges, transport.rank, transport.size)"
+        )
+    if x.dtype not in DTYPES:
+        raise ValueError(f"x: expected a dtype of {DTYPES}, got {x.dtype}; convert it first")
+    if x.ndim == 0 or x.shape[0] != plan.n_own:
+        raise ValueError(
+            f"x: expected {plan.n_own} rows, those of own nodes, got shape {tuple(x.shape)}; "
+            "take them by x[plan.own]"
+        )
+    if x.device != plan.own.device:
+        raise ValueError(
+            f"x: expected device {plan.own.device} of the plan, got {x.device}; "
+            "move the plan with .to()"
+        )

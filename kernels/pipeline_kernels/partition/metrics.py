@@ -1,0 +1,112 @@
+"""What a partition costs: the figures of figure 5 of the paper, exact."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_kernels.partition import cpu
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionMetrics:
+    """Communication and balance of a partition whose parts own the edges of their receivers.
+
+    Attributes:
+        traffic: Nodes that part `p` receives from part `q` in one exchange, `(n_parts, n_parts)`;
+            each node once, however many edges need it.
+        nodes: Nodes of each part, `(n_parts,)`.
+        edges: Edges of each part, `(n_parts,)`.
+        cut_edges: Edges whose sender belongs to another part than their receiver.
+    """
+
+    traffic: Numbers
+    nodes: Numbers
+    edges: Numbers
+    cut_edges: int
+
+    @property
+    def neighbours(self) -> Numbers:
+        """Parts from which each part receives, `(n_parts,)`."""
+        return np.count_nonzero(self.traffic, axis=1)
+
+    @property
+    def received(self) -> Numbers:
+        """Nodes that each part receives, `(n_parts,)`."""
+        return self.traffic.sum(1)
+
+    @property
+    def total_sent(self) -> int:
+        """Nodes that all parts send together in one exchange; as many are received."""
+        return int(self.traffic.sum())
+
+    @property
+    def edge_imbalance(self) -> float:
+        """Edges of the largest part over the mean; 1 if there are none."""
+        return _imbalance(self.edges)
+
+    @property
+    def node_imbalance(self) -> float:
+        """Nodes of the largest part over the mean."""
+        return _imbalance(self.nodes)
+
+    def summary(self) -> dict[str, float]:
+        """Returns the figures of figure 5 by name, means and maxima over the parts."""
+        neighbours, received = self.neighbours, self.received
+        return {
+            "neighbours_mean": float(neighbours.mean()),
+            "neighbours_max": int(neighbours.max()),
+            "received_mean": float(received.mean()),
+            "received_max": int(received.max()),
+            "total_sent": self.total_sent,
+            "edge_imbalance": self.edge_imbalance,
+            "node_imbalance": self.node_imbalance,
+            "cut_edges": self.cut_edges,
+        }
+
+
+def metrics(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetrics:
+    """Counts what a partition makes its parts exchange.
+
+    Args:
+        labels: Part of each node, `(n_nodes,)`, from 0 to `n_parts - 1`; parts may be empty.
+        edges: Receiver, which owns the edge, and sender, `(n_edges, 2)`; repeated edges count as
+            edges but are served by one copy of the sender, self edges need none.
+        n_parts: Number of parts.
+
+    Raises:
+        ValueError: if a label or a node does not exist.
+    """
+    labels, edges = np.asarray(labels, dtype=np.int64), checked_edges(edges, len(np.ravel(labels)))
+    if labels.ndim != 1 or (len(labels) and not 0 <= labels.min() <= labels.max() < n_parts):
+        raise ValueError(
+            f"labels: expected one part from 0 to n_parts - 1 = {n_parts - 1} per node, "
+            f"got shape {labels.shape}"
+            + (f" with parts from {labels.min()} to {labels.max()}" if labels.size else "")
+        )
+    bits, n_cut, owned = cpu.touched_by_edges(labels, edges, n_parts)
+    traffic = cpu.traffic(labels, bits, n_parts)
+    return PartitionMetrics(traffic, np.bincount(labels, minlength=n_parts), owned, int(n_cut))
+
+
+def checked_edges(edges: ArrayLike, n_nodes: int) -> Numbers:
+    """Returns the edges as int64 of shape `(n_edges, 2)`; raises ValueError if one is wrong."""
+    array = np.asarray(edges)
+    array = array.reshape(-1, 2).astype(np.int64) if array.size == 0 else array
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        raise ValueError(
+            "edges: expected integers of shape (n_edges, 2), receiver and sender, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    if len(array) and not 0 <= array.min() <= array.max() < n_nodes:
+        raise ValueError(
+            f"edges: expected nodes from 0 to {n_nodes - 1}, got {array.min()} to {array.max()}; "
+            "number the nodes in the order of the positions"
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _imbalance(loads: Numbers) -> float:
+    return float(loads.max() / loads.mean()) if loads.any() else 1.0

@@ -1,0 +1,71 @@
+"""The public function that shares one graph between parts."""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
+from pipeline_kernels.partition.refine import refine
+from pipeline_kernels.partition.rows import Rows
+from pipeline_kernels.partition.search import Link, candidates, grids
+from pipeline_kernels.partition.sections import low_nn
+
+Method = Literal["auto", "low_nn", "metis", "metis_volume", "grid"]
+
+
+def partition(
+    positions: ArrayLike,
+    cell: ArrayLike,
+    pbc: ArrayLike,
+    edges: ArrayLike,
+    n_parts: int,
+    cutoff: float,
+    method: Method = "auto",
+    link: Link | None = None,
+) -> NDArray[np.int64]:
+    """Shares the atoms of one large graph between parts, each of which owns its incoming edges.
+
+    Deterministic, so that ranks which call it with the same graph agree without communication.
+    Every part has an atom, except with METIS, which may leave some empty.
+
+    Args:
+        positions: `(n_atoms, 3)` Å, anywhere, not only within the cell.
+        cell: Cell vectors as rows, `(3, 3)` Å, of any shape; rows that are not periodic may be
+            zero.
+        pbc: Which directions are periodic, `(3,)`.
+        edges: Receiver, which owns the edge, and sender, `(n_edges, 2)`, in any order. Edges to
+            several images of an atom, and to its own, are fine; there may be none.
+        n_parts: Number of parts, from 1 to the number of atoms.
+        cutoff: Longest edge in Å.
+        method: One of the table in the package's docstring.
+        link: What an exchange takes; `grid` and `auto` choose by it. Default: `Link()`.
+
+    Returns:
+        The part of each atom, `(n_atoms,)` int64, from 0 to `n_parts - 1`.
+
+    Raises:
+        ValueError: if arrays do not fit together, the method is unknown, or there are fewer atoms
+            than parts.
+    """
+    domain, link = Domain.of(positions, cell, pbc, cutoff), link or Link()
+    n_atoms = len(domain.coordinates)
+    if not 1 <= n_parts <= n_atoms:
+        raise ValueError(
+            f"n_parts: expected 1 to {n_atoms}, the number of atoms, got {n_parts}; "
+            "use fewer parts or a larger structure"
+        )
+    if method not in get_args(Method):
+        raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
+    rows = Rows.of(edges, n_atoms)
+    if method == "low_nn":
+        return low_nn(domain, rows.weights, n_parts)
+    if method == "grid":
+        return grids(domain, rows, n_parts, link)[0].labels
+    if method == "metis":
+        return metis(adjacency(rows), n_parts)
+    if method == "metis_volume":
+        return metis_volume(adjacency(rows), n_parts, rows.degrees)
+    best = candidates(domain, rows, n_parts, link)[0]
+    return refine(best.labels, rows, n_parts, link.message)

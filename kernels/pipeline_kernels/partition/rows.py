@@ -1,0 +1,66 @@
+"""The graph as the partitioners read it, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_kernels.partition import cpu
+from pipeline_kernels.partition.metrics import PartitionMetrics, checked_edges
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Edges grouped by the node that owns them: compressed rows.
+
+    Attributes:
+        offsets: Receiver `i` owns the edges from `offsets[i]` to `offsets[i + 1]`, `(n_nodes + 1,)`
+            int64.
+        senders: The sender of each edge, rising within a row, `(n_edges,)` int32.
+    """
+
+    offsets: Numbers
+    senders: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, edges: ArrayLike, n_nodes: int) -> Rows:
+        """Groups edges; needs 4 bytes per edge, twice that while at work.
+
+        Args:
+            edges: Receiver and sender, `(n_edges, 2)`, in any order; repeated edges and self edges
+                are kept.
+            n_nodes: Number of nodes.
+
+        Raises:
+            ValueError: if a node does not exist.
+        """
+        return cls(*cpu.rows_of(checked_edges(edges, n_nodes), n_nodes))
+
+    def __len__(self) -> int:
+        """Number of nodes."""
+        return len(self.offsets) - 1
+
+    @property
+    def degrees(self) -> Numbers:
+        """Edges that each node owns, `(n_nodes,)`."""
+        return np.diff(self.offsets)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """What parts should have in equal amounts: edges, or nodes if there is no edge."""
+        degrees = self.degrees.astype(np.float64)
+        return degrees if degrees.any() else np.ones(len(self))
+
+    def metrics(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
+        """Does what `partition.metrics` does, in a fraction of the time."""
+        bits, n_cut = cpu.touched_by_rows(labels, self.offsets, self.senders, n_parts)
+        return PartitionMetrics(
+            traffic=cpu.traffic(labels, bits, n_parts),
+            nodes=np.bincount(labels, minlength=n_parts),
+            edges=np.bincount(labels, self.degrees, n_parts).astype(np.int64),
+            cut_edges=int(n_cut),
+        )

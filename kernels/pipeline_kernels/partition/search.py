@@ -1,0 +1,179 @@
+"""Many partitions by planes, measured exactly, and the choice between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.metrics import PartitionMetrics
+from pipeline_kernels.partition.rows import Rows
+from pipeline_kernels.partition.sections import grid, low_nn
+
+Numbers = NDArray[np.int64]
+Shape = tuple[int, int, int]
+
+N_EXACT = 12  # grids that are measured, the best by estimate
+
+
+@dataclass(frozen=True)
+class Link:
+    """What an exchange takes: a part waits for each message, and for the bytes of all.
+
+    The defaults are those of nodes with 25 x 16 numbers of 4 bytes (lmax 4, 16 channels) between
+    GPUs: the bandwidth that the paper measures (section 5, 20.4 GB/s), and an assumed 20 µs to
+    pack, post and unpack a message. Put the figures of your own machine in.
+
+    Attributes:
+        latency: Seconds per message.
+        bandwidth: Bytes per second.
+        bytes_per_node: Bytes of one node's embedding.
+    """
+
+    latency: float = 20e-6
+    bandwidth: float = 20.4e9
+    bytes_per_node: float = 1600.0
+
+    def __post_init__(self) -> None:
+        if not (self.latency >= 0 and self.bandwidth > 0 and self.bytes_per_node > 0):
+            raise ValueError(
+                "link: expected latency >= 0 s, bandwidth > 0 B/s and bytes_per_node > 0, "
+                f"got {self.latency}, {self.bandwidth} and {self.bytes_per_node}"
+            )
+
+    @property
+    def message(self) -> float:
+        """Nodes that could be sent in the time of one message's latency."""
+        return self.latency * self.bandwidth / self.bytes_per_node
+
+    def seconds(self, metrics: PartitionMetrics) -> float:
+        """Returns the time of one exchange: that of the part which takes longest."""
+        in_nodes = self.message * metrics.neighbours + metrics.received
+        return float(in_nodes.max()) * self.bytes_per_node / self.bandwidth
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A partition and what it costs.
+
+    Attributes:
+        name: `low_nn`, or the shape of a grid such as `16x4x1`.
+        labels: Part of each atom, `(n_atoms,)`.
+        metrics: Its figures.
+    """
+
+    name: str
+    labels: Numbers
+    metrics: PartitionMetrics
+
+    @property
+    def objectives(self) -> tuple[float, float, float]:
+        """Mean neighbours, most nodes received by a part, edge imbalance: less is better."""
+        found = self.metrics
+        return found.neighbours.mean(), found.received.max(), found.edge_imbalance
+
+
+def shapes(n_parts: int) -> Iterator[Shape]:
+    """Yields all `(p_x, p_y, p_z)` whose product is `n_parts`."""
+    for x in _divisors(n_parts):
+        for y in _divisors(n_parts // x):
+            yield x, y, n_parts // x // y
+
+
+def grids(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+    """Returns the grids that promise the shortest exchange, measured, the shortest first.
+
+    All factorizations are ranked by `estimate`, and the first twelve cut and measured.
+
+    Args:
+        domain: The atoms.
+        rows: The graph.
+        n_parts: Number of parts, at most one per atom.
+        link: What an exchange takes.
+    """
+    ranked = sorted(shapes(n_parts), key=lambda shape: estimate(domain, len(rows), shape, link))
+    found = []
+    for shape in ranked[:N_EXACT]:
+        labels = grid(domain, rows.weights, shape)
+        name = "x".join(map(str, shape))
+        found.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
+    return sorted(found, key=lambda one: link.seconds(one.metrics))
+
+
+def candidates(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+    """Returns the Pareto set of the grids and `low_nn`, the shortest exchange first.
+
+    Args:
+        domain: The atoms.
+        rows: The graph.
+        n_parts: Number of parts, at most one per atom.
+        link: What an exchange takes.
+    """
+    labels = low_nn(domain, rows.weights, n_parts)
+    bisected = Candidate("low_nn", labels, rows.metrics(labels, n_parts))
+    best = pareto([*grids(domain, rows, n_parts, link), bisected])
+    return sorted(best, key=lambda one: link.seconds(one.metrics))
+
+
+def pareto(found: list[Candidate]) -> list[Candidate]:
+    """Returns the candidates that none other equals or betters in every objective.
+
+    Of candidates that are equal in all objectives the first is kept.
+    """
+    values = np.array([one.objectives for one in found])
+    no_worse = (values[:, None] <= values).all(2)
+    better = no_worse & (values[:, None] < values).any(2)
+    earlier = np.triu(no_worse & no_worse.T, 1)
+    return [found[number] for number in np.flatnonzero(~(better | earlier).any(0))]
+
+
+def estimate(domain: Domain, n_atoms: int, shape: Shape, link: Link) -> float:
+    """Returns the cost of an exchange, in nodes per part, as if the atoms were spread evenly.
+
+    Neighbours are the boxes within the cutoff of a box. Nodes received fill the shell around it,
+    by Steiner's formula along the axes that it and its shell do not span whole.
+
+    Args:
+        domain: The atoms.
+        n_atoms: Their number.
+        shape: Boxes along each axis.
+        link: What an exchange takes.
+    """
+    sizes = domain.extent / shape
+    neighbours = math.prod(
+        _boxes_within(n, reach, bool(periodic))
+        for n, reach, periodic in zip(shape, domain.reach(sizes), domain.periodic, strict=True)
+    )
+    extent = np.maximum(domain.extent, 1e-3)
+    whole = np.minimum(sizes + 2 * domain.cutoff, extent) >= extent
+    volume = np.prod(extent[whole]) * _steiner(sizes[~whole], domain.cutoff)
+    received = n_atoms * (volume / np.prod(extent) - 1 / math.prod(shape))
+    return link.message * (neighbours - 1) + float(received)
+
+
+def _boxes_within(n: int, reach: int, periodic: bool) -> float:
+    """Return the mean number of boxes of a row that lie within reach of one, itself included."""
+    if periodic:
+        return min(n, 2 * reach + 1)
+    places = np.arange(n)
+    first, last = np.maximum(places - reach, 0), np.minimum(places + reach, n - 1)
+    return float((last - first + 1).mean())
+
+
+def _steiner(sizes: NDArray[np.float64], radius: float) -> float:
+    """Return the volume within a radius of a box of one to three dimensions; 1 for none."""
+    if len(sizes) == 3:
+        x, y, z = sizes
+        faces, edges = 2 * (x * y + y * z + z * x), math.pi * (x + y + z)
+        return x * y * z + faces * radius + edges * radius**2 + 4 / 3 * math.pi * radius**3
+    if len(sizes) == 2:
+        return math.prod(sizes) + 2 * sizes.sum() * radius + math.pi * radius**2
+    return float(sizes.sum() + 2 * radius) if len(sizes) else 1.0
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

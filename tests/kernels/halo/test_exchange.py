@@ -1,0 +1,386 @@
+"""Several ranks compute what one computes.
+
+Oracle: a network of three layers written without any exchange, on the whole graph in one process,
+and autograd's derivatives of it. The ranks are processes of their own that run this file; one
+launch for each transport works through all cases, on 2, 3 and 4 of its processes.
+"""
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from pipeline_kernels.halo import (
+    HaloPlan,
+    MPITransport,
+    SelfTransport,
+    ThroughCpu,
+    TorchTransport,
+    exchange,
+    start,
+)
+from pipeline_kernels.message import Segments, segment_sum
+
+N_RANKS = 4
+N_NODES, N_FEATURES, N_LAYERS = 30, 5, 3
+CASES = ["random", "contiguous", "no nodes on the last", "no nodes on the first", "two strangers"]
+CASES += ["one way", "hardly any edges", "no edges"]
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+FEATURES = [(), (3,), (2, 5), (0,)]
+THROUGH_CPU = 3  # so many ranks exchange rows of each dtype by copies
+TOLERANCES = {"outputs": 1e-12, "slope": 1e-10, "by x": 1e-10, "by positions": 1e-10}
+
+
+def split_graph(case, n_parts):
+    """Returns labels `(n_nodes,)` and edges `(n_edges, 2)`."""
+    generator = torch.Generator().manual_seed(CASES.index(case))
+    n_edges = {"hardly any edges": 4, "no edges": 0}.get(case, 150)
+    edges = torch.randint(N_NODES, (n_edges, 2), generator=generator)
+    labels = torch.randint(n_parts, (N_NODES,), generator=generator)
+    if case == "contiguous":
+        labels = torch.arange(N_NODES) * n_parts // N_NODES
+    elif case.startswith("no nodes"):
+        labels = labels % (n_parts - 1) + (case == "no nodes on the first")
+    receivers, senders = labels[edges].unbind(1)
+    if case == "two strangers":
+        edges = edges[~((receivers + senders == 1) & (receivers != senders))]
+    elif case == "one way":
+        edges = edges[receivers >= senders]
+    return labels, edges
+
+
+def inputs(n_edges):
+    """Returns features and positions of nodes, shifts of edges, and weights."""
+    generator = torch.Generator().manual_seed(7)
+    normal = partial(torch.randn, generator=generator, dtype=torch.float64)
+    shapes = [(N_FEATURES, N_FEATURES), (N_FEATURES, N_FEATURES), (3, N_FEATURES), (N_FEATURES, 1)]
+    weights = [0.5 * normal(*shape) for _ in range(N_LAYERS) for shape in shapes]
+    return normal(N_NODES, N_FEATURES), normal(N_NODES, 3), 0.3 * normal(n_edges, 3), weights
+
+
+def layer(x, shapes, edges, n_interior, weights, begin):
+    """Attention over incoming edges, which depends on where their ends are."""
+    of_receiver, of_sender, of_shape, attention = weights
+    flight = begin(x)
+
+    def messages(rows, part):
+        h = (rows @ of_sender)[edges[part, 1]] + shapes[part] @ of_shape
+        return h, torch.exp(torch.tanh((h * x[edges[part, 0]]) @ attention))
+
+    interior = messages(x, slice(n_interior))
+    boundary = messages(flight.wait(), slice(n_interior, None))
+    values, scores = map(torch.cat, zip(interior, boundary, strict=True))
+    receivers = edges[:, 0]
+    total = x.new_zeros(len(x), 1).index_add(0, receivers, scores)
+    summed = torch.zeros_like(x).index_add(0, receivers, scores / total[receivers] * values)
+    return torch.tanh(x @ of_receiver + summed)
+
+
+def results(x, positions, shifts, weights, edges, n_interior, begin, sent=lambda: 0):
+    """Returns outputs, forces, and gradients of a loss that has both, of the rows given."""
+    x, positions, *weights = (t.clone().requires_grad_() for t in (x, positions, *weights))
+    ends = begin(positions).wait()[edges[:, 1]] - positions[edges[:, 0]] + shifts
+    shapes, h = torch.tanh(ends), x
+    for number in range(N_LAYERS):
+        h = layer(h, shapes, edges, n_interior, weights[4 * number : 4 * number + 4], begin)
+    after_forward = sent()
+    [slope] = torch.autograd.grad((h**3).sum(), positions, create_graph=True)
+    after_forces = sent()
+    loss = (h**2).sum() + (slope**2).sum()
+    gradients = torch.autograd.grad(loss, [x, positions, *weights])
+    rows = {"outputs": h, "slope": slope, "by x": gradients[0], "by positions": gradients[1]}
+    rows = {name: tensor.detach() for name, tensor in rows.items()}
+    return rows | {"by weights": gradients[2:], "bytes": (after_forward, after_forces)}
+
+
+def serial(edges):
+    def begin(x):
+        return SimpleNamespace(wait=lambda: x)
+
+    return results(*inputs(len(edges)), edges, len(edges), begin)
+
+
+def one_rank(labels, edges, transport):
+    plan = HaloPlan.of(labels, edges, transport.rank, transport.size)
+    x, positions, shifts, weights = inputs(len(edges))
+    begin, before = partial(start, plan=plan, transport=transport), transport.bytes_sent
+    parts = x[plan.own], positions[plan.own], shifts[plan.edge_ids], weights
+
+    def sent():
+        return transport.bytes_sent - before
+
+    return results(*parts, plan.edges, plan.n_interior, begin, sent)
+
+
+def small_integers(features, dtype):
+    """Rows of all nodes, exact in every dtype."""
+    shape = (N_NODES, *features)
+    return (torch.arange(math.prod(shape)) % 251).reshape(shape).to(dtype)
+
+
+def each_dtype(labels, edges, transport):
+    """Returns rows, their gradients where rank `r` weighs its rows by `r + 1`, and bytes sent."""
+    plan, found = HaloPlan.of(labels, edges, transport.rank, transport.size), []
+    for dtype, features in product(DTYPES, FEATURES):
+        x = small_integers(features, dtype)[plan.own].requires_grad_()
+        before = transport.bytes_sent
+        first, second = start(x, plan, transport), start(2 * x.detach(), plan, transport)
+        doubled, rows = second.wait(), first.wait()
+        sent = transport.bytes_sent - before
+        rows.backward(torch.full_like(rows, transport.rank + 1))
+        returned = transport.bytes_sent - before - sent
+        found.append((rows.detach(), doubled, x.grad, sent, returned))
+    return found
+
+
+def mpi_transports():
+    """Yields the transport of this process among the first 2, 3 and 4, where it is one of them."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    for n in range(2, N_RANKS + 1):
+        some = world.Split(world.rank < n)
+        if world.rank < n:
+            yield MPITransport(some if n < N_RANKS else None)
+
+
+def gloo_transports(rank, folder):
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=N_RANKS)
+    for n in range(2, N_RANKS + 1):
+        some = dist.new_group(range(n))
+        if rank < n:
+            yield TorchTransport(some if n < N_RANKS else None)
+    dist.destroy_process_group()
+
+
+def run_rank(transports, folder):
+    found = {}
+    for transport in transports:
+        n = transport.size
+        found |= {f"{case} {n}": one_rank(*split_graph(case, n), transport) for case in CASES}
+        carrier = ThroughCpu(transport) if n == THROUGH_CPU else transport
+        found[f"dtypes {n}"] = each_dtype(*split_graph("random", n), carrier)
+    torch.save(found, folder / f"{transport.rank}.pt")
+
+
+def run_gloo(folder):
+    """Forks the ranks off a process that has imported everything, which takes most of the time."""
+    segment_sum(torch.zeros(1), Segments.of(torch.tensor([0]), 1))  # the first call imports, too
+    fork = get_context("fork").Process
+    ranks = [
+        fork(target=lambda rank: run_rank(gloo_transports(rank, folder), folder), args=(rank,))
+        for rank in range(N_RANKS)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    sys.exit(any(rank.exitcode for rank in ranks))
+
+
+def launch(kind, folder):
+    command = [sys.executable, __file__, kind, str(folder)]
+    if kind == "mpi":
+        beside_python = Path(sys.executable).with_name("mpiexec")
+        mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+        if mpiexec is None:
+            pytest.skip("no mpiexec")
+        command = [mpiexec, "-n", str(N_RANKS), *command]
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    plain |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    plain["NUMBA_DISABLE_JIT"] = "1"  # to load compiled code takes longer than all exchanges
+    done = subprocess.Popen(
+        command, env=plain, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        errors = done.communicate(timeout=240)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(done.pid, signal.SIGKILL)
+        raise
+    assert done.returncode == 0, errors
+
+
+@pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
+def found(request, tmp_path_factory):
+    """What each rank has found."""
+    folder = tmp_path_factory.mktemp(request.param)
+    launch(request.param, folder)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
+
+
+def close(ours, expected, tolerance):
+    """Compares with the largest element as the measure."""
+    assert ours.dtype == expected.dtype == torch.float64
+    torch.testing.assert_close(
+        ours, expected, rtol=0, atol=tolerance * max(1, expected.abs().max())
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_distributed_equals_serial(found, case, n):
+    labels, edges = split_graph(case, n)
+    expected, parts = serial(edges), [rank[f"{case} {n}"] for rank in found[:n]]
+    order = torch.argsort(labels, stable=True).argsort()  # from rank after rank to node after node
+    for name, tolerance in TOLERANCES.items():
+        close(torch.cat([part[name] for part in parts])[order], expected[name], tolerance)
+        moves = case != "no edges" or name in ("outputs", "by x")
+        assert bool(expected[name].abs().max() > 0.1) == moves
+    summed = [sum(shares) for shares in zip(*(p["by weights"] for p in parts), strict=True)]
+    for gradient, whole in zip(summed, expected["by weights"], strict=True):
+        close(gradient, whole, 1e-10)
+
+
+def needed(labels, edges):
+    """Returns which other ranks need which nodes, as the definition says."""
+    pairs = {(int(labels[i]), int(j)) for i, j in edges}
+    return {(rank, node) for rank, node in pairs if labels[node] != rank}
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_bytes_are_those_of_the_plan(found, case, n):
+    labels, edges = split_graph(case, n)
+    pairs = needed(labels, edges)
+    x_bytes, position_bytes = 8 * N_FEATURES, 8 * 3
+    for rank in range(n):
+        plan = HaloPlan.of(labels, edges, rank, n)
+        sent = sum(int(labels[node]) == rank for _, node in pairs)
+        received = sum(to == rank for to, _ in pairs)
+        assert plan.bytes_sent(10) == 10 * sent
+        assert plan.bytes_received(10) == 10 * received
+        forward = plan.bytes_sent(N_LAYERS * x_bytes + position_bytes)
+        # The features that enter the first layer do not depend on positions.
+        backward = plan.bytes_received((N_LAYERS - 1) * x_bytes + position_bytes)
+        assert found[rank][f"{case} {n}"]["bytes"] == (forward, forward + backward)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_every_dtype_and_shape(found, n):
+    labels, edges = split_graph("random", n)
+    pairs = needed(labels, edges)
+    for rank in range(n):
+        own = [node for node in range(N_NODES) if labels[node] == rank]
+        halo = sorted((int(labels[node]), node) for to, node in pairs if to == rank)
+        weights = [rank + 1 + sum(to + 1 for to, node in pairs if node == i) for i in own]
+        n_sent = sum(node in own for _, node in pairs)
+        cases = product(DTYPES, FEATURES)
+        for (dtype, features), result in zip(cases, found[rank][f"dtypes {n}"], strict=True):
+            rows, doubled, gradient, sent, returned = result
+            expected = small_integers(features, dtype)[own + [node for _, node in halo]]
+            assert torch.equal(rows, expected)
+            assert torch.equal(doubled, 2 * expected)
+            weights_of_rows = torch.tensor(weights, dtype=dtype).reshape(-1, *[1] * len(features))
+            assert torch.equal(gradient, weights_of_rows.expand(-1, *features))
+            row_bytes = dtype.itemsize * math.prod(features)
+            assert (sent, returned) == (2 * n_sent * row_bytes, len(halo) * row_bytes)
+
+
+def alone(n_nodes=3):
+    ring = torch.stack([torch.arange(n_nodes), torch.arange(n_nodes).roll(1)], 1)
+    return HaloPlan.of(torch.zeros(n_nodes, dtype=torch.int64), ring, 0, 1), ring
+
+
+def test_one_rank_keeps_its_rows():
+    plan, ring = alone()
+    transport, x = SelfTransport(), torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    rows = exchange(x, plan, transport)
+    assert torch.equal(rows, x)
+    assert torch.equal(plan.edges, ring)
+    assert transport.bytes_sent == 0
+    assert torch.autograd.gradcheck(exchange, (x, plan, transport))
+    assert torch.autograd.gradgradcheck(exchange, (x, plan, transport))
+
+
+class Diary(SelfTransport):
+    """Writes down when messages depart and when they are waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.entries = []
+
+    def start(self, sent, received):
+        self.entries.append("depart")
+        return lambda: self.entries.append("wait")
+
+
+def test_work_in_between_overlaps_in_both_directions():
+    diary, (plan, _) = Diary(), alone()
+    x = torch.ones(3, requires_grad=True)
+    flight = start(x, plan, diary)
+    diary.entries.append("interior")
+    interior = x * 2
+    interior.register_hook(lambda gradient: diary.entries.append("interior"))
+    loss = (flight.wait() * interior).sum()
+    assert diary.entries == ["depart", "interior", "wait"]
+    diary.entries.clear()
+    loss.backward(retain_graph=True)
+    assert diary.entries == ["depart", "interior", "wait"]
+    first = x.grad.clone()
+    loss.backward()
+    assert torch.equal(x.grad, 2 * first)
+
+
+def test_an_exchange_is_waited_for_once():
+    flight = start(torch.ones(3), alone()[0], SelfTransport())
+    flight.wait()
+    with pytest.raises(ValueError, match="keep what the first gave"):
+        flight.wait()
+
+
+@pytest.mark.parametrize(
+    ("x", "plan", "message"),
+    [
+        (torch.ones(2), alone()[0], r"x: expected 3 rows.*shape \(2,\).*x\[plan.own\]"),
+        (torch.tensor(1.0), alone()[0], r"x: expected 3 rows.*shape \(\)"),
+        (torch.ones(3).long(), alone()[0], "x: expected a dtype .* got torch.int64"),
+        (torch.ones(3, device="meta"), alone()[0], r"x: expected device cpu .* \.to\(\)"),
+        (
+            torch.ones(0),
+            HaloPlan.of(torch.zeros(3).long(), torch.zeros(0, 2).long(), 1, 2),
+            "plan: expected that of rank 0 of 1, .* got rank 1 of 2; make it by HaloPlan.of",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(x, plan, message):
+    with pytest.raises(ValueError, match=message):
+        exchange(x, plan, SelfTransport())
+
+
+def test_torch_needs_a_process_group():
+    with pytest.raises(ValueError, match="init_process_group first, or use SelfTransport"):
+        TorchTransport()
+
+
+@pytest.mark.parametrize(
+    ("make", "cure"),
+    [(MPITransport, r"ThroughCpu\(MPITransport"), (TorchTransport, r"TorchTransport\(device=")],
+)
+def test_transports_for_cpus_refuse_other_tensors(make, cure, tmp_path):
+    if make is TorchTransport:
+        dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match=f"expected tensors on cpu, got one on meta.*{cure}"):
+            make().start({0: torch.ones(1, device="meta")}, {})
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "mpi":
+        run_rank(mpi_transports(), Path(sys.argv[2]))
+    else:
+        run_gloo(Path(sys.argv[2]))

@@ -1,0 +1,95 @@
+"""Counts of a partition. Oracles: Python sets; figures that are plain to see on a lattice."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline_kernels.partition import Rows, metrics
+
+
+@st.composite
+def partitions(draw):
+    """Labels and edges, with repetitions, self edges, empty parts and more than 64 parts."""
+    n_nodes, n_parts = draw(st.integers(1, 30)), draw(st.sampled_from([1, 2, 5, 64, 65, 130]))
+    nodes = st.integers(0, n_nodes - 1)
+    edges = draw(st.lists(st.tuples(nodes, nodes), max_size=120))
+    labels = draw(st.lists(st.integers(0, n_parts - 1), min_size=n_nodes, max_size=n_nodes))
+    return np.array(labels), np.array(edges, np.int64).reshape(-1, 2), n_parts
+
+
+@settings(max_examples=150, deadline=None)
+@given(partitions())
+def test_counts_equal_those_of_sets(case):
+    labels, edges, n_parts = case
+    halos = [
+        {int(j) for i, j in edges if labels[i] == part and labels[j] != part}
+        for part in range(n_parts)
+    ]
+    found = metrics(labels, edges, n_parts)
+    assert found.received.tolist() == [len(halo) for halo in halos]
+    assert found.neighbours.tolist() == [len({labels[j] for j in halo}) for halo in halos]
+    assert found.total_sent == sum(len(halo) for halo in halos)
+    assert found.nodes.tolist() == [int((labels == part).sum()) for part in range(n_parts)]
+    owned = [int((labels[edges[:, 0]] == part).sum()) for part in range(n_parts)]
+    assert found.edges.tolist() == owned
+    assert found.cut_edges == sum(labels[i] != labels[j] for i, j in edges)
+    if len(edges):
+        assert found.edge_imbalance == pytest.approx(max(owned) * n_parts / len(edges))
+    for part, halo in enumerate(halos):
+        sources = np.bincount([labels[j] for j in halo], minlength=n_parts)
+        assert found.traffic[part].tolist() == sources.tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(partitions(), st.randoms())
+def test_neither_order_nor_grouping_of_the_edges_matters(case, random):
+    labels, edges, n_parts = case
+    order = list(range(len(edges)))
+    random.shuffle(order)
+    expected = metrics(labels, edges, n_parts)
+    for found in (
+        metrics(labels, edges[order], n_parts),
+        Rows.of(edges[order], len(labels)).metrics(labels, n_parts),
+    ):
+        assert np.array_equal(found.traffic, expected.traffic)
+        assert found.summary() == expected.summary()
+
+
+def test_rows_hold_each_receivers_senders():
+    edges = np.array([[2, 0], [0, 1], [2, 2], [0, 1], [2, 1]])
+    rows = Rows.of(edges, 4)
+    lists = [row.tolist() for row in np.split(rows.senders, rows.offsets[1:-1])]
+    assert lists == [[1, 1], [], [0, 1, 2], []]
+    assert rows.degrees.tolist() == [2, 0, 3, 0]
+
+
+def test_slabs_of_a_lattice(lattice):
+    positions, _, edges = lattice(8, 4, 4)
+    found = metrics(positions[:, 0] // 2, edges, 4)
+    assert found.summary() == {
+        "neighbours_mean": 2.0,
+        "neighbours_max": 2,
+        "received_mean": 32.0,
+        "received_max": 32,
+        "total_sent": 128,
+        "edge_imbalance": 1.0,
+        "node_imbalance": 1.0,
+        "cut_edges": 128,
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "edges", "message"),
+    [
+        ([0, 2], [[0, 1]], "parts from 0 to 2"),
+        ([0, -1], [[0, 1]], "parts from -1 to 0"),
+        ([[0, 1]], [[0, 1]], "shape"),
+        ([0, 1], [[0, 2]], "nodes from 0 to 1, got 0 to 2"),
+        ([0, 1], [0, 1], "shape"),
+        ([0, 1], [[0.0, 1.0]], "float64"),
+    ],
+)
+def test_wrong_input_is_refused(labels, edges, message):
+    with pytest.raises(ValueError, match=message):
+        metrics(labels, edges, 2)
