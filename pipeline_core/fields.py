@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["sample", "atom", "edge", "bond", "angle", "block"]
-RAGGED: Final[tuple[Kind, ...]] = ("atom", "edge", "bond", "angle", "block")
+Kind = Literal["sample", "atom", "edge", "bond", "angle", "block", "entry"]
+RAGGED: Final[tuple[Kind, ...]] = ("atom", "edge", "bond", "angle", "block", "entry")
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
         The fields of `graph_fields`.
 
     Raises:
-        ValueError: No atom has a neighbour, or the angle cutoff is larger than the cutoff.
+        ValueError: No atom has a neighbour, unless such structures are kept, or the angle cutoff is
+            larger than the cutoff.
     """
     if options.angle_cutoff is not None and options.angle_cutoff > options.cutoff:
         raise ValueError(
@@ -143,11 +144,12 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
     index, shift, length = neighbour_graph(
         sample["positions"], sample["cell"], sample["pbc"], options.cutoff
     )
-    if len(index) == 0:
+    if len(index) == 0 and options.isolated == "refuse":
         raise ValueError(
             f"no atom has a neighbour within {options.cutoff:g} Å; check the unit of the "
-            "positions, raise graph.cutoff, or leave the structure out (energies of single atoms "
-            "belong under reference_energies of the dataset)"
+            "positions, raise graph.cutoff, leave the structure out (energies of single atoms "
+            "belong under reference_energies of the dataset), or set graph.isolated to keep if "
+            "such structures are meant"
         )
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
     if options.angle_cutoff is not None:
@@ -165,10 +167,10 @@ def write_graphs(
         Counts for people.
 
     Raises:
-        ValueError: A structure has no neighbours; the message names it.
+        ValueError: A structure has no neighbours, unless such are kept; the message names it.
     """
     fields = graph_fields(options)
-    totals = dict.fromkeys(("edge", "bond", "angle"), 0)
+    totals, n_isolated = dict.fromkeys(("edge", "bond", "angle"), 0), 0
     with (
         SampleFile(data, "data", ["positions", "cell", "pbc", "source"]) as samples,
         SampleWriter(graph, "graph", provenance, fields) as writer,
@@ -177,6 +179,7 @@ def write_graphs(
         writer.attributes["angle_cutoff"] = options.angle_cutoff or 0.0
         for result in _graphs(samples, options):
             writer.add(result)
+            n_isolated += len(result["edge_index"]) == 0
             for field in fields:
                 if field.name in ("edge_index", "bond_edge", "angle_edges"):
                     totals[field.kind] += len(result[field.name])
@@ -184,6 +187,7 @@ def write_graphs(
     return {
         "samples": writer.n_samples,
         "atoms": n_atoms,
+        **({"samples_without_edges": n_isolated} if n_isolated else {}),
         **{f"{kind}s": count for kind, count in totals.items() if count},
         "edges_per_atom": round(totals["edge"] / n_atoms, 2),
     }

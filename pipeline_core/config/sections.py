@@ -34,6 +34,11 @@ class GraphOptions(Section):
     """Largest distance of neighbours, Å."""
     angle_cutoff: Positive | None = None
     """Edges shorter than this (Å) form angles; null for a model without angles."""
+    isolated: Literal["refuse", "keep"] = "refuse"
+    """Whether a structure in which no atom has a neighbour stops the stage.
+
+    Most often it is a sign of a wrong unit; keep it where cells are meant to be that far expanded.
+    """
 
 
 Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "paper"]

@@ -247,6 +247,21 @@ class PotentialConformance(OnProject):
             self.close(one["forces"][:-1], without["forces"])
             self.close(one["forces"][-1], torch.zeros(3, dtype=torch.float64))
 
+    @pytest.mark.parametrize("company", [False, True], ids=["by itself", "in a batch"])
+    def test_a_structure_without_neighbours(
+        self, module: Potential, run: Run, crystal: Atoms, *, company: bool
+    ) -> None:
+        """A cell that is expanded beyond the cutoff has an energy, and nothing pulls at it."""
+        keeping = run.section("graph", GraphOptions).model_copy(update={"isolated": "keep"})
+        far = crystal[:1]
+        far.set_cell([5 * keeping.cutoff] * 3)
+        structures = [far, crystal] if company else [far]
+        outputs = module(batch_of(structures, keeping, torch.float64))
+        assert torch.isfinite(outputs["energy"]).all()
+        for name, rows in (("forces", slice(1)), ("stress", slice(1))):
+            if name in outputs:
+                assert not outputs[name][rows].any(), name
+
     def test_energies_of_free_atoms_are_added(
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:

@@ -155,7 +155,7 @@ class Interaction(nn.Module):
         """Return messages (n_atoms, (lmax + 1)², channels), and what the layer adds to."""
         n_in = len(self.plan.irreps_in)
         sent = self.up(split(features, range(n_in)))
-        weights = self.radial(radial).view(len(radial), self.plan.n_paths, -1)
+        weights = self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
         summed = self.kernels.tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
         messages = self.down(self._by_degree(summed)) / self.average_neighbours
         if self.residual:

@@ -103,6 +103,19 @@ def test_a_structure_without_neighbours_is_explained():
         sample_graph(sample(atoms), GraphOptions(cutoff=5.0))
 
 
+def test_a_structure_without_neighbours_can_be_kept():
+    atoms = ase.Atoms("Ar", cell=[20, 20, 20], pbc=True)
+    options = GraphOptions(cutoff=5.0, angle_cutoff=3.0, isolated="keep")
+    graph = sample_graph(sample(atoms), options)
+    assert {name: rows.shape for name, rows in graph.items()} == {
+        "edge_index": (0, 2),
+        "edge_shift": (0, 3),
+        "edge_bond": (0,),
+        "bond_edge": (0,),
+        "angle_edges": (0, 2),
+    }
+
+
 def test_an_angle_cutoff_beyond_the_cutoff_is_explained():
     with pytest.raises(ValueError, match=r"graph.angle_cutoff 6 is larger than graph.cutoff 5"):
         sample_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0))
