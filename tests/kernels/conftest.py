@@ -1,15 +1,17 @@
 """What the tests of every kernel family need: chosen threads, and Triton without a GPU."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
-from pipeline_kernels import threads
+from pipeline_kernels import native, threads
 
 
 @contextmanager
@@ -42,3 +44,51 @@ def interpreted() -> Iterator[Callable]:
             patch.setenv("TRITON_INTERPRET", "1")
             pool.submit(os.getpid).result()  # starts the process in this environment
         yield lambda function, *args: pool.submit(function, *args).result()
+
+
+@contextmanager
+def _implementation(cpu: ModuleType, name: str, *probe: Any) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "numba":
+            patch.setattr(cpu, "_library", lambda *_: None)
+        elif cpu._library(*probe) is None:
+            pytest.skip(f"needs a C compiler: {native.why_not()}")
+        yield name
+
+
+@pytest.fixture(scope="session")
+def use_implementation() -> Callable[..., AbstractContextManager[str]]:
+    """A context in which the module `cpu` of a family calculates by C or by numba.
+
+    Its arguments: the module, "C" or "numba", and some with which the module makes its library.
+    """
+    return _implementation
+
+
+@pytest.fixture
+def gpu() -> str:
+    """The name of the GPU; without one the test is skipped."""
+    if not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    return "cuda"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[..., Mapping[str, Any]]:
+    """Compiles a Triton kernel for a GPU that need not be there; returns what came out.
+
+    The interpreter accepts more than the compiler, which needs no GPU to say so.
+    """
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from triton import compile as triton_compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    def compile_for(capability: int, kernel: Any, signature: Any, constants: Any, **options: Any):
+        ordered = {name: signature[name] for name in kernel.arg_names}
+        source = ASTSource(kernel, signature=ordered, constexprs=constants)
+        target = GPUTarget("cuda", capability, 32)
+        return triton_compile(source, target=target, options=options).asm
+
+    return compile_for

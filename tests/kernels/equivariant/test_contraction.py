@@ -7,7 +7,6 @@ automatic differentiation and finite differences.
 
 import os
 import platform
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -124,21 +123,11 @@ def check(case: Case) -> None:
         assert ((ours - exact).abs() <= tolerance * size).all()
 
 
-@contextmanager
-def _implementation(name):
-    with pytest.MonkeyPatch.context() as patch:
-        if name == "numba":
-            patch.setattr(cpu, "_library", lambda dtype: None)
-        elif LIBRARY(torch.float64) is None:
-            pytest.skip(f"needs a C compiler: {native.why_not()}")
-        yield
-
-
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request):
+def implementation(request, use_implementation):
     """Everything in the test is calculated by C, then by numba."""
-    with _implementation(request.param):
-        yield request.param
+    with use_implementation(cpu, request.param, torch.float64) as name:
+        yield name
 
 
 # ---- couplings and the polynomial ----

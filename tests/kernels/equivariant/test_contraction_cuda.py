@@ -91,14 +91,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, of, element, n_cha
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
-    """The interpreter accepts more than the compiler, which needs no GPU to say so."""
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton import compile as triton_compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.contraction import cuda
 
     p = {torch.float32: "*fp32", torch.float64: "*fp64"}[dtype]
@@ -115,16 +108,7 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
             constants = {"ATOMS": cuda.ATOMS, "WIDTH": 64}
             if direction == "constexpr":
                 constants[0, 1] = None
-            source = ASTSource(kernel, signature=signature, constexprs=constants)
-            compiled = triton_compile(source, target=GPUTarget("cuda", capability, 32))
-            assert compiled.asm["cubin"]
-
-
-@pytest.fixture
-def gpu():
-    if not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU")
-    return "cuda"
+            assert compiled(capability, kernel, signature, constants)["cubin"]
 
 
 @pytest.mark.gpu

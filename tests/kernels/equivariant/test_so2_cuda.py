@@ -106,14 +106,7 @@ def here(function, *args):
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
-def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
-    """The interpreter accepts more than the compiler, which needs no GPU to say so."""
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton import compile as triton_compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.so2 import cuda
 
     p, index = f"*{dtype}", "*i64"
@@ -136,19 +129,8 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
         (cuda._factor_gradient, {}, {"ONE": False}),
         (cuda._factor_gradient, none, {"ONE": True, (2, 0): None}),
     ]:
-        source = ASTSource(
-            kernel,
-            signature={name: {**common, **signature}[name] for name in kernel.arg_names},
-            constexprs={**constants, **chosen},
-        )
-        assert triton_compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
-
-
-@pytest.fixture
-def gpu():
-    if not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU")
-    return "cuda"
+        made = compiled(capability, kernel, {**common, **signature}, {**constants, **chosen})
+        assert made["cubin"]
 
 
 def node_block(x, frames, f, weights, rows, layout):

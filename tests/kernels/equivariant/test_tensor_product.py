@@ -98,14 +98,10 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request):
+def implementation(request, use_implementation):
     """Everything in the test is calculated by C, then by numba."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "numba":
-            patch.setattr(cpu, "_library", lambda plan, dtype: None)
-        elif LIBRARY(PLANS["first layer"], torch.float64) is None:
-            pytest.skip(f"needs a C compiler: {native.why_not()}")
-        yield request.param
+    with use_implementation(cpu, request.param, PLANS["first layer"], torch.float64) as name:
+        yield name
 
 
 def irreps(parts, channels):

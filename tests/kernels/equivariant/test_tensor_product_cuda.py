@@ -87,14 +87,7 @@ def test_interpreted_kernels_leave_out_what_is_not_wanted(interpreted, wanted):
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
-def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
-    """The interpreter accepts more than the compiler, which needs no GPU to say so."""
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton import compile as triton_compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.tensor_product import cuda
 
     p, index = f"*{dtype}", "*i64"
@@ -109,19 +102,7 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
         (cuda._gradient_by_edge, edge, {}),
         (cuda._gradient_by_edge, {**edge, "results": (p, "constexpr")}, {(0, 1): None}),
     ]:
-        source = ASTSource(
-            kernel,
-            signature={name: signature[name] for name in kernel.arg_names},
-            constexprs={**sizes, **constants},
-        )
-        assert triton_compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
-
-
-@pytest.fixture
-def gpu():
-    if not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU")
-    return "cuda"
+        assert compiled(capability, kernel, signature, {**sizes, **constants})["cubin"]
 
 
 @pytest.mark.gpu

@@ -9,7 +9,6 @@ import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -99,21 +98,11 @@ def balanced(leaf_ranks, rank):
     return TreeShape(tuple(leaf_ranks), tuple(nodes))
 
 
-@contextmanager
-def _implementation(name):
-    with pytest.MonkeyPatch.context() as patch:
-        if name == "numba":
-            patch.setattr(cpu, "_library", lambda dtype: None)
-        elif LIBRARY(torch.float64) is None:
-            pytest.skip(f"needs a C compiler: {native.why_not()}")
-        yield
-
-
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request):
+def implementation(request, use_implementation):
     """Everything in the test is calculated by C, then by numba."""
-    with _implementation(request.param):
-        yield request.param
+    with use_implementation(cpu, request.param, torch.float64) as name:
+        yield name
 
 
 def check(case: Case) -> None:

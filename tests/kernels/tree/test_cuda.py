@@ -110,14 +110,7 @@ def test_trees_beyond_the_kernels_are_left_to_the_reference(shape):
 
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
-    """The interpreter accepts more than the compiler, which needs no GPU to say so."""
-    pytest.importorskip("triton")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton import compile as triton_compile
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.tree import cuda
 
     p = {torch.float32: "*fp32", torch.float64: "*fp64"}[dtype]
@@ -130,21 +123,11 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
         (cuda._gradient, gradient, sizes),
         (cuda._gradient, {**gradient, "g": ("constexpr", p, p)}, {**sizes, (0, 0): None}),
     ]:
-        source = ASTSource(kernel, signature=signature, constexprs=constants)
-        compiled = triton_compile(
-            source,
-            target=GPUTarget("cuda", capability, 32),
-            options={"num_warps": cuda._warps(HONO, dtype)},
+        made = compiled(
+            capability, kernel, signature, constants, num_warps=cuda._warps(HONO, dtype)
         )
-        assert compiled.asm["cubin"]
-        assert "tf32" not in compiled.asm["ptx"]  # products in full precision
-
-
-@pytest.fixture
-def gpu():
-    if not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU")
-    return "cuda"
+        assert made["cubin"]
+        assert "tf32" not in made["ptx"]  # products in full precision
 
 
 def value_and_gradients(shape, features, transfers, weights):
