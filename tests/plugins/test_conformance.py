@@ -5,10 +5,13 @@ The oracles are symmetry, finite differences, and runs that were not interrupted
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
 
+MATRICES = Path(__file__).parents[2] / "workflows/datasets/hfo2/matrices"
 SMALL = {
     "chgnet": {
         "model": {
@@ -16,6 +19,22 @@ SMALL = {
             "readout_features": [8], "radial_functions": 7, "angular_functions": 7, "cutoff": 4.0,
         },
         "graph": {"cutoff": 4.0, "angle_cutoff": 3.0},
+    },
+    "egnn_esp": {
+        "model": {
+            "channels": 2, "layers": 1, "heads": 1, "attention_channels": 2, "value_channels": 2,
+            "hidden_channels": 2, "feed_forward_channels": 2, "radial_functions": 4, "cutoff": 4.0,
+        },
+        "graph": {"cutoff": 4.0}, "train": {"epochs": 2, "batch_size": 2},
+        "dataset": {
+            "description": "Hafnia", "plugin": "egnn_esp", "split": {"val": 0.3, "test": 0.3},
+            "sources": [
+                {
+                    "reader": "packed", "path": str(MATRICES / "cubic-0600K.h5"),
+                    "basis": {"Hf": [0, 0, 1, 2], "O": [0, 1]},
+                }
+            ],
+        },
     },
     "mace": {
         "model": {

@@ -23,7 +23,8 @@ def fill(mebibytes, device=CPU):
 def test_the_peak_is_what_was_allocated_within_a_call():
     kept = torch.ones(16 * MIB // 4)  # does not count: it was there before
 
-    assert 64 * MIB <= peak_bytes(lambda: fill(64), CPU) < 72 * MIB
+    # The system may take back a page or two of what was there before.
+    assert 63 * MIB <= peak_bytes(lambda: fill(64), CPU) < 72 * MIB
     assert peak_bytes(lambda: fill(8), CPU) < 16 * MIB  # the peak before is forgotten
     assert kept.sum() > 0
 

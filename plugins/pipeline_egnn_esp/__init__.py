@@ -1,0 +1,1 @@
+"""Networks for Hamiltonians of density-functional theory, on graphs split over ranks."""

@@ -1,0 +1,181 @@
+"""Levels of a Hamiltonian in a basis that is not orthogonal: H(k) c = ε S(k) c.
+
+H(k) = Σ_R H(R) exp(2πi k·R) with k in units of the reciprocal lattice vectors, and S(k) likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_egnn_esp.matrices import BlockMatrix
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path through the Brillouin zone.
+
+    Attributes:
+        k: (n_points, 3) in reciprocal lattice vectors.
+        x: (n_points,) distance along the path, 1/Å.
+        ticks: Distance of each special point, 1/Å.
+        labels: Its name.
+    """
+
+    k: Floats
+    x: Floats
+    ticks: Floats
+    labels: tuple[str, ...]
+
+
+class Assembly:
+    """H(k) and S(k) of one structure; the places of the entries are found once.
+
+    Args:
+        matrix: Real-space matrices.
+    """
+
+    def __init__(self, matrix: BlockMatrix) -> None:
+        self._matrix = matrix
+        self.n_orbitals = matrix.n_orbitals
+        self._rows, self._columns = matrix.entry_orbitals()
+        self._n_entries = matrix.shapes.prod(axis=1)
+        # A block on the diagonal is its own partner, which is added below.
+        self._weights = np.where(matrix.is_on_site, 0.5, 1.0)
+
+    def at(self, k: ArrayLike) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+        """Return H(k), eV, and S(k); real at the Gamma point, (n_orbitals, n_orbitals) each."""
+        k = np.asarray(k, dtype=np.float64)
+        phases = np.exp(2j * np.pi * (self._matrix.block_shift @ k)) if k.any() else 1.0
+        factors = np.repeat(self._weights * phases, self._n_entries)
+        matrix = self._matrix
+        return self._hermitian(matrix.hamiltonian * factors), self._hermitian(
+            matrix.overlap * factors
+        )
+
+    def _hermitian(self, entries: NDArray[np.number]) -> scipy.sparse.csr_array:
+        shape = (self.n_orbitals, self.n_orbitals)
+        half = scipy.sparse.coo_array((entries, (self._rows, self._columns)), shape=shape).tocsr()
+        return (half + half.conj().T).tocsr()
+
+
+def levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
+    """Return all levels at one or several k.
+
+    Args:
+        matrix: Real-space matrices.
+        k: (3,) or (n_k, 3) in reciprocal lattice vectors.
+
+    Returns:
+        (n_orbitals,) or (n_k, n_orbitals), eV, rising.
+
+    Raises:
+        ValueError: The overlap is not positive definite.
+    """
+    points = np.asarray(k, dtype=np.float64)
+    assembly = Assembly(matrix)
+    found = [_levels(*assembly.at(point)) for point in points.reshape(-1, 3)]
+    return np.array(found).reshape(*points.shape[:-1], -1)
+
+
+def _levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Floats:
+    try:
+        found: Floats = scipy.linalg.eigh(H.toarray(), S.toarray(), eigvals_only=True)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"the overlap is not positive definite ({error}): it is cut at too short a distance, "
+            "or a model predicts it badly; use a larger cutoff, or the overlap of the program"
+        ) from error
+    return found
+
+
+def levels_near(
+    matrix: BlockMatrix, energy: float, n: int, k: ArrayLike = (0.0, 0.0, 0.0)
+) -> Floats:
+    """Return the levels nearest to an energy, for structures too large for all of them.
+
+    Args:
+        matrix: Real-space matrices.
+        energy: eV, none of the levels.
+        n: How many, fewer than orbitals.
+        k: (3,) in reciprocal lattice vectors.
+
+    Returns:
+        (n,) eV, rising.
+    """
+    from scipy.sparse.linalg import eigsh
+
+    H, S = Assembly(matrix).at(k)
+    # A fixed start, since ARPACK takes a random one otherwise.
+    start = np.ones(H.shape[0], dtype=H.dtype)
+    found = eigsh(
+        H.tocsc(), n, S.tocsc(), sigma=energy, v0=start, return_eigenvectors=False, tol=1e-10
+    )
+    return np.sort(found.real)
+
+
+def density_of_states(
+    energies: ArrayLike, grid: ArrayLike, width: float, weights: ArrayLike | None = None
+) -> Floats:
+    """Return the density of states as a sum of Gaussians.
+
+    Args:
+        energies: Levels, eV, (n_k, n_levels).
+        grid: Where the density is wanted, eV, (n_grid,).
+        width: Standard deviation of a Gaussian, eV.
+        weights: Of the k-points, (n_k,); all equal if None. Their sum does not matter.
+
+    Returns:
+        States per eV and cell, without the factor 2 of the spin, (n_grid,).
+
+    Raises:
+        ValueError: The width is not positive.
+    """
+    if not width > 0:
+        raise ValueError(f"width: expected a positive number of eV, got {width:g}")
+    energies, grid = np.atleast_2d(np.asarray(energies)), np.asarray(grid)
+    share = np.ones(len(energies)) if weights is None else np.asarray(weights, dtype=np.float64)
+    density = np.zeros(len(grid))
+    for own, weight in zip(energies, share / share.sum(), strict=True):
+        density += weight * np.exp(-0.5 * ((grid[:, None] - own) / width) ** 2).sum(axis=1)
+    return density / (width * np.sqrt(2 * np.pi))
+
+
+def monkhorst_pack(counts: Sequence[int]) -> Floats:
+    """Return the points of a Monkhorst-Pack grid, (n_k, 3) in reciprocal lattice vectors."""
+    from ase.dft.kpoints import monkhorst_pack as points
+
+    found: Floats = points(tuple(counts))
+    return found
+
+
+def band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
+    """Return a path through the special points of the lattice, as ASE knows them.
+
+    Args:
+        matrix: Of the structure.
+        n_points: Points along it.
+        path: Names of special points, such as "GXMG"; null for the one that ASE proposes.
+
+    Raises:
+        ValueError: The structure is not periodic, or a name is unknown.
+    """
+    from ase.cell import Cell
+
+    if not matrix.structure.pbc.any():
+        raise ValueError("bands: the structure is not periodic; ask for levels instead")
+    try:
+        found = Cell(matrix.structure.cell).bandpath(
+            path, npoints=n_points, pbc=matrix.structure.pbc
+        )
+    except KeyError as error:
+        raise ValueError(f"bands: the lattice has no special point {error}") from error
+    x, ticks, labels = found.get_linear_kpoint_axis()
+    return Path(np.asarray(found.kpts), np.asarray(x), np.asarray(ticks), tuple(labels))

@@ -1,0 +1,206 @@
+"""Errors of predicted matrices by distance, of their levels, and of what distances alone say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from ase.data import atomic_numbers as number_of
+from ase.data import chemical_symbols
+from numpy.typing import NDArray
+
+from pipeline_core.evaluation.metrics import Errors
+from pipeline_egnn_esp.bands import levels, monkhorst_pack
+from pipeline_egnn_esp.matrices import BlockMatrix
+from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
+from pipeline_egnn_esp.samples import UNITS
+
+Floats = NDArray[np.float64]
+
+MODELS: Final = ("zero", "two_centre", "model")
+"""What is compared: a matrix of zeros, distances alone, the network."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """One structure and what is predicted of it.
+
+    Attributes:
+        matrix: With the zero of energies of the labels.
+        energy_zero: What this zero is in the data, eV.
+        predicted: By the network and by distances alone, (n_entries,) each.
+    """
+
+    matrix: BlockMatrix
+    energy_zero: float
+    predicted: Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Errors of the levels of one structure.
+
+    Attributes:
+        error: (n_k, n_levels) eV.
+        n_occupied: Occupied levels; 0 where that is not known.
+    """
+
+    error: Floats
+    n_occupied: int
+
+
+class Comparison:
+    """Collects the errors of a split.
+
+    Args:
+        options: Of the model.
+        section: What is compared.
+    """
+
+    def __init__(self, options: ESPOptions, section: ESPEvaluateOptions) -> None:
+        self._options, self._section = options, section
+        self._errors: dict[tuple[str, str], Errors] = defaultdict(Errors)
+        self._groups: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
+        self._shells: dict[tuple[int, str], Errors] = defaultdict(Errors)
+        self._levels: dict[str, list[Levels]] = defaultdict(list)
+        self._squares = dict.fromkeys((*MODELS, "label"), 0.0)
+        self.n_samples = 0
+
+    def add(self, structure: Structure, group: str | None) -> None:
+        """Compare one structure."""
+        self.n_samples += 1
+        matrix, target = structure.matrix, self._options.target
+        label: Floats = getattr(matrix, target)
+        sizes = matrix.shapes.prod(axis=1)
+        shell = np.repeat((matrix.lengths // self._section.shell_width).astype(int), sizes)
+        on_site = np.repeat(matrix.is_on_site, sizes)
+        for name, predicted in {"zero": np.zeros_like(label), **structure.predicted}.items():
+            error = predicted - label
+            self._squares[name] += float(np.where(on_site, 1, 2) @ error**2)
+            parts = {"on_site": on_site, "off_site": ~on_site}
+            for part, rows in parts.items():
+                errors = Errors.of(error[rows], label[rows])
+                self._errors[part, name] += errors
+                if name == "model" and group is not None:
+                    self._groups[group][part] += errors
+            for number in np.unique(shell[~on_site]):
+                rows = (shell == number) & ~on_site
+                self._shells[int(number), name] += Errors.of(error[rows], label[rows])
+        self._squares["label"] += float(np.where(on_site, 1, 2) @ label**2)
+        if target == "hamiltonian":
+            self._add_levels(structure)
+
+    def quantities(self) -> dict[str, Any]:
+        """Return the errors of the network in the layout of the engine."""
+        return self._table({part: self._errors[part, "model"] for part in ("on_site", "off_site")})
+
+    def groups(self) -> dict[str, Any]:
+        """Return them by group of structures."""
+        return {group: self._table(parts) for group, parts in sorted(self._groups.items())}
+
+    def report(self) -> dict[str, Any]:
+        """Return what is compared with baselines.
+
+        Returns:
+            `on_site` and `off_site`: MAE of zero, of distances alone and of the network, and the
+            gain, the second over the third; `shells`: the same by distance, with `from` and `to`,
+            Å, and the number of elements; `relative`: Frobenius norm of the error over that of the
+            matrix, of each model; `levels`: None for overlaps, else for each model but zero
+            `occupied` and `all`, eV, with mae, max_error, and `aligned_mae`, the MAE once each
+            structure's mean error is subtracted.
+        """
+        width = self._section.shell_width
+        norm = self._squares["label"]
+        return {
+            "n_samples": self.n_samples,
+            **{
+                part: _gain({name: self._errors[part, name] for name in MODELS})
+                for part in ("on_site", "off_site")
+            },
+            "shells": [
+                {
+                    "from": number * width,
+                    "to": (number + 1) * width,
+                    **_gain({name: self._shells[number, name] for name in MODELS}),
+                }
+                for number in sorted({number for number, _ in self._shells})
+            ],
+            "relative": {n: (self._squares[n] / norm) ** 0.5 if norm else None for n in MODELS},
+            "levels": {name: _joined(found) for name, found in self._levels.items()} or None,
+        }
+
+    def summary(self) -> dict[str, str]:
+        """Return what people read."""
+        report, unit = self.report(), UNITS[self._options.target]
+        found = {
+            f"MAE {part}": f"{report[part]['model']:.4g} {unit}, "
+            f"distances alone {report[part]['two_centre']:.4g} {unit}"
+            for part in ("on_site", "off_site")
+            if report[part]["count"]
+        }
+        for kind, errors in (report["levels"] or {}).get("model", {}).items():
+            found[f"MAE levels {kind}"] = f"{errors['mae']:.4g} eV"
+        return found
+
+    def _add_levels(self, structure: Structure) -> None:
+        matrix = structure.matrix
+        periodic = matrix.structure.pbc
+        counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
+        k = monkhorst_pack(counts)
+        exact = levels(matrix, k)
+        n_occupied = _n_occupied(matrix, self._section.electrons)
+        for name, hamiltonian in structure.predicted.items():
+            error = levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
+            self._levels[name].append(Levels(error, n_occupied))
+
+    def _table(self, parts: Mapping[str, Errors]) -> dict[str, Any]:
+        target, off = self._options.target, parts["off_site"]
+        errors = {
+            target: parts["on_site"] + off + off,
+            f"{target}_on_site": parts["on_site"],
+            f"{target}_off_site": off,
+        }
+        return {name: found.report(UNITS[target]) for name, found in errors.items()}
+
+
+def _n_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
+    if not electrons:
+        return 0
+    by_number = {number_of[symbol]: count for symbol, count in electrons.items()}
+    numbers = matrix.structure.atomic_numbers.tolist()
+    lacking = [chemical_symbols[z] for z in dict.fromkeys(numbers) if z not in by_number]
+    if lacking:
+        raise ValueError(
+            f"evaluate.electrons says nothing of {lacking[0]}; give the electrons of an atom of "
+            "each element, or of none"
+        )
+    return sum(by_number[number] for number in numbers) // 2
+
+
+def _joined(found: list[Levels]) -> dict[str, dict[str, float]]:
+    """Return the errors of the levels of several structures."""
+    parts = {"all": [one.error for one in found]}
+    if all(one.n_occupied for one in found):
+        parts["occupied"] = [one.error[:, : one.n_occupied] for one in found]
+    return {
+        kind: {
+            "mae": float(np.concatenate([np.abs(e).ravel() for e in errors]).mean()),
+            "aligned_mae": float(
+                np.concatenate([np.abs(e - e.mean()).ravel() for e in errors]).mean()
+            ),
+            "max_error": float(max(np.abs(e).max() for e in errors)),
+        }
+        for kind, errors in parts.items()
+    }
+
+
+def _gain(errors: Mapping[str, Errors]) -> dict[str, Any]:
+    """Return the number of elements, the MAE of each model, and the gain over distances alone."""
+    count = errors["model"].count
+    mae = {name: found.absolute / count if count else None for name, found in errors.items()}
+    model, two_centre = mae["model"], mae["two_centre"]
+    gain = two_centre / model if model and two_centre is not None else None
+    return {"count": count, **mae, "gain": gain}

@@ -1,0 +1,152 @@
+"""The orthonormal change between blocks of orbital pairs and irreducible representations.
+
+The product of shells of degrees a and b contains each degree L from |a - b| to a + b once:
+
+    y_LM = √(2L+1) Σ w(a, b, L)[m, m', M] H[m, m'],   H[m, m'] = Σ √(2L+1) w(a, b, L)[m, m', M] y_LM
+
+with the 3j symbols w of e3nn. With the factor √(2L+1) both ways the change is a rotation: squared
+errors of y and of H are equal, so no degree weighs more than another in a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import sqrt
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pipeline_kernels.equivariant.clebsch_gordan import clebsch_gordan
+
+
+class Coupling(nn.Module):
+    """Blocks in the common layout of a basis from their coupled components, and back.
+
+    The coupled components are ordered by shell of the row, shell of the column, degree L, order M.
+
+    Args:
+        shells: Degree of each shell of the common layout, `Basis.common`.
+
+    Attributes:
+        irreps: Degree L of each irreducible representation, in order.
+        n_common: Rows and columns of a block.
+        n_coupled: Coupled components of a block, as many as it has entries.
+    """
+
+    def __init__(self, shells: Sequence[int]) -> None:
+        super().__init__()
+        self.shells = tuple(shells)
+        self.irreps = [
+            degree for a, b in product(shells, repeat=2) for degree in range(abs(a - b), a + b + 1)
+        ]
+        self.n_common = sum(2 * degree + 1 for degree in shells)
+        self.n_coupled = self.n_common**2
+        self._pairs = sorted(set(product(shells, repeat=2)))
+        for a, b in self._pairs:
+            entries, coupled = _places(self.shells, a, b)
+            name = f"{a}_{b}"
+            self.register_buffer(f"_entries_{name}", torch.from_numpy(entries), persistent=False)
+            self.register_buffer(f"_coupled_{name}", torch.from_numpy(coupled), persistent=False)
+            self.register_buffer(
+                f"_change_{name}", torch.from_numpy(change_of_basis(a, b)), persistent=False
+            )
+
+    @property
+    def lmax(self) -> int:
+        """Highest degree that occurs."""
+        return max(self.irreps)
+
+    def require(self, lmax: int) -> None:
+        """Check that features up to a degree suffice.
+
+        Raises:
+            ValueError: The blocks contain higher degrees.
+        """
+        if lmax < self.lmax:
+            raise ValueError(
+                f"model.lmax is {lmax}, but products of the shells of this basis contain degrees "
+                f"up to {self.lmax}, twice the highest of the orbitals; set model.lmax to at least "
+                f"{self.lmax}"
+            )
+
+    def rows(self, degree: int) -> Tensor:
+        """Return the places of the components of all irreps of a degree L, (n_irreps, 2L+1)."""
+        begins = np.cumsum([0, *(2 * other + 1 for other in self.irreps)])[:-1]
+        chosen = begins[np.array(self.irreps) == degree]
+        return torch.from_numpy(chosen[:, None] + np.arange(2 * degree + 1))
+
+    def couple(self, blocks: Tensor) -> Tensor:
+        """Return the coupled components of blocks.
+
+        Args:
+            blocks: (n, n_common, n_common)
+
+        Returns:
+            (n, n_coupled)
+        """
+        flat = blocks.flatten(1)
+        coupled = torch.empty_like(flat)
+        for entries, places, change in self._parts(flat.dtype):
+            coupled[:, places] = flat[:, entries] @ change
+        return coupled
+
+    def uncouple(self, coupled: Tensor) -> Tensor:
+        """Return the blocks of coupled components.
+
+        Args:
+            coupled: (n, n_coupled)
+
+        Returns:
+            (n, n_common, n_common)
+        """
+        flat = torch.empty_like(coupled)
+        for entries, places, change in self._parts(coupled.dtype):
+            flat[:, entries] = coupled[:, places] @ change.T
+        return flat.unflatten(1, (self.n_common, self.n_common))
+
+    def _parts(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return for each pair of degrees: entries, coupled places, both (k, d), change (d, d)."""
+        names = [f"{a}_{b}" for a, b in self._pairs]
+        return [
+            (
+                self.get_buffer(f"_entries_{name}"),
+                self.get_buffer(f"_coupled_{name}"),
+                self.get_buffer(f"_change_{name}").to(dtype),
+            )
+            for name in names
+        ]
+
+
+def change_of_basis(a: int, b: int) -> NDArray[np.float64]:
+    """Return the orthogonal matrix from products of two degrees to their irreps.
+
+    Args:
+        a: Degree of the first.
+        b: Degree of the second.
+
+    Returns:
+        Rows are pairs (m, m'), columns (L, M) with rising L: (d, d) with d = (2a+1)(2b+1).
+    """
+    columns = [
+        sqrt(2 * degree + 1) * clebsch_gordan(a, b, degree).reshape(-1, 2 * degree + 1)
+        for degree in range(abs(a - b), a + b + 1)
+    ]
+    return np.concatenate(columns, axis=1)
+
+
+def _places(shells: Sequence[int], a: int, b: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the pairs of shells of degrees a and b lie in flat blocks and when coupled."""
+    sizes = np.array([2 * degree + 1 for degree in shells])
+    begins, n = np.cumsum(sizes) - sizes, int(sizes.sum())
+    entries, coupled, begin = [], [], 0
+    for i, j in product(range(len(shells)), repeat=2):
+        d = int(sizes[i] * sizes[j])
+        if (shells[i], shells[j]) == (a, b):
+            rows, columns = begins[i] + np.arange(sizes[i]), begins[j] + np.arange(sizes[j])
+            entries.append((rows[:, None] * n + columns).ravel())
+            coupled.append(begin + np.arange(d))
+        begin += d
+    return np.array(entries), np.array(coupled)

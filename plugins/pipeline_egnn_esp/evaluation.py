@@ -1,0 +1,199 @@
+"""Errors of predicted matrices: of their elements by distance, and of their levels.
+
+`run.predictions` holds, for each sample, the blocks of one of each hermitian pair, as `data.h5` has
+them, with the fields `<target>_label`, `<target>_predicted` and `<target>_two_centre` of kind entry
+and, of each sample, `energy_zero`: what was subtracted from the Hamiltonian, in units of the
+overlap. `run.metrics` has the layout of the engine, with the quantities `<target>`,
+`<target>_on_site` and `<target>_off_site`, in which both of each hermitian pair count, and the key
+`matrices`:
+
+| key           | content                                                                        |
+|---------------|--------------------------------------------------------------------------------|
+| `target`      | what was learned                                                               |
+| `unit`        | of errors                                                                      |
+| `cutoff`      | of the model, Å; blocks beyond are predicted as zero                           |
+| `splits`      | by split, see `Comparison.report`                                              |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_core.evaluation.predict import Window, predictions
+from pipeline_core.evaluation.records import Texts, origins
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.fields import FIELDS, SPLITS, Field
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleWriter
+from pipeline_core.task import Task
+from pipeline_core.training.collectives import Ranks, joined
+from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
+from pipeline_egnn_esp.comparison import Comparison, Structure
+from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
+from pipeline_egnn_esp.samples import UNITS, MatrixSamples
+from pipeline_egnn_esp.scaling import ScaledNetwork
+
+Floats = NDArray[np.float64]
+
+
+def evaluate_matrices(run: Run) -> dict[str, Any]:
+    """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
+
+    Called on every rank: they share the predictions, rank 0 does the rest.
+
+    Returns:
+        MAE of on-site and off-site elements and of levels, by split; on rank 0.
+
+    Raises:
+        ValueError: There is nothing to compare, the model does not belong to the run, or it
+            predicts something that is not finite.
+    """
+    section, options = run.section("evaluate", ESPEvaluateOptions), run.options
+    assert isinstance(options, ESPOptions)
+    with joined(run.device, run.state) as ranks:
+        task = trained_task(run, ranks.device)
+        samples = {split: task.samples(split) for split in section.splits}
+        if not any(map(len, samples.values())):
+            raise ValueError(
+                f"{run.experiment}: evaluate.splits: no samples in "
+                f"{' and '.join(samples) or 'no split'}; name other splits, or divide the dataset "
+                "differently"
+            )
+        texts = origins(run, {split: len(own) for split, own in samples.items()})
+        found = {}
+        with _writer(run, options.target) if ranks.is_first else nullcontext() as writer:
+            baseline = _baseline(task) if ranks.is_first else None
+            for split in samples:
+                comparison = Comparison(options, section)
+                for structure, text in _structures(task, split, texts[split], baseline, ranks):
+                    comparison.add(structure, text.get("group"))
+                    assert writer is not None
+                    writer.add(_record(structure, options.target, split, text))
+                found[split] = comparison
+        if not ranks.is_first:
+            return {}
+        store.write_json(run.metrics, _content(run, task, options, found))
+        return {split: comparison.summary() for split, comparison in found.items()}
+
+
+def _structures(
+    task: Task,
+    split: str,
+    texts: Mapping[str, Texts],
+    baseline: TwoCentre | None,
+    ranks: Ranks,
+) -> Iterator[tuple[Structure, dict[str, str]]]:
+    """Yield each sample with its predictions, and what the data say of it in words, on rank 0."""
+    samples = task.samples(split)
+    assert isinstance(samples, MatrixSamples)
+    for window in predictions(task, samples, None, ranks):
+        if baseline is None:
+            continue
+        for number in range(len(window)):
+            index = window.start + number
+            words = {name: str(values[index]) for name, values in texts.items()}
+            yield _structure(samples, index, _blocks(window, number), baseline), words
+
+
+def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
+    """Return the predicted blocks of the atoms and of the edges of one sample."""
+    found = []
+    for name, kind in (("node_blocks", "atom"), ("edge_blocks", "edge")):
+        start, stop = window.batch[f"{kind}_offsets"][number : number + 2].tolist()
+        found.append(window.outputs[name][start:stop].double().numpy())
+    return found[0], found[1]
+
+
+def _structure(
+    samples: MatrixSamples, index: int, predicted: tuple[Floats, Floats], baseline: TwoCentre
+) -> Structure:
+    labelled = samples.labelled(index)
+    batch = samples.batch([index])
+    known = (
+        baseline.node_blocks(batch["atomic_numbers"]).numpy(),
+        baseline.edge_blocks(batch).numpy(),
+    )
+    found = {"model": predicted, "two_centre": known}
+    return Structure(
+        labelled.matrix,
+        labelled.energy_zero,
+        {name: labelled.entries(*blocks) for name, blocks in found.items()},
+    )
+
+
+def _baseline(task: Task) -> TwoCentre:
+    """Return tables fitted to the training structures: those of the model, where it uses them."""
+    module = task.module
+    assert isinstance(module, ScaledNetwork)
+    if module.uses_edges:
+        return deepcopy(module.two_centre).cpu()
+    samples = task.samples("train")
+    batches = (samples.batch([number]) for number in range(len(samples)))
+    return two_centre_of(module.two_centre.basis, module.two_centre.cutoff, batches)
+
+
+def _writer(run: Run, target: str) -> SampleWriter:
+    unit = UNITS[target]
+    own = [
+        Field("energy_zero", (), "eV", "sample", "f8", "Subtracted from H, in units of S."),
+        Field("block_atoms", (2,), "1", "block", "i4", "Atoms of rows and columns.", "atom"),
+        Field("block_shift", (3,), "1", "block", "i2", "Cell image of the second."),
+        Field(f"{target}_label", (), unit, "entry", "f4", "Of the data.", label=True),
+        Field(f"{target}_predicted", (), unit, "entry", "f4", "By the model."),
+        Field(f"{target}_two_centre", (), unit, "entry", "f4", "By distances alone."),
+    ]
+    shared = [FIELDS[name] for name in ("split", "group", "source", "atomic_numbers")]
+    return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), shared + own)
+
+
+def _record(
+    structure: Structure, target: str, split: str, texts: Mapping[str, str]
+) -> dict[str, Any]:
+    matrix = structure.matrix
+    return {
+        "split": np.asarray(SPLITS.index(split)),
+        "group": np.asarray(texts["group"], dtype=object),
+        "source": np.asarray(texts["source"], dtype=object),
+        "atomic_numbers": matrix.structure.atomic_numbers,
+        "energy_zero": np.asarray(structure.energy_zero),
+        "block_atoms": matrix.block_atoms,
+        "block_shift": matrix.block_shift,
+        f"{target}_label": getattr(matrix, target),
+        f"{target}_predicted": structure.predicted["model"],
+        f"{target}_two_centre": structure.predicted["two_centre"],
+    }
+
+
+def _content(
+    run: Run, task: Task, options: ESPOptions, found: Mapping[str, Comparison]
+) -> dict[str, Any]:
+    provenance = run.provenance("evaluate")
+    return {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "plugin": run.model_info.name,
+        "fingerprint": provenance["fingerprint"],
+        "n_parameters": sum(p.numel() for p in task.module.parameters()),
+        "provenance": provenance,
+        "splits": {
+            split: {
+                "n_samples": comparison.n_samples,
+                "quantities": comparison.quantities(),
+                "groups": comparison.groups(),
+            }
+            for split, comparison in found.items()
+        },
+        "matrices": {
+            "target": options.target,
+            "unit": UNITS[options.target],
+            "cutoff": options.cutoff,
+            "splits": {split: comparison.report() for split, comparison in found.items()},
+        },
+    }

@@ -1,0 +1,110 @@
+"""From features of atoms and edges to blocks of a matrix between orbitals."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_core.potential import MAX_Z
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.coupling import Coupling
+
+
+class CoupledLinear(nn.Module):
+    """A linear map of the channels of each degree to the irreps of blocks of this degree.
+
+    Args:
+        channels: Of every degree that comes in.
+        coupling: Says which irreps blocks consist of.
+    """
+
+    order: Tensor
+
+    def __init__(self, channels: int, coupling: Coupling) -> None:
+        super().__init__()
+        degrees = range(coupling.lmax + 1)
+        counts = [coupling.irreps.count(degree) for degree in degrees]
+        self.weights = nn.ParameterList(torch.randn(channels, n) / sqrt(channels) for n in counts)
+        self.bias = nn.Parameter(torch.zeros(counts[0]))
+        places = torch.cat([coupling.rows(degree).T.flatten() for degree in degrees])
+        self.register_buffer("order", places.argsort(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (n, (lmax + 1)², channels) to coupled components, (n, n_coupled)."""
+        parts = [
+            x[:, degree**2 : (degree + 1) ** 2] @ w for degree, w in enumerate(self.weights)
+        ]  # (n, 2 l + 1, irreps)
+        parts[0] = parts[0] + self.bias
+        return torch.cat([part.flatten(1) for part in parts], dim=1)[:, self.order]
+
+
+class Heads(nn.Module):
+    """Blocks of atoms and of edges, and what makes the matrix of them hermitian.
+
+    A block of an atom is (B + Bᵀ)/2; one of an edge is (B + Cᵀ)/2 with the block C of the edge in
+    the opposite direction. Both are exact in floating-point numbers. Padding is zero. Autocast does
+    not reach here: three digits of an energy of many eV are too few.
+
+    Args:
+        lmax: Highest degree of the features.
+        channels: Of every degree.
+        basis: Shells of each element.
+
+    Raises:
+        ValueError: Blocks consist of higher degrees than the features have.
+    """
+
+    present: Tensor
+
+    def __init__(self, lmax: int, channels: int, basis: Basis) -> None:
+        super().__init__()
+        self.coupling = Coupling(basis.common)
+        self.coupling.require(lmax)
+        self.nodes, self.edges = (CoupledLinear(channels, self.coupling) for _ in range(2))
+        present = torch.zeros(MAX_Z + 1, basis.n_common, dtype=torch.bool)
+        for z in basis.elements:
+            present[z, torch.from_numpy(basis.orbitals(z))] = True
+        self.register_buffer("present", present, persistent=False)
+
+    def node_blocks(self, x: Tensor, atomic_numbers: Tensor) -> Tensor:
+        """Return the blocks of atoms.
+
+        Args:
+            x: (n_atoms, (lmax + 1)², channels)
+            atomic_numbers: (n_atoms,)
+
+        Returns:
+            (n_atoms, n_common, n_common)
+        """
+        blocks = self._blocks(self.nodes, x)
+        return self._masked(0.5 * (blocks + blocks.mT), atomic_numbers, atomic_numbers)
+
+    def one_way(self, e: Tensor) -> Tensor:
+        """Return the blocks of edges as each edge has them, (n_edges, n_common, n_common)."""
+        return self._blocks(self.edges, e)
+
+    def edge_blocks(
+        self, blocks: Tensor, twins: Tensor, receivers: Tensor, senders: Tensor
+    ) -> Tensor:
+        """Return the blocks of edges.
+
+        Args:
+            blocks: From `one_way`.
+            twins: The same of the edges in the opposite direction.
+            receivers: Atomic numbers, (n_edges,).
+            senders: Atomic numbers, (n_edges,).
+
+        Returns:
+            (n_edges, n_common, n_common)
+        """
+        return self._masked(0.5 * (blocks + twins.mT), receivers, senders)
+
+    def _blocks(self, linear: CoupledLinear, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return self.coupling.uncouple(linear(x))
+
+    def _masked(self, blocks: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        mask = self.present[rows][:, :, None] & self.present[columns][:, None, :]
+        return blocks.masked_fill(~mask, 0.0)

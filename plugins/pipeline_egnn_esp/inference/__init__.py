@@ -1,0 +1,50 @@
+"""Stage `infer`: Hamiltonians of structures that may be large, each over all ranks.
+
+Every rank works on its atoms and their edges; rank 0 writes. `matrices/<name>.h5` in the folder of
+the run holds one group a structure, which the reader `packed` takes where the overlap is known:
+
+| dataset                   | content                                                             |
+|---------------------------|---------------------------------------------------------------------|
+| `positions`, `cell`, `pbc`, `atomic_numbers` | the structure, atoms in [-1/2, 1/2) of the cell  |
+| `atom_pairs`              | (Rx, Ry, Rz, i, j) of one of each hermitian pair, sorted by i, j, R |
+| `chunk_shapes`            | rows and columns of each block                                      |
+| `H`                       | blocks one after the other, by rows, eV; of the zero of the labels  |
+| `S`                       | the same of the overlap, where it is known                          |
+
+`run.inference` has a group for each structure:
+
+| group or attribute | content                                                                    |
+|--------------------|----------------------------------------------------------------------------|
+| `memory`           | JSON list: plan of each rank, and what was measured beside it, bytes       |
+| `structure`        | JSON: what was wanted                                                      |
+| `atoms`, `edges`, `ranks`, `matrices` | counts, and the file of the matrices                    |
+| `levels/`          | `predicted`, and `reference` of the data where it is known, eV             |
+| `density/`         | `energy`, eV; `predicted`, `reference`, states per eV and cell             |
+| `bands/`           | `k`, `x`, `ticks`, attribute `labels`; `predicted`, `reference`, (n_k, n)  |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_core.hookspecs import Summary
+
+if TYPE_CHECKING:
+    from pipeline_core.run import Run
+
+
+def infer_run(run: Run) -> Summary:
+    """Predict the matrices of all structures of `infer.structures` and what is made of them.
+
+    Writes `run.inference` and the files of the matrices. All ranks call it and return the same but
+    for errors of levels, which rank 0 knows.
+
+    Raises:
+        ValueError: `run.model` is missing or not of this run, a structure cannot be had or holds an
+            element without a basis, something is too large, or memory does not suffice.
+    """
+    from pipeline_core.training.collectives import joined
+    from pipeline_egnn_esp.inference.use import used
+
+    with joined(run.device, run.state) as ranks:
+        return used(run, ranks)

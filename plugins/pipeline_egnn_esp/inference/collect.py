@@ -1,0 +1,246 @@
+"""From blocks on all ranks to one file of matrices, some atoms at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.training.collectives import Ranks
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.inference.forward import Predicted
+from pipeline_egnn_esp.inference.parts import Part
+from pipeline_egnn_esp.inference.tiling import Tiling
+from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix
+from pipeline_kernels.halo import SelfTransport, TorchTransport, Transport
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SCHEMA: Final = "plugin/egnn_esp/matrices"
+SLAB_BYTES: Final = 64
+"""Bytes that an element of a padded block takes while it is on its way, on all ranks together."""
+_CHUNK_ROWS: Final = 2**14
+"""Rows of a piece of a dataset of the file."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks of some atoms, sorted by atom of the rows, atom of the columns, and image.
+
+    Attributes:
+        names: (Rx, Ry, Rz, i, j) of each block, (n_blocks, 5).
+        entries: Of H, eV, and where it is known of S, one block after the other, each by rows,
+            (1 or 2, n_entries).
+    """
+
+    names: Ints
+    entries: Floats
+
+
+class Source:
+    """Gives blocks of this rank's atoms.
+
+    Args:
+        part: Of this rank.
+        found: What was predicted for it.
+        structure: All atoms.
+        basis: That of the model.
+        tiling: Where the overlap comes from; None if it is unknown.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        found: Predicted,
+        structure: Structure,
+        basis: Basis,
+        tiling: Tiling | None,
+    ) -> None:
+        self._part, self._found = part, found
+        self._numbers, self._basis, self._tiling = structure.atomic_numbers, basis, tiling
+        self._own = part.rows[: part.n_own]
+        self._first = np.flatnonzero(part.first)
+        receivers = part.receivers[self._first]
+        self._offsets = np.searchsorted(receivers, np.arange(part.n_own + 1))
+
+    def blocks(self, begin: int, end: int) -> Blocks:
+        """Return the blocks whose rows belong to own atoms with numbers from begin to end - 1."""
+        a, b = np.searchsorted(self._own, [begin, end])
+        slots = slice(self._offsets[a], self._offsets[b])
+        edges = self._first[slots]
+        own, part = self._own[a:b], self._part
+        pairs = np.stack([part.rows[part.receivers[edges]], part.rows[part.senders[edges]]], axis=1)
+        atoms = np.concatenate([np.stack([own, own], axis=1), pairs])
+        shifts = np.concatenate([np.zeros((b - a, 3), dtype=np.int64), part.shifts[edges]])
+        found = [self._found.nodes[a:b], self._found.edges[slots]]
+        blocks = torch.cat([one.cpu().double() for one in found]).numpy()[None]
+        if self._tiling is not None:
+            atoms, shifts, blocks = self._with_overlap(own, atoms, shifts, blocks[0])
+        order = np.lexsort([shifts[:, 2], shifts[:, 1], shifts[:, 0], atoms[:, 1], atoms[:, 0]])
+        atoms, shifts = atoms[order], shifts[order]
+        ends = self._numbers[atoms].T
+        entries = [self._basis.unpadded(one[order], *ends) for one in blocks]
+        return Blocks(np.concatenate([shifts, atoms], axis=1), np.stack(entries))
+
+    def shapes(self, names: Ints) -> Ints:
+        """Return rows and columns of blocks, (n_blocks, 2)."""
+        return self._basis.counts(self._numbers)[names[:, 3:]]
+
+    def sorted(self, blocks: Blocks) -> Blocks:
+        """Return blocks by the atom of their rows; those of an atom stay in their order."""
+        order = np.argsort(blocks.names[:, 3], kind="stable")
+        sizes = self.shapes(blocks.names).prod(axis=1)
+        begins, lengths = (np.cumsum(sizes) - sizes)[order], sizes[order]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        places = np.repeat(begins, lengths) + within
+        return Blocks(blocks.names[order], blocks.entries[:, places])
+
+    def _with_overlap(
+        self, own: Ints, atoms: Ints, shifts: Ints, blocks: Floats
+    ) -> tuple[Ints, Ints, Floats]:
+        """Put the overlap beside the Hamiltonian; either is zero where only the other has blocks.
+
+        Returns:
+            Atoms, shifts, and blocks (2, n_blocks, n_common, n_common).
+        """
+        assert self._tiling is not None
+        known, images, numbers = self._tiling.blocks(own)
+        ends = self._numbers[known].T
+        overlap = self._basis.padded(self._tiling.entries("overlap", numbers), *ends)
+        place = BlockIndex(known, images).find(atoms, shifts)
+        beside = np.zeros_like(blocks)
+        beside[place >= 0] = overlap[place[place >= 0]]
+        alone = np.ones(len(overlap), dtype=bool)
+        alone[place[place >= 0]] = False
+        rest = overlap[alone]
+        pair = [np.concatenate([blocks, np.zeros_like(rest)]), np.concatenate([beside, rest])]
+        return (
+            np.concatenate([atoms, known[alone]]),
+            np.concatenate([shifts, images[alone]]),
+            np.stack(pair),
+        )
+
+
+def slabs(
+    part: Part, n_atoms: int, tiling: Tiling | None, block_bytes: int, work_bytes: int, ranks: Ranks
+) -> Ints:
+    """Return bounds of ranges of atoms whose blocks are collected together, alike on all ranks.
+
+    Args:
+        part: Of this rank.
+        n_atoms: Atoms of the structure.
+        tiling: Where the overlap comes from, if it is known.
+        block_bytes: What a block takes on its way.
+        work_bytes: What those of a range may take.
+        ranks: All of them.
+    """
+    counts = np.bincount(part.receivers[part.first], minlength=1)
+    most = 1 + max(ranks.gather(int(counts.max(initial=0))))
+    most = max(most, tiling.most_blocks if tiling is not None else 0)
+    size = max(1, work_bytes // (most * block_bytes))
+    return np.append(np.arange(0, n_atoms, size), n_atoms)
+
+
+def write_matrices(
+    path: Path,
+    provenance: Mapping[str, Any],
+    group: str,
+    structure: Structure,
+    source: Source,
+    bounds: Ints,
+    ranks: Ranks,
+) -> None:
+    """Write the blocks of all ranks to one file, on rank 0; all ranks call it.
+
+    The file is one that the reader `packed` reads if the overlap is known.
+
+    Args:
+        path: The file, written whole or not at all.
+        provenance: Where it comes from.
+        group: Name of the structure in it.
+        structure: All atoms.
+        source: Of this rank.
+        bounds: From `slabs`.
+        ranks: All of them.
+    """
+    transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
+    pieces = (source.blocks(*ends) for ends in pairwise(bounds.tolist()))
+    if not ranks.is_first:
+        for piece in pieces:
+            _collected(piece, ranks, transport)
+        return
+    with store.create(path, SCHEMA, provenance) as file:
+        file.attrs["energy_unit"] = "eV"
+        writer = _Writer(file.create_group(group), structure)
+        for piece in pieces:
+            blocks = source.sorted(_collected(piece, ranks, transport))
+            writer.add(blocks, source.shapes(blocks.names))
+
+
+class _Writer:
+    """The datasets of one structure, which grow."""
+
+    def __init__(self, group: h5py.Group, structure: Structure) -> None:
+        self._group = group
+        for name in ("positions", "cell", "atomic_numbers", "pbc"):
+            group.create_dataset(name, data=getattr(structure, name))
+
+    def add(self, blocks: Blocks, shapes: Ints) -> None:
+        """Add blocks, of these shapes, after those that are there."""
+        columns = {"atom_pairs": blocks.names.astype("i4"), "chunk_shapes": shapes.astype("i4")}
+        columns |= dict(zip("HS", blocks.entries, strict=False))
+        for name, rows in columns.items():
+            if name not in self._group:
+                row = rows.shape[1:]
+                self._group.create_dataset(
+                    name,
+                    (0, *row),
+                    rows.dtype,
+                    maxshape=(None, *row),
+                    chunks=(_CHUNK_ROWS, *row),
+                    fletcher32=True,
+                )
+            data = self._group[name]
+            data.resize(len(data) + len(rows), axis=0)
+            data[len(data) - len(rows) :] = rows
+
+
+def _collected(own: Blocks, ranks: Ranks, transport: Transport) -> Blocks:
+    """Return on rank 0 the blocks of one rank after the other; on others their own."""
+    shapes = ranks.gather((own.names.shape, own.entries.shape))
+    sent, received = {}, {}
+    if not ranks.is_first and len(own.names):
+        sent = {0: (torch.from_numpy(own.names), torch.from_numpy(own.entries))}
+    if ranks.is_first:
+        received = {
+            rank: (torch.empty(names, dtype=torch.int64), torch.empty(entries, dtype=torch.float64))
+            for rank, (names, entries) in enumerate(shapes)
+            if rank and names[0]
+        }
+    for k in range(2):
+        transport.start(*({r: pair[k] for r, pair in m.items()} for m in (sent, received)))()
+    if not received:
+        return own
+    names, entries = zip(*((n.numpy(), e.numpy()) for n, e in received.values()), strict=True)
+    return Blocks(np.concatenate([own.names, *names]), np.concatenate([own.entries, *entries], 1))
+
+
+def read_matrices(path: Path, group: str, basis: Basis) -> BlockMatrix:
+    """Read what `write_matrices` wrote of a structure whose overlap is known."""
+    with store.opened(path, SCHEMA) as file, store.damage_explained(path):
+        found = {name: data[()] for name, data in file[group].items()}
+    names = found["atom_pairs"].astype(np.int64)
+    places = (found[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
+    return BlockMatrix(
+        Structure(*places), basis, names[:, 3:], names[:, :3], found["H"], found["S"]
+    )

@@ -1,0 +1,109 @@
+"""The section `infer`: structures whose Hamiltonian is predicted, and what is made of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from pipeline_core.config.sections import Count, Positive, Section
+from pipeline_egnn_esp.partition_options import Method
+
+
+class Levels(Section):
+    """Levels at the Gamma point."""
+
+    energy: float | None = None
+    """The levels nearest to it are found, eV; null for all levels, which small structures allow."""
+    count: Count = 20
+    """How many are found near `energy`."""
+
+
+class DensityOfStates(Section):
+    """Gaussians at all levels of a grid of k-points; for structures that allow all levels."""
+
+    k_points: tuple[Count, Count, Count] = (1, 1, 1)
+    """Points of a Monkhorst-Pack grid along each reciprocal lattice vector."""
+    width: Positive = 0.1
+    """Standard deviation of a Gaussian, eV."""
+    points: Annotated[int, Field(ge=2)] = 400
+    """Energies at which it is given, from below the lowest level to above the highest."""
+
+
+class Bands(Section):
+    """Levels along a path; for small cells."""
+
+    path: str | None = None
+    """Names of special points, such as GXMG; null for the path that ASE proposes."""
+    points: Annotated[int, Field(ge=2)] = 60
+
+
+class PredictedStructure(Section):
+    """A structure, and what is wanted of it."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
+    start: str = "test:0"
+    """A sample of the dataset as split:number, or the path of a file that ASE can read."""
+    repeat: tuple[Count, Count, Count] = (1, 1, 1)
+    """Copies of the cell along its vectors."""
+    overlap: Literal["dataset", "unknown"] = "dataset"
+    """dataset: that of the sample, exact in repeated cells, too. unknown: there is none, so
+    there are no levels, and the file of the matrices holds the Hamiltonian alone."""
+    outputs: list[Literal["deeph", "cp2k_csr"]] = []
+    """Files of the matrices beside `matrices/<name>.h5`, which is always written.
+
+    | output   | what is written to `matrices/`                                  |
+    |----------|-----------------------------------------------------------------|
+    | deeph    | `<name>.deeph/`: the layout of DeepH                            |
+    | cp2k_csr | `<name>.cp2k/`: a text file for each image, as CP2K writes them |
+    """
+    levels: Levels | None = None
+    density_of_states: DensityOfStates | None = None
+    bands: Bands | None = None
+
+    @property
+    def wants_levels(self) -> bool:
+        """Whether the eigenvalue problem is solved, for which the overlap is needed."""
+        return any((self.levels, self.density_of_states, self.bands))
+
+    @model_validator(mode="after")
+    def _possible_without_overlap(self) -> Self:
+        if self.overlap == "unknown" and (self.wants_levels or self.outputs):
+            raise ValueError(
+                f"{self.name}: levels, density_of_states, bands and outputs need the overlap; "
+                "start from a sample with overlap: dataset, or do without them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sample_with_overlap(self) -> Self:
+        is_sample = self.start.split(":")[0] in ("train", "val", "test")
+        if self.overlap == "dataset" and not is_sample:
+            raise ValueError(
+                f"{self.name}: the overlap of {self.start!r} is in no dataset; set overlap to "
+                "unknown, or start from a sample such as test:0"
+            )
+        return self
+
+
+class ESPInferOptions(Section):
+    """Use of the trained model; each rank works on a part of each structure."""
+
+    structures: list[PredictedStructure] = []
+    partition: Method = "auto"
+    """How the atoms are shared between the ranks."""
+    work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
+    """Memory for what is calculated of some edges at a time: less saves memory, too little costs
+    time."""
+    memory_limit: Positive | None = None
+    """Bytes that a rank may use; null for what its machine has free, shared between its ranks."""
+    dense_orbitals: Count = 6000
+    """Largest number of orbitals of which all levels are calculated: time grows with its cube."""
+
+    @field_validator("structures")
+    @classmethod
+    def _different_names(cls, structures: list[PredictedStructure]) -> list[PredictedStructure]:
+        names = [one.name for one in structures]
+        if len(set(names)) < len(names):
+            raise ValueError(f"structures: names {names} have to differ; rename one")
+        return structures

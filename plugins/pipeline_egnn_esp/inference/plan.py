@@ -1,0 +1,236 @@
+"""What a prediction will hold in memory, known before it starts."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.workload.memory import free_bytes
+from pipeline_egnn_esp.inference.collect import SLAB_BYTES
+from pipeline_egnn_esp.inference.options import PredictedStructure
+from pipeline_egnn_esp.inference.parts import Part
+from pipeline_egnn_esp.inference.spectra import is_complex, is_dense
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.equivariant.wigner import n_entries
+
+_EDGE_INDICES: Final = 800
+"""Bytes of an edge in a chunk: places, plans of sums, vectors and Gaussians."""
+_BLOCK_ELEMENT: Final = 60
+"""Bytes of an element of a block while two-centre tables are read in double precision."""
+_KEPT: Final = 2**24
+"""Bytes that the allocator keeps of chunks that are done."""
+_MATRIX_ENTRY: Final = 150
+"""Bytes of an element while a sparse matrix is put together from blocks."""
+_FACTOR_ENTRY: Final = 40
+"""Bytes of an element more where the matrix is factorised, for levels near an energy; measured up
+to 576 atoms, more where factors fill up."""
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What rank 0 does after all have predicted; zeros on others.
+
+    Attributes:
+        n_blocks: Blocks of all ranks.
+        matrices: Bytes of what is read back for other files and levels.
+    """
+
+    n_blocks: int = 0
+    matrices: int = 0
+
+
+def matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
+    """Return what rank 0 takes for files beside the first one and for levels.
+
+    Args:
+        n_entries: Elements of the kept blocks of the structure.
+        n_orbitals: Rows of its matrix.
+        options: What is wanted.
+    """
+    if not (options.outputs or options.wants_levels):
+        return 0
+    near = options.levels is not None and options.levels.energy is not None
+    dense = 4 * (16 if is_complex(options) else 8) * n_orbitals**2 if is_dense(options) else 0
+    return n_entries * (_MATRIX_ENTRY + near * _FACTOR_ENTRY) + dense
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of one rank.
+
+    Attributes:
+        atoms: Own atoms.
+        halo: Atoms of other ranks that it needs.
+        edges: Edges of own atoms.
+        messages: Blocks sent to and received from other ranks.
+        chunk: Edges that are worked on at a time.
+        node_features: Features of own atoms and halo, before and after a layer.
+        edge_features: Of all edges, between two layers; none for a single layer.
+        work: Frames, operands and messages of one chunk, and what is kept of those before.
+        outputs: Blocks, those sent included.
+        received: Blocks from other ranks.
+        collected: Blocks of some atoms on their way to the file.
+        matrices: What rank 0 reads back for other files and levels, all at once.
+    """
+
+    atoms: int
+    halo: int
+    edges: int
+    messages: tuple[int, int]
+    chunk: int
+    node_features: int
+    edge_features: int
+    work: int
+    outputs: int
+    received: int
+    collected: int
+    matrices: int
+
+    @property
+    def peak(self) -> int:
+        """Bytes at most, beside what is there before."""
+        return max(self.network, self.outputs + self.collected, self.matrices)
+
+    @property
+    def network(self) -> int:
+        """Bytes at most of the network and its messages, which on a GPU are all that it holds."""
+        passes = self.node_features + self.edge_features + self.work + self.outputs
+        return max(passes, self.outputs + self.received)
+
+
+def edge_work(options: ESPOptions, n_common: int, size: int) -> int:
+    """Return the bytes that an edge of a chunk takes at most, numbers having `size` bytes.
+
+    Each of the three steps of a pass has a moment at which it holds most: a node block when it has
+    the values of all heads, an edge block when its feed-forward network maps the highest degree,
+    and the heads when blocks are scaled. The factors count tensors that are alive then.
+    """
+    dim, degrees = (options.lmax + 1) ** 2, options.lmax + 1
+    features, messages = dim * options.channels, dim * options.hidden_channels
+    gates = 3 * degrees * options.hidden_channels
+    values = dim * options.heads * options.value_channels
+    hidden = (3 * (2 * options.lmax + 1) + 3 * options.lmax + 1) * options.feed_forward_channels
+    node = 3 * features + messages + gates + 2 * values + 3 * degrees * options.channels
+    edge = 5 * features + messages + gates + hidden
+    block = features + n_common**2 + _BLOCK_ELEMENT * n_common**2 // size
+    return size * (n_entries(options.lmax) + max(node, edge, block)) + _EDGE_INDICES
+
+
+def memory_plan(network: Network, part: Part, work_bytes: int, extra: Extra) -> MemoryPlan:
+    """Return what the part of a rank takes.
+
+    Args:
+        network: The model.
+        part: Atoms and edges of this rank.
+        work_bytes: What a chunk may take, and blocks on their way to the file.
+        extra: What follows on rank 0.
+    """
+    options, n = network.options, network.basis.n_common
+    size = network.lengths.weight.element_size()
+    row = (options.lmax + 1) ** 2 * options.channels * size
+    per_edge = edge_work(options, n, size)
+    chunk = min(max(1, work_bytes // per_edge), max(1, part.n_edges))
+    sent, n_local = sum(part.sends.values()), part.n_own + part.plan.n_halo
+    blocks = n * n * size
+    slab = max(extra.n_blocks, part.n_first + part.n_own) * SLAB_BYTES * n * n
+    return MemoryPlan(
+        atoms=part.n_own,
+        halo=part.plan.n_halo,
+        edges=part.n_edges,
+        messages=(sent, len(part.received_slots)),
+        chunk=chunk,
+        node_features=(n_local + part.n_own + part.plan.n_sent) * row,
+        edge_features=part.n_edges * row if options.layers > 1 else 0,
+        work=chunk * per_edge + _KEPT,
+        outputs=(part.n_first + sent + part.n_own) * blocks,
+        received=len(part.received_slots) * blocks,
+        collected=min(work_bytes, slab),
+        matrices=extra.matrices,
+    )
+
+
+def require_memory(
+    name: str, plan: MemoryPlan, ranks: Ranks, limit: float | None
+) -> list[dict[str, Any]]:
+    """Print the plans of all ranks, and stop if one does not fit.
+
+    Args:
+        name: Of the structure.
+        plan: Of this rank.
+        ranks: All of them call it.
+        limit: Bytes that a rank may use; None for what its machine has free.
+
+    Returns:
+        The plans of all ranks, as JSON-able dicts.
+
+    Raises:
+        ValueError: A rank needs more than it may use; on all ranks alike.
+    """
+    free = free_bytes(ranks.device)
+    place = socket.gethostname() if ranks.device.type == "cpu" else ranks.rank
+    all_ranks = ranks.gather((place, plan, free, held_bytes()))
+    rows, worst = [], None
+
+    def of(one: MemoryPlan) -> int:
+        return one.network if ranks.device.type == "cuda" else one.peak
+
+    for number, (where, own, available, held) in enumerate(all_ranks):
+        sharing = [of(other) for there, other, *_ in all_ranks if there == where]
+        allowed = limit
+        if limit is None and available is not None:
+            allowed = available * of(own) / sum(sharing)
+        rows.append(asdict(own) | {"peak": of(own), "allowed": allowed, "held": held})
+        if allowed is not None and of(own) > allowed and worst is None:
+            worst = number
+    if ranks.is_first:
+        _show(name, rows)
+    if worst is not None:
+        raise ValueError(
+            f"infer.structures: {name}: rank {worst} would need {_gb(rows[worst]['peak'])} beside "
+            f"what it holds already, but may use {_gb(rows[worst]['allowed'])}; start more ranks, "
+            "lower infer.work_bytes, take fewer copies of the cell, or set infer.memory_limit if "
+            "there is more"
+        )
+    return rows
+
+
+def held_bytes() -> int:
+    """Return the resident memory of this process; 0 on a system that does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * resource.getpagesize()
+
+
+def _show(name: str, rows: list[dict[str, Any]]) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(f"{name}: memory of each rank", soft_wrap=True)
+    parts = (
+        "edge_features",
+        "node_features",
+        "work",
+        "outputs",
+        "received",
+        "collected",
+        "matrices",
+    )
+    for number, row in enumerate(rows):
+        listed = ", ".join(f"{part.replace('_', ' ')} {_gb(row[part])}" for part in parts)
+        console.print(
+            f"  rank {number}: {row['atoms']} atoms + {row['halo']} of others, {row['edges']} "
+            f"edges, {row['chunk']} at a time; {listed}; at most {_gb(row['peak'])} "
+            f"beside {_gb(row['held'])} that it holds",
+            soft_wrap=True,
+        )
+
+
+def _gb(n_bytes: float) -> str:
+    return f"{n_bytes / 2**20:.0f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.1f} GiB"

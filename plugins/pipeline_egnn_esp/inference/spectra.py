@@ -1,0 +1,105 @@
+"""Levels of predicted matrices, beside those of the matrices of the data where these are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_egnn_esp.bands import (
+    band_path,
+    density_of_states,
+    levels,
+    levels_near,
+    monkhorst_pack,
+)
+from pipeline_egnn_esp.inference.options import (
+    Bands,
+    DensityOfStates,
+    Levels,
+    PredictedStructure,
+)
+from pipeline_egnn_esp.matrices import BlockMatrix
+
+Floats = NDArray[np.float64]
+Matrices = Mapping[str, BlockMatrix]
+
+
+def is_dense(options: PredictedStructure) -> bool:
+    """Whether all levels are calculated, with dense matrices."""
+    near = options.levels is not None and options.levels.energy is not None
+    wanted = options.levels, options.density_of_states, options.bands
+    return sum(one is not None for one in wanted) > near
+
+
+def is_complex(options: PredictedStructure) -> bool:
+    """Whether levels are calculated elsewhere than at the Gamma point."""
+    density = options.density_of_states
+    return options.bands is not None or (density is not None and max(density.k_points) > 1)
+
+
+def write_spectra(
+    group: h5py.Group, options: PredictedStructure, matrices: Matrices
+) -> dict[str, Any]:
+    """Write levels, density of states and bands, as far as they are wanted.
+
+    Args:
+        group: Of the structure.
+        options: What is wanted.
+        matrices: `predicted`, and `reference` if it is known.
+
+    Returns:
+        Figures for the screen.
+    """
+    summary: dict[str, Any] = {}
+    if options.levels is not None:
+        summary |= _write_levels(group.create_group("levels"), options.levels, matrices)
+    if options.density_of_states is not None:
+        _write_density(group.create_group("density"), options.density_of_states, matrices)
+    if options.bands is not None:
+        summary |= _write_bands(group.create_group("bands"), options.bands, matrices)
+    return summary
+
+
+def _write_levels(group: h5py.Group, options: Levels, matrices: Matrices) -> dict[str, Any]:
+    found = {}
+    for name, matrix in matrices.items():
+        if options.energy is None:
+            found[name] = levels(matrix)
+        else:
+            found[name] = levels_near(matrix, options.energy, options.count)
+        group.create_dataset(name, data=found[name])
+    # Those nearest to an energy need not be the same of both.
+    return _error("levels_mae_eV", found) if options.energy is None else {}
+
+
+def _write_density(group: h5py.Group, options: DensityOfStates, matrices: Matrices) -> None:
+    points = monkhorst_pack(options.k_points)
+    found = {name: levels(matrix, points) for name, matrix in matrices.items()}
+    margin = 5 * options.width
+    low = min(energies.min() for energies in found.values()) - margin
+    high = max(energies.max() for energies in found.values()) + margin
+    grid = np.linspace(low, high, options.points)
+    group.create_dataset("energy", data=grid)
+    for name, energies in found.items():
+        group.create_dataset(name, data=density_of_states(energies, grid, options.width))
+
+
+def _write_bands(group: h5py.Group, options: Bands, matrices: Matrices) -> dict[str, Any]:
+    path = band_path(matrices["predicted"], options.points, options.path)
+    for name in ("k", "x", "ticks"):
+        group.create_dataset(name, data=getattr(path, name))
+    group.attrs["labels"] = list(path.labels)
+    found = {name: levels(matrix, path.k) for name, matrix in matrices.items()}
+    for name, energies in found.items():
+        group.create_dataset(name, data=energies)
+    return _error("bands_mae_eV", found)
+
+
+def _error(name: str, found: Mapping[str, Floats]) -> dict[str, Any]:
+    if "reference" not in found:
+        return {}
+    return {name: float(np.abs(found["predicted"] - found["reference"]).mean())}

@@ -1,0 +1,128 @@
+"""Matrices of repeated cells, made of those of the cell by translation: exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_egnn_esp.matrices import BlockMatrix, Quantity, is_first
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Matrices of a repeated cell whose atoms may have been moved by lattice vectors.
+
+    Atom i of copy c of the cell has the number i + n_atoms (c_z + n_z (c_y + n_y c_x)), as ASE
+    counts. The block (i, j, R) of the cell joins copy c of atom i with copy (c + R) mod n of atom j
+    in the image floor((c + R) / n). Where atoms have been moved back by m lattice vectors of the
+    repeated cell, the image is R + m_j - m_i.
+
+    Attributes:
+        cell: Matrices of the cell.
+        repeat: Copies n along its vectors.
+        structure: The repeated cell.
+        moved: m of each of its atoms, (n_atoms, 3).
+    """
+
+    cell: BlockMatrix
+    repeat: tuple[int, int, int]
+    structure: Structure
+    moved: Ints
+
+    def whole(self) -> BlockMatrix:
+        """Return the matrices of all atoms."""
+        return self.part(np.arange(len(self.moved)))
+
+    def part(self, rows: Ints) -> BlockMatrix:
+        """Return the blocks that are kept of pairs and have some atoms for their rows.
+
+        Args:
+            rows: Atoms of the repeated cell, (n,).
+        """
+        pairs, shift, numbers = self.blocks(rows)
+        hamiltonian, overlap = (self.entries(one, numbers) for one in ("hamiltonian", "overlap"))
+        return BlockMatrix(self.structure, self.cell.basis, pairs, shift, hamiltonian, overlap)
+
+    @property
+    def most_blocks(self) -> int:
+        """Blocks that have one atom for their rows, at most, both members of pairs counted."""
+        return int(self._by_atom[1].max())
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks that are kept, of all atoms."""
+        return len(self.cell.block_atoms) * (len(self.moved) // len(self.cell.structure.positions))
+
+    def blocks(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return which blocks are kept of pairs and have some atoms for their rows.
+
+        Args:
+            rows: Atoms of the repeated cell, (n,).
+
+        Returns:
+            Atoms (n_blocks, 2) and images (n_blocks, 3), and numbers for `entries`, (n_blocks,).
+        """
+        n_cell = len(self.cell.structure.positions)
+        copies, atoms = np.divmod(rows, n_cell)
+        first, counts = self._by_atom
+        n_own = counts[atoms]
+        begins = np.cumsum(n_own) - n_own
+        within = np.arange(n_own.sum()) - np.repeat(begins, n_own)
+        numbers = self._order[np.repeat(first[atoms], n_own) + within]
+        copy = np.repeat(np.stack(np.unravel_index(copies, self.repeat), axis=1), n_own, axis=0)
+        i = np.repeat(rows, n_own)
+        j, shift = self._other_end(numbers, copy)
+        shift += self.moved[j] - self.moved[i]
+        kept = is_first(i, j, shift)
+        return np.stack([i, j], axis=1)[kept], shift[kept], numbers[kept]
+
+    def entries(self, quantity: Quantity, numbers: Ints) -> Floats:
+        """Return the elements of blocks one after the other, each by rows."""
+        n_stored = len(self.cell.block_atoms)
+        second = np.flatnonzero(~self.cell.is_on_site)
+        stored = np.where(numbers < n_stored, numbers, 0)
+        stored[numbers >= n_stored] = second[numbers[numbers >= n_stored] - n_stored]
+        shapes = self.cell.shapes[stored]
+        sizes = shapes.prod(axis=1)
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        is_turned = np.repeat(numbers >= n_stored, sizes)
+        # Of a transposed block the rows are the columns of the stored one.
+        row, column = np.divmod(within, np.repeat(shapes[:, 0], sizes))
+        turned = column * np.repeat(shapes[:, 1], sizes) + row
+        places = np.repeat(self.cell.offsets[stored], sizes)
+        values: Floats = getattr(self.cell, quantity)
+        return values[places + np.where(is_turned, turned, within)]
+
+    @cached_property
+    def _both(self) -> tuple[Ints, Ints]:
+        """Atoms and shifts of both members of all pairs; the second ones follow in order."""
+        atoms, shift = self.cell.block_atoms, self.cell.block_shift
+        other = ~self.cell.is_on_site
+        both = np.concatenate([atoms, atoms[other, ::-1]])
+        return both, np.concatenate([shift, -shift[other]])
+
+    @cached_property
+    def _order(self) -> Ints:
+        return np.argsort(self._both[0][:, 0], kind="stable")
+
+    @cached_property
+    def _by_atom(self) -> tuple[Ints, Ints]:
+        """Where the blocks of the rows of each atom begin in `_order`, and how many they are."""
+        counts = np.bincount(self._both[0][:, 0], minlength=len(self.cell.structure.positions))
+        return np.cumsum(counts) - counts, counts
+
+    def _other_end(self, block: Ints, copy: Ints) -> tuple[Ints, Ints]:
+        """Return the atom of the columns of each block, and the image that it is in."""
+        atoms, shifts = self._both
+        target, image = copy + shifts[block], np.empty_like(copy)
+        for axis, n in enumerate(self.repeat):
+            image[:, axis], target[:, axis] = np.divmod(target[:, axis], n)
+        number = np.ravel_multi_index(tuple(target.T), self.repeat)
+        return number * len(self.cell.structure.positions) + atoms[block, 1], image

@@ -1,0 +1,228 @@
+"""All structures that an experiment names, one after the other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from os import getpid
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.run import Run
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.workload.memory import peak_bytes
+from pipeline_egnn_esp.inference.collect import (
+    SLAB_BYTES,
+    Source,
+    read_matrices,
+    slabs,
+    write_matrices,
+)
+from pipeline_egnn_esp.inference.forward import Module, predicted
+from pipeline_egnn_esp.inference.options import ESPInferOptions
+from pipeline_egnn_esp.inference.parts import Part, part_of, shared
+from pipeline_egnn_esp.inference.plan import (
+    Extra,
+    MemoryPlan,
+    matrix_bytes,
+    memory_plan,
+    require_memory,
+)
+from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
+from pipeline_egnn_esp.inference.structures import Subject, subject_of
+from pipeline_egnn_esp.matrices import BlockMatrix
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.samples import energy_zero
+from pipeline_egnn_esp.scaling import ScaledNetwork
+from pipeline_egnn_esp.sources.deeph import write_deeph
+from pipeline_egnn_esp.writers import write_cp2k
+from pipeline_kernels.halo import SelfTransport, ThroughCpu, TorchTransport, Transport
+from pipeline_kernels.partition import Link
+
+Ints = NDArray[np.int64]
+
+SCHEMA: Final = "plugin/egnn_esp/inference"
+
+
+def used(run: Run, ranks: Ranks) -> dict[str, Any]:
+    """Do the work of `infer_run` on one of its ranks; return its summary."""
+    options, model = run.section("infer", ESPInferOptions), run.options
+    assert isinstance(model, ESPOptions)
+    if options.structures and model.target != "hamiltonian":
+        raise ValueError(
+            f"{run.experiment}: infer.structures: the model has learned the {model.target}, not a "
+            "Hamiltonian; train it with model.target: hamiltonian, or remove the structures"
+        )
+    module = trained_task(run, ranks.device).module
+    assert isinstance(module, Network | ScaledNetwork)
+    basis = _network(module).basis
+    subjects = [subject_of(run, one, basis) for one in options.structures]
+    for subject in subjects:
+        _require_feasible(subject, basis.counts(subject.structure.atomic_numbers), options)
+    summary: dict[str, Any] = {}
+    file = store.create(run.inference, SCHEMA, run.provenance("infer"))
+    with file if ranks.is_first else nullcontext() as content:
+        for subject in subjects:
+            name = subject.options.name
+            group = content.create_group(name) if content is not None else None
+            summary[name] = _Use(run, module, subject, options, ranks).done(group)
+    return summary
+
+
+class _Use:
+    """One structure, as one of the ranks sees it."""
+
+    def __init__(
+        self, run: Run, module: Module, subject: Subject, options: ESPInferOptions, ranks: Ranks
+    ) -> None:
+        self._run, self._module, self._subject = run, module, subject
+        self._options, self._ranks = options, ranks
+        self._network = _network(module)
+        self._path = run.folder / "matrices" / f"{subject.options.name}.h5"
+
+    def done(self, group: h5py.Group | None) -> dict[str, Any]:
+        """Share, plan, predict, write; `group` of the artifact is there on rank 0."""
+        subject, ranks, network = self._subject, self._ranks, self._network
+        structure, cutoff = subject.structure, network.options.cutoff
+        row = (network.options.lmax + 1) ** 2 * network.options.channels
+        link = Link(bytes_per_node=row * network.lengths.weight.element_size())
+        labels = shared(structure, cutoff, self._options.partition, ranks, link)
+        part = part_of(structure, cutoff, labels, ranks.rank, ranks.size)
+        plan = self._planned(part)
+        plans = require_memory(subject.options.name, plan, ranks, self._options.memory_limit)
+        summary: dict[str, Any] = {
+            "atoms": len(structure.positions),
+            "edges": sum(one["edges"] for one in plans),
+            "ranks": ranks.size,
+        }
+        found: dict[str, Any] = {}
+        measured = peak_bytes(lambda: found.update(self._worked(part, plan, group)), ranks.device)
+        peaks = ranks.gather(measured)
+        if group is not None:
+            for number, own in enumerate(plans):
+                own["measured"] = peaks[number]
+            group.attrs["memory"] = json.dumps(plans)
+            group.attrs["structure"] = json.dumps(subject.options.model_dump(mode="json"))
+            group.attrs["matrices"] = str(self._path.relative_to(self._run.folder))
+            for name, number in summary.items():
+                group.attrs[name] = number
+        summary["planned_MiB"] = [round(one["peak"] / 2**20) for one in plans]
+        summary["measured_MiB"] = [None if p is None else round(p / 2**20) for p in peaks]
+        return summary | found
+
+    def _planned(self, part: Part) -> MemoryPlan:
+        counts = self._network.basis.counts(self._subject.structure.atomic_numbers)
+        ends = [part.rows[rows[part.first]] for rows in (part.receivers, part.senders)]
+        own = counts[part.rows[: part.n_own]]
+        n_entries = int((counts[ends[0]] * counts[ends[1]]).sum() + (own**2).sum())
+        blocks = part.n_first + part.n_own
+        totals = np.sum(self._ranks.gather((n_entries, blocks)), axis=0)
+        extra, tiling = Extra(), self._subject.tiling
+        if tiling is not None:
+            copies = len(tiling.moved) // len(tiling.cell.structure.positions)
+            totals = np.maximum(totals, [copies * len(tiling.cell.overlap), tiling.n_blocks])
+        if self._ranks.is_first:
+            taken = matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
+            extra = Extra(int(totals[1]), taken)
+        return memory_plan(self._network, part, self._options.work_bytes, extra)
+
+    def _worked(self, part: Part, plan: MemoryPlan, group: h5py.Group | None) -> dict[str, Any]:
+        """Predict and write; return what is found of levels on rank 0."""
+        subject, ranks = self._subject, self._ranks
+        self._write(part, plan)
+        found: dict[str, Any] = {}
+        wanted = subject.options
+        if group is not None and (wanted.outputs or wanted.wants_levels):
+            matrix = read_matrices(self._path, wanted.name, self._network.basis)
+            self._write_outputs(matrix)
+            matrices = {"predicted": matrix}
+            if subject.tiling is not None and wanted.wants_levels:
+                matrices["reference"] = self._reference()
+            found = write_spectra(group, wanted, matrices)
+        ranks.meet()
+        return found
+
+    def _write(self, part: Part, plan: MemoryPlan) -> None:
+        """Predict the blocks of this rank and write those of all."""
+        subject, ranks, basis = self._subject, self._ranks, self._network.basis
+        blocks = predicted(self._module, part, subject.structure, _transport(ranks), plan.chunk)
+        source = Source(part, blocks, subject.structure, basis, subject.tiling)
+        n_atoms = len(subject.structure.positions)
+        block, work = SLAB_BYTES * basis.n_common**2, self._options.work_bytes
+        bounds = slabs(part, n_atoms, subject.tiling, block, work, ranks)
+        record, name = self._run.provenance("infer"), subject.options.name
+        write_matrices(self._path, record, name, subject.structure, source, bounds, ranks)
+
+    def _write_outputs(self, matrix: BlockMatrix) -> None:
+        if "deeph" in self._subject.options.outputs:
+            with _folder(self._path.with_suffix(".deeph")) as folder:
+                write_deeph(folder, matrix)
+        if "cp2k_csr" in self._subject.options.outputs:
+            with _folder(self._path.with_suffix(".cp2k")) as folder:
+                write_cp2k(folder, matrix, self._subject.options.name)
+
+    def _reference(self) -> BlockMatrix:
+        """Return the matrices of the data, with the zero of energies of the labels."""
+        assert self._subject.tiling is not None
+        assert isinstance(self._run.options, ESPOptions)
+        matrix = self._subject.tiling.whole()
+        if self._run.options.zero == "data":
+            return matrix
+        zero = energy_zero(self._subject.tiling.cell)
+        return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
+
+
+def _network(module: Module) -> Network:
+    return module.network if isinstance(module, ScaledNetwork) else module
+
+
+def _transport(ranks: Ranks) -> Transport:
+    if ranks.size == 1:
+        return SelfTransport()
+    if ranks.device.type == "cpu" or not ranks.through_cpu:
+        return TorchTransport(device=ranks.device)
+    return ThroughCpu(TorchTransport())
+
+
+def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) -> None:
+    wanted, n_orbitals = subject.options, int(counts.sum())
+    if is_dense(wanted) and n_orbitals > options.dense_orbitals:
+        raise ValueError(
+            f"infer.structures: {wanted.name}: all levels of {n_orbitals} orbitals are wanted, "
+            f"but infer.dense_orbitals allows {options.dense_orbitals}; set levels.energy for "
+            "those near an energy, remove density_of_states and bands, or raise the limit"
+        )
+    if wanted.bands is not None and not subject.structure.pbc.any():
+        raise ValueError(
+            f"infer.structures: {wanted.name}: bands of a structure that is not periodic; ask for "
+            "levels"
+        )
+    near = wanted.levels if wanted.levels and wanted.levels.energy is not None else None
+    if near is not None and near.count >= n_orbitals:
+        raise ValueError(
+            f"infer.structures: {wanted.name}: {near.count} levels near an energy of {n_orbitals} "
+            "orbitals; set levels.energy to null for all"
+        )
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[Path]:
+    """Yield a folder that takes the place of another once it is complete."""
+    temporary = path.with_name(f".{path.name}.{getpid()}.part")
+    try:
+        yield temporary
+        if path.exists():
+            shutil.rmtree(path)
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,85 @@
+"""Blocks of atoms and edges, as a network works with them, from stored matrices and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, Quantity, is_first
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """One quantity in the common layout of the basis, zero where padded or absent.
+
+    Attributes:
+        node_blocks: H_ii(0), (n_atoms, n_common, n_common).
+        edge_blocks: H_ij(R), (n_edges, n_common, n_common).
+        edge_known: Which edges have a block in the data, (n_edges,).
+    """
+
+    node_blocks: Floats
+    edge_blocks: Floats
+    edge_known: Bools
+
+
+def labels(matrix: BlockMatrix, quantity: Quantity, edge_index: Ints, edge_shift: Ints) -> Labels:
+    """Return the blocks of the atoms and edges of a graph.
+
+    Args:
+        matrix: One of each hermitian pair; the other is made here. All H_ii(0) have to be there.
+        quantity: Which of the matrices.
+        edge_index: (n_edges, 2), (receiver i, sender j).
+        edge_shift: (n_edges, 3), cell of j.
+    """
+    numbers = matrix.structure.atomic_numbers[matrix.block_atoms]
+    blocks = matrix.basis.padded(getattr(matrix, quantity), *numbers.T)
+    on_site = np.flatnonzero(matrix.is_on_site)
+    order = np.argsort(matrix.block_atoms[on_site, 0])
+    atoms, shift = edge_index.astype(np.int64), edge_shift.astype(np.int64)
+    index = BlockIndex(matrix.block_atoms, matrix.block_shift)
+    straight, reverse = index.find(atoms, shift), index.find(atoms[:, ::-1], -shift)
+    n = matrix.basis.n_common
+    edge_blocks = np.zeros((len(atoms), n, n), dtype=blocks.dtype)
+    # Only one of the two is stored.
+    edge_blocks[straight >= 0] = blocks[straight[straight >= 0]]
+    edge_blocks[reverse >= 0] = blocks[reverse[reverse >= 0]].transpose(0, 2, 1)
+    return Labels(blocks[on_site[order]], edge_blocks, (straight >= 0) | (reverse >= 0))
+
+
+def matrix_of_blocks(
+    structure: Structure,
+    basis: Basis,
+    graph: tuple[Ints, Ints],
+    hamiltonian: tuple[Floats, Floats],
+    overlap: tuple[Floats, Floats],
+) -> BlockMatrix:
+    """Return matrices of blocks of atoms and edges; of both edges of a pair the first is taken.
+
+    Args:
+        structure: The atoms.
+        basis: Their shells.
+        graph: edge_index (n_edges, 2) and edge_shift (n_edges, 3).
+        hamiltonian: node_blocks (n_atoms, n_common, n_common) and edge_blocks (n_edges, n_common,
+            n_common), eV, hermitian.
+        overlap: The same of the overlap.
+    """
+    index, shift = (array.astype(np.int64) for array in graph)
+    first = is_first(index[:, 0], index[:, 1], shift)
+    own = np.arange(len(structure.positions))
+    atoms = np.concatenate([np.stack([own, own], axis=1), index[first]])
+    shifts = np.concatenate([np.zeros((len(own), 3), dtype=np.int64), shift[first]])
+    pairs = structure.atomic_numbers[atoms].T
+
+    def entries(nodes: Floats, edges: Floats) -> Floats:
+        return basis.unpadded(np.concatenate([nodes, edges[first]]), *pairs)
+
+    return BlockMatrix(structure, basis, atoms, shifts, entries(*hamiltonian), entries(*overlap))

@@ -1,0 +1,180 @@
+"""Hamiltonian and overlap of one structure as blocks of atom pairs.
+
+Block (i, j, R) couples the orbitals of atom i in the home cell, the rows, with those of atom j in
+cell R, the columns; their distance is that of r_j + R·cell - r_i. H_ji(-R) is the transpose of
+H_ij(R), and one of the two is kept: that with R lexicographically positive, or R = 0 and i <= j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.graphs import neighbour_graph
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_egnn_esp.basis import Basis
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Quantity = Literal["hamiltonian", "overlap"]
+
+
+@dataclass(frozen=True)
+class BlockMatrix:
+    """Hamiltonian and overlap of one structure; one of each hermitian pair of blocks.
+
+    Attributes:
+        structure: Atoms and cell, with the positions that the shifts refer to.
+        basis: Shells of the elements; may hold further elements.
+        block_atoms: (n_blocks, 2), i and j.
+        block_shift: (n_blocks, 3), R in lattice vectors.
+        hamiltonian: (n_entries,) eV, the blocks one after the other, each by rows.
+        overlap: (n_entries,)
+    """
+
+    structure: Structure
+    basis: Basis
+    block_atoms: Ints
+    block_shift: Ints
+    hamiltonian: Floats
+    overlap: Floats
+
+    @cached_property
+    def shapes(self) -> Ints:
+        """Orbitals of i and of j, (n_blocks, 2)."""
+        return self.basis.counts(self.structure.atomic_numbers)[self.block_atoms]
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """Where the entries of each block begin, and the number of all, (n_blocks + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.shapes.prod(axis=1))])
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """Distance of the atoms of each block, Å, (n_blocks,)."""
+        i, j = self.block_atoms.T
+        cell, positions = self.structure.cell, self.structure.positions
+        vectors = positions[j] + self.block_shift @ cell - positions[i]
+        found: Floats = np.linalg.norm(vectors, axis=1)
+        return found
+
+    @cached_property
+    def is_on_site(self) -> Bools:
+        """Which blocks are those of an atom with itself in its own cell, (n_blocks,)."""
+        i, j = self.block_atoms.T
+        marked: Bools = (i == j) & ~self.block_shift.any(axis=1)
+        return marked
+
+    @property
+    def n_orbitals(self) -> int:
+        """Orbitals of all atoms of the cell."""
+        return int(self.basis.counts(self.structure.atomic_numbers).sum())
+
+    def block(self, quantity: Quantity, number: int) -> Floats:
+        """Return a block, (n_orbitals_i, n_orbitals_j)."""
+        values: Floats = getattr(self, quantity)
+        n, m = self.shapes[number]
+        return values[self.offsets[number] : self.offsets[number + 1]].reshape(n, m)
+
+    def blocks(self, quantity: Quantity) -> Iterator[Floats]:
+        """Yield all blocks in order."""
+        for number in range(len(self.block_atoms)):
+            yield self.block(quantity, number)
+
+    def entry_orbitals(self) -> tuple[Ints, Ints]:
+        """Return row and column of each entry among the orbitals of the cell, (n_entries,) each."""
+        counts = self.basis.counts(self.structure.atomic_numbers)
+        starts = np.cumsum(counts) - counts
+        n_entries = self.shapes.prod(axis=1)
+        within = np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], n_entries)
+        row, column = np.divmod(within, np.repeat(self.shapes[:, 1], n_entries))
+        begins = np.repeat(starts[self.block_atoms], n_entries, axis=0)
+        return row + begins[:, 0], column + begins[:, 1]
+
+    def within(self, cutoff: float) -> BlockMatrix:
+        """Return the matrices without the blocks of pairs beyond a distance, Å."""
+        kept = self.lengths <= cutoff
+        entries = np.repeat(kept, self.shapes.prod(axis=1))
+        return replace(
+            self,
+            block_atoms=self.block_atoms[kept],
+            block_shift=self.block_shift[kept],
+            hamiltonian=self.hamiltonian[entries],
+            overlap=self.overlap[entries],
+        )
+
+
+def is_first(rows: Ints, columns: Ints, shifts: Ints) -> Bools:
+    """Tell which member of a hermitian pair is the one that is kept.
+
+    Args:
+        rows: Atom, or orbital, of the rows, (n,).
+        columns: That of the columns, (n,).
+        shifts: (n, 3)
+
+    Returns:
+        (n,), true for both where a block is its own partner.
+    """
+    x, y, z = shifts.T
+    sign = np.where(x != 0, x, np.where(y != 0, y, z))
+    first: Bools = (sign > 0) | ((sign == 0) & (rows <= columns))
+    return first
+
+
+def pairs_within(structure: Structure, cutoff: float) -> tuple[Ints, Ints]:
+    """Return the kept blocks of all pairs up to a distance, those of the atoms themselves included.
+
+    Args:
+        structure: Atoms and cell.
+        cutoff: Å
+
+    Returns:
+        block_atoms (n_blocks, 2) and block_shift (n_blocks, 3), sorted by shift, then by atoms.
+    """
+    index, shift, _ = neighbour_graph(structure.positions, structure.cell, structure.pbc, cutoff)
+    first = is_first(index[:, 0], index[:, 1], shift)
+    own = np.arange(len(structure.positions))
+    atoms = np.concatenate([np.stack([own, own], axis=1), index[first]])
+    shifts = np.concatenate([np.zeros((len(own), 3), dtype=np.int64), shift[first]])
+    order = np.lexsort([atoms[:, 1], atoms[:, 0], shifts[:, 2], shifts[:, 1], shifts[:, 0]])
+    return atoms[order], shifts[order]
+
+
+class BlockIndex:
+    """Finds blocks by their names (i, j, R).
+
+    Args:
+        atoms: (n_blocks, 2), all blocks different.
+        shifts: (n_blocks, 3)
+    """
+
+    def __init__(self, atoms: Ints, shifts: Ints) -> None:
+        self._reach = int(np.abs(shifts).max(initial=0)) + 1
+        self._n_atoms = int(atoms.max(initial=0)) + 1
+        keys = self._keys(atoms, shifts)
+        self._order = np.argsort(keys)
+        self._sorted = keys[self._order]
+
+    def find(self, atoms: Ints, shifts: Ints) -> Ints:
+        """Return the number of each block, -1 if it is not there, (n,)."""
+        if not len(self._sorted):
+            return np.full(len(atoms), -1, dtype=np.int64)
+        known: Bools = (np.abs(shifts) < self._reach).all(axis=1) & (atoms < self._n_atoms).all(
+            axis=1
+        )
+        keys = self._keys(np.where(known[:, None], atoms, 0), np.where(known[:, None], shifts, 0))
+        place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        return np.where(known & (self._sorted[place] == keys), self._order[place], -1)
+
+    def _keys(self, atoms: Ints, shifts: Ints) -> Ints:
+        key = np.zeros(len(atoms), dtype=np.int64)
+        for axis in range(3):
+            key = key * (2 * self._reach + 1) + shifts[:, axis] + self._reach
+        result: Ints = (key * self._n_atoms + atoms[:, 0]) * self._n_atoms + atoms[:, 1]
+        return result

@@ -1,0 +1,169 @@
+"""The network: from atoms and edges to the blocks of a matrix between their orbitals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from ase.data import chemical_symbols
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline_core.batch import Batch
+from pipeline_core.potential import MAX_Z, edge_vectors
+from pipeline_core.task import Outputs
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.distributed import Halo
+from pipeline_egnn_esp.heads import Heads
+from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.halo import start
+from pipeline_kernels.message import Segments
+
+
+class Gaussians(nn.Module):
+    """Gaussians of a distance, their centres evenly from 0 to the cutoff.
+
+    exp(-(d - c)²/(2 w²)) with a width w of twice the distance between centres.
+
+    Args:
+        n_functions: Number of Gaussians.
+        cutoff: Å.
+    """
+
+    centres: Tensor
+
+    def __init__(self, n_functions: int, cutoff: float) -> None:
+        super().__init__()
+        centres = torch.linspace(0, cutoff, n_functions, dtype=torch.float64)
+        self.register_buffer("centres", centres, persistent=False)
+        self.factor = -0.5 / (2 * cutoff / max(1, n_functions - 1)) ** 2
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """Map (n,) Å to (n, n_functions)."""
+        return torch.exp(self.factor * (distances[:, None] - self.centres).square())
+
+
+class Network(nn.Module):
+    """Blocks of a matrix between orbitals, by attention over long edges.
+
+    The network of Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale
+    Electronic Structure Prediction" (2025), section 3; the first features of an edge are a learned
+    linear map of the Gaussians, theirs the Gaussians themselves.
+
+    Atoms start from their element and edges from Gaussians of their length, both in degree 0. Each
+    layer updates the atoms by attention over their edges, then the edges by the atoms that they
+    join. Linear maps take the last features to irreps of blocks.
+
+    Rotations of the frames of edges are constants: derivatives by positions are those through
+    distances alone.
+
+    Args:
+        options: Sizes of the network.
+        basis: Shells of each element.
+
+    Raises:
+        ValueError: `options.lmax` is too low for the basis.
+    """
+
+    places: Tensor
+
+    def __init__(self, options: ESPOptions, basis: Basis) -> None:
+        super().__init__()
+        self.options, self.basis = options, basis
+        places = torch.full((MAX_Z + 1,), -1)
+        places[list(basis.elements)] = torch.arange(len(basis.elements))
+        self.register_buffer("places", places, persistent=False)
+        n_elements, channels = len(basis.elements), options.channels
+        self.gaussians = Gaussians(options.radial_functions, options.cutoff)
+        self.atoms = nn.Embedding(n_elements, channels)
+        self.lengths = nn.Linear(options.radial_functions, channels, bias=False)
+        layers = range(options.layers)
+        self.node_blocks = nn.ModuleList(NodeBlock(options, n_elements) for _ in layers)
+        self.edge_blocks = nn.ModuleList(EdgeBlock(options, n_elements) for _ in layers)
+        self.heads = Heads(options.lmax, channels, basis)
+
+    def forward(self, batch: Batch, halo: Halo | None = None) -> Outputs:
+        """Predict the blocks of all atoms and edges.
+
+        With a halo, ranks exchange rows of atoms once a layer, while they update the edges inside,
+        and at the end blocks of edges whose twins other ranks own.
+
+        Args:
+            batch: Structures with their graph, of which `twin` numbers the edge (j, i, -R) of each
+                edge (i, j, R), (n_edges,); or what `split_batch` returns. If it holds `frames`,
+                from `edge_frames` in the type of the parameters, they are not calculated.
+            halo: Of the part of a structure that this rank works on; none for whole structures.
+
+        Returns:
+            node_blocks (n_own, n_common, n_common), those of atoms, and edge_blocks (n_edges,
+            n_common, n_common), rows being orbitals of the receiver; in the unit of the labels.
+
+        Raises:
+            ValueError: The basis lacks an element.
+        """
+        atomic_numbers = batch["atomic_numbers"]
+        elements = self._elements(atomic_numbers)
+        n_own = len(elements) if halo is None else halo.nodes.n_own
+        edges = self._edges(batch, elements, n_own)
+        x, e = self._embedded(self.atoms(elements)), self._embedded(self.lengths(edges.gaussians))
+        parts = (edges,) if halo is None else edges.parts(halo.nodes.n_interior)
+        for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
+            x, e = _updated_edges(edge_block, node_block(x, e, edges), e, parts, halo)
+
+        blocks = self.heads.one_way(e)
+        flight = None if halo is None else start(blocks, halo.twins, halo.transport)
+        node_blocks = self.heads.node_blocks(x[:n_own], atomic_numbers[:n_own])
+        if halo is None or flight is None:
+            twins = blocks[batch["twin"]]
+        else:
+            twins = flight.wait()[halo.twins.edges[:, 1]]
+        receivers, senders = atomic_numbers[batch["edge_index"]].unbind(1)
+        edge_blocks = self.heads.edge_blocks(blocks, twins, receivers, senders)
+        return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
+
+    def _edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
+        vectors, dtype = edge_vectors(batch), self.lengths.weight.dtype
+        receiver, sender = batch["edge_index"].unbind(1)
+        frames = batch.get("frames")
+        if frames is None:
+            frames = edge_frames(vectors, self.options.lmax, dtype)
+        return Edges(
+            receivers=Segments.of(receiver.contiguous(), n_own),
+            senders=Segments.of(sender.contiguous(), len(elements)),
+            frames=frames,
+            gaussians=self.gaussians(torch.linalg.vector_norm(vectors, dim=1)).to(dtype),
+            elements=elements[batch["edge_index"]],
+        )
+
+    def _embedded(self, scalars: Tensor) -> Tensor:
+        """Return scalars (n, channels) as features (n, (lmax + 1)², channels), zero elsewhere."""
+        scalars = scalars.to(self.lengths.weight.dtype)
+        return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
+
+    def _elements(self, atomic_numbers: Tensor) -> Tensor:
+        """Return the place of each atom's element among those of the basis, (n_atoms,)."""
+        elements = self.places[atomic_numbers]
+        if len(elements) and int(elements.min()) < 0:
+            unknown = atomic_numbers[elements < 0].unique().tolist()
+            raise ValueError(
+                f"the structures hold {', '.join(chemical_symbols[z] for z in unknown)}, but the "
+                f"network has a basis for {', '.join(self.basis.shells)}; train it with data of "
+                "all elements"
+            )
+        return elements
+
+
+def _updated_edges(
+    block: EdgeBlock, own: Tensor, e: Tensor, parts: Sequence[Edges], halo: Halo | None
+) -> tuple[Tensor, Tensor]:
+    """Return own atoms with the halo, and updated edges, interior ones while messages travel."""
+    if halo is None:
+        return own, block(own, e, parts[0])
+    interior, boundary = parts
+    flight = start(own, halo.nodes, halo.transport)
+    inside, outside = e.split([len(part.frames) for part in parts])
+    updated = block(own, inside, interior)
+    x = flight.wait()
+    return x, torch.cat([updated, block(x, outside, boundary)])

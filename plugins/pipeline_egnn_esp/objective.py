@@ -1,0 +1,78 @@
+"""The loss of matrices: squared errors and magnitudes of errors of blocks, uncoupled.
+
+Only elements that are no padding and have labels count. Sums and counts are kept apart, so that
+ranks with unequal shares add up to the loss of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from torch import Tensor
+
+from pipeline_core.batch import Batch
+from pipeline_core.evaluation.residuals import residuals
+from pipeline_core.task import Outputs, Quantity
+from pipeline_egnn_esp.options import BlockLoss
+from pipeline_egnn_esp.scaling import ScaledNetwork
+
+Kind = Literal["mse", "mae", "relative"]
+KINDS: Final[tuple[Kind, ...]] = ("mse", "mae", "relative")
+_PLACES: Final = {"on_site": "node_blocks", "off_site": "edge_blocks"}
+
+
+class BlockObjective:
+    """Weighted sum of means over elements of the blocks of atoms and of those of edges.
+
+    Args:
+        loss: Weights.
+        quantities: `node_blocks` and `edge_blocks`.
+        module: Knows the typical sizes that relative errors count in.
+    """
+
+    def __init__(
+        self, loss: BlockLoss, quantities: tuple[Quantity, ...], module: ScaledNetwork
+    ) -> None:
+        by_name = {quantity.name: quantity for quantity in quantities}
+        self._quantities = {place: by_name[name] for place, name in _PLACES.items()}
+        self._module = module
+        self.weights = {
+            f"{place}_{kind}": weight
+            for place in _PLACES
+            for kind in KINDS
+            if (weight := getattr(loss, place) * getattr(loss, kind))
+        }
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return how many labelled elements each term has in a batch."""
+        known = {
+            place: (~batch[quantity.name].isnan()).sum()
+            for place, quantity in self._quantities.items()
+        }
+        return {name: known[_place(name)] for name in self.weights}
+
+    def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Return the sum of each term over the labelled elements of a batch."""
+        errors = {
+            place: residuals(quantity, outputs, batch)[0]
+            for place, quantity in self._quantities.items()
+        }
+        sizes: dict[str, Tensor] = {}
+        if any(name.endswith("relative") for name in self.weights):
+            typical = self._module.typical(batch, len(batch["node_blocks"]))
+            sizes = dict(zip(_PLACES, typical, strict=True))
+        sums = {}
+        for name in self.weights:
+            place = _place(name)
+            error = errors[place]
+            if name.endswith("mse"):
+                sums[name] = error.square().sum()
+            elif name.endswith("mae"):
+                sums[name] = error.abs().sum()
+            else:
+                sums[name] = (error / sizes[place].to(error.dtype)).abs().sum()
+        return sums
+
+
+def _place(name: str) -> str:
+    return name.rsplit("_", 1)[0]

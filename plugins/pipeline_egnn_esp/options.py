@@ -1,0 +1,118 @@
+"""The sections of an experiment with eGNN-ESP."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pipeline_core.config.sections import (
+    Count,
+    EvaluateOptions,
+    GraphOptions,
+    NotNegative,
+    Positive,
+    Section,
+    TrainOptions,
+)
+
+
+class ESPOptions(Section):
+    """Sizes of the network, and what it learns; sizes are those of the paper's scaling runs."""
+
+    channels: Count = 16
+    """Channels of every degree: the paper's E."""
+    lmax: Annotated[int, Field(ge=1, le=6)] = 4
+    """Highest degree of the embeddings: at least twice the highest of the orbitals."""
+    layers: Count = 3
+    """Message-passing layers: the paper's M."""
+    heads: Count = 2
+    """Heads of the attention over the edges of an atom."""
+    attention_channels: Count = 16
+    """Numbers of an edge that decide its attention, in each head."""
+    value_channels: Count = 16
+    """Channels of a message that each head sums."""
+    hidden_channels: Count = 16
+    """Channels between the two convolutions of a node block."""
+    feed_forward_channels: Count = 64
+    radial_functions: Count = 16
+    """Gaussians of the distance, of which an edge's first embedding is a linear map."""
+    cutoff: Positive = 12.0
+    """Largest distance of a pair of atoms, Å; that of the graph section. The paper's r_cut is half
+    of it."""
+    target: Literal["hamiltonian", "overlap"] = "hamiltonian"
+    """The matrix that is learned.
+
+    The overlap is known exactly and free of the noise of integration grids: learning it tests the
+    model, not the data.
+    """
+    zero: Literal["structure", "data"] = "structure"
+    """Zero of the energies of the Hamiltonian.
+
+    structure: that of each structure is moved so that H is orthogonal to S, the labels being H - µS
+    with µ = Σ H S / Σ S² over all elements. The zero of a periodic calculation is arbitrary, and
+    levels move with µ as a whole. data: as the data have it.
+    """
+    two_centre: bool = True
+    """Whether the network learns what integrals between two atoms, which depend on their distance
+    alone, leave over; they are fitted to the training structures. Without, it learns all."""
+
+
+class ESPGraphOptions(GraphOptions):
+    """Neighbour graph that reaches as far as orbitals overlap."""
+
+    cutoff: Positive = 12.0
+
+
+class BlockLoss(Section):
+    """Weights of the terms of the loss, means over the elements of the blocks of atoms or pairs.
+
+    Errors are in eV, or 1 for overlaps. Relative errors are those in units of what the elements of
+    such blocks typically are at this distance.
+    """
+
+    on_site: NotNegative = 1.0
+    """Of the terms of blocks of atoms."""
+    off_site: NotNegative = 1.0
+    """Of the terms of blocks of pairs."""
+    mse: NotNegative = 1.0
+    """Of squared errors."""
+    mae: NotNegative = 1.0
+    """Of magnitudes of errors."""
+    relative: NotNegative = 0.0
+    """Of magnitudes of relative errors."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.on_site + self.off_site) * (self.mse + self.mae + self.relative):
+            raise ValueError("all weights are zero; give one of mse, mae and relative a weight")
+        return self
+
+
+class ESPTrainOptions(TrainOptions):
+    """The shared trainer, with the loss of matrices in place of `loss`."""
+
+    batch_size: Count | Literal["all"] = 1
+    """Structures of one optimizer step over all ranks, however many there are."""
+    blocks: BlockLoss = BlockLoss()
+
+    @model_validator(mode="after")
+    def _blocks_only(self) -> Self:
+        if self.loss:
+            raise ValueError(
+                f"loss: {', '.join(self.loss)}: the loss of matrices is described by train.blocks; "
+                "remove train.loss"
+            )
+        return self
+
+
+class ESPEvaluateOptions(EvaluateOptions):
+    """What is compared with the matrices, and their levels."""
+
+    shell_width: Positive = 1.0
+    """Width of the shells of distance in which errors are reported, Å."""
+    k_points: tuple[Count, Count, Count] = (3, 3, 3)
+    """Monkhorst-Pack grid on which levels are compared."""
+    electrons: dict[str, Count] = {}
+    """Electrons of an atom by element that the calculation holds, such as {Hf: 12, O: 6}, two a
+    level: which levels are occupied. Empty to compare all levels only."""

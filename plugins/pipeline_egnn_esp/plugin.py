@@ -1,0 +1,86 @@
+"""The hooks of the plugin; torch is imported when a stage runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import ModelInfo
+from pipeline_egnn_esp.datasets import MatrixDataset
+from pipeline_egnn_esp.inference.options import ESPInferOptions
+from pipeline_egnn_esp.options import (
+    ESPEvaluateOptions,
+    ESPGraphOptions,
+    ESPOptions,
+    ESPTrainOptions,
+)
+from pipeline_egnn_esp.partition_options import ESPPartitionOptions
+
+if TYPE_CHECKING:
+    from pipeline_core.run import DatasetRun, Run
+    from pipeline_core.task import Task
+
+
+@hookimpl
+def model() -> ModelInfo:
+    """Describe eGNN-ESP."""
+    return ModelInfo(
+        name="egnn_esp",
+        summary="Hamiltonians of density-functional theory by equivariant attention over edges.",
+        citation="Kaniselvan et al., Distributed Equivariant Graph Neural Networks for Large-Scale "
+        "Electronic Structure Prediction (2025)",
+        options=ESPOptions,
+        data_kind="matrix",
+        predicts=("hamiltonian",),
+        sections={
+            "graph": ESPGraphOptions,
+            "partition": ESPPartitionOptions,
+            "train": ESPTrainOptions,
+            "evaluate": ESPEvaluateOptions,
+            "infer": ESPInferOptions,
+        },
+        dataset=MatrixDataset,
+    )
+
+
+@hookimpl
+def data(run: DatasetRun) -> Summary:
+    """Read matrices of other programs."""
+    from pipeline_egnn_esp.sources import make_data
+
+    return make_data(run)
+
+
+@hookimpl
+def task(run: Run) -> Task:
+    """Build the network for the basis of the data, and what its training needs."""
+    from pipeline_egnn_esp.task import matrix_task
+
+    return matrix_task(run)
+
+
+@hookimpl
+def train(run: Run) -> Summary | None:
+    """Train with all ranks on every structure, if that is asked for; else the engine trains."""
+    if run.section("partition", ESPPartitionOptions).parts != "graph":
+        return None
+    from pipeline_egnn_esp.graph_parallel import train_graphs
+
+    return train_graphs(run)
+
+
+@hookimpl
+def evaluate(run: Run) -> Summary:
+    """Compare elements and levels with the data, beside what distances alone predict."""
+    from pipeline_egnn_esp.evaluation import evaluate_matrices
+
+    return evaluate_matrices(run)
+
+
+@hookimpl
+def infer(run: Run) -> Summary:
+    """Predict the matrices of structures, over ranks, and what follows from them."""
+    from pipeline_egnn_esp.inference import infer_run
+
+    return infer_run(run)

@@ -1,0 +1,208 @@
+"""A network whose output counts in typical sizes, beside what distances alone say.
+
+    block = two-centre block + size(elements, shells, distance) · network
+
+Elements of a Hamiltonian fall by five orders of magnitude from neighbours to the cutoff. The size
+is the root mean square of what is left to learn in the training structures, so that the network's
+numbers are of order 1 at all distances, and what it does not know is small where blocks are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch
+from pipeline_core.potential import edge_vectors
+from pipeline_core.task import Outputs, Samples
+from pipeline_egnn_esp.baselines import TwoCentre
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.distributed import Halo
+from pipeline_egnn_esp.network import Network
+
+KNOTS: Final = 0.5
+"""Distance between two sizes in a table, Å; their logarithms are linear in between."""
+_SMALLEST: Final = 1e-6
+"""Least size, as a part of the largest of its kind."""
+_NOTHING: Final = 1e-9
+"""Size, eV or 1, where nothing is left to learn, as of overlaps of an atom with itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """What is left to learn of a batch.
+
+    Attributes:
+        elements: Places of the elements of atoms, (n_atoms,).
+        pairs: Those of receivers and senders, (n_edges, 2).
+        distances: Å, (n_edges,).
+        node_blocks: Labels less what is known, NaN where there are no labels.
+        edge_blocks: Likewise.
+    """
+
+    elements: Tensor
+    pairs: Tensor
+    distances: Tensor
+    node_blocks: Tensor
+    edge_blocks: Tensor
+
+
+class Sizes(nn.Module):
+    """Typical sizes of the elements of blocks, by shells, elements and distance.
+
+    They are 1 until `fit` is called or weights are loaded.
+
+    Args:
+        basis: Shells of each element.
+        cutoff: Å.
+    """
+
+    atoms: Tensor
+    edges: Tensor
+    shells: Tensor
+
+    def __init__(self, basis: Basis, cutoff: float) -> None:
+        super().__init__()
+        n_elements, n_shells = len(basis.elements), len(basis.common)
+        self.n_intervals = ceil(cutoff / KNOTS)
+        self.step = cutoff / self.n_intervals
+        shape = (n_elements, n_elements, self.n_intervals + 1, n_shells, n_shells)
+        self.register_buffer("atoms", torch.ones(n_elements, n_shells, n_shells).double())
+        self.register_buffer("edges", torch.ones(shape).double())
+        widths = torch.tensor([2 * degree + 1 for degree in basis.common])
+        shell = torch.arange(n_shells).repeat_interleave(widths)
+        self.register_buffer("shells", shell, persistent=False)
+
+    def of_atoms(self, elements: Tensor) -> Tensor:
+        """Return the sizes of blocks of atoms, (n_atoms, n_common, n_common)."""
+        return self._spread(self.atoms[elements])
+
+    def of_edges(self, elements: Tensor, distances: Tensor) -> Tensor:
+        """Return the sizes of blocks of edges, (n_edges, n_common, n_common).
+
+        Args:
+            elements: Of receiver and sender, (n_edges, 2).
+            distances: Å, (n_edges,).
+        """
+        first, above = self._knots(distances)
+        table, (i, j) = self.edges.log(), elements.unbind(1)
+        above = above.to(table.dtype)[:, None, None]
+        between = (1 - above) * table[i, j, first] + above * table[i, j, first + 1]
+        return self._spread(between.exp())
+
+    def fit(self, rests: Iterable[Rest]) -> None:
+        """Take the root mean square of what is left to learn, batch by batch."""
+        n_shells, n_knots = self.atoms.shape[1], self.n_intervals + 1
+        atoms = torch.zeros(len(self.atoms), 2, n_shells, n_shells, dtype=torch.float64)
+        edges = torch.zeros(len(self.atoms) ** 2 * n_knots, *atoms.shape[1:], dtype=torch.float64)
+        for rest in rests:
+            atoms.index_add_(0, rest.elements, self._sums(rest.node_blocks))
+            first, above = self._knots(rest.distances)
+            place = (rest.pairs[:, 0] * len(self.atoms) + rest.pairs[:, 1]) * n_knots + first
+            sums = self._sums(rest.edge_blocks)
+            edges.index_add_(0, place, sums * (1 - above)[:, None, None, None])
+            edges.index_add_(0, place + 1, sums * above[:, None, None, None])
+        # Sizes of transposed blocks, and of the two edges of a pair, are alike to the last bit.
+        self.atoms.copy_(_floored(*(part + part.mT for part in atoms.unbind(1))))
+        squares, counts = edges.unflatten(0, self.edges.shape[:3]).unbind(3)
+        both = [part + part.permute(1, 0, 2, 4, 3) for part in (squares, counts)]
+        self.edges.copy_(_floored(*_filled(*both)))
+
+    def _knots(self, distances: Tensor) -> tuple[Tensor, Tensor]:
+        x = distances / self.step
+        first = x.long().clamp(max=self.n_intervals - 1)
+        return first, x - first
+
+    def _spread(self, sizes: Tensor) -> Tensor:
+        """Give each element of a block the size of its pair of shells."""
+        return sizes[:, self.shells][:, :, self.shells]
+
+    def _sums(self, blocks: Tensor) -> Tensor:
+        """Return sum of squares and count for each pair of shells, (n, 2, n_shells, n_shells)."""
+        n_shells = self.atoms.shape[1]
+        member = nn.functional.one_hot(self.shells, n_shells).double()
+        known = ~blocks.isnan()
+        parts = torch.stack([blocks.nan_to_num(0).double().square(), known.double()])
+        return torch.einsum("ka,snkl,lb->nsab", member, parts, member)
+
+
+class ScaledNetwork(nn.Module):
+    """The network with sizes and two-centre blocks.
+
+    Args:
+        network: What is trained.
+        two_centre: Blocks that distances give, or the blocks of atoms alone if `uses_edges` is
+            false.
+        sizes: Typical sizes of the rest.
+        uses_edges: Whether two-centre blocks are added to those of edges.
+    """
+
+    def __init__(
+        self, network: Network, two_centre: TwoCentre, sizes: Sizes, *, uses_edges: bool
+    ) -> None:
+        super().__init__()
+        self.network, self.two_centre, self.sizes = network, two_centre, sizes
+        self.uses_edges = uses_edges
+
+    def forward(self, batch: Batch, halo: Halo | None = None) -> Outputs:
+        """Predict the blocks of all atoms and edges, hermitian to the last bit; see `Network`."""
+        outputs = self.network(batch, halo)
+        on_site, off_site = outputs["node_blocks"], outputs["edge_blocks"]
+        with torch.no_grad(), torch.autocast(on_site.device.type, enabled=False):
+            nodes, edges = self.typical(batch, len(on_site))
+            own, pairs = self.known(batch, len(on_site))
+        return {
+            "node_blocks": own.to(on_site.dtype) + nodes.to(on_site.dtype) * on_site,
+            "edge_blocks": pairs.to(off_site.dtype) + edges.to(off_site.dtype) * off_site,
+        }
+
+    def known(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
+        """Return the blocks of own atoms and of edges before the network adds to them."""
+        own = self.two_centre.node_blocks(batch["atomic_numbers"][:n_own])
+        if self.uses_edges:
+            return own, self.two_centre.edge_blocks(batch)
+        return own, own.new_zeros(len(batch["edge_index"]), *own.shape[1:])
+
+    def typical(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
+        """Return the sizes of the blocks of own atoms and of edges."""
+        elements, pairs, distances = self._rows(batch)
+        return self.sizes.of_atoms(elements[:n_own]), self.sizes.of_edges(pairs, distances)
+
+    def fit(self, samples: Samples) -> None:
+        """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`."""
+        self.two_centre.fit(samples.batch([number]) for number in range(len(samples)))
+        self.sizes.fit(self._rest(samples.batch([number])) for number in range(len(samples)))
+
+    def _rest(self, batch: Batch) -> Rest:
+        elements, pairs, distances = self._rows(batch)
+        own, off = self.known(batch, len(elements))
+        rests = batch["node_blocks"] - own, batch["edge_blocks"] - off
+        return Rest(elements, pairs, distances, *rests)
+
+    def _rows(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        elements = self.two_centre.places[batch["atomic_numbers"]]
+        distances = torch.linalg.vector_norm(edge_vectors(batch).detach(), dim=1)
+        return elements, elements[batch["edge_index"]], distances
+
+
+def _filled(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Give knots without pairs the sums of the nearest knot that has some."""
+    squares, filled = squares.clone(), counts.clone()
+    knots = torch.arange(counts.shape[2])
+    for i, j, a, b in (counts.amax(2) > 0).nonzero().tolist():
+        known = counts[i, j, :, a, b].nonzero().flatten()
+        nearest = known[(knots[:, None] - known).abs().argmin(1)]
+        for table in (squares, filled):
+            table[i, j, :, a, b] = table[i, j, nearest, a, b]
+    return squares, filled
+
+
+def _floored(squares: Tensor, counts: Tensor) -> Tensor:
+    """Return root mean squares, at least a part of the largest."""
+    sizes = (squares / counts.clamp(min=torch.finfo(counts.dtype).tiny)).sqrt()
+    return sizes.clamp(min=max(_SMALLEST * float(sizes.max()), _NOTHING))

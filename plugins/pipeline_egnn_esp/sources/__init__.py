@@ -1,0 +1,202 @@
+"""Stage `data`: matrices read from other programs, or calculated, as samples of `data.h5`.
+
+A sample holds one of each hermitian pair of blocks. Beside the shared fields of a structure it has
+
+    block_atoms (n_blocks, 2), block_shift (n_blocks, 3)   block (i, j, R)
+    hamiltonian (n_entries,), overlap (n_entries,)         the blocks one after the other, by rows
+
+where the atoms say, by the attribute `basis` of the file, how many rows and columns a block has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+
+from pipeline_core import provenance
+from pipeline_core.config.raw_files import matched
+from pipeline_core.fields import FIELDS, SPLITS, Field
+from pipeline_core.hookspecs import Summary
+from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.splits import divide
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.run import DatasetRun
+from pipeline_core.samples import Sample, SampleFile, SampleWriter
+from pipeline_core.store import write_json
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.checks import merged, require_sound
+from pipeline_egnn_esp.datasets import (
+    AnySource,
+    CP2KSource,
+    DeepHSource,
+    MatrixDataset,
+    PackedSource,
+    PySCFSource,
+)
+from pipeline_egnn_esp.matrices import BlockMatrix
+from pipeline_egnn_esp.sources.report import Report
+
+__all__ = ["MATRIX_FIELDS", "basis_of", "make_data", "matrix_of"]
+
+_OWN: Final = (
+    Field("block_atoms", (2,), "1", "block", "i4", "Atoms of rows and columns.", "atom"),
+    Field("block_shift", (3,), "1", "block", "i2", "Cell image of the second, in lattice vectors."),
+    Field("hamiltonian", (), "eV", "entry", "f8", "Blocks of the Hamiltonian.", label=True),
+    Field("overlap", (), "1", "entry", "f8", "Blocks of the overlap.", label=True),
+)
+_SHARED: Final = ("cell", "pbc", "group", "source", "atomic_numbers", "positions")
+MATRIX_FIELDS: Final = {f.name: f for f in (*(FIELDS[name] for name in _SHARED), *_OWN)}
+"""Fields of a sample, less the split."""
+
+
+def make_data(run: DatasetRun) -> Summary:
+    """Read all sources, check and divide them, write `run.data` and `run.report`.
+
+    Args:
+        run: A dataset with `plugin: egnn_esp`.
+
+    Returns:
+        Figures for the screen.
+
+    Raises:
+        ValueError: The dataset file, a raw file, or what the files say is wrong; nothing is
+            written.
+    """
+    options = run.options
+    assert isinstance(options, MatrixDataset)
+    # Outside of what follows, since this error names the line of the dataset file.
+    files = [matched(run.path, *item) for item in options.raw_patterns.items()]
+    record = run.provenance()
+    record["inputs"] |= {n: provenance.sha256(path) for own in files for n, path in own.items()}
+    columns, report, basis = Columns(), Report(run.name, options.split), Basis({})
+    with SampleWriter(run.data, "data", record, list(MATRIX_FIELDS.values())) as writer:
+        for source, own in zip(options.sources, files, strict=True):
+            for name, path in own.items():
+                for place, matrix, facts in _read(source, path):
+                    basis = _checked(place, matrix, basis)
+                    group = _group(source, name, path)
+                    writer.add(_sample(matrix, group, f"{name}{place.removeprefix(str(path))}"))
+                    _note(columns, matrix, group, source)
+                    report.add(matrix, group, facts)
+        codes = _divided(run, columns, options)
+        writer.add_column("split", codes)
+        _write_attributes(writer, basis)
+        content = report.content(basis, codes)
+        write_json(run.report, content)
+    return report.summary(content)
+
+
+def basis_of(data: SampleFile) -> Basis:
+    """Return the basis of a `data.h5` with matrices.
+
+    Raises:
+        ValueError: It holds no matrices.
+    """
+    if "basis" not in data.attributes:
+        raise ValueError(
+            f"{data.path}: holds no matrices; give the experiment a dataset with `plugin: egnn_esp`"
+        )
+    return Basis.of_json(str(data.attributes["basis"]))
+
+
+def matrix_of(sample: Sample, basis: Basis) -> BlockMatrix:
+    """Return the matrices of a sample."""
+    return BlockMatrix(
+        Structure(*(sample[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))),
+        basis,
+        sample["block_atoms"].astype(np.int64),
+        sample["block_shift"].astype(np.int64),
+        sample["hamiltonian"],
+        sample["overlap"],
+    )
+
+
+def _read(source: AnySource, path: Path) -> Iterator[tuple[str, BlockMatrix, dict[str, Any]]]:
+    """Yield place in words, matrices, and facts of each structure of a file."""
+    match source:
+        case PackedSource():
+            from pipeline_egnn_esp.sources.packed import read_packed
+
+            for name, matrix in read_packed(path, source):
+                yield f"{path}:{name}", matrix, {}
+        case CP2KSource():
+            from pipeline_egnn_esp.sources.cp2k_matrices import read_run
+
+            try:
+                found = read_run(path, source)
+            except ValueError as error:
+                text = str(error)
+                raise ValueError(text if str(path.parent) in text else f"{path}: {text}") from None
+            yield str(path), found.matrix, found.facts
+        case DeepHSource():
+            from pipeline_egnn_esp.sources.deeph import read_deeph
+
+            yield str(path), read_deeph(path, source), {}
+        case PySCFSource():
+            from pipeline_egnn_esp.sources.molecules import calculated
+
+            for number, matrix in calculated(path, source):
+                yield f"{path}:{number}", matrix, {}
+
+
+def _checked(place: str, matrix: BlockMatrix, basis: Basis) -> Basis:
+    try:
+        require_sound(matrix)
+        return merged(basis, matrix.basis)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _group(source: AnySource, name: str, path: Path) -> str:
+    """Name the group of a file, without the folders that all files of the source share."""
+    if source.group is None:
+        return source.reader
+    parts = PurePosixPath(source.path).parts
+    fixed = next((i for i, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
+    own = PurePosixPath(*PurePosixPath(name).parts[fixed:])
+    if source.group == "file":
+        return str(own.with_suffix(""))
+    return str(own.parent) if own.parent.parts else path.resolve().parent.name
+
+
+def _sample(matrix: BlockMatrix, group: str, place: str) -> Sample:
+    atoms = matrix.structure
+    return {
+        "cell": atoms.cell,
+        "pbc": atoms.pbc,
+        "group": np.asarray(group),
+        "source": np.asarray(place),
+        "atomic_numbers": atoms.atomic_numbers,
+        "positions": atoms.positions,
+        "block_atoms": matrix.block_atoms,
+        "block_shift": matrix.block_shift,
+        "hamiltonian": matrix.hamiltonian,
+        "overlap": matrix.overlap,
+    }
+
+
+def _note(columns: Columns, matrix: BlockMatrix, group: str, source: AnySource) -> None:
+    numbers = matrix.structure.atomic_numbers
+    code = -1 if source.split is None else SPLITS.index(source.split)
+    columns.add(columns.compositions.number(numbers), group, len(numbers), np.nan, code)
+
+
+def _divided(run: DatasetRun, columns: Columns, options: MatrixDataset) -> Any:
+    if not len(columns):
+        raise ValueError(f"{run.path}: the sources hold no structures; check the raw files")
+    try:
+        return divide(columns, options.split)
+    except ValueError as error:
+        raise ValueError(f"{run.path}: {error}") from None
+
+
+def _write_attributes(writer: SampleWriter, basis: Basis) -> None:
+    writer.attributes["basis"] = basis.to_json()
+    writer.attributes["labels"] = json.dumps(["hamiltonian", "overlap"])
+    writer.attributes["elements"] = json.dumps(list(basis.elements))
+    units = {name: field.unit for name, field in MATRIX_FIELDS.items()}
+    writer.attributes["units"] = json.dumps(units)

@@ -1,0 +1,156 @@
+"""What CP2K's output says of a run whose matrices were written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline_core.readers.cp2k_input import symbol_of
+from pipeline_core.readers.files import opened_text
+from pipeline_egnn_esp.basis import n_orbitals
+
+Image = tuple[int, int, int]
+
+_DEGREES: Final = "spdfghi"
+_KIND: Final = re.compile(r"^ +\d+\. Atomic kind: (\S+) .*Number of atoms:", re.MULTILINE)
+_SHELL: Final = re.compile(rf"^ +(\d+) +(\d+) +\d+([{_DEGREES}])\S* +-?\d", re.MULTILINE)
+_ATOM: Final = re.compile(r"^ +\d+ +\d+ +([A-Z][a-z]?) +\d+(?: +-?\d+\.\d+){5}$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Log:
+    """An output.
+
+    Attributes:
+        project: Name that the files of the run begin with.
+        input_name: Name of the input.
+        images: Image of each file, by kind of matrix, "KS" or "S"; empty for Gamma points.
+        shells: Degree of each shell by element; empty if the output does not print them.
+        elements: Symbol of each atom; empty if not printed.
+        n_atoms: Atoms.
+        n_shells: Shells of all atoms.
+        n_orbitals: Orbitals of all atoms.
+    """
+
+    project: str
+    input_name: str
+    images: Mapping[str, list[Image]]
+    shells: Mapping[str, tuple[int, ...]]
+    elements: tuple[str, ...]
+    n_atoms: int
+    n_shells: int
+    n_orbitals: int
+
+    def require_fits(self, shells: Mapping[str, tuple[int, ...]], symbols: list[str]) -> None:
+        """Check a basis and the atoms of a structure against the output.
+
+        Raises:
+            ValueError: Number or order of the atoms, shells or orbitals differ.
+        """
+        if len(symbols) != self.n_atoms:
+            raise ValueError(
+                f"the structure has {len(symbols)} atoms, the output {self.n_atoms}; name the "
+                "input, or restart file, of this run"
+            )
+        for i, (ours, theirs) in enumerate(zip(symbols, self.elements, strict=False)):
+            if ours != theirs:
+                raise ValueError(
+                    f"atom {i} is {ours} in the structure and {theirs} in the output: the "
+                    "matrices have the order of the output; name the input of this run"
+                )
+        for symbol in dict.fromkeys(symbols):
+            if symbol not in shells:
+                raise ValueError(
+                    f"no shells are known of {symbol}; print them (PRINT_LEVEL MEDIUM), or give "
+                    f"the degree of each under `basis`, such as {symbol}: [0, 0, 1]"
+                )
+        found = (
+            sum(len(shells[symbol]) for symbol in symbols),
+            sum(n_orbitals(shells[symbol]) for symbol in symbols),
+        )
+        if found != (self.n_shells, self.n_orbitals):
+            raise ValueError(
+                f"the basis gives {found[0]} shells and {found[1]} orbitals, the output says "
+                f"{self.n_shells} and {self.n_orbitals}; correct `basis`: the degree of each "
+                "shell of an element, as in {O: [0, 1]}"
+            )
+
+
+def read_log(path: Path) -> Log:
+    """Read an output, plain or compressed.
+
+    Raises:
+        ValueError: It is no complete output, or the run did not converge.
+    """
+    try:
+        with opened_text(path) as file:
+            text = file.read()
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
+    # CP2K appends to an output that exists.
+    text = text[max(0, text.rfind("PROGRAM STARTED AT")) :]
+    if "PROGRAM ENDED AT" not in text:
+        raise ValueError(
+            f"{path}: is no complete output of CP2K: the line PROGRAM ENDED is missing; let the "
+            "run end"
+        )
+    if "SCF run NOT converged" in text:
+        raise ValueError(
+            f"{path}: the self-consistency loop did not converge; raise MAX_SCF and run it again"
+        )
+    return Log(
+        project=_found(path, text, r"GLOBAL\| Project name +(\S+)"),
+        input_name=_found(path, text, r"CP2K\| Input file name +(\S+)"),
+        images={kind: images for kind in ("KS", "S") if (images := _images(path, text, kind))},
+        shells=_shells(path, text),
+        elements=_elements(text),
+        n_atoms=int(_found(path, text, r"^ +- Atoms: +(\d+)")),
+        n_shells=int(_found(path, text, r"^ +- Shells: +(\d+)")),
+        n_orbitals=int(_found(path, text, r"^ +- Spherical basis functions: +(\d+)")),
+    )
+
+
+def _found(path: Path, text: str, pattern: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    if match is None:
+        raise ValueError(f"{path}: is no output of CP2K's Quickstep: it lacks {pattern!r}")
+    return match[1]
+
+
+def _images(path: Path, text: str, kind: str) -> list[Image]:
+    """Return the image of each file, in the order of their numbers."""
+    head = re.search(rf"^ +{kind} CSR write\| +(\d+) periodic images\n.*\n", text, re.MULTILINE)
+    if head is None:
+        return []
+    rows = [line.split() for line in text[head.end() :].split("\n")[: int(head[1])]]
+    if any(len(row) != 4 for row in rows):
+        raise ValueError(f"{path}: the list of images of {kind} is not complete; write it again")
+    return [(int(x), int(y), int(z)) for _, x, y, z in rows]
+
+
+def _shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
+    """Return the shells by element, from the tables of the atomic kinds."""
+    begin = text.find("ATOMIC KIND INFORMATION")
+    if begin < 0:
+        return {}
+    found: dict[str, tuple[int, ...]] = {}
+    kinds = list(_KIND.finditer(text, begin))
+    for number, kind in enumerate(kinds):
+        end = kinds[number + 1].start() if number + 1 < len(kinds) else len(text)
+        rows = {(m[1], m[2]): m[3] for m in _SHELL.finditer(text, kind.end(), end)}
+        shells = tuple(_DEGREES.index(letter) for letter in rows.values())
+        symbol = symbol_of(kind[1])
+        if found.setdefault(symbol, shells) != shells:
+            raise ValueError(
+                f"{path}: has two basis sets for {symbol}: shells {list(found[symbol])} and "
+                f"{list(shells)}; give all atoms of an element one basis set"
+            )
+    return found
+
+
+def _elements(text: str) -> tuple[str, ...]:
+    begin = text.find("ATOMIC COORDINATES")
+    return tuple(m[1] for m in _ATOM.finditer(text, begin)) if begin >= 0 else ()

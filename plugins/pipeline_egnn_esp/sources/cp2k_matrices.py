@@ -1,0 +1,210 @@
+"""Source `cp2k_matrices`: Kohn-Sham and overlap matrices that CP2K has written beside its output.
+
+With k-points and REAL_SPACE .TRUE. there is one file for each image R, and the output lists the
+images. R refers to atoms wrapped into [-1/2, 1/2) of the cell. Without, the matrices are those of
+the Gamma point, sums over all images, which are told apart only where the cell is large enough.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from ase.data import chemical_symbols
+from numpy.typing import NDArray
+
+from pipeline_core.readers.cp2k_input import Structure, structure
+from pipeline_core.units import HARTREE
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.checks import require_hermitian, require_unfolded
+from pipeline_egnn_esp.datasets import CP2KSource
+from pipeline_egnn_esp.elements import Elements, Gathered, Places
+from pipeline_egnn_esp.matrices import BlockMatrix, pairs_within
+from pipeline_egnn_esp.sources.cp2k_log import Log, read_log
+from pipeline_egnn_esp.sources.csr import read_csr
+
+Floats = NDArray[np.float64]
+Image = tuple[int, int, int]
+
+_FILE: Final = re.compile(r"-(KS|S)_SPIN_(\d+)(?:_R_(\d+))?-1_(\d+)\.csr(?:\.gz|\.bz2|\.xz)?$")
+_OPTION: Final = {"KS": "KS_CSR_WRITE", "S": "S_CSR_WRITE"}
+_GAMMA_AGREES: Final = 1e-5
+
+
+@dataclass(frozen=True)
+class Read:
+    """Matrices of one run with what was found about them.
+
+    Attributes:
+        matrix: The matrices, in eV.
+        facts: Of the report, JSON-able.
+    """
+
+    matrix: BlockMatrix
+    facts: dict[str, Any]
+
+
+def read_run(log_path: Path, source: CP2KSource) -> Read:
+    """Read the matrices of one run.
+
+    Args:
+        log_path: Its output; the other files lie beside it.
+        source: Cutoff, basis and structure, as far as they are given.
+
+    Raises:
+        ValueError: A file is missing, damaged, or contradicts another.
+    """
+    log = read_log(log_path)
+    atoms = wrapped(_structure(log_path, log, source))
+    symbols = [chemical_symbols[z] for z in atoms.atomic_numbers]
+    shells = {symbol: tuple(own) for symbol, own in source.basis.items()} or log.shells
+    log.require_fits(shells, symbols)
+    basis = Basis({symbol: shells[symbol] for symbol in dict.fromkeys(symbols)})
+    files = _files(log_path, log)
+    if not log.images:
+        require_unfolded(atoms, source.cutoff)
+    atom_pairs = pairs_within(atoms, source.cutoff)
+    places = Places(atoms, basis, *atom_pairs)
+    elements = {kind: _elements(files, log, kind, atoms, basis) for kind in ("KS", "S")}
+    if log.images:
+        _require_gamma_agrees(log_path, log, files, elements["S"])
+    found = {kind: places.gather(elements[kind]) for kind in elements}
+    require_hermitian("hamiltonian", _in_ev(found["KS"]))
+    require_hermitian("overlap", found["S"])
+    matrix = BlockMatrix(
+        structure=atoms,
+        basis=basis,
+        block_atoms=atom_pairs[0],
+        block_shift=atom_pairs[1],
+        hamiltonian=found["KS"].entries * HARTREE,
+        overlap=found["S"].entries,
+    )
+    facts = {
+        "images": len(log.images["KS"]) if log.images else 1,
+        "left_out_eV": found["KS"].left_out * HARTREE,
+        "asymmetry_eV": found["KS"].asymmetry * HARTREE,
+    }
+    return Read(matrix, facts)
+
+
+def wrapped(atoms: Structure) -> Structure:
+    """Move atoms into [-1/2, 1/2) of the periodic directions, as CP2K counts its images."""
+    if not atoms.pbc.any():
+        return atoms
+    fractional = atoms.positions @ np.linalg.inv(atoms.cell)
+    moved = np.trunc(fractional + np.copysign(0.5, fractional)) * atoms.pbc
+    return replace(atoms, positions=atoms.positions - moved @ atoms.cell)
+
+
+def _structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
+    name = source.structure or log.input_name
+    path = log_path.with_name(name)
+    if not path.is_file():
+        raise ValueError(
+            f"{log_path}: {name} does not lie beside it, from which cell and positions are read; "
+            "put the input there, or name it, or a restart file, by `structure` of the source"
+        )
+    try:
+        return structure(path)
+    except (ValueError, OSError, IndexError) as error:
+        raise ValueError(f"{path}: its structure cannot be read: {error}") from error
+
+
+def _in_ev(gathered: Gathered) -> Gathered:
+    return replace(gathered, asymmetry=gathered.asymmetry * HARTREE)
+
+
+def _files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
+    """Find the files by kind and number of the image, 0 for the Gamma point."""
+    found: dict[tuple[str, int], Path] = {}
+    for path in sorted(log_path.parent.glob(f"{log.project}-*.csr*")):
+        match = _FILE.search(path.name)
+        if match is None:
+            continue
+        key = match[1], int(match[3] or 0)
+        if match[2] != "1":
+            raise ValueError(
+                f"{path}: spin-polarised matrices are not supported; run CP2K without UKS"
+            )
+        if key in found:
+            raise ValueError(
+                f"{path}: is a second file of the same matrix beside {found[key].name}; keep that "
+                "of the last step alone"
+            )
+        found[key] = path
+    return found
+
+
+def _elements(
+    files: dict[tuple[str, int], Path], log: Log, kind: str, atoms: Structure, basis: Basis
+) -> Elements:
+    """Read all images of one matrix."""
+    n = int(basis.counts(atoms.atomic_numbers).sum())
+    images = list(enumerate(log.images.get(kind, []), 1))
+    if not images:
+        return _nearest(read_csr(_file(files, log, kind, 0), n), atoms, basis)
+    parts = []
+    for number, image in images:
+        row, column, value = read_csr(_file(files, log, kind, number), n)
+        parts.append(Elements(np.tile(image, (len(row), 1)), row, column, value))
+    return Elements.joined(parts)
+
+
+def _file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) -> Path:
+    if (kind, number) not in files:
+        name = f"{log.project}-*{kind}_SPIN_1{f'_R_{number}' if number else ''}-1_*.csr"
+        raise ValueError(
+            f"no file {name} lies beside the output; print it with &DFT &PRINT &{_OPTION[kind]}"
+        )
+    return files[kind, number]
+
+
+def _nearest(
+    matrix: tuple[NDArray[np.int64], NDArray[np.int64], Floats], atoms: Structure, basis: Basis
+) -> Elements:
+    """Give each element of a matrix of the Gamma point the nearest image of its column."""
+    from ase.geometry import find_mic
+
+    row, column, value = matrix
+    counts = basis.counts(atoms.atomic_numbers)
+    atom = np.repeat(np.arange(len(counts)), counts)
+    i, j = atom[row], atom[column]
+    if not atoms.pbc.any():
+        return Elements(np.zeros((len(row), 3), dtype=np.int64), row, column, value)
+    # Both members of a pair have to get opposite images, also where two are equally near.
+    low, high = np.minimum(i, j), np.maximum(i, j)
+    pairs, place = np.unique(low * len(counts) + high, return_inverse=True)
+    low, high = np.divmod(pairs, len(counts))
+    straight = atoms.positions[high] - atoms.positions[low]
+    shortest, _ = find_mic(straight, atoms.cell, atoms.pbc)
+    shift = np.rint((shortest - straight) @ np.linalg.inv(atoms.cell)).astype(np.int64)
+    return Elements(shift[place] * np.where(i <= j, 1, -1)[:, None], row, column, value)
+
+
+def _require_gamma_agrees(
+    log_path: Path, log: Log, files: dict[tuple[str, int], Path], overlap: Elements
+) -> None:
+    """Check that the images add up to the overlap at the Gamma point, if that lies there too."""
+    if ("S", 0) not in files:
+        return
+    import scipy.sparse
+
+    n = log.n_orbitals
+    total = scipy.sparse.coo_array((overlap.value, (overlap.row, overlap.column)), (n, n)).tocsr()
+    row, column, value = read_csr(files["S", 0], n)
+    gamma = scipy.sparse.coo_array((value, (row, column)), (n, n)).tocsr()
+    difference = float(abs(_upper(total) - _upper(gamma)).max())
+    if difference > _GAMMA_AGREES:
+        raise ValueError(
+            f"{log_path}: the overlap summed over all images differs from {files['S', 0].name} by "
+            f"up to {difference:.3g}; files of different runs lie in one folder: separate them"
+        )
+
+
+def _upper(matrix: Any) -> Any:
+    import scipy.sparse
+
+    return scipy.sparse.triu(matrix, format="csr")

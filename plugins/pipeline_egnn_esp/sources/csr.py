@@ -1,0 +1,99 @@
+"""CP2K's files of sparse matrices: one element a line, or one Fortran record each."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline_core.readers.files import opened
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_RECORD: Final = np.dtype([("begin", "<i4"), ("row", "<i4"), ("column", "<i4"),
+                           ("value", "<f8"), ("end", "<i4")])  # fmt: skip
+_LENGTH: Final = 16
+"""Bytes of a record between its two marks."""
+
+
+def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
+    """Read a matrix, text or binary, plain or compressed; an empty file is a matrix of zeros.
+
+    Args:
+        path: What &KS_CSR_WRITE or &S_CSR_WRITE wrote.
+        n_orbitals: Rows and columns of the matrix.
+
+    Returns:
+        Rows, columns, both counted from 0, and values, (n,) each.
+
+    Raises:
+        ValueError: The file is damaged, or is that of a larger matrix.
+    """
+    try:
+        with opened(path) as file:
+            content = file.read()
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
+    is_binary = content[:4] == _LENGTH.to_bytes(4, "little")
+    row, column, value = (_binary if is_binary else _text)(path, content)
+    for name, place in (("row", row), ("column", column)):
+        if len(place) and not 0 <= place.min() <= place.max() < n_orbitals:
+            raise ValueError(
+                f"{path}: has an element in {name} {int(place.max()) + 1}, but the basis gives "
+                f"{n_orbitals} orbitals for this structure; correct the basis of the source, or "
+                "the structure"
+            )
+    return row, column, value
+
+
+def _binary(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
+    if len(content) % _RECORD.itemsize:
+        raise ValueError(
+            f"{path}: truncated: {len(content)} bytes are no whole number of records of "
+            f"{_RECORD.itemsize}; write it again"
+        )
+    records = np.frombuffer(content, dtype=_RECORD)
+    if (records["begin"] != _LENGTH).any() or (records["end"] != _LENGTH).any():
+        raise ValueError(f"{path}: damaged: a record has no mark at its ends; write it again")
+    return _counted(records["row"], records["column"], records["value"])
+
+
+def _text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
+    if not content:
+        return _counted([], [], [])
+    if not content.endswith(b"\n"):
+        raise ValueError(f"{path}: truncated: its last line has no end; write it again")
+    try:
+        table = np.loadtxt(io.BytesIO(content), ndmin=2, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path}: is no matrix of CP2K ({error}); write it again") from error
+    if table.shape[1] != 3:
+        raise ValueError(
+            f"{path}: lines of {table.shape[1]} numbers, expected row, column, value; set "
+            "UPPER_TRIANGULAR, THRESHOLD and BINARY as you like, but no other format"
+        )
+    return _counted(*table.T)
+
+
+def _counted(row: ArrayLike, column: ArrayLike, value: ArrayLike) -> tuple[Ints, Ints, Floats]:
+    rows, columns = np.asarray(row, dtype=np.int64) - 1, np.asarray(column, dtype=np.int64) - 1
+    return rows, columns, np.asarray(value, dtype=np.float64)
+
+
+def write_csr(path: Path, row: Ints, column: Ints, value: Floats) -> None:
+    """Write a matrix as CP2K does: text, counted from 1, by rows.
+
+    Args:
+        path: The file.
+        row: (n,) counted from 0.
+        column: (n,) counted from 0.
+        value: (n,) in the units of CP2K, Hartree for a Hamiltonian.
+    """
+    order = np.lexsort([column, row])
+    lines = zip(row[order] + 1, column[order] + 1, value[order], strict=True)
+    # Sixteen digits after the point keep a double exactly.
+    path.write_text("".join(f"{i:8d}{j:8d} {x:24.16E}\n" for i, j, x in lines))

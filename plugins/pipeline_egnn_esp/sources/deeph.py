@@ -1,0 +1,235 @@
+"""Source `deeph`: the layout of DeepH-pack (H. Li et al., Nat. Comput. Sci. 2, 367 (2022)).
+
+hamiltonians.h5      datasets "[Rx, Ry, Rz, i, j]", atoms from 1: H_ij(R) in eV, all pairs
+overlaps.h5          the same for S
+element.dat          atomic number of each atom
+lat.dat              lattice vectors, Å, one a column
+site_positions.dat   positions, Å, one atom a column; R refers to them as they are
+orbital_types.dat    a line an atom: degree of each of its shells
+info.json            isspinful, fermi_level
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from ase.data import chemical_symbols
+from numpy.typing import NDArray
+
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.checks import require_hermitian
+from pipeline_egnn_esp.datasets import DeepHSource
+from pipeline_egnn_esp.elements import Gathered
+from pipeline_egnn_esp.matrices import BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.orders import Order, to_ours
+
+Floats = NDArray[np.float64]
+Key = tuple[int, int, int, int, int]
+
+
+def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
+    """Read one folder.
+
+    Args:
+        path: Its hamiltonians.h5.
+        source: Order of the orbitals, periodic directions and cutoff.
+
+    Raises:
+        ValueError: A file is missing, damaged, or contradicts another.
+    """
+    folder = path.parent
+    _require_spinless(folder)
+    atoms = _structure(folder, source)
+    shells = _shells(folder, atoms)
+    basis = _basis(folder, atoms, shells)
+    orders = [to_ours(own, source.order) for own in shells]
+    blocks = {
+        "hamiltonian": _blocks(path, orders),
+        "overlap": _blocks(folder / "overlaps.h5", orders),
+    }
+    keys = sorted({key for found in blocks.values() for key in found})
+    numbers = np.array(keys, dtype=np.int64).reshape(-1, 5)
+    numbers = numbers[is_first(numbers[:, 3], numbers[:, 4], numbers[:, :3])]
+    values: dict[str, Floats] = {}
+    quantities: tuple[Quantity, ...] = ("hamiltonian", "overlap")
+    for quantity in quantities:
+        gathered = _halved(blocks[quantity], numbers, [len(order) for order in orders])
+        try:
+            require_hermitian(quantity, gathered)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        values[quantity] = gathered.entries
+    matrix = BlockMatrix(
+        atoms, basis, numbers[:, 3:], numbers[:, :3], values["hamiltonian"], values["overlap"]
+    )
+    return matrix if source.cutoff is None else matrix.within(source.cutoff)
+
+
+def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> None:
+    """Write one structure; both members of each hermitian pair.
+
+    Args:
+        folder: Made if it does not exist.
+        matrix: What is written.
+        order: Order of the orbitals; other programs expect that of OpenMX.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    atoms = matrix.structure
+    symbols = [chemical_symbols[z] for z in atoms.atomic_numbers]
+    shells = [matrix.basis.shells[symbol] for symbol in symbols]
+    np.savetxt(folder / "element.dat", atoms.atomic_numbers, fmt="%d")
+    np.savetxt(folder / "lat.dat", atoms.cell.T)
+    np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(atoms.cell))
+    np.savetxt(folder / "site_positions.dat", atoms.positions.T)
+    np.savetxt(folder / "R_list.dat", np.unique(_both(matrix.block_shift), axis=0), fmt="%d")
+    lines = ["  ".join(map(str, own)) + "\n" for own in shells]
+    (folder / "orbital_types.dat").write_text("".join(lines))
+    info = {"nsites": len(symbols), "isorthogonal": False, "isspinful": False,
+            "norbits": matrix.n_orbitals}  # fmt: skip
+    (folder / "info.json").write_text(json.dumps(info))
+    theirs = [np.argsort(to_ours(own, order)) for own in shells]
+    names: dict[str, Quantity] = {"hamiltonians.h5": "hamiltonian", "overlaps.h5": "overlap"}
+    for name, quantity in names.items():
+        with h5py.File(folder / name, "w") as file:
+            keys = zip(matrix.block_shift.tolist(), matrix.block_atoms.tolist(), strict=True)
+            for (R, (i, j)), block in zip(keys, matrix.blocks(quantity), strict=True):
+                written = block[np.ix_(theirs[i], theirs[j])]
+                file[str([*R, i + 1, j + 1])] = written
+                if i != j or any(R):
+                    file[str([*(-x for x in R), j + 1, i + 1])] = written.T
+
+
+def _both(shifts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([shifts, -shifts])
+
+
+def _table(path: Path, columns: int | None = None) -> Floats:
+    """Read a table of numbers."""
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: is missing; convert the calculation to the layout of DeepH again"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            found = np.loadtxt(path, ndmin=2)
+    except (ValueError, UserWarning) as error:
+        raise ValueError(f"{path}: is no table of numbers ({error}); write it again") from error
+    if columns is not None and found.shape != (3, columns):
+        raise ValueError(
+            f"{path}: has the shape {found.shape}, expected (3, {columns}): a column for each "
+            "vector"
+        )
+    return found
+
+
+def _structure(folder: Path, source: DeepHSource) -> Structure:
+    numbers = _table(folder / "element.dat").ravel().astype(np.int32)
+    unknown = numbers[(numbers < 1) | (numbers >= len(chemical_symbols))]
+    if len(unknown):
+        raise ValueError(
+            f"{folder / 'element.dat'}: {unknown[0]} is the atomic number of no element; correct it"
+        )
+    return Structure(
+        numbers,
+        _table(folder / "site_positions.dat", len(numbers)).T,
+        _table(folder / "lat.dat", 3).T,
+        np.array(source.pbc),
+    )
+
+
+def _shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
+    path = folder / "orbital_types.dat"
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: is missing; convert the calculation to the layout of DeepH again"
+        )
+    lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    if len(lines) != len(atoms.atomic_numbers) or not all(w.isdecimal() for x in lines for w in x):
+        raise ValueError(
+            f"{path}: {len(lines)} lines for {len(atoms.atomic_numbers)} atoms, or words that are "
+            "no degrees; write a line for each atom, such as 0 0 1"
+        )
+    return [tuple(int(word) for word in line) for line in lines]
+
+
+def _basis(folder: Path, atoms: Structure, shells: list[tuple[int, ...]]) -> Basis:
+    found: dict[str, tuple[int, ...]] = {}
+    for i, (number, own) in enumerate(zip(atoms.atomic_numbers, shells, strict=True)):
+        symbol = chemical_symbols[number]
+        if found.setdefault(symbol, own) != own:
+            raise ValueError(
+                f"{folder / 'orbital_types.dat'}: atom {i + 1} ({symbol}) has the shells "
+                f"{list(own)}, others of its element {list(found[symbol])}; give all atoms of an "
+                "element one basis set, and write the lines in the order of element.dat"
+            )
+    return Basis(found)
+
+
+def _require_spinless(folder: Path) -> None:
+    path = folder / "info.json"
+    if path.is_file() and json.loads(path.read_text()).get("isspinful"):
+        raise ValueError(
+            f"{path}: the matrices are those of spinors, which are not supported; calculate "
+            "without spin-orbit coupling"
+        )
+
+
+def _blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
+    """Read all blocks of a file, orbitals in our order."""
+    if not path.is_file():
+        raise ValueError(f"{path}: is missing; hamiltonians and overlaps are both needed")
+    found: dict[Key, Floats] = {}
+    try:
+        with h5py.File(path) as file:
+            for name, data in file.items():
+                key = _key(path, name, len(orders))
+                rows, columns = orders[key[3]], orders[key[4]]
+                block: NDArray[Any] = data[()]
+                if block.shape != (len(rows), len(columns)) or np.iscomplexobj(block):
+                    raise ValueError(
+                        f"{path}: block {name} is {block.dtype} of the shape {block.shape}, but "
+                        f"orbital_types.dat gives ({len(rows)}, {len(columns)}); correct the "
+                        "types, or the order of the atoms"
+                    )
+                found[key] = block[np.ix_(rows, columns)].astype(np.float64)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
+    return found
+
+
+def _key(path: Path, name: str, n_atoms: int) -> Key:
+    try:
+        x, y, z, i, j = (int(word) for word in name.strip("[]").split(","))
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {name!r} names no block, expected [Rx, Ry, Rz, i, j]; write it again"
+        ) from error
+    if not (1 <= i <= n_atoms and 1 <= j <= n_atoms):
+        raise ValueError(
+            f"{path}: block {name} names an atom of {n_atoms}; atoms count from 1: the files are "
+            "those of different structures"
+        )
+    return x, y, z, i - 1, j - 1
+
+
+def _halved(blocks: Mapping[Key, Floats], numbers: NDArray[np.int64], sizes: list[int]) -> Gathered:
+    """Average each block with the transpose of its partner, where both are given."""
+    parts, asymmetry = [], 0.0
+    for x, y, z, i, j in numbers.tolist():
+        pair = [blocks.get((x, y, z, i, j)), blocks.get((-x, -y, -z, j, i))]
+        given = [
+            one for one in (pair[0], None if pair[1] is None else pair[1].T) if one is not None
+        ]
+        if not given:
+            given = [np.zeros((sizes[i], sizes[j]))]
+        asymmetry = max(asymmetry, float(np.abs(given[0] - given[-1]).max()))
+        parts.append(sum(given) / len(given))
+    return Gathered(np.concatenate([np.ravel(part) for part in parts]), asymmetry, 0.0)

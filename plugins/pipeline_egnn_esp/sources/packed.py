@@ -1,0 +1,107 @@
+"""Source `packed`: HDF5 files with one group a structure, as the shipped hafnia set has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from ase.data import chemical_symbols
+
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.units import factor
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.datasets import PackedSource
+from pipeline_egnn_esp.matrices import BlockMatrix, is_first
+
+_DATASETS: Final = (
+    "positions", "cell", "atomic_numbers", "atom_pairs", "chunk_shapes", "H", "S",
+)  # fmt: skip
+
+
+def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMatrix]]:
+    """Read all structures of a file.
+
+    Args:
+        path: The file.
+        source: Basis and cutoff.
+
+    Yields:
+        Name of the group, and its matrices in eV.
+
+    Raises:
+        ValueError: The file is damaged, lacks something, or does not fit the basis.
+    """
+    try:
+        with h5py.File(path) as file:
+            unit = str(file.attrs.get("energy_unit", "hartree"))
+            for name in file:
+                arrays = _arrays(file[name], f"{path}: {name}")
+                try:
+                    yield name, _matrix(arrays, factor("energy", unit), source)
+                except ValueError as error:
+                    raise ValueError(f"{path}: {name}: {error}") from error
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error}); fetch or write it again") from error
+
+
+def _arrays(group: Any, place: str) -> dict[str, Any]:
+    missing = [name for name in _DATASETS if name not in group]
+    if missing:
+        raise ValueError(
+            f"{place}: lacks {', '.join(missing)}; a structure needs {', '.join(_DATASETS)}"
+        )
+    return {name: group[name][()] for name in _DATASETS}
+
+
+def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> BlockMatrix:
+    atoms = Structure(
+        arrays["atomic_numbers"].astype(np.int32),
+        arrays["positions"].astype(np.float64),
+        arrays["cell"].astype(np.float64),
+        np.array([True, True, True]),
+    )
+    basis = _basis(atoms, source)
+    shift, block_atoms = np.split(arrays["atom_pairs"].astype(np.int64), [3], axis=1)
+    if len(block_atoms) and not 0 <= block_atoms.min() <= block_atoms.max() < len(atoms.positions):
+        raise ValueError("atom_pairs names atoms that the structure lacks; write the file again")
+    if not is_first(block_atoms[:, 0], block_atoms[:, 1], shift).all():
+        raise ValueError(
+            "atom_pairs holds both of a hermitian pair; keep R > 0, and of R = 0 those with i <= j"
+        )
+    shapes = basis.counts(atoms.atomic_numbers)[block_atoms]
+    wrong = np.flatnonzero((shapes != arrays["chunk_shapes"]).any(axis=1))
+    if len(wrong):
+        raise ValueError(
+            f"block {wrong[0]} has the shape {tuple(arrays['chunk_shapes'][wrong[0]].tolist())}, "
+            f"but the basis gives {tuple(shapes[wrong[0]].tolist())}; correct `basis` of the source"
+        )
+    n_entries = int(shapes.prod(axis=1).sum())
+    for name in ("H", "S"):
+        if len(arrays[name]) != n_entries:
+            raise ValueError(
+                f"truncated: {name} has {len(arrays[name])} elements, its blocks {n_entries}; "
+                "write the file again"
+            )
+    matrix = BlockMatrix(
+        structure=atoms,
+        basis=basis,
+        block_atoms=block_atoms,
+        block_shift=shift,
+        hamiltonian=arrays["H"].astype(np.float64) * to_ev,
+        overlap=arrays["S"].astype(np.float64),
+    )
+    return matrix if source.cutoff is None else matrix.within(source.cutoff)
+
+
+def _basis(atoms: Structure, source: PackedSource) -> Basis:
+    symbols = [chemical_symbols[z] for z in np.unique(atoms.atomic_numbers)]
+    unknown = [symbol for symbol in symbols if symbol not in source.basis]
+    if unknown:
+        raise ValueError(
+            f"holds {unknown[0]}, of which `basis` of the source says nothing; add the degrees of "
+            f"its shells, such as {unknown[0]}: [0, 1]"
+        )
+    return Basis({symbol: tuple(source.basis[symbol]) for symbol in symbols})

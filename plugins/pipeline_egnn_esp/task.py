@@ -1,0 +1,101 @@
+"""The task of training and evaluation: network, samples, loss, and what rebuilds a model."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from pipeline_core.atomistic import graph_cost
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.task import Quantity, Task
+from pipeline_egnn_esp.baselines import TwoCentre
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions
+from pipeline_egnn_esp.samples import MatrixSamples, block_fields
+from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
+from pipeline_egnn_esp.sources import basis_of
+
+
+def matrix_task(run: Run) -> Task:
+    """Build the network for the basis of the data and what its training needs.
+
+    Tables of distances are fitted to the training structures, unless the run rebuilds a trained
+    model, whose weights hold them.
+
+    Args:
+        run: The run.
+
+    Raises:
+        ValueError: Cutoffs differ, the dataset holds no matrices, or its basis differs from that of
+            the model that is rebuilt.
+    """
+    options, train = run.options, run.section("train", ESPTrainOptions)
+    assert isinstance(options, ESPOptions)
+    _check_cutoff(options, run.section("graph", GraphOptions))
+    basis = _basis(run)
+    module = ScaledNetwork(
+        Network(options, basis),
+        TwoCentre(basis, options.cutoff),
+        Sizes(basis, options.cutoff),
+        uses_edges=options.two_centre,
+    )
+    if run.metadata is None:
+        module.fit(MatrixSamples(run, "train", basis, options, torch.float64))
+    fields = block_fields(basis, options.target)
+    quantities = tuple(Quantity(field.name, own_field=field) for field in fields)
+    dtype = torch.float64 if train.precision == "64-true" else torch.float32
+    return Task(
+        module=module,
+        objective=BlockObjective(train.blocks, quantities, module),
+        samples=partial(_samples, run, basis, options, dtype),
+        cost=graph_cost,
+        quantities=quantities,
+        metadata={
+            "options": options.model_dump(mode="json"),
+            "graph": run.sections["graph"].model_dump(mode="json"),
+            "basis": basis.to_json(),
+            "elements": list(basis.shells),
+        },
+    )
+
+
+def _samples(
+    run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype, split: str
+) -> MatrixSamples:
+    return MatrixSamples(run, split, basis, options, dtype)
+
+
+def _basis(run: Run) -> Basis:
+    """Return the basis of the model that is rebuilt, or that of the data."""
+    trained = None if run.metadata is None else Basis.of_json(run.metadata["basis"])
+    if run.dataset is None:
+        if trained is None:
+            raise ValueError(
+                f"{run.experiment}: names no dataset, which says what the basis is; add the key "
+                "`dataset`"
+            )
+        return trained
+    with SampleFile(run.data, "data", []) as data:
+        found = basis_of(data)
+    if trained is None:
+        return found
+    for symbol, shells in found.shells.items():
+        if trained.shells.get(symbol) != shells:
+            raise ValueError(
+                f"{run.data}: {symbol} has shells {list(shells)}, but the model was trained with "
+                f"{dict(trained.shells)}; use data of the basis set that it was trained with"
+            )
+    return trained
+
+
+def _check_cutoff(model: ESPOptions, graph: GraphOptions) -> None:
+    if model.cutoff != graph.cutoff:
+        raise ValueError(
+            f"model.cutoff is {model.cutoff:g} Å but graph.cutoff is {graph.cutoff:g}; the tables "
+            "of distances end where the graph does: give both sections the same cutoff"
+        )

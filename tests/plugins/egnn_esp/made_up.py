@@ -1,0 +1,50 @@
+"""Structures with their graphs as the network takes them."""
+
+import numpy as np
+import torch
+from ase.data import atomic_numbers as number_of
+
+from pipeline_core.batch import collate
+from pipeline_core.fields import FIELDS, Field
+from pipeline_core.graphs import neighbour_graph
+
+OWN_FIELDS = {"twin": Field("twin", (), "1", "edge", "i4", "The opposite edge.", "edge")}
+
+
+def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
+    """Return a structure with its graph, as arrays."""
+    cell = np.asarray(cell, float)
+    edge_index, edge_shift, _ = neighbour_graph(positions, cell, np.array(pbc), cutoff)
+    return {
+        "cell": cell,
+        "pbc": np.array(pbc),
+        "atomic_numbers": np.array([number_of[symbol] for symbol in symbols]),
+        "positions": np.asarray(positions, float),
+        "edge_index": edge_index,
+        "edge_shift": edge_shift,
+        "twin": opposite(edge_index, edge_shift),
+    }
+
+
+def opposite(edge_index, edge_shift):
+    """Return the number of the edge (j, i, -R) of each edge (i, j, R)."""
+    ends = [tuple(map(int, edge)) for edge in np.concatenate([edge_index, edge_shift], axis=1)]
+    numbers = {edge: number for number, edge in enumerate(ends)}
+    twins = [numbers[j, i, -a, -b, -c] for i, j, a, b, c in ends]
+    return np.array(twins, dtype=np.int64)
+
+
+def batch(*samples, dtype=torch.float64):
+    """Return structures as one batch."""
+    return collate(samples, dtype, FIELDS | OWN_FIELDS)
+
+
+def packing(symbols, widths, cutoff, seed=0, spacing=2.2):
+    """Return atoms near the points of a grid in a skewed periodic cell."""
+    rng = np.random.default_rng(seed)
+    points = np.stack(np.meshgrid(*map(np.arange, widths), indexing="ij"), -1).reshape(-1, 3)
+    shear = np.array([[1.0, 0, 0], [0.2, 1, 0], [-0.1, 0.15, 1]])
+    positions = spacing * (points + rng.uniform(-0.2, 0.2, points.shape)) @ shear
+    chosen = [symbols[k % len(symbols)] for k in range(len(points))]
+    cell = spacing * np.array(widths)[:, None] * shear
+    return sample(chosen, positions, cell, cutoff)

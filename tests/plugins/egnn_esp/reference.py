@@ -1,0 +1,65 @@
+"""What CP2K printed, and datasets of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from pipeline_core.registry import Registry
+from pipeline_core.run import DatasetRun, Project
+from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset, PackedSource
+from pipeline_egnn_esp.matrices import BlockMatrix
+from pipeline_egnn_esp.sources.cp2k_matrices import read_run
+from pipeline_egnn_esp.sources.packed import read_packed
+
+ROOT = Path(__file__).parents[3]
+CP2K = Path(__file__).parent / "cp2k"
+SHARED = ROOT.parent / "shared/data/cp2k"
+HAFNIA = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
+WATER = {"O": [0, 1], "H": [0]}
+
+needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="no ../shared/data/cp2k")
+
+
+def printed_levels(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return k-points (n_k, 3) and levels (n_k, n) in eV of a file of &BAND_STRUCTURE."""
+    points, energies = [], []
+    for line in path.read_text().splitlines():
+        words = line.split()
+        if line.startswith("#  Point"):
+            points.append([float(word) for word in words[5:8]])
+            energies.append([])
+        elif words and words[0].isdigit():
+            energies[-1].append(float(words[1]))
+    return np.array(points), np.array(energies)
+
+
+def run_of(folder: Path, **options: Any) -> BlockMatrix:
+    """Return the matrices of a run of CP2K."""
+    source = CP2KSource(reader="cp2k_matrices", path="out.log", **options)
+    return read_run(folder / "out.log", source).matrix
+
+
+def packed(path: Path, frame: str = "000") -> BlockMatrix:
+    """Return a frame of a packed file of hafnia."""
+    source = PackedSource(reader="packed", path="x.h5", basis=HAFNIA)
+    return dict(read_packed(path, source))[frame]
+
+
+def shipped(run: str, frame: str = "000") -> BlockMatrix:
+    """Return a shipped frame."""
+    return packed(ROOT / f"workflows/datasets/hfo2/matrices/{run}.h5", frame)
+
+
+def dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> DatasetRun:
+    """Write a dataset file and return its run."""
+    content = {"description": "Matrices.", "plugin": "egnn_esp", "sources": list(sources), **more}
+    path = folder / "workflows/datasets/matrices.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    project = Project(folder / "workflows", folder / "results", Registry([]))
+    return DatasetRun(project, "matrices", path, MatrixDataset.model_validate(content))

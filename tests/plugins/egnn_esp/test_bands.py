@@ -1,0 +1,240 @@
+"""Levels and rotations. Oracles: CP2K's own levels, two runs of one rotated molecule, e3nn, ASE."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from e3nn import o3
+from numpy.testing import assert_allclose
+from scipy.spatial.transform import Rotation
+
+from pipeline_core.readers.cp2k_input import structure
+from pipeline_core.units import HARTREE
+from pipeline_egnn_esp.bands import (
+    Assembly,
+    band_path,
+    density_of_states,
+    levels,
+    levels_near,
+    monkhorst_pack,
+)
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.checks import asymmetry_about_axis
+from pipeline_egnn_esp.elements import Elements, Places
+from pipeline_egnn_esp.matrices import BlockMatrix, pairs_within
+from pipeline_egnn_esp.rotation import rotated, wigner_matrices
+from pipeline_egnn_esp.sources.csr import read_csr
+from plugins.egnn_esp.reference import (
+    CP2K,
+    SHARED,
+    WATER,
+    needs_shared,
+    packed,
+    printed_levels,
+    run_of,
+    shipped,
+)
+
+OCCUPIED = 48
+
+
+def test_levels_of_a_shipped_frame_are_those_of_cp2k():
+    """CP2K's levels of the same run; rounding the matrices moves the highest ones by 0.14 meV."""
+    k, energies = printed_levels(CP2K / "hfo2.bs")
+    found = levels(packed(CP2K / "hfo2.h5"), k)
+    assert_allclose(found[:, : OCCUPIED + 10], energies[:, : OCCUPIED + 10], atol=1e-4)
+    assert_allclose(found, energies, atol=2e-4)
+
+
+def test_the_shipped_matrices_end_at_10_angstrom():
+    """As their README says: occupied levels move by some tenths of a meV, the highest by 20 meV."""
+    k, energies = printed_levels(CP2K / "hfo2.bs")
+    frame, whole = shipped("monoclinic-0600K"), packed(CP2K / "hfo2.h5").within(10)
+    error = np.abs(levels(frame, k) - energies)
+    assert error[:, :OCCUPIED].max() < 6e-4
+    assert error.max() < 0.03
+    ours, theirs = _sorted(frame), _sorted(whole)
+    assert_allclose(ours[0], theirs[0], atol=HARTREE * 1.8e-7)
+    assert_allclose(ours[1], theirs[1], atol=1.8e-7)
+
+
+def _sorted(matrix: BlockMatrix) -> np.ndarray:
+    """Return Hamiltonian and overlap with the blocks in the order of their names."""
+    keys = np.hstack([matrix.block_shift, matrix.block_atoms])
+    number = np.repeat(np.arange(len(keys)), matrix.shapes.prod(axis=1))
+    rank = np.empty(len(keys), dtype=int)
+    rank[np.lexsort(keys.T[::-1])] = np.arange(len(keys))
+    order = np.argsort(rank[number], kind="stable")
+    return np.stack([matrix.hamiltonian[order], matrix.overlap[order]])
+
+
+@pytest.mark.parametrize(("run", "basis"), [("chain", {}), ("chain_upper", WATER)])
+def test_levels_of_a_skew_chain_are_those_of_cp2k(water_runs, run, basis):
+    k, energies = printed_levels(water_runs / "chain/levels.bs")
+    assert_allclose(levels(run_of(water_runs / run, basis=basis), k), energies, atol=1e-5)
+
+
+@needs_shared
+def test_levels_of_silicon_are_those_of_cp2k():
+    k, energies = printed_levels(CP2K / "si8.bs")
+    found = levels(run_of(SHARED / "si8_k", basis={"Si": [0, 1]}), k)
+    assert_allclose(found, energies, atol=1e-4)
+
+
+@needs_shared
+def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
+    """Orbitals up to f; the Hamiltonian only to the egg-box error of CP2K's grid, 5.2 meV."""
+    first, second = (_molecule(name) for name in ("rot_a_300", "rot_b_300"))
+    rotation = np.load(SHARED / "rotated_molecule/R.npy")
+    turned = rotated(first, rotation)
+    vectors = [m.structure.positions - m.structure.positions[0] for m in (turned, second)]
+    assert_allclose(vectors[0], vectors[1], atol=1e-7)
+    assert_allclose(turned.overlap, second.overlap, atol=1e-8)
+    assert np.abs(turned.overlap - first.overlap).max() > 0.1
+    assert_allclose(turned.hamiltonian, second.hamiltonian, atol=6e-3)
+
+
+def _molecule(name: str) -> BlockMatrix:
+    folder = SHARED / "rotated_molecule" / name
+    atoms = structure(folder / "job.inp")
+    basis = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
+    pairs = pairs_within(atoms, 10)
+    parts = []
+    for kind in ("ks-KS", "s-S"):
+        row, column, value = read_csr(folder / f"job-{kind}_SPIN_1-1_0.csr", 52)
+        elements = Elements(np.zeros((len(row), 3), dtype=int), row, column, value)
+        parts.append(Places(atoms, basis, *pairs).gather(elements).entries)
+    return BlockMatrix(atoms, basis, *pairs, parts[0] * HARTREE, parts[1])
+
+
+def _farther(matrix: BlockMatrix) -> np.ndarray:
+    return np.flatnonzero(matrix.lengths > 0.1)
+
+
+def test_overlaps_are_symmetric_about_the_line_of_two_atoms(water_runs):
+    """Slater and Koster: exact for orbitals that are centred at atoms; CP2K's numbers up to d."""
+    for matrix in (packed(CP2K / "hfo2.h5"), run_of(water_runs / "chain", cutoff=20)):
+        assert asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-6
+        positions = np.roll(matrix.structure.positions, 1, axis=0)
+        wrong = replace(matrix, structure=replace(matrix.structure, positions=positions))
+        assert asymmetry_about_axis(wrong, _farther(wrong)).max() > 0.05
+
+
+@needs_shared
+def test_overlaps_of_f_orbitals_are_symmetric_about_the_line_of_two_atoms():
+    matrix = _molecule("rot_b_300")
+    assert asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-8
+
+
+@pytest.mark.parametrize("degree", range(7))
+def test_wigner_matrices_are_those_of_e3nn(degree):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(6)
+    rotation = o3.rand_matrix()
+    # e3nn rotates (y, z, x)-permuted vectors.
+    order = [1, 2, 0]
+    expected = o3.Irrep(degree, 1).D_from_matrix(rotation[order][:, order])
+    torch.set_default_dtype(before)
+    assert_allclose(wigner_matrices(rotation.numpy(), degree)[degree], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [(-np.eye(3), "reflection"), (np.ones((3, 3)), "orthogonal"), (np.eye(2), "orthogonal")],
+)
+def test_what_is_no_rotation_is_refused(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        wigner_matrices(matrix, 2)
+
+
+def test_levels_do_not_depend_on_the_orientation():
+    frame = shipped("cubic-2000K", "019")
+    turned = rotated(frame, Rotation.random(rng=np.random.default_rng(0)).as_matrix())
+    assert_allclose(turned.lengths, frame.lengths, atol=1e-12)
+    assert_allclose(levels(turned, [0.1, 0.2, 0.3]), levels(frame, [0.1, 0.2, 0.3]), atol=1e-9)
+
+
+def test_matrices_at_k_are_hermitian_and_periodic():
+    assembly = Assembly(shipped("tetragonal-0600K"))
+    for H in assembly.at([0.3, -0.2, 0.45]):
+        assert abs(H - H.conj().T).max() == 0
+    for one, next_zone in zip(assembly.at([0.3, 0, 0.1]), assembly.at([1.3, -2, 0.1]), strict=True):
+        assert abs(one - next_zone).max() < 1e-10
+    assert all(np.isrealobj(M.data) for M in assembly.at([0, 0, 0]))
+
+
+def test_moving_an_atom_to_another_image_changes_no_level():
+    frame = shipped("cubic-0600K")
+    moved = np.array([1, -2, 0])
+    positions = frame.structure.positions.copy()
+    positions[3] += moved @ frame.structure.cell
+    i, j = (frame.block_atoms == 3).T
+    shift = frame.block_shift + np.outer(i, moved) - np.outer(j, moved)
+    other = replace(
+        frame, structure=replace(frame.structure, positions=positions), block_shift=shift
+    )
+    assert_allclose(other.lengths, frame.lengths, atol=1e-9)
+    assert_allclose(levels(other, [0.1, 0.2, 0.3]), levels(frame, [0.1, 0.2, 0.3]), atol=1e-10)
+
+
+def test_levels_near_an_energy_are_the_nearest_of_all():
+    frame = shipped("monoclinic-2000K")
+    k = [0.25, 0.5, 0.1]
+    every = levels(frame, k)
+    middle = every[40:56].mean()
+    nearest = np.sort(every[np.argsort(np.abs(every - middle))[:8]])
+    assert_allclose(levels_near(frame, middle, 8, k), nearest, atol=1e-7)
+
+
+def test_a_density_of_states_counts_them():
+    energies = levels(shipped("cubic-0600K"), monkhorst_pack([2, 2, 2]))
+    assert energies.shape == (8, 72)
+    grid = np.linspace(energies.min() - 5, energies.max() + 5, 20_001)
+    density = density_of_states(energies, grid, 0.2)
+    assert np.trapezoid(density, grid) == pytest.approx(72, rel=1e-9)
+    below = density_of_states(energies[:1], grid, 0.2, [3.0])
+    peak = density_of_states([[0.0]], np.array([0.0]), 0.5)[0]
+    assert peak == pytest.approx(1 / (0.5 * np.sqrt(2 * np.pi)))
+    assert np.trapezoid(below, grid) == pytest.approx(72, rel=1e-9)
+    with pytest.raises(ValueError, match="width: expected a positive"):
+        density_of_states(energies, grid, 0.0)
+
+
+def test_a_path_runs_through_the_special_points_of_ase():
+    frame = shipped("cubic-0600K")
+    path = band_path(frame, 20, "GX")
+    assert path.labels == ("G", "X")
+    assert_allclose(path.k[0], 0)
+    assert path.x[-1] == pytest.approx(path.ticks[-1])
+    with pytest.raises(ValueError, match="no special point"):
+        band_path(frame, 20, "GQ9")
+    molecule = replace(frame, structure=replace(frame.structure, pbc=np.zeros(3, dtype=bool)))
+    with pytest.raises(ValueError, match="not periodic"):
+        band_path(molecule, 20)
+
+
+def test_a_bad_overlap_is_refused():
+    frame = shipped("cubic-0600K")
+    with pytest.raises(ValueError, match=r"not positive definite.*larger cutoff"):
+        levels(replace(frame, overlap=frame.overlap - np.where(frame.overlap == 1, 2, 0)))
+
+
+def test_gamma_levels_are_those_that_the_output_prints(water_runs):
+    """A folded run still has the right levels: its matrices are H(0) of the crystal."""
+    folder = water_runs / "chain_gamma"
+    text = (folder / "out.log").read_text()
+    rows = re.findall(r"^ MO\| +\d+ +\S+ +(-?\d+\.\d+) +\S+$", text, re.MULTILINE)
+    atoms, basis = structure(folder / "job.inp"), Basis({"O": (0, 1), "H": (0,)})
+    pairs = np.argwhere(np.triu(np.ones((3, 3)))), np.zeros((6, 3), dtype=int)
+    parts = []
+    for kind in ("ks-KS", "s-S"):
+        row, column, value = read_csr(folder / f"job-{kind}_SPIN_1-1_0.csr", 6)
+        elements = Elements(np.zeros((len(row), 3), dtype=int), row, column, value)
+        parts.append(Places(atoms, basis, *pairs).gather(elements).entries)
+    matrix = BlockMatrix(atoms, basis, *pairs, parts[0] * HARTREE, parts[1])
+    assert_allclose(levels(matrix), np.array(rows, dtype=float), atol=1e-6)

@@ -1,0 +1,157 @@
+"""Oracles: the table of Slater and Koster, overlaps that CP2K calculated, symmetry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.potential import edge_vectors
+from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.samples import Labelled
+from plugins.egnn_esp.made_up import batch, packing, sample
+from plugins.egnn_esp.reference import shipped
+
+CUTOFF = 5.0
+BASIS = Basis({"C": (0, 1), "Si": (0, 0, 1)})
+
+
+def polynomials(seed):
+    """Cubic integrals of the distance, which splines hold exactly, by elements and by name."""
+    rng = np.random.default_rng(seed)
+    return lambda name: np.polynomial.Polynomial(rng.normal(size=4), [0, CUTOFF], [-1, 1])
+
+
+def slater_koster(graph, basis, seed=0):
+    """Blocks of the table of Slater and Koster (1954) for s and p shells, Table I there."""
+    make, integrals = polynomials(seed), {}
+    shells = dict(zip(basis.elements, basis.shells.values(), strict=True))
+    numbers, positions = graph["atomic_numbers"], graph["positions"]
+    blocks = np.full((len(graph["edge_index"]), basis.n_common, basis.n_common), np.nan)
+    for edge, ((i, j), shift) in enumerate(
+        zip(graph["edge_index"], graph["edge_shift"], strict=True)
+    ):
+        vector = positions[j] + shift @ graph["cell"] - positions[i]
+        d = np.linalg.norm(vector)
+        y, z, x = vector[[1, 2, 0]] / d
+        cosines = np.array([y, z, x])
+        own, other = int(numbers[i]), int(numbers[j])
+
+        def integral(a, b, kind, own=own, other=other, d=d):
+            # Named by the lower pair first, which has the vector from the one to the other.
+            first, second = (own, a), (other, b)
+            key = (*min(first, second), *max(first, second), kind)
+            if key not in integrals:
+                integrals[key] = make(key)
+            return integrals[key](d)
+
+        rows = []
+        for a, la in enumerate(shells[own]):
+            row = []
+            for b, lb in enumerate(shells[other]):
+                if la == lb == 0:
+                    block = np.array([[integral(a, b, "ss")]])
+                elif la == 0:
+                    block = cosines[None] * integral(a, b, "sp")
+                elif lb == 0:  # E(x, s) = -l (spσ)
+                    block = -cosines[:, None] * integral(a, b, "sp")
+                else:
+                    along = np.outer(cosines, cosines)
+                    block = along * integral(a, b, "pp0") + (np.eye(3) - along) * integral(
+                        a, b, "pp1"
+                    )
+                row.append(block)
+            rows.append(np.concatenate(row, 1))
+        places = np.ix_(basis.orbitals(own), basis.orbitals(other))
+        blocks[edge][places] = np.concatenate(rows)
+    return blocks
+
+
+def labelled(graph, blocks, basis=BASIS, dtype=torch.float64):
+    found = batch(graph)
+    found["edge_blocks"] = torch.from_numpy(blocks).to(dtype)
+    n = basis.n_common
+    found["node_blocks"] = torch.zeros(len(graph["positions"]), n, n, dtype=dtype)
+    return found
+
+
+def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
+    graphs = [packing(["C", "Si"], (3, 3, 3), CUTOFF, seed=s, spacing=1.7) for s in range(3)]
+    batches = [labelled(graph, slater_koster(graph, BASIS)) for graph in graphs]
+    model = two_centre_of(BASIS, CUTOFF, batches[:2])
+    expected = batches[2]["edge_blocks"].nan_to_num(0)
+    error = (model.edge_blocks(batches[2]) - expected).abs().amax((1, 2))
+    seen = edge_vectors(batches[2]).norm(dim=1) > 1.45  # the closest pairs are closer than before
+    assert float(seen.double().mean()) > 0.95
+    assert float(expected.abs().max()) > 1
+    assert float(error[seen].max()) < 1e-5
+    assert float(error.max()) < 1e-2
+
+
+def of_frame(matrix, cutoff, quantity):
+    """A frame as a batch with labels."""
+    atoms = matrix.structure
+    symbols = ["Hf" if z == 72 else "O" for z in atoms.atomic_numbers]
+    graph = sample(symbols, atoms.positions, atoms.cell, cutoff)
+    found = batch(graph)
+    blocks = Labelled(matrix, 0.0, graph["edge_index"], graph["edge_shift"]).blocks(quantity)
+    found["node_blocks"], found["edge_blocks"] = map(torch.from_numpy, blocks)
+    return found
+
+
+def test_overlaps_of_cp2k_depend_on_distances_alone():
+    """Shells s, p and d: what is left over is the error of the splines, and float32."""
+    frames = [of_frame(shipped(run, "000"), 7.0, "overlap") for run in ("cubic-2000K",
+              "monoclinic-2000K", "tetragonal-2000K", "cubic-0600K")]  # fmt: skip
+    basis = shipped("cubic-2000K").basis
+    model = two_centre_of(basis, 7.0, frames[:3])
+    label = frames[3]["edge_blocks"]
+    error = (model.edge_blocks(frames[3]) - label).nan_to_num(0).abs()
+    assert float(label.nan_to_num(0).abs().max()) > 0.2
+    assert float(error.max()) < 2e-3
+    assert float(error.mean()) < 1e-3 * float(label.nan_to_num(0).abs().mean())
+    own = (model.node_blocks(frames[3]["atomic_numbers"]) - frames[3]["node_blocks"]).nan_to_num(0)
+    assert float(own.abs().max()) < 1e-5
+
+
+def test_hamiltonians_do_not():
+    frames = [of_frame(shipped("cubic-2000K", name), 5.0, "hamiltonian") for name in ("000", "006")]
+    model = two_centre_of(shipped("cubic-2000K").basis, 5.0, frames[:1])
+    label = frames[1]["edge_blocks"]
+    error = (model.edge_blocks(frames[1]) - label).nan_to_num(0).abs().mean()
+    assert 0.02 < float(error / label.nan_to_num(0).abs().mean()) < 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_blocks_of_twins_are_transposed_to_the_last_bit(dtype):
+    graph = packing(["C", "Si"], (3, 2, 2), CUTOFF)
+    model = TwoCentre(BASIS, CUTOFF).to(dtype)
+    whole = labelled(graph, slater_koster(graph, BASIS))
+    model.double().fit([whole])
+    model.to(dtype)
+    blocks = model.edge_blocks(whole)
+    assert blocks.dtype == dtype
+    assert bool(blocks.any())
+    assert torch.equal(blocks, blocks[whole["twin"]].mT)
+
+
+def test_own_blocks_are_the_spherical_mean_of_an_element():
+    graph = packing(["C", "Si"], (2, 2, 2), CUTOFF)
+    whole = labelled(graph, slater_koster(graph, BASIS))
+    rng = np.random.default_rng(3)
+    n = BASIS.n_common
+    own = rng.normal(size=(8, n, n))
+    own += own.swapaxes(1, 2)
+    mask = BASIS.mask(graph["atomic_numbers"], graph["atomic_numbers"])
+    own[~mask] = np.nan
+    whole["node_blocks"] = torch.from_numpy(own)
+    found = two_centre_of(BASIS, CUTOFF, [whole]).node_blocks(torch.tensor([14, 6])).numpy()
+    silicon, carbon = (own[graph["atomic_numbers"] == z].mean(0) for z in (14, 6))
+    expected = np.zeros((2, n, n))
+    expected[0, 0, 0], expected[0, 1, 1] = silicon[0, 0], silicon[1, 1]
+    expected[0, 0, 1], expected[0, 1, 0] = silicon[0, 1], silicon[1, 0]
+    expected[0, 2:, 2:] = np.eye(3) * np.trace(silicon[2:, 2:]) / 3
+    expected[1, 0, 0] = carbon[0, 0]
+    expected[1, 2:, 2:] = np.eye(3) * np.trace(carbon[2:, 2:]) / 3
+    np.testing.assert_allclose(found, expected, atol=1e-12)

@@ -1,0 +1,141 @@
+"""Layout of blocks and their coupling. Oracle for rotations and 3j symbols: e3nn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from e3nn import o3
+
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.coupling import Coupling, change_of_basis
+
+HAFNIA = Basis({"O": (0, 1), "Hf": (0, 0, 1, 2)})
+DOUBLE = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
+SHELLS = [HAFNIA.common, DOUBLE.common, (0,), (1, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    """e3nn makes its matrices in the default type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def test_the_common_layout_holds_the_most_shells_of_each_degree():
+    basis = Basis({"Si": (0, 0, 0, 2), "C": (0, 1, 1)})
+    assert basis.common == (0, 0, 0, 1, 1, 2)
+    assert basis.n_common == 14
+    assert basis.orbitals(6).tolist() == [0, 3, 4, 5, 6, 7, 8]
+    assert basis.orbitals(14).tolist() == [0, 1, 2, 9, 10, 11, 12, 13]
+
+
+def test_shells_may_stand_in_any_order():
+    basis = Basis({"O": (0, 1, 0, 1), "H": (0,)})
+    assert basis.common == (0, 0, 1, 1)
+    assert basis.orbitals(8).tolist() == [0, 2, 3, 4, 1, 5, 6, 7]
+
+
+def test_hafnia_in_a_minimal_basis_has_100_outputs():
+    """Oracle: the paper of Amorphous Hamiltonians (arXiv 2501.19110) has as many."""
+    assert (HAFNIA.n_orbitals(72), HAFNIA.n_orbitals(8), HAFNIA.n_common) == (10, 4, 10)
+    assert Coupling(HAFNIA.common).n_coupled == 100
+    assert HAFNIA.elements == (8, 72)
+
+
+def test_a_basis_survives_its_text():
+    assert Basis.of_json(DOUBLE.to_json()) == DOUBLE
+
+
+@pytest.mark.parametrize("basis", [HAFNIA, DOUBLE], ids=["single", "double"])
+def test_padding_is_undone_and_masked(basis):
+    rng = np.random.default_rng(0)
+    receivers, senders = rng.choice(basis.elements, size=(2, 30))
+    sizes = basis.counts(receivers) * basis.counts(senders)
+    entries = rng.normal(size=sizes.sum())
+    blocks = basis.padded(entries, receivers, senders)
+    mask = basis.mask(receivers, senders)
+    assert mask.shape == blocks.shape
+    np.testing.assert_array_equal(basis.unpadded(blocks, receivers, senders), entries)
+    np.testing.assert_array_equal(blocks != 0, mask)
+    first = entries[: sizes[0]].reshape(basis.n_orbitals(receivers[0]), -1)
+    at = np.ix_(basis.orbitals(receivers[0]), basis.orbitals(senders[0]))
+    np.testing.assert_array_equal(blocks[0][at], first)
+
+
+def test_an_element_without_orbitals_is_refused():
+    with pytest.raises(ValueError, match=r"no orbitals for Si, only for O, Hf"):
+        HAFNIA.mask([14], [8])
+
+
+@pytest.mark.parametrize(
+    ("shells", "message"), [({"Xy": (0,)}, "'Xy' is no element"), ({"H": ()}, "shells .* of H")]
+)
+def test_a_basis_of_nonsense_is_refused(shells, message):
+    with pytest.raises(ValueError, match=message):
+        Basis(shells)
+
+
+@pytest.mark.parametrize("shells", SHELLS, ids=str)
+def test_coupling_is_undone_exactly_and_keeps_the_norm(shells):
+    coupling = Coupling(shells)
+    blocks = torch.randn(7, coupling.n_common, coupling.n_common, dtype=torch.float64)
+    coupled = coupling.couple(blocks)
+    assert coupled.shape == (7, coupling.n_coupled)
+    torch.testing.assert_close(coupling.uncouple(coupled), blocks, rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        coupled.square().sum(1), blocks.square().sum((1, 2)), rtol=1e-13, atol=0
+    )
+
+
+@pytest.mark.parametrize("a", range(4))
+@pytest.mark.parametrize("b", range(4))
+def test_the_change_is_orthogonal_and_made_of_3j_symbols(a, b):
+    change = change_of_basis(a, b)
+    np.testing.assert_allclose(change @ change.T, np.eye(len(change)), atol=1e-13)
+    symbols = [
+        np.sqrt(2 * L + 1) * o3.wigner_3j(a, b, L, dtype=torch.float64).flatten(0, 1).numpy()
+        for L in range(abs(a - b), a + b + 1)
+    ]
+    np.testing.assert_allclose(change, np.concatenate(symbols, axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize("shells", SHELLS, ids=str)
+def test_coupled_components_rotate_by_degree(shells):
+    coupling = Coupling(shells)
+    torch.manual_seed(6)
+    rotation = o3.rand_matrix(dtype=torch.float64)
+
+    def turned(degrees):
+        return o3.Irreps([(1, (degree, 1)) for degree in degrees]).D_from_matrix(rotation)
+
+    block = torch.randn(1, coupling.n_common, coupling.n_common, dtype=torch.float64)
+    D = turned(shells)
+    rotated = coupling.couple(D @ block @ D.T)
+    expected = coupling.couple(block) @ turned(coupling.irreps).T
+    torch.testing.assert_close(rotated, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shells", SHELLS, ids=str)
+def test_rows_of_all_degrees_cover_the_coupled_components_once(shells):
+    coupling = Coupling(shells)
+    rows = [coupling.rows(degree).ravel() for degree in range(coupling.lmax + 1)]
+    assert sorted(torch.cat(rows).tolist()) == list(range(coupling.n_coupled))
+    assert coupling.rows(0).shape == (coupling.irreps.count(0), 1)
+
+
+def test_gradients_pass_through_the_coupling():
+    coupling = Coupling((0, 1))
+    blocks = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(coupling.couple, blocks)
+    coupled = torch.randn(2, 16, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(coupling.uncouple, coupled)
+
+
+def test_a_model_of_too_low_a_degree_is_refused():
+    coupling = Coupling(HAFNIA.common)
+    coupling.require(4)
+    with pytest.raises(ValueError, match=r"model.lmax is 3.*at least 4"):
+        coupling.require(3)

@@ -1,0 +1,343 @@
+"""Several ranks compute what one computes, whoever owns the atoms.
+
+Oracle: the same network without exchange on the whole structure, and autograd's derivatives of it.
+Derivatives by inputs are those by positions, which act through distances; frames are constants. The
+ranks are processes of their own that run this file; one launch for each transport works through all
+cases, on 2, 3 and 4 of its processes.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import product
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed as dist
+
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.distributed import Halo, split_batch, twins
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.halo import MPITransport, SelfTransport, TorchTransport
+from pipeline_kernels.partition import Method, partition
+
+N_RANKS = 4
+N_LAYERS, CHANNELS, LMAX = 2, 3, 2
+CUTOFF = 3.0
+BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
+METHODS = get_args(Method)
+CASES = [*METHODS, "no atoms on the first", "no atoms on the last", "two strangers"]
+NODE_BYTES = 8 * (LMAX + 1) ** 2 * CHANNELS
+EDGE_BYTES = 8 * BASIS.n_common**2
+
+
+def network():
+    sizes = {"channels": CHANNELS, "lmax": LMAX, "layers": N_LAYERS, "radial_functions": 5}
+    sizes |= {"attention_channels": 2, "value_channels": 2, "hidden_channels": 2}
+    torch.manual_seed(0)
+    return Network(ESPOptions(**sizes, feed_forward_channels=4, cutoff=CUTOFF), BASIS).double()
+
+
+def split_structures():
+    """Returns for each case and number of parts a batch and labels of its atoms."""
+    from plugins.egnn_esp import made_up
+
+    packed = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
+    strangers = [
+        made_up.packing(["O", "H"], (2, 2, 1), CUTOFF, seed)["positions"] for seed in (1, 2)
+    ]
+    positions = np.concatenate([strangers[0], strangers[1] + [20.0, 0, 0]])
+    apart = made_up.sample(["O", "H"] * 4, positions, 40 * np.eye(3), CUTOFF)
+    rng, found = np.random.default_rng(0), {}
+    for case, n in product(CASES, range(2, N_RANKS + 1)):
+        sample = apart if case == "two strangers" else packed
+        if case in METHODS:
+            where = [sample[name] for name in ("positions", "cell", "pbc", "edge_index")]
+            labels = partition(*where, n, CUTOFF, case)
+        elif case == "two strangers":
+            labels = np.array([0] * 4 + [1 + k % (n - 1) for k in range(4)])
+        else:
+            labels = rng.integers(n - 1, size=12) + (case == "no atoms on the first")
+        found[f"{case} {n}"] = made_up.batch(sample), torch.from_numpy(labels)
+    return found
+
+
+def weighed(outputs, atoms, edges):
+    """Returns a loss in which each block of the whole structure has weights of its own."""
+    total = 0
+    for numbers, blocks in zip((atoms, edges), outputs.values(), strict=True):
+        n = BASIS.n_common**2
+        places = numbers[:, None] * n + torch.arange(n)
+        total = total + (blocks.flatten(1) ** 2 * torch.cos(places.double())).sum()
+    return total
+
+
+def results(module, batch, halo, atoms, edges, transport):
+    """Returns outputs, gradients by positions and parameters, messages and bytes there and back."""
+    positions = batch["positions"].clone().requires_grad_()
+    before = transport.bytes_sent, transport.n_starts
+    outputs = module(batch | {"positions": positions}, halo)
+    between = transport.bytes_sent, transport.n_starts
+    inputs = [positions, *module.parameters()]
+    gradients = torch.autograd.grad(weighed(outputs, atoms, edges), inputs, materialize_grads=True)
+    after = transport.bytes_sent, transport.n_starts
+    counts = [
+        [b - a for a, b in zip(*ends, strict=True)]
+        for ends in ((before, between), (between, after))
+    ]
+    found = {name: blocks.detach() for name, blocks in outputs.items()}
+    return found | {"by positions": gradients[0], "by weights": gradients[1:], "counts": counts}
+
+
+def counted(kind):
+    """Returns a transport that counts exchanges."""
+
+    class Counted(kind):
+        n_starts = 0
+
+        def start(self, sent, received):
+            self.n_starts += 1
+            return super().start(sent, received)
+
+    return Counted
+
+
+def serial(batch):
+    atoms, edges = (torch.arange(len(batch[name])) for name in ("positions", "edge_index"))
+    return results(network(), batch, None, atoms, edges, counted(SelfTransport)())
+
+
+def one_rank(batch, labels, transport):
+    part, nodes, edges = split_batch(batch, labels, transport.rank, transport.size)
+    halo = Halo(nodes, edges, transport)
+    found = results(network(), part, halo, nodes.own, nodes.edge_ids, transport)
+    return found | {"own": nodes.own, "halo": nodes.halo, "edges": nodes.edge_ids}
+
+
+def mpi_transports():
+    """Yields the transport of this process among the first 2, 3 and 4, where it is one of them."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    for n in range(2, N_RANKS + 1):
+        some = world.Split(world.rank < n)
+        if world.rank < n:
+            yield counted(MPITransport)(some)
+
+
+def gloo_transports(rank, folder):
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=N_RANKS)
+    for n in range(2, N_RANKS + 1):
+        some = dist.new_group(range(n))
+        if rank < n:
+            yield counted(TorchTransport)(some)
+    dist.destroy_process_group()
+
+
+def run_rank(transports, folder):
+    cases, found = torch.load(folder / "cases.pt"), {}
+    for transport in transports:
+        for name in (f"{case} {transport.size}" for case in CASES):
+            found[name] = one_rank(*cases[name], transport)
+    torch.save(found, folder / f"{transport.rank}.pt")
+
+
+def run_gloo(folder):
+    """Forks the ranks off a process that has imported everything, which takes most of the time."""
+    batch, _ = torch.load(folder / "cases.pt")["auto 2"]
+    serial(batch)  # the first call imports, too
+    fork = get_context("fork").Process
+    ranks = [
+        fork(target=lambda rank: run_rank(gloo_transports(rank, folder), folder), args=(rank,))
+        for rank in range(N_RANKS)
+    ]
+    for rank in ranks:
+        rank.start()
+    waiting = ranks
+    while waiting and not any(rank.exitcode for rank in ranks):
+        wait([rank.sentinel for rank in waiting])
+        waiting = [rank for rank in waiting if rank.is_alive()]
+    for rank in waiting:  # for one that has failed
+        rank.kill()
+    sys.exit(any(rank.exitcode for rank in ranks))
+
+
+def launch(kind, folder):
+    command = [sys.executable, __file__, kind, str(folder)]
+    if kind == "mpi":
+        beside_python = Path(sys.executable).with_name("mpiexec")
+        mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+        if mpiexec is None:
+            pytest.skip("no mpiexec")
+        command = [mpiexec, "-n", str(N_RANKS), *command]
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    plain |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    plain["NUMBA_DISABLE_JIT"] = "1"  # to load compiled code takes longer than all exchanges
+    done = subprocess.Popen(
+        command, env=plain, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        errors = done.communicate(timeout=240)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(done.pid, signal.SIGKILL)
+        raise
+    assert done.returncode == 0, errors
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return split_structures()
+
+
+@pytest.fixture(scope="module")
+def whole(cases):
+    """What one process finds for each of the two structures."""
+    return {name: serial(cases[f"{name} 2"][0]) for name in ("auto", "two strangers")}
+
+
+@pytest.fixture(
+    scope="module", params=["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])]
+)
+def found(request, cases, tmp_path_factory):
+    """What each rank has found."""
+    folder = tmp_path_factory.mktemp(request.param)
+    torch.save(cases, folder / "cases.pt")
+    launch(request.param, folder)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
+
+
+def close(ours, expected, tolerance):
+    """Compares with the largest element as the measure."""
+    assert ours.dtype == expected.dtype == torch.float64
+    scale = max(1, float(expected.abs().max()))
+    torch.testing.assert_close(ours, expected, rtol=0, atol=tolerance * scale)
+
+
+def together(parts, name, numbers):
+    """Returns rows of the whole structure from those of the ranks."""
+    order = torch.cat([part[numbers] for part in parts]).argsort()
+    return torch.cat([part[name] for part in parts])[order]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_distributed_equals_serial(found, whole, case, n):
+    parts = [rank[f"{case} {n}"] for rank in found[:n]]
+    expected = whole.get(case, whole["auto"])
+    for name, numbers in (("node_blocks", "own"), ("edge_blocks", "edges")):
+        close(together(parts, name, numbers), expected[name], 1e-12)
+    by_positions = torch.zeros_like(expected["by positions"])
+    for part in parts:
+        rows = torch.cat([part["own"], part["halo"]])
+        by_positions.index_add_(0, rows, part["by positions"])
+    assert expected["by positions"].abs().max() > 0.1
+    close(by_positions, expected["by positions"], 1e-10)
+    summed = [sum(shares) for shares in zip(*(p["by weights"] for p in parts), strict=True)]
+    for gradient, reference in zip(summed, expected["by weights"], strict=True):
+        close(gradient, reference, 1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_exchanges_and_bytes_are_those_of_the_plan(found, cases, case, n):
+    """One exchange of atoms a layer, one of twins; back, each rank sends what it received."""
+    batch, labels = cases[f"{case} {n}"]
+    ends = labels[batch["edge_index"]].tolist()
+    needed = {(i, int(j)) for (i, _), j in zip(ends, batch["edge_index"][:, 1], strict=True)}
+    crossing = {(to, int(j)) for to, j in needed if int(labels[j]) != to}
+    n_strange = 0
+    for rank in range(n):
+        _, nodes, edges = split_batch(batch, labels, rank, n)
+        atoms_sent = sum(int(labels[j]) == rank for _, j in crossing)
+        atoms_received = sum(to == rank for to, _ in crossing)
+        edges_sent = sum(i == rank != j for i, j in ends)  # and as many arrive: their twins
+        there = N_LAYERS * atoms_sent * NODE_BYTES + edges_sent * EDGE_BYTES
+        back = N_LAYERS * atoms_received * NODE_BYTES + edges_sent * EDGE_BYTES
+        assert N_LAYERS * nodes.bytes_sent(NODE_BYTES) + edges.bytes_sent(EDGE_BYTES) == there
+        assert (
+            nodes.bytes_received(N_LAYERS * NODE_BYTES) + edges.bytes_received(EDGE_BYTES) == back
+        )
+        counts = found[rank][f"{case} {n}"]["counts"]
+        assert counts == [[there, N_LAYERS + 1], [back, N_LAYERS + 1]]
+        n_strange += n - 1 - len(nodes.receives)
+    assert n_strange > 0 or case not in CASES[len(METHODS) :]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
+    """One rank works with plans, too; and its edges are those of the whole structure."""
+    batch, _ = cases["auto 2"]
+    labels = torch.zeros(len(batch["positions"]), dtype=torch.int64)
+    part, *plans = split_batch(batch, labels, 0, 1)
+    edges = network().to(dtype)(part, Halo(*plans, SelfTransport()))["edge_blocks"]
+    assert edges.dtype == dtype
+    assert torch.equal(edges, edges[batch["twin"]].mT)
+
+
+def test_ranks_agree_on_the_blocks_they_share(found, cases):
+    """The block of an edge and of its twin on another rank are transposed to the last bit."""
+    batch, labels = cases["low_nn 4"]
+    edges = together([rank["low_nn 4"] for rank in found], "edge_blocks", "edges")
+    receivers, senders = labels[batch["edge_index"]].T
+    assert (receivers != senders).any()
+    assert torch.equal(edges, edges[batch["twin"]].mT)
+
+
+def test_labels_go_where_their_rows_go(cases):
+    batch, labels = cases["grid 3"]
+    n_atoms, n_edges = len(labels), len(batch["edge_index"])
+    full = batch | {"node_blocks": torch.arange(n_atoms), "edge_blocks": torch.arange(n_edges)}
+    parts = [split_batch(full, labels, rank, 3)[0] for rank in range(3)]
+    for name, n in (("node_blocks", n_atoms), ("edge_blocks", n_edges)):
+        assert torch.cat([part[name] for part in parts]).sort().values.tolist() == list(range(n))
+    for rank, part in enumerate(parts):
+        n_own = len(part["node_blocks"])
+        assert (labels[part["node_blocks"]] == rank).all()
+        assert torch.equal(part["positions"][:n_own], batch["positions"][part["node_blocks"]])
+        assert torch.equal(part["edge_shift"], batch["edge_shift"][part["edge_blocks"]])
+        assert torch.equal(part["cell"], batch["cell"])
+
+
+def test_twins_are_opposite_edges(cases):
+    """Those of a dictionary of all edges."""
+    batch, _ = cases["auto 2"]
+    found = twins(batch["edge_index"], batch["edge_shift"])
+    assert torch.equal(found, batch["twin"])
+    receiver, sender = batch["edge_index"].T
+    assert ((receiver == sender) & (found != torch.arange(len(found)))).any()
+    assert len(twins(torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 3))) == 0
+
+
+def test_an_edge_without_twin_is_named(cases):
+    batch, _ = cases["two strangers 2"]
+    with pytest.raises(ValueError, match=r"1 edges lack the opposite edge, .* atoms 1 and 0"):
+        twins(batch["edge_index"][1:], batch["edge_shift"][1:])
+
+
+def test_a_field_of_unknown_rows_is_refused(cases):
+    batch, labels = cases["grid 2"]
+    with pytest.raises(ValueError, match="is a row of 'weights' an atom or an edge"):
+        split_batch(batch | {"weights": labels}, labels, 0, 2)
+
+
+def test_several_structures_are_refused(cases):
+    batch, labels = cases["grid 2"]
+    two = batch | {"atom_offsets": torch.tensor([0, 6, 12])}
+    with pytest.raises(ValueError, match="one structure to split over ranks, got 2"):
+        split_batch(two, labels, 0, 2)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "gloo":
+        run_gloo(Path(sys.argv[2]))
+    run_rank(mpi_transports(), Path(sys.argv[2]))

@@ -1,0 +1,181 @@
+"""Oracles: exact predictions, a shift of all levels, labels themselves, the module's own output."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.figures import results
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.testing.projects import call
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.comparison import Comparison, Structure
+from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
+from plugins.egnn_esp.hafnia import prepared
+from plugins.egnn_esp.reference import HAFNIA, shipped
+
+SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    evaluate = {"splits": ["val", "test"], "k_points": [1, 1, 1]}
+    found = prepared(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
+    call(found, "train")
+    call(found, "evaluate")
+    return found
+
+
+def compared(*pairs, section=SECTION, **options):
+    comparison = Comparison(ESPOptions(**options), section)
+    for matrix, predicted in pairs:
+        both = {"two_centre": np.zeros_like(predicted), "model": predicted}
+        comparison.add(Structure(matrix, 0.0, both), "a")
+    return comparison
+
+
+def test_a_perfect_prediction_has_no_error():
+    matrix = shipped("tetragonal-2000K")
+    comparison = compared((matrix, matrix.hamiltonian))
+    report = comparison.report()
+    for part in ("on_site", "off_site"):
+        assert report[part]["model"] == 0
+        assert report[part]["gain"] is None
+    assert report["relative"]["model"] == 0
+    for kind in ("occupied", "all"):
+        assert report["levels"]["model"][kind] == {"mae": 0, "aligned_mae": 0, "max_error": 0}
+    assert comparison.quantities()["hamiltonian"]["r2"] == 1
+
+
+def test_a_multiple_of_the_overlap_moves_all_levels():
+    """(H + 0.1 S) c = (ε + 0.1) S c."""
+    matrix = shipped("cubic-2000K")
+    levels = compared((matrix, matrix.hamiltonian + 0.1 * matrix.overlap)).report()["levels"]
+    for kind in ("occupied", "all"):
+        errors = levels["model"][kind]
+        assert errors["mae"] == pytest.approx(0.1, abs=1e-9)
+        assert errors["max_error"] == pytest.approx(0.1, abs=1e-8)
+        assert errors["aligned_mae"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_matrix_of_zeros_errs_by_the_labels():
+    """Mean magnitudes by distance, element by element."""
+    matrix = shipped("cubic-0600K")
+    report = compared((matrix, 0.5 * matrix.hamiltonian)).report()
+    blocks = [np.abs(block).ravel() for block in matrix.blocks("hamiltonian")]
+    for row in report["shells"]:
+        chosen = (matrix.lengths >= row["from"]) & (matrix.lengths < row["to"]) & ~matrix.is_on_site
+        values = np.concatenate([blocks[b] for b in np.flatnonzero(chosen)])
+        assert row["count"] == len(values)
+        assert row["zero"] == pytest.approx(values.mean())
+        assert row["model"] == pytest.approx(values.mean() / 2)
+        assert row["gain"] == pytest.approx(2)
+    assert [row["from"] for row in report["shells"]] == list(range(1, 10))
+    own = np.concatenate([blocks[b] for b in np.flatnonzero(matrix.is_on_site)])
+    assert report["on_site"]["count"] == len(own) == 4 * 100 + 8 * 16
+    assert report["on_site"]["zero"] == pytest.approx(own.mean())
+    assert report["relative"] == pytest.approx({"zero": 1, "two_centre": 1, "model": 0.5})
+
+
+def test_both_of_a_hermitian_pair_count():
+    matrix = shipped("cubic-0600K")
+    found = compared((matrix, 0 * matrix.hamiltonian)).quantities()
+    on, off = found["hamiltonian_on_site"], found["hamiltonian_off_site"]
+    whole = found["hamiltonian"]
+    assert whole["count"] == on["count"] + 2 * off["count"]
+    total = on["count"] * on["mae"] + 2 * off["count"] * off["mae"]
+    assert whole["mae"] == pytest.approx(total / whole["count"])
+
+
+def test_overlaps_have_no_levels():
+    matrix = shipped("cubic-0600K")
+    report = compared((matrix, 0.9 * matrix.overlap), target="overlap").report()
+    assert report["levels"] is None
+    assert report["relative"]["model"] == pytest.approx(0.1)
+
+
+def test_electrons_decide_what_is_occupied():
+    """48 of 72 levels of four Hf with 12 and eight O with 6 electrons; a mistake is explained."""
+    matrix = shipped("cubic-0600K")
+    pair = (matrix, 1.01 * matrix.hamiltonian)
+    unknown = compared(pair, section=SECTION.model_copy(update={"electrons": {}})).report()
+    assert set(unknown["levels"]["model"]) == {"all"}
+    known = compared(pair).report()["levels"]["model"]
+    from pipeline_egnn_esp.bands import levels, monkhorst_pack
+
+    exact = levels(matrix, monkhorst_pack((1, 1, 2)))
+    assert known["all"]["mae"] == pytest.approx(0.01 * np.abs(exact).mean())
+    assert known["occupied"]["mae"] == pytest.approx(0.01 * np.abs(exact[:, :48]).mean())
+    with pytest.raises(ValueError, match="says nothing of Hf"):
+        compared(pair, section=SECTION.model_copy(update={"electrons": {"O": 6}}))
+
+
+def test_files_hold_what_the_module_predicts(run):
+    """The matrix of the file, block by block, and the metrics computed from it."""
+    task = trained_task(run, torch.device("cpu"))
+    batch = task.samples("test").batch([0])
+    with torch.no_grad():
+        outputs = task.module(batch)
+    edges = torch.cat([batch["edge_index"], batch["edge_shift"]], 1).tolist()
+    number = {tuple(edge): n for n, edge in enumerate(edges)}
+    with SampleFile(run.predictions, "predictions") as file:
+        codes = file.column("split").tolist()
+        sample = file.read(codes.index(2))
+    assert codes == [1, 2]
+    basis = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
+    z, begin, n_edges, errors = sample["atomic_numbers"], 0, 0, []
+    for (i, j), shift in zip(sample["block_atoms"], sample["block_shift"], strict=True):
+        places = np.ix_(basis.orbitals(z[i]), basis.orbitals(z[j]))
+        n, m = len(places[0]), places[1].shape[1]
+        stored = sample["hamiltonian_predicted"][begin : begin + n * m].reshape(n, m)
+        errors.append(stored.ravel() - sample["hamiltonian_label"][begin : begin + n * m])
+        begin += n * m
+        edge = number.get((int(i), int(j), *map(int, shift)))
+        if i == j and not shift.any():
+            expected = outputs["node_blocks"][i].numpy()[places]
+        elif edge is None:  # beyond the cutoff of the model
+            expected = np.zeros((n, m))
+        else:
+            n_edges += 1
+            expected = outputs["edge_blocks"][edge].numpy()[places]
+        np.testing.assert_allclose(stored, expected, atol=1e-5)
+    assert begin == len(sample["hamiltonian_label"])
+    assert 2 * n_edges == len(edges)
+    i, j = sample["block_atoms"].T
+    own = (i == j) & ~sample["block_shift"].any(1)
+    on_site = [errors[number] for number in np.flatnonzero(own)]
+    report = json.loads(run.metrics.read_text())
+    found = report["splits"]["test"]["quantities"]["hamiltonian_on_site"]
+    assert found["mae"] == pytest.approx(np.abs(np.concatenate(on_site)).mean(), rel=1e-5)
+    assert report["matrices"]["splits"]["test"]["on_site"]["model"] == pytest.approx(found["mae"])
+
+
+def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
+    with SampleFile(run.predictions, "predictions") as file:
+        sample = file.read(0)
+    with SampleFile(run.data, "data") as data:
+        numbers = np.flatnonzero(data.column("split") == 1)
+        own = data.read(int(numbers[0]))
+    expected = own["hamiltonian"] - sample["energy_zero"] * own["overlap"]
+    np.testing.assert_allclose(sample["hamiltonian_label"], expected, atol=1e-5)
+    assert abs(sample["energy_zero"]) > 0.1
+
+
+def test_figures_find_the_comparison(run):
+    (found,) = results.comparisons(run)
+    assert found.quantity.name == "hamiltonian"
+    assert found.split == "test"
+    assert len(found.label) == len(found.predicted) > 10_000
+    assert found.errors.unit == "eV"
+
+
+def test_nothing_to_compare_is_explained(run):
+    section = run.sections["evaluate"].model_copy(update={"splits": []})
+    with pytest.raises(ValueError, match=r"evaluate\.splits: no samples in no split"):
+        call(replace(run, sections={**run.sections, "evaluate": section}), "evaluate")

@@ -1,0 +1,124 @@
+"""Two ranks that share every structure follow the training of one.
+
+Oracle: the engine's trainer on one rank, to whose gradients the parts have to add up.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.trainer import train_run
+from pipeline_egnn_esp.graph_parallel import train_graphs
+from plugins.egnn_esp import reference, trained
+
+TRAIN = {"epochs": 4, "batch_size": 2, "optimizer": {"lr": 0.01}, "ema_decay": 0.5}
+
+
+def prepared(folder):
+    """Writes a project with two frames for training, and all before the training."""
+    trained.write_project(folder, train=TRAIN, partition={"parts": "graph"})
+    run = trained.opened(folder)
+    for stage in ("data", "graph", "partition"):
+        trained.call(run, stage)
+
+
+def opened(folder, results):
+    """Returns the run with results of its own, beside those of the stages before."""
+    target = folder / results / "egnn_esp/small/base"
+    if not target.exists():
+        target.mkdir(parents=True)
+        (folder / results / "datasets").symlink_to(folder / "results/datasets")
+        for path in (folder / "results/egnn_esp/small/base").glob("*.h5"):
+            (target / path.name).symlink_to(path)
+    run = trained.opened(folder)
+    run = replace(run, project=replace(run.project, results=folder / results))
+    dataset = replace(run.dataset, project=run.project)
+    return replace(run, dataset=dataset)
+
+
+def run_rank(rank, folder, port):
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    train_graphs(opened(Path(folder), "two"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Results of one rank by the engine, and of one and two ranks by parts."""
+    path = tmp_path_factory.mktemp("parts")
+    prepared(path)
+    train_run(opened(path, "serial"))
+    train_graphs(opened(path, "one"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    plain |= {"PYTHONPATH": str(reference.ROOT / "tests"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, str(path), port]
+    done = subprocess.run(
+        command, env=plain, stderr=subprocess.PIPE, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def outcome(folder, results):
+    run = opened(folder, results)
+    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    return load_model(run.model)["weights"], lines
+
+
+@pytest.mark.parametrize("results", ["one", "two"])
+def test_parts_follow_the_trajectory_of_the_whole(folder, results):
+    (weights, lines), (expected, reference_lines) = (
+        outcome(folder, name) for name in (results, "serial")
+    )
+    assert len(lines) == TRAIN["epochs"]
+    assert weights.keys() == expected.keys()
+    for line, other in zip(lines, reference_lines, strict=True):
+        for split in ("train", "val"):
+            for name, value in other[split].items():
+                assert line[split][name] == pytest.approx(value, rel=1e-8)
+        assert line["mae"] == pytest.approx(other["mae"], rel=1e-8)
+    for name, weight in expected.items():
+        np.testing.assert_allclose(weights[name], weight, rtol=1e-8, atol=1e-8)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(folder):
+    run = opened(folder, "resumed")
+    train = run.section("train", TrainOptions).model_copy(update={"epochs": 2})
+    for part in (replace(run, sections={**run.sections, "train": train}), run):
+        train_graphs(part)
+    (weights, _), (expected, _) = (outcome(folder, name) for name in ("resumed", "one"))
+    for name, weight in expected.items():
+        np.testing.assert_array_equal(weights[name], weight)
+
+
+def test_times_of_ranks_are_refused(folder):
+    run = opened(folder, "refused")
+    train = run.section("train", TrainOptions).model_copy(update={"profile": True})
+    with pytest.raises(ValueError, match=r"set train\.profile to false"):
+        train_graphs(replace(run, sections={**run.sections, "train": train}))
+
+
+if __name__ == "__main__":
+    fork = get_context("fork").Process
+    ranks = [fork(target=run_rank, args=(rank, *sys.argv[1:])) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(200)
+    failed = [process for process in ranks if process.exitcode != 0]
+    for process in failed:
+        process.kill()
+    sys.exit(len(failed))

@@ -1,0 +1,296 @@
+"""The stage `infer`: files, levels, refusals, and two ranks that write what one writes.
+
+Oracles: readers of the formats, scipy's dense eigenvalues, the matrices of the data.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import ase.io
+import h5py
+import numpy as np
+import pytest
+import scipy.linalg
+from ase import Atoms
+
+from pipeline_core.config.sections import GraphOptions
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.units import HARTREE
+from pipeline_egnn_esp.bands import levels
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.datasets import DeepHSource
+from pipeline_egnn_esp.inference import infer_run
+from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
+from pipeline_egnn_esp.inference.structures import subject_of
+from pipeline_egnn_esp.matrices import BlockMatrix, is_first
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.sources.csr import read_csr
+from pipeline_egnn_esp.sources.deeph import read_deeph
+from plugins.egnn_esp import reference, trained
+from plugins.egnn_esp.blocks import by_name, same_blocks
+
+BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A project with a trained model; its files are not to be changed."""
+    path = tmp_path_factory.mktemp("trained")
+    trained.train(path)
+    return path
+
+
+@pytest.fixture
+def own(folder, tmp_path):
+    """The same project, with a folder of results for this test alone."""
+    (tmp_path / "workflows").symlink_to(folder / "workflows")
+    for name in ("datasets", "egnn_esp/small/base"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+        for path in (folder / "results" / name).iterdir():
+            (tmp_path / "results" / name / path.name).symlink_to(path)
+    return tmp_path
+
+
+def predicted_by(folder, **structure):
+    """Runs the stage for one structure; returns run, summary, and the matrices of the file."""
+    run = trained.opened(folder, {"structures": [{"name": "one", **structure}]})
+    summary = infer_run(run)["one"]
+    path = run.folder / "matrices/one.h5"
+    with h5py.File(path) as file:
+        basis = {symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()}
+        names = file["one/atom_pairs"][:].astype(np.int64)
+        places = [file[f"one/{k}"][()] for k in ("atomic_numbers", "positions", "cell", "pbc")]
+        H, S = (file[f"one/{k}"][:] if k in file["one"] else None for k in "HS")
+    matrix = BlockMatrix(Structure(*places), Basis(basis), names[:, 3:], names[:, :3], H, S)
+    return run, summary, matrix
+
+
+def test_the_stage_writes_what_the_readers_read(own):
+    run, summary, matrix = predicted_by(own, outputs=["deeph"])
+    assert (summary["atoms"], summary["ranks"]) == (12, 1)
+    names = np.concatenate([matrix.block_atoms, matrix.block_shift], axis=1)
+    np.testing.assert_array_equal(names, np.unique(names, axis=0))  # sorted, and each once
+    assert is_first(*matrix.block_atoms.T, matrix.block_shift).all()
+
+    packed = reference.packed(run.folder / "matrices/one.h5", "one")
+    for quantity in ("hamiltonian", "overlap"):
+        same_blocks(packed, matrix, quantity, 0)
+    layout = DeepHSource(reader="deeph", path="x")
+    read = read_deeph(run.folder / "matrices/one.deeph/hamiltonians.h5", layout)
+    for quantity in ("hamiltonian", "overlap"):
+        same_blocks(read, matrix, quantity, 1e-13)
+
+
+def test_the_cp2k_files_hold_both_of_each_hermitian_pair(own):
+    run, _, matrix = predicted_by(own, outputs=["cp2k_csr"])
+    where, n = run.folder / "matrices/one.cp2k", matrix.n_orbitals
+    lines = [tuple(map(int, x.split())) for x in (where / "IMAGES").read_text().splitlines()[1:]]
+    k = np.array([0.2, -0.1, 0.3])
+    for kind, values, unit in (("KS", "hamiltonian", HARTREE), ("S", "overlap", 1)):
+        total, ours = np.zeros((n, n), complex), np.zeros((n, n), complex)
+        for number, *image in lines:
+            path = where / f"one-{kind.lower()}-{kind}_SPIN_1_R_{number}-1_0.csr"
+            row, column, value = read_csr(path, n)
+            np.add.at(total, (row, column), unit * value * np.exp(2j * np.pi * (k @ image)))
+        rows, columns = matrix.entry_orbitals()
+        sizes = matrix.shapes.prod(axis=1)
+        phases = np.repeat(np.exp(2j * np.pi * (matrix.block_shift @ k)), sizes)
+        np.add.at(ours, (rows, columns), getattr(matrix, values) * phases)
+        on_site = np.repeat(matrix.is_on_site, sizes)
+        lower = np.zeros_like(ours)
+        np.add.at(
+            lower, (rows[~on_site], columns[~on_site]), (getattr(matrix, values) * phases)[~on_site]
+        )
+        np.testing.assert_allclose(total, total.conj().T, atol=1e-13)
+        np.testing.assert_allclose(total, ours + lower.conj().T, atol=1e-12)
+
+
+def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
+    wanted = {
+        "levels": {},
+        "density_of_states": {"width": 0.5, "points": 5000},
+        "bands": {"points": 12},
+    }
+    run, summary, matrix = predicted_by(own, repeat=(1, 1, 2), **wanted)
+    dense = np.zeros((2, matrix.n_orbitals, matrix.n_orbitals))
+    places = matrix.entry_orbitals()
+    for total, values in zip(dense, (matrix.hamiltonian, matrix.overlap), strict=True):
+        np.add.at(
+            total,
+            places,
+            values * np.where(np.repeat(matrix.is_on_site, matrix.shapes.prod(axis=1)), 0.5, 1),
+        )
+    H, S = dense + dense.transpose(0, 2, 1)
+    expected = scipy.linalg.eigh(H, S, eigvals_only=True)
+    with h5py.File(run.inference) as file:
+        found = {name: file[f"one/levels/{name}"][:] for name in ("predicted", "reference")}
+        assert file["one/bands/predicted"].shape == (12, matrix.n_orbitals)
+        energy, density = (file[f"one/density/{name}"][:] for name in ("energy", "predicted"))
+        plan = json.loads(file["one"].attrs["memory"])
+    np.testing.assert_allclose(found["predicted"], expected, atol=1e-8)
+    assert np.trapezoid(density, energy) == pytest.approx(matrix.n_orbitals, rel=1e-5)
+    assert plan[0]["atoms"] == 24
+    # The zero of energies moves all levels alike, so that their distances are those of the data.
+    data = reference.shipped("tetragonal-2000K")
+    folded = np.sort(levels(data, [[0, 0, 0], [0, 0, 0.5]]).ravel())
+    np.testing.assert_allclose(np.diff(found["reference"]), np.diff(folded), atol=1e-8)
+    assert summary["levels_mae_eV"] == pytest.approx(
+        np.abs(found["predicted"] - found["reference"]).mean()
+    )
+
+
+def test_levels_near_an_energy_are_among_all(own):
+    run, _, matrix = predicted_by(own, levels={"energy": 0.123, "count": 4})
+    every = levels(matrix)
+    nearest = np.sort(every[np.argsort(np.abs(every - 0.123))[:4]])
+    with h5py.File(run.inference) as file:
+        np.testing.assert_allclose(file["one/levels/predicted"][:], nearest, atol=1e-7)
+
+
+def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
+    """Its Hamiltonian is that of the sample that was written to the file, with eight decimals."""
+    _, _, expected = predicted_by(own)
+    one = expected.structure
+    path = tmp_path / "cell.extxyz"
+    ase.io.write(path, Atoms(one.atomic_numbers, one.positions, cell=one.cell, pbc=True))
+    _, _, matrix = predicted_by(own, start=str(path), overlap="unknown")
+    assert matrix.overlap is None
+    theirs, n_beyond = by_name(expected, "hamiltonian"), 0
+    ours = by_name(matrix, "hamiltonian")
+    for name, block in theirs.items():
+        n_beyond += name not in ours
+        np.testing.assert_allclose(ours.get(name, np.zeros_like(block)), block, atol=1e-4)
+    assert n_beyond > 0  # pairs that only the overlap of the data has
+
+
+def test_an_unknown_element_is_refused_before_anything_starts(own, tmp_path):
+    path = tmp_path / "zirconia.extxyz"
+    ase.io.write(path, Atoms("ZrO2", np.eye(3), cell=5 * np.eye(3), pbc=True))
+    structures = [
+        {"name": "fine"},
+        {"name": "other", "start": str(path), "overlap": "unknown"},
+    ]
+    run = trained.opened(own, {"structures": structures})
+    with pytest.raises(ValueError, match="other: the basis has no orbitals for Zr, only for O, Hf"):
+        infer_run(run)
+    assert not run.inference.exists()
+    assert not (run.folder / "matrices").exists()
+
+
+def test_another_cutoff_than_that_of_the_model_is_refused(own):
+    run = trained.opened(own, {"structures": [{"name": "one"}]})
+    graph = GraphOptions.model_validate({"cutoff": 5.0})
+    with pytest.raises(ValueError, match=r"model\.cutoff is 4\.5 Å but graph\.cutoff is 5"):
+        infer_run(replace(run, sections={**run.sections, "graph": graph}))
+    model = ESPOptions.model_validate({**trained.MODEL, "cutoff": 5.0})
+    with pytest.raises(ValueError, match="model"):
+        infer_run(replace(run, sections={**run.sections, "graph": graph, "model": model}))
+
+
+@pytest.mark.parametrize(
+    ("structure", "options", "message"),
+    [
+        ({"start": "test:7"}, {}, "one: start 'test:7': .* has 1 samples in the split 'test'"),
+        ({"start": "no.xyz", "overlap": "unknown"}, {}, "neither split:number nor a file"),
+        ({"levels": {}}, {"dense_orbitals": 10}, "infer.dense_orbitals allows 10; set levels"),
+        ({"levels": {"energy": 0, "count": 99}}, {}, "99 levels near an energy of 72 orbitals"),
+        ({}, {"memory_limit": 1000.0}, "rank 0 would need .*start more ranks, lower infer.work"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(own, structure, options, message):
+    run = trained.opened(own, {"structures": [{"name": "one", **structure}], **options})
+    with pytest.raises(ValueError, match=message):
+        infer_run(run)
+    assert not run.inference.exists()
+
+
+@pytest.mark.parametrize(
+    ("structure", "message"),
+    [
+        ({"start": "cell.cif"}, "the overlap of 'cell.cif' is in no dataset; set overlap"),
+        ({"overlap": "unknown", "levels": {}}, "need the overlap"),
+        ({"overlap": "unknown", "outputs": ["deeph"]}, "need the overlap"),
+    ],
+)
+def test_contradicting_options_are_refused(structure, message):
+    with pytest.raises(ValueError, match=message):
+        PredictedStructure.model_validate({"name": "one", **structure})
+    with pytest.raises(ValueError, match="have to differ"):
+        ESPInferOptions.model_validate({"structures": [{"name": "one"}, {"name": "one"}]})
+
+
+def test_a_molecule_cannot_be_repeated(own, tmp_path):
+    path = tmp_path / "molecule.xyz"
+    ase.io.write(path, Atoms("O2", [[0, 0, 0], [0, 0, 1.2]]))
+    wanted = PredictedStructure(name="one", start=str(path), repeat=(1, 2, 1), overlap="unknown")
+    with pytest.raises(ValueError, match="not periodic along cell vector 2"):
+        subject_of(trained.opened(own), wanted, BASIS)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def on_one_and_two_processes(folder, options):
+    """Runs the stage on one process, then on two that are forked off it; returns the files."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    plain |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    plain |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    plain["PYTHONPATH"] = str(reference.ROOT / "tests")
+    command = [sys.executable, __file__, str(folder), json.dumps(options)]
+    done = subprocess.run(
+        command, env=plain, stderr=subprocess.PIPE, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    matrices = trained.opened(folder).folder / "matrices"
+    return matrices / "one_alone.h5", matrices / "one.h5"
+
+
+@pytest.mark.parametrize(
+    ("repeat", "n_atoms", "work"),
+    [([2, 1, 1], 24, 2**24), pytest.param([5, 5, 5], 1500, 2**26, marks=pytest.mark.slow)],
+)
+def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
+    options = {"structures": [{"name": "one", "repeat": repeat}], "work_bytes": work}
+    files = on_one_and_two_processes(own, options)
+    with h5py.File(trained.opened(own).inference) as about:
+        plans = json.loads(about["one"].attrs["memory"])
+    assert len(plans) == 2
+    assert sum(rank["atoms"] for rank in plans) == n_atoms
+    assert min(rank["atoms"] for rank in plans) > 0
+    with h5py.File(files[0]) as alone, h5py.File(files[1]) as both:
+        one, two = ({k: data[()] for k, data in file["one"].items()} for file in (alone, both))
+    assert one.keys() == two.keys()
+    for name in one.keys() - {"H"}:
+        np.testing.assert_array_equal(two[name], one[name])
+    scale = np.abs(one["H"]).max()
+    np.testing.assert_allclose(two["H"], one["H"], rtol=0, atol=1e-12 * scale)
+
+
+def run_rank(rank, folder, options):
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    infer_run(trained.opened(Path(folder), json.loads(options)))
+
+
+if __name__ == "__main__":
+    alone = trained.opened(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    infer_run(alone)
+    (alone.folder / "matrices/one.h5").rename(alone.folder / "matrices/one_alone.h5")
+    fork = get_context("fork").Process
+    ranks = [fork(target=run_rank, args=(rank, *sys.argv[1:])) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(200)
+    failed = [process for process in ranks if process.exitcode != 0]
+    for process in failed:
+        process.kill()
+    sys.exit(len(failed))

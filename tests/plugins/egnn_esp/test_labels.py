@@ -1,0 +1,72 @@
+"""Blocks of edges. Oracles: the stored blocks themselves, and levels that stay what they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pipeline_core.graphs import neighbour_graph
+from pipeline_egnn_esp.bands import levels
+from pipeline_egnn_esp.labels import labels, matrix_of_blocks
+from plugins.egnn_esp.reference import run_of, shipped
+
+
+@pytest.fixture(params=["hafnia", "chain"])
+def matrix(request, water_runs):
+    if request.param == "hafnia":
+        return shipped("cubic-2000K", "006")
+    return run_of(water_runs / "chain", cutoff=10.0)
+
+
+def graph_of(matrix, cutoff):
+    atoms = matrix.structure
+    return neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
+
+
+def test_edges_carry_the_blocks_and_their_transposes(matrix):
+    index, shift = graph_of(matrix, 8.0)
+    found = labels(matrix, "hamiltonian", index, shift)
+    assert found.edge_known.all()
+    stored = {
+        (*R, i, j): block
+        for R, (i, j), block in zip(
+            matrix.block_shift.tolist(),
+            matrix.block_atoms.tolist(),
+            matrix.blocks("hamiltonian"),
+            strict=True,
+        )
+    }
+    numbers = matrix.structure.atomic_numbers
+    for (i, j), R, block in zip(index.tolist(), shift.tolist(), found.edge_blocks, strict=True):
+        key, twin = (*R, i, j), (*(-x for x in R), j, i)
+        expected = stored[key] if key in stored else stored[twin].T
+        rows, columns = (matrix.basis.orbitals(numbers[a]) for a in (i, j))
+        assert_array_equal(block[np.ix_(rows, columns)], expected)
+        assert np.count_nonzero(block) == np.count_nonzero(expected)
+    for i, block in enumerate(found.node_blocks):
+        own = matrix.basis.orbitals(numbers[i])
+        assert_array_equal(block[np.ix_(own, own)], stored[0, 0, 0, i, i])
+
+
+def test_edges_beyond_the_data_are_marked(matrix):
+    index, shift = graph_of(matrix, 12.0)
+    found = labels(matrix.within(6.0), "overlap", index, shift)
+    atoms = matrix.structure
+    i, j = index.T
+    length = np.linalg.norm(atoms.positions[j] + shift @ atoms.cell - atoms.positions[i], axis=1)
+    assert_array_equal(found.edge_known, length <= 6.0)
+    assert not found.edge_blocks[~found.edge_known].any()
+
+
+def test_blocks_become_the_same_matrices_again(matrix):
+    graph = graph_of(matrix, 12.0)
+    parts = [labels(matrix, name, *graph) for name in ("hamiltonian", "overlap")]
+    again = matrix_of_blocks(
+        matrix.structure,
+        matrix.basis,
+        graph,
+        *((part.node_blocks, part.edge_blocks) for part in parts),
+    )
+    k = [[0, 0, 0], [0.1, 0.2, 0.3]]
+    assert_allclose(levels(again, k), levels(matrix, k), atol=1e-10)

@@ -1,0 +1,208 @@
+"""Ranks, each with the edges of its own atoms, some at a time, give what the network gives.
+
+Oracles: the network on the whole structure at once; the neighbour search of the engine; the
+spectrum of a repeated cell, which is that of the cell at the k-points that fold onto its Gamma
+point; the kernel's account of the memory of a process.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+
+from pipeline_core.graphs import neighbour_graph
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.workload.memory import peak_bytes
+from pipeline_egnn_esp.bands import levels, monkhorst_pack
+from pipeline_egnn_esp.baselines import TwoCentre
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.inference.forward import predicted
+from pipeline_egnn_esp.inference.neighbours import Neighbours
+from pipeline_egnn_esp.inference.parts import part_of
+from pipeline_egnn_esp.inference.plan import Extra, memory_plan
+from pipeline_egnn_esp.inference.tiling import Tiling
+from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, is_first
+from pipeline_egnn_esp.network import Network
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
+from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
+from pipeline_kernels.halo import SelfTransport
+from pipeline_kernels.partition import partition
+from plugins.egnn_esp import made_up, reference, threads
+from plugins.egnn_esp.blocks import by_name, same_blocks
+
+BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
+CUTOFF = 3.0
+
+
+def structure_of(sample):
+    return Structure(*(sample[k] for k in ("atomic_numbers", "positions", "cell", "pbc")))
+
+
+def network(layers=2, **sizes):
+    small = {"channels": 3, "lmax": 2, "radial_functions": 5, "attention_channels": 2}
+    small |= {"value_channels": 2, "hidden_channels": 2, "feed_forward_channels": 4}
+    torch.manual_seed(0)
+    options = ESPOptions(**{**small, **sizes}, layers=layers, cutoff=CUTOFF)
+    return Network(options, BASIS).double()
+
+
+def scaled(net):
+    """Puts tables that say something around a network."""
+    two_centre, sizes = (kind(net.basis, net.options.cutoff) for kind in (TwoCentre, Sizes))
+    module = ScaledNetwork(net, two_centre, sizes, uses_edges=True)
+    torch.manual_seed(1)
+    atoms, mirror, sign = torch.randn(two_centre.atoms.shape), two_centre._mirror, two_centre._sign
+    two_centre.atoms.copy_(atoms + atoms.mT)
+    tables = torch.randn(two_centre.tables.shape).double()
+    two_centre.tables.copy_(tables + tables.transpose(0, 1)[..., mirror] * sign)
+    edges = torch.rand(sizes.edges.shape).double() + 0.5
+    sizes.edges.copy_(edges + edges.permute(1, 0, 2, 4, 3))
+    atoms = torch.rand(sizes.atoms.shape).double() + 0.5
+    sizes.atoms.copy_(atoms + atoms.mT)
+    return module.double()
+
+
+def first_of(sample):
+    return is_first(*sample["edge_index"].T, sample["edge_shift"])
+
+
+def padding(sample, index):
+    return torch.from_numpy(BASIS.mask(*sample["atomic_numbers"][index].T))
+
+
+@pytest.mark.parametrize("pbc", [(True, True, True), (False, True, False), (False,) * 3])
+def test_edges_of_some_atoms_are_those_of_the_graph(pbc):
+    """Against the neighbour search of the engine; the cell is smaller than the cutoff."""
+    sample = made_up.packing(["O"], (3, 2, 1), CUTOFF)
+    where = sample["positions"], sample["cell"], np.array(pbc)
+    index, shift, _ = neighbour_graph(*where, 5.0)
+    structure = Structure(sample["atomic_numbers"], *where)
+    for receivers in (np.arange(6), np.array([1, 4])):
+        found = list(Neighbours(structure, 5.0, receivers).of(receivers))
+        mine = np.isin(index[:, 0], receivers)
+        np.testing.assert_array_equal(np.concatenate([pair[0] for pair in found]), index[mine])
+        np.testing.assert_array_equal(np.concatenate([pair[1] for pair in found]), shift[mine])
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("n_ranks", [1, 2, 3])
+@pytest.mark.parametrize("wrap", [lambda net: net, scaled], ids=["network", "scaled"])
+def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
+    module = wrap(network(layers))
+    sample = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
+    with torch.no_grad():
+        whole = module(made_up.batch(sample))
+    structure, first = structure_of(sample), first_of(sample)
+    places = sample["positions"], sample["cell"], sample["pbc"], sample["edge_index"]
+    labels = partition(*places, n_ranks, CUTOFF)
+
+    def one(transport):
+        part = part_of(structure, CUTOFF, labels, transport.rank, n_ranks)
+        return part, predicted(module, part, structure, transport, 11)
+
+    assert len(first) > 11 * n_ranks
+    index, shift = sample["edge_index"], sample["edge_shift"]
+    place, n_blocks = BlockIndex(index, shift), 0
+    for part, found in threads.on_threads(n_ranks, one):
+        ends = [part.rows[rows[part.first]] for rows in (part.receivers, part.senders)]
+        numbers = place.find(np.stack(ends, axis=1), part.shifts[part.first].astype(np.int64))
+        mask = padding(sample, index[numbers])
+        torch.testing.assert_close(
+            found.edges * mask, whole["edge_blocks"][numbers] * mask, rtol=1e-12, atol=1e-12
+        )
+        own = part.rows[: part.n_own]
+        mask = padding(sample, np.stack([own, own], axis=1))
+        torch.testing.assert_close(
+            found.nodes * mask, whole["node_blocks"][own] * mask, rtol=1e-12, atol=1e-12
+        )
+        n_blocks += len(numbers)
+    assert n_blocks == np.count_nonzero(first)
+
+
+def test_a_rank_without_atoms_takes_part():
+    sample, module = made_up.packing(["O", "H", "H"], (3, 2, 1), CUTOFF), network()
+    structure, labels = structure_of(sample), np.zeros(6, dtype=np.int64)
+
+    def one(transport):
+        part = part_of(structure, CUTOFF, labels, transport.rank, 2)
+        return predicted(module, part, structure, transport, 20)
+
+    full, empty = threads.on_threads(2, one)
+    assert len(full.edges) == np.count_nonzero(first_of(sample))
+    assert len(empty.edges) == len(empty.nodes) == 0
+
+
+def cell_matrix(net, structure):
+    """Returns the predicted Hamiltonian of a structure, beside an overlap of zeros."""
+    n_atoms, cutoff = len(structure.positions), net.options.cutoff
+    part = part_of(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), 0, 1)
+    found = predicted(net, part, structure, SelfTransport(), 1000)
+    own = np.arange(n_atoms)
+    ends = np.stack([part.receivers, part.senders], axis=1)[part.first]
+    atoms = np.concatenate([np.stack([own, own], axis=1), ends])
+    shift = np.concatenate([np.zeros((n_atoms, 3), dtype=np.int64), part.shifts[part.first]])
+    blocks = torch.cat([found.nodes, found.edges]).numpy()
+    entries = net.basis.unpadded(blocks, *structure.atomic_numbers[atoms].T)
+    return BlockMatrix(structure, net.basis, atoms, shift, entries, np.zeros_like(entries))
+
+
+def tiled(matrix, repeat):
+    """Returns the tiling of a matrix into a cell whose atoms are wrapped."""
+    one = matrix.structure
+    atoms = Atoms(one.atomic_numbers, one.positions, cell=one.cell, pbc=one.pbc).repeat(repeat)
+    straight = replace(
+        one, atomic_numbers=atoms.numbers, positions=atoms.positions, cell=np.asarray(atoms.cell)
+    )
+    structure = wrapped(straight)
+    moves = (straight.positions - structure.positions) @ np.linalg.inv(structure.cell)
+    return Tiling(matrix, repeat, structure, np.rint(moves).astype(np.int64))
+
+
+def test_the_prediction_for_a_tiled_cell_is_the_tiled_prediction():
+    net = network()
+    sample = made_up.packing(["O", "H", "H"], (3, 2, 1), CUTOFF)
+    tiling = tiled(cell_matrix(net, structure_of(sample)), (2, 1, 3))
+    assert tiling.moved.any()
+    same_blocks(cell_matrix(net, tiling.structure), tiling.whole(), "hamiltonian", 1e-12)
+
+
+def test_a_tiled_overlap_has_the_folded_spectrum():
+    """Levels of 1 x 2 x 1 cells at the Gamma point are those of the cell at k = 0 and k = 1/2."""
+    matrix, repeat = reference.shipped("monoclinic-0600K"), (1, 2, 1)
+    tiling = tiled(matrix, repeat)
+    # A Monkhorst-Pack grid of 2 is shifted by 1/4, that of the folded points is not.
+    points = monkhorst_pack(repeat) - monkhorst_pack(repeat).min(axis=0)
+    folded = np.sort(levels(matrix, points).ravel())
+    np.testing.assert_allclose(levels(tiling.whole()), folded, atol=1e-8)
+    parts = [tiling.part(rows) for rows in (np.arange(5), np.arange(5, 24))]
+    together = by_name(parts[0], "overlap") | by_name(parts[1], "overlap")
+    assert together.keys() == by_name(tiling.whole(), "overlap").keys()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "work"),
+    [({"channels": 8, "feed_forward_channels": 32}, 2**26), ({"channels": 4}, 2**27)],
+)
+def test_the_plan_says_what_is_measured(sizes, work):
+    """The high-water mark of the process, as Linux keeps it, within a fifth of the plan."""
+    basis = Basis({symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()})
+    options = ESPOptions(layers=2, cutoff=5.0, **sizes)
+    module = ScaledNetwork(
+        Network(options, basis), TwoCentre(basis, 5.0), Sizes(basis, 5.0), uses_edges=True
+    )
+    structure = tiled(reference.shipped("tetragonal-2000K"), (3, 3, 4)).structure
+    part = part_of(structure, 5.0, np.zeros(len(structure.positions), dtype=np.int64), 0, 1)
+    plan = memory_plan(module.network, part, work, Extra())
+    assert plan.work > work / 2  # several chunks
+
+    def call():
+        predicted(module, part, structure, SelfTransport(), plan.chunk)
+
+    call()  # what is loaded once does not count
+    measured = peak_bytes(call, torch.device("cpu"))
+    if measured is None:
+        pytest.skip("the system does not tell")
+    assert measured == pytest.approx(plan.peak, rel=0.2)

@@ -1,0 +1,343 @@
+"""Reading and writing matrices, and the data stage.
+
+Oracles: CP2K's two triangles, its images and its Gamma point; PySCF's energy; what was written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pipeline_core.fields import SPLITS
+from pipeline_core.graphs import neighbour_graph
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.registry import Registry
+from pipeline_core.run import DatasetRun, Project
+from pipeline_core.samples import SampleFile
+from pipeline_core.store import provenance_of
+from pipeline_core.units import HARTREE
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.checks import require_sound
+from pipeline_egnn_esp.datasets import DeepHSource, MatrixDataset, PySCFSource
+from pipeline_egnn_esp.matrices import BlockMatrix, is_first, pairs_within
+from pipeline_egnn_esp.orders import to_ours
+from pipeline_egnn_esp.sources import basis_of, make_data, matrix_of
+from pipeline_egnn_esp.sources.cp2k_log import read_log
+from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
+from pipeline_egnn_esp.sources.csr import read_csr, write_csr
+from pipeline_egnn_esp.sources.deeph import read_deeph, write_deeph
+from pipeline_egnn_esp.writers import write_cp2k
+from plugins.egnn_esp.reference import (
+    CP2K,
+    HAFNIA,
+    ROOT,
+    SHARED,
+    WATER,
+    dataset,
+    needs_shared,
+    run_of,
+    shipped,
+)
+
+DEEPH = DeepHSource(reader="deeph", path="hamiltonians.h5")
+
+
+def of_one_image(folder: Path, kind: str, number: int) -> np.ndarray:
+    name = {"KS": "ks-KS", "S": "s-S"}[kind]
+    matrix = np.zeros((6, 6))
+    row, column, value = read_csr(folder / f"job-{name}_SPIN_1_R_{number}-1_0.csr", 6)
+    matrix[row, column] = value
+    return matrix
+
+
+def dense(matrix: BlockMatrix, quantity: str, shift) -> np.ndarray:
+    """Return the matrix of one image, both members of hermitian pairs put in."""
+    counts = matrix.basis.counts(matrix.structure.atomic_numbers)
+    starts = np.cumsum(counts) - counts
+    whole = np.zeros((counts.sum(), counts.sum()))
+    for block, (i, j), R in zip(
+        matrix.blocks(quantity), matrix.block_atoms, matrix.block_shift, strict=True
+    ):
+        rows, columns = np.arange(counts[i]) + starts[i], np.arange(counts[j]) + starts[j]
+        if (shift == R).all():
+            whole[np.ix_(rows, columns)] = block
+        if (-np.array(shift) == R).all():
+            whole[np.ix_(columns, rows)] = block.T
+    return whole
+
+
+def test_every_image_of_a_run_is_in_its_blocks(water_runs):
+    folder = water_runs / "chain"
+    matrix = run_of(folder, cutoff=13.0)
+    images = read_log(folder / "out.log").images
+    assert len(images["KS"]) == 53
+    for number, image in enumerate(images["KS"], 1):
+        H, S = (of_one_image(folder, kind, number) for kind in ("KS", "S"))
+        assert_allclose(dense(matrix, "hamiltonian", image), H * HARTREE, atol=1e-9)
+        assert_allclose(dense(matrix, "overlap", image), S, atol=1e-10)
+
+
+def test_opposite_images_are_transposes(water_runs):
+    """CP2K's two files of each pair of images: H(R) = H(-R)ᵀ, which half of the blocks rely on."""
+    folder = water_runs / "chain"
+    images = read_log(folder / "out.log").images["KS"]
+    pairs = [(n, images.index((-x, -y, -z)) + 1) for n, (x, y, z) in enumerate(images, 1)
+             if (-x, -y, -z) in images]  # fmt: skip
+    assert len(pairs) > 40
+    for kind in ("KS", "S"):
+        for n, m in pairs:
+            difference = of_one_image(folder, kind, n) - of_one_image(folder, kind, m).T
+            assert np.abs(difference).max() < 1e-9
+
+
+def test_upper_triangles_in_binary_files_give_the_same(water_runs):
+    full = run_of(water_runs / "chain", cutoff=15.0)
+    upper = run_of(water_runs / "chain_upper", cutoff=15.0, basis=WATER)
+    assert upper.basis == full.basis
+    assert_array_equal(upper.block_shift, full.block_shift)
+    assert_allclose(upper.overlap, full.overlap, atol=1e-12)
+    assert_allclose(upper.hamiltonian, full.hamiltonian, atol=1e-9)
+
+
+def test_overlaps_of_s_orbitals_depend_on_the_distance_alone(water_runs):
+    """Fails if images are counted from positions that are not wrapped: O is at 0.84 of c here."""
+    matrix = run_of(water_runs / "chain", cutoff=12.0)
+    hydrogen = (matrix.structure.atomic_numbers[matrix.block_atoms] == 1).all(axis=1)
+    overlap = matrix.overlap[matrix.offsets[:-1][hydrogen]]
+    order = np.argsort(matrix.lengths[hydrogen], kind="stable")
+    # CP2K leaves out what is below 1e-10.
+    assert (np.diff(overlap[order]) < 1e-9).all()
+    assert np.ptp(matrix.structure.positions @ np.linalg.inv(matrix.structure.cell)) < 1
+
+
+def test_images_add_up_to_the_gamma_point(water_runs, chain):
+    """CP2K's overlap of another run, of the Gamma point alone."""
+    gamma = water_runs / "chain_gamma/job-s-S_SPIN_1-1_0.csr"
+    row, column, value = read_csr(gamma, 6)
+    folded = np.zeros((6, 6))
+    folded[row, column] = folded[column, row] = value
+    matrix = run_of(chain, cutoff=13.0)
+    images = read_log(chain / "out.log").images["S"]
+    total = sum(dense(matrix, "overlap", image) for image in images)
+    assert_allclose(total, folded, atol=1e-8)
+    (chain / gamma.name).write_bytes(gamma.read_bytes())
+    assert_array_equal(run_of(chain, cutoff=13.0).overlap, matrix.overlap)
+
+
+@needs_shared
+def test_a_large_gamma_cell_is_read_as_its_nearest_images(tmp_path):
+    """Oracle: the same molecule without periods. An atom in the middle goes to another corner."""
+    matrix = _gamma(tmp_path, "XYZ", cutoff=7.0)
+    free = _gamma(tmp_path, "NONE", cutoff=7.0)
+    assert_allclose(np.sort(matrix.overlap), np.sort(free.overlap), atol=1e-14)
+    require_sound(matrix)
+    assert np.abs(matrix.structure.positions).max() <= 7
+    assert matrix.block_shift.any()
+
+
+def _gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
+    own = folder / periodic
+    own.mkdir()
+    source = SHARED / "rotated_molecule/rot_a_300"
+    for path in source.glob("*.csr"):
+        (own / path.name).write_bytes(path.read_bytes())
+    text = (source / "job.inp").read_text()
+    (own / "job.inp").write_text(text.replace("PERIODIC NONE", f"PERIODIC {periodic}"))
+    (own / "out.log").write_text(
+        " CP2K| Input file name    job.inp\n GLOBAL| Project name    job\n"
+        "    - Atoms:    3\n    - Shells:     18\n    - Spherical basis functions:    52\n"
+        " PROGRAM ENDED AT\n"
+    )
+    basis = {"Hf": [0, 0, 0, 1, 1, 2, 2, 3], "O": [0, 0, 1, 1, 2]}
+    return run_of(own, cutoff=cutoff, basis=basis)
+
+
+def test_atoms_are_wrapped_as_cp2k_counts_images():
+    cell = np.diag([4.0, 5.0, 6.0])
+    positions = np.array([[3.9, -2.6, 7.0], [1.0, 12.4, -3.1]])
+    atoms = Structure(np.array([1, 1]), positions, cell, np.array([True, True, False]))
+    assert_allclose(wrapped(atoms).positions, [[-0.1, 2.4, 7.0], [1.0, 2.4, -3.1]], atol=1e-12)
+
+
+def test_the_output_gives_the_basis_if_it_is_printed(water_runs):
+    log = read_log(water_runs / "chain/out.log")
+    assert log.shells == {"O": (0, 1), "H": (0,)}
+    assert log.elements == ("O", "H", "H")
+    quiet = read_log(water_runs / "chain_upper/out.log")
+    assert (quiet.shells, quiet.n_shells, quiet.n_orbitals) == ({}, 4, 6)
+
+
+def test_an_output_that_was_appended_to_counts_from_its_last_run(chain):
+    log = chain / "out.log"
+    log.write_text(log.read_text().replace("53 periodic", "54 periodic") + log.read_text())
+    assert len(read_log(log).images["KS"]) == 53
+
+
+@pytest.mark.parametrize("frame", ["000", "019"])
+def test_matrices_survive_the_layout_of_deeph(tmp_path, frame):
+    matrix = shipped("monoclinic-2000K", frame)
+    write_deeph(tmp_path, matrix)
+    again = read_deeph(tmp_path / "hamiltonians.h5", DEEPH)
+    _assert_same(again, matrix)
+    with h5py.File(tmp_path / "hamiltonians.h5") as file:
+        assert len(file) == 2 * len(matrix.block_atoms) - 12
+        # p of OpenMX is (x, y, z), ours (y, z, x); d is (z², x²-y², xy, xz, yz).
+        ours = matrix.block("hamiltonian", int(np.flatnonzero(matrix.is_on_site)[0]))
+        order = [0, 1, 4, 2, 3, 7, 9, 5, 8, 6]
+        assert_array_equal(file["[0, 0, 0, 1, 1]"][()], ours[np.ix_(order, order)])
+
+
+def _assert_same(again: BlockMatrix, matrix: BlockMatrix, tolerance: float = 0.0) -> None:
+    assert_array_equal(again.structure.atomic_numbers, matrix.structure.atomic_numbers)
+    assert_allclose(again.structure.positions, matrix.structure.positions, atol=1e-12)
+    assert_allclose(again.structure.cell, matrix.structure.cell, atol=1e-12)
+    assert again.basis == matrix.basis
+
+    def by_name(one: BlockMatrix):
+        keys = map(tuple, np.hstack([one.block_shift, one.block_atoms]).tolist())
+        return dict(zip(keys, zip(one.blocks("hamiltonian"), one.blocks("overlap"), strict=True),
+                        strict=True))  # fmt: skip
+
+    ours, theirs = by_name(again), by_name(matrix)
+    assert ours.keys() == theirs.keys()
+    for key, blocks in ours.items():
+        assert_allclose(blocks, theirs[key], rtol=0, atol=tolerance, err_msg=str(key))
+
+
+@pytest.mark.parametrize("order", ["openmx", "cp2k", "pyscf"])
+@pytest.mark.parametrize("shells", [(0,), (0, 1, 2), (1, 1, 3)])
+def test_orders_are_permutations(order, shells):
+    places = to_ours(shells, order)
+    assert sorted(places) == list(range(sum(2 * degree + 1 for degree in shells)))
+    if order == "cp2k":
+        assert_array_equal(places, np.arange(len(places)))
+
+
+def test_matrices_survive_the_files_of_cp2k(tmp_path):
+    matrix = shipped("cubic-2000K", "003")
+    files = write_cp2k(tmp_path, matrix)
+    images = [tuple(map(int, line.split()[1:])) for line in files[-1].read_text().splitlines()[1:]]
+    assert images[0] == (0, 0, 0)
+    for number, image in list(enumerate(images, 1))[:30]:
+        for kind, quantity, unit in (("KS", "hamiltonian", HARTREE), ("S", "overlap", 1.0)):
+            path = tmp_path / f"job-{kind.lower()}-{kind}_SPIN_1_R_{number}-1_0.csr"
+            row, column, value = read_csr(path, 72)
+            found = np.zeros((72, 72))
+            found[row, column] = value * unit
+            assert_allclose(found, dense(matrix, quantity, image), rtol=1e-15, atol=0)
+
+
+def test_csr_text_keeps_doubles(tmp_path):
+    value = np.random.default_rng(0).normal(size=50) * 10.0 ** np.arange(-25, 25)
+    row, column = np.divmod(np.arange(50), 10)
+    write_csr(tmp_path / "a.csr", row, column, value)
+    again = read_csr(tmp_path / "a.csr", 10)
+    assert_array_equal(again[2], value)
+    assert_array_equal(again[:2], [row, column])
+
+
+def test_blocks_are_one_of_each_pair_of_the_engines_graph():
+    atoms = shipped("cubic-0600K").structure
+    block_atoms, block_shift = pairs_within(atoms, 6.0)
+    index, shift, _ = neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 6.0)
+    assert len(block_atoms) == len(index) / 2 + 12
+    edges = {
+        (*s, i, j) for (i, j), s in zip(index.tolist(), map(tuple, shift.tolist()), strict=True)
+    }
+    ours = set(map(tuple, np.hstack([block_shift, block_atoms]).tolist()))
+    twins = {(-x, -y, -z, j, i) for x, y, z, i, j in ours}
+    assert ours | twins == edges | {(0, 0, 0, i, i) for i in range(12)}
+    assert is_first(*block_atoms.T, block_shift).all()
+
+
+def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
+    path = ROOT / "workflows/datasets/hfo2_matrices.yaml"
+    import yaml
+
+    options = MatrixDataset.model_validate(yaml.safe_load(path.read_text()))
+    project = Project(ROOT / "workflows", tmp_path / "results", Registry([]))
+    run = DatasetRun(project, "hfo2_matrices", path, options)
+    summary = make_data(run)
+    assert (summary["samples"], summary["train"], summary["val"], summary["test"]) == (42, 28, 7, 7)
+    assert summary["warnings"] == []
+    report = json.loads(run.report.read_text())
+    assert report["groups"]["largest"]["tetragonal-2000K"] == {"train": 0, "val": 0, "test": 7}
+    assert report["common_shells"] == [0, 0, 1, 2]
+    with SampleFile(run.data, "data") as data:
+        assert basis_of(data) == Basis({"Hf": (0, 0, 1, 2), "O": (0, 1)})
+        assert json.loads(data.attributes["elements"]) == [8, 72]
+        place = data.column("source").tolist().index("hfo2/matrices/cubic-2000K.h5:013")
+        assert data.column("group")[place] == "cubic-2000K"
+        assert SPLITS[data.column("split")[place]] == "train"
+        _assert_same(matrix_of(data.read(place), basis_of(data)), shipped("cubic-2000K", "013"))
+    assert "hfo2/matrices/cubic-2000K.h5" in provenance_of(run.data)["inputs"]
+
+
+def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
+    write_deeph(tmp_path / "deeph/a", run_of(water_runs / "chain"))
+    sources = [
+        {"reader": "cp2k_matrices", "path": f"{water_runs}/*/out.log", "group": "folder",
+         "basis": WATER},
+        {"reader": "deeph", "path": f"{tmp_path}/deeph/*/hamiltonians.h5", "split": "test"},
+        {"reader": "packed", "path": f"{CP2K}/hfo2.h5", "basis": HAFNIA, "cutoff": 5.0,
+         "split": "train"},
+    ]  # fmt: skip
+    (water_runs / "chain_gamma/out.log").rename(water_runs / "chain_gamma/kept.log")
+    try:
+        run = dataset(tmp_path, *sources, split={"method": "list", "val_groups": ["chain_*"]})
+        summary = make_data(run)
+    finally:
+        (water_runs / "chain_gamma/kept.log").rename(water_runs / "chain_gamma/out.log")
+    assert (summary["train"], summary["val"], summary["test"]) == (2, 1, 1)
+    with SampleFile(run.data, "data") as data:
+        basis = basis_of(data)
+        assert basis.common == (0, 0, 1, 2)
+        samples = [matrix_of(data.read(i), basis) for i in range(4)]
+        assert_array_equal(data.column("group")[:3], ["chain", "chain_upper", "deeph"])
+    assert samples[3].lengths.max() < 5
+    assert_allclose(samples[1].hamiltonian, samples[0].hamiltonian, atol=1e-9)
+    order = samples[2].overlap.sum(), samples[2].hamiltonian.sum()
+    assert order == pytest.approx((samples[0].overlap.sum(), samples[0].hamiltonian.sum()))
+    content = json.loads(run.report.read_text())
+    assert content["largest"]["images"] == 53
+    by_distance = content["hamiltonian_by_distance"]
+    assert by_distance[0]["largest"] > 20
+    assert by_distance[-1]["mean"] < 1e-3
+
+
+def test_molecules_are_calculated_by_pyscf(tmp_path):
+    """Oracle: PySCF's levels, and the overlap of a molecule that is turned by our rotation."""
+    pytest.importorskip("pyscf")
+    from ase import Atoms
+    from pyscf import dft, gto
+    from scipy.spatial.transform import Rotation
+
+    from pipeline_egnn_esp.bands import levels
+    from pipeline_egnn_esp.rotation import rotated
+    from pipeline_egnn_esp.sources.molecules import calculate
+
+    positions = np.array([[0.0, 0, 0.1], [0.76, 0, -0.5], [-0.7, 0.3, -0.5]])
+    source = PySCFSource(reader="pyscf", path="x.xyz", grid=1)
+    atoms = Atoms("OH2", positions)
+    matrix = calculate(
+        Structure(atoms.numbers, positions, np.zeros((3, 3)), np.zeros(3, dtype=bool)), source
+    )
+    require_sound(matrix)
+    assert matrix.basis.shells == {"H": (0, 0, 1), "O": (0, 0, 0, 1, 1, 2)}
+    molecule = gto.M(atom=[(s, tuple(r)) for s, r in zip("OHH", positions, strict=True)],
+                     basis="def2-svp", verbose=0)  # fmt: skip
+    field = dft.RKS(molecule, xc="pbe").density_fit()
+    field.grids.level, field.conv_tol = 1, 1e-10
+    field.kernel()
+    assert_allclose(levels(matrix), field.mo_energy * HARTREE, atol=1e-4)
+    rotation = Rotation.random(rng=np.random.default_rng(1)).as_matrix()
+    structure = replace(matrix.structure, positions=positions @ rotation.T)
+    assert_allclose(
+        calculate(structure, source).overlap, rotated(matrix, rotation).overlap, atol=1e-10
+    )

@@ -1,0 +1,287 @@
+"""Oracles: blocks by their definition, rotations, exact transposes, one rank, analytic masks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.transform import Rotation
+
+from pipeline_core.graphs import neighbour_graph
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.testing.projects import EXPERIMENT, call
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.tasks import build_task
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
+from pipeline_egnn_esp.rotation import wigner_matrices
+from pipeline_egnn_esp.samples import Labelled, completed, energy_zero
+from pipeline_egnn_esp.sources import basis_of, matrix_of
+from plugins.egnn_esp.hafnia import prepared
+from plugins.egnn_esp.made_up import batch, packing
+from plugins.egnn_esp.reference import HAFNIA, shipped
+
+BASIS = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    return prepared(tmp_path_factory.mktemp("task"), train={"precision": "64-true"})
+
+
+@pytest.fixture(scope="module")
+def task(run):
+    found = build_task(run)
+    found.module.double()
+    return found
+
+
+def stored(run, number):
+    with SampleFile(run.data, "data") as data:
+        return matrix_of(data.read(number), basis_of(data))
+
+
+def test_labels_are_the_blocks_of_the_data(run, task):
+    """Each edge by its definition: H_ij(R), or the transpose of H_ji(-R)."""
+    found = task.samples("train").batch([1])
+    matrix = stored(run, 1)
+    zero = energy_zero(matrix)
+    values = matrix.hamiltonian - zero * matrix.overlap
+    places, n_seen = {}, 0
+    for number, ((i, j), shift) in enumerate(
+        zip(matrix.block_atoms.tolist(), matrix.block_shift.tolist(), strict=True)
+    ):
+        block = values[slice(*matrix.offsets[number : number + 2])].reshape(matrix.shapes[number])
+        places[(i, j, *shift)] = block
+        places[(j, i, *(-s for s in shift))] = block.T
+    orbitals = [BASIS.orbitals(z) for z in matrix.structure.atomic_numbers]
+    for (i, j), shift, label in zip(
+        found["edge_index"].tolist(),
+        found["edge_shift"].tolist(),
+        found["edge_blocks"],
+        strict=True,
+    ):
+        own = label[np.ix_(orbitals[i], orbitals[j])]
+        np.testing.assert_allclose(own, places[(i, j, *shift)], rtol=1e-14)
+        assert int((~label.isnan()).sum()) == own.numel()
+        n_seen += 1
+    assert n_seen == len(found["edge_index"]) > 300
+    for i, label in enumerate(found["node_blocks"]):
+        own = label[np.ix_(orbitals[i], orbitals[i])]
+        np.testing.assert_allclose(own, places[(i, i, 0, 0, 0)], rtol=1e-14)
+
+
+def test_masks_follow_from_elements(task):
+    """Hf has 10 orbitals, O has 4: blocks of 100, 40 and 16 elements."""
+    found = task.samples("train").batch([0, 2])
+    hafnium = found["atomic_numbers"] == 72
+    count = (~found["node_blocks"].isnan()).flatten(1).sum(1)
+    assert count.tolist() == torch.where(hafnium, 100, 16).tolist()
+    ends = hafnium[found["edge_index"]].sum(1)
+    count = (~found["edge_blocks"].isnan()).flatten(1).sum(1)
+    assert count.tolist() == torch.tensor([16, 40, 100])[ends].tolist()
+    counts = task.objective.counts(found)
+    assert int(counts["off_site_mae"]) == int(count.sum())
+    assert int(counts["on_site_mse"]) == 100 * int(hafnium.sum()) + 16 * int((~hafnium).sum())
+
+
+def test_the_twin_of_an_edge_has_the_transposed_label(task):
+    found = task.samples("val").batch([0])
+    labels = found["edge_blocks"]
+    assert torch.equal(labels.nan_to_num(9), labels[found["twin"]].mT.nan_to_num(9))
+
+
+def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
+    """A program leaves out what does not overlap; of what lies beyond nothing is known."""
+    whole = shipped("cubic-0600K").within(5.0)
+    graph = graph_of(whole, 6.0)
+    dropped = np.flatnonzero(~whole.is_on_site & (whole.lengths < 4.5))[3]
+    kept = np.arange(len(whole.block_atoms)) != dropped
+    entries = np.repeat(kept, whole.shapes.prod(axis=1))
+    thinned = replace(
+        whole,
+        block_atoms=whole.block_atoms[kept],
+        block_shift=whole.block_shift[kept],
+        hamiltonian=whole.hamiltonian[entries],
+        overlap=whole.overlap[entries],
+    )
+    full = completed(thinned, *graph)
+    assert len(full.block_atoms) == len(whole.block_atoms)
+    assert full.block_atoms[-1].tolist() == whole.block_atoms[dropped].tolist()
+    assert not full.block("hamiltonian", len(full.block_atoms) - 1).any()
+    _, labels = Labelled(full, 0.0, *graph).blocks("hamiltonian")
+    known = ~np.isnan(labels).all((1, 2))
+    assert len(graph[0]) > known.sum() == 2 * (~whole.is_on_site).sum()
+
+
+def graph_of(matrix, cutoff):
+    atoms = matrix.structure
+    return neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
+
+
+def test_labels_do_not_depend_on_the_zero_of_the_calculation():
+    """H and H + 3 S are the same physics."""
+    matrix = shipped("monoclinic-0600K")
+    moved = replace(matrix, hamiltonian=matrix.hamiltonian + 3 * matrix.overlap)
+    assert energy_zero(moved) == pytest.approx(energy_zero(matrix) + 3, abs=1e-10)
+
+
+def test_predictions_are_hermitian_to_the_last_bit(task):
+    found = task.samples("val").batch([0])
+    with torch.no_grad():
+        outputs = task.module(found)
+    blocks = outputs["edge_blocks"]
+    assert torch.equal(blocks, blocks[found["twin"]].mT)
+    assert torch.equal(outputs["node_blocks"], outputs["node_blocks"].mT)
+    assert float(blocks.abs().max()) > 0.1
+
+
+def test_predictions_turn_with_the_structure(task):
+    """H' = D H Dᵀ with the Wigner matrices of the shells."""
+    turn = Rotation.random(random_state=4).as_matrix()
+    graph = packing(["Hf", "O", "O"], (2, 2, 2), 4.5)
+    turned = {**graph, **{name: graph[name] @ turn.T for name in ("positions", "cell")}}
+    with torch.no_grad():
+        before, after = (task.module(batch(one)) for one in (graph, turned))
+    parts = [torch.from_numpy(wigner_matrices(turn, 2)[degree]) for degree in BASIS.common]
+    D = torch.block_diag(*parts)
+    for name, blocks in before.items():
+        torch.testing.assert_close(after[name], D @ blocks @ D.T, rtol=1e-8, atol=1e-8)
+
+
+def test_sums_are_those_of_the_definition(run, task):
+    """By a loop over elements, in float64."""
+    loss = BlockLoss(on_site=2.0, off_site=0.5, mse=3.0, mae=1.0, relative=0.1)
+    objective = BlockObjective(loss, task.quantities, task.module)
+    assert objective.weights == pytest.approx(
+        {
+            "on_site_mse": 6.0, "on_site_mae": 2.0, "on_site_relative": 0.2,
+            "off_site_mse": 1.5, "off_site_mae": 0.5, "off_site_relative": 0.05,
+        }
+    )  # fmt: skip
+    found = task.samples("train").batch([0])
+    with torch.no_grad():
+        outputs = task.module(found)
+        sums = objective.sums(outputs, found)
+        nodes, _ = task.module.typical(found, len(found["atomic_numbers"]))
+    errors = (outputs["node_blocks"] - found["node_blocks"]).numpy()
+    known = ~np.isnan(errors)
+    assert float(sums["on_site_mse"]) == pytest.approx((errors[known] ** 2).sum())
+    assert float(sums["on_site_mae"]) == pytest.approx(np.abs(errors[known]).sum())
+    relative = np.abs(errors / nodes.numpy())[known].sum()
+    assert float(sums["on_site_relative"]) == pytest.approx(relative)
+
+
+def test_what_is_left_to_learn_has_size_one(task):
+    """By the definition of sizes: mean squares of labels less two-centre blocks, in their units."""
+    ratios = {"node_blocks": [], "edge_blocks": []}
+    for number in range(len(task.samples("train"))):
+        found = task.samples("train").batch([number])
+        n = len(found["atomic_numbers"])
+        parts = zip(ratios, task.module.known(found, n), task.module.typical(found, n), strict=True)
+        for label, known, size in parts:
+            ratios[label].append(((found[label] - known) / size)[~found[label].isnan()])
+    on_site, off_site = (float(torch.cat(own).square().mean()) for own in ratios.values())
+    assert on_site == pytest.approx(1, abs=1e-6)
+    assert off_site == pytest.approx(1, abs=0.3)  # sizes are interpolated
+
+
+def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
+    bare = prepared(tmp_path, {"two_centre": False})
+    module = build_task(bare).module
+    found = build_task(bare).samples("val").batch([0])
+    own, off = module.known(found, len(found["atomic_numbers"]))
+    assert bool(own.any())
+    assert not off.any()
+
+
+def test_the_overlap_can_be_learned(tmp_path):
+    """Nothing but rounding and splines is left over beside the two-centre blocks."""
+    exact = prepared(tmp_path, {"target": "overlap"}, train={"precision": "64-true"})
+    task = build_task(exact)
+    module = task.module.double()
+    found = task.samples("test").batch([0])
+    own, off = module.known(found, len(found["atomic_numbers"]))
+    for label, known in (("node_blocks", own), ("edge_blocks", off)):
+        size = found[label].nan_to_num(0).abs().max()
+        assert float((found[label] - known).nan_to_num(0).abs().mean()) < 1e-3 * float(size)
+    nodes, _ = module.typical(found, len(found["atomic_numbers"]))
+    assert float(nodes.max()) < 1e-6  # orbitals of one atom are orthonormal
+    assert task.quantities[0].field.unit == "1"
+
+
+def test_mistakes_are_explained(run, tmp_path):
+    wrong = run.sections["graph"].model_copy(update={"cutoff": 6.0})
+    with pytest.raises(ValueError, match=r"model.cutoff is 4.5 Å but graph.cutoff is 6"):
+        build_task(replace(run, sections={**run.sections, "graph": wrong}))
+    metadata = dict(build_task(run).metadata)
+    metadata["basis"] = Basis({"Hf": (0, 0, 1, 2), "O": (0, 0, 1)}).to_json()
+    with pytest.raises(ValueError, match=r"O has shells \[0, 1\], but the model was trained"):
+        build_task(run, metadata)
+    with pytest.raises(ValueError, match="names no dataset"):
+        build_task(replace(run, dataset=None))
+    with pytest.raises(ValueError, match=r"train\.blocks"):
+        ESPTrainOptions.model_validate({"loss": {"energy": {}}})
+    with pytest.raises(ValueError, match="all weights are zero"):
+        BlockLoss(mse=0.0, mae=0.0)
+
+
+def test_a_trained_model_is_rebuilt_without_its_dataset(run, task):
+    rebuilt = build_task(replace(run, dataset=None), task.metadata).module.double()
+    rebuilt.load_state_dict(task.module.state_dict())
+    found = task.samples("val").batch([0])
+    with torch.no_grad():
+        for name, blocks in task.module(found).items():
+            assert torch.equal(rebuilt(found)[name], blocks)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_two_ranks_learn_as_one(tmp_path):
+    """Three structures on two ranks: unequal shares."""
+    train = {"epochs": 2, "batch_size": 3, "precision": "64-true", "blocks": {"relative": 0.1}}
+    runs = [prepared(tmp_path / name, train=train) for name in ("one", "two")]
+    call(runs[0], "train")
+    with_ranks(tmp_path / "two", 2)
+    (weights, lines), (ours, found) = map(result, runs)
+    for line, other in zip(lines, found, strict=True):
+        for key in ("train", "val", "mae", "grad_norm"):
+            assert other[key] == pytest.approx(line[key], rel=1e-9), key
+    for name, tensor in weights.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=1e-9, atol=1e-9)
+
+
+def with_ranks(folder: Path, n: int) -> None:
+    """Train by the command line on several ranks, as a user does."""
+    beside_python = Path(sys.executable).with_name("mpiexec")
+    mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("no mpiexec")
+    stage = ["train", "--experiment", f"egnn_esp/{EXPERIMENT}", "--device", "cpu"]
+    places = ["--workflows", str(folder / "workflows"), "--results", str(folder / "results")]
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
+    done = subprocess.run(
+        [mpiexec, "-n", str(n), sys.executable, "-m", "pipeline_core.cli", *stage, *places],
+        env=plain | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"^ranks +{n}$", done.stdout, re.MULTILINE)
+
+
+def result(run):
+    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    return load_model(run.model)["weights"], lines

@@ -1,0 +1,80 @@
+"""A small model of shipped frames, trained for a step, and runs that use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import h5py
+import yaml
+
+from pipeline_core.registry import Registry
+from pipeline_core.run import Project, Run
+from pipeline_core.testing.projects import call
+from pipeline_egnn_esp.inference.options import ESPInferOptions
+from plugins.egnn_esp import reference
+
+NAME = "egnn_esp/small"
+CUTOFF = 4.5
+MODEL = {"channels": 3, "lmax": 4, "layers": 2, "radial_functions": 6, "cutoff": CUTOFF}
+MODEL |= {"attention_channels": 2, "value_channels": 3, "hidden_channels": 3}
+MODEL |= {"feed_forward_channels": 4}
+_SOURCES = {"train": "monoclinic-0600K", "val": "cubic-0600K", "test": "tetragonal-2000K"}
+_FRAMES = {"train": ["000", "003"]}
+
+
+def write_project(folder: Path, **sections: Mapping[str, Any]) -> None:
+    """Write two frames for training, one for each other split, and an experiment with them."""
+    datasets = folder / "workflows/datasets"
+    experiments = folder / "workflows/experiments/egnn_esp"
+    for path in (datasets, experiments):
+        path.mkdir(parents=True)
+    shipped = reference.ROOT / "workflows/datasets/hfo2/matrices"
+    for split, name in _SOURCES.items():
+        with (
+            h5py.File(shipped / f"{name}.h5") as file,
+            h5py.File(datasets / f"{split}.h5", "w") as one,
+        ):
+            for frame in _FRAMES.get(split, ["000"]):
+                file.copy(frame, one)
+            one.attrs.update(file.attrs)
+    sources = [
+        {"reader": "packed", "path": f"{split}.h5", "basis": reference.HAFNIA, "split": split}
+        for split in _SOURCES
+    ]
+    data = {"description": "Frames.", "plugin": "egnn_esp", "sources": sources}
+    (datasets / "frames.yaml").write_text(yaml.safe_dump(data))
+    experiment = {
+        "description": "A model.",
+        "plugin": "egnn_esp",
+        "dataset": "frames",
+        "scale": "smoke",
+        "model": MODEL,
+        "graph": {"cutoff": CUTOFF},
+        "train": {"epochs": 1, "precision": "64-true"},
+    }
+    for key, section in sections.items():
+        experiment[key] = {**experiment.get(key, {}), **section}
+    (experiments / "small.yaml").write_text(yaml.safe_dump(experiment))
+
+
+def opened(folder: Path, infer: Mapping[str, Any] | None = None) -> Run:
+    """Return the run in a folder, with a section `infer`."""
+    point = EntryPoint("egnn_esp", "pipeline_egnn_esp.plugin", "pipeline_core")
+    project = Project(folder / "workflows", folder / "results", Registry([point]))
+    run = project.run(NAME)
+    options = ESPInferOptions.model_validate_json(json.dumps(infer or {}))
+    return replace(run, sections={**run.sections, "infer": options}, device="cpu")
+
+
+def train(folder: Path) -> Run:
+    """Write project and model; return the run."""
+    write_project(folder)
+    run = opened(folder)
+    for stage in ("data", "graph", "partition", "train"):
+        call(run, stage)
+    return run
