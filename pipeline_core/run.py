@@ -1,153 +1,33 @@
 """Runs: what is to be computed, validated, and where its files lie.
 
-A `Project` is a folder of dataset and experiment files and a folder of results. It gives three
-views: a `DatasetRun` (the data stage), a `Run` (one variant of one experiment: what is trained),
-and an `ExperimentRun` (all variants together: what is drawn). Snakemake and the command line take
-every path from here.
+A `Project` gives three views of its files: a `DatasetRun` (the data stage), a `Run` (one variant of
+one experiment: what is trained), and an `ExperimentRun` (all variants together: what is drawn).
+Snakemake and the command line take every path from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from pipeline_core import provenance
-from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, Part
+from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.sections import ENGINE_SECTIONS, FiguresOptions
-from pipeline_core.config.yaml_files import line_of, read_yaml, validated
+from pipeline_core.config.sections import FiguresOptions
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.registry import Registry
+
+if TYPE_CHECKING:
+    from pipeline_core.project import Project
 
 Options = TypeVar("Options", bound=BaseModel)
 
 # Of a dataset file. Downloaded files count by their content, as raw files.
 _NO_EFFECT: Final = ("description", "citation", "licence", "downloads")
-
-
-@dataclass(frozen=True)
-class Project:
-    """Where experiments are described and where results go.
-
-    Attributes:
-        workflows: Folder with `datasets/` and `experiments/`.
-        results: Folder for artifacts.
-        registry: The plugins.
-    """
-
-    workflows: Path
-    results: Path
-    registry: Registry
-
-    def dataset(self, name: str) -> DatasetRun:
-        """Load a dataset file.
-
-        Raises:
-            ValueError: It is missing or wrong.
-        """
-        run = self._dataset(name)
-        if not isinstance(run.options, Mixture):
-            return run
-        return replace(
-            run, mixed=tuple(self._part(run.path, i, p) for i, p in enumerate(run.options.parts))
-        )
-
-    def _dataset(self, name: str) -> DatasetRun:
-        """Load a dataset file, but not the parts of a mixture."""
-        path = self.workflows / "datasets" / f"{name}.yaml"
-        content = read_yaml(path)
-        kind: type[DatasetFile] = Mixture if "parts" in content else Dataset
-        if isinstance(plugin := content.get("plugin"), str):
-            kind = self._model_info(plugin, path).dataset or kind
-        return DatasetRun(self, name, path, validated(kind, content, path))
-
-    def _part(self, mixture: Path, number: int, part: Part) -> DatasetRun:
-        keys = ["parts", str(number), "dataset"]
-        where = f"{mixture}:{line_of(mixture, keys)}: {'.'.join(keys)}"
-        try:
-            run = self._dataset(part.dataset)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
-        if isinstance(run.options, Mixture):
-            raise ValueError(f"{where}: {part.dataset!r} is a mixture itself; name its parts here")
-        if not isinstance(run.options, Dataset) or run.options.plugin is not None:
-            raise ValueError(
-                f"{where}: the data of {part.dataset!r} are made by plugin "
-                f"{run.options.plugin!r}; only datasets that the engine imports can be mixed"
-            )
-        return run
-
-    def experiment(self, name: str) -> ExperimentRun:
-        """Load an experiment file, such as "chgnet/hfo2", and validate all its variants.
-
-        Raises:
-            ValueError: It is missing or wrong, or a plugin is unknown or broken, or takes samples
-                of another kind than that of the base variant.
-        """
-        path = self.workflows / "experiments" / f"{name}.yaml"
-        file = validated(ExperimentFile, read_yaml(path), path)
-        runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
-        info = runs[BASE].model_info
-        for variant, run in runs.items():
-            if run.model_info.data_kind != info.data_kind:
-                raise ValueError(
-                    f"{_place(path, ['variants', variant, 'plugin'])}: {run.model_info.name!r} "
-                    f"takes samples of the kind {run.model_info.data_kind!r}, but {info.name!r}, "
-                    f"the plugin of the experiment, those of the kind {info.data_kind!r}; compare "
-                    "models of one kind"
-                )
-        return ExperimentRun(self, name, path, file, info, runs)
-
-    def run(self, experiment: str, variant: str = BASE) -> Run:
-        """Load one variant of an experiment.
-
-        Raises:
-            ValueError: As `experiment`, or there is no such variant.
-        """
-        runs = self.experiment(experiment).runs
-        if variant not in runs:
-            raise ValueError(
-                f"experiment {experiment!r} has no variant {variant!r}, only {', '.join(runs)}"
-            )
-        return runs[variant]
-
-    def _model_info(self, plugin: str, path: Path, place: Sequence[str] = ("plugin",)) -> ModelInfo:
-        try:
-            return self.registry.model_info(plugin)
-        except ValueError as error:
-            raise ValueError(f"{_place(path, place)}: {error}") from None
-
-    def _run(self, name: str, path: Path, file: ExperimentFile, variant: str) -> Run:
-        chosen = file.of(variant)
-        overridden = file.variants[variant].model_fields_set if variant != BASE else set()
-
-        def place(key: str) -> tuple[str, ...]:
-            return ("variants", variant, key) if key in overridden else (key,)
-
-        info = self._model_info(chosen.plugin, path, place("plugin"))
-        models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
-        try:
-            sections = {
-                key: validated(model, getattr(chosen, key), path, place(key))
-                for key, model in models.items()
-            }
-        except ValueError as error:
-            if chosen.plugin == file.plugin:
-                raise
-            reader = f"as plugin {info.name!r} of variant {variant!r} reads it"
-            raise ValueError(f"{error} ({reader})") from None
-        data = self.dataset(chosen.dataset) if chosen.dataset else None
-        return Run(self, name, variant, chosen, info, data, sections)
-
-
-def _place(path: Path, keys: Sequence[str]) -> str:
-    """Return file, line and key, as messages begin."""
-    return f"{path}:{line_of(path, keys)}: {'.'.join(keys)}"
 
 
 @dataclass(frozen=True)

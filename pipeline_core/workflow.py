@@ -18,8 +18,9 @@ from typing import Any, Final, Literal
 from pipeline_core.config.raw_files import matched
 from pipeline_core.config.sections import PUBLISHED, Section
 from pipeline_core.config.yaml_files import validated
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Datasets, experiments and variants become folders and words of shell commands."""

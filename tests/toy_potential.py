@@ -31,8 +31,9 @@ from pipeline_core.config.sections import PartitionOptions, Section, TrainOption
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.partitioning import write_partition
 from pipeline_core.potential import Potential
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task
 from pipeline_core.training.objective import LabelObjective
 from pipeline_core.training.precision import parameter_dtype

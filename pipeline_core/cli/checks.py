@@ -10,7 +10,8 @@ from pipeline_core.cli import options
 from pipeline_core.cli.output import aligned
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.run import DatasetRun, ExperimentRun, Project, Run
+from pipeline_core.project import Project
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.workflow import check_names, experiment_names, raw_files
 
 ARTIFACTS = {

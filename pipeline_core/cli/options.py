@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline_core.config.experiments import BASE
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 
 Workflows = Annotated[Path, typer.Option(help="Folder with datasets/ and experiments/.")]
 Results = Annotated[Path, typer.Option(help="Folder for artifacts.")]

@@ -14,8 +14,9 @@ from pipeline_core.config.sections import ENGINE_SECTIONS, GraphOptions
 from pipeline_core.config.yaml_files import validated
 from pipeline_core.evaluation.trained import give_weights
 from pipeline_core.potential import Potential
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.tasks import build_task
 

@@ -15,8 +15,9 @@ from ase.calculators.emt import EMT
 from ase.io import write
 
 from pipeline_core.config.experiments import BASE
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 
 EXPERIMENT: Final = "conformance"
 _DATA: Final = "samples"

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.run import Project, Run
+from pipeline_core.project import Project
+from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import EXPERIMENT, OnProject, call, write_project
 from pipeline_core.training.checkpoint import check_probe, load_model

@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
 PLUGIN = "htfbr"

@@ -65,8 +65,8 @@ def write_frames(path: Path, n_frames: int) -> None:
 
 def import_stream(folder: Path) -> None:
     """Run the data stage and print what it took; the subprocess."""
+    from pipeline_core.project import Project
     from pipeline_core.registry import Registry
-    from pipeline_core.run import Project
 
     registry = Registry()
     run = Project(folder / "workflows", folder / "results", registry).dataset("stream")

@@ -11,8 +11,8 @@ from fake_packages import model_source
 from pipeline_core import PROJECT
 from pipeline_core.builtin import builtin_plugins
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 
 EXPERIMENT = """\
 description: A test

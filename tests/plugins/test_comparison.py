@@ -14,8 +14,8 @@ import pytest
 
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 from pipeline_core.testing.projects import call
 from pipeline_core.workflow import experiment_names
 

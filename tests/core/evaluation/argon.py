@@ -23,8 +23,9 @@ from pipeline_core.config.sections import Section
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.graphs import write_graphs
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import evaluate, infer
 from pipeline_core.task import Task

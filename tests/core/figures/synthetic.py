@@ -15,8 +15,8 @@ from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.inference.dynamics import run_dynamics
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import figures
 from pipeline_core.units import GPA

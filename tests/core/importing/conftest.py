@@ -13,9 +13,10 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from pipeline_core.project import Project
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, Project
+from pipeline_core.run import DatasetRun
 from pipeline_core.stages import data
 
 

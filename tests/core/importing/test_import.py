@@ -16,9 +16,9 @@ from ase.calculators.singlepoint import SinglePointCalculator
 
 from pipeline_core import hookimpl, provenance
 from pipeline_core.fields import FIELDS, SPLITS
+from pipeline_core.project import Project
 from pipeline_core.readers import Frame, Reader, Units
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 from pipeline_core.samples import SampleFile
 from pipeline_core.stages import data
 from pipeline_core.store import provenance_of
@@ -258,7 +258,7 @@ import resource, signal, sys
 from pathlib import Path
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
+from pipeline_core.project import Project
 from pipeline_core.stages import data
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

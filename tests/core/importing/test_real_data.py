@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_core.project import Project
 from pipeline_core.provenance import sha256
-from pipeline_core.run import Project
 from pipeline_core.samples import SampleFile
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, Project
+from pipeline_core.run import DatasetRun
 from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset, PackedSource
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources.cp2k_matrices import read_run

@@ -12,8 +12,9 @@ from typing import Any
 import h5py
 import yaml
 
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from plugins.egnn_esp import reference

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project, Run
+from pipeline_core.run import Run
 from pipeline_htfbr.points import Coordinate, Points, write_points
 
 DATASET = {

@@ -9,8 +9,8 @@ import numpy as np
 
 from pipeline_core import store
 from pipeline_core.fields import FIELDS
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 from pipeline_core.samples import SampleWriter
 
 ROOT = Path(__file__).parents[3]

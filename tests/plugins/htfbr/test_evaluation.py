@@ -12,8 +12,8 @@ import torch
 import yaml
 
 from pipeline_core.figures import learning, results, story, style
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import write_model
 from pipeline_core.training.tasks import build_task

@@ -15,7 +15,7 @@ import torch
 import yaml
 from numpy.polynomial import chebyshev
 
-from pipeline_core.run import Project
+from pipeline_core.project import Project
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.dimension_tree import balanced, nodes

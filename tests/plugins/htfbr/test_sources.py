@@ -17,8 +17,9 @@ import yaml
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_core.fields import SPLITS
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, Project
+from pipeline_core.run import DatasetRun
 from pipeline_core.store import provenance_of
 from pipeline_core.workflow import raw_files
 from pipeline_htfbr.hono import HONO

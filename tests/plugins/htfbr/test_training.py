@@ -247,7 +247,7 @@ import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
+from pipeline_core.project import Project
 from pipeline_htfbr.training import fit, train_surface
 
 save = fit.state.save_state

@@ -7,8 +7,8 @@ import numpy as np
 
 from pipeline_core import store
 from pipeline_core.config.sections import InferOptions
+from pipeline_core.project import Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import Project
 
 ROOT = Path(__file__).parents[3]
 ATOMS = np.repeat([12, 24, 48, 96, 192], 32)
