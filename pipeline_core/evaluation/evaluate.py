@@ -41,7 +41,7 @@ def evaluate_run(run: Run) -> dict[str, Any]:
                 for split in samples
             }
         if ranks.is_first:
-            store.write_json(run.metrics, {**_header(run, task), "splits": report})
+            store.write_json(run.metrics, {**metrics_header(run, task), "splits": report})
     return {split: _errors(found["quantities"]) for split, found in report.items()}
 
 
@@ -84,7 +84,8 @@ def _writer(
     return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields)
 
 
-def _header(run: Run, task: Task) -> dict[str, Any]:
+def metrics_header(run: Run, task: Task) -> dict[str, Any]:
+    """Return what a file of metrics says before its splits: whose it is, and its size."""
     provenance = run.provenance("evaluate")
     return {
         "experiment": run.experiment,

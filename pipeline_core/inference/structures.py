@@ -1,8 +1,9 @@
-"""The structure that a molecular-dynamics run starts from."""
+"""The structures that inference starts from: samples of the dataset, or files."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import ase.io
 import numpy as np
@@ -11,6 +12,8 @@ from ase import Atoms
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
+
+_PLACE: Final = "infer.md"
 
 
 def start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 1)) -> Atoms:
@@ -24,36 +27,66 @@ def start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 
     Raises:
         ValueError: There is no such sample, or the file cannot be read.
     """
-    sample = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
-    atoms = _sample(run, sample[1], int(sample[2])) if sample else _from_file(start)
+    named = named_sample(start)
+    atoms = _sample(run, *named) if named else atoms_of_file(start, _PLACE)
     idle = [axis for axis in range(3) if repeat[axis] > 1 and not atoms.cell[axis].any()]
     if idle:
         raise ValueError(
-            f"infer.md: start {start!r} has no cell vector {idle[0] + 1} along which to repeat it"
+            f"{_PLACE}: start {start!r} has no cell vector {idle[0] + 1} along which to repeat it"
         )
     return atoms.repeat(repeat)
 
 
-def _sample(run: Run, split: str, number: int) -> Atoms:
-    with SampleFile(run.data, "data", ["atomic_numbers", "positions", "cell", "pbc"]) as data:
-        members = np.flatnonzero(data.column("split") == SPLITS.index(split))
-        if number >= len(members):
-            raise ValueError(
-                f"infer.md: start '{split}:{number}': {run.data} has {len(members)} samples in the "
-                f"split {split!r}, numbered from 0"
-            )
-        sample = data.read(int(members[number]))
-    return Atoms(
-        sample["atomic_numbers"], sample["positions"], cell=sample["cell"], pbc=sample["pbc"]
-    )
+def named_sample(start: str) -> tuple[str, int] | None:
+    """Return split and number that `start` names; None if it names a file."""
+    found = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
+    return (found[1], int(found[2])) if found else None
 
 
-def _from_file(path: str) -> Atoms:
+def sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
+    """Return where in a file of samples that of a split with this number is, from 0.
+
+    Args:
+        data: The samples.
+        split: Name of the split.
+        number: Of the sample within it.
+        place: Key of the experiment, for messages.
+
+    Raises:
+        ValueError: There is no such sample.
+    """
+    members = np.flatnonzero(data.column("split") == SPLITS.index(split))
+    if number >= len(members):
+        raise ValueError(
+            f"{place}: start '{split}:{number}': {data.path} has {len(members)} samples in the "
+            f"split {split!r}, numbered from 0"
+        )
+    return int(members[number])
+
+
+def atoms_of_file(path: str, place: str) -> Atoms:
+    """Return the last frame of a file: numbers, positions, cell and periodicity.
+
+    Args:
+        path: The file.
+        place: Key of the experiment, for messages.
+
+    Raises:
+        ValueError: ASE cannot read it.
+    """
     try:
         atoms = ase.io.read(path)
     except Exception as error:  # ASE's readers raise whatever their parsing meets
         raise ValueError(
-            f"infer.md: start {path!r} is neither split:number nor a file that ASE can read "
+            f"{place}: start {path!r} is neither split:number nor a file that ASE can read "
             f"({type(error).__name__}: {error})"
         ) from error
     return Atoms(atoms.numbers, atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+
+
+def _sample(run: Run, split: str, number: int) -> Atoms:
+    with SampleFile(run.data, "data", ["atomic_numbers", "positions", "cell", "pbc"]) as data:
+        sample = data.read(sample_row(data, split, number, _PLACE))
+    return Atoms(
+        sample["atomic_numbers"], sample["positions"], cell=sample["cell"], pbc=sample["pbc"]
+    )

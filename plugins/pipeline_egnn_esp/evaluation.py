@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.evaluation.evaluate import metrics_header
 from pipeline_core.evaluation.predict import Window, predictions
 from pipeline_core.evaluation.records import Texts, origins
 from pipeline_core.evaluation.trained import trained_task
@@ -174,14 +175,8 @@ def _record(
 def _content(
     run: Run, task: Task, options: ESPOptions, found: Mapping[str, Comparison]
 ) -> dict[str, Any]:
-    provenance = run.provenance("evaluate")
     return {
-        "experiment": run.experiment,
-        "variant": run.variant,
-        "plugin": run.model_info.name,
-        "fingerprint": provenance["fingerprint"],
-        "n_parameters": sum(p.numel() for p in task.module.parameters()),
-        "provenance": provenance,
+        **metrics_header(run, task),
         "splits": {
             split: {
                 "n_samples": comparison.n_samples,

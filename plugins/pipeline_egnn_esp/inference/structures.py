@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from ase import Atoms
 from ase.cell import Cell
 from numpy.typing import NDArray
 
-from pipeline_core.fields import SPLITS
+from pipeline_core.inference.structures import atoms_of_file, named_sample, sample_row
 from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -53,10 +52,10 @@ def subject_of(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
             that the model does not know.
     """
     place = f"infer.structures: {options.name}"
-    sample = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", options.start)
+    named = named_sample(options.start)
     matrix: BlockMatrix | None = None
-    if sample:
-        matrix = _sample(run, sample[1], int(sample[2]), place)
+    if named:
+        matrix = _sample(run, *named, place)
         one = matrix.structure
     else:
         one = _from_file(options.start, place)
@@ -81,26 +80,11 @@ def subject_of(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
 def _sample(run: Run, split: str, number: int, place: str) -> BlockMatrix:
     fields = [name for name in MATRIX_FIELDS if name not in ("group", "source")]
     with SampleFile(run.data, "data", fields) as data:
-        members = np.flatnonzero(data.column("split") == SPLITS.index(split))
-        if number >= len(members):
-            raise ValueError(
-                f"{place}: start '{split}:{number}': {run.data} has {len(members)} samples in the "
-                f"split {split!r}, numbered from 0"
-            )
-        return matrix_of(data.read(int(members[number])), basis_of(data))
+        return matrix_of(data.read(sample_row(data, split, number, place)), basis_of(data))
 
 
 def _from_file(path: str, place: str) -> Structure:
-    import ase.io
-
-    try:
-        atoms = ase.io.read(path)
-    except Exception as error:  # ASE's readers raise whatever their parsing meets
-        raise ValueError(
-            f"{place}: start {path!r} is neither split:number nor a file that ASE can read "
-            f"({type(error).__name__}: {error})"
-        ) from error
-    assert isinstance(atoms, Atoms)
+    atoms = atoms_of_file(path, place)
     idle = atoms.pbc & ~atoms.cell.any(1)
     if idle.any():
         raise ValueError(f"{place}: {path}: a periodic direction has no cell vector; correct it")
