@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,19 @@ class Samples(Protocol):
 
         Called ahead of time on another thread: nothing may be drawn from a global generator.
         """
+        ...
+
+
+@runtime_checkable
+class DrawnSamples(Samples, Protocol):
+    """Samples that are drawn, not stored, such as those of a flow's prior.
+
+    Training takes new ones in each epoch. Draw each from its number and the epoch alone: then a
+    resumed training, and one on other ranks, sees the same.
+    """
+
+    def of_epoch(self, epoch: int) -> Samples:
+        """Return as many samples, drawn for an epoch (counted from 0)."""
         ...
 
 

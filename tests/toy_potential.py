@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from itertools import count
@@ -56,6 +57,8 @@ class ToyOptions(Section):
     """What a training step sleeps, s."""
     cost: Literal["rows", "samples"] = "rows"
     """What shares have equal numbers of: atoms and edges, or samples, whatever their sizes."""
+    drawn: bool = False
+    """Whether each epoch has training samples of its own."""
 
 
 class PairPotential(Potential):
@@ -137,6 +140,21 @@ class ToySamples:
         return collate([self._samples[i] for i in indices], self._dtype)
 
 
+class DrawnToySamples(ToySamples):
+    """Clusters whose energies are higher by 1 in each epoch."""
+
+    epoch = 0
+
+    def of_epoch(self, epoch: int) -> DrawnToySamples:
+        found = copy(self)
+        found.epoch = epoch
+        return found
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        batch = super().batch(indices)
+        return batch | {"energy": batch["energy"] + self.epoch}
+
+
 def toy_task(options: ToyOptions, train: TrainOptions) -> Task:
     quantities = (Quantity("energy", per_atom=True), Quantity("forces"))
     first_val = 1000
@@ -146,10 +164,11 @@ def toy_task(options: ToyOptions, train: TrainOptions) -> Task:
         "test": range(0),
     }
     dtype = parameter_dtype(train.precision)
+    kinds = {"train": DrawnToySamples if options.drawn else ToySamples}
     return Task(
         module=PairPotential(options.width, options.seconds_per_edge),
         objective=LabelObjective(train.loss, quantities),
-        samples=lambda split: ToySamples(splits[split], options.missing, dtype),
+        samples=lambda split: kinds.get(split, ToySamples)(splits[split], options.missing, dtype),
         cost=lambda sizes: (
             1.0 * sizes["atom"] + sizes["edge"]
             if options.cost == "rows"

@@ -17,7 +17,7 @@ import torch
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.partitioning import read_shares
 from pipeline_core.run import Run
-from pipeline_core.task import Task
+from pipeline_core.task import DrawnSamples, Task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
 from pipeline_core.training.collectives import Ranks, joined
@@ -161,8 +161,9 @@ class Trainer:
 
     def _steps(self, plan: Plan) -> None:
         progress, every = self._progress, self._options.checkpoint_steps
+        stored = self._train
         steps = epoch_steps(
-            self._train,
+            stored.of_epoch(progress.epoch) if isinstance(stored, DrawnSamples) else stored,
             self._sampler,
             self._task.objective,
             self._ranks,

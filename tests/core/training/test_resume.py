@@ -49,6 +49,16 @@ def test_two_and_two_epochs_equal_four(tmp_path, train):
     assert_same_bits(parts, whole)
 
 
+def test_drawn_samples_go_on_with_the_epoch(tmp_path):
+    drawn = {"model": {"drawn": True}}
+    train_run(toy.make_run(tmp_path / "parts", {"epochs": 2}, **drawn))
+    parts = toy.make_run(tmp_path / "parts", {"epochs": 4}, **drawn)
+    train_run(parts)
+    whole = toy.make_run(tmp_path / "whole", {"epochs": 4}, **drawn)
+    train_run(whole)
+    assert_same_bits(parts, whole)
+
+
 def killed(folder, at_batch):
     """Train in a process that is killed while it makes a batch."""
     environment = os.environ | {"PYTHONPATH": str(TESTS), "TOY_FATE": f"{at_batch} dies 0"}

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.state import load_state
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
@@ -53,8 +54,9 @@ def plain_training(run, module, epochs, average=None):
     optimizer = torch.optim.Adam(module.net.parameters(), lr=1e-2)
     for epoch in range(epochs):
         order = np.random.default_rng([run.seed, epoch]).permutation(len(samples))
+        mine = samples.of_epoch(epoch) if run.options.drawn else samples
         for start in range(0, len(order), 4):
-            batch = samples.batch(sorted(order[start : start + 4]))
+            batch = mine.batch(sorted(order[start : start + 4]))
             optimizer.zero_grad()
             plain_loss(batch, module(batch))[0].backward()
             optimizer.step()
@@ -71,6 +73,15 @@ def test_equals_a_plain_loop(tmp_path, missing):
     losses = [record["train"]["loss"] for record in history(run)]
     assert losses.index(min(losses)) == 2  # so that the best weights are the last ones
     assert_same_weights(weights(run), expected.state_dict(), **ROUNDING)
+
+
+def test_samples_may_be_drawn_for_each_epoch(tmp_path):
+    """Their energies rise from epoch to epoch; those of validation do not."""
+    run = toy.make_run(tmp_path, model={"drawn": True})
+    train_run(run)
+    *_, expected = plain_training(run, build_task(run).module.double(), 3)
+    steps = load_state(run.state / "last.pt")["learner"]["module"]
+    assert_same_weights(steps, expected.state_dict(), **ROUNDING)
 
 
 def test_history_by_hand(tmp_path):
