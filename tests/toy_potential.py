@@ -7,7 +7,6 @@ trains the experiment of a folder, so that tests can start ranks and kill them.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pytest
 import torch
 import yaml
 from torch import Tensor, nn
@@ -40,6 +38,7 @@ from pipeline_core.training.objective import LabelObjective
 from pipeline_core.training.precision import parameter_dtype
 from pipeline_core.training.ranks import find_world
 from pipeline_core.training.tasks import build_task
+from processes import start
 
 EPOCHS_HEARD: list[dict[str, Any]] = []
 _batches_made = count(1)
@@ -234,16 +233,7 @@ def start_on_ranks(folder: Path, n_ranks: int, **extra: str) -> subprocess.Compl
         n_ranks: Number of processes.
         **extra: Variables of their environment.
     """
-    beside_python = Path(sys.executable).with_name("mpiexec")
-    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if program is None:
-        pytest.skip("no mpiexec")
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    path = {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    command = [program, "-n", str(n_ranks), sys.executable, "-m", "toy_potential", str(folder)]
-    return subprocess.run(
-        [*command, "cpu"], env=plain | path | extra, capture_output=True, text=True, check=False
-    )
+    return start(["-m", "toy_potential", folder, "cpu"], n_ranks, **extra)
 
 
 def train_on_ranks(folder: Path, n_ranks: int) -> str:

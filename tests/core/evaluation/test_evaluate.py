@@ -1,10 +1,6 @@
 """Oracle: ASE's Lennard-Jones calculator, scaled like the model, and NumPy's formulas."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +14,7 @@ from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
 from pipeline_core.training.tasks import build_task
+from processes import finish
 
 TESTS = Path(__file__).parents[2]
 
@@ -161,15 +158,6 @@ def flat(tree, path=""):
     return {path: tree} if isinstance(tree, int | float) else {}
 
 
-def mpiexec():
-    """Return the mpiexec of the MPI that mpi4py uses: the one beside Python if there is one."""
-    beside_python = Path(sys.executable).with_name("mpiexec")
-    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if program is None:
-        pytest.skip("no mpiexec")
-    return program
-
-
 @pytest.mark.mpi
 def test_two_ranks_give_the_metrics_and_the_file_of_one(tmp_path):
     run = make_run(tmp_path, partition={"capacity": 700.0})
@@ -178,9 +166,7 @@ def test_two_ranks_give_the_metrics_and_the_file_of_one(tmp_path):
     run.metrics.unlink()
     run.predictions.unlink()
 
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "core.evaluation.argon", str(tmp_path)]
-    subprocess.run([mpiexec(), "-n", "2", *command], check=True, env=environment, timeout=120)
+    finish(["-m", "core.evaluation.argon", tmp_path], 2)
 
     assert json.loads(run.metrics.read_text())["splits"] == one["splits"]
     for name, values in read_all(run).items():

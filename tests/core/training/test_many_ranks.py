@@ -1,11 +1,8 @@
 """Several ranks compute what one computes, whatever launches them."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +10,11 @@ import torch
 import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
+from processes import environment, start
 
 pytestmark = pytest.mark.mpi
 
-TESTS = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-m", "toy_potential"]
+PROGRAM = ["-m", "toy_potential"]
 SETTINGS = {
     "train": {"ema_decay": 0.9, "clip_norm": 0.5, "batch_size": 3, "checkpoint_steps": 2},
     "model": {"missing": True, "n_train": 13},  # the last window has one sample: ranks without work
@@ -25,24 +22,13 @@ SETTINGS = {
 }
 
 
-def environment(**extra):
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    return plain | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"} | extra
-
-
 def mpiexec(folder, n, device="cpu"):
-    beside_python = Path(sys.executable).with_name("mpiexec")
-    program = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if program is None:
-        pytest.skip("no mpiexec")
-    command = [program, "-n", str(n), *PROGRAM, str(folder), device]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    return start([*PROGRAM, folder, device], n)
 
 
 def torchrun(folder, n):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*launcher, f"--nproc-per-node={n}", *PROGRAM[1:], str(folder), "cpu"]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}"]
+    return start([*launcher, *PROGRAM, folder, "cpu"])
 
 
 def srun(folder, n):
@@ -55,7 +41,7 @@ def srun(folder, n):
     }
     processes = [
         subprocess.Popen(
-            [*PROGRAM, str(folder), "cpu"],
+            [sys.executable, *PROGRAM, str(folder), "cpu"],
             env=environment(SLURM_PROCID=str(rank), **step),
             stderr=subprocess.PIPE,
             text=True,

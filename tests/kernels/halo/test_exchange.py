@@ -6,14 +6,9 @@ launch for each transport works through all cases, on 2, 3 and 4 of its processe
 """
 
 import math
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +26,7 @@ from pipeline_kernels.halo import (
     start,
 )
 from pipeline_kernels.message import Segments, segment_sum
+from processes import finish, fork
 
 N_RANKS = 4
 N_NODES, N_FEATURES, N_LAYERS = 30, 5, 3
@@ -176,47 +172,18 @@ def run_rank(transports, folder):
 
 
 def run_gloo(folder):
-    """Forks the ranks off a process that has imported everything, which takes most of the time."""
-    segment_sum(torch.zeros(1), Segments.of(torch.tensor([0]), 1))  # the first call imports, too
-    fork = get_context("fork").Process
-    ranks = [
-        fork(target=lambda rank: run_rank(gloo_transports(rank, folder), folder), args=(rank,))
-        for rank in range(N_RANKS)
-    ]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join()
-    sys.exit(any(rank.exitcode for rank in ranks))
-
-
-def launch(kind, folder):
-    command = [sys.executable, __file__, kind, str(folder)]
-    if kind == "mpi":
-        beside_python = Path(sys.executable).with_name("mpiexec")
-        mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-        if mpiexec is None:
-            pytest.skip("no mpiexec")
-        command = [mpiexec, "-n", str(N_RANKS), *command]
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    plain |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    plain["NUMBA_DISABLE_JIT"] = "1"  # to load compiled code takes longer than all exchanges
-    done = subprocess.Popen(
-        command, env=plain, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        errors = done.communicate(timeout=240)[1]
-    except subprocess.TimeoutExpired:
-        os.killpg(done.pid, signal.SIGKILL)
-        raise
-    assert done.returncode == 0, errors
+    segment_sum(torch.zeros(1), Segments.of(torch.tensor([0]), 1))  # the first call imports
+    sys.exit(fork(lambda rank: run_rank(gloo_transports(rank, folder), folder), N_RANKS))
 
 
 @pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
 def found(request, tmp_path_factory):
     """What each rank has found."""
     folder = tmp_path_factory.mktemp(request.param)
-    launch(request.param, folder)
+    # To load compiled code takes longer than all exchanges.
+    plain = {"GLOO_SOCKET_IFNAME": "lo", "NUMBA_DISABLE_JIT": "1"}
+    n_ranks = N_RANKS if request.param == "mpi" else None
+    finish([__file__, request.param, folder], n_ranks, **plain)
     return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
 
 

@@ -6,14 +6,8 @@ ranks are processes of their own that run this file; one launch for each transpo
 cases, on 2, 3 and 4 of its processes.
 """
 
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from itertools import product
-from multiprocessing import get_context
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +22,7 @@ from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.halo import MPITransport, SelfTransport, TorchTransport
 from pipeline_kernels.partition import Method, partition
+from processes import finish, fork
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2
@@ -152,45 +147,9 @@ def run_rank(transports, folder):
 
 
 def run_gloo(folder):
-    """Forks the ranks off a process that has imported everything, which takes most of the time."""
     batch, _ = torch.load(folder / "cases.pt")["auto 2"]
-    serial(batch)  # the first call imports, too
-    fork = get_context("fork").Process
-    ranks = [
-        fork(target=lambda rank: run_rank(gloo_transports(rank, folder), folder), args=(rank,))
-        for rank in range(N_RANKS)
-    ]
-    for rank in ranks:
-        rank.start()
-    waiting = ranks
-    while waiting and not any(rank.exitcode for rank in ranks):
-        wait([rank.sentinel for rank in waiting])
-        waiting = [rank for rank in waiting if rank.is_alive()]
-    for rank in waiting:  # for one that has failed
-        rank.kill()
-    sys.exit(any(rank.exitcode for rank in ranks))
-
-
-def launch(kind, folder):
-    command = [sys.executable, __file__, kind, str(folder)]
-    if kind == "mpi":
-        beside_python = Path(sys.executable).with_name("mpiexec")
-        mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-        if mpiexec is None:
-            pytest.skip("no mpiexec")
-        command = [mpiexec, "-n", str(N_RANKS), *command]
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    plain |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    plain["NUMBA_DISABLE_JIT"] = "1"  # to load compiled code takes longer than all exchanges
-    done = subprocess.Popen(
-        command, env=plain, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        errors = done.communicate(timeout=240)[1]
-    except subprocess.TimeoutExpired:
-        os.killpg(done.pid, signal.SIGKILL)
-        raise
-    assert done.returncode == 0, errors
+    serial(batch)  # the first call imports
+    sys.exit(fork(lambda rank: run_rank(gloo_transports(rank, folder), folder), N_RANKS))
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +170,10 @@ def found(request, cases, tmp_path_factory):
     """What each rank has found."""
     folder = tmp_path_factory.mktemp(request.param)
     torch.save(cases, folder / "cases.pt")
-    launch(request.param, folder)
+    # To load compiled code takes longer than all exchanges.
+    plain = {"GLOO_SOCKET_IFNAME": "lo", "NUMBA_DISABLE_JIT": "1"}
+    n_ranks = N_RANKS if request.param == "mpi" else None
+    finish([__file__, request.param, folder], n_ranks, **plain)
     return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
 
 

@@ -6,10 +6,8 @@ Oracle: the engine's trainer on one rank, to whose gradients the parts have to a
 import json
 import os
 import socket
-import subprocess
 import sys
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,8 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from pipeline_egnn_esp.graph_parallel import train_graphs
-from plugins.egnn_esp import reference, trained
+from plugins.egnn_esp import trained
+from processes import finish, fork
 
 TRAIN = {"epochs": 4, "batch_size": 2, "optimizer": {"lr": 0.01}, "ema_decay": 0.5}
 
@@ -62,13 +61,7 @@ def folder(tmp_path_factory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    plain |= {"PYTHONPATH": str(reference.ROOT / "tests"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, str(path), port]
-    done = subprocess.run(
-        command, env=plain, stderr=subprocess.PIPE, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    finish([__file__, path, port])
     return path
 
 
@@ -112,13 +105,4 @@ def test_times_of_ranks_are_refused(folder):
 
 
 if __name__ == "__main__":
-    fork = get_context("fork").Process
-    ranks = [fork(target=run_rank, args=(rank, *sys.argv[1:])) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join(200)
-    failed = [process for process in ranks if process.exitcode != 0]
-    for process in failed:
-        process.kill()
-    sys.exit(len(failed))
+    sys.exit(fork(lambda rank: run_rank(rank, *sys.argv[1:]), 2))

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +25,7 @@ from pipeline_egnn_esp.sources import basis_of, matrix_of
 from plugins.egnn_esp.hafnia import prepared
 from plugins.egnn_esp.made_up import batch, packing
 from plugins.egnn_esp.reference import HAFNIA, shipped
+from processes import train_by_command
 
 BASIS = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
 
@@ -253,33 +248,13 @@ def test_two_ranks_learn_as_one(tmp_path):
     train = {"epochs": 2, "batch_size": 3, "precision": "64-true", "blocks": {"relative": 0.1}}
     runs = [prepared(tmp_path / name, train=train) for name in ("one", "two")]
     call(runs[0], "train")
-    with_ranks(tmp_path / "two", 2)
+    train_by_command(tmp_path / "two", f"egnn_esp/{EXPERIMENT}", 2)
     (weights, lines), (ours, found) = map(result, runs)
     for line, other in zip(lines, found, strict=True):
         for key in ("train", "val", "mae", "grad_norm"):
             assert other[key] == pytest.approx(line[key], rel=1e-9), key
     for name, tensor in weights.items():
         torch.testing.assert_close(ours[name], tensor, rtol=1e-9, atol=1e-9)
-
-
-def with_ranks(folder: Path, n: int) -> None:
-    """Train by the command line on several ranks, as a user does."""
-    beside_python = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if mpiexec is None:
-        pytest.skip("no mpiexec")
-    stage = ["train", "--experiment", f"egnn_esp/{EXPERIMENT}", "--device", "cpu"]
-    places = ["--workflows", str(folder / "workflows"), "--results", str(folder / "results")]
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    done = subprocess.run(
-        [mpiexec, "-n", str(n), sys.executable, "-m", "pipeline_core.cli", *stage, *places],
-        env=plain | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(rf"^ranks +{n}$", done.stdout, re.MULTILINE)
 
 
 def result(run):

@@ -9,13 +9,7 @@ follow one trajectory up to rounding, with one gap. What changed in that table w
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +17,7 @@ import torch
 
 from pipeline_core.training.checkpoint import load_model
 from pipeline_htfbr.training import train_surface
+from processes import train_by_command
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -48,27 +43,6 @@ def slope(x):
     return -2 * x * np.exp(-np.square(x).sum(1))[:, None] + 0.3 * x[:, [1, 0, 2]] * [1, 1, 0]
 
 
-def with_ranks(folder, n):
-    """Train by the command line on several ranks, as a user does."""
-    beside_python = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if mpiexec is None:
-        pytest.skip("no mpiexec")
-    stage = ["train", "--experiment", "points", "--device", "cpu"]
-    places = ["--workflows", str(folder / "workflows"), "--results", str(folder / "results")]
-    command = [mpiexec, "-n", str(n), sys.executable, "-m", "pipeline_core.cli", *stage, *places]
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    done = subprocess.run(
-        command,
-        env=plain | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(rf"^ranks +{n}$", done.stdout, re.MULTILINE)
-
-
 def result(run):
     lines = [json.loads(line) for line in run.history.read_text().splitlines()]
     return load_model(run.model)["weights"], lines
@@ -90,7 +64,7 @@ def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, t
     weights, expected = result(alone)
     for n in counts:
         run = project(tmp_path / str(n), data, sections)
-        with_ranks(tmp_path / str(n), n)
+        train_by_command(tmp_path / str(n), "points", n)
         found, lines = result(run)
         assert len(lines) == len(expected) == 12
         for ours, theirs in zip(lines, expected, strict=True):
@@ -110,7 +84,7 @@ def test_ranks_continue_what_one_has_begun(project, points, tmp_path):
     train_surface(whole)
     train_surface(replace(project(tmp_path / "parts", data, half), device="cpu"))
     parts = project(tmp_path / "parts", data, SECTIONS)
-    with_ranks(tmp_path / "parts", 2)
+    train_by_command(tmp_path / "parts", "points", 2)
     (a, lines_a), (b, lines_b) = result(whole), result(parts)
     assert [line["epoch"] for line in lines_a] == [line["epoch"] for line in lines_b]
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-10, atol=1e-10)
@@ -124,7 +98,7 @@ def test_ranks_solve_one_problem(project, points, tmp_path):
     alone = project(tmp_path / "alone", data, sections)
     train_surface(alone)
     run = project(tmp_path / "two", data, sections)
-    with_ranks(tmp_path / "two", 2)
+    train_by_command(tmp_path / "two", "points", 2)
     (_, expected), (_, found) = result(alone), result(run)
     assert [line["step"] for line in found] == [line["step"] for line in expected]
     assert {"ridge", "truncated", "polish"} <= {line["step"] for line in found}
