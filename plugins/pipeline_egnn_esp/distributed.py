@@ -16,10 +16,24 @@ from torch import Tensor
 
 from pipeline_core.batch import Batch, n_samples
 from pipeline_core.fields import FIELDS
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.partition_options import LinkOptions
 from pipeline_kernels.halo import HaloPlan, Transport
+from pipeline_kernels.partition import Link
 
 WITH_HALO: Final = ("atomic_numbers", "positions")
 """Fields of atoms that are known of the halo, too."""
+
+
+def link_of(options: LinkOptions, model: ESPOptions, size: int) -> Link:
+    """Return what an exchange of the features of atoms takes.
+
+    Args:
+        options: Of the messages.
+        model: Sizes of the network.
+        size: Bytes of a number.
+    """
+    return Link(options.latency, options.bandwidth, size * (model.lmax + 1) ** 2 * model.channels)
 
 
 def twins(edge_index: Tensor, edge_shift: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Errors of predicted matrices: of their elements by distance, and of their levels.
 
 `run.predictions` holds, for each sample, the blocks of one of each hermitian pair, as `data.h5` has
-them, with the fields `<target>_label`, `<target>_predicted` and `<target>_two_centre` of kind entry
-and, of each sample, `energy_zero`: what was subtracted from the Hamiltonian, in units of the
-overlap. `run.metrics` has the layout of the engine, with the quantities `<target>`,
+them, with their length, the fields `<target>_label`, `<target>_predicted` and `<target>_two_centre`
+of kind entry and, of each sample, `energy_zero`: what was subtracted from the Hamiltonian, in units
+of the overlap. `run.metrics` has the layout of the engine, with the quantities `<target>`,
 `<target>_on_site` and `<target>_off_site`, in which both of each hermitian pair count, and the key
 `matrices`:
 
@@ -12,6 +12,7 @@ overlap. `run.metrics` has the layout of the engine, with the quantities `<targe
 | `target`      | what was learned                                                               |
 | `unit`        | of errors                                                                      |
 | `cutoff`      | of the model, Å; blocks beyond are predicted as zero                           |
+| `basis`       | degrees of the shells of each element, in the order of rows and columns        |
 | `splits`      | by split, see `Comparison.report`                                              |
 """
 
@@ -36,6 +37,7 @@ from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Task
 from pipeline_core.training.collectives import Ranks, joined
 from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
+from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, Structure
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from pipeline_egnn_esp.samples import UNITS, MatrixSamples
@@ -129,6 +131,11 @@ def _structure(
     )
 
 
+def _basis(task: Task) -> Basis:
+    assert isinstance(task.module, ScaledNetwork)
+    return task.module.network.basis
+
+
 def _baseline(task: Task) -> TwoCentre:
     """Return tables fitted to the training structures: those of the model, where it uses them."""
     module = task.module
@@ -146,6 +153,7 @@ def _writer(run: Run, target: str) -> SampleWriter:
         Field("energy_zero", (), "eV", "sample", "f8", "Subtracted from H, in units of S."),
         Field("block_atoms", (2,), "1", "block", "i4", "Atoms of rows and columns.", "atom"),
         Field("block_shift", (3,), "1", "block", "i2", "Cell image of the second."),
+        Field("block_length", (), "Å", "block", "f4", "Distance of the two."),
         Field(f"{target}_label", (), unit, "entry", "f4", "Of the data.", label=True),
         Field(f"{target}_predicted", (), unit, "entry", "f4", "By the model."),
         Field(f"{target}_two_centre", (), unit, "entry", "f4", "By distances alone."),
@@ -166,6 +174,7 @@ def _record(
         "energy_zero": np.asarray(structure.energy_zero),
         "block_atoms": matrix.block_atoms,
         "block_shift": matrix.block_shift,
+        "block_length": matrix.lengths,
         f"{target}_label": getattr(matrix, target),
         f"{target}_predicted": structure.predicted["model"],
         f"{target}_two_centre": structure.predicted["two_centre"],
@@ -189,6 +198,7 @@ def _content(
             "target": options.target,
             "unit": UNITS[options.target],
             "cutoff": options.cutoff,
+            "basis": {symbol: list(shells) for symbol, shells in _basis(task).shells.items()},
             "splits": {split: comparison.report() for split, comparison in found.items()},
         },
     }

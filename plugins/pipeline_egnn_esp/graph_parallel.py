@@ -27,11 +27,12 @@ from pipeline_core.training.seeds import determinism, seed_everything
 from pipeline_core.training.start import start_metadata
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import Trainer
-from pipeline_egnn_esp.distributed import Halo, split_batch
+from pipeline_egnn_esp.distributed import Halo, link_of, split_batch
+from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.partition_options import ESPPartitionOptions, Method
 from pipeline_kernels.halo import SelfTransport, ThroughCpu, TorchTransport, Transport
 from pipeline_kernels.packing import Plan
-from pipeline_kernels.partition import partition
+from pipeline_kernels.partition import Link, partition
 
 _PLACE: Final = "graph_place"
 """Field of a batch that says which plans belong to it."""
@@ -64,8 +65,11 @@ class GraphTrainer(Trainer):
         halos = Halos(task.module, ranks)  # before the average of weights copies the module
         super().__init__(run, task, options, ranks)
         cutoff = run.section("graph", GraphOptions).cutoff
+        assert isinstance(run.options, ESPOptions)
+        size = next(task.module.parameters()).element_size()
+        link = link_of(section.link, run.options, size)
         self._train, self._val = (
-            Parts(samples, place, halos, cutoff, section.method)
+            Parts(samples, place, halos, cutoff, section.method, link)
             for place, samples in enumerate((self._train, self._val))
         )
         self._sampler = WholeSteps(**vars(self._sampler))
@@ -125,6 +129,7 @@ class Parts:
     halos: Halos
     cutoff: float
     method: Method
+    link: Link
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -140,8 +145,8 @@ class Parts:
         place = self.place, int(number)
         if place not in self.halos.labels:
             where = batch["positions"], batch["cell"][0], batch["pbc"][0], batch["edge_index"]
-            n_ranks = self.halos.ranks.size
-            self.halos.labels[place] = partition(*where, n_ranks, self.cutoff, self.method)
+            how = self.halos.ranks.size, self.cutoff, self.method, self.link
+            self.halos.labels[place] = partition(*where, *how)
         return self.halos.part(batch, self.halos.labels[place], place)
 
 

@@ -107,7 +107,7 @@ class Network(nn.Module):
         elements = self._elements(atomic_numbers)
         n_own = len(elements) if halo is None else halo.nodes.n_own
         edges = self._edges(batch, elements, n_own)
-        x, e = self._embedded(self.atoms(elements)), self._embedded(self.lengths(edges.gaussians))
+        x, e = self.embedded(self.atoms(elements)), self.embedded(self.lengths(edges.gaussians))
         parts = (edges,) if halo is None else edges.parts(halo.nodes.n_interior)
         for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
             x, e = _updated_edges(edge_block, node_block(x, e, edges), e, parts, halo)
@@ -123,6 +123,21 @@ class Network(nn.Module):
         edge_blocks = self.heads.edge_blocks(blocks, twins, receivers, senders)
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
 
+    def embedded(self, scalars: Tensor) -> Tensor:
+        """Return features of which those of degree 0 are given, and all others zero.
+
+        The first features of atoms are those of `atoms`, by element, and the first ones of edges
+        those of `lengths`, of `gaussians` of their lengths.
+
+        Args:
+            scalars: (n, channels)
+
+        Returns:
+            (n, (lmax + 1)², channels), in the type of the parameters.
+        """
+        scalars = scalars.to(self.lengths.weight.dtype)
+        return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
+
     def _edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
         vectors, dtype = edge_vectors(batch), self.lengths.weight.dtype
         receiver, sender = batch["edge_index"].unbind(1)
@@ -136,11 +151,6 @@ class Network(nn.Module):
             gaussians=self.gaussians(torch.linalg.vector_norm(vectors, dim=1)).to(dtype),
             elements=elements[batch["edge_index"]],
         )
-
-    def _embedded(self, scalars: Tensor) -> Tensor:
-        """Return scalars (n, channels) as features (n, (lmax + 1)², channels), zero elsewhere."""
-        scalars = scalars.to(self.lengths.weight.dtype)
-        return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
 
     def _elements(self, atomic_numbers: Tensor) -> Tensor:
         """Return the place of each atom's element among those of the basis, (n_atoms,)."""

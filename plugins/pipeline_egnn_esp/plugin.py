@@ -18,6 +18,7 @@ from pipeline_egnn_esp.options import (
 from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 
 if TYPE_CHECKING:
+    from pipeline_core.figures import Figure
     from pipeline_core.run import DatasetRun, Run
     from pipeline_core.task import Task
 
@@ -84,3 +85,11 @@ def infer(run: Run) -> Summary:
     from pipeline_egnn_esp.inference import infer_run
 
     return infer_run(run)
+
+
+@hookimpl
+def figures() -> list[Figure]:
+    """Give the figures of the paper."""
+    from pipeline_egnn_esp.figures import FIGURES
+
+    return FIGURES

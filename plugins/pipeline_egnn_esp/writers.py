@@ -28,21 +28,23 @@ def write_cp2k(folder: Path, matrix: BlockMatrix, project: str = "job") -> list[
     """
     folder.mkdir(parents=True, exist_ok=True)
     row, column = matrix.entry_orbitals()
-    shift = np.repeat(matrix.block_shift, matrix.shapes.prod(axis=1), axis=0)
-    other = np.repeat(~matrix.is_on_site, matrix.shapes.prod(axis=1))
-    shifts = np.concatenate([shift, -shift[other]])
-    rows, columns = np.concatenate([row, column[other]]), np.concatenate([column, row[other]])
-    images = np.unique(shifts, axis=0)
-    images = images[np.argsort(np.abs(images).sum(axis=1), kind="stable")]
+    sizes = matrix.shapes.prod(axis=1)
+    both = np.concatenate([matrix.block_shift, -matrix.block_shift])
+    images, number = np.unique(both, axis=0, return_inverse=True)
+    own, other = np.split(number.ravel(), 2)
+    other[matrix.is_on_site] = -1
     written = []
-    for kind, values in (("KS", matrix.hamiltonian / HARTREE), ("S", matrix.overlap)):
-        value = np.concatenate([values, values[other]])
-        for number, image in enumerate(images, 1):
-            chosen = (shifts == image).all(axis=1)
-            path = folder / f"{project}-{kind.lower()}-{kind}_SPIN_1_R_{number}-1_0.csr"
-            write_csr(path, rows[chosen], columns[chosen], value[chosen])
+    order = np.argsort(np.abs(images).sum(axis=1), kind="stable")
+    for n, image in enumerate(order, 1):
+        here, there = (np.repeat(blocks == image, sizes) for blocks in (own, other))
+        rows = np.concatenate([row[here], column[there]])
+        columns = np.concatenate([column[here], row[there]])
+        for kind, values, unit in (("KS", matrix.hamiltonian, HARTREE), ("S", matrix.overlap, 1)):
+            path = folder / f"{project}-{kind.lower()}-{kind}_SPIN_1_R_{n}-1_0.csr"
+            write_csr(path, rows, columns, np.concatenate([values[here], values[there]]) / unit)
             written.append(path)
-    lines = ["Number X Y Z", *(f"{n} {x} {y} {z}" for n, (x, y, z) in enumerate(images, 1)), ""]
+    listed = enumerate(images[order].tolist(), 1)
+    lines = ["Number X Y Z", *(f"{n} {x} {y} {z}" for n, (x, y, z) in listed), ""]
     listing = folder / "IMAGES"
     listing.write_text("\n".join(lines))
     return [*written, listing]

@@ -25,6 +25,7 @@ DATA = Path(__file__).parents[2] / "workflows" / "datasets" / "hfo2"
 RUNS = sorted(path.name for path in (DATA / "inputs").iterdir())
 HARTREE, GPA = 27.211386245988, 1 / 160.2176634  # eV, eV/Å³
 STRAINED = sorted(path.name for path in (DATA / "strain" / "outputs").iterdir())
+WHOLE = "tetragonal-2000K"  # the run whose frame 000 has all pairs, and levels
 YZ = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])
 
 
@@ -57,7 +58,7 @@ def test_size():
     assert max(sizes) < 2 * 2**20
 
 
-@pytest.mark.parametrize("root", [DATA, DATA / "strain"])
+@pytest.mark.parametrize("root", [DATA, DATA / "strain", DATA / "levels"])
 def test_every_output_has_its_input(root):
     assert names(root / "outputs", ".log.gz") == names(root / "inputs", ".inp.gz")
 
@@ -126,6 +127,48 @@ def test_script_writes_the_shipped_strained_inputs(tmp_path):
     generate("--frames", *frames, "--strain", "0.01", "--inputs-only", "--output", str(tmp_path))
     for path in (DATA / "strain" / "inputs").rglob("*.gz"):
         assert text(tmp_path / path.relative_to(DATA)) == text(path)
+
+
+def test_script_writes_the_shipped_input_that_prints_levels(tmp_path):
+    frame = f"{WHOLE}/000"
+    generate("--frames", frame, "--reach", "14", "--inputs-only", "--output", str(tmp_path))
+    (path,) = (DATA / "levels" / "inputs").rglob("*.gz")
+    assert text(tmp_path / path.relative_to(DATA)) == text(path)
+
+
+def test_levels_are_those_that_the_output_prints():
+    log = text(DATA / "levels" / "outputs" / WHOLE / "000.log.gz")
+    last = log[log.index("SCF run converged") :]
+    rows = re.findall(r"^ MO\| +(\d+) +(-?\d+\.\d{12}) +-?\d+\.\d{12} +\d\.\d+$", last, re.M)
+    assert [int(number) for number, _ in rows] == 27 * list(range(1, 73))
+    points = re.findall(r"^ BRILLOUIN\| +\d+ +0.03704 +(\S+) +(\S+) +(\S+)$", log, re.M)
+    with h5py.File(DATA / "levels" / "matrices" / f"{WHOLE}.h5") as file:
+        printed = np.array([energy for _, energy in rows], dtype=float).reshape(27, 72)
+        np.testing.assert_array_equal(file["000/levels"], printed)
+        np.testing.assert_allclose(file["000/k_points"], np.array(points, dtype=float), atol=4e-6)
+        assert np.ptp(file["000/k_points"][()] * 3 % 1) == 0
+    shipped = text(DATA / "outputs" / WHOLE / "000.log.gz")
+    assert energy(log) == pytest.approx(energy(shipped), abs=1e-11)
+
+
+def test_all_pairs_are_whole_beyond_the_cutoff_of_the_set():
+    """Blocks up to the cutoff are those of the set; the others end before the reach."""
+    with (
+        h5py.File(DATA / "levels" / "matrices" / f"{WHOLE}.h5") as whole,
+        h5py.File(DATA / "matrices" / f"{WHOLE}.h5") as file,
+    ):
+        for name in ("positions", "cell"):
+            np.testing.assert_allclose(whole["000"][name], file["000"][name], atol=1e-9)
+        pairs = whole["000/atom_pairs"][()]
+        shapes, values = whole["000/chunk_shapes"][()].prod(axis=1), whole["000/H"][()]
+        positions, cell = whole["000/positions"][()], whole["000/cell"][()]
+        vectors = positions[pairs[:, 4]] - positions[pairs[:, 3]] + pairs[:, :3] @ cell
+        lengths = np.linalg.norm(vectors, axis=1)
+        near = lengths <= file.attrs["cutoff"]
+        np.testing.assert_array_equal(pairs[near], file["000/atom_pairs"])
+        np.testing.assert_allclose(values[np.repeat(near, shapes)], file["000/H"], atol=1.8e-7)
+        largest = np.array([abs(b).max() for b in np.split(values, np.cumsum(shapes)[:-1])])
+        assert lengths[largest > 0].max() < whole.attrs["cutoff"] - 0.1
 
 
 def bloch(frame: h5py.Group, name: str, k: np.ndarray) -> np.ndarray:
@@ -214,15 +257,20 @@ def test_overlap_decays_with_the_stated_displacement():
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cp2k.psmp") is None, reason="needs CP2K (Debian package cp2k)")
-def test_recomputed_frame_repeats_the_shipped_one(tmp_path):
-    generate("--frames", "cubic-2000K/019", "--output", str(tmp_path))
-    old, new = (text(root / "outputs" / "cubic-2000K" / "019.log.gz") for root in (DATA, tmp_path))
+@pytest.mark.parametrize(
+    ("run", "frame", "options", "folder"),
+    [("cubic-2000K", "019", [], ""), (WHOLE, "000", ["--reach", "14"], "levels")],
+)
+def test_recomputed_frame_repeats_the_shipped_one(tmp_path, run, frame, options, folder):
+    generate("--frames", f"{run}/{frame}", *options, "--output", str(tmp_path))
+    roots = (DATA / folder, tmp_path / folder)
+    old, new = (text(root / "outputs" / run / f"{frame}.log.gz") for root in roots)
     assert energy(new) == pytest.approx(energy(old), abs=1e-6)
     for pattern in (r"STRESS\| +[xyz]", r"\d+ +[12] +(?:Hf|O)"):
         np.testing.assert_allclose(numbers(pattern, new), numbers(pattern, old), atol=1e-4)
-    with (
-        h5py.File(DATA / "matrices/cubic-2000K.h5") as a,
-        h5py.File(tmp_path / "matrices/cubic-2000K.h5") as b,
-    ):
-        for name in a["019"]:
-            np.testing.assert_allclose(b["019"][name][()], a["019"][name][()], atol=1e-6)
+    places = (root / "matrices" / f"{run}.h5" for root in roots)
+    a, b = (h5py.File(path) for path in places)
+    with a, b:
+        assert a[frame].keys() == b[frame].keys()
+        for name in a[frame]:
+            np.testing.assert_allclose(b[frame][name][()], a[frame][name][()], atol=1e-6)

@@ -27,12 +27,15 @@ class Transport(Protocol):
     Attributes:
         rank: Number of this process.
         size: Number of processes.
-        bytes_sent: What this process has sent to others through this object.
     """
 
     rank: int
     size: int
-    bytes_sent: int
+
+    @property
+    def bytes_sent(self) -> int:
+        """What this process has sent to others through this object."""
+        ...
 
     def start(self, sent: Messages, received: Messages) -> Wait:
         """Posts messages and returns at once; every rank calls it, even with none.

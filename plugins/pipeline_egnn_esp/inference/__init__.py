@@ -18,9 +18,13 @@ the run holds one group a structure, which the reader `packed` takes where the o
 | `memory`           | JSON list: plan of each rank, and what was measured beside it, bytes       |
 | `structure`        | JSON: what was wanted                                                      |
 | `atoms`, `edges`, `ranks`, `matrices` | counts, and the file of the matrices                    |
+| `atomic_numbers`   | of all atoms                                                               |
+| `picture/`         | largest elements in pixels, and atoms, see `picture.write_picture`         |
 | `levels/`          | `predicted`, and `reference` of the data where it is known, eV             |
 | `density/`         | `energy`, eV; `predicted`, `reference`, states per eV and cell             |
 | `bands/`           | `k`, `x`, `ticks`, attribute `labels`; `predicted`, `reference`, (n_k, n)  |
+
+Its group `studies` is described in `pipeline_egnn_esp.studies`.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class _Forward:
 
     def embedded_atoms(self) -> Tensor:
         """Return the first features of all local rows."""
-        return self.network._embedded(self.network.atoms(self._elements))
+        return self.network.embedded(self.network.atoms(self._elements))
 
     def atoms(self, layer: int, x: Tensor, e: Tensor | None, piece: Chunk) -> Tensor:
         """Finish the edges of the layer before, keep them, and update the receivers."""
@@ -191,7 +191,7 @@ class _Forward:
     ) -> Tensor:
         """Return the features of edges before a layer, the atoms being those before it, too."""
         if layer < 2:
-            features = self.network._embedded(self.network.lengths(edges.gaussians))
+            features = self.network.embedded(self.network.lengths(edges.gaussians))
         else:
             assert e is not None
             features = e[piece.edges]

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.sections import Count, Positive, Section
 from pipeline_egnn_esp.partition_options import Method
+from pipeline_egnn_esp.studies.options import Partitions, Scaling, Throughput
 
 
 class Levels(Section):
@@ -60,6 +61,8 @@ class PredictedStructure(Section):
     levels: Levels | None = None
     density_of_states: DensityOfStates | None = None
     bands: Bands | None = None
+    picture: Count | None = None
+    """Pixels of a side of a picture of |H|; null for none."""
 
     @property
     def wants_levels(self) -> bool:
@@ -91,7 +94,7 @@ class ESPInferOptions(Section):
 
     structures: list[PredictedStructure] = []
     partition: Method = "auto"
-    """How the atoms are shared between the ranks."""
+    """How the atoms are shared between the ranks; auto and grid choose by `partition.link`."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
     """Memory for what is calculated of some edges at a time: less saves memory, too little costs
     time."""
@@ -99,11 +102,19 @@ class ESPInferOptions(Section):
     """Bytes that a rank may use; null for what its machine has free, shared between its ranks."""
     dense_orbitals: Count = 6000
     """Largest number of orbitals of which all levels are calculated: time grows with its cube."""
+    throughput: Throughput | None = None
+    """A study of a node block, see `pipeline_egnn_esp.studies`; null for none."""
+    partitions: Partitions | None = None
+    """A study of ways to share a large structure; null for none."""
+    scaling: Scaling | None = None
+    """A study of strong and weak scaling; null for none."""
 
     @field_validator("structures")
     @classmethod
     def _different_names(cls, structures: list[PredictedStructure]) -> list[PredictedStructure]:
         names = [one.name for one in structures]
+        if "studies" in names:
+            raise ValueError("structures: the name 'studies' is taken by studies; use another one")
         if len(set(names)) < len(names):
             raise ValueError(f"structures: names {names} have to differ; rename one")
         return structures

@@ -24,13 +24,20 @@ _EDGE_INDICES: Final = 800
 """Bytes of an edge in a chunk: places, plans of sums, vectors and Gaussians."""
 _BLOCK_ELEMENT: Final = 60
 """Bytes of an element of a block while two-centre tables are read in double precision."""
-_KEPT: Final = 2**24
-"""Bytes that the allocator keeps of chunks that are done."""
-_MATRIX_ENTRY: Final = 150
-"""Bytes of an element while a sparse matrix is put together from blocks."""
-_FACTOR_ENTRY: Final = 40
-"""Bytes of an element more where the matrix is factorised, for levels near an energy; measured up
-to 576 atoms, more where factors fill up."""
+_KEPT: Final = 1.15
+"""Memory of a chunk over that of its tensors: the allocator keeps some of chunks that are done."""
+_LEFT: Final = 2**25
+"""Bytes that the allocator keeps of all chunks while matrices are read back."""
+_READ: Final = 23
+"""Bytes of an element of the kept blocks in memory: of H and S, and its share of the names."""
+_WRITTEN: Final = {"deeph": 35, "cp2k_csr": 58}
+"""Bytes of an element more while a file is written."""
+_SOLVED: Final = {"near": (90, 15), "real": (65, 38), "complex": (85, 69)}
+"""Bytes of an element, and of an element of the square matrix, more while levels are found.
+
+near: those near an energy, where the factors of the matrix fill nearly all of the square; measured
+with 324 to 1500 atoms in cells 1.5 to 2.6 times as wide as orbitals reach, and less in wider ones.
+real, complex: all levels, of the Gamma point alone and of others."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +61,17 @@ def matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -
         n_orbitals: Rows of its matrix.
         options: What is wanted.
     """
-    if not (options.outputs or options.wants_levels):
-        return 0
-    near = options.levels is not None and options.levels.energy is not None
-    dense = 4 * (16 if is_complex(options) else 8) * n_orbitals**2 if is_dense(options) else 0
-    return n_entries * (_MATRIX_ENTRY + near * _FACTOR_ENTRY) + dense
+    steps = [n_entries * (_READ + _WRITTEN[output]) for output in options.outputs]
+    solved = []
+    if options.levels is not None and options.levels.energy is not None:
+        solved.append("near")
+    if is_dense(options):
+        solved.append("complex" if is_complex(options) else "real")
+    for name in solved:
+        # The matrices of the data lie beside the predicted ones.
+        per_entry, per_square = _SOLVED[name]
+        steps.append(n_entries * (2 * _READ + per_entry) + n_orbitals**2 * per_square)
+    return _LEFT + max(steps) if steps else 0
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,7 @@ def memory_plan(network: Network, part: Part, work_bytes: int, extra: Extra) -> 
         chunk=chunk,
         node_features=(n_local + part.n_own + part.plan.n_sent) * row,
         edge_features=part.n_edges * row if options.layers > 1 else 0,
-        work=chunk * per_edge + _KEPT,
+        work=round(_KEPT * chunk * per_edge),
         outputs=(part.n_first + sent + part.n_own) * blocks,
         received=len(part.received_slots) * blocks,
         collected=min(work_bytes, slab),

@@ -20,6 +20,7 @@ from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.run import Run
 from pipeline_core.training.collectives import Ranks
 from pipeline_core.workload.memory import peak_bytes
+from pipeline_egnn_esp.distributed import link_of
 from pipeline_egnn_esp.inference.collect import (
     SLAB_BYTES,
     Source,
@@ -30,6 +31,7 @@ from pipeline_egnn_esp.inference.collect import (
 from pipeline_egnn_esp.inference.forward import Module, predicted
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.parts import Part, part_of, shared
+from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.inference.plan import (
     Extra,
     MemoryPlan,
@@ -39,15 +41,16 @@ from pipeline_egnn_esp.inference.plan import (
 )
 from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
 from pipeline_egnn_esp.inference.structures import Subject, subject_of
+from pipeline_egnn_esp.inference.transport import transport_of
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.samples import energy_zero
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_egnn_esp.sources.deeph import write_deeph
+from pipeline_egnn_esp.studies import study
 from pipeline_egnn_esp.writers import write_cp2k
-from pipeline_kernels.halo import SelfTransport, ThroughCpu, TorchTransport, Transport
-from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
 
@@ -76,6 +79,10 @@ def used(run: Run, ranks: Ranks) -> dict[str, Any]:
             name = subject.options.name
             group = content.create_group(name) if content is not None else None
             summary[name] = _Use(run, module, subject, options, ranks).done(group)
+        if content is not None:
+            studied = study(content, options, model, basis, ranks.device, run.seed)
+            summary |= {"studies": studied} if studied else {}
+        ranks.meet()
     return summary
 
 
@@ -94,8 +101,9 @@ class _Use:
         """Share, plan, predict, write; `group` of the artifact is there on rank 0."""
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.options.cutoff
-        row = (network.options.lmax + 1) ** 2 * network.options.channels
-        link = Link(bytes_per_node=row * network.lengths.weight.element_size())
+        section = self._run.section("partition", ESPPartitionOptions)
+        size = network.lengths.weight.element_size()
+        link = link_of(section.link, network.options, size)
         labels = shared(structure, cutoff, self._options.partition, ranks, link)
         part = part_of(structure, cutoff, labels, ranks.rank, ranks.size)
         plan = self._planned(part)
@@ -116,6 +124,7 @@ class _Use:
             group.attrs["matrices"] = str(self._path.relative_to(self._run.folder))
             for name, number in summary.items():
                 group.attrs[name] = number
+            group.create_dataset("atomic_numbers", data=structure.atomic_numbers)
         summary["planned_MiB"] = [round(one["peak"] / 2**20) for one in plans]
         summary["measured_MiB"] = [None if p is None else round(p / 2**20) for p in peaks]
         return summary | found
@@ -142,6 +151,8 @@ class _Use:
         self._write(part, plan)
         found: dict[str, Any] = {}
         wanted = subject.options
+        if group is not None and wanted.picture is not None:
+            write_picture(group, self._path, wanted.name, self._network.basis, wanted.picture)
         if group is not None and (wanted.outputs or wanted.wants_levels):
             matrix = read_matrices(self._path, wanted.name, self._network.basis)
             self._write_outputs(matrix)
@@ -155,7 +166,7 @@ class _Use:
     def _write(self, part: Part, plan: MemoryPlan) -> None:
         """Predict the blocks of this rank and write those of all."""
         subject, ranks, basis = self._subject, self._ranks, self._network.basis
-        blocks = predicted(self._module, part, subject.structure, _transport(ranks), plan.chunk)
+        blocks = predicted(self._module, part, subject.structure, transport_of(ranks), plan.chunk)
         source = Source(part, blocks, subject.structure, basis, subject.tiling)
         n_atoms = len(subject.structure.positions)
         block, work = SLAB_BYTES * basis.n_common**2, self._options.work_bytes
@@ -184,14 +195,6 @@ class _Use:
 
 def _network(module: Module) -> Network:
     return module.network if isinstance(module, ScaledNetwork) else module
-
-
-def _transport(ranks: Ranks) -> Transport:
-    if ranks.size == 1:
-        return SelfTransport()
-    if ranks.device.type == "cpu" or not ranks.through_cpu:
-        return TorchTransport(device=ranks.device)
-    return ThroughCpu(TorchTransport())
 
 
 def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) -> None:

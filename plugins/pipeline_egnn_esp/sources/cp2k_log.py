@@ -121,10 +121,12 @@ def _found(path: Path, text: str, pattern: str) -> str:
 
 
 def _images(path: Path, text: str, kind: str) -> list[Image]:
-    """Return the image of each file, in the order of their numbers."""
-    head = re.search(rf"^ +{kind} CSR write\| +(\d+) periodic images\n.*\n", text, re.MULTILINE)
-    if head is None:
+    """Return the image of each file of the last step, in the order of their numbers."""
+    pattern = rf"^ +{kind} CSR write\| +(\d+) periodic images\n.*\n"
+    heads = list(re.finditer(pattern, text, re.MULTILINE))
+    if not heads:
         return []
+    head = heads[-1]
     rows = [line.split() for line in text[head.end() :].split("\n")[: int(head[1])]]
     if any(len(row) != 4 for row in rows):
         raise ValueError(f"{path}: the list of images of {kind} is not complete; write it again")

@@ -18,6 +18,8 @@ _RECORD: Final = np.dtype([("begin", "<i4"), ("row", "<i4"), ("column", "<i4"),
                            ("value", "<f8"), ("end", "<i4")])  # fmt: skip
 _LENGTH: Final = 16
 """Bytes of a record between its two marks."""
+_LINES: Final = 2**16
+"""Lines that are written at a time, which take more memory than the numbers."""
 
 
 def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
@@ -94,6 +96,9 @@ def write_csr(path: Path, row: Ints, column: Ints, value: Floats) -> None:
         value: (n,) in the units of CP2K, Hartree for a Hamiltonian.
     """
     order = np.lexsort([column, row])
-    lines = zip(row[order] + 1, column[order] + 1, value[order], strict=True)
-    # Sixteen digits after the point keep a double exactly.
-    path.write_text("".join(f"{i:8d}{j:8d} {x:24.16E}\n" for i, j, x in lines))
+    with path.open("w") as file:
+        for begin in range(0, len(order), _LINES):
+            piece = order[begin : begin + _LINES]
+            lines = zip(*(x[piece].tolist() for x in (row, column, value)), strict=True)
+            # Sixteen digits after the point keep a double exactly.
+            file.writelines(f"{i + 1:8d}{j + 1:8d} {x:24.16E}\n" for i, j, x in lines)

@@ -19,6 +19,14 @@ def water_runs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
+def moved(tmp_path) -> Path:
+    """Folder of a step of molecular dynamics, with matrices of the last positions."""
+    with tarfile.open(CP2K / "moved.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "moved"
+
+
+@pytest.fixture
 def chain(water_runs, tmp_path) -> Path:
     """A copy of the run with k-points, to be damaged."""
     return Path(shutil.copytree(water_runs / "chain", tmp_path / "chain"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import yaml
@@ -12,6 +13,7 @@ import yaml
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
+from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset, PackedSource
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources.cp2k_matrices import read_run
@@ -20,6 +22,8 @@ from pipeline_egnn_esp.sources.packed import read_packed
 ROOT = Path(__file__).parents[3]
 CP2K = Path(__file__).parent / "cp2k"
 SHARED = ROOT.parent / "shared/data/cp2k"
+WHOLE = ROOT / "workflows/datasets/hfo2/levels/matrices/tetragonal-2000K.h5"
+"""Frame 000 of this run with all pairs, and the levels that CP2K prints of it."""
 HAFNIA = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
 WATER = {"O": [0, 1], "H": [0]}
 
@@ -37,6 +41,13 @@ def printed_levels(path: Path) -> tuple[np.ndarray, np.ndarray]:
         elif words and words[0].isdigit():
             energies[-1].append(float(words[1]))
     return np.array(points), np.array(energies)
+
+
+def levels_of_cp2k() -> tuple[np.ndarray, np.ndarray]:
+    """Return k-points (27, 3) and levels (27, 72) in eV, as CP2K prints them, of `WHOLE`."""
+    with h5py.File(WHOLE) as file:
+        assert file.attrs["energy_unit"] == "hartree"
+        return file["000/k_points"][()], file["000/levels"][()] * HARTREE
 
 
 def run_of(folder: Path, **options: Any) -> BlockMatrix:

@@ -24,7 +24,7 @@ from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources import make_data
 from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import write_deeph
-from plugins.egnn_esp.reference import CP2K, HAFNIA, WATER, dataset, run_of, shipped
+from plugins.egnn_esp.reference import HAFNIA, WATER, WHOLE, dataset, run_of, shipped
 
 KS = "job-ks-KS_SPIN_1_R_{}-1_0.csr"
 S = "job-s-S_SPIN_1_R_{}-1_0.csr"
@@ -293,12 +293,12 @@ def test_a_bad_packed_file(tmp_path, change, words):
     "basis", [{"Hf": [0, 1, 2], "O": [0, 1]}, {"Hf": [2, 1, 0, 0], "O": [1, 0]}]
 )
 def test_a_wrong_basis_of_a_packed_file(tmp_path, basis):
-    shutil.copy(CP2K / "hfo2.h5", tmp_path / "set.h5")
+    shutil.copy(WHOLE, tmp_path / "set.h5")
     refused(of_packed(tmp_path, basis=basis), "set.h5", "basis|shells", "correct")
 
 
 def test_a_packed_file_that_is_none(tmp_path):
-    (tmp_path / "set.h5").write_bytes((CP2K / "hfo2.h5").read_bytes()[:5000])
+    (tmp_path / "set.h5").write_bytes((WHOLE).read_bytes()[:5000])
     refused(of_packed(tmp_path), "set.h5", "cannot be read", "again")
 
 

@@ -17,15 +17,17 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from pipeline_egnn_esp.graph_parallel import train_graphs
+from pipeline_kernels.partition import Link, partition
 from plugins.egnn_esp import trained
 from processes import finish, fork
 
 TRAIN = {"epochs": 4, "batch_size": 2, "optimizer": {"lr": 0.01}, "ema_decay": 0.5}
+LINK = {"latency": 5e-5, "bandwidth": 1e9}
 
 
 def prepared(folder):
     """Writes a project with two frames for training, and all before the training."""
-    trained.write_project(folder, train=TRAIN, partition={"parts": "graph"})
+    trained.write_project(folder, train=TRAIN, partition={"parts": "graph", "link": LINK})
     run = trained.opened(folder)
     for stage in ("data", "graph", "partition"):
         trained.call(run, stage)
@@ -95,6 +97,21 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(folder):
     (weights, _), (expected, _) = (outcome(folder, name) for name in ("resumed", "one"))
     for name, weight in expected.items():
         np.testing.assert_array_equal(weights[name], weight)
+
+
+def test_atoms_are_shared_by_the_link_of_the_section(folder, monkeypatch):
+    found = []
+
+    def share(*arguments):
+        found.append(arguments[-1])
+        return partition(*arguments)
+
+    monkeypatch.setattr("pipeline_egnn_esp.graph_parallel.partition", share)
+    run = opened(folder, "linked")
+    train = run.section("train", TrainOptions).model_copy(update={"epochs": 1})
+    train_graphs(replace(run, sections={**run.sections, "train": train}))
+    # Of each structure once: features of degrees 0 to 4 on three channels, in double precision.
+    assert found == 3 * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
 
 
 def test_times_of_ranks_are_refused(folder):

@@ -27,11 +27,14 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
+from pipeline_egnn_esp.inference.parts import shared
 from pipeline_egnn_esp.inference.structures import subject_of
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.sources.csr import read_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph
+from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.blocks import by_name, same_blocks
 
@@ -167,6 +170,22 @@ def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
         n_beyond += name not in ours
         np.testing.assert_allclose(ours.get(name, np.zeros_like(block)), block, atol=1e-4)
     assert n_beyond > 0  # pairs that only the overlap of the data has
+
+
+def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch):
+    found = []
+
+    def share(*arguments):
+        found.append(arguments[-1])
+        return shared(*arguments)
+
+    monkeypatch.setattr("pipeline_egnn_esp.inference.use.shared", share)
+    run = trained.opened(own, {"structures": [{"name": "one"}]})
+    section = {"link": {"latency": 5e-5, "bandwidth": 1e9}}
+    section = ESPPartitionOptions.model_validate(section)
+    infer_run(replace(run, sections={**run.sections, "partition": section}))
+    # Features of degrees 0 to 4 on three channels, in double precision.
+    assert found == [Link(latency=5e-5, bandwidth=1e9, bytes_per_node=8 * 25 * 3)]
 
 
 def test_an_unknown_element_is_refused_before_anything_starts(own, tmp_path):

@@ -6,6 +6,7 @@ Oracles: CP2K's two triangles, its images and its Gamma point; PySCF's energy; w
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import provenance_of
 from pipeline_core.units import HARTREE
+from pipeline_egnn_esp.bands import levels
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_sound
 from pipeline_egnn_esp.datasets import DeepHSource, MatrixDataset, PySCFSource
@@ -35,11 +37,11 @@ from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph, write_deeph
 from pipeline_egnn_esp.writers import write_cp2k
 from plugins.egnn_esp.reference import (
-    CP2K,
     HAFNIA,
     ROOT,
     SHARED,
     WATER,
+    WHOLE,
     dataset,
     needs_shared,
     run_of,
@@ -115,6 +117,33 @@ def test_overlaps_of_s_orbitals_depend_on_the_distance_alone(water_runs):
     # CP2K leaves out what is below 1e-10.
     assert (np.diff(overlap[order]) < 1e-9).all()
     assert np.ptp(matrix.structure.positions @ np.linalg.inv(matrix.structure.cell)) < 1
+
+
+def test_positions_may_be_those_of_a_restart_file(moved):
+    """Oracles: CP2K's trajectory, and the levels that it prints after the last step."""
+    matrix = run_of(moved, basis=WATER, cutoff=15.0, structure="job-1.restart")
+    require_sound(matrix)
+    frame = (moved / "job-pos-1.xyz").read_text().splitlines()[-3:]
+    last = np.array([line.split()[1:] for line in frame], dtype=float)
+    images = (last - matrix.structure.positions) @ np.linalg.inv(matrix.structure.cell)
+    assert_allclose(images, np.rint(images), atol=1e-9)
+    assert not (images == 0).all()
+    rows = re.findall(r"^ MO\| +\d+ +(-?\d+\.\d+) .*\d$", (moved / "out.log").read_text(), re.M)
+    printed = np.array(rows, dtype=float).reshape(2, 3, 6) * HARTREE  # steps, k-points, levels
+    assert_allclose(levels(matrix, np.outer([-1, 0, 1], [0, 0, 1 / 3])), printed[1], atol=1e-6)
+    with pytest.raises(ValueError, match="its positions are not those that the images refer to"):
+        require_sound(run_of(moved, basis=WATER, cutoff=15.0))  # with the input, the first ones
+
+
+def test_the_images_are_those_that_the_last_step_lists(moved):
+    options = {"basis": WATER, "cutoff": 15.0, "structure": "job-1.restart"}
+    expected = run_of(moved, **options)
+    text = (moved / "out.log").read_text()
+    second = "         2     -1      0      0\n"  # image; of the first step alone
+    other = text.replace(second, second.replace("-1", "-9"), 1)
+    assert other != text
+    (moved / "out.log").write_text(other)
+    assert_array_equal(run_of(moved, **options).hamiltonian, expected.hamiltonian)
 
 
 def test_images_add_up_to_the_gamma_point(water_runs, chain):
@@ -286,7 +315,7 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
         {"reader": "cp2k_matrices", "path": f"{water_runs}/*/out.log", "group": "folder",
          "basis": WATER},
         {"reader": "deeph", "path": f"{tmp_path}/deeph/*/hamiltonians.h5", "split": "test"},
-        {"reader": "packed", "path": f"{CP2K}/hfo2.h5", "basis": HAFNIA, "cutoff": 5.0,
+        {"reader": "packed", "path": str(WHOLE), "basis": HAFNIA, "cutoff": 5.0,
          "split": "train"},
     ]  # fmt: skip
     (water_runs / "chain_gamma/out.log").rename(water_runs / "chain_gamma/kept.log")
@@ -319,7 +348,6 @@ def test_molecules_are_calculated_by_pyscf(tmp_path):
     from pyscf import dft, gto
     from scipy.spatial.transform import Rotation
 
-    from pipeline_egnn_esp.bands import levels
     from pipeline_egnn_esp.rotation import rotated
     from pipeline_egnn_esp.sources.molecules import calculate
 

@@ -2,10 +2,11 @@
 
     python workflows/datasets/hfo2/generate.py --frames monoclinic-0600K/010 --jobs 2
     python workflows/datasets/hfo2/generate.py --frames cubic-2000K/019 --strain 0.01
+    python workflows/datasets/hfo2/generate.py --frames tetragonal-2000K/000 --reach 14
 
-Results lie in the output folder as they lie here: `inputs`, `outputs` and `matrices`, or
-`strain/inputs` and `strain/outputs`. Needs numpy, h5py and CP2K (Debian: `apt-get install
---no-install-recommends cp2k`).
+Results lie in the output folder as they lie here: `inputs`, `outputs` and `matrices`, those of
+strained copies in `strain`, those of a longer reach in `levels`. Needs numpy, h5py and CP2K
+(Debian: `apt-get install --no-install-recommends cp2k`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,21 @@ STRAINS = {
     "yz": np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]),
 }
 """Symmetric strain directions, (3, 3) each; a strain is an amplitude times one of them."""
+PRINT_LEVELS = """\
+      &KPOINTS ON
+      &END KPOINTS
+      &MO
+        EIGENVALUES .TRUE.
+        NDIGITS 12
+        ADD_LAST NUMERIC
+        &EACH
+          QS_SCF 0
+        &END EACH
+      &END MO
+"""
+"""What makes CP2K print the levels of the last step."""
+ALL_EMPTY = 24
+"""Empty levels of 72 orbitals, of which CP2K is to print all."""
 NEUTRAL = {"ON": "localhost", "BY": "<unknown>", "ID": "0", "IN": "."}
 """What replaces the host, user, process and folder in CP2K's header and footer."""
 
@@ -65,12 +81,20 @@ def strained(text: str, strain: np.ndarray) -> str:
     return re.sub(r"^( +(?:A|B|C|Hf|O) )(-?\d+\.\d+(?: -?\d+\.\d+){2})$", deform, text, flags=re.M)
 
 
-def select(patterns: list[str], amplitude: float | None) -> dict[Path, str]:
-    """Return the inputs to run, each under its name `RUN/NNN` or `strain/RUN-NNN/STRAIN`.
+def with_levels(text: str) -> str:
+    """Return a CP2K input that prints all levels at its k-points, too; nothing else changes."""
+    text = re.sub(r"ADDED_MOS \d+", f"ADDED_MOS {ALL_EMPTY}", text)
+    text = text.replace("      FULL_GRID", "      VERBOSE .TRUE.\n      FULL_GRID")
+    return text.replace("      &KS_CSR_WRITE\n", f"{PRINT_LEVELS}      &KS_CSR_WRITE\n")
+
+
+def select(patterns: list[str], amplitude: float | None, levels: bool) -> dict[Path, str]:
+    """Return the inputs to run, by name: `RUN/NNN`, `strain/RUN-NNN/STRAIN`, or `levels/RUN/NNN`.
 
     Args:
         patterns: Shell patterns of shipped frames, such as `cubic-0600K/*`.
         amplitude: Size of the strain, or None for the frames themselves.
+        levels: Whether the frames themselves print their levels.
 
     Raises:
         ValueError: A pattern matches no frame.
@@ -83,6 +107,9 @@ def select(patterns: list[str], amplitude: float | None) -> dict[Path, str]:
             raise ValueError(f"no frame matches {pattern!r}; write RUN/NNN, RUN one of {runs}")
         for path in paths:
             run, frame, text = path.parent.name, path.name.removesuffix(".inp.gz"), read_gzip(path)
+            if levels:
+                jobs[Path("levels", run, frame)] = with_levels(text)
+                continue
             if amplitude is None:
                 jobs[Path(run, frame)] = text
                 continue
@@ -95,7 +122,7 @@ def select(patterns: list[str], amplitude: float | None) -> dict[Path, str]:
 
 
 def placed(output: Path, kind: str, job: Path, suffix: str) -> Path:
-    """Return where a file of one job goes: `output/[strain/]kind/GROUP/NAME` and the suffix."""
+    """Return where a file of one job goes: `output/[TOP/]kind/GROUP/NAME` and the suffix."""
     return output / job.parent.parent / kind / job.parent.name / f"{job.name}{suffix}"
 
 
@@ -110,8 +137,20 @@ def anonymous(log: str) -> str:
     return re.sub(pattern, neutral, log, flags=re.MULTILINE)
 
 
-def compute(job: Path, text: str, output: Path, program: str) -> real_space.Blocks | None:
+def compute(
+    job: Path, text: str, output: Path, program: str, cutoff: float
+) -> dict[str, np.ndarray] | None:
     """Run CP2K on one input with one thread, keep input and output, return printed matrices.
+
+    Args:
+        job: Name.
+        text: Input.
+        output: Folder for the results.
+        program: CP2K.
+        cutoff: Longest distance of pairs whose blocks are kept, Å.
+
+    Returns:
+        Blocks, and levels if they are printed; None if no matrices are.
 
     Raises:
         RuntimeError: CP2K failed or the SCF cycle did not converge; the output is kept.
@@ -128,7 +167,10 @@ def compute(job: Path, text: str, output: Path, program: str) -> real_space.Bloc
         write_gzip(kept, anonymous(log))
         if code or "SCF run converged" not in log:
             raise RuntimeError(f"{program} failed on {job} (exit status {code}); see {kept}")
-        return real_space.pack(folder, text, log) if "&KS_CSR_WRITE" in text else None
+        if "&KS_CSR_WRITE" not in text:
+            return None
+        levels = real_space.read_levels(log) if PRINT_LEVELS in text else {}
+        return {**real_space.pack(folder, text, log, cutoff), **levels}
 
 
 def main() -> None:
@@ -139,13 +181,21 @@ def main() -> None:
     add = parser.add_argument
     add("--frames", nargs="+", required=True, help="RUN/NNN, or patterns such as 'cubic-0600K/*'")
     add("--strain", type=float, metavar="AMPLITUDE", help="run strained copies instead")
+    add(
+        "--reach",
+        type=float,
+        metavar="DISTANCE",
+        help="keep pairs up to this distance, Å, and the levels that CP2K prints, in levels/",
+    )
     add("--inputs-only", action="store_true", help="write the inputs and stop")
     add("--jobs", type=int, default=1, help="CP2K processes at a time, one thread each")
     add("--output", type=Path, default=Path("hfo2-recomputed"), help="folder for the results")
     add("--cp2k", default="cp2k.psmp", help="CP2K executable")
     options = parser.parse_args()
+    if options.reach is not None and options.strain is not None:
+        parser.error("--reach: strained copies print no matrices; leave out --reach or --strain")
     try:
-        jobs = select(options.frames, options.strain)
+        jobs = select(options.frames, options.strain, options.reach is not None)
     except ValueError as error:
         parser.error(str(error))
     if options.inputs_only:
@@ -154,12 +204,13 @@ def main() -> None:
         return
     if shutil.which(options.cp2k) is None:
         parser.error(f"{options.cp2k!r} is not on the PATH; install CP2K or name it with --cp2k")
-    run = partial(compute, output=options.output, program=options.cp2k)
+    cutoff = real_space.CUTOFF if options.reach is None else options.reach
+    run = partial(compute, output=options.output, program=options.cp2k, cutoff=cutoff)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for job, blocks in zip(jobs, pool.map(run, jobs, jobs.values()), strict=True):
-            if blocks is not None:
-                path = options.output / "matrices" / f"{job.parent}.h5"
-                real_space.write(path, job.name, blocks)
+        for job, arrays in zip(jobs, pool.map(run, jobs, jobs.values()), strict=True):
+            if arrays is not None:
+                folder = options.output / job.parent.parent / "matrices"
+                real_space.write(folder / f"{job.parent.name}.h5", job.name, arrays, cutoff)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ lengths. Orbitals of an atom: all s shells, then p (y, z, x), then d (xy, yz, z2
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -16,7 +17,7 @@ import h5py
 import numpy as np
 
 CUTOFF = 10.0
-"""Longest pair distance kept, Å; the largest element beyond it is of the order of 1e-5."""
+"""Longest pair distance kept by default, Å; the largest element beyond it is about 1e-5."""
 RESOLUTION = 2.0**-24
 """H and S are rounded to multiples of this, the spacing of float32 between 0.5 and 1."""
 ORBITALS = {"Hf": 10, "O": 4}
@@ -39,6 +40,13 @@ class Blocks(TypedDict):
     chunk_shapes: np.ndarray  # (n_pairs, 2): orbitals of i and of j
     H: np.ndarray  # (n_elements,), Hartree
     S: np.ndarray  # (n_elements,)
+
+
+class Levels(TypedDict):
+    """Levels of one frame, as CP2K prints them."""
+
+    k_points: np.ndarray  # (n_k, 3), reciprocal lattice vectors
+    levels: np.ndarray  # (n_k, n_levels), Hartree
 
 
 def read_images(log: str, matrix: str) -> list[tuple[int, int, int]]:
@@ -83,8 +91,33 @@ def read_structure(text: str) -> tuple[np.ndarray, list[str], np.ndarray]:
     return vectors, [symbol for symbol, _ in atoms], positions
 
 
-def pack(folder: Path, text: str, log: str) -> Blocks:
-    """Return the blocks of all pairs up to `CUTOFF` from the files of a CP2K job.
+def read_levels(log: str) -> Levels:
+    """Return the levels at the k-points of the calculation.
+
+    Args:
+        log: Text of the CP2K output.
+
+    Raises:
+        ValueError: The output lists no k-points or no levels.
+    """
+    grid = re.search(r"^ BRILLOUIN\| K-Point grid((?: +\d+){3})$", log, re.MULTILINE)
+    points = re.findall(r"^ BRILLOUIN\| +\d+ +\d\.\d+((?: +-?\d\.\d+){3})$", log, re.MULTILINE)
+    # Those of earlier steps have a title that names the step, too.
+    blocks = re.split(r"^ MO\| EIGENVALUES .*NUMBERS FOR K POINT \d+$", log, flags=re.MULTILINE)
+    row = re.compile(r"^ MO\| +\d+ +(-?\d+\.\d+) +-?\d+\.\d+ +\d\.\d+$", re.MULTILINE)
+    if grid is None or not points or len(blocks) != 1 + len(points):
+        raise ValueError("the output lists no k-points or no levels; print KPOINTS and MO")
+    # Five digits are printed; points of a Monkhorst-Pack grid are multiples of 1/(2n).
+    steps = 2 * np.array(grid[1].split(), dtype=int)
+    k_points = np.array([point.split() for point in points], dtype=float)
+    return Levels(
+        k_points=np.rint(k_points * steps) / steps,
+        levels=np.array([row.findall(block) for block in blocks[1:]], dtype=float),
+    )
+
+
+def pack(folder: Path, text: str, log: str, cutoff: float = CUTOFF) -> Blocks:
+    """Return the blocks of all pairs up to a distance from the files of a CP2K job.
 
     Images that CP2K does not list hold no overlapping pair and are left out.
 
@@ -92,6 +125,7 @@ def pack(folder: Path, text: str, log: str) -> Blocks:
         folder: Where CP2K wrote `job-ks-*.csr` and `job-s-*.csr`.
         text: The job's input.
         log: The job's output.
+        cutoff: Longest distance, Å.
     """
     cell, symbols, positions = read_structure(text)
     sizes = np.array([ORBITALS[symbol] for symbol in symbols])
@@ -105,7 +139,7 @@ def pack(folder: Path, text: str, log: str) -> Blocks:
         h = read_csr(folder / f"job-ks-KS_SPIN_1_R_{number}-1_0.csr", stops[-1])
         s = read_csr(folder / f"job-s-S_SPIN_1_R_{number}-1_0.csr", stops[-1])
         vectors = positions[None] + np.array(image) @ cell - positions[:, None]  # (n, n, 3)
-        for i, j in np.argwhere(np.linalg.norm(vectors, axis=2) <= CUTOFF):
+        for i, j in np.argwhere(np.linalg.norm(vectors, axis=2) <= cutoff):
             if any(image) or i <= j:
                 block = slice(stops[i] - sizes[i], stops[i]), slice(stops[j] - sizes[j], stops[j])
                 pairs.append((*image, i, j))
@@ -123,16 +157,23 @@ def pack(folder: Path, text: str, log: str) -> Blocks:
     )
 
 
-def write(path: Path, frame: str, blocks: Blocks) -> None:
-    """Write one frame as the group `frame` of an HDF5 file, replacing an older one."""
+def write(path: Path, frame: str, arrays: Mapping[str, np.ndarray], cutoff: float) -> None:
+    """Write one frame as the group `frame` of an HDF5 file, replacing an older one.
+
+    Args:
+        path: The file.
+        frame: Name of the group.
+        arrays: Blocks, and levels if they are known.
+        cutoff: Longest distance of the blocks, Å.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "a") as file:
-        file.attrs.update(cutoff=CUTOFF, resolution=RESOLUTION, length_unit="angstrom")
+        file.attrs.update(cutoff=cutoff, resolution=RESOLUTION, length_unit="angstrom")
         file.attrs.update(energy_unit="hartree")
         if frame in file:
             del file[frame]
         group = file.create_group(frame)
-        for name, array in blocks.items():
+        for name, array in arrays.items():
             values = np.asarray(array)
             if name in {"H", "S"}:
                 values = (np.round(values / RESOLUTION) * RESOLUTION).astype(np.float32)

@@ -1,0 +1,90 @@
+"""Figure 8, a: elements of H against the distance of their atoms, and the errors of the same."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_egnn_esp.figures.elements import Elements, elements
+
+Floats = NDArray[np.float64]
+
+_SMALLEST: Final = 1e-3
+"""meV below which elements lie on the lower edge."""
+_CELLS: Final = (160, 120)
+_WIDTH: Final = 0.5
+"""Of the shells over which means are taken, Å."""
+_LINES: Final[dict[str, dict[str, Any]]] = {
+    "data": {"color": style.INK, "linestyle": ":", "label": "mean magnitude"},
+    "distances alone": {
+        "color": style.COLOURS[4],
+        "linestyle": "--",
+        "label": "mean error of distances alone",
+    },
+    "model": {"color": style.COLOURS[1], "linestyle": "-", "label": "mean error of the model"},
+}
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the density of magnitudes over distance, of H and of the errors, with their means."""
+    found = elements(experiment)
+    if found is None or found.on_site.all():
+        return None
+    figure, (row,) = style.canvas(1, 2, width=style.PAGE, height=2.7, sharey=True)
+    figure.set_dpi(200)
+    values = {"data": np.abs(found.label), "errors of the model": found.error}
+    middles, means = _means(found)
+    top = 2e3 * max(np.abs(found.label[~found.on_site]).max(), 1e-6)
+    mesh: Any = None
+    for axes, (title, magnitudes) in zip(row, values.items(), strict=True):
+        mesh = _density(axes, found, 1e3 * magnitudes, top)
+        axes.set(title=title, xlabel="distance (Å)", yscale="log")
+        axes.axvline(found.cutoff, color=style.INK, linestyle="--", linewidth=0.7)
+    row[0].plot(middles, means["data"], **_LINES["data"])
+    for name, look in _LINES.items():
+        row[1].plot(middles, means[name], **look)
+    style.legend_above(figure, row[1])
+    row[0].set_ylabel("magnitude (meV)")
+    figure.colorbar(mesh, ax=row[1], label="elements", pad=0.02)
+    table: list[list[object]] = [["distance", "data", "model", "distances_alone", "unit"]]
+    columns = (middles, means["data"], means["model"], means["distances alone"])
+    table += [[*map(float, numbers), "meV"] for numbers in zip(*columns, strict=True)]
+    return figure, table
+
+
+def _density(axes: Axes, found: Elements, magnitudes: Floats, top: float) -> QuadMesh:
+    off = ~found.on_site
+    x = np.linspace(0, float(found.distance.max()), _CELLS[0] + 1)
+    y = np.geomspace(_SMALLEST, top, _CELLS[1] + 1)
+    counts, _, _ = np.histogram2d(
+        found.distance[off], np.clip(magnitudes[off], _SMALLEST, top), [x, y]
+    )
+    shown = np.ma.masked_equal(counts.T, 0)
+    norm = LogNorm(1, max(10, counts.max()))
+    return axes.pcolormesh(x, y, shown, norm=norm, cmap="viridis", rasterized=True)
+
+
+def _means(found: Elements) -> tuple[Floats, dict[str, Floats]]:
+    """Return middles of shells and mean magnitudes, meV; a shell without elements is left out."""
+    off = ~found.on_site
+    shell = (found.distance[off] // _WIDTH).astype(int)
+    counts = np.bincount(shell)
+    filled = np.flatnonzero(counts)
+    values = {
+        "data": found.label,
+        "model": found.predicted - found.label,
+        "distances alone": found.two_centre - found.label,
+    }
+    means = {
+        name: 1e3 * np.bincount(shell, np.abs(one[off]))[filled] / counts[filled]
+        for name, one in values.items()
+    }
+    return (filled + 0.5) * _WIDTH, means

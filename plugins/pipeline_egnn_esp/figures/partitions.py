@@ -1,0 +1,64 @@
+"""Figure 5, c and d: what sharing a graph between many parts costs, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_egnn_esp.figures.studies import in_order, look, rank_axis, study
+
+_PANELS: Final = {
+    "neighbours": ("neighbours_mean", "neighbours_max"),
+    "atoms received": ("received_mean", "received_max"),
+    "edges: max / mean": ("edge_imbalance", None),
+    "atoms: max / mean": ("node_imbalance", None),
+}
+"""What is shown: the mean over parts, or the number itself, and the maximum."""
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw means over parts as lines, with bars up to the largest, a row for each cutoff."""
+    found = study(experiment, "partitions")
+    if found is None:
+        return None
+    records, cutoffs = found["records"], list(found["edges"])
+    figure, rows = style.canvas(
+        len(cutoffs), len(_PANELS), width=style.PAGE, height=2.1, sharex=True
+    )
+    for row, cutoff in zip(rows, cutoffs, strict=True):
+        mine = [one for one in records if f"{one['cutoff']:g}" == cutoff]
+        for axes, (title, keys) in zip(row, _PANELS.items(), strict=True):
+            _panel(axes, mine, *keys)
+            axes.set_ylabel(title)
+        edges = found["edges"][cutoff]
+        row[0].set_title(f"{found['atoms']:,} atoms, {edges:,} edges within {cutoff} Å")
+    for axes in rows[-1]:
+        rank_axis(axes, [one["parts"] for one in records], "parts")
+    style.legend_above(figure, rows[0][0])
+    header: list[object] = list(records[0])
+    return figure, [header, *([one[str(key)] for key in header] for one in records)]
+
+
+def _panel(axes: Axes, records: Sequence[dict[str, Any]], mean: str, largest: str | None) -> None:
+    for method in in_order(one["method"] for one in records):
+        mine = sorted(
+            (one for one in records if one["method"] == method), key=lambda one: one["parts"]
+        )
+        parts, values = [one["parts"] for one in mine], [one[mean] for one in mine]
+        drawn = look(method)
+        axes.plot(parts, values, "-", **drawn)
+        if largest is not None:
+            tops = [one[largest] for one in mine]
+            axes.vlines(parts, values, tops, color=drawn["color"], linewidth=0.8)
+            axes.plot(parts, tops, "_", color=drawn["color"], markersize=4)
+    if largest is None:
+        axes.set_ylim(bottom=min(1.0, axes.get_ylim()[0]))
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

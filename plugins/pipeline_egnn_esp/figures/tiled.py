@@ -1,0 +1,98 @@
+"""Figure 8, d and e: a repeated cell and the Hamiltonian that is predicted of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from ase.data import atomic_numbers as number_of
+from ase.data import chemical_symbols, covalent_radii
+from ase.data.colors import jmol_colors
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_egnn_esp.figures import pictures
+from pipeline_egnn_esp.figures.studies import SCHEMA
+
+Floats = NDArray[np.float64]
+
+_DECADES: Final = 7
+"""Below the largest element that the colours reach."""
+_DEPTH: Final = 6.0
+"""Å below the faces of the box to which atoms are drawn."""
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw the largest structure of which there is a picture."""
+    found = _largest(experiment)
+    if found is None:
+        return None
+    figure, ((left, right),) = style.canvas(1, 2, width=style.PAGE, height=3.2)
+    figure.set_dpi(pictures.RASTER_DPI)
+    _structure(left, found)
+    n_orbitals, elements = found["orbitals"], found["elements"]
+    left.set_title(f"{len(found['positions']):,} atoms, {found['edges']:,} edges")
+    largest = float(elements.max())
+    image = right.imshow(
+        np.ma.masked_equal(elements, 0),
+        norm=LogNorm(largest / 10**_DECADES, largest),
+        cmap="viridis",
+        extent=(0, n_orbitals, n_orbitals, 0),
+        interpolation="nearest",
+    )
+    right.set(title=f"predicted H, {n_orbitals:,} orbitals", xlabel="orbital", ylabel="orbital")
+    figure.colorbar(image, ax=right, label="largest magnitude (eV)", shrink=0.85, pad=0.02)
+    header: list[object] = ["structure", "atoms", "edges", "orbitals", "ranks", "pixels_not_zero"]
+    facts = [found["name"], len(found["positions"]), found["edges"], n_orbitals, found["ranks"]]
+    return figure, [header, [*facts, float((elements > 0).mean())]]
+
+
+def _largest(experiment: ExperimentRun) -> dict[str, Any] | None:
+    """Return the picture with most orbitals of the first run that has one."""
+    for run in experiment.runs.values():
+        if not run.inference.exists():
+            continue
+        with store.opened(run.inference, SCHEMA) as file, store.damage_explained(run.inference):
+            there = {name: group for name, group in file.items() if "picture" in group}
+            if there:
+                name = max(there, key=lambda one: there[one]["picture"].attrs["orbitals"])
+                return {"name": name, **_read(there[name])}
+    return None
+
+
+def _read(group: h5py.Group) -> dict[str, Any]:
+    picture = group["picture"]
+    counts = {name: int(group.attrs[name]) for name in ("edges", "ranks")}
+    return {
+        **{name: picture[name][()] for name in picture},
+        **counts,
+        "orbitals": int(picture.attrs["orbitals"]),
+    }
+
+
+def _structure(axes: Axes, found: dict[str, Any]) -> None:
+    cell, numbers = found["cell"], found["atomic_numbers"]
+    points = (found["positions"] @ np.linalg.inv(cell)) % 1.0 @ cell
+    shown = pictures.near_faces(points, cell, _DEPTH)
+    diameters = 1.6 * covalent_radii[numbers[shown]]
+    pictures.draw_atoms(axes, points[shown], jmol_colors[numbers[shown]], diameters)
+    pictures.draw_box(axes, cell)
+    axes.legend(
+        handles=[_key(symbol) for symbol in dict.fromkeys(chemical_symbols[z] for z in numbers)],
+        loc="lower center",
+        ncols=4,
+        bbox_to_anchor=(0.5, -0.08),
+    )
+
+
+def _key(symbol: str) -> Line2D:
+    colour = jmol_colors[number_of[symbol]]
+    look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 5, "markeredgewidth": 0}
+    return Line2D([], [], color=colour, label=symbol, **look)

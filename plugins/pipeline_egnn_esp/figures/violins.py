@@ -1,0 +1,103 @@
+"""Figure 8, c: distributions of errors by shell of distance and by pair of orbitals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_egnn_esp.figures.elements import LETTERS, Elements, elements
+
+Floats = NDArray[np.float64]
+
+_SHELL: Final = 1.0
+"""Width of a shell of distance, Å."""
+_SHOWN: Final = (2.5, 97.5)
+"""Percentiles between which a violin is drawn, as in the paper."""
+_BINS: Final = 40
+_COLOURS: Final = {"of atoms": style.COLOURS[1], "of pairs": style.COLOURS[0]}
+
+
+def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+    """Draw a violin for each group of elements, with its mean."""
+    found = elements(experiment)
+    if found is None:
+        return None
+    panels = {"distance (Å)": _by_distance(found), "orbitals": _by_orbitals(found)}
+    widths = [max(4, len(groups)) for groups in panels.values()]
+    figure, (row,) = style.canvas(
+        1, 2, width=style.PAGE, height=2.7, width_ratios=widths, sharey=True
+    )
+    table: list[list[object]] = [["by", "group", "of", "elements", "mean_meV", "median_meV"]]
+    for axes, (label, groups) in zip(row, panels.items(), strict=True):
+        _violins(axes, groups)
+        axes.set_xlabel(label)
+        for (name, kind), errors in groups.items():
+            facts = [label.split()[0], name.replace("\n", " "), kind, len(errors)]
+            table.append([*facts, float(errors.mean()), float(np.median(errors))])
+    row[0].set(ylabel="error (meV)", yscale="log")
+    for kind, colour in _COLOURS.items():
+        row[0].fill_between([], [], color=colour, alpha=0.5, label=f"elements {kind}")
+    row[0].plot([], [], color=style.INK, linewidth=1, label="mean")
+    style.legend_above(figure, row[0])
+    return figure, table
+
+
+Groups = Mapping[tuple[str, str], Floats]
+"""Errors, meV, by name and kind of a group."""
+
+
+def _by_distance(found: Elements) -> Groups:
+    error, off = 1e3 * found.error, ~found.on_site
+    groups = {("0", "of atoms"): error[found.on_site]}
+    shells = (found.distance // _SHELL).astype(int)
+    for shell in np.unique(shells[off]).tolist():
+        name = f"{shell * _SHELL:g}–{(shell + 1) * _SHELL:g}"
+        groups[name, "of pairs"] = error[off & (shells == shell)]
+    return groups
+
+
+def _by_orbitals(found: Elements) -> Groups:
+    error, groups = 1e3 * found.error, {}
+    for kind, chosen in (("of atoms", found.on_site), ("of pairs", ~found.on_site)):
+        for first, second in np.unique(found.pair[chosen], axis=0).tolist():
+            mine = chosen & (found.pair == (first, second)).all(axis=1)
+            groups[f"{LETTERS[first]}{LETTERS[second]}", kind] = error[mine]
+    return groups
+
+
+def _violins(axes: Axes, groups: Groups) -> None:
+    names: list[str] = []
+    for place, ((name, kind), errors) in enumerate(groups.items()):
+        names.append(name)
+        _violin(axes, place, errors, _COLOURS[kind])
+    axes.set_xticks(range(len(names)), names)
+    axes.tick_params(axis="x", length=0)
+    _keep_apart(axes, names)
+
+
+def _violin(axes: Axes, place: float, errors: Floats, colour: str) -> None:
+    """Draw how often each magnitude occurs, as equally high decades count the same."""
+    positive = errors[errors > 0]
+    if not len(positive):
+        return
+    low, high = np.percentile(positive, _SHOWN)
+    edges = np.geomspace(low, max(high, 1.01 * low), _BINS + 1)
+    counts, _ = np.histogram(positive, edges)
+    smooth = np.convolve(np.pad(counts, 2, mode="edge"), np.ones(5) / 5, mode="valid")
+    half = 0.42 * smooth / smooth.max()
+    middles = np.sqrt(edges[1:] * edges[:-1])
+    axes.fill_betweenx(middles, place - half, place + half, color=colour, alpha=0.5, linewidth=0)
+    mean = errors.mean()
+    axes.plot([place - 0.3, place + 0.3], [mean, mean], color=style.INK, linewidth=1)
+
+
+def _keep_apart(axes: Axes, names: Sequence[str]) -> None:
+    if max(map(len, names)) > 3:
+        axes.tick_params(axis="x", labelrotation=60)

@@ -1,0 +1,63 @@
+"""A matrix as a picture: the largest element of each pixel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import store
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.inference.collect import SCHEMA
+
+Ints = NDArray[np.int64]
+
+_BLOCKS: Final = 2**14
+"""Blocks that are read at a time."""
+_STRUCTURE: Final = ("positions", "atomic_numbers", "cell", "pbc")
+
+
+def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixels: int) -> None:
+    """Write the picture of a Hamiltonian, and the structure, to `picture/` of a group.
+
+    `elements` (n, n) is the largest magnitude of the elements of a pixel, eV, zero where there are
+    none; images of the cell are laid over each other. Attribute `orbitals`: rows of the matrix. A
+    matrix with fewer rows than `n_pixels` has a pixel for each element.
+
+    Args:
+        group: Where to write.
+        path: File of the matrices.
+        name: Group of the structure in it.
+        basis: Shells of the elements.
+        n_pixels: Pixels of a side.
+    """
+    target = group.create_group("picture")
+    with store.opened(path, SCHEMA) as file, store.damage_explained(path):
+        source = file[name]
+        for part in _STRUCTURE:
+            target.create_dataset(part, data=source[part][()])
+        counts = basis.counts(source["atomic_numbers"][()])
+        picture = _picture(source, counts, min(n_pixels, int(counts.sum())))
+    target.create_dataset("elements", data=picture.astype("f4"), compression="gzip")
+    target.attrs["orbitals"] = int(counts.sum())
+
+
+def _picture(source: h5py.Group, counts: Ints, n: int) -> NDArray[np.float64]:
+    pixel = (np.arange(counts.sum()) * n) // counts.sum()  # of each orbital
+    starts, picture = np.cumsum(counts) - counts, np.zeros((n, n))
+    begin = 0
+    for first in range(0, len(source["atom_pairs"]), _BLOCKS):
+        atoms = source["atom_pairs"][first : first + _BLOCKS, 3:].astype(np.int64)
+        shapes: Any = counts[atoms]
+        sizes = shapes.prod(axis=1)
+        values = np.abs(source["H"][begin : begin + sizes.sum()])
+        begin += len(values)
+        within = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        row, column = np.divmod(within, np.repeat(shapes[:, 1], sizes))
+        places = np.repeat(starts[atoms], sizes, axis=0)
+        ends = pixel[row + places[:, 0]], pixel[column + places[:, 1]]
+        np.maximum.at(picture, ends, values)
+    return np.maximum(picture, picture.T)

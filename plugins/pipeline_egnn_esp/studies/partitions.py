@@ -1,0 +1,175 @@
+"""One large structure shared between many parts by several methods, figure 5 of the paper."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_egnn_esp.partition_options import Method
+from pipeline_egnn_esp.studies.options import Partitions
+from pipeline_egnn_esp.studies.volumes import Volumes, edges_within, packed, volumes_of_rows
+from pipeline_kernels.partition import (
+    Domain,
+    Link,
+    Rows,
+    adjacency,
+    candidates,
+    grids,
+    low_nn,
+    metis,
+    metis_volume,
+    partition,
+    refine,
+)
+from pipeline_kernels.partition.synthetic import neighbour_edges
+
+Ints = NDArray[np.int64]
+
+_WARM: Final = 64
+"""Atoms of a graph on which compiled loops are called once before any time is taken."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A partition.
+
+    Attributes:
+        method: How it was made.
+        cutoff: Of the graph, Å.
+        parts: Number of parts.
+        seconds: Processor time from the graph to the labels.
+        volumes: Of each part.
+        summary: The figures of figure 5, see `PartitionMetrics.summary`.
+    """
+
+    method: Method
+    cutoff: float
+    parts: int
+    seconds: float
+    volumes: Volumes
+    summary: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """Return what is drawn, JSON-able."""
+        facts = {"cutoff": self.cutoff, "parts": self.parts, "method": self.method}
+        return {**facts, "seconds": self.seconds, **self.summary}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Domains and messages of the partitions that are drawn.
+
+    Attributes:
+        structure: All atoms.
+        cutoff: Å
+        parts: Number of parts.
+        labels: By method, (n_atoms,).
+        traffic: Atoms that a part, the row, receives from another, by method, (n_parts, n_parts).
+    """
+
+    structure: Structure
+    cutoff: float
+    parts: int
+    labels: dict[Method, Ints]
+    traffic: dict[Method, Ints]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the study finds.
+
+    Attributes:
+        n_atoms: Atoms of the structure.
+        n_edges: Edges of its graph by cutoff.
+        shared: All partitions.
+        drawn: Those that are drawn; None for none.
+    """
+
+    n_atoms: int
+    n_edges: dict[float, int]
+    shared: list[Shared]
+    drawn: Drawn | None
+
+
+def study_partitions(
+    options: Partitions, elements: tuple[int, ...], link: Link, seed: int
+) -> Found:
+    """Share the structure by all methods; processor times are those of one thread.
+
+    Args:
+        options: What is shared, how, and between how many.
+        elements: Atomic numbers.
+        link: By which `grid` and `auto` choose.
+        seed: Of the structure.
+
+    Raises:
+        ValueError: The structure cannot be packed or is too small for a cutoff or for the parts.
+    """
+    structure = packed(options.packing, elements, seed)
+    n_atoms = len(structure.positions)
+    if max(options.parts) > n_atoms:
+        raise ValueError(
+            f"infer.partitions: {n_atoms} atoms cannot be shared between {max(options.parts)} "
+            "parts; take fewer parts, or more copies of the box"
+        )
+    _warm_up()
+    shared: list[Shared] = []
+    n_edges: dict[float, int] = {}
+    drawn = None
+    if options.drawn is not None:
+        drawn = Drawn(structure, options.cutoffs[0], options.drawn, {}, {})
+    for cutoff in options.cutoffs:
+        edges = edges_within(structure, cutoff)
+        n_edges[cutoff] = len(edges)
+        graph = _Graph(structure, edges, cutoff, link)
+        del edges
+        for parts in options.parts:
+            shared += [graph.shared(method, parts, drawn) for method in options.methods]
+    return Found(n_atoms, n_edges, shared, drawn)
+
+
+class _Graph:
+    """A graph in the forms that the methods read."""
+
+    def __init__(self, structure: Structure, edges: Ints, cutoff: float, link: Link) -> None:
+        places = structure.positions, structure.cell, structure.pbc
+        self._domain = Domain.of(*places, cutoff)
+        self._rows = Rows.of(edges, len(structure.positions))
+        self._adjacency = adjacency(self._rows)
+        self._cutoff, self._link = cutoff, link
+
+    def shared(self, method: Method, parts: int, drawn: Drawn | None) -> Shared:
+        begin = time.process_time()
+        labels = self._labels(method, parts)
+        seconds = time.process_time() - begin
+        found = self._rows.metrics(labels, parts)
+        if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
+            drawn.labels[method], drawn.traffic[method] = labels, found.traffic
+        volumes = volumes_of_rows(labels, self._rows, found)
+        return Shared(method, self._cutoff, parts, seconds, volumes, found.summary())
+
+    def _labels(self, method: Method, parts: int) -> Ints:
+        """Do what `partition` does, with what methods share made before."""
+        domain, rows, link = self._domain, self._rows, self._link
+        if method == "low_nn":
+            return low_nn(domain, rows.weights, parts)
+        if method == "metis":
+            return metis(self._adjacency, parts)
+        if method == "metis_volume":
+            return metis_volume(self._adjacency, parts, rows.degrees)
+        if method == "grid":
+            return grids(domain, rows, parts, link)[0].labels
+        best = candidates(domain, rows, parts, link)[0]
+        return refine(best.labels, rows, parts, link.message)
+
+
+def _warm_up() -> None:
+    """Have the loops compiled."""
+    positions = np.random.default_rng(0).uniform(0, 20, (_WARM, 3))
+    edges = neighbour_edges(positions, 20 * np.eye(3), 8.0)
+    partition(positions, 20 * np.eye(3), (True, True, True), edges, 2, 8.0)

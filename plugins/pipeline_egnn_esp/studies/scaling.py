@@ -1,0 +1,321 @@
+"""Forward passes on few ranks, measured, and on many, projected: figures 6 and 7 of the paper.
+
+A projection takes what each part works on and exchanges, counted exactly, and
+
+    t_p = c + c_a atoms_p + c_e edges_p + (M + 1) α neighbours_p + bytes_p / β,
+
+where M is the number of layers, bytes_p those of the atoms that part p receives in M exchanges and
+of the blocks of half of its edges that cross, since one of two opposite edges sends its block to
+the other. The pass ends with the slowest part. Coefficients are fitted to passes of one rank, α and
+β to exchanges between two; nothing is assumed to overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import sched_getaffinity
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from pipeline_core.graphs import neighbour_graph
+from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.workload.cost_model import CostModel, fit
+from pipeline_core.workload.report import fit_record
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.studies.options import Scaling, Tiles, Weak
+from pipeline_egnn_esp.studies.partitions import Shared
+from pipeline_egnn_esp.studies.ranks import LINK_ROWS, Job, Measurement, Passes, measured
+from pipeline_egnn_esp.studies.volumes import (
+    Volumes,
+    edges_within,
+    packed,
+    tiled,
+    volumes_of_parts,
+    volumes_of_rows,
+)
+from pipeline_kernels.partition import Domain, Rows, low_nn
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHORTER: Final = 0.7
+"""Cutoff of a further pass over that of the others, so that costs of atoms and edges part."""
+_SIZE: Final = 4
+"""Bytes of a number."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a projection takes for granted.
+
+    Attributes:
+        cost: What a rank computes, s.
+        latency: α, s.
+        bandwidth: β, bytes/s.
+        layers: M.
+        row_bytes: Bytes of an atom in an exchange.
+        block_bytes: Bytes of a block.
+    """
+
+    cost: CostModel
+    latency: float
+    bandwidth: float
+    layers: int
+    row_bytes: int
+    block_bytes: int
+
+    def bytes_received(self, volumes: Volumes) -> Floats:
+        """Return what each part receives in a pass, (n_parts,)."""
+        atoms = self.layers * self.row_bytes * volumes.received
+        return np.asarray(atoms + self.block_bytes * volumes.crossing / 2, dtype=np.float64)
+
+    def record(self, volumes: Volumes, slowdown: float = 1.0) -> dict[str, float]:
+        """Return the time of a pass, that of the slowest part, and how the mean part spends it.
+
+        Args:
+            volumes: Of all parts.
+            slowdown: Factor of what is computed, where ranks share a core.
+        """
+        sizes = {"atom": volumes.atoms, "edge": volumes.edges}
+        compute = slowdown * self.cost.batch_seconds(sizes)
+        latency = (self.layers + 1) * self.latency * volumes.neighbours
+        transfer = self.bytes_received(volumes) / self.bandwidth
+        whole = compute + latency + transfer
+        return {
+            "seconds": float(whole.max()),
+            "fastest": float(whole.min()),
+            "compute": float(compute.mean()),
+            "latency": float(latency.mean()),
+            "transfer": float(transfer.mean()),
+            "idle": float(whole.max() - whole.mean()),
+        }
+
+
+def study_scaling(
+    options: Scaling,
+    model: ESPOptions,
+    basis: Basis,
+    shared: Sequence[Shared],
+    device: torch.device,
+    work_bytes: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Measure passes and their parts, and project others.
+
+    Args:
+        options: What is measured and projected.
+        model: Sizes of the network.
+        basis: Shells of the elements.
+        shared: Partitions of one structure, for strong scaling.
+        device: Where ranks compute.
+        work_bytes: Memory for a chunk of edges.
+        seed: Of the structures.
+
+    Returns:
+        device, processors (cores or GPUs that ranks share), layers, channels, row_bytes,
+        block_bytes; cost_model, coefficients and the median relative_error; link, with latency,
+        bandwidth, source, bytes and seconds; measured and projected, lists of records. JSON-able.
+
+    Raises:
+        ValueError: A process failed, or a structure cannot be had.
+    """
+    box = packed(options.packing, basis.elements, seed)
+    cases = _cases(options, box)
+    found = {
+        n: measured(_measurement(n, cases, options, model, basis, device, work_bytes), n)
+        for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
+    }
+    cost, error = _cost(cases, found[1])
+    n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
+    link = _link(options, found.get(2), n_rows)
+    machine = Machine(
+        cost, link["latency"], link["bandwidth"], model.layers, n_rows, basis.n_common**2 * _SIZE
+    )
+    processors = _processors(device)
+    return {
+        "device": device.type,
+        "processors": processors,
+        "layers": model.layers,
+        "channels": model.channels,
+        "row_bytes": machine.row_bytes,
+        "block_bytes": machine.block_bytes,
+        "cutoff": options.cutoff,
+        "cost_model": {**cost.coefficients, "relative_error": error},
+        "link": link,
+        "measured": _measured(cases, found, machine, processors),
+        "projected": _strong(shared, machine)
+        + (_weak(options.weak, machine, basis, seed) if options.weak else []),
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """A structure that some ranks pass forward.
+
+    Attributes:
+        modes: Which scalings it belongs to.
+        n_ranks: Number of ranks.
+        job: What they do.
+        volumes: Of their parts.
+    """
+
+    modes: tuple[str, ...]
+    n_ranks: int
+    job: Job
+    volumes: Volumes
+
+
+def _cases(options: Scaling, box: Structure) -> list[Case]:
+    """Return all passes; each number of boxes and ranks once."""
+    most = max(options.ranks)
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
+    for n in options.ranks:
+        found[n, n] = ("weak",)
+        found[most, n] = (*found.get((most, n), ()), "strong")
+    for boxes in {1, most}:
+        found.setdefault((boxes, 1), ())
+    cases = [_case(modes, *sizes, box, options.cutoff) for sizes, modes in found.items()]
+    return [*cases, _case((), most, 1, box, _SHORTER * options.cutoff)]
+
+
+def _case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
+    structure = tiled(box, (boxes, 1, 1))
+    places = structure.positions, structure.cell, structure.pbc
+    index, _, _ = neighbour_graph(*places, cutoff)
+    rows = Rows.of(index, len(structure.positions))
+    labels = low_nn(Domain.of(*places, cutoff), rows.weights, n)
+    volumes = volumes_of_rows(labels, rows, rows.metrics(labels, n))
+    return Case(modes, n, Job(structure, labels, cutoff), volumes)
+
+
+def _measurement(
+    n: int,
+    cases: Sequence[Case],
+    options: Scaling,
+    model: ESPOptions,
+    basis: Basis,
+    device: torch.device,
+    work_bytes: int,
+) -> Measurement:
+    return Measurement(
+        model=model,
+        basis=basis,
+        work_bytes=work_bytes,
+        device=device.type,
+        repeats=options.repeats,
+        jobs=[case.job for case in cases if case.n_ranks == n],
+        link=n == 2 and options.link is None,
+    )
+
+
+def _cost(cases: Sequence[Case], found: Passes) -> tuple[CostModel, float]:
+    alone = [case.volumes for case in cases if case.n_ranks == 1]
+    totals = {
+        "atom": np.array([float(one.atoms.sum()) for one in alone]),
+        "edge": np.array([float(one.edges.sum()) for one in alone]),
+    }
+    seconds = found.seconds[:, 0]
+    cost = fit(totals, seconds)
+    return cost, fit_record(cost, totals, seconds)["relative_error"]
+
+
+def _link(options: Scaling, found: Passes | None, row_bytes: int) -> dict[str, Any]:
+    if options.link is not None:
+        given = {"latency": options.link.latency, "bandwidth": options.link.bandwidth}
+        return {**given, "source": "given", "bytes": [], "seconds": []}
+    assert found is not None
+    n_bytes = [n * row_bytes for n in LINK_ROWS]
+    latency, bandwidth = fit_link(n_bytes, found.link)
+    source = "measured between 2 processes of this machine"
+    facts = {"latency": latency, "bandwidth": bandwidth, "source": source}
+    return {**facts, "bytes": n_bytes, "seconds": found.link}
+
+
+def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return α and β of t = α + bytes / β with the least squares of relative errors."""
+    times = np.asarray(seconds, dtype=np.float64)
+    rows = np.stack([np.ones(len(times)), np.asarray(n_bytes, dtype=np.float64)], axis=1)
+    rows /= times[:, None]
+    lengths = np.linalg.norm(rows, axis=0)
+    alpha, inverse = nnls(rows / lengths, np.ones(len(times)))[0] / lengths
+    # Neither may be quite zero, whatever the noise: below 1 ps, above 1 EB/s.
+    return max(float(alpha), 1e-12), 1 / max(float(inverse), 1e-18)
+
+
+def _measured(
+    cases: Sequence[Case], found: Mapping[int, Passes], machine: Machine, processors: int
+) -> list[dict[str, Any]]:
+    """Return records of what was measured beside what the model says of it."""
+    places = dict.fromkeys(found, 0)
+    records = []
+    for case in cases:
+        passes, row = found[case.n_ranks], places[case.n_ranks]
+        places[case.n_ranks] += 1
+        slowdown = max(1.0, case.n_ranks / processors)
+        facts = {
+            "ranks": case.n_ranks,
+            "atoms": int(case.volumes.atoms.sum()),
+            "edges": int(case.volumes.edges.sum()),
+            "seconds": float(passes.seconds[row].max()),
+            "of_ranks": passes.seconds[row].tolist(),
+            "communication": passes.communication[row].tolist(),
+            "modelled": machine.record(case.volumes, slowdown)["seconds"],
+        }
+        records += [{"mode": mode, **facts} for mode in case.modes]
+    return records
+
+
+def _strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
+    records = []
+    for one in shared:
+        facts: dict[str, Any] = {"mode": "strong", "method": one.method, "cutoff": one.cutoff}
+        facts["ranks"] = one.parts
+        records.append(facts | _sizes(one.volumes, machine) | machine.record(one.volumes))
+    return records
+
+
+def _weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> list[dict[str, Any]]:
+    """Return records of copies of a box, shared by `low_nn` as in the paper."""
+    box = packed(options.packing, basis.elements, seed)
+    edges = edges_within(box, options.cutoff)
+    degrees = np.bincount(edges[:, 0], minlength=len(box.positions)).astype(np.float64)
+    known: dict[Tiles, Volumes] = {}
+    records = []
+    for mode, series in (("line", options.line), ("cube", options.cube)):
+        for tiles in series:
+            n = options.ranks * int(np.prod(tiles))
+            if tiles not in known:
+                known[tiles] = _copies(box, degrees, tiles, n, options.cutoff)
+            volumes = known[tiles]
+            facts = {"mode": mode, "method": "low_nn", "cutoff": options.cutoff, "ranks": n}
+            records.append(facts | _sizes(volumes, machine) | machine.record(volumes))
+    return records
+
+
+def _copies(box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float) -> Volumes:
+    structure = tiled(box, tiles)
+    domain = Domain.of(structure.positions, structure.cell, structure.pbc, cutoff)
+    labels = low_nn(domain, np.tile(degrees, int(np.prod(tiles))), n)
+    return volumes_of_parts(structure, labels, cutoff)
+
+
+def _sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
+    """Return sizes of the whole and means over its parts."""
+    return {
+        "atoms": int(volumes.atoms.sum()),
+        "edges": int(volumes.edges.sum()),
+        "neighbours": float(volumes.neighbours.mean()),
+        "received": float(volumes.received.mean()),
+        "bytes_received": float(machine.bytes_received(volumes).mean()),
+    }
+
+
+def _processors(device: torch.device) -> int:
+    on_gpu = device.type == "cuda"
+    return torch.cuda.device_count() if on_gpu else len(sched_getaffinity(0))

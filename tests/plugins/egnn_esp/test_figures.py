@@ -1,0 +1,365 @@
+"""Figures 3 and 5 to 8: the numbers that they show, and those of the paper."""
+
+import re
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from pipeline_core.figures import reproduction, results, savers, style
+from pipeline_core.figures.drawing import chosen
+from pipeline_core.figures.expected import read_expected
+from pipeline_core.testing.projects import call
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.figures import (
+    FIGURES,
+    distances,
+    domains,
+    partitions,
+    pictures,
+    spectra,
+    strong,
+    throughput,
+    tiled,
+    topology,
+    violins,
+    weak,
+)
+from pipeline_egnn_esp.figures.elements import elements
+from pipeline_egnn_esp.inference import infer_run
+from pipeline_egnn_esp.inference.collect import read_matrices
+from pipeline_egnn_esp.inference.options import ESPInferOptions
+from pipeline_egnn_esp.inference.picture import write_picture
+from pipeline_egnn_esp.options import ESPEvaluateOptions
+from plugins.egnn_esp import made_up_results, reference, trained
+
+PAPER = made_up_results.ROOT.parent / "shared" / "papers" / "egnn_esp.txt"
+EXPECTED = made_up_results.ROOT / "workflows" / "experiments" / "egnn_esp" / "expected.yaml"
+BASIS = Basis({symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()})
+ELECTRONS = {"Hf": 12, "O": 6}
+WANTED = {
+    "name": "cell",
+    "density_of_states": {"width": 0.3},
+    "bands": {"path": "XGY", "points": 9},
+}
+
+
+@pytest.fixture(autouse=True)
+def _style():
+    with style.applied():
+        yield
+
+
+@pytest.fixture(scope="module")
+def scaling(tmp_path_factory):
+    return made_up_results.write(tmp_path_factory.mktemp("scaling"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """An experiment whose model was trained for a step, evaluated and used."""
+    folder = tmp_path_factory.mktemp("learned")
+    trained.train(folder)
+    tiles = {"name": "tiled", "repeat": [2, 1, 1], "picture": 1000}
+    run = trained.opened(folder, {"structures": [WANTED, tiles]})
+    section = ESPEvaluateOptions.model_validate({"k_points": (1, 1, 1), "electrons": ELECTRONS})
+    run = replace(run, sections={**run.sections, "evaluate": section})
+    call(run, "evaluate")
+    infer_run(run)
+    experiment = run.project.experiment(trained.NAME)
+    return replace(experiment, runs={"base": run})
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {entry.id: entry for entry in read_expected(EXPECTED).entries}
+
+
+@pytest.fixture(scope="module")
+def text():
+    if not PAPER.exists():
+        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
+    return PAPER.read_text()
+
+
+def rows(table, **wanted):
+    """Return the rows of a table with these values, as dicts."""
+    found = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
+    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
+
+
+def only(table, **wanted):
+    (row,) = rows(table, **wanted)
+    return row
+
+
+def titles(figure):
+    return [axes.get_title(loc="left") for axes in figure.axes]
+
+
+def test_every_number_stands_in_the_paper(text, expected):
+    spaced = re.sub(r"(?<=\d),(?=\d{3})", "", text).replace(r"\times", "x")
+    said = {
+        "saturation_16": "10^5",
+        "messages_128": "1.1×10^5",
+        "embeddings_512": "21k",
+        "gain_128": "10.8%",
+        "structure_atoms": "24k",
+        "metis_64": "8.54 sec",
+    }
+    for name, entry in expected.items():
+        form = said.get(name, f"{entry.value:.12g}")
+        assert re.search(rf"(?<![\d.]){re.escape(form)}(?!\d)", spaced), entry
+
+
+def test_each_measure_leads_to_a_number(scaling, tmp_path, expected):
+    both = {one.experiment: one for one in (scaling, made_up_results.write_hfo2(tmp_path))}
+    for name, experiment in both.items():
+        report = {row["id"]: row for row in reproduction.compare(experiment)["entries"]}
+        here = [k for k, e in expected.items() if e.measure and e.measure.experiment == name]
+        assert here
+        assert all(report[one]["ours"] is not None for one in here)
+    report = {row["id"]: row for row in reproduction.compare(scaling)["entries"]}
+    assert report["message_16"]["ours"] == report["message_16"]["paper"] == 4.8
+    assert report["message_128"]["ours"] == report["message_128"]["paper"]
+    assert report["box_atoms"]["ours"] == report["box_atoms"]["paper"]
+    assert report["metis_64"]["ours"] == pytest.approx(0.01 * 64 * 1.2)
+    assert report["low_nn_64"]["our_hardware"] == "A processor, 2 cores"
+    compute = made_up_results.EDGE * 600 * 24_000 / 128
+    slower, faster = (compute + 8e-3 * f * 128**0.5 for f in (1.2, 1.0))
+    assert report["gain_128"]["ours"] == pytest.approx(slower / faster)
+    compute = made_up_results.EDGE * 600 * 375
+    efficiency = (compute + 8e-3 * 2) / (compute + 8e-3 * 26)
+    assert report["weak_efficiency_512"]["ours"] == pytest.approx(100 * efficiency)
+    assert report["weak_efficiency_512"]["status"] == "projected"
+    assert report["volume_512"]["ours"] == pytest.approx(26e5 / 2**20)
+
+
+def test_places_in_lists_are_those_that_the_pointers_mean(scaling):
+    (run,) = scaling.runs.values()
+    options = run.section("infer", ESPInferOptions)
+    assert (options.throughput.channels[0], options.throughput.channels[3]) == (16, 128)
+    assert (options.partitions.parts[2], options.partitions.parts[3]) == (64, 128)
+    weak = options.scaling.weak
+    for series in (weak.line, weak.cube):
+        assert weak.ranks * np.prod(series[3]) == 512
+        assert weak.packing.atoms * np.prod(series[3]) == 192_000
+
+
+def test_figure_3_marks_where_throughput_is_saturated(scaling):
+    figure, table = throughput.draw(scaling)
+    # n / (n + 100) passes nine tenths of its last value at the first n above 900.
+    marks = [line.get_xdata()[0] for line in figure.axes[0].lines[1::2]]
+    assert marks == [1024] * 4
+    row = only(table, channels=16, messages=1024)
+    assert row["rate"] == pytest.approx(1024 / row["seconds"])
+    assert figure.legends[0].get_texts()[0].get_text() == "E = 16: 4.69 KiB a message"
+
+
+def test_figure_5_has_a_row_for_each_cutoff(scaling):
+    figure, table = partitions.draw(scaling)
+    assert titles(figure)[::4] == [
+        "24,000 atoms, 14,400,000 edges within 12 Å",
+        "24,000 atoms, 22,866,666 edges within 14 Å",
+    ]
+    assert len(table) == 1 + 2 * 6 * 4
+    line = figure.axes[0].lines[0]  # Low-NN, the first of the methods
+    assert line.get_ydata() == pytest.approx(np.sqrt([16, 32, 64, 128, 256, 512]))
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == [
+        "Low-NN", "METIS", "grid", "auto",
+    ]  # fmt: skip
+
+
+def test_the_domains_are_those_of_all_atoms(scaling):
+    figure, table = domains.draw(scaling)
+    for method in ("low_nn", "metis", "grid", "auto"):
+        parts = rows(table, method=method)
+        assert len(parts) == 16
+        assert sum(part["atoms"] for part in parts) == 250
+    shown = {len(axes.collections[0].get_offsets()) for axes in figure.axes}
+    assert len(shown) == 1
+    assert shown.pop() < 250
+    colours = {to_hex(c) for c in figure.axes[0].collections[0].get_facecolors()}
+    assert colours <= {to_hex(c) for c in pictures.part_colours(16)}
+    assert len(colours) > 8
+    assert len({to_hex(c) for c in pictures.part_colours(128)}) == 128
+
+
+def test_only_atoms_at_the_faces_that_are_seen_are_shown():
+    """Against each face: a point just inside is seen if its normal points to the viewer."""
+    cell = np.array([[10.0, 0, 0], [2, 12, 0], [1, -1, 9]])
+    for axis in range(3):
+        for side, place in ((-1, 0.01), (1, 0.99)):
+            point = np.full(3, 0.5)
+            point[axis] = place
+            normal = side * np.linalg.inv(cell)[:, axis]
+            towards = pictures.seen(normal[None])[0, 2] > 0
+            assert pictures.near_faces((point @ cell)[None], cell, 1.0) == [towards]
+    assert not pictures.near_faces(np.array([[0.5, 0.5, 0.5]]) @ cell, cell, 1.0).any()
+
+
+def test_the_view_keeps_lengths():
+    """An orthographic view is a rotation."""
+    points = np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_allclose(pictures.seen(points) @ pictures.seen(points).T, points @ points.T)
+
+
+def test_the_topology_has_each_message_once(scaling):
+    figure, table = topology.draw(scaling)
+    with h5py.File(next(iter(scaling.runs.values())).inference) as file:
+        traffic = file["studies/domains/traffic/low_nn"][:]
+    mine = rows(table, method="low_nn")
+    assert sum(row["atoms"] for row in mine) == traffic.sum()
+    assert len(figure.axes[0].collections[0].get_segments()) == len(mine) / 2  # both ways
+
+
+def test_a_ring_of_parts_is_drawn_as_a_ring():
+    """Oracle: the symmetry of the ring; its parts come in a scrambled order."""
+    n = 12
+    ring = 5 * np.arange(n) % n  # the place of each part
+    apart = np.abs(ring[:, None] - ring) % n
+    places = topology.layout(np.where((apart == 1) | (apart == n - 1), 100, 0))
+    by_angle = np.argsort(np.arctan2(places[:, 1], places[:, 0]))
+    steps = np.diff(ring[by_angle], append=ring[by_angle[0]]) % n
+    assert set(steps.tolist()) in ({1}, {n - 1})
+
+
+def test_figure_6_keeps_measured_and_projected_apart(scaling):
+    figure, table = strong.draw(scaling)
+    assert titles(figure)[:3] == ["measured", "projected, 12 Å", "projected, 14 Å"]
+    _, *points = figure.axes[0].lines
+    assert [p.get_markerfacecolor() for p in points] == [style.COLOURS[0]] * 2 + ["white"]
+    assert [p.get_ydata()[0] for p in points] == pytest.approx([6.6, 3.3, 3.3])
+    assert {line.get_linestyle() for line in figure.axes[1].lines} == {"--", ":"}
+    assert len(rows(table, status="measured")) == 3
+    found = only(table, status="projected", method="metis", cutoff=12.0, ranks=64)
+    assert found["seconds"] == pytest.approx(22.5 + 8e-3 * 1.2 * 8)
+    messages = figure.axes[4].lines[0].get_ydata()  # of Low-NN, ms
+    assert messages == pytest.approx(6 * np.sqrt([16, 32, 64, 128, 256, 512]))
+    assert figure.axes[3].get_title(loc="left") == "link, measured: 1e+03 µs, 1 GB/s"
+
+
+def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
+    figure, table = weak.draw(scaling)
+    cross = figure.axes[2].lines[1]
+    assert cross.get_marker() == "x"
+    assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (512, 87)
+    lines = rows(table, status="projected", copies="line")
+    assert [row["efficiency"] for row in lines] == [1.0] * 4
+    measured = rows(table, status="measured")
+    assert [row["efficiency"] for row in measured] == pytest.approx([1, 1, 0.5])
+    share = figure.axes[3].patches[-1]  # of waiting, on 512 ranks
+    whole = made_up_results.EDGE * 600 * 375 + 8e-3 * 26
+    assert share.get_height() == pytest.approx(100 * 2e-3 * 26 / whole)
+
+
+def test_elements_have_their_distance_and_their_orbitals(learned):
+    """Against the blocks of the shipped frame, one by one."""
+    found = elements(learned)
+    matrix = reference.shipped("tetragonal-2000K")
+    assert (found.split, found.cutoff) == ("test", trained.CUTOFF)
+    start = 0
+    for number, block in enumerate(matrix.blocks("hamiltonian")):
+        own = slice(start, start + block.size)
+        np.testing.assert_allclose(found.distance[own], matrix.lengths[number], atol=1e-5)
+        degrees = [
+            np.repeat(shells, [2 * one + 1 for one in shells])
+            for z in matrix.structure.atomic_numbers[matrix.block_atoms[number]]
+            for shells in [reference.HAFNIA["Hf" if z == 72 else "O"]]
+        ]
+        pairs = [sorted((a, b)) for a in degrees[0].tolist() for b in degrees[1].tolist()]
+        np.testing.assert_array_equal(found.pair[own], pairs)
+        start += block.size
+    assert start == len(found.label)
+    assert np.count_nonzero(found.on_site) == 4 * 100 + 8 * 16
+
+
+def test_violins_have_the_means_of_the_report(learned):
+    """Oracle: the errors by shell that the evaluation reports."""
+    figure, table = violins.draw(learned)
+    report = results.read_json(learned.runs["base"].metrics)["matrices"]["splits"]["test"]
+    for shell in report["shells"]:
+        row = only(table, group=f"{shell['from']:g}–{shell['to']:g}")
+        assert row["elements"] == shell["count"]
+        assert row["mean_meV"] == pytest.approx(1e3 * shell["model"], rel=1e-5)
+    own = rows(table, by="orbitals", of="of atoms")
+    assert [row["group"] for row in own] == ["ss", "sp", "sd", "pp", "pd", "dd"]
+    total = sum(row["elements"] * row["mean_meV"] for row in own)
+    assert total / 528 == pytest.approx(1e3 * report["on_site"]["model"], rel=1e-5)
+    assert len(figure.axes[0].collections) >= len(report["shells"]) + 1
+
+
+def test_means_over_distance_are_those_of_the_elements(learned):
+    figure, table = distances.draw(learned)
+    found = elements(learned)
+    beyond = [row for row in rows(table) if row["distance"] > trained.CUTOFF + 0.5]
+    assert beyond
+    for row in beyond:  # where zero is predicted
+        assert row["model"] == row["distances_alone"] == pytest.approx(row["data"])
+    first = rows(table)[0]
+    inside = ~found.on_site & (np.abs(found.distance - first["distance"]) < 0.25)
+    assert first["data"] == pytest.approx(1e3 * np.abs(found.label[inside]).mean())
+    counts = figure.axes[0].collections[0].get_array()
+    assert counts.sum() == np.count_nonzero(~found.on_site)
+
+
+def test_the_picture_is_the_matrix(learned):
+    """With a pixel for each element: the dense matrix, put together block by block."""
+    run = learned.runs["base"]
+    matrix = read_matrices(run.folder / "matrices/tiled.h5", "tiled", BASIS)
+    dense = np.zeros((matrix.n_orbitals, matrix.n_orbitals))
+    row, column = matrix.entry_orbitals()
+    for i, j, value in zip(row, column, np.abs(matrix.hamiltonian), strict=True):
+        dense[i, j] = max(dense[i, j], value)
+        dense[j, i] = max(dense[j, i], value)
+    with h5py.File(run.inference) as file:
+        np.testing.assert_allclose(file["tiled/picture/elements"][:], dense, rtol=1e-6)
+    figure, table = tiled.draw(learned)
+    assert only(table)["orbitals"] == 144
+    assert titles(figure)[1] == "predicted H, 144 orbitals"
+
+
+def test_a_picture_of_few_pixels_has_the_largest_elements(learned, tmp_path):
+    run = learned.runs["base"]
+    with h5py.File(run.inference) as file:
+        fine = file["tiled/picture/elements"][:]
+    with h5py.File(tmp_path / "picture.h5", "w") as file:
+        path = run.folder / "matrices/tiled.h5"
+        write_picture(file.create_group("one"), path, "tiled", BASIS, 12)
+        coarse = file["one/picture/elements"][:]
+    np.testing.assert_array_equal(coarse, fine.reshape(12, 12, 12, 12).max(axis=(1, 3)))
+
+
+def test_spectra_are_shown_around_the_gap(learned):
+    figure, table = spectra.draw(learned)
+    with h5py.File(learned.runs["base"].inference) as file:
+        reference_levels = file["cell/bands/reference"][:]
+    low, high = figure.axes[0].get_ylim()
+    # 4 Hf with 12 and 8 O with 6 electrons fill 48 of 72 levels.
+    assert low == pytest.approx(reference_levels[:, :48].max() - 7)
+    assert high == pytest.approx(reference_levels[:, 48:].min() + 7)
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["X", "Γ", "Y"]
+    bands = rows(table, quantity="band_eV")
+    assert len(bands) == 9 * 72
+    assert bands[0]["reference"] == pytest.approx(reference_levels[0, 0])
+
+
+def test_without_results_nothing_is_drawn(tmp_path):
+    experiment = made_up_results.load(tmp_path)
+    assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
+    names = {figure.name for figure in chosen(experiment)}
+    assert names >= {figure.name for figure in FIGURES}
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_the_same_results_give_the_same_bytes(figure, scaling, learned):
+    experiment = scaling if figure.draw(learned) is None else learned
+    first, again = (figure.draw(experiment) for _ in range(2))
+    for drawing, _ in (first, again):
+        savers.settle(drawing)
+    assert savers.image(first[0], "svg") == savers.image(again[0], "svg")
+    assert savers.table(first[1]) == savers.table(again[1])
+    assert len(first[1]) > 1
+    assert {len(row) for row in first[1]} == {len(first[1][0])}

@@ -1,0 +1,298 @@
+"""Throughput, partitions and scaling: what is counted, fitted, and refused.
+
+Oracles: brute force over all pairs, the kernel's metrics, translation symmetry, exact lines, and
+sums written out by hand.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.workload.cost_model import CostModel
+from pipeline_egnn_esp import studies
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.inference.options import ESPInferOptions
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.studies import ranks
+from pipeline_egnn_esp.studies.options import Packing, Partitions, Scaling, Throughput, Weak
+from pipeline_egnn_esp.studies.partitions import study_partitions
+from pipeline_egnn_esp.studies.ranks import Job, Measurement, measured
+from pipeline_egnn_esp.studies.scaling import Machine, fit_link, study_scaling
+from pipeline_egnn_esp.studies.throughput import saturation, study_throughput
+from pipeline_egnn_esp.studies.volumes import Volumes, packed, tiled, volumes_of_parts
+from pipeline_kernels.partition import Link, metrics, partition
+from pipeline_kernels.partition.synthetic import neighbour_edges
+
+BASIS = Basis({"H": (0,), "O": (0, 1)})
+SMALL = ESPOptions.model_validate(
+    {"channels": 2, "lmax": 2, "layers": 2, "heads": 1, "attention_channels": 2,
+     "value_channels": 2, "hidden_channels": 2, "feed_forward_channels": 2, "radial_functions": 3}
+)  # fmt: skip
+PACKING = Packing(atoms=120, box=(14.0, 13.0, 12.0))
+CUTOFF = 5.0
+CPU = torch.device("cpu")
+
+
+def test_copies_of_a_packing_are_apart_by_the_box():
+    box = packed(PACKING, (1, 8), 3)
+    both = tiled(box, (2, 1, 3))
+    assert len(both.positions) == 720
+    np.testing.assert_allclose(np.diagonal(both.cell), [28, 13, 36])
+    np.testing.assert_allclose(both.positions[-120:], box.positions + np.array([14, 0, 24]))
+    np.testing.assert_array_equal(both.atomic_numbers[:4], [1, 8, 1, 8])
+    # An edge of the box has one copy in each copy of the box.
+    several = box, tiled(box, (2, 2, 1))
+    counts = [len(neighbour_edges(one.positions, one.cell, CUTOFF)) for one in several]
+    assert counts[1] == 4 * counts[0]
+
+
+def test_volumes_are_those_of_the_edges():
+    """Against the metrics of the kernel, and all pairs of atoms one by one."""
+    structure = packed(PACKING, (1, 8), 0)
+    edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
+    labels = np.random.default_rng(0).integers(5, size=120)
+    found, known = volumes_of_parts(structure, labels, CUTOFF), metrics(labels, edges, 5)
+    for name in ("neighbours", "received", "edges"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
+    apart = structure.positions[:, None] - structure.positions
+    apart -= np.rint(apart / np.diagonal(structure.cell)) * np.diagonal(structure.cell)
+    near = (np.linalg.norm(apart, axis=2) <= CUTOFF) & ~np.eye(120, dtype=bool)
+    for part in range(5):
+        crossing = near[labels == part][:, labels != part].sum()
+        assert found.crossing[part] == crossing
+    assert found.atoms.sum() == 120
+
+
+def test_a_box_of_less_than_two_cutoffs_is_refused():
+    structure = packed(PACKING, (1,), 0)
+    with pytest.raises(ValueError, match="less than twice as wide as the cutoff of 7 Å"):
+        volumes_of_parts(structure, np.zeros(120, dtype=np.int64), 7.0)
+
+
+def test_parts_are_those_of_the_kernel():
+    """The steps are called one by one to be timed; together they do what `partition` does."""
+    options = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6)
+    found = study_partitions(options, (1, 8), Link(), 0)
+    structure = packed(PACKING, (1, 8), 0)
+    edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
+    assert found.n_edges == {CUTOFF: len(edges)}
+    places = structure.positions, structure.cell, structure.pbc
+    assert set(found.drawn.labels) == {"low_nn", "grid", "auto", "metis"}
+    for method, labels in found.drawn.labels.items():
+        np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
+        known = metrics(labels, edges, 6)
+        np.testing.assert_array_equal(found.drawn.traffic[method], known.traffic)
+        one = next(s for s in found.shared if (s.method, s.parts) == (method, 6))
+        assert one.summary == known.summary()
+        exact = volumes_of_parts(structure, labels, CUTOFF)
+        for name, numbers in asdict(exact).items():
+            np.testing.assert_array_equal(getattr(one.volumes, name), numbers)
+
+
+def test_more_parts_than_atoms_are_refused():
+    options = Partitions(packing=PACKING, parts=[200], drawn=None)
+    with pytest.raises(ValueError, match="120 atoms cannot be shared between 200 parts"):
+        study_partitions(options, (1,), Link(), 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partitions": {"parts": [8], "drawn": 16}}, "16 is none of partitions.parts"),
+        ({"structures": [{"name": "studies"}]}, "the name 'studies' is taken"),
+    ],
+)
+def test_contradicting_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ESPInferOptions.model_validate_json(json.dumps(options))
+
+
+def test_throughput_is_messages_over_seconds():
+    options = Throughput(channels=[2, 3], messages=[50, 10], degree=20, repeats=2)
+    found = study_throughput(options, SMALL, CPU)
+    assert [curve["channels"] for curve in found["curves"]] == [2, 3]
+    for curve in found["curves"]:
+        assert curve["messages"] == [10, 50]
+        rates = [n / t for n, t in zip(curve["messages"], curve["seconds"], strict=True)]
+        assert curve["per_second"] == rates
+        # Section 4.2 of the paper: 3 (lmax + 1)² E numbers, here of 4 bytes.
+        assert curve["message_bytes"] == 3 * 9 * curve["channels"] * 4
+
+
+def test_slow_calls_end_a_curve():
+    options = Throughput(channels=[2], messages=[10, 20, 40], repeats=1, seconds_limit=1e-9)
+    (curve,) = study_throughput(options, SMALL, CPU)["curves"]
+    assert curve["messages"] == [10]
+
+
+def test_saturation_is_the_first_within_a_tenth_of_the_best():
+    assert saturation([1, 10, 100, 1000], [10.0, 89.0, 91.0, 100.0]) == 100
+    assert saturation([1, 10], [100.0, 50.0]) == 1
+
+
+def test_a_link_is_fitted_to_a_line():
+    n_bytes = [1e3, 1e5, 1e7]
+    latency, bandwidth = fit_link(n_bytes, [2e-5 + n / 3e9 for n in n_bytes])
+    assert latency == pytest.approx(2e-5)
+    assert bandwidth == pytest.approx(3e9)
+
+
+def test_the_slowest_part_ends_a_pass():
+    """Two parts of which one has twice the work and three neighbours; all by hand."""
+    machine = Machine(CostModel(0.5, {"atom": 0.1, "edge": 0.01}), 1e-3, 1e4, 2, 100, 40)
+    volumes = Volumes(*np.array([[10, 20], [100, 200], [1, 3], [5, 7], [50, 10]]))
+    received = [2 * 100 * 5 + 40 * 25, 2 * 100 * 7 + 40 * 5]
+    np.testing.assert_allclose(machine.bytes_received(volumes), received)
+    parts = [
+        0.5 + 1.0 + 1.0 + 3e-3 + received[0] / 1e4,
+        0.5 + 2.0 + 2.0 + 9e-3 + received[1] / 1e4,
+    ]
+    found = machine.record(volumes)
+    assert found["seconds"] == pytest.approx(max(parts))
+    assert found["fastest"] == pytest.approx(min(parts))
+    assert found["idle"] == pytest.approx(max(parts) - np.mean(parts))
+    whole = sum(found[name] for name in ("compute", "latency", "transfer", "idle"))
+    assert whole == pytest.approx(found["seconds"])
+    assert machine.record(volumes, 2.0)["compute"] == pytest.approx(2 * found["compute"])
+
+
+@pytest.fixture
+def one_second_an_edge(monkeypatch):
+    """Passes that take a second an edge, in place of processes."""
+
+    def passes(what, n):
+        edges = []
+        for job in what.jobs:
+            found = volumes_of_parts(job.structure, job.labels, job.cutoff)
+            edges.append(found.edges.astype(float))
+        seconds = np.array(edges)
+        link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
+        return ranks.Passes(seconds, 0 * seconds, link if what.link else [])
+
+    monkeypatch.setattr("pipeline_egnn_esp.studies.scaling.measured", passes)
+
+
+def test_projections_follow_from_what_was_measured(one_second_an_edge):
+    """With a second an edge, 1 ms a message and 1 MB/s; copies in a row repeat each other."""
+    weak = Weak(packing=PACKING, ranks=2, cutoff=CUTOFF, cube=[(1, 1, 1)])
+    options = Scaling(ranks=[1, 2], packing=PACKING, cutoff=CUTOFF, weak=weak)
+    sharing = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4], drawn=None)
+    shared = study_partitions(sharing, BASIS.elements, Link(), 0).shared
+    found = study_scaling(options, SMALL, BASIS, shared, CPU, 2**20, 0)
+    assert found["cost_model"]["edge"] == pytest.approx(1.0)
+    assert found["link"]["latency"] == pytest.approx(1e-3)
+    assert found["link"]["bandwidth"] == pytest.approx(1e6)
+    assert (found["row_bytes"], found["block_bytes"]) == (4 * 9 * 2, 4 * 4 * 4)
+    modes = [(one["mode"], one["ranks"], one["atoms"]) for one in found["measured"]]
+    assert sorted(modes) == [
+        ("strong", 1, 240), ("strong", 2, 240), ("weak", 1, 120), ("weak", 2, 240),
+    ]  # fmt: skip
+    for one in found["measured"]:
+        assert one["seconds"] == pytest.approx(one["modelled"], rel=1e-3)
+    for one, record in zip(shared, found["projected"], strict=False):
+        volumes = one.volumes
+        assert (record["mode"], record["method"]) == ("strong", one.method)
+        n_bytes = 2 * 72 * volumes.received + 64 * volumes.crossing / 2
+        seconds = volumes.edges + 3e-3 * volumes.neighbours + n_bytes / 1e6
+        assert record["seconds"] == pytest.approx(seconds.max(), rel=1e-4)
+    lines = [one for one in found["projected"] if one["mode"] == "line"]
+    assert [one["ranks"] for one in lines] == [2, 4, 8]
+    edges = [one["edges"] for one in lines]
+    assert edges == [edges[0], 2 * edges[0], 4 * edges[0]]
+
+
+def test_a_given_link_is_not_measured(one_second_an_edge):
+    text = {"ranks": [1], "link": {"latency": 1e-6, "bandwidth": 1e9}, "weak": None}
+    options = Scaling.model_validate({**text, "packing": PACKING, "cutoff": CUTOFF})
+    found = study_scaling(options, SMALL, BASIS, [], CPU, 2**20, 0)
+    assert (found["link"]["source"], found["link"]["seconds"]) == ("given", [])
+    assert found["projected"] == []
+
+
+def measurement(**changes):
+    structure = packed(PACKING, BASIS.elements, 0)
+    labels = (structure.positions[:, 0] > 7).astype(np.int64)
+    jobs = [Job(structure, labels, 3.0), Job(structure, labels, 4.0)]
+    return replace(Measurement(SMALL, BASIS, 2**24, "cpu", 1, jobs, True), **changes)
+
+
+def test_ranks_read_what_was_written(tmp_path):
+    what = measurement()
+    what.save(tmp_path)
+    read = Measurement.load(tmp_path)
+    assert replace(read, jobs=[]) == replace(what, jobs=[])
+    for one, other in zip(read.jobs, what.jobs, strict=True):
+        np.testing.assert_array_equal(one.labels, other.labels)
+        np.testing.assert_array_equal(one.structure.positions, other.structure.positions)
+        assert one.cutoff == other.cutoff
+
+
+@pytest.mark.slow
+def test_two_processes_measure_passes_and_their_link():
+    found = measured(measurement(), 2)
+    assert found.seconds.shape == found.communication.shape == (2, 2)
+    assert (found.communication > 0).all()
+    assert (found.communication < found.seconds).all()
+    assert len(found.link) == len(ranks.LINK_ROWS)
+    assert min(found.link) > 0
+
+
+def test_a_rank_that_fails_is_explained(monkeypatch):
+    said = "Traceback\nValueError: there is no GPU\nChildFailedError: rank 0\n"
+    monkeypatch.setattr(
+        subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr=said)
+    )
+    with pytest.raises(ValueError, match=r"2 processes .* \(ValueError: there is no GPU\)"):
+        measured(measurement(), 2)
+
+
+def test_ranks_are_started_by_this_python(monkeypatch):
+    seen = {}
+
+    def run(command, env, **_):
+        seen.update(command=command, env=env)
+        return SimpleNamespace(returncode=1, stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(ValueError, match="they said nothing"):
+        measured(measurement(), 3)
+    assert seen["command"][0] == sys.executable
+    assert "--nproc-per-node=3" in seen["command"]
+    assert seen["env"]["OMP_NUM_THREADS"] == "1"
+
+
+def test_results_are_written_and_summed_up(tmp_path, one_second_an_edge):
+    wanted = {
+        "throughput": {"channels": [2], "messages": [20], "repeats": 1},
+        "partitions": {"parts": [2, 4], "cutoffs": [CUTOFF], "drawn": 4},
+        "scaling": {"ranks": [1, 2], "cutoff": CUTOFF, "weak": {"ranks": 2, "cutoff": CUTOFF}},
+    }
+    for place in (wanted["partitions"], wanted["scaling"], wanted["scaling"]["weak"]):
+        place["packing"] = PACKING.model_dump(mode="json")
+    options = ESPInferOptions.model_validate_json(json.dumps(wanted))
+    with h5py.File(tmp_path / "studies.h5", "w") as file:
+        summary = studies.study(file, options, SMALL, BASIS, CPU, 0)
+        content = json.loads(file["studies/partitions"][()])
+        assert set(file["studies"]) == {"throughput", "partitions", "domains", "scaling"}
+        assert file["studies/domains/labels/auto"].shape == (120,)
+        assert file["studies/domains/traffic/auto"].shape == (4, 4)
+    by_method = summary["partitions"]["5"]["metis"]
+    records = [one for one in content["records"] if one["method"] == "metis"]
+    assert by_method["neighbours"] == [one["neighbours_mean"] for one in records]
+    cube = summary["scaling"]["cube"]["5"]["low_nn"]
+    assert cube["efficiency"][0] == 1
+    assert cube["efficiency"] == [cube["seconds"][0] / one for one in cube["seconds"]]
+    assert summary["scaling"]["strong"]["5"]["grid"]["ranks"] == [2, 4]
+
+
+def test_nothing_is_written_if_nothing_is_asked_for(tmp_path):
+    with h5py.File(tmp_path / "studies.h5", "w") as file:
+        assert studies.study(file, ESPInferOptions(), SMALL, BASIS, CPU, 0) == {}
+        assert not file.keys()
