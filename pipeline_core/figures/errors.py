@@ -103,7 +103,8 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
     if "energy_per_atom" in books:
         books.pop("energy", None)
     groups = list(dict.fromkeys(g for book in books.values() for e in book.values() for g in e))
-    if len({g for m in reports.values() for split in m.splits.values() for g in split.groups}) < 2:
+    n_groups = len({g for m in reports.values() for s in m.splits.values() for g in s.groups})
+    if n_groups < 2 or not books:
         return None
     height = 0.7 + len(groups) * (0.1 + 0.11 * len(reports))
     figure, (axes,) = style.canvas(1, len(books), width=style.PAGE, height=height, sharey=True)

@@ -57,6 +57,16 @@ def test_groups_of_samples_without_atoms_are_compared_by_their_energy(folder):
     assert {row[1] for row in table[1:]} == {"energy", "forces"}
 
 
+def test_groups_of_what_is_neither_energy_nor_force_are_not_compared(folder):
+    experiment = synthetic.load(folder)
+    for run in experiment.runs.values():
+        text = run.metrics.read_text()
+        for name in ("energy_per_atom", "energy", "forces"):
+            text = text.replace(f'"{name}"', f'"unused {name}"')
+        run.metrics.write_text(text)
+    assert errors.draw_by_group(experiment) is None
+
+
 def test_learning_without_validation_has_one_curve_a_variant(folder, experiment):
     for run in (copy := synthetic.load(folder)).runs.values():
         text = run.history.read_text().replace('"val": {', '"val": {}, "unused": {')
