@@ -1,0 +1,1 @@
+"""Gauge flows: normalizing flows for SU(N) lattice gauge theory, beside exact sampling."""

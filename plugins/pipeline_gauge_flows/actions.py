@@ -1,0 +1,139 @@
+"""Gauge actions from plaquettes and rectangles, with analytic forces.
+
+| symbol           | here                                                                      |
+|------------------|---------------------------------------------------------------------------|
+| S                | `GaugeAction.__call__`                                                    |
+| O of Eq. 16      | `GaugeAction.operator`                                                    |
+| beta, lambda     | `ActionOptions.beta`, `ActionOptions.anisotropy`                          |
+| c0, c1           | `ActionOptions.c0`, `ActionOptions.c1`                                    |
+
+Numbers are float64 whatever the precision of the links.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.lattice import Lattice, neighbours
+from pipeline_gauge_flows.loops import plaquette_sums, real_trace, traceless_antihermitian
+from pipeline_kernels.su3 import plaquette_staples
+
+__all__ = ["ActionOptions", "GaugeAction"]
+
+
+class GaugeAction:
+    """An action of gauge links.
+
+    Args:
+        options: Which.
+        lattice: Where.
+    """
+
+    def __init__(self, options: ActionOptions, lattice: Lattice) -> None:
+        self.options, self.lattice = options, lattice
+        # In time +1, in space -1, as in Eq. 16.
+        self.signs = torch.tensor([1.0 if mu == 0 else -1.0 for mu, _ in lattice.planes]).double()
+        self.weights = options.beta * (options.c0 + options.anisotropy * self.signs)
+        """Coefficient of -Re tr P / N in each plane, (planes,)."""
+        self.rectangle_weight = options.beta * options.c1
+
+    def __call__(self, links: Tensor) -> Tensor:
+        """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
+        value = -(plaquette_sums(links, self.lattice) @ self.weights.to(links.device))
+        if self.rectangle_weight != 0:
+            value = value - self.rectangle_weight * self.rectangle_sum(links)
+        return value / self.lattice.n_colours
+
+    def operator(self, links: Tensor) -> Tensor:
+        """Return O of Eq. 16, (batch,) float64: the derivative of S by the anisotropy."""
+        signs = self.signs.to(links.device)
+        sums = plaquette_sums(links, self.lattice) @ signs
+        return -self.options.beta / self.lattice.n_colours * sums
+
+    def rectangle_sum(self, links: Tensor) -> Tensor:
+        """Return the sum of Re tr over all 1x2 rectangles of both orientations, (batch,)."""
+        forward, _ = neighbours(self.lattice, links.device)
+        total = torch.zeros(len(links), dtype=torch.float64, device=links.device)
+        for mu in range(self.lattice.dimension):
+            double = links[:, mu] @ links[:, mu, forward[mu]]
+            end = forward[mu, forward[mu]]
+            for nu in range(self.lattice.dimension):
+                if nu != mu:
+                    there = double @ links[:, nu, end]
+                    back = links[:, nu] @ double[:, forward[nu]]
+                    total = total + real_trace(there, back).sum(1)
+        return total
+
+    def identity(self, links: Tensor) -> tuple[Tensor, Tensor]:
+        """Return |grad S|^2 and the Laplacian of S, each (batch,) float64.
+
+        Their expectation values are equal in every ensemble of this action, since the integral of
+        div(exp(-S) grad S) over the group is zero.
+
+        Raises:
+            ValueError: Rectangles wind around an extent of 2, where the Laplacian is another.
+        """
+        if self.rectangle_weight != 0 and min(self.lattice.extents) == 2:
+            raise ValueError("rectangles around an extent of 2 hold a link twice")
+        n = self.lattice.n_colours
+        force = self.force(links)
+        square = 2 * torch.view_as_real(force).double().square().flatten(1).sum(1)
+        # Every link of a loop gives the quadratic Casimir times the loop.
+        loops = 4 * (plaquette_sums(links, self.lattice) @ self.weights.to(links.device))
+        if self.rectangle_weight != 0:
+            loops = loops + 6 * self.rectangle_weight * self.rectangle_sum(links)
+        return square, (n**2 - 1) / (2 * n) * loops / n
+
+    def force(self, links: Tensor) -> Tensor:
+        """Return the force on the momenta, (batch, D, V, N, N) in the algebra.
+
+        It is F = -grad S, where dS/dt = -2 tr(X grad S) if every link moves as exp(t X) U.
+        """
+        staples = plaquette_staples(links, *neighbours(self.lattice, links.device))
+        weights = self._staple_weights.to(links.device, staples.real.dtype)
+        # Complex numbers as pairs of real ones: the weights are real.
+        total = torch.einsum("kd,bkdvijc->bdvijc", weights, torch.view_as_real(staples))
+        total = torch.view_as_complex(total.contiguous())
+        if self.rectangle_weight != 0:
+            total = total + self.rectangle_weight * self._rectangle_staples(links, staples)
+        return traceless_antihermitian(links @ total.mH) * (-0.5 / self.lattice.n_colours)
+
+    @cached_property
+    def _staple_weights(self) -> Tensor:
+        """Coefficient of each staple in the order of the kernel, (2 (D - 1), D) float64."""
+        weights, plane = self.weights.tolist(), self.lattice.planes.index
+        directions = range(self.lattice.dimension)
+        columns = [
+            [weights[plane((min(mu, nu), max(mu, nu)))] for nu in directions if nu != mu]
+            for mu in directions
+        ]
+        return torch.tensor(columns, dtype=torch.float64).mT.repeat(2, 1)
+
+    def _rectangle_staples(self, links: Tensor, staples: Tensor) -> Tensor:
+        """Return the sum of what rectangles leave of each link, (batch, D, V, N, N).
+
+        Args:
+            links: (batch, D, V, N, N).
+            staples: Of the plaquettes, (batch, 2 (D - 1), D, V, N, N).
+        """
+        forward, backward = neighbours(self.lattice, links.device)
+        others = self.lattice.dimension - 1
+        totals = []
+        for mu in range(self.lattice.dimension):
+            along, link = staples[:, :, mu], links[:, mu]
+            ahead, behind = forward[mu], backward[mu]
+            # Two links long: U_mu(x) is the first, or the second of them.
+            total = (along @ along[:, :, ahead]).sum(1) @ link[:, ahead].mH
+            total = total + link[:, behind].mH @ (along[:, :, behind] @ along).sum(1)
+            directions = [nu for nu in range(self.lattice.dimension) if nu != mu]
+            for k, nu in enumerate(directions):
+                side, up, down = links[:, nu], forward[nu], backward[nu]
+                total = total + side @ along[:, k, up] @ side[:, ahead].mH
+                moved = side[:, down].mH @ along[:, others + k, down]
+                total = total + moved @ side[:, ahead[down]]
+            totals.append(total)
+        return torch.stack(totals, dim=1)

@@ -1,0 +1,86 @@
+"""What a layer knows of the surroundings of an active link: traces of frozen loops.
+
+The paths that close a loop with an active link also close loops with each other, which pass by it:
+tr S_i S_j^dag, of four to six links. They are gauge invariant and frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+class Conditioner(nn.Module):
+    """A network from features of an active link to parameters of its map; zeros at the start.
+
+    Args:
+        n_features: Numbers known of a link; with none all links have the same parameters.
+        hidden: Widths of the hidden layers.
+        n_parameters: Numbers wanted.
+    """
+
+    def __init__(self, n_features: int, hidden: Sequence[int], n_parameters: int) -> None:
+        super().__init__()
+        self.constant = nn.Parameter(torch.zeros(n_parameters))
+        self.network = None
+        if n_features:
+            widths = [n_features, *hidden]
+            layers: list[nn.Module] = []
+            for n_in, n_out in pairwise(widths):
+                layers += [nn.Linear(n_in, n_out), nn.SiLU()]
+            last = nn.Linear(widths[-1], n_parameters, bias=False)
+            nn.init.zeros_(last.weight)
+            self.network = nn.Sequential(*layers, last)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return parameters (..., n_parameters) of features (..., n_features), in float64."""
+        constant = self.constant.double()
+        if self.network is None:
+            return constant.expand(*features.shape[:-1], -1)
+        return self.network(features.to(self.constant.dtype)).double() + constant
+
+
+def n_loop_traces(n_paths: int, n_colours: int) -> int:
+    """Return the number of features that `loop_traces` has."""
+    pairs = n_paths * (n_paths - 1) // 2
+    return pairs if n_colours == 2 else 2 * pairs
+
+
+def loop_traces(paths: Tensor) -> Tensor:
+    """Return real and imaginary parts of tr S_i S_j^dag, i < j; those of SU(2) are real.
+
+    Args:
+        paths: S in SU(N), (..., n_paths, N, N).
+
+    Returns:
+        (..., n_features).
+    """
+    n, n_colours = paths.shape[-3:-1]
+    flat = paths.flatten(-2)
+    traces = (flat @ flat.mH).flatten(-2)  # (..., n_paths²)
+    i, j = torch.triu_indices(n, n, 1, device=paths.device)
+    traces = traces[..., i * n + j]
+    return traces.real if n_colours == 2 else torch.cat([traces.real, traces.imag], dim=-1)
+
+
+def shape_features(staples: Tensor) -> Tensor:
+    """Return how far matrices S are from multiples of unitary ones.
+
+    Args:
+        staples: (..., N, N), not all zero.
+
+    Returns:
+        tr h^k / N - 1 for k = 2 to N, where h = S S^dag N / tr S S^dag, (..., N - 1).
+    """
+    n_colours = staples.shape[-1]
+    gram = staples @ staples.mH
+    size = gram.diagonal(dim1=-2, dim2=-1).real.mean(-1)
+    scaled = gram / size[..., None, None]
+    power, found = scaled, []
+    for _ in range(n_colours - 1):
+        found.append((power * scaled.mT).real.sum((-2, -1)) / n_colours - 1)
+        power = power @ scaled
+    return torch.stack(found, dim=-1)

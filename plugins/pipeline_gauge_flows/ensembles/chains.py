@@ -1,0 +1,134 @@
+"""Markov chains side by side, advanced by one update at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
+from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
+from pipeline_gauge_flows.ensembles.statistics import estimate
+from pipeline_gauge_flows.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.lattice import Lattice, cold, hot
+from pipeline_kernels.su3 import project
+
+_STARTS: Final[dict[str, Callable[[Lattice, int, torch.Generator], Tensor]]] = {
+    "hot": hot,
+    "cold": lambda lattice, n, generator: cold(lattice, n),
+}
+_REVERSED: Final = 10
+"""Trajectories that are followed back to see whether they are reversible."""
+
+
+class Chains(Protocol):
+    """Several Markov chains of one action."""
+
+    links: Tensor
+    """Where they are, (chains, D, V, N, N) complex128."""
+
+    def update(self) -> None:
+        """Make one update of every chain."""
+        ...
+
+    def begin(self) -> None:
+        """Hear that all chains are thermalised and figures count from now on."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is to be said of the updates since `begin`, JSON-able."""
+        ...
+
+
+class HeatbathChains:
+    """Heat bath and overrelaxation.
+
+    Args:
+        action: A Wilson action.
+        options: How.
+    """
+
+    def __init__(self, action: GaugeAction, options: HeatbathOptions) -> None:
+        self.links = _start(action.lattice, options)
+        self._overrelaxation = options.overrelaxation
+        threads = torch.get_num_threads()
+        self._sweeps = [Sweeps(action, options.seed, i, threads) for i in range(options.chains)]
+
+    def update(self) -> None:
+        """Make one heat-bath sweep of every chain, and the overrelaxation after it."""
+        for sweeps, links in zip(self._sweeps, self.links.numpy(), strict=True):
+            sweeps.heatbath(links)
+            for _ in range(self._overrelaxation):
+                sweeps.overrelax(links)
+
+    def begin(self) -> None:
+        """Nothing is counted: every update is accepted."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the acceptance."""
+        return {"acceptance": 1.0}
+
+
+class HmcChains:
+    """Hybrid Monte Carlo, all chains in one batch.
+
+    Args:
+        action: The action.
+        options: How.
+        n_updates: Updates that will be made after `begin`.
+    """
+
+    def __init__(self, action: GaugeAction, options: HmcOptions, n_updates: int) -> None:
+        self.links = _start(action.lattice, options)
+        generator = torch.Generator().manual_seed(_seed(options.seed, 1))
+        self._sampler = HybridMonteCarlo(action, options.n_steps, options.tau, generator)
+        self._every = max(1, n_updates // _REVERSED)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the trajectories so far."""
+        self._violations: list[Tensor] = []
+        self._accepted: list[Tensor] = []
+        self._irreversible: list[float] = []
+
+    def update(self) -> None:
+        """Follow one trajectory of every chain."""
+        if len(self._violations) % self._every == 0:
+            self._irreversible.append(self._sampler.irreversibility(self.links))
+        trajectory = self._sampler.trajectory(self.links)
+        self.links = project(trajectory.links)
+        self._violations.append(trajectory.violation)
+        self._accepted.append(trajectory.accepted)
+
+    def facts(self) -> dict[str, Any]:
+        """Return acceptance, energy violation and reversibility."""
+        violation = torch.stack(self._violations, dim=1)  # (chains, updates)
+        accepted = torch.stack(self._accepted, dim=1)
+        finite = torch.isfinite(violation)
+        known = torch.where(finite, violation, torch.zeros(())).numpy()
+        weight = torch.where(finite, (-violation).exp(), torch.zeros(())).numpy()
+        return {
+            "acceptance": float(accepted.double().mean()),
+            "energy_violation": {
+                "mean": estimate(list(known)).content(),
+                "largest": float(np.abs(known).max()),
+                "not_finite": int((~finite).sum()),
+            },
+            # Equal to 1 in equilibrium: Creutz, Phys. Rev. D 38, 1228 (1988).
+            "exp_minus_violation": estimate(list(weight)).content(),
+            "irreversibility": max(self._irreversible),
+        }
+
+
+def _start(lattice: Lattice, options: HeatbathOptions | HmcOptions) -> Tensor:
+    generator = torch.Generator().manual_seed(_seed(options.seed, 0))
+    return _STARTS[options.start](lattice, options.chains, generator)
+
+
+def _seed(seed: int, use: int) -> int:
+    """Return a seed of its own for each use of random numbers."""
+    return int(np.random.SeedSequence([seed, use]).generate_state(1, np.uint64)[0] >> 1)

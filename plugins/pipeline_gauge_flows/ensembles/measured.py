@@ -1,0 +1,179 @@
+"""What is measured of every configuration in the data stage, and what follows for the ensemble."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.ensembles.origins import Drawn
+from pipeline_gauge_flows.ensembles.statistics import Estimate, drift, estimate
+from pipeline_gauge_flows.exact import strong_coupling, torus_plaquette
+from pipeline_gauge_flows.observables import plaquette_by_plane
+
+Floats = NDArray[np.float64]
+
+_SIGMAS: Final = 6.0
+"""Standard errors by which the identity of the action may fail."""
+_RELATIVE: Final = 1e-3
+"""Relative deviation that is forgiven however small the errors are."""
+_DRIFT: Final = 4.0
+_LOW_ACCEPTANCE: Final = 0.5
+_IRREVERSIBLE: Final = 1e-8
+_THERMALISATION: Final = 20
+"""Autocorrelation times that thermalisation should last."""
+
+
+class Measured:
+    """Series of each Markov chain.
+
+    Args:
+        action: What the configurations should be of.
+    """
+
+    def __init__(self, action: GaugeAction) -> None:
+        self.action = action
+        self._series: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        self._check = action.rectangle_weight == 0 or min(action.lattice.extents) > 2
+
+    def add(self, drawn: Drawn) -> dict[str, Floats]:
+        """Measure a configuration and return its fields.
+
+        Raises:
+            ValueError: Its action is not finite.
+        """
+        links = torch.from_numpy(drawn.links)[None]
+        planes = plaquette_by_plane(links, self.action.lattice)[0].numpy()
+        action = self.action(links)[0].numpy()
+        if not np.isfinite(action):
+            raise ValueError(
+                f"{drawn.source}: its action is {action}; correct `action`, or remove the file"
+            )
+        self._append(drawn.chain, planes=planes, plaquette=planes.mean(), action=float(action))
+        if self._check:
+            square, laplacian = (value.item() for value in self.action.identity(links))
+            self._append(drawn.chain, square=square, laplacian=laplacian)
+        return {"plaquette": planes, "action": action}
+
+    def _append(self, chain: int, **values: Any) -> None:
+        for name, value in values.items():
+            self._series[name][chain].append(value)
+
+    def chains(self, name: str) -> list[Floats]:
+        """Return a quantity, the values of each chain in order."""
+        return [np.array(values) for _, values in sorted(self._series[name].items())]
+
+    def summary(self) -> dict[str, Any]:
+        """Return estimates for the report, JSON-able."""
+        plaquette = estimate(self.chains("plaquette"))
+        planes = self.chains("planes")
+        return {
+            "chains": len(planes),
+            "plaquette": plaquette.content(),
+            "plaquette_by_plane": {
+                f"{mu}{nu}": estimate([chain[:, i] for chain in planes]).content()
+                for i, (mu, nu) in enumerate(self.action.lattice.planes)
+            },
+            "known_plaquette": self._known(plaquette),
+            "action": estimate(self.chains("action")).content(),
+            "drift_sigmas": drift(self.chains("plaquette")),
+            "identity": self.identity(),
+        }
+
+    def identity(self) -> dict[str, Any] | None:
+        """Return <|grad S|^2> beside <Laplacian of S>, which an ensemble of the action has equal.
+
+        None where it cannot be told.
+        """
+        if not self._check or self.action.options.beta == 0:
+            return None
+        squares, laplacians = self.chains("square"), self.chains("laplacian")
+        difference = estimate([a - b for a, b in zip(squares, laplacians, strict=True)])
+        square, laplacian = estimate(squares).mean, estimate(laplacians).mean
+        return {
+            "gradient_square": square,
+            "laplacian": laplacian,
+            "sigmas": difference.mean / difference.error if difference.error > 0 else 0.0,
+            # The action of the same form that the configurations look like.
+            "beta": self.action.options.beta * laplacian / square,
+        }
+
+    def require_action(self) -> None:
+        """Check the identity.
+
+        Raises:
+            ValueError: The configurations are of another action.
+        """
+        found = self.identity()
+        if found is None:
+            return
+        deviation = abs(found["gradient_square"] / found["laplacian"] - 1)
+        if abs(found["sigmas"]) > _SIGMAS and deviation > _RELATIVE:
+            options = self.action.options
+            raise ValueError(
+                f"sources: the configurations are not of the action {options!r}: <|grad S|^2> is "
+                f"{found['gradient_square']:.6g} where <Laplacian S> is {found['laplacian']:.6g}, "
+                f"{abs(found['sigmas']):.0f} standard errors apart; with this form of the action "
+                f"they look like beta = {found['beta']:.4g}. Correct `action`, or set "
+                "check_action: false if they are too few or too correlated for such a test"
+            )
+
+    def _known(self, measured: Estimate) -> dict[str, Any] | None:
+        """Return what the plaquette should be, where that is known."""
+        lattice, options = self.action.lattice, self.action.options
+        if options.name != "wilson" or options.anisotropy != 0:
+            return None
+        if lattice.dimension == 2:
+            how, value = "exact", torus_plaquette(options.beta, lattice.n_colours, lattice.volume)
+        else:
+            try:
+                series = strong_coupling(options.beta, lattice)
+            except ValueError:
+                return None
+            # The neglected terms are of order u^10, so their slope is about 10 times them / beta.
+            missing = 10 * series.next_log_z / lattice.n_plaquettes / max(abs(options.beta), 1e-9)
+            if missing > measured.error / 2:
+                return None
+            how, value = "strong coupling", series.plaquette
+        sigmas = (measured.mean - value) / measured.error if measured.error > 0 else None
+        return {"how": how, "value": value, "sigmas": sigmas}
+
+
+def warnings(summary: dict[str, Any], facts: dict[str, Any], updates: int | None) -> Iterator[str]:
+    """Yield what a user should know although the ensemble was written.
+
+    Args:
+        summary: Of the measurements.
+        facts: Of the origin.
+        updates: Updates of the thermalisation in units of the separation; None for files.
+    """
+    plaquette, known = summary["plaquette"], summary["known_plaquette"]
+    if plaquette["tau_int"] is None:
+        yield "too few configurations a chain to see autocorrelation: errors do without it"
+    elif updates is not None and updates < _THERMALISATION * plaquette["tau_int"]:
+        yield (
+            f"thermalisation is shorter than {_THERMALISATION} autocorrelation times of the "
+            f"plaquette ({plaquette['tau_int']:.2g} configurations); raise generate.thermalisation"
+        )
+    if summary["drift_sigmas"] is not None and abs(summary["drift_sigmas"]) > _DRIFT:
+        yield (
+            f"the plaquette of the second halves of the chains differs from the first by "
+            f"{abs(summary['drift_sigmas']):.1f} standard errors; thermalise longer"
+        )
+    if known is not None and known["sigmas"] is not None and abs(known["sigmas"]) > _SIGMAS:
+        yield (
+            f"the plaquette {plaquette['mean']:.6f} is {abs(known['sigmas']):.1f} standard errors "
+            f"from {known['value']:.6f} ({known['how']})"
+        )
+    if facts.get("acceptance", 1.0) < _LOW_ACCEPTANCE:
+        yield f"acceptance {facts['acceptance']:.2f} is low; raise generate.n_steps"
+    if facts.get("irreversibility", 0.0) > _IRREVERSIBLE:
+        yield (
+            f"trajectories are reversible to {facts['irreversibility']:.1g} only; raise "
+            "generate.n_steps, or shorten generate.tau"
+        )

@@ -1,0 +1,157 @@
+"""Configurations one after the other, from Markov chains or from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core import provenance
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.datasets import (
+    ActionOptions,
+    FileSource,
+    HeatbathOptions,
+    HmcOptions,
+)
+from pipeline_gauge_flows.ensembles.chains import Chains, HeatbathChains, HmcChains
+from pipeline_gauge_flows.formats import READERS, Configuration
+from pipeline_gauge_flows.lattice import Lattice
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One configuration.
+
+    Attributes:
+        links: (D, V, N, N) complex128.
+        chain: Number of the Markov chain that it belongs to.
+        group: What a split may keep together.
+        source: Where it is from.
+    """
+
+    links: NDArray[np.complex128]
+    chain: int
+    group: str
+    source: str
+
+
+class Origin(Protocol):
+    """Where configurations come from."""
+
+    def __iter__(self) -> Iterator[Drawn]:
+        """Yield them, those of each chain in order."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is to be said of them after the last, JSON-able."""
+        ...
+
+    def inputs(self) -> dict[str, str]:
+        """Return the SHA-256 of files by their names."""
+        ...
+
+
+class Generated:
+    """Configurations of Markov chains.
+
+    Args:
+        action: The action.
+        options: How.
+    """
+
+    def __init__(self, action: GaugeAction, options: HeatbathOptions | HmcOptions) -> None:
+        self._options = options
+        self._length = options.n_configurations // options.chains
+        self._chains: Chains
+        if isinstance(options, HeatbathOptions):
+            self._chains = HeatbathChains(action, options)
+        else:
+            self._chains = HmcChains(action, options, self._length * options.separation)
+
+    def __iter__(self) -> Iterator[Drawn]:
+        """Thermalise, then yield one configuration of each chain in turn."""
+        options = self._options
+        for _ in range(options.thermalisation):
+            self._chains.update()
+        self._chains.begin()
+        for number in range(1, self._length + 1):
+            for _ in range(options.separation):
+                self._chains.update()
+            for chain, links in enumerate(self._chains.links.numpy()):
+                name, update = f"chain-{chain:04d}", number * options.separation
+                yield Drawn(links.copy(), chain, name, f"{options.method}:{name}:{update}")
+
+    def facts(self) -> dict[str, Any]:
+        """Return how the updates went.
+
+        Raises:
+            ValueError: None was accepted.
+        """
+        facts = self._chains.facts()
+        if facts["acceptance"] == 0:
+            raise ValueError("generate: no trajectory was accepted; raise generate.n_steps")
+        return {"method": self._options.method, **facts}
+
+    def inputs(self) -> dict[str, str]:
+        """There are no files."""
+        return {}
+
+
+class FromFiles:
+    """Configurations of files.
+
+    Args:
+        sources: The sources.
+        files: Names and paths of the files of each.
+        lattice: What they have to be of.
+        action: What they have to be of.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[FileSource],
+        files: Sequence[Mapping[str, Path]],
+        lattice: Lattice,
+        action: ActionOptions,
+    ) -> None:
+        self._sources, self._files = sources, files
+        self._lattice, self._action = lattice, action
+
+    def __iter__(self) -> Iterator[Drawn]:
+        """Yield the configurations in the order of their names.
+
+        Raises:
+            ValueError: A file is damaged, or of another lattice or action.
+        """
+        for number, (source, files) in enumerate(zip(self._sources, self._files, strict=True)):
+            for name, path in files.items():
+                configuration = READERS[source.reader](path)
+                self._require_ours(name, configuration)
+                group = name if source.group == "file" else f"source-{number}"
+                yield Drawn(configuration.links, number, group, name)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the numbers of files."""
+        return {"files": [len(files) for files in self._files]}
+
+    def inputs(self) -> dict[str, str]:
+        """Return the hashes of all files."""
+        return {n: provenance.sha256(path) for files in self._files for n, path in files.items()}
+
+    def _require_ours(self, name: str, found: Configuration) -> None:
+        if found.lattice != self._lattice:
+            raise ValueError(
+                f"{name}: SU({found.lattice.n_colours}) on {list(found.lattice.extents)} sites "
+                f"(t, x, y, z), but the dataset says SU({self._lattice.n_colours}) on "
+                f"{list(self._lattice.extents)}; correct `lattice`, or remove the file"
+            )
+        if found.action not in (None, self._action):
+            raise ValueError(
+                f"{name}: says that it was drawn from the action {found.action!r}, but the "
+                f"dataset has {self._action!r}; correct `action`, or remove the file"
+            )

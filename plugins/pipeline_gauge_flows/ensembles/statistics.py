@@ -1,0 +1,89 @@
+"""Means, errors and autocorrelation times of Markov chains by the Gamma method of `pyerrors`.
+
+Wolff, Comput. Phys. Commun. 156, 143 (2004); Joswig et al., Comput. Phys. Commun. 288, 108750
+(2023).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_ENOUGH: Final = 16
+"""Values of the shortest chain from which on an autocorrelation can be seen."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An expectation value from Markov chains.
+
+    Attributes:
+        mean: Over all values.
+        error: Standard error with autocorrelation; without it where chains are too short to see it.
+        tau_int: Integrated autocorrelation time in units of the distance of values, 0.5 for
+            independent ones; None where chains are too short.
+        tau_error: Its standard error; None likewise.
+        count: Number of values.
+    """
+
+    mean: float
+    error: float
+    tau_int: float | None
+    tau_error: float | None
+    count: int
+
+    def content(self) -> dict[str, Any]:
+        """Return the attributes, JSON-able."""
+        return asdict(self)
+
+
+def estimate(chains: Sequence[Floats]) -> Estimate:
+    """Return the mean of a quantity over chains of equal distribution.
+
+    Args:
+        chains: The values of each chain in their order, (n,) each.
+    """
+    values = np.concatenate(chains)
+    mean, spread, count = float(values.mean()), float(values.std()), len(values)
+    if min(len(chain) for chain in chains) < _ENOUGH:
+        error = spread / np.sqrt(max(count - 1, 1))
+        return Estimate(mean, float(error), None, None, count)
+    if spread <= 1e-14 * abs(mean):
+        return Estimate(mean, 0.0, 0.5, 0.0, count)
+    observable = _pyerrors().Obs(list(chains), [f"chain|{i:04d}" for i in range(len(chains))])
+    observable.gamma_method()
+    return Estimate(
+        mean,
+        float(observable.dvalue),
+        float(observable.e_tauint["chain"]),
+        float(observable.e_dtauint["chain"]),
+        count,
+    )
+
+
+def drift(chains: Sequence[Floats]) -> float | None:
+    """Return by how many standard errors the second halves of chains exceed the first.
+
+    Beyond about 4 the chains were not in equilibrium. None if they are too short to say.
+    """
+    if min(len(chain) for chain in chains) < 2 * _ENOUGH:
+        return None
+    first = estimate([chain[: len(chain) // 2] for chain in chains])
+    second = estimate([chain[len(chain) // 2 :] for chain in chains])
+    error = np.hypot(first.error, second.error)
+    return float((second.mean - first.mean) / error) if error > 0 else 0.0
+
+
+def _pyerrors() -> Any:
+    with warnings.catch_warnings():
+        # It imports a module that SciPy announces to remove.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import pyerrors
+    return pyerrors

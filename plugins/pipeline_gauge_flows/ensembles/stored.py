@@ -1,0 +1,129 @@
+"""The file `data.h5` of a lattice gauge theory: lattice, action, and configurations if any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_core.fields import FIELDS, SPLITS, Field
+from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.lattice import Lattice
+
+
+def configuration_fields(lattice: Lattice) -> list[Field]:
+    """Return the fields of a configuration."""
+    planes = (len(lattice.planes),)
+    return [
+        Field("links", lattice.shape, "1", "sample", "c16", "U_mu(x) leads from x to x + mu."),
+        Field("plaquette", planes, "1", "sample", "f8", "Mean of Re tr P / N in each plane."),
+        Field("action", (), "1", "sample", "f8", "Action S.", exact=True),
+        FIELDS["group"],
+        FIELDS["source"],
+    ]
+
+
+def describe(writer: SampleWriter, theory: Mapping[str, Any], statistics: Any) -> None:
+    """Write what holds for all configurations of a file.
+
+    Args:
+        writer: Of the file.
+        theory: Lattice and action, as `EnsembleDataset.theory` gives them.
+        statistics: What the report says of the ensemble, JSON-able.
+    """
+    for key, value in {**theory, "statistics": statistics}.items():
+        writer.attributes[key] = json.dumps(value)
+
+
+class Ensemble:
+    """Lattice, action and configurations of a `data.h5`; read at random, small files from memory.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        lattice: The lattice.
+        action: What the configurations were drawn from.
+        statistics: What the report of the data stage says of them.
+        split: (n,) place in `SPLITS`.
+        group: (n,) name of the Markov chain or file.
+        plaquette: (n, planes) mean of Re tr P / N.
+
+    Raises:
+        ValueError: The file is missing, damaged, or of another kind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = SampleFile(path, "data")
+        try:
+            self._describe()
+        except ValueError:
+            self.close()
+            raise
+
+    def _describe(self) -> None:
+        if "lattice" not in self._file.attributes:
+            raise ValueError(
+                f"{self.path}: holds no lattice gauge theory; give the experiment a dataset with "
+                "`plugin: gauge_flows`"
+            )
+        texts = {k: json.loads(self._file.attributes[k]) for k in ("lattice", "action")}
+        self.lattice = Lattice(tuple(texts["lattice"]["extents"]), texts["lattice"]["n_colours"])
+        self.action = ActionOptions.model_validate(texts["action"])
+        self.statistics: dict[str, Any] = json.loads(self._file.attributes["statistics"])
+        self.split: NDArray[np.int8] = self._file.column("split")
+        self.group: NDArray[np.object_] = self._file.column("group")
+        self.plaquette: NDArray[np.float64] = self._file.column("plaquette")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self._file.n_samples
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def of(self, *splits: str) -> NDArray[np.int64]:
+        """Return the numbers of the configurations in some splits, in order."""
+        return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
+
+    def links(self, numbers: Sequence[int]) -> Tensor:
+        """Return configurations by their numbers, (n, D, V, N, N) complex128."""
+        found = [self._file.read(int(number))["links"] for number in numbers]
+        shape = (len(found), *self.lattice.shape)
+        return torch.from_numpy(np.array(found, dtype=np.complex128).reshape(shape))
+
+    def require(self, lattice: Lattice, action: ActionOptions) -> None:
+        """Check that the configurations are of a lattice and an action.
+
+        Raises:
+            ValueError: They are of others.
+        """
+        for name, ours, expected in (
+            ("lattice", self.lattice, lattice),
+            ("action", self.action, action),
+        ):
+            if ours != expected:
+                raise ValueError(
+                    f"{self.path}: its configurations are of {name} {ours!r}, not {expected!r}; "
+                    "choose a dataset that fits"
+                )

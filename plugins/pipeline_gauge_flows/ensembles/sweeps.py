@@ -1,0 +1,110 @@
+"""Heat-bath and overrelaxation sweeps over the links of one configuration (Wilson action).
+
+Links of one direction whose sites have one colour do not meet in a plaquette, so that they are
+updated together. There are two colours, like those of a checkerboard, or three where an extent is
+odd. Random numbers belong to links and sweeps: the result does not depend on threads.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from itertools import count
+from typing import Final
+
+import numpy as np
+from numba import njit, uint32
+from numpy.typing import NDArray
+
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.ensembles.philox import key_of
+from pipeline_gauge_flows.ensembles.subgroups import (
+    heat,
+    multiply_dagger,
+    reflect,
+    reunitarise,
+    staple_sum,
+)
+from pipeline_kernels import native
+
+Links = NDArray[np.complex128]
+
+_PIECE: Final = 512
+"""Links that a thread takes at a time."""
+
+
+class Sweeps:
+    """Updates of links in place.
+
+    Args:
+        action: A Wilson action.
+        seed: Of all random numbers.
+        number: Of the Markov chain, each with random numbers of its own.
+        threads: Number of threads.
+    """
+
+    def __init__(self, action: GaugeAction, seed: int, number: int = 0, threads: int = 1) -> None:
+        assert action.rectangle_weight == 0, "rectangles hold several links of one colour"
+        self.lattice, self.threads = action.lattice, threads
+        self._key, self._sweep = key_of(seed, number), 0
+        dimension = self.lattice.dimension
+        weights = np.zeros((dimension, dimension))
+        for (mu, nu), weight in zip(self.lattice.planes, action.weights.tolist(), strict=True):
+            weights[mu, nu] = weights[nu, mu] = weight
+        neighbours = (self.lattice.forward.numpy(), self.lattice.backward.numpy())
+        self._tables = (weights, *neighbours)
+
+    @cached_property
+    def colours(self) -> list[NDArray[np.int64]]:
+        """Sites of each colour; neighbours differ in colour."""
+        coordinates = self.lattice.coordinates.numpy()
+        extents = np.array(self.lattice.extents)
+        odd = extents % 2 == 1
+        # Around an odd ring two colours do not suffice: its last site gets the third.
+        single = np.where(odd & (coordinates == extents - 1), 2, coordinates % 2)
+        colour = single.sum(axis=1) % (3 if odd.any() else 2)
+        return [np.flatnonzero(colour == c) for c in range(colour.max() + 1)]
+
+    def heatbath(self, links: Links) -> None:
+        """Draw every link anew from its distribution given the others, links (D, V, N, N)."""
+        self._over_all(partial(_heat_links, self._key, np.uint32(self._sweep)), links)
+        self._sweep += 1
+
+    def overrelax(self, links: Links) -> None:
+        """Move every link at constant action, links (D, V, N, N)."""
+        self._over_all(_reflect_links, links)
+
+    def _over_all(self, body, links: Links) -> None:
+        for sites in self.colours:
+            for mu in range(self.lattice.dimension):
+                numbers = count()
+
+                def work(sites: NDArray[np.int64] = sites, mu: int = mu, numbers=numbers) -> None:
+                    while (begin := next(numbers) * _PIECE) < len(sites):
+                        piece = sites[begin : begin + _PIECE]
+                        body(links, self._tables, mu, piece)
+
+                native.parallel(work, min(self.threads, -(-len(sites) // _PIECE)))
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _heat_links(key, sweep, links, tables, mu, sites):
+    n = links.shape[2]
+    total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
+    room = (first, np.empty((n, n), np.complex128))
+    for x in sites:
+        staple_sum(links, tables, mu, x, total, room)
+        multiply_dagger(links[mu, x], total, first)
+        stream = (uint32(mu * links.shape[1] + x), sweep, uint32(0))
+        heat(links[mu, x], first, stream, key)
+        reunitarise(links[mu, x])
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _reflect_links(links, tables, mu, sites):
+    n = links.shape[2]
+    total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
+    room = (first, np.empty((n, n), np.complex128))
+    for x in sites:
+        staple_sum(links, tables, mu, x, total, room)
+        multiply_dagger(links[mu, x], total, first)
+        reflect(links[mu, x], first)

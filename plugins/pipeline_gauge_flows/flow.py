@@ -1,0 +1,173 @@
+"""Flows: layers one after the other, invertible, with the log-determinant of the whole.
+
+What a training keeps for its backward pass:
+
+| memory    | kept of each layer              | computed again                        |
+|-----------|---------------------------------|---------------------------------------|
+| graph     | all that torch's autograd needs | nothing                               |
+| recompute | the active links before it      | the layer                             |
+| invert    | nothing                         | the inverse of the layer, the layer   |
+
+With `recompute` links are restored to the last bit; with `invert` up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.layer import Layer, Moved
+from pipeline_gauge_flows.masks import active_links
+
+Memory = Literal["graph", "recompute", "invert"]
+
+
+class Flow(nn.Module):
+    """A gauge-equivariant map of links, one to one.
+
+    Args:
+        layers: In order of action.
+        lattice: Where it acts; `on` gives the same flow elsewhere.
+        memory: What is kept for a backward pass.
+    """
+
+    def __init__(
+        self, layers: Iterable[Layer], lattice: Lattice, memory: Memory = "recompute"
+    ) -> None:
+        super().__init__()
+        self.layers = layers if isinstance(layers, nn.ModuleList) else nn.ModuleList(layers)
+        self.lattice, self.memory = lattice, memory
+
+    def on(self, lattice: Lattice) -> Flow:
+        """Return this flow, with the same weights, on another lattice.
+
+        Raises:
+            ValueError: Its masks do not close there, or it has other dimensions or colours.
+        """
+        if lattice == self.lattice:
+            return self
+        old, new = self.lattice, lattice
+        if (old.dimension, old.n_colours) != (new.dimension, new.n_colours):
+            raise ValueError(
+                f"a flow of SU({old.n_colours}) in {old.dimension} dimensions cannot act on "
+                f"SU({new.n_colours}) in {new.dimension}; train another one"
+            )
+        for update in {layer.update for layer in self._steps()}:
+            update.active(lattice)
+        return Flow(self.layers, lattice, self.memory).train(self.training)
+
+    def forward(self, links: Tensor) -> Moved:
+        """Map links (batch, D, V, N, N).
+
+        Returns:
+            Links, and the log-determinant of the map with respect to the Haar measure, (batch,).
+        """
+        return self._through(links, inverse=False)
+
+    def inverse(self, links: Tensor) -> Moved:
+        """Map links back.
+
+        Returns:
+            Links, and the log-determinant of the inverse, (batch,).
+        """
+        return self._through(links, inverse=True)
+
+    def with_score(self, links: Tensor, score: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Map links, and find the score of the density they have then.
+
+        The score is computed on the way, layer by layer, so that nothing has to be kept for it.
+
+        Args:
+            links: (batch, D, V, N, N).
+            score: Gradient of the log-density of `links`; None for that of the Haar measure, zero.
+
+        Returns:
+            Links after the map, with derivatives by the weights; their log-determinant, (batch,),
+            and score, as `links`, without.
+        """
+        score = torch.zeros_like(links) if score is None else score
+        if self.memory != "graph" and torch.is_grad_enabled():
+            return _Kept.apply(self, False, links, score, *self.parameters())
+        log_det = _no_log_det(links)
+        for layer in self._steps():
+            links, more = layer(links, self.lattice)
+            log_det = log_det + more.detach()
+            score = layer.push_score(score, links, self.lattice)
+        return links, log_det, score
+
+    def _through(self, links: Tensor, *, inverse: bool) -> Moved:
+        if self.memory != "graph" and torch.is_grad_enabled():
+            moved: Moved = _Kept.apply(self, inverse, links, None, *self.parameters())[:2]
+            return moved
+        log_det = _no_log_det(links)
+        for layer in self._steps(inverse):
+            links, more = layer(links, self.lattice, inverse)
+            log_det = log_det + more
+        return links, log_det
+
+    def _steps(self, inverse: bool = False) -> list[Layer]:
+        layers: list[Layer] = list(self.layers)  # type: ignore[arg-type]
+        return layers[::-1] if inverse else layers
+
+
+def _no_log_det(links: Tensor) -> Tensor:
+    return torch.zeros(len(links), dtype=torch.float64, device=links.device)
+
+
+class _Kept(torch.autograd.Function):
+    """All layers as one operation, which keeps little."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, flow: Flow, inverse: bool, links: Tensor, score: Tensor | None, *_: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        kept, log_det = [], _no_log_det(links)
+        for layer in flow._steps(inverse):
+            if flow.memory == "recompute":
+                kept.append(_active(layer, links, flow.lattice))
+            links, more = layer(links, flow.lattice, inverse)
+            log_det += more
+            if score is not None:
+                score = layer.push_score(score, links, flow.lattice)
+        ctx.flow, ctx.inverse, ctx.scored = flow, inverse, score is not None
+        ctx.save_for_backward(links, *kept)
+        if score is not None:
+            ctx.mark_non_differentiable(log_det, score)
+        return links, log_det, score
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_links: Tensor, by_log_det: Tensor, _: Tensor | None) -> Any:
+        flow, inverse = ctx.flow, ctx.inverse
+        links, *kept = ctx.saved_tensors
+        gradients: dict[nn.Parameter, Tensor | None] = {}
+        for number, layer in reversed(list(enumerate(flow._steps(inverse)))):
+            if kept:
+                links = _with_active(layer, links, kept[number], flow.lattice)
+            else:
+                with torch.no_grad():
+                    links, _ = layer(links, flow.lattice, not inverse)
+            weights = list(layer.parameters())
+            with torch.enable_grad():
+                leaf = links.detach().requires_grad_()
+                outputs = layer(leaf, flow.lattice, inverse)
+            seeds = (by_links, torch.zeros_like(outputs[1]) if ctx.scored else by_log_det)
+            by_links, *found = torch.autograd.grad(
+                outputs, [leaf, *weights], seeds, allow_unused=True
+            )
+            gradients.update(zip(weights, found, strict=True))
+        wanted = (gradients.get(p) for p in flow.parameters())
+        return None, None, by_links, None, *wanted
+
+
+def _active(layer: Layer, links: Tensor, lattice: Lattice) -> Tensor:
+    return links.flatten(1, 2)[:, active_links(layer.update, lattice, links.device)]
+
+
+def _with_active(layer: Layer, links: Tensor, active: Tensor, lattice: Lattice) -> Tensor:
+    numbers = active_links(layer.update, lattice, links.device)
+    return links.flatten(1, 2).index_copy(1, numbers, active).view_as(links)

@@ -1,0 +1,19 @@
+"""Files of link configurations that other lattice programs read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pipeline_gauge_flows.formats.configuration import Configuration
+from pipeline_gauge_flows.formats.ildg import read_ildg, write_ildg
+from pipeline_gauge_flows.formats.nersc import read_nersc, write_nersc
+
+__all__ = ["READERS", "Configuration", "read_ildg", "read_nersc", "write_ildg", "write_nersc"]
+
+READERS: Final[dict[str, Callable[[Path], Configuration]]] = {
+    "ildg": read_ildg,
+    "nersc": read_nersc,
+}
+"""By the names that dataset files give them."""

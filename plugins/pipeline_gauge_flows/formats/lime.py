@@ -1,0 +1,71 @@
+"""LIME containers (Lattice QCD Interchange Message Encapsulation): records with a type and bytes.
+
+Every record has a header of 144 bytes, big-endian: magic number, version, flags, length, type.
+Data are filled up to a multiple of eight bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+_MAGIC: Final = 0x456789AB
+_HEADER: Final = struct.Struct(">IHHQ128s")
+_BEGIN, _END = 0x8000, 0x4000
+"""Flags of the first and the last record of a message."""
+_FILLING: Final = 8
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record.
+
+    Attributes:
+        kind: Its type, such as "ildg-format".
+        data: Its content.
+    """
+
+    kind: str
+    data: bytes
+
+
+def write_records(file: BinaryIO, records: Sequence[Record]) -> None:
+    """Write records as one message."""
+    for number, record in enumerate(records):
+        flags = (_BEGIN if number == 0 else 0) | (_END if number == len(records) - 1 else 0)
+        file.write(_HEADER.pack(_MAGIC, 1, flags, len(record.data), record.kind.encode("ascii")))
+        file.write(record.data)
+        file.write(bytes(-len(record.data) % _FILLING))
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the records of all messages of a file.
+
+    Raises:
+        ValueError: It is no LIME file, or truncated.
+    """
+    with path.open("rb") as file:
+        while header := file.read(_HEADER.size):
+            if len(header) < _HEADER.size:
+                raise ValueError(f"{path}: ends within the header of a record; {_AGAIN}")
+            magic, _, _, length, kind = _HEADER.unpack(header)
+            if magic != _MAGIC:
+                raise ValueError(
+                    f"{path}: no LIME record at byte {file.tell() - _HEADER.size}; the file is "
+                    "damaged, or of another format: check `reader`"
+                )
+            data = file.read(length)
+            name = kind.rstrip(b"\0").decode("ascii", "replace")
+            if len(data) < length:
+                raise ValueError(
+                    f"{path}: record {name!r} has {len(data)} of {length} bytes: the file is "
+                    f"truncated; {_AGAIN}"
+                )
+            file.read(-length % _FILLING)
+            yield Record(name, data)
+
+
+_AGAIN: Final = "get a sound copy of the file"

@@ -1,0 +1,147 @@
+"""Products of frozen links along paths from the start of each active link to its end.
+
+Such a product transforms like the link beside it, so that it can close a loop with it, be compared
+with other products there, or be added to them. A path is a tuple of steps: mu for a step forwards
+along direction mu, -1 - mu for one backwards, as in `loops.path`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.masks import Update, active_links
+from pipeline_kernels.su3.paths import path_products
+
+Path = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PathGroup:
+    """Paths of one length beside all active links.
+
+    Attributes:
+        links: Number mu V + x of each link on the way, (length, n_active, n_paths).
+        backwards: Which of them are passed backwards, (length, n_paths) bool.
+    """
+
+    links: Tensor
+    backwards: Tensor
+
+
+@dataclass(frozen=True)
+class FrozenPaths:
+    """Those paths of a kind that touch frozen links alone.
+
+    Attributes:
+        groups: The paths, in order.
+        numbers: Place of each among all paths of its kind, (n_paths); the same at all active links.
+    """
+
+    groups: tuple[PathGroup, ...]
+    numbers: tuple[int, ...]
+
+    def products(self, links: Tensor) -> Tensor:
+        """Return the products along the paths.
+
+        Args:
+            links: (batch, D V, N, N).
+
+        Returns:
+            (batch, n_active, n_paths, N, N).
+        """
+        found = [path_products(links, group.links, group.backwards) for group in self.groups]
+        return torch.cat(found, dim=2) if len(found) > 1 else found[0]
+
+
+def plaquette_paths(mu: int, dimension: int) -> list[Path]:
+    """Return the paths that close a plaquette with U_mu(x), in the order of the staples.
+
+    First R_nu, on the side of x + nu, then L_nu, on that of x - nu; nu != mu rises in both.
+    """
+    others = [nu for nu in range(dimension) if nu != mu]
+    return [(nu, mu, -1 - nu) for nu in others] + [(-1 - nu, mu, nu) for nu in others]
+
+
+def rectangle_paths(mu: int, dimension: int) -> list[Path]:
+    """Return the paths that close a 1x2 rectangle with U_mu(x).
+
+    Twice as far aside, then twice as long beyond the link and before it; as `plaquette_paths` each.
+    """
+    sides = [(path[0], path[2]) for path in plaquette_paths(mu, dimension)]
+    return [
+        *((out, out, mu, back, back) for out, back in sides),
+        *((out, mu, mu, back, -1 - mu) for out, back in sides),
+        *((-1 - mu, out, mu, mu, back) for out, back in sides),
+    ]
+
+
+def frozen_paths(
+    update: Update, lattice: Lattice, device: torch.device, *, rectangles: bool = False
+) -> FrozenPaths:
+    """Return the plaquette paths, and those of rectangles, that are free of active links.
+
+    Args:
+        update: What is active.
+        lattice: Where.
+        device: Of the tables.
+        rectangles: Whether paths of rectangles follow those of plaquettes.
+    """
+    return _frozen_paths(update.first, lattice, device, rectangles)
+
+
+@lru_cache(maxsize=1024)
+@torch.inference_mode(False)
+def _frozen_paths(
+    update: Update, lattice: Lattice, device: torch.device, rectangles: bool
+) -> FrozenPaths:
+    active = update.active(lattice).flatten()
+    links = active_links(update, lattice, torch.device("cpu"))
+    paths = [_paths(mu, lattice.dimension, rectangles) for mu in range(lattice.dimension)]
+    found: dict[int, list[tuple[int, Tensor]]] = {}
+    for number in range(len(paths[0])):
+        table = _links_on(links, [along[number] for along in paths], lattice)
+        is_active = active[table].any(dim=0)  # (n_active,)
+        assert is_active.all() or not is_active.any(), (update, number)
+        if not is_active.any():
+            found.setdefault(len(table), []).append((number, table))
+    groups, kept = [], []
+    for columns in found.values():
+        backwards = [[step < 0 for step in paths[0][number]] for number, _ in columns]
+        tables = torch.stack([table for _, table in columns], dim=2)
+        groups.append(PathGroup(tables.to(device), torch.tensor(backwards, device=device).T))
+        kept += [number for number, _ in columns]
+    return FrozenPaths(tuple(groups), tuple(kept))
+
+
+def frozen_numbers(update: Update, dimension: int, *, rectangles: bool = False) -> tuple[int, ...]:
+    """Return `FrozenPaths.numbers`, which no extent has an influence on."""
+    lattice = Lattice((4,) * dimension, 2)
+    return frozen_paths(update, lattice, torch.device("cpu"), rectangles=rectangles).numbers
+
+
+def _paths(mu: int, dimension: int, rectangles: bool) -> list[Path]:
+    more = rectangle_paths(mu, dimension) if rectangles else []
+    return plaquette_paths(mu, dimension) + more
+
+
+def _links_on(links: Tensor, paths: list[Path], lattice: Lattice) -> Tensor:
+    """Return the links on the paths of one number from some links, (length, n)."""
+    volume = lattice.volume
+    direction, site = links // volume, links % volume
+    table = torch.empty(len(paths[0]), len(links), dtype=torch.int64)
+    for mu, path in enumerate(paths):
+        mine = direction == mu
+        here = site[mine]
+        for number, step in enumerate(path):
+            rho = step if step >= 0 else -1 - step
+            if step < 0:
+                here = lattice.backward[rho, here]
+            table[number, mine] = rho * volume + here
+            if step >= 0:
+                here = lattice.forward[rho, here]
+    return table

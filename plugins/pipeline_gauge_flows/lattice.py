@@ -1,0 +1,166 @@
+"""Periodic lattices and their SU(N) links.
+
+Links are complex tensors (batch, D, V, N, N): U_mu(x) leads from site x to site x + mu. Sites are
+numbered row by row, the last direction fastest. Direction 0 is time. A gauge transformation takes
+U_mu(x) to O(x) U_mu(x) O(x + mu)^dag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations
+from math import prod
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.su3 import haar
+
+COLOURS: Final = (2, 3)
+DIMENSIONS: Final = (2, 3, 4)
+SMALLEST_EXTENT: Final = 2
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """A periodic lattice of SU(N) links.
+
+    Attributes:
+        extents: Sites along each direction, time first.
+        n_colours: N of SU(N).
+
+    Raises:
+        ValueError: Of another dimension than 2 to 4, an extent below 2, or another group than SU(2)
+            and SU(3).
+    """
+
+    extents: tuple[int, ...]
+    n_colours: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extents", tuple(self.extents))
+        if len(self.extents) not in DIMENSIONS:
+            raise ValueError(
+                f"extents {list(self.extents)}: {len(self.extents)} directions; give 2, 3 or 4"
+            )
+        if min(self.extents) < SMALLEST_EXTENT:
+            # With one site a link would meet itself in a plaquette.
+            raise ValueError(f"extents {list(self.extents)}: give at least 2 sites a direction")
+        if self.n_colours not in COLOURS:
+            raise ValueError(f"n_colours {self.n_colours}: only SU(2) and SU(3); give 2 or 3")
+
+    @property
+    def dimension(self) -> int:
+        """Number of directions D."""
+        return len(self.extents)
+
+    @property
+    def volume(self) -> int:
+        """Number of sites V."""
+        return prod(self.extents)
+
+    @property
+    def n_links(self) -> int:
+        """Number of links, D V."""
+        return self.dimension * self.volume
+
+    @property
+    def planes(self) -> list[tuple[int, int]]:
+        """Pairs (mu, nu) with mu < nu, in order."""
+        return list(combinations(range(self.dimension), 2))
+
+    @property
+    def n_plaquettes(self) -> int:
+        """Number of plaquettes."""
+        return len(self.planes) * self.volume
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape (D, V, N, N) of the links of one configuration."""
+        return (self.dimension, self.volume, self.n_colours, self.n_colours)
+
+    @cached_property
+    @torch.inference_mode(False)
+    def coordinates(self) -> Tensor:
+        """Coordinates of the sites, (V, D) int64."""
+        # Tables outlive the caller's inference mode, and may then be saved for a backward pass.
+        axes = [torch.arange(extent) for extent in self.extents]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(self.volume, -1)
+
+    @cached_property
+    @torch.inference_mode(False)
+    def parity(self) -> Tensor:
+        """Sum of the coordinates modulo 2, (V,) int64."""
+        return self.coordinates.sum(dim=1) % 2
+
+    @cached_property
+    def forward(self) -> Tensor:
+        """Sites x + mu, (D, V) int64."""
+        return self._neighbours(-1)
+
+    @cached_property
+    def backward(self) -> Tensor:
+        """Sites x - mu, (D, V) int64."""
+        return self._neighbours(1)
+
+    @torch.inference_mode(False)
+    def _neighbours(self, shift: int) -> Tensor:
+        sites = torch.arange(self.volume).reshape(self.extents)
+        return torch.stack([sites.roll(shift, mu).flatten() for mu in range(self.dimension)])
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def neighbours(lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the tables `forward` and `backward` on a device, each (D, V) int64."""
+    return lattice.forward.to(device), lattice.backward.to(device)
+
+
+def plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
+    """Return U_mu(x) U_nu(x+mu) U_mu(x+nu)^dag U_nu(x)^dag, (batch, planes, V, N, N).
+
+    Args:
+        links: (batch, D, V, N, N).
+        lattice: Their lattice.
+    """
+    forward, _ = neighbours(lattice, links.device)
+    loops = []
+    for mu, nu in lattice.planes:
+        there = links[:, mu] @ links[:, nu, forward[mu]]  # (batch, V, N, N)
+        back = links[:, nu] @ links[:, mu, forward[nu]]
+        loops.append(there @ back.mH)
+    return torch.stack(loops, dim=1)
+
+
+def gauge_transform(links: Tensor, transformation: Tensor, lattice: Lattice) -> Tensor:
+    """Return O(x) U_mu(x) O(x+mu)^dag.
+
+    Args:
+        links: (batch, D, V, N, N).
+        transformation: O, (V, N, N) or (batch, V, N, N).
+        lattice: Their lattice.
+    """
+    forward, _ = neighbours(lattice, links.device)
+    ends = transformation[..., forward, :, :]  # (..., D, V, N, N)
+    return transformation.unsqueeze(-4) @ links @ ends.mH
+
+
+def cold(
+    lattice: Lattice, n_configurations: int = 1, dtype: torch.dtype = torch.complex128
+) -> Tensor:
+    """Return links that are all 1, (n_configurations, D, V, N, N)."""
+    identity = torch.eye(lattice.n_colours, dtype=dtype)
+    return identity.expand(n_configurations, *lattice.shape).clone()
+
+
+def hot(
+    lattice: Lattice,
+    n_configurations: int = 1,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.complex128,
+) -> Tensor:
+    """Return links drawn from the Haar measure, (n_configurations, D, V, N, N)."""
+    matrices = haar(n_configurations * lattice.n_links, lattice.n_colours, generator, dtype)
+    return matrices.reshape(n_configurations, *lattice.shape)

@@ -1,0 +1,97 @@
+"""A layer of a flow: active links move, by what frozen links say."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.masks import Update, active_links
+
+Moved = tuple[Tensor, Tensor]
+"""Links, and the logarithm of the determinant of the map, float64."""
+
+
+class Layer(nn.Module):
+    """A gauge-equivariant, invertible map of links that leaves the frozen ones alone.
+
+    Each active link moves by itself, given the frozen links, so that the Jacobian is triangular in
+    blocks: unity on the frozen links, one block of the size of the algebra for each active one.
+
+    Weights know of directions and colours, not of extents: a layer works on any lattice that its
+    pattern closes on.
+
+    Args:
+        update: Which links are active.
+    """
+
+    def __init__(self, update: Update) -> None:
+        super().__init__()
+        self.update = update
+
+    def forward(self, links: Tensor, lattice: Lattice, inverse: bool = False) -> Moved:
+        """Map links, or map them back.
+
+        Args:
+            links: (batch, D, V, N, N).
+            lattice: Their lattice.
+            inverse: Whether to map them back.
+
+        Returns:
+            Links (batch, D, V, N, N) and log-determinant (batch,) of this map, forth or back, with
+            respect to the Haar measure.
+        """
+        active = active_links(self.update, lattice, links.device)
+        flat = links.flatten(1, 2)
+        moved, log_det = self.move(flat[:, active], links, lattice, inverse)
+        return flat.index_copy(1, active, moved).view_as(links), log_det.sum(1)
+
+    def inverse(self, links: Tensor, lattice: Lattice) -> Moved:
+        """Map links back."""
+        moved: Moved = self(links, lattice, inverse=True)
+        return moved
+
+    def move(self, active: Tensor, links: Tensor, lattice: Lattice, inverse: bool) -> Moved:
+        """Map the active links.
+
+        Args:
+            active: (batch, n_active, N, N).
+            links: All links, (batch, D, V, N, N); only the frozen ones may be made use of.
+            lattice: Their lattice.
+            inverse: Whether to map them back.
+
+        Returns:
+            Links (batch, n_active, N, N), log-determinants (batch, n_active).
+        """
+        raise NotImplementedError
+
+    def push_score(self, score: Tensor, moved: Tensor, lattice: Lattice) -> Tensor:
+        """Return the score of the density after this layer, from that before it.
+
+        The score is the gradient of the log-density by the links, in PyTorch's convention, without
+        its part across the group. After x' = f(x) the density is log q(f^-1(x')) plus the
+        log-determinant of f^-1; weights count as constants.
+
+        Args:
+            score: Before the layer, (batch, D, V, N, N).
+            moved: Links after it.
+            lattice: Their lattice.
+        """
+        weights = {name: p.detach() for name, p in self.named_parameters()}
+        with torch.enable_grad():
+            leaf = moved.detach().requires_grad_()
+            before, log_det = torch.func.functional_call(
+                self, weights, (leaf, lattice), {"inverse": True}
+            )
+            outputs, seeds = (before, log_det), (score, torch.ones_like(log_det))
+            (gradient,) = torch.autograd.grad(outputs, leaf, seeds)
+        return tangent(gradient, leaf.detach())
+
+
+def tangent(gradient: Tensor, links: Tensor) -> Tensor:
+    """Return the part of a gradient along the group, at links of the same shape (..., N, N)."""
+    across = gradient @ links.mH
+    part = (across - across.mH) / 2
+    trace = part.diagonal(dim1=-2, dim2=-1).mean(-1)
+    part.diagonal(dim1=-2, dim2=-1).sub_(trace.unsqueeze(-1))
+    return part @ links

@@ -1,0 +1,132 @@
+"""Which links a layer moves: patterns that leave enough links frozen to be moved by.
+
+| pattern   | active links of a layer                                          | layers of a sweep |
+|-----------|------------------------------------------------------------------|-------------------|
+| direction | U_mu(x) of one mu at all x of one parity, sum of x_rho mod 2:    | 2 D               |
+|           | the mask M2 of arXiv:2401.10874, and the direction updates of    |                   |
+|           | arXiv:2305.02402                                                 |                   |
+| m4        | U_mu(x) of one mu where 2 x_mu + sum of the other x_nu is the    | 4 D               |
+|           | same mod 4: the mask M4 of arXiv:2401.10874                      |                   |
+| location  | all D links that leave a site of one class x mod 2, or in every  | 2^D               |
+|           | other sweep all that arrive there; arXiv:2305.02402              |                   |
+
+A sweep moves each link once. No plaquette through an active link of `direction` and `m4` contains a
+second one; with `m4` no 1x2 rectangle does either, so that actions with rectangles see single
+active links too. With `location` this holds for one of the two plaquettes in each plane of an
+active link: for that on the other side of its site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.lattice import Lattice
+
+Pattern = Literal["direction", "location", "m4"]
+
+_PERIODS: Final[dict[Pattern, int]] = {"direction": 2, "location": 2, "m4": 4}
+
+
+@dataclass(frozen=True)
+class Update:
+    """The links that one layer moves.
+
+    Attributes:
+        pattern: How they are chosen.
+        sweep: Number of the sweep among those with this pattern, from 0.
+        step: Number of the layer in its sweep.
+    """
+
+    pattern: Pattern
+    sweep: int
+    step: int
+
+    @property
+    def first(self) -> Update:
+        """The first update with the same active links: tables are made for this one alone."""
+        return replace(self, sweep=self.sweep % 2 if self.pattern == "location" else 0)
+
+    def active(self, lattice: Lattice) -> Tensor:
+        """Return which links are moved, (D, V) bool.
+
+        Raises:
+            ValueError: The extents break the pattern.
+        """
+        check_extents(self.pattern, lattice)
+        x, n = lattice.coordinates, lattice.dimension
+        active = torch.zeros(n, lattice.volume, dtype=torch.bool)
+        if self.pattern == "location":
+            corner = torch.tensor([self.step >> mu & 1 for mu in range(n)])
+            here = (x % 2 == corner).all(dim=1)
+            for mu in range(n):
+                active[mu] = here[lattice.forward[mu]] if self.sweep % 2 else here
+        else:
+            period = _PERIODS[self.pattern]
+            mu, phase = divmod(self.step, period)
+            active[mu] = _phases(self.pattern, mu, x) == phase
+        return active
+
+
+def steps_of(pattern: Pattern, dimension: int) -> int:
+    """Return the number of layers of a sweep."""
+    return 2**dimension if pattern == "location" else _PERIODS[pattern] * dimension
+
+
+def schedule(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[Update]:
+    """Return the updates of a flow, layer by layer.
+
+    Args:
+        blocks: Patterns in order, each with a number of sweeps.
+        dimension: D.
+    """
+    updates, sweeps = [], dict.fromkeys(_PERIODS, 0)
+    for pattern, n_sweeps in blocks:
+        for _ in range(n_sweeps):
+            layers = range(steps_of(pattern, dimension))
+            updates += [Update(pattern, sweeps[pattern], step) for step in layers]
+            sweeps[pattern] += 1
+    return updates
+
+
+def check_extents(pattern: Pattern, lattice: Lattice) -> None:
+    """Check that a pattern closes around a periodic lattice.
+
+    Raises:
+        ValueError: It does not.
+    """
+    period = _PERIODS[pattern]
+    if any(extent % period for extent in lattice.extents):
+        raise ValueError(
+            f"extents {list(lattice.extents)}: the mask {pattern!r} repeats after {period} sites, "
+            f"so that active links would meet where the lattice closes; make every extent a "
+            f"multiple of {period}"
+            + (", or use the mask 'direction' or 'location'" if period == 4 else "")
+        )
+
+
+def active_mask(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
+    """Return `update.active` on a device, (D, V) bool."""
+    return _active(update.first, lattice, device)[0]
+
+
+def active_links(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
+    """Return the numbers mu V + x of the active links, rising, (n_active,) int64."""
+    return _active(update.first, lattice, device)[1]
+
+
+@lru_cache(maxsize=1024)
+@torch.inference_mode(False)
+def _active(update: Update, lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
+    active = update.active(lattice)
+    return active.to(device), active.flatten().nonzero()[:, 0].to(device)
+
+
+def _phases(pattern: Pattern, mu: int, coordinates: Tensor) -> Tensor:
+    total = coordinates.sum(dim=1)
+    return total % 2 if pattern == "direction" else (total + coordinates[:, mu]) % 4

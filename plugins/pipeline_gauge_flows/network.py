@@ -1,0 +1,93 @@
+"""A flow as the engine trains it: batches of configurations in, the same mapped out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch
+from pipeline_core.task import Outputs
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.flow import Flow, Memory
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.layer import Layer
+from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions
+from pipeline_gauge_flows.residual import ResidualLayer
+from pipeline_gauge_flows.spectral import SpectralLayer
+from pipeline_gauge_flows.structure import Structure
+
+_KINDS: Final[dict[str, type[Layer]]] = {"spectral": SpectralLayer, "residual": ResidualLayer}
+
+
+def build_flow(
+    options: SpectralOptions | ResidualOptions, structure: Structure, memory: Memory = "recompute"
+) -> Flow:
+    """Return a flow that maps nothing yet, with weights from torch's global generator.
+
+    Args:
+        options: Of its layers.
+        structure: Lattice and updates.
+        memory: What a backward pass may keep.
+    """
+    lattice, kind = structure.lattice, _KINDS[options.kind]
+    layers = [
+        kind(update, options, lattice.dimension, lattice.n_colours) for update in structure.updates
+    ]
+    return Flow(layers, lattice, memory)
+
+
+class GaugeModule(nn.Module):
+    """A flow whose direction, and lattice, are those of its batch.
+
+    | batch     |                                                                                |
+    |-----------|--------------------------------------------------------------------------------|
+    | `base`    | links (batch, D, V, N, N) to be mapped, or                                     |
+    | `target`  | links to be mapped back                                                        |
+    | `extents` | of their lattice, (batch, D), all alike                                        |
+
+    | output    |                                                                                |
+    |-----------|--------------------------------------------------------------------------------|
+    | `links`   | mapped links                                                                   |
+    | `log_det` | log-determinant of the map that was done, forth or back, (batch,) float64      |
+
+    Args:
+        flow: The flow.
+        base: Action of the distribution that it starts from; None for the Haar measure.
+        by_path: Whether `log_det` has the derivatives by which `-log_det` estimates that of the
+            log-density of the flow with path gradients: through the links alone, not through the
+            weights (Vaitl et al., arXiv:2207.08219). Its value is the same.
+    """
+
+    def __init__(self, flow: Flow, base: GaugeAction | None = None, by_path: bool = False) -> None:
+        super().__init__()
+        self.flow = flow
+        self._base, self._by_path = base, by_path
+
+    def forward(self, batch: Batch) -> Outputs:
+        """Map a batch."""
+        flow = self.flow.on(Lattice(tuple(batch["extents"][0].tolist()), self._n_colours))
+        if "target" in batch:
+            links, log_det = flow.inverse(batch["target"])
+        elif self._by_path and torch.is_grad_enabled():
+            links, log_det = self._path(flow, batch["base"])
+        else:
+            links, log_det = flow(batch["base"])
+        return {"links": links, "log_det": log_det}
+
+    @property
+    def _n_colours(self) -> int:
+        return self.flow.lattice.n_colours
+
+    def _path(self, flow: Flow, base: Tensor) -> tuple[Tensor, Tensor]:
+        links, log_det, score = flow.with_score(base, self._score(base))
+        along = (score.conj() * links).real.sum((1, 2, 3, 4), dtype=torch.float64)
+        return links, log_det - (along - along.detach())
+
+    def _score(self, base: Tensor) -> Tensor | None:
+        if self._base is None:
+            return None
+        leaf = base.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(-self._base(leaf).sum(), leaf)
+        return gradient

@@ -1,0 +1,95 @@
+"""Divergences between the density q of a flow and p = exp(-S) / Z, without the constant log Z.
+
+| term                | mean of                                                                    |
+|---------------------|----------------------------------------------------------------------------|
+| `reverse_kl`        | log q + S over samples of the flow: KL(q, p) - log Z                       |
+| `forward_kl`        | -log q over configurations of p: KL(p, q) + the entropy of p               |
+| `weight`            | w exp(-c), with w = exp(-S) / q and a constant c near log Z                |
+| `weight_square`     | its square; ESS = weight² / weight_square over samples of the flow         |
+| `inverse_weight`    | its inverse; ESS = 1 / (weight inverse_weight) over configurations of p    |
+| `log_weight`        | log w - c                                                                  |
+| `log_weight_square` | its square, from which the variance of log w follows                       |
+
+The first two are trained, the others have no weight in the loss. They are sums over configurations,
+so that ranks add up to the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline_core.batch import Batch
+from pipeline_core.task import Outputs
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.exact import characters
+
+Kind = Literal["reverse_kl", "forward_kl"]
+
+_MONITORS: Final[dict[Kind, tuple[str, ...]]] = {
+    "reverse_kl": ("weight", "weight_square", "log_weight", "log_weight_square"),
+    "forward_kl": ("weight", "inverse_weight", "log_weight", "log_weight_square"),
+}
+_LARGEST: Final = 300.0
+"""Largest magnitude of log w - c that is taken to the exponent; its square stays finite."""
+
+
+def log_z_scale(action: GaugeAction) -> float:
+    """Return a rough log Z: that of independent plaquettes with the coupling of each plane."""
+    lattice = action.lattice
+    free = [characters(float(weight), lattice.n_colours).a[0] for weight in action.weights]
+    return lattice.volume * float(torch.tensor(free).log().sum())
+
+
+class Divergence:
+    """The loss of a flow, and what its history tells of its weights.
+
+    Outputs are those of `GaugeModule`.
+
+    Args:
+        kind: Which divergence.
+        action: S of the distribution that the flow leads to.
+        base: S of that where it starts, known up to its log Z; None for the Haar measure.
+    """
+
+    def __init__(self, kind: Kind, action: GaugeAction, base: GaugeAction | None) -> None:
+        self._kind, self._action, self._base = kind, action, base
+        # Between two couplings log w is a difference of actions that the flow makes small.
+        self._scale = log_z_scale(action) if base is None else 0.0
+        self.weights: dict[str, float] = {kind: 1.0, **dict.fromkeys(_MONITORS[kind], 0.0)}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the number of configurations for each term."""
+        return dict.fromkeys(self.weights, torch.tensor(len(batch["extents"])))
+
+    def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Return the sum of each term over the configurations of a batch."""
+        if self._kind == "reverse_kl":
+            start, end = batch["base"], outputs["links"]
+            log_q = self._log_base(start) - outputs["log_det"]
+            loss = log_q + self._action(end)
+            log_w = -loss.detach()
+        else:
+            start, end = outputs["links"], batch["target"]
+            log_q = self._log_base(start) + outputs["log_det"]
+            loss = -log_q
+            log_w = -self._action(end) - log_q.detach()
+        log_w = log_w - self._scale
+        w = log_w.clamp(-_LARGEST, _LARGEST).exp()
+        terms = {
+            self._kind: loss,
+            "weight": w,
+            "weight_square": w.square(),
+            "inverse_weight": 1 / w,
+            "log_weight": log_w,
+            "log_weight_square": log_w.square(),
+        }
+        return {name: terms[name].sum() for name in self.weights}
+
+    def _log_base(self, links: Tensor) -> Tensor:
+        """Return the log-density of the start, up to a constant, (batch,)."""
+        if self._base is None:
+            return torch.zeros(len(links), dtype=torch.float64, device=links.device)
+        return -self._base(links)

@@ -1,0 +1,164 @@
+"""The sections of an experiment with gauge flows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from pipeline_core.config.sections import (
+    Count,
+    NotNegative,
+    Section,
+    TrainOptions,
+)
+from pipeline_gauge_flows.datasets import ActionOptions, LatticeOptions
+
+Pattern = Literal["direction", "location", "m4"]
+Bins = Annotated[int, Field(ge=2)]
+
+
+class StapleOptions(Section):
+    """A network that learns from which loops the active loop is made."""
+
+    n_layers: Count = 3
+    """Linear layers; each lets the paths grow by parallel transports to neighbours."""
+    width: Count = 8
+    """Channels between the layers: the paper's N_h."""
+    gain: NotNegative = 0.5
+    """Of the random part of the coefficients, Xavier's normal distribution; without it the active
+    loop is one plaquette at the start."""
+
+
+class Loops(Section):
+    """Active loops of a layer, and what it knows of their surroundings."""
+
+    loops: Literal["plaquette", "learned"] = "plaquette"
+    """Whether the active loop is one plaquette, another one in each sweep, or is learned."""
+    learned_with: list[Pattern] = ["direction", "m4"]
+    """Masks with which active loops are learned; with the others they are plaquettes."""
+    staples: StapleOptions = StapleOptions()
+    hidden: list[Count] = [32, 32]
+    """Widths of the network from traces of frozen loops to the parameters of the map."""
+
+    def learns(self, pattern: Pattern) -> bool:
+        """Return whether active loops are learned with a mask."""
+        return self.loops == "learned" and pattern in self.learned_with
+
+
+class SpectralOptions(Loops):
+    """Spectral coupling layers: splines of the eigenvalues of active loops."""
+
+    kind: Literal["spectral"] = "spectral"
+    bins: Bins = 8
+    """Bins of a rational-quadratic spline."""
+
+
+class ResidualOptions(Loops):
+    """Residual layers: steps along the gradient of loops."""
+
+    kind: Literal["residual"] = "residual"
+    rectangles: bool = False
+    """Whether 1x2 rectangles join in where the mask leaves them one active link: that is 'm4'."""
+    largest_step: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    """Bound of the sum over loops of the magnitudes of their weights; below 1 each layer is one to
+    one."""
+
+
+def _kind(value: Any) -> str:
+    """Return the kind of layers that a section describes: spectral unless it says otherwise."""
+    if isinstance(value, dict):
+        return str(value.get("kind", "spectral"))
+    return str(getattr(value, "kind", "spectral"))
+
+
+Layers = Annotated[
+    Annotated[SpectralOptions, Tag("spectral")] | Annotated[ResidualOptions, Tag("residual")],
+    Discriminator(_kind),
+]
+
+
+class Draws(Section):
+    """Configurations that are drawn from the Haar measure."""
+
+    train: Count = 1024
+    """What counts as an epoch; new ones in each."""
+    val: Count = 1024
+    """For validation; the same in each epoch."""
+
+
+class GaugeOptions(Section):
+    """A flow, where it starts and where it leads."""
+
+    layers: Layers = SpectralOptions()
+    prior: Literal["haar", "ensemble"] = "haar"
+    """Where the flow starts: from links drawn from the Haar measure, or from the configurations of
+    the dataset under its action."""
+    draws: Draws = Draws()
+    action: ActionOptions | None = None
+    """The action of the distribution that the flow leads to; null for that of the dataset."""
+
+    @model_validator(mode="after")
+    def _drawn_from_haar(self) -> Self:
+        if self.prior == "ensemble" and "draws" in self.model_fields_set:
+            raise ValueError(
+                "draws: with the prior 'ensemble' the configurations of the dataset are an epoch; "
+                "remove model.draws, or choose the prior 'haar'"
+            )
+        return self
+
+
+class MaskBlock(Section):
+    """Layers with one mask."""
+
+    mask: Pattern
+    """Which links a layer moves; see `pipeline_gauge_flows.masks`."""
+    sweeps: Count = 1
+    """How often each link moves: in D dimensions 2 D layers with 'direction', 4 D with 'm4', 2^D
+    with 'location'."""
+
+
+class GaugeGraphOptions(Section):
+    """The lattice, and which links move in which layer."""
+
+    lattice: LatticeOptions | None = None
+    """Where the flow is trained; null for the lattice of the dataset."""
+    masks: Annotated[list[MaskBlock], Field(min_length=1)] = [MaskBlock(mask="direction")]
+    """Blocks of layers, in order."""
+    repeats: Count = 1
+    """How often all blocks follow each other."""
+
+
+class GaugeTrainOptions(TrainOptions):
+    """The shared trainer, with a divergence of distributions in place of `loss`."""
+
+    batch_size: Count | Literal["all"] = 64
+    """Configurations of one optimizer step over all ranks, however many there are."""
+    objective: Literal["reverse_kl", "forward_kl"] = "reverse_kl"
+    """Whether the flow's own samples are compared with the action, or the dataset's configurations
+    are to be likely under the flow."""
+    gradient: Literal["ordinary", "path"] = "ordinary"
+    """Estimator of the gradient of the reverse divergence. path: without the score of the weights,
+    which vanishes on average, and altogether where the flow is exact (Vaitl et al. 2022)."""
+    memory: Literal["graph", "recompute", "invert"] = "recompute"
+    """What a step keeps of the layers for its backward pass: all, the links that move, or
+    nothing; the rest is computed again."""
+
+    @model_validator(mode="after")
+    def _divergence_only(self) -> Self:
+        if self.loss:
+            raise ValueError(
+                f"loss: {', '.join(self.loss)}: a flow is trained by train.objective; remove "
+                "train.loss"
+            )
+        if self.objective == "forward_kl" and self.gradient == "path":
+            raise ValueError(
+                "gradient: 'path' is an estimator for the objective 'reverse_kl'; set "
+                "train.gradient to 'ordinary', or change train.objective"
+            )
+        if self.precision.endswith("mixed"):
+            raise ValueError(
+                f"precision: {self.precision!r} leaves links in no group; choose '32-true' or "
+                "'64-true', log-determinants and actions are float64 with both"
+            )
+        return self

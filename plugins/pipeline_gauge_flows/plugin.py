@@ -1,0 +1,54 @@
+"""The hooks of the plugin; torch is imported when a stage runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_core import hookimpl
+from pipeline_core.hookspecs import Summary
+from pipeline_core.model_info import ModelInfo
+from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions
+
+if TYPE_CHECKING:
+    from pipeline_core.run import DatasetRun, Run
+    from pipeline_core.task import Task
+
+
+@hookimpl
+def model() -> ModelInfo:
+    """Describe gauge flows."""
+    return ModelInfo(
+        name="gauge_flows",
+        summary="Normalizing flows for SU(N) lattice gauge theory with learned active loops.",
+        citation="Abbott et al., Progress in Normalizing Flows for 4d Gauge Theories, PoS "
+        "LATTICE2024, arXiv:2502.00263",
+        options=GaugeOptions,
+        data_kind="configuration",
+        sections={"graph": GaugeGraphOptions, "train": GaugeTrainOptions},
+        dataset=EnsembleDataset,
+    )
+
+
+@hookimpl
+def data(run: DatasetRun) -> Summary:
+    """Make or read an ensemble."""
+    from pipeline_gauge_flows.data import make_data
+
+    return make_data(run)
+
+
+@hookimpl
+def graph(run: Run) -> Summary:
+    """Write the lattice and the masks of all layers."""
+    from pipeline_gauge_flows.structure import write_structure
+
+    return write_structure(run)
+
+
+@hookimpl
+def task(run: Run) -> Task:
+    """Build the flow and what its training needs."""
+    from pipeline_gauge_flows.task import gauge_task
+
+    return gauge_task(run)

@@ -1,0 +1,91 @@
+"""Staple networks: learned active loops (section 2 of arXiv:2502.00263).
+
+| symbol of the paper       | here                                                               |
+|---------------------------|--------------------------------------------------------------------|
+| S_mu^(0), Eq. 4           | links with zeros in place of the active ones                       |
+| S^L, S^R, Eq. 6           | made by `staple_layer`, as R_mu,nu and L_mu,nu                     |
+| c_kl, Eq. 7               | `StapleNetwork.coefficients`, real, the same for every direction   |
+| S_mu^act, Eq. 8           | what `StapleNetwork` returns                                       |
+| N_l, N_h                  | `n_layers`, `width`                                                |
+
+Eq. 6 as printed is the adjoint of what Eq. 7 can add to S_mu. Used is what transforms like U_mu(x):
+R_mu,nu = S_nu(x) S_mu(x+nu) S_nu(x+mu)^dag and L_mu,nu = S_nu(x-nu)^dag S_mu(x-nu) S_nu(x-nu+mu).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_gauge_flows.frozen_paths import frozen_numbers
+from pipeline_gauge_flows.lattice import Lattice, neighbours
+from pipeline_gauge_flows.masks import Update, active_links, active_mask
+from pipeline_kernels.su3 import staple_layer
+
+
+def frozen_links(links: Tensor, update: Update, lattice: Lattice) -> Tensor:
+    """Return links (batch, D, V, N, N) with zeros in place of the active ones: Eq. 4."""
+    active = active_mask(update, lattice, links.device)
+    return links.masked_fill(active[:, :, None, None], 0)
+
+
+class StapleNetwork(nn.Module):
+    """Linear layers on the staples of all links, 1 -> width -> ... -> width -> 1 channels.
+
+    At the start each layer passes on its first channel, and the last takes one plaquette's staple,
+    up to noise: a network that passed on its input at the active links too, as in the paper's
+    words, would give zero there.
+
+    Args:
+        dimension: D.
+        width: Channels between the layers, N_h.
+        n_layers: Number of layers, N_l.
+        plaquette: Number of the plaquette at the start: place of its staple among R_nu, L_nu.
+        gain: Of the noise, Xavier's normal distribution.
+    """
+
+    def __init__(
+        self, dimension: int, width: int, n_layers: int, plaquette: int, gain: float
+    ) -> None:
+        super().__init__()
+        widths = [1, *[width] * (n_layers - 1), 1]
+        n_blocks = 1 + 2 * (dimension - 1)
+        self.coefficients = nn.ParameterList()
+        for number, (n_in, n_out) in enumerate(pairwise(widths)):
+            noise = torch.empty(n_out, n_blocks * n_in)
+            if gain:
+                nn.init.xavier_normal_(noise, gain)
+            else:
+                noise.zero_()
+            start = torch.zeros(n_out, n_blocks, n_in)
+            if number == n_layers - 1:
+                start[:, 1 + plaquette] = 1 / n_in
+            elif number == 0:
+                start[:, 0] = 1
+            else:
+                start[:, 0] = torch.eye(n_in)
+            self.coefficients.append(nn.Parameter(noise + start.flatten(1)))
+
+    def forward(self, links: Tensor, paths: Tensor, update: Update, lattice: Lattice) -> Tensor:
+        """Return the active staples, (batch, n_active, N, N).
+
+        Args:
+            links: (batch, D, V, N, N).
+            paths: Products along the frozen plaquette paths beside the active links, as
+                `FrozenPaths.products` gives them first, (batch, n_active, n_paths, N, N).
+            update: What is active.
+            lattice: Where.
+        """
+        *hidden, last = (c.to(links.real.dtype) for c in self.coefficients)
+        if not hidden:
+            # All that one layer can see of the links around is there already.
+            blocks = [1 + number for number in frozen_numbers(update, lattice.dimension)]
+            return (last[0, blocks, None, None] * paths[:, :, : len(blocks)]).sum(2)
+        tables, mask = neighbours(lattice, links.device), active_mask(update, lattice, links.device)
+        staples = frozen_links(links, update, lattice).unsqueeze(1)
+        for coefficients in hidden:
+            staples = staple_layer(staples, coefficients, *tables)
+        staples = staple_layer(staples, last, *tables, mask=mask)[:, 0]
+        return staples.flatten(1, 2)[:, active_links(update, lattice, links.device)]

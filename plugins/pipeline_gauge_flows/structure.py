@@ -1,0 +1,113 @@
+"""Stage `graph`: the lattice, and the links that each layer moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from pipeline_core import store
+from pipeline_core.run import Run
+from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.frozen_paths import frozen_paths
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.masks import Update, schedule
+from pipeline_gauge_flows.options import GaugeGraphOptions
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a flow of a run is built on.
+
+    Attributes:
+        lattice: Where it is trained.
+        updates: The links that each layer moves.
+    """
+
+    lattice: Lattice
+    updates: tuple[Update, ...]
+
+    def content(self) -> dict[str, Any]:
+        """Return it as JSON-able values; `of` is the way back."""
+        return {
+            "extents": list(self.lattice.extents),
+            "n_colours": self.lattice.n_colours,
+            "updates": [asdict(update) for update in self.updates],
+        }
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """Return the structure that `content` has turned into JSON-able values."""
+        lattice = Lattice(tuple(content["extents"]), content["n_colours"])
+        return cls(lattice, tuple(Update(**update) for update in content["updates"]))
+
+
+def write_structure(run: Run) -> dict[str, Any]:
+    """Write `run.graph`: lattice, updates and masks.
+
+    The file holds `active`, (n_layers, D, V) bool, `plaquettes`, (n_layers,), how many plaquettes
+    through an active link have no second one, and the attribute `structure`, JSON.
+
+    Raises:
+        ValueError: There is no lattice, or a mask does not close around it.
+    """
+    options = run.section("graph", GaugeGraphOptions)
+    lattice = _lattice(run, options)
+    blocks = [(block.mask, block.sweeps) for block in options.masks] * options.repeats
+    structure = Structure(lattice, tuple(schedule(blocks, lattice.dimension)))
+    try:
+        active = torch.stack([update.active(lattice) for update in structure.updates])
+    except ValueError as error:
+        raise ValueError(f"{run.experiment}: graph.masks: {error}") from None
+    cpu = torch.device("cpu")
+    single = [len(frozen_paths(u, lattice, cpu).numbers) for u in structure.updates]
+    with store.create(run.graph, "graph", run.provenance("graph")) as file:
+        file.attrs["structure"] = json.dumps(structure.content())
+        file.create_dataset("active", data=active.numpy(), chunks=True, fletcher32=True)
+        file.create_dataset("plaquettes", data=np.asarray(single), chunks=True, fletcher32=True)
+    return {
+        "lattice": f"SU({lattice.n_colours}) on {'x'.join(map(str, lattice.extents))}",
+        "layers": len(structure.updates),
+        "updates_of_a_link": int(active.sum()) / lattice.n_links,
+    }
+
+
+def read_structure(run: Run) -> Structure:
+    """Read lattice and updates.
+
+    Raises:
+        ValueError: `run.graph` is missing or damaged.
+    """
+    with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
+        return Structure.of(json.loads(file.attrs["structure"]))
+
+
+def ensemble_of(run: Run) -> EnsembleDataset | None:
+    """Return what the dataset of a run says; None if there is no dataset.
+
+    Raises:
+        ValueError: It is the dataset of something else.
+    """
+    if run.dataset is None:
+        return None
+    if not isinstance(run.dataset.options, EnsembleDataset):
+        raise ValueError(
+            f"{run.dataset.path}: describes no lattice gauge theory; add the key `plugin: "
+            "gauge_flows` and those it asks for, or name another dataset"
+        )
+    return run.dataset.options
+
+
+def _lattice(run: Run, options: GaugeGraphOptions) -> Lattice:
+    found, ensemble = options.lattice, ensemble_of(run)
+    if found is None and ensemble is not None:
+        found = ensemble.lattice
+    if found is None:
+        raise ValueError(
+            f"{run.experiment}: no lattice: set graph.lattice, or name a dataset that has one"
+        )
+    return Lattice(tuple(found.extents), found.n_colours)

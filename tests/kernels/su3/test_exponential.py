@@ -1,0 +1,192 @@
+"""Exponential and logarithm.
+
+Oracles: scipy.linalg.expm and logm, torch.linalg.matrix_exp and its derivative, finite differences,
+that the one undoes the other.
+"""
+
+import math
+
+import pytest
+import scipy.linalg
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch.library import opcheck
+from torch.testing import assert_close
+
+from pipeline_kernels.su3 import exponential, lanes, logarithm, project
+from pipeline_kernels.su3 import exponential_reference as reference
+from pipeline_kernels.su3.exponential import (
+    _exponential,
+    _exponential_gradient,
+    _logarithm,
+    _logarithm_gradient,
+)
+
+COLOURS = [2, 3]
+GAPS = [0, 1e-12, 1e-9, 1e-6, 1e-3]
+# Angles, the last of each closed by their sum: apart, near the cut, a pair, all close, none.
+ANGLES = {
+    2: [[0.7], [3.0], [1e-6], [0]],
+    3: [[0.7, 0.1], [2.6, -0.2], [0.4, 0.4 - 1e-6], [1, 1], [1e-6, 0], [1e-6, 1e-6], [0, 0]],
+}
+CASES = [(N, angles) for N in COLOURS for angles in ANGLES[N]]
+
+
+@pytest.fixture(scope="module", params=["C", "numba"])
+def implementation(request, use_implementation):
+    """Everything in the test is calculated by C, then by numba."""
+    with use_implementation(lanes, request.param, "exponential", 3, torch.complex128) as name:
+        yield name
+
+
+def normal(*shape, seed=0, dtype=torch.complex128):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.complex128).to(dtype)
+
+
+def closed(angles, n=3):
+    """Copies of angles, with one more that makes their sum zero."""
+    angles = torch.tensor(angles, dtype=torch.float64)
+    return torch.cat([angles, -angles.sum()[None]]).expand(n, -1)
+
+
+def algebra(unitary, angles, n=3):
+    """Elements of the algebra with chosen angles."""
+    V = unitary(n, len(angles) + 1, 7)
+    return (V * (1j * closed(angles, n))[:, None, :]) @ V.mH
+
+
+@pytest.mark.parametrize("scale", [0, 1e-8, 0.1, 1, 5, 40])
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_exponential_is_that_of_scipy(implementation, n_colours, scale):
+    A = reference.algebra_part(scale * normal(60, n_colours, n_colours))
+    theirs = torch.from_numpy(scipy.linalg.expm(A.numpy()))
+    found = exponential(A)
+    one = torch.eye(n_colours).to(found)
+    limit = 1e-14 * max(1, scale)
+    assert_close(found, theirs, rtol=0, atol=limit)
+    assert_close(found @ found.mH, one.expand_as(found), rtol=0, atol=limit)
+    assert_close(torch.linalg.det(found), torch.ones(60).to(found), rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_exponential_ignores_what_leads_out_of_the_group(implementation, n_colours):
+    A = normal(9, n_colours, n_colours)
+    assert_close(exponential(A), exponential(reference.algebra_part(A)), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_logarithm_is_that_of_scipy(implementation, n_colours):
+    A = reference.algebra_part(0.4 * normal(60, n_colours, n_colours))  # angles below pi
+    U = torch.from_numpy(scipy.linalg.expm(A.numpy()))
+    theirs = torch.stack([torch.from_numpy(scipy.linalg.logm(u)) for u in U.numpy()])
+    assert_close(logarithm(U), theirs, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_logarithm_undoes_the_exponential(implementation, unitary, n_colours):
+    U = unitary(2003, n_colours)
+    A = logarithm(U)
+    assert_close(A, reference.algebra_part(A), rtol=0, atol=1e-15)
+    angles = torch.linalg.eigvalsh(-1j * A)
+    from_cut = 2 * math.pi - (angles[:, -1] - angles[:, 0])
+    assert (from_cut > 0).all()
+    error = (exponential(A) - U).abs().amax((1, 2))
+    assert (error < 1e-14 * (1 + 1 / from_cut)).all()
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_logarithm_of_close_eigenvalues(implementation, unitary, gap):
+    A = algebra(unitary, [0.5 + gap, 0.5], 50)
+    found = logarithm(torch.from_numpy(scipy.linalg.expm(A.numpy())))
+    assert_close(found, A, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("n_colours", "angles"), CASES)
+def test_derivatives_of_the_exponential(implementation, unitary, n_colours, angles):
+    A = algebra(unitary, angles, 1).requires_grad_()
+    assert gradcheck(exponential, (A,))
+    assert gradgradcheck(exponential, (A,), fast_mode=True)
+
+
+@pytest.mark.parametrize(("n_colours", "angles"), CASES)
+def test_derivatives_of_the_logarithm(implementation, unitary, n_colours, angles):
+    """Along the group, to which the projection leads back."""
+    U = torch.from_numpy(scipy.linalg.expm(algebra(unitary, angles, 1).numpy())).requires_grad_()
+    assert gradcheck(lambda u: logarithm(project(u)), (U,))
+    assert gradgradcheck(lambda u: logarithm(project(u)), (U,), fast_mode=True)
+
+
+@pytest.mark.parametrize("scale", [1, 3, 20])
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_derivative_of_large_matrices(implementation, n_colours, scale):
+    A, G = (normal(20, n_colours, n_colours, seed=s) for s in (1, 2))
+    A = reference.algebra_part(scale * A).requires_grad_()
+    (theirs,) = torch.autograd.grad(torch.linalg.matrix_exp(A), A, G)
+    (ours,) = torch.autograd.grad(exponential(A), A, G)
+    assert_close(ours, reference.algebra_part(theirs), rtol=0, atol=1e-13 * scale)
+
+
+@pytest.mark.parametrize(("n_colours", "angles"), CASES)
+def test_kernels_equal_the_reference(implementation, unitary, n_colours, angles):
+    A = algebra(unitary, angles, 5)
+    G = normal(5, n_colours, n_colours)
+    U = _exponential(A)
+    assert_close(U, reference.exponential(A), rtol=0, atol=1e-14)
+    assert_close(
+        _exponential_gradient(A, G), reference.exponential_gradient(A, G), rtol=0, atol=1e-13
+    )
+    assert_close(_logarithm(U), reference.logarithm(U), rtol=0, atol=1e-13)
+    found = _logarithm_gradient(A, U, G)
+    assert_close(found, reference.logarithm_gradient(A, U, G), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_derivative_of_the_logarithm_undoes_that_of_the_exponential(implementation, unitary, gap):
+    A = algebra(unitary, [0.5 + gap, 0.5], 50)
+    G = normal(50, 3, 3)
+    back = _exponential_gradient(A, _logarithm_gradient(A, _exponential(A), G))
+    assert_close(back, reference.algebra_part(G), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_centre_gives_finite_numbers(implementation, n_colours):
+    k = torch.arange(n_colours)
+    U = torch.polar(torch.ones(n_colours), 2 * math.pi * k / n_colours).to(torch.complex128)
+    U = (U[:, None, None] * torch.eye(n_colours)).requires_grad_()
+    A = logarithm(U)
+    (grad,) = torch.autograd.grad(A, U, torch.ones_like(A))
+    assert A.isfinite().all()
+    assert grad.isfinite().all()
+    assert_close(A[0], torch.zeros_like(A[0]), rtol=0, atol=1e-15)  # of one
+
+
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
+    A, G = (normal(40, n_colours, n_colours, seed=s, dtype=torch.complex64) for s in (1, 2))
+    A = reference.algebra_part(0.3 * A)
+    U = exponential(A)
+    for found, wide in [
+        (U, exponential(A.to(torch.complex128))),
+        (logarithm(U), logarithm(U.to(torch.complex128))),
+        (_exponential_gradient(A, G), reference.exponential_gradient(A.cdouble(), G.cdouble())),
+    ]:
+        assert found.dtype == torch.complex64
+        assert_close(found.to(torch.complex128), wide, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("n_colours", COLOURS)
+def test_operators(unitary, n_colours):
+    A = reference.algebra_part(normal(3, n_colours, n_colours)).requires_grad_()
+    U, G = unitary(3, n_colours), normal(3, n_colours, n_colours)
+    opcheck(_exponential, (A,))
+    opcheck(_exponential_gradient, (A, G))
+    opcheck(_logarithm, (U.requires_grad_(),))
+    opcheck(_logarithm_gradient, (A.detach(), U.detach(), G))
+
+
+def test_refuse_what_is_no_matrix_of_colours():
+    with pytest.raises(ValueError, match="A: expected"):
+        exponential(torch.ones(3, 3))
+    with pytest.raises(ValueError, match="U: expected"):
+        logarithm(torch.ones(3, 2).to(torch.complex64))

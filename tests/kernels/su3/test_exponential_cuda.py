@@ -1,0 +1,75 @@
+"""Exponential and logarithm by Triton: interpreted, compiled without a GPU, and on a GPU.
+
+Oracle: torch.linalg.matrix_exp, projectors to eigenspaces (`reference`).
+"""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_kernels.su3 import exponential_reference as reference
+
+LIMITS = {torch.complex64: 1e-6, torch.complex128: 1e-12}
+CASES = [(2, torch.complex64), (2, torch.complex128), (3, torch.complex64), (3, torch.complex128)]
+SCALES = [0, 1e-6, 0.4, 2]
+
+
+def case(n, n_colours, scale, dtype):
+    """Matrices of which the first have equal eigenvalues, and derivatives by the result."""
+    generator = torch.Generator().manual_seed(3)
+    shape = (2, n, n_colours, n_colours)
+    A, G = torch.randn(*shape, generator=generator, dtype=torch.complex128)
+    A[:3] = torch.diag_embed(1j * torch.tensor([1, 1, -2][:n_colours], dtype=torch.float64))
+    return (scale * A).to(dtype), G.to(dtype)
+
+
+def check(call, device, n, n_colours, scale, dtype):
+    """Compares the four routines with the reference, `call` being how they are called."""
+    A, G = case(n, n_colours, scale, dtype)
+    U = reference.exponential(A)
+    L = reference.logarithm(U)
+    # Near the cut a derivative is as large as the distance is small.
+    derivative = reference.logarithm_gradient(L, U, G)
+    limit = LIMITS[dtype] * max(1, float(derivative.abs().max())) ** 2
+    for name, arguments, expected in [
+        ("exponential", (A,), U),
+        ("exponential_gradient", (A, G), reference.exponential_gradient(A, G)),
+        ("logarithm", (U,), L),
+        ("logarithm_gradient", (L, U, G), derivative),
+    ]:
+        found = call(name, *(x.to(device) for x in arguments))
+        assert found.dtype == dtype
+        assert_close(found.cpu(), expected, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("n_colours", "dtype"), CASES)
+def test_interpreted_kernels_equal_the_reference(interpreted, n_colours, dtype, scale):
+    from pipeline_kernels.su3 import exponential_cuda as cuda
+
+    def call(name, *arguments):
+        return interpreted(getattr(cuda, name), *arguments)
+
+    check(call, "cpu", 20, n_colours, scale, dtype)
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_a_gpu(compiled):
+    from pipeline_kernels.su3 import exponential_cuda as cuda
+    from pipeline_kernels.su3 import matrices_cuda
+
+    for name in ("_exponential", "_exponential_gradient", "_logarithm", "_logarithm_gradient"):
+        kernel, constants = getattr(cuda, name), {"N": 3, "BLOCK": matrices_cuda.BLOCK}
+        signature = dict.fromkeys(kernel.arg_names, "*fp64") | {"total": "i64"}
+        signature |= dict.fromkeys(constants, "constexpr")
+        assert compiled(90, kernel, signature, constants)["cubin"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("n_colours", "dtype"), CASES)
+def test_gpu_equals_the_reference(gpu, n_colours, dtype, scale):
+    def call(name, *arguments):
+        return getattr(torch.ops.pipeline_kernels, f"su3_{name}")(*arguments)
+
+    check(call, gpu, 1000, n_colours, scale, dtype)

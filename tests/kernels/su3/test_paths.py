@@ -1,0 +1,185 @@
+"""Products along paths: C, numba, Triton by its interpreter and compiler, and on a GPU.
+
+Oracles: torch.linalg.multi_dot path by path, torch's own derivatives of it, gradgradcheck.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from pipeline_kernels.su3 import paths_cpu, paths_reference
+from pipeline_kernels.su3.paths import path_products
+
+DTYPES = [torch.complex64, torch.complex128]
+IMPLEMENTATIONS = ["C", "numba"]
+CASES = {
+    "seed": st.integers(0, 2**32),
+    "batch": st.integers(0, 19),
+    "n_links": st.integers(1, 9),
+    "shape": st.tuples(st.integers(1, 5), st.integers(0, 5), st.integers(1, 4)),
+    "n_colours": st.sampled_from([2, 3]),
+}
+
+
+def random_case(seed, batch, n_links, shape, n_colours, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    size = batch, n_links, n_colours, n_colours
+    links = torch.randn(*size, dtype=torch.complex128, generator=generator).to(dtype)
+    table = torch.randint(n_links, shape, generator=generator)
+    adjoint = torch.rand(shape[0], shape[2], generator=generator) < 0.5
+    return links, table, adjoint
+
+
+def one_by_one(links, table, adjoint):
+    out = links.new_empty(len(links), *table.shape[1:], *links.shape[2:])
+    for b in range(len(links)):
+        for a in range(table.shape[1]):
+            for p in range(table.shape[2]):
+                factors = [links[b, number] for number in table[:, a, p]]
+                factors = [
+                    f.mH if back else f for f, back in zip(factors, adjoint[:, p], strict=True)
+                ]
+                out[b, a, p] = torch.linalg.multi_dot(factors) if len(factors) > 1 else factors[0]
+    return out
+
+
+def tolerance(dtype):
+    eps = torch.finfo(dtype).eps
+    return {"rtol": 50 * eps, "atol": 500 * eps}
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_and_derivatives_of_random_tables(use_implementation, implementation, dtype):
+    @settings(deadline=None, max_examples=30)
+    @given(**CASES)
+    def holds(seed, batch, n_links, shape, n_colours):
+        links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
+        exact = links.to(torch.complex128).requires_grad_()
+        expected = paths_reference.path_products(exact, table, adjoint)
+        found = path_products(links.requires_grad_(), table, adjoint)
+        assert found.dtype == dtype
+        assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
+        by = torch.randn_like(expected)
+        (gradient,) = torch.autograd.grad(expected, exact, by)
+        (ours,) = torch.autograd.grad(found, links, by.to(dtype))
+        assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
+
+    with use_implementation(paths_cpu, implementation, 3, dtype):
+        holds()
+
+
+def test_the_reference_multiplies_path_by_path():
+    links, table, adjoint = random_case(0, 2, 6, (4, 3, 5), 3, torch.complex128)
+    exact = links.clone().requires_grad_()
+    expected = one_by_one(exact, table, adjoint)
+    assert_close(paths_reference.path_products(links, table, adjoint), expected.detach())
+    by = torch.randn_like(expected)
+    (gradient,) = torch.autograd.grad(expected, exact, by)
+    assert_close(paths_reference.path_gradient(links, by, table, adjoint), gradient)
+
+
+@pytest.mark.parametrize("n_colours", [2, 3])
+def test_derivatives_of_both_orders(n_colours):
+    links, table, adjoint = random_case(1, 2, 3, (3, 2, 2), n_colours, torch.complex128)
+    links.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: path_products(x, table, adjoint), links)
+    assert torch.autograd.gradgradcheck(lambda x: path_products(x, table, adjoint), links)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_threads_give_the_same_bits(use_implementation, use_threads, implementation):
+    links, table, adjoint = random_case(2, 70, 8, (3, 6, 4), 3, torch.complex64)
+    found = []
+    with use_implementation(paths_cpu, implementation, 3, torch.complex64):
+        for n in (1, 2):
+            with use_threads(n):
+                x = links.clone().requires_grad_()
+                out = path_products(x, table, adjoint)
+                found.append((out, *torch.autograd.grad(out.abs().sum(), x)))
+    assert all(map(torch.equal, *found))
+
+
+def test_lazily_conjugated_links():
+    links, table, adjoint = random_case(3, 2, 4, (3, 2, 2), 3, torch.complex128)
+    expected = path_products(links.conj().resolve_conj(), table, adjoint)
+    assert_close(path_products(links.conj(), table, adjoint), expected)
+    strided = links.transpose(0, 1).contiguous().transpose(0, 1)
+    assert_close(path_products(strided, table, adjoint), path_products(links, table, adjoint))
+
+
+def test_the_operator_keeps_the_rules_of_torch():
+    links, table, adjoint = random_case(4, 2, 4, (3, 2, 2), 3, torch.complex128)
+    operator = torch.ops.pipeline_kernels.su3_paths.default
+    torch.library.opcheck(operator, (links.requires_grad_(), table, adjoint))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, t, a: (x[0], t, a), r"links: expected \(batch, n_links, N, N\)"),
+        (lambda x, t, a: (x.real, t, a), "links: expected one dtype"),
+        (lambda x, t, a: (x, t[0], a), r"table: expected int64 \(length, n_places, n_paths\)"),
+        (lambda x, t, a: (x, t[:0], a[:0]), "with a length above 0"),
+        (lambda x, t, a: (x, t, a[:, :1]), r"adjoint: expected bool \(3, 2\)"),
+        (lambda x, t, a: (x, t, a.long()), "adjoint: expected bool"),
+        (lambda x, t, a: (x, t + 2, a), "table: expected numbers of 4 links"),
+        (lambda x, t, a: (x, t - 4, a), "table: expected numbers of 4 links"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    case = random_case(5, 2, 4, (3, 2, 2), 3, torch.complex128)
+    with pytest.raises(ValueError, match=message):
+        path_products(*change(*case))
+
+
+@settings(deadline=None, max_examples=12)
+@given(**CASES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_interpreted_kernels_equal_the_reference(
+    interpreted, dtype, seed, batch, n_links, shape, n_colours
+):
+    from pipeline_kernels.su3 import paths_cuda
+
+    links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
+    exact = links.to(torch.complex128)
+    expected = paths_reference.path_products(exact, table, adjoint)
+    found = interpreted(paths_cuda.path_products, links, table, adjoint)
+    assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
+    by = torch.randn_like(expected)
+    gradient = paths_reference.path_gradient(exact, by, table, adjoint)
+    ours = interpreted(paths_cuda.path_gradient, links, by.to(dtype), table, adjoint)
+    assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
+
+
+@pytest.mark.parametrize("n_colours", [2, 3])
+@pytest.mark.parametrize("real", ["fp32", "fp64"])
+def test_kernels_compile_for_a_gpu(compiled, real, n_colours):
+    from pipeline_kernels.su3 import paths_cuda
+
+    constants = {"LENGTH": 3, "N": n_colours, "BLOCK": paths_cuda.BLOCK}
+    sizes = {"sizes": ("i64",) * 4, **dict.fromkeys(constants, "constexpr")}
+    for kernel, arrays, n_tables in (
+        (paths_cuda._products_of_path, ["links", "out"], 1),
+        (paths_cuda._gradient_of_link, ["links", "by", "out"], 3),
+    ):
+        plan = ("*i64", "*i8", "*i64", "*i64")[: n_tables + 1]
+        signature = {**dict.fromkeys(arrays, f"*{real}"), "plan": plan, **sizes}
+        assert compiled(90, kernel, signature, constants)["cubin"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gpu_gives_the_same(gpu, dtype):
+    links, table, adjoint = random_case(6, 100, 12, (3, 7, 6), 3, dtype)
+    there = links.to(gpu).requires_grad_()
+    found = path_products(there, table.to(gpu), adjoint.to(gpu))
+    expected = paths_reference.path_products(links, table, adjoint)
+    assert_close(found.cpu(), expected, **tolerance(dtype))
+    by = torch.randn_like(expected)
+    (gradient,) = torch.autograd.grad(found, there, by.to(gpu))
+    assert_close(
+        gradient.cpu(), paths_reference.path_gradient(links, by, table, adjoint), **tolerance(dtype)
+    )

@@ -1,0 +1,83 @@
+"""Staples by Triton: interpreted, compiled for GPUs that need not be there, and on a GPU.
+
+Oracle: the formula in plain PyTorch (`reference`).
+"""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_kernels.su3 import staples_reference as reference
+
+LIMITS = {torch.complex64: 1e-5, torch.complex128: 1e-13}
+CASES = [
+    (2, torch.complex64, (2, 1, 2), 3, 2, 1),
+    (3, torch.complex128, (1, 3), 2, 1, 3),
+]
+
+
+def case(n_colours, dtype, extents, batch, n_in, n_out):
+    """Fields, coefficients, derivatives by the result, and the tables of a lattice."""
+    generator = torch.Generator().manual_seed(1)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.complex128).to(dtype)
+
+    D, V = len(extents), math.prod(extents)
+    sites = torch.arange(V).view(extents)
+    forward, backward = (
+        torch.stack([sites.roll(by, d).flatten() for d in range(D)]) for by in (-1, 1)
+    )
+    S, G = (normal(batch, n, D, V, n_colours, n_colours) for n in (n_in, n_out))
+    coefficients = normal(n_out, n_in * (2 * D - 1)).real.contiguous()
+    return S, coefficients, G, forward, backward, torch.rand(D, V, generator=generator) < 0.6
+
+
+def close(found, expected, dtype):
+    scale = float(expected.abs().max())
+    assert found.dtype == expected.dtype
+    assert_close(found / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
+
+
+@pytest.mark.parametrize("arguments", CASES)
+def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
+    from pipeline_kernels.su3 import staples_cuda as cuda
+
+    S, coefficients, G, *plan = case(*arguments)
+    found = interpreted(cuda.staple_layer, S, coefficients, *plan)
+    close(found, reference.staple_layer(S, coefficients, *plan), S.dtype)
+    grads = interpreted(cuda.staple_gradient, S, coefficients, G, *plan)
+    expected = reference.staple_gradient(S, coefficients, G, *plan)
+    for ours, theirs in zip(grads, expected, strict=True):
+        close(ours, theirs, S.dtype)
+
+
+@pytest.mark.slow
+def test_kernels_compile_for_a_gpu(compiled):
+    from pipeline_kernels.su3 import staples_cuda as cuda
+
+    tables, sizes = ("*i64", "*i64", "*i8"), ("i32", "i32", "i32")
+    constants = {"D": 4, "N": 3, "BLOCK": cuda.BLOCK}
+    for kernel, n_arrays in [(cuda._staples_of_link, 2), (cuda._gradient_of_link, 3)]:
+        signature = {"arrays": ("*fp32",) * n_arrays, "tables": tables, "sizes": sizes}
+        signature |= dict.fromkeys(constants, "constexpr")
+        assert compiled(90, kernel, signature, constants)["cubin"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", list(LIMITS))
+@pytest.mark.parametrize("tile_bytes", [2**28, 2**18])
+def test_gpu_equals_the_reference(gpu, monkeypatch, dtype, tile_bytes):
+    from pipeline_kernels.su3 import staples_cuda as cuda
+
+    monkeypatch.setattr(cuda, "TILE_BYTES", tile_bytes)
+    S, coefficients, G, *plan = case(3, dtype, (4, 2, 3, 2), 17, 5, 4)
+    there = [x.to(gpu) for x in plan]
+    found = cuda.staple_layer(S.to(gpu), coefficients.to(gpu), *there)
+    close(found.cpu(), reference.staple_layer(S, coefficients, *plan), dtype)
+    grads = cuda.staple_gradient(S.to(gpu), coefficients.to(gpu), G.to(gpu), *there)
+    expected = reference.staple_gradient(S, coefficients, G, *plan)
+    for ours, theirs in zip(grads, expected, strict=True):
+        close(ours.cpu(), theirs, dtype)

@@ -1,0 +1,105 @@
+"""Small flows and runs of them, and Jacobians by finite differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from pipeline_core.project import Project
+from pipeline_core.registry import Registry
+from pipeline_core.run import Run
+from pipeline_core.testing.projects import call
+from pipeline_gauge_flows import algebra
+from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.lattice import Lattice, haar, hot
+from pipeline_gauge_flows.masks import schedule
+from pipeline_gauge_flows.network import build_flow
+from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
+from pipeline_gauge_flows.structure import Structure
+
+STAPLES = StapleOptions(width=2, n_layers=3)
+LAYERS = {
+    "plaquette": SpectralOptions(bins=4, hidden=[8]),
+    "learned": SpectralOptions(
+        bins=4, hidden=[8], loops="learned", staples=STAPLES,
+        learned_with=["direction", "location", "m4"],
+    ),
+    "residual": ResidualOptions(hidden=[8], rectangles=True),
+    "residual_learned": ResidualOptions(
+        hidden=[8], loops="learned", staples=STAPLES,
+        learned_with=["direction", "location", "m4"],
+    ),
+}  # fmt: skip
+"""All types of layers."""
+STAGES = ("graph", "partition")
+"""What `make_run` does."""
+
+
+def small_flow(
+    layers: str, lattice: Lattice, blocks: list[tuple[str, int]], memory: str = "graph", seed=0
+) -> Flow:
+    """Return a flow in double precision with random weights, which does something."""
+    generator = torch.Generator().manual_seed(seed)
+    updates = schedule(blocks, lattice.dimension)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        flow = build_flow(LAYERS[layers], Structure(lattice, tuple(updates)), memory).double()
+    size = 0.5 if layers.startswith("residual") else 0.1
+    with torch.no_grad():
+        for p in flow.parameters():
+            p.add_(torch.randn(p.shape, generator=generator, dtype=p.dtype), alpha=size)
+    return flow
+
+
+def some_links(lattice: Lattice, n: int = 2, seed: int = 1) -> torch.Tensor:
+    return hot(lattice, n, torch.Generator().manual_seed(seed))
+
+
+def some_gauge(lattice: Lattice, n: int = 2, seed: int = 2) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    matrices = haar(n * lattice.volume, lattice.n_colours, generator)
+    return matrices.reshape(n, lattice.volume, *matrices.shape[1:])
+
+
+def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor:
+    """Return the dense Jacobian of a map of one configuration, by differences of fourth order.
+
+    Splines have kinks in their second derivative, so that a step must not reach across one.
+
+    Rows and columns are (link, generator): the output turns by the row's as the input is turned by
+    the column's, U -> exp(t T) U.
+    """
+    _, n_directions, volume, n_colours, _ = links.shape
+    n_links, generators = n_directions * volume, algebra.basis(n_colours, links.device)
+    n = n_links * len(generators)
+    flat, there = links.flatten(1, 2), map_links(links)
+    columns = torch.zeros(n, n, dtype=torch.float64)
+    for shift, weight in ((1, 8), (-1, -8), (2, -1), (-2, 1)):
+        turned = torch.linalg.matrix_exp(step * shift * generators)
+        moved = flat.repeat(n, 1, 1, 1)
+        for link in range(n_links):
+            rows = slice(link * len(generators), (link + 1) * len(generators))
+            moved[rows, link] = turned @ flat[0, link]
+        image = map_links(moved.view(n, *links.shape[1:]))
+        turn = (image @ there.mH).flatten(1, 2)  # close to 1
+        columns += weight * algebra.components(turn).flatten(1)
+    return columns.T / (12 * step)
+
+
+def make_run(folder: Path, **sections: Any) -> Run:
+    """Write an experiment into a folder and do its stages before the training."""
+    points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
+    content = {"description": "A flow.", "plugin": "gauge_flows", **sections}
+    path = folder / "workflows/experiments/flow.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    project = Project(folder / "workflows", folder / "results", Registry(points))
+    run = replace(project.run("flow"), device="cpu")
+    for stage in STAGES:
+        call(run, stage)
+    return run

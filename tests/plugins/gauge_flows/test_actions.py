@@ -1,0 +1,161 @@
+"""Gauge actions.
+
+Oracles: sums over loops by coordinates; the classical continuum limit; finite differences; Eq. 16
+of arXiv:2502.00263.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.lattice import Lattice, cold, gauge_transform, hot
+from pipeline_gauge_flows.loops import traceless_antihermitian
+from pipeline_kernels.su3 import haar
+
+LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 2), 2), Lattice((3, 2, 4, 2), 3)]
+NAMES = ["wilson", "symanzik", "iwasaki"]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def action(name: str, lattice: Lattice, beta: float = 2.3, anisotropy: float = 0.2) -> GaugeAction:
+    return GaugeAction(ActionOptions(name=name, beta=beta, anisotropy=anisotropy), lattice)
+
+
+def loop_sum(links: torch.Tensor, lattice: Lattice, sides: tuple[int, int], plane) -> float:
+    """Return the sum of Re tr over rectangles in one plane, one configuration, site by site."""
+    n, (mu, nu) = lattice.n_colours, plane
+    grid = links.reshape(lattice.dimension, *lattice.extents, n, n)
+
+    def link(direction: int, site: list[int]) -> torch.Tensor:
+        wrapped = [x % extent for x, extent in zip(site, lattice.extents, strict=True)]
+        return grid[(direction, *wrapped)]
+
+    total = 0.0
+    for start in lattice.coordinates.tolist():
+        site, product = list(start), torch.eye(n, dtype=links.dtype)
+        for direction, length, step in ((mu, 0, 1), (nu, 1, 1), (mu, 0, -1), (nu, 1, -1)):
+            for _ in range(sides[length]):
+                site[direction] += min(step, 0)
+                found = link(direction, site)
+                product = product @ (found if step > 0 else found.mH)
+                site[direction] += max(step, 0)
+        total += product.diagonal().sum().real.item()
+    return total
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_action_is_the_sum_over_loops(name, lattice):
+    ours = action(name, lattice)
+    links = hot(lattice, 2, generator())
+    c1 = {"wilson": 0.0, "symanzik": -1 / 12, "iwasaki": -0.331}[name]
+    for configuration, found in zip(links, ours(links), strict=True):
+        expected = 0.0
+        for plane in lattice.planes:
+            weight = 1 - 8 * c1 + (0.2 if plane[0] == 0 else -0.2)
+            expected += weight * loop_sum(configuration, lattice, (1, 1), plane)
+            for sides in ((1, 2), (2, 1)):
+                expected += c1 * loop_sum(configuration, lattice, sides, plane)
+        assert found.item() == pytest.approx(-2.3 / lattice.n_colours * expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weak_field_has_the_classical_action(name):
+    """A constant field f in one plane costs beta/(2 N) f^2 tr T^2 a plaquette for every action."""
+    lattice, length = Lattice((3, 100), 3), 100
+    f = 2 * math.pi / (3 * length)
+    x = lattice.coordinates.double()
+    angles = torch.zeros(2, lattice.volume, dtype=torch.float64)
+    angles[1] = f * x[:, 0]
+    angles[0] = torch.where(x[:, 0] == 2, -3 * f * x[:, 1], 0.0)
+    phases = torch.exp(1j * angles[..., None] * torch.tensor([1.0, -1.0, 0.0]))
+    ours = action(name, lattice, anisotropy=0.0)
+    cost = ours(torch.diag_embed(phases)[None]) - ours(cold(lattice))
+    expected = 2.3 / 6 * f**2 * 2 * lattice.volume
+    assert cost.item() == pytest.approx(expected, rel=10 * f**2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_action_does_not_depend_on_the_gauge_and_force_turns_with_it(name, lattice):
+    ours = action(name, lattice)
+    links = hot(lattice, 2, generator())
+    gauge = haar(lattice.volume, lattice.n_colours, generator(1))
+    turned = gauge_transform(links, gauge, lattice)
+    assert_close(ours(turned), ours(links), rtol=1e-13, atol=1e-12)
+    assert_close(ours.operator(turned), ours.operator(links), rtol=1e-13, atol=1e-12)
+    assert_close(ours.force(turned), gauge @ ours.force(links) @ gauge.mH)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_force_is_the_slope_of_the_action(name, lattice):
+    ours = action(name, lattice)
+    links = hot(lattice, 1, generator())
+    gauss = torch.randn(links.shape, generator=generator(1), dtype=links.dtype)
+    direction, h = traceless_antihermitian(gauss), 1e-4
+
+    def moved(step: float) -> torch.Tensor:
+        return ours(torch.linalg.matrix_exp(step * direction) @ links)
+
+    # Five points: an error of order h^4.
+    slope = (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h)
+    force = ours.force(links)
+    product = (direction @ force).diagonal(dim1=-2, dim2=-1).sum().real
+    assert slope.item() == pytest.approx(2 * product.item(), rel=1e-9, abs=1e-8)
+    assert_close(traceless_antihermitian(force), force)
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_operator_is_the_derivative_by_the_anisotropy(lattice):
+    links = hot(lattice, 3, generator())
+    with_it, without = action("wilson", lattice), action("wilson", lattice, anisotropy=0.0)
+    assert_close((with_it(links) - without(links)) / 0.2, without.operator(links))
+    # Eq. 16 as it stands.
+    sums = [[loop_sum(one, lattice, (1, 1), plane) for plane in lattice.planes] for one in links]
+    signs = [1 if mu == 0 else -1 for mu, _ in lattice.planes]
+    expected = -2.3 / lattice.n_colours * torch.tensor(sums) @ torch.tensor(signs).float()
+    assert_close(without.operator(links), expected.double(), rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_are_double_for_links_of_single_precision():
+    lattice = Lattice((4, 4, 4), 3)
+    links = hot(lattice, 2, generator())
+    ours = action("symanzik", lattice)
+    single = links.to(torch.complex64)
+    assert ours(single).dtype == torch.float64
+    assert_close(ours(single), ours(links), rtol=1e-6, atol=1e-4)
+    assert ours.force(single).dtype == torch.complex64
+    assert_close(ours.force(single), ours.force(links).to(torch.complex64), rtol=1e-4, atol=1e-5)
+
+
+def test_autograd_of_the_action_is_minus_the_force():
+    lattice = LATTICES[2]
+    ours = action("iwasaki", lattice)
+    links = hot(lattice, 2, generator()).requires_grad_()
+    (gradient,) = torch.autograd.grad(ours(links).sum(), links)
+    # dS = Re tr(gradient^dag dU) with dU = X U.
+    assert_close(traceless_antihermitian(links @ gradient.mH) / 2, ours.force(links))
+
+
+def test_identity_needs_links_that_a_rectangle_holds_once():
+    with pytest.raises(ValueError, match="hold a link twice"):
+        action("symanzik", Lattice((2, 4), 3)).identity(cold(Lattice((2, 4), 3)))
+
+
+def test_haar_links_have_the_identity_of_every_action():
+    """At beta -> 0 both sides are known: <|grad S|^2> = beta^2 (N^2-1)/N^3 n_plaquettes."""
+    lattice = Lattice((6, 6, 6), 3)
+    square, _ = action("wilson", lattice, anisotropy=0.0).identity(hot(lattice, 40, generator()))
+    expected = 2.3**2 * 8 / 27 * lattice.n_plaquettes
+    error = square.std() / 40**0.5
+    assert abs(square.mean() - expected) < 4 * error
+    assert error < 0.01 * expected

@@ -1,0 +1,299 @@
+"""The data stage of lattice gauge theories.
+
+Oracles: exact plaquettes of the two-dimensional torus; an identity that tells the coupling of an
+ensemble from its links; files that were written from known links.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from pipeline_core.config.yaml_files import read_yaml, validated
+from pipeline_core.fields import SPLITS
+from pipeline_core.project import Project
+from pipeline_core.registry import Registry
+from pipeline_core.run import DatasetRun
+from pipeline_core.store import provenance_of
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data import make_data
+from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.exact import torus_plaquette
+from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
+from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.observables import plaquette_by_plane
+
+SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
+FILES = {"lattice": {"extents": [2, 3, 2, 3]}, "action": {"beta": 4.0}}
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Callable[..., DatasetRun]:
+    def make(**content: Any) -> DatasetRun:
+        text = {"description": "A theory.", "plugin": "gauge_flows", **content}
+        path = tmp_path / "workflows/datasets/theory.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(text))
+        project = Project(tmp_path / "workflows", tmp_path / "results", Registry())
+        options = validated(EnsembleDataset, read_yaml(path), path)
+        return DatasetRun(project, "theory", path, options)
+
+    return make
+
+
+def report(run: DatasetRun) -> dict[str, Any]:
+    return json.loads(run.report.read_text())
+
+
+def chain(beta: float, n: int, lattice: Lattice = Lattice((2, 3, 2, 3), 3)) -> list[np.ndarray]:  # noqa: B008
+    """Return configurations of the Wilson action."""
+    sweeps = Sweeps(GaugeAction(ActionOptions(beta=beta), lattice), 0)
+    links = hot(lattice, 1, torch.Generator().manual_seed(0))[0].numpy()
+    found = []
+    for i in range(20 + n):
+        sweeps.heatbath(links)
+        sweeps.overrelax(links)
+        if i >= 20:
+            found.append(links.copy())
+    return found
+
+
+def write_files(folder: Path, beta: float, n: int = 20, action: ActionOptions | None = None):
+    """Write every second configuration as ILDG, the others as NERSC."""
+    folder.mkdir(parents=True)
+    for i, links in enumerate(chain(beta, n)):
+        configuration = Configuration(Lattice((2, 3, 2, 3), 3), links, action)
+        if i % 2:
+            write_nersc(folder / f"{i:03d}.nersc", configuration)
+        else:
+            write_ildg(folder / f"{i:03d}.ildg", configuration)
+
+
+GENERATE = {
+    "heatbath": {"method": "heatbath", "n_configurations": 600, "chains": 2, "separation": 2},
+    "hmc": {
+        "method": "hmc",
+        "n_configurations": 960,
+        "chains": 32,
+        "n_steps": 5,
+        "thermalisation": 30,
+        "start": "cold",
+    },
+}
+
+
+@pytest.mark.parametrize("method", GENERATE)
+def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
+    run = dataset(**SMALL, generate=GENERATE[method], split={"val": 0.1, "test": 0.2})
+    summary = make_data(run)
+    content = report(run)
+    n, chains = (GENERATE[method][key] for key in ("n_configurations", "chains"))
+    assert content["samples"] == summary["samples"] == n
+    assert content["splits"] == {"train": round(0.7 * n), "val": n // 10, "test": n // 5}
+    statistics = content["statistics"]
+    plaquette, known = statistics["plaquette"], statistics["known_plaquette"]
+    assert known["value"] == pytest.approx(torus_plaquette(6.0, 3, 16), abs=1e-12)
+    assert known["how"] == "exact"
+    assert abs(plaquette["mean"] - known["value"]) < 4 * plaquette["error"] < 0.02
+    assert statistics["chains"] == chains
+    assert abs(statistics["identity"]["sigmas"]) < 4
+    assert statistics["identity"]["beta"] == pytest.approx(6.0, rel=0.05)
+    assert content["warnings"] == []
+    origin = statistics["origin"]
+    if method == "hmc":
+        assert 0.6 < origin["acceptance"] < 1
+        assert origin["irreversibility"] < 1e-12
+        weight = origin["exp_minus_violation"]
+        assert abs(weight["mean"] - 1) < 4 * weight["error"] < 0.1
+        assert origin["energy_violation"]["not_finite"] == 0
+    with Ensemble(run.data) as ensemble:
+        assert len(ensemble) == n
+        assert (ensemble.lattice, ensemble.action) == (Lattice((4, 4), 3), ActionOptions(beta=6.0))
+        links = ensemble.links([3, 0])
+        assert links.dtype == torch.complex128
+        expected = plaquette_by_plane(links, ensemble.lattice).numpy()
+        np.testing.assert_allclose(ensemble.plaquette[[3, 0]], expected, rtol=1e-12)
+        np.testing.assert_allclose(ensemble.plaquette.mean(), plaquette["mean"], rtol=1e-12)
+        assert len(ensemble.of("val", "test")) == n // 10 + n // 5
+        assert set(ensemble.group) == {f"chain-{i:04d}" for i in range(chains)}
+        assert ensemble.statistics == statistics
+
+
+def test_same_seed_gives_the_same_links(dataset):
+    def links(**generate: Any) -> torch.Tensor:
+        run = dataset(**SMALL, generate={"n_configurations": 2, "thermalisation": 3, **generate})
+        make_data(run)
+        with Ensemble(run.data) as ensemble:
+            return ensemble.links(range(len(ensemble)))
+
+    for method in GENERATE:
+        first = links(method=method)
+        assert torch.equal(first, links(method=method))
+        assert not torch.allclose(first, links(method=method, seed=1))
+        identity = torch.eye(3, dtype=first.dtype).expand_as(first)
+        torch.testing.assert_close(first @ first.mH, identity, rtol=0, atol=1e-14)
+
+
+def test_chains_can_be_kept_together(dataset):
+    run = dataset(
+        **SMALL,
+        generate={"method": "heatbath", "n_configurations": 40, "chains": 4},
+        split={"method": "group", "val": 0.25, "test": 0.25},
+    )
+    make_data(run)
+    with Ensemble(run.data) as ensemble:
+        for name in set(ensemble.group):
+            assert len(set(ensemble.split[ensemble.group == name])) == 1
+        assert np.bincount(ensemble.split).tolist() == [20, 10, 10]
+    groups = report(run)["groups"]
+    assert groups["count"] == 4
+    assert sorted(sum(counts.values()) for counts in groups["largest"].values()) == [10] * 4
+    assert sum(counts["val"] for counts in groups["largest"].values()) == 10
+
+
+def test_action_alone_is_a_dataset(dataset):
+    run = dataset(lattice={"extents": [4, 4, 4, 4], "n_colours": 2}, action={"beta": 1.0})
+    assert make_data(run) == {"samples": 0, "train": 0, "val": 0, "test": 0, "warnings": []}
+    assert report(run)["statistics"] is None
+    assert report(run)["groups"] == {"count": 0, "largest": {}}
+    with Ensemble(run.data) as ensemble:
+        assert len(ensemble) == len(ensemble.of(*SPLITS)) == 0
+        assert ensemble.lattice == Lattice((4, 4, 4, 4), 2)
+        assert ensemble.links([]).shape == (0, 4, 256, 2, 2)
+
+
+def test_files_are_read(dataset, tmp_path):
+    write_files(tmp_path / "raw", 4.0, action=ActionOptions(beta=4.0))
+    sources = [
+        {"reader": "ildg", "path": "../../raw/*.ildg"},
+        {"reader": "nersc", "path": "../../raw/*.nersc", "group": "file"},
+    ]
+    run = dataset(**FILES, sources=sources)
+    assert run.options.raw_patterns == {
+        f"sources.{i}.path": source["path"] for i, source in enumerate(sources)
+    }
+    summary = make_data(run)
+    assert summary["samples"] == 20
+    expected = chain(4.0, 20)
+    with Ensemble(run.data) as ensemble:
+        found = ensemble.links(range(20)).numpy()
+        np.testing.assert_allclose(found, expected[::2] + expected[1::2], rtol=0, atol=1e-14)
+        assert ensemble.group[:10].tolist() == ["source-0"] * 10
+        assert ensemble.group[10] == "../../raw/001.nersc"
+    inputs = provenance_of(run.data)["inputs"]
+    assert len(inputs) == 20
+    assert all(len(value) == 64 for value in inputs.values())
+    assert report(run)["statistics"]["origin"] == {"files": [10, 10]}
+
+
+def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
+    """Files without a word on their action: the links themselves tell it."""
+    write_files(tmp_path / "raw", 4.0, 40)
+    sources = [{"reader": "ildg", "path": "../../raw/*.ildg"}]
+    content = {**FILES, "action": {"beta": 6.0}, "sources": sources}
+    with pytest.raises(ValueError, match=r"not of the action .*look like beta = [34]\.") as error:
+        make_data(run := dataset(**content))
+    assert not run.data.exists()
+    assert "theory.yaml: sources: " in str(error.value)
+    make_data(dataset(**content, check_action=False))
+    # Right for those of the same plaquette coupling.
+    make_data(dataset(**FILES, sources=sources))
+
+
+def test_files_of_another_theory_are_refused(dataset, tmp_path):
+    write_files(tmp_path / "raw", 4.0, 1, ActionOptions(beta=4.0))
+    sources = [{"reader": "ildg", "path": "../../raw/000.ildg"}]
+    with pytest.raises(ValueError, match=r"000.ildg: says that it was drawn from .*beta=4.0"):
+        make_data(dataset(**{**FILES, "action": {"beta": 4.5}}, sources=sources))
+    with pytest.raises(ValueError, match=r"000.ildg: SU\(3\) on \[2, 3, 2, 3\] sites"):
+        make_data(dataset(**{**FILES, "lattice": {"extents": [2, 2, 2, 3]}}, sources=sources))
+
+
+def test_damaged_and_missing_files_are_refused(dataset, tmp_path):
+    write_files(tmp_path / "raw", 4.0, 1)
+    path = tmp_path / "raw/000.ildg"
+    path.write_bytes(path.read_bytes()[:-3000])
+    sources = [{"reader": "ildg", "path": "../../raw/*.ildg"}]
+    run = dataset(**FILES, sources=sources)
+    with pytest.raises(ValueError, match=r"theory.yaml: .*000.ildg: .*truncated"):
+        make_data(run)
+    assert not run.data.exists()
+    with pytest.raises(ValueError, match=r"theory.yaml:\d+: sources.0.path: no file matches"):
+        make_data(dataset(**FILES, sources=[{"reader": "nersc", "path": "*.nersc"}]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"lattice": {"extents": [4]}}, "lattice.extents"),
+        ({"lattice": {"extents": [4, 1]}}, "lattice.extents.1"),
+        ({"lattice": {"extents": [4, 4], "n_colours": 4}}, "lattice.n_colours"),
+        ({"action": {"beta": 1.0, "name": "dbw2"}}, "action.name"),
+        ({"action": {"beta": float("nan")}}, "action.beta"),
+        ({"generate": {"method": "metropolis", "n_configurations": 1}}, "generate"),
+        ({"generate": {"method": "heatbath"}}, "n_configurations"),
+        (
+            {"generate": {"method": "heatbath", "n_configurations": 5, "chains": 2}},
+            "cannot be shared evenly",
+        ),
+        (
+            {
+                "generate": {"method": "heatbath", "n_configurations": 1},
+                "action": {"name": "iwasaki", "beta": 2.0},
+            },
+            "choose method: hmc",
+        ),
+        ({"sources": [{"reader": "ildg", "path": "*"}]}, "in four dimensions"),
+        (
+            {
+                "generate": {"method": "heatbath", "n_configurations": 1},
+                "sources": [{"reader": "ildg", "path": "*"}],
+            },
+            "exclude each other",
+        ),
+        ({"split": {"method": "energy"}}, "neither compositions nor energies"),
+        ({"generat": {}}, "did you mean 'generate'"),
+    ],
+)
+def test_wrong_dataset_files_are_refused(dataset, content, message):
+    with pytest.raises(ValueError, match=message):
+        dataset(**{**SMALL, **content})
+
+
+def test_experiments_with_another_theory_are_refused(dataset):
+    run = dataset(**SMALL, generate={"method": "heatbath", "n_configurations": 2})
+    make_data(run)
+    with Ensemble(run.data) as ensemble:
+        ensemble.require(Lattice((4, 4), 3), ActionOptions(beta=6.0))
+        with pytest.raises(ValueError, match=r"of lattice .*\(4, 4\).*not .*\(4, 8\)"):
+            ensemble.require(Lattice((4, 8), 3), ActionOptions(beta=6.0))
+        with pytest.raises(ValueError, match=r"of action .*6.0.*not .*5.0"):
+            ensemble.require(Lattice((4, 4), 3), ActionOptions(beta=5.0))
+
+
+def test_trajectories_that_are_never_accepted_are_an_error(dataset):
+    generate = {"method": "hmc", "n_configurations": 3, "n_steps": 1, "tau": 50.0, "start": "cold"}
+    run = dataset(**{**SMALL, "action": {"beta": 60.0}}, generate={**generate, "thermalisation": 0})
+    with pytest.raises(ValueError, match=r"theory.yaml: generate: no trajectory was accepted"):
+        make_data(run)
+
+
+def test_warnings_tell_of_chains_that_are_too_short(dataset):
+    generate = {"method": "heatbath", "n_configurations": 40, "thermalisation": 1}
+    run = dataset(**SMALL, generate=generate, split={"val": 0.01, "test": 0.0})
+    make_data(run)
+    found = " ".join(report(run)["warnings"])
+    assert "raise generate.thermalisation" in found
+    assert "no configuration is in the split 'val'" in found
+    run = dataset(**SMALL, generate={**generate, "n_configurations": 4, "thermalisation": 50})
+    make_data(run)
+    assert "too few configurations a chain" in " ".join(report(run)["warnings"])

@@ -1,0 +1,326 @@
+"""Markov chains and their statistics.
+
+Oracles: known answers of Philox; scipy's integrals of the heat bath's density; exact plaquettes of
+the two-dimensional torus and strong-coupling series; an identity that every ensemble of an action
+obeys; Creutz's <exp(-dH)> = 1; the order of the integrator; an autoregressive process.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from numba import njit
+from scipy.integrate import quad
+from scipy.stats import kstest
+from torch.testing import assert_close
+
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.ensembles import sweeps
+from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
+from pipeline_gauge_flows.ensembles.philox import key_of, philox
+from pipeline_gauge_flows.ensembles.statistics import Estimate, drift, estimate
+from pipeline_gauge_flows.ensembles.subgroups import draw_cosine, draw_quaternion
+from pipeline_gauge_flows.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.exact import characters, strong_coupling, torus_plaquette
+from pipeline_gauge_flows.lattice import Lattice, cold, hot
+from pipeline_gauge_flows.observables import plaquette, plaquette_by_plane
+
+SIGMAS = 4.0
+
+
+def action(lattice: Lattice, beta: float, name: str = "wilson", anisotropy: float = 0.0):
+    return GaugeAction(ActionOptions(name=name, beta=beta, anisotropy=anisotropy), lattice)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def heatbath(ours: GaugeAction, n: int, seed: int = 0, warm: int = 50):
+    """Yield configurations (1, D, V, N, N) of a chain; one tensor, changed in place."""
+    chain = Sweeps(ours, seed)
+    links = hot(ours.lattice, 1, generator(seed))
+    for i in range(warm + n):
+        chain.heatbath(links[0].numpy())
+        chain.overrelax(links[0].numpy())
+        if i >= warm:
+            yield links
+
+
+def sigmas(found: Estimate, expected: float) -> float:
+    return abs(found.mean - expected) / found.error
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+        ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            [0xA4093822, 0x299F31D0],
+            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+        ),
+    ],
+)
+def test_philox_gives_the_known_answers(counter, key, expected):
+    """Of the file kat_vectors of Random123."""
+    assert list(philox(*np.array([*counter, *key], dtype=np.uint32))) == expected
+
+
+@njit(cache=False)
+def _cosines(concentration, n, key):
+    values, draw = np.empty(n), 0
+    for i in range(n):
+        values[i], draw = draw_cosine(
+            concentration, draw, (np.uint32(1), np.uint32(2), np.uint32(3)), key
+        )
+    return values
+
+
+@pytest.mark.parametrize("concentration", [0.0, 0.3, 1.6, 1.8, 6.0, 40.0])
+def test_cosines_have_their_density(concentration):
+    """Of Creutz's method and of Kennedy and Pendleton's."""
+
+    def density(x: float) -> float:
+        return math.sqrt(1 - x * x) * math.exp(concentration * (x - 1))
+
+    values = _cosines(concentration, 20_000, key_of(0, 0))
+    norm, _ = quad(density, -1, 1)
+    grid = np.linspace(-1, 1, 801)
+    parts = [quad(density, a, b)[0] for a, b in pairwise(grid)]
+    cumulative = np.concatenate([[0.0], np.cumsum(parts)]) / norm
+    assert kstest(values, lambda x: np.interp(x, grid, cumulative)).pvalue > 1e-3
+
+
+def test_directions_are_uniform():
+    @njit(cache=False)
+    def draw(n, key):
+        values, number = np.empty((n, 4)), 0
+        for i in range(n):
+            q, number = draw_quaternion(
+                2.0, number, (np.uint32(0), np.uint32(0), np.uint32(0)), key
+            )
+            values[i] = q
+        return values
+
+    values = draw(20_000, key_of(1, 0))
+    np.testing.assert_allclose((values**2).sum(1), 1, rtol=1e-12)
+    directions = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=1, keepdims=True)
+    for component in directions.T:
+        assert kstest(component, "uniform", args=(-1, 2)).pvalue > 1e-3
+    assert np.abs(np.corrcoef(directions.T) - np.eye(3)).max() < 4 / 20_000**0.5
+
+
+@pytest.mark.parametrize("extents", [(4, 4), (3, 5), (2, 3, 4), (2, 2, 3, 3)])
+def test_neighbours_differ_in_colour(extents):
+    lattice = Lattice(extents, 3)
+    colours = Sweeps(action(lattice, 1.0), 0).colours
+    assert len(colours) == (3 if any(extent % 2 for extent in extents) else 2)
+    assert sorted(np.concatenate(colours)) == list(range(lattice.volume))
+    for sites in colours:
+        for table in (lattice.forward, lattice.backward):
+            assert not np.isin(table.numpy()[:, sites], sites).any()
+
+
+@pytest.mark.parametrize("lattice", [Lattice((4, 3), 2), Lattice((2, 4, 3), 3)])
+def test_overrelaxation_keeps_the_action_and_moves_links(lattice):
+    ours = action(lattice, 2.0, anisotropy=0.3)
+    links = hot(lattice, 1, generator())
+    before = links.clone()
+    chain = Sweeps(ours, 0)
+    for _ in range(3):
+        chain.overrelax(links[0].numpy())
+    assert_close(ours(links), ours(before), rtol=0, atol=1e-10)
+    assert (links - before).abs().amax((-2, -1)).min() > 1e-3
+
+
+def test_sweeps_depend_on_the_seed_but_not_on_threads(monkeypatch):
+    monkeypatch.setattr(sweeps, "_PIECE", 5)
+    ours = action(Lattice((4, 4, 4), 3), 3.0)
+
+    def swept(seed: int, number: int, threads: int) -> torch.Tensor:
+        links = cold(ours.lattice)
+        chain = Sweeps(ours, seed, number, threads)
+        for _ in range(3):
+            chain.heatbath(links[0].numpy())
+        return links
+
+    first = swept(0, 0, 1)
+    assert torch.equal(first, swept(0, 0, 2))
+    for other in (swept(1, 0, 1), swept(0, 1, 1)):
+        assert (first - other).abs().max() > 0.1
+    identity = torch.eye(3, dtype=first.dtype).expand_as(first)
+    assert_close(first @ first.mH, identity, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("extents", "n", "beta"),
+    [((4, 4), 2, 1.0), ((4, 4), 2, 4.0), ((4, 4), 3, 6.0), ((3, 5), 3, 2.0), ((2, 2), 3, 6.0)],
+)
+def test_heatbath_has_the_exact_plaquette_of_the_torus(extents, n, beta):
+    lattice = Lattice(extents, n)
+    values = [plaquette(links, lattice).item() for links in heatbath(action(lattice, beta), 3000)]
+    found = estimate([np.array(values)])
+    assert sigmas(found, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
+    assert found.error < 0.004
+    assert found.tau_int < 1
+
+
+@pytest.mark.parametrize(("n", "beta", "precision"), [(3, 2.0, 3e-4), (2, 0.8, 5e-4)])
+def test_heatbath_has_the_plaquette_of_strong_coupling(n, beta, precision):
+    """In four dimensions the first cube counts: without it SU(3) would be off by 1.8e-4."""
+    lattice = Lattice((4, 4, 4, 4), n)
+    values = [plaquette(links, lattice).item() for links in heatbath(action(lattice, beta), 1200)]
+    found = estimate([np.array(values)])
+    assert sigmas(found, strong_coupling(beta, lattice).plaquette) < SIGMAS
+    assert found.error < precision
+
+
+def test_heatbath_has_the_anisotropy():
+    """At strong coupling a plaquette knows its own coupling only, beta (1 +- lambda)."""
+    lattice, ours = Lattice((4, 4, 4), 3), action(Lattice((4, 4, 4), 3), 1.0, anisotropy=0.4)
+    values = [plaquette_by_plane(links, lattice)[0].numpy() for links in heatbath(ours, 800)]
+    for plane, series in enumerate(np.array(values).T):
+        sign = 1 if lattice.planes[plane][0] == 0 else -1
+        found = estimate([series])
+        assert sigmas(found, characters(1.0 + 0.4 * sign, 3).u) < SIGMAS
+    assert np.mean(values, axis=0)[0] > 2 * np.mean(values, axis=0)[2]
+
+
+@pytest.mark.parametrize(
+    ("extents", "n", "beta", "anisotropy"), [((4, 4), 3, 6.0, 0.0), ((3, 4, 2), 2, 2.5, 0.2)]
+)
+def test_heatbath_obeys_the_identity(extents, n, beta, anisotropy):
+    ours = action(Lattice(extents, n), beta, anisotropy=anisotropy)
+    pairs = [[v.item() for v in ours.identity(links)] for links in heatbath(ours, 800)]
+    difference = estimate([np.subtract(*np.array(pairs).T)])
+    assert sigmas(difference, 0.0) < SIGMAS
+    assert difference.error < 0.03 * np.mean(pairs)
+
+
+@pytest.mark.parametrize("name", ["wilson", "symanzik"])
+def test_integrator_is_reversible_and_of_second_order(name):
+    ours = action(Lattice((3, 4, 3), 3), 4.0, name)
+    links = hot(ours.lattice, 2, generator())
+    violations = []
+    for n_steps in (8, 16, 32):
+        sampler = HybridMonteCarlo(ours, n_steps, 1.0, generator(1))
+        momenta = sampler.momenta(links)
+        start = sampler.energy(links, momenta)
+        violations.append(sampler.energy(*sampler.integrate(links, momenta)) - start)
+        assert sampler.irreversibility(links) < 1e-12
+    for coarse, fine in pairwise(violations):
+        assert ((coarse / fine > 3.3) & (coarse / fine < 4.7)).all()  # 4 for the second order
+
+
+def test_momenta_are_normal_along_every_generator():
+    """K = sum of p_a^2 / 2 over (N^2 - 1) n_links generators."""
+    lattice = Lattice((6, 6), 3)
+    sampler = HybridMonteCarlo(action(lattice, 0.0), 1, 1.0, generator())
+    links = cold(lattice, 200)
+    kinetic = sampler.energy(links, sampler.momenta(links))
+    n = 8 * lattice.n_links
+    assert abs(kinetic.mean() - n / 2) < SIGMAS * (n / 2 / 200) ** 0.5
+    assert kinetic.var() == pytest.approx(n / 2, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("extents", "n", "beta"), [((4, 4), 3, 6.0), ((2, 3), 2, 2.0), ((4, 4), 2, 4.0)]
+)
+def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
+    """A step so long that a part is refused: the acceptance test makes up for it."""
+    lattice = Lattice(extents, n)
+    sampler = HybridMonteCarlo(action(lattice, beta), 3, 1.5, generator())
+    links, chains, weights, accepted = hot(lattice, 32, generator(1)), [], [], []
+    for i in range(110):
+        trajectory = sampler.trajectory(links)
+        links = trajectory.links
+        if i >= 30:
+            chains.append(plaquette(links, lattice).numpy())
+            weights.append((-trajectory.violation).exp().numpy())
+            accepted.append(trajectory.accepted.double().mean().item())
+    found = estimate(list(np.array(chains).T))
+    assert sigmas(found, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
+    assert found.error < 0.01
+    assert sigmas(estimate(list(np.array(weights).T)), 1.0) < SIGMAS
+    assert np.mean(accepted) < 0.99
+
+
+def test_hmc_and_heatbath_agree_in_three_dimensions():
+    lattice = Lattice((3, 4, 2), 2)
+    ours = action(lattice, 2.2)
+    bath = estimate([np.array([plaquette(one, lattice).item() for one in heatbath(ours, 2000)])])
+    sampler = HybridMonteCarlo(ours, 6, 1.0, generator())
+    links, chains = hot(lattice, 32, generator(1)), []
+    for i in range(100):
+        links = sampler.trajectory(links).links
+        if i >= 30:
+            chains.append(plaquette(links, lattice).numpy())
+    found = estimate(list(np.array(chains).T))
+    assert abs(found.mean - bath.mean) < SIGMAS * math.hypot(found.error, bath.error)
+    assert math.hypot(found.error, bath.error) < 0.006
+
+
+@pytest.mark.parametrize("name", ["symanzik", "iwasaki"])
+def test_hmc_of_improved_actions_obeys_the_identity(name):
+    ours = action(Lattice((4, 3), 3), 3.0, name)
+    sampler = HybridMonteCarlo(ours, 6, 1.0, generator())
+    links, squares, laplacians = hot(ours.lattice, 64, generator(1)), [], []
+    for i in range(50):
+        links = sampler.trajectory(links).links
+        if i >= 20:
+            square, laplacian = ours.identity(links)
+            squares.append(square.numpy())
+            laplacians.append(laplacian.numpy())
+    difference = estimate(list((np.array(squares) - np.array(laplacians)).T))
+    assert sigmas(difference, 0.0) < SIGMAS
+    assert difference.error < 0.05 * np.mean(laplacians)
+
+
+def test_hmc_refuses_links_without_an_action():
+    lattice = Lattice((4, 4), 3)
+    links = cold(lattice)
+    links[0, 0, 0] = math.nan
+    with pytest.raises(ValueError, match="action of the links is nan"):
+        HybridMonteCarlo(action(lattice, 1.0), 2, 1.0, generator()).trajectory(links)
+
+
+def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=n) * (1 - rho**2) ** 0.5
+    series = np.empty(n)
+    series[0] = rng.normal()
+    for i in range(1, n):
+        series[i] = rho * series[i - 1] + noise[i]
+    return series
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6, 0.9])
+def test_autocorrelation_of_an_autoregressive_process(rho):
+    """tau_int = (1/2)(1 + rho)/(1 - rho), error = sqrt(2 tau_int / n)."""
+    tau, n = 0.5 * (1 + rho) / (1 - rho), 20_000
+    found = estimate([autoregressive(n // 4, rho, seed) + 3 for seed in range(4)])
+    assert found.count == n
+    assert abs(found.tau_int - tau) < SIGMAS * max(found.tau_error, 0.01)
+    assert found.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.2)
+    assert sigmas(found, 3.0) < SIGMAS
+
+
+def test_short_and_constant_series():
+    short = estimate([np.array([1.0, 2.0, 3.0])])
+    assert (short.mean, short.tau_int, short.count) == (2.0, None, 3)
+    assert short.error == pytest.approx((2 / 3) ** 0.5 / 2**0.5)
+    assert estimate([np.full(50, 2.5)]) == Estimate(2.5, 0.0, 0.5, 0.0, 50)
+    assert estimate([np.array([7.0])]).error == 0.0
+
+
+def test_drift_is_seen():
+    noise = autoregressive(400, 0.3, 0)
+    assert abs(drift([noise])) < SIGMAS
+    assert drift([noise + np.linspace(0, 3, 400)]) > SIGMAS
+    assert drift([noise[:20]]) is None

@@ -1,0 +1,165 @@
+"""Exact values and strong-coupling series.
+
+Oracles: integrals over classes by scipy; Bessel functions; tables that other programs computed by
+the same expansion; Monte Carlo integration over all links of the smallest torus.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.special import iv
+
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.exact import (
+    characters,
+    strong_coupling,
+    torus_log_z,
+    torus_plaquette,
+)
+from pipeline_gauge_flows.lattice import Lattice, hot
+
+# beta, log a_0, u, log Z and P of 4x4, P of 2x2
+TABLE = {
+    2: [
+        (1, 0.1224991931, 0.24019372, 1.95998709, 0.24019372, 0.24326053),
+        (2, 0.4641344735, 0.43312743, 7.42615311, 0.43312800, 0.44614497),
+        (4, 1.5850904185, 0.65804727, 25.36268224, 0.65818507, 0.67866208),
+    ],
+    3: [
+        (1, 0.0293094205, 0.06012655, 0.46895073, 0.06012655, 0.06015463),
+        (2, 0.1230638999, 0.12862779, 1.96902240, 0.12862779, 0.12893429),
+        (3, 0.2885639098, 0.20307505, 4.61702256, 0.20307505, 0.20435048),
+        (4, 0.5299184068, 0.27961915, 8.47869451, 0.27961915, 0.28293529),
+        (5, 0.8470568054, 0.35395444, 13.55290901, 0.35395446, 0.36026950),
+        (6, 1.2358900916, 0.42253174, 19.77424353, 0.42253206, 0.43212825),
+        (8, 2.1997184474, 0.53575399, 35.19558730, 0.53576231, 0.55007421),
+    ],
+}
+
+
+@pytest.mark.parametrize(("n", "row"), [(n, row) for n, rows in TABLE.items() for row in rows])
+def test_two_dimensions(n, row):
+    beta, log_a, u, log_z, plaquette, small = row
+    found = characters(float(beta), n)
+    assert np.log(found.a[0]) == pytest.approx(log_a, abs=1e-10)
+    assert found.u == pytest.approx(u, abs=1e-8)
+    assert torus_log_z(beta, n, 16) == pytest.approx(log_z, abs=1e-8)
+    assert torus_plaquette(beta, n, 16) == pytest.approx(plaquette, abs=1e-8)
+    assert torus_plaquette(beta, n, 4) == pytest.approx(small, abs=1e-8)
+
+
+@pytest.mark.parametrize("beta", [0.3, 2.0, 7.5])
+def test_su2_are_bessel_functions(beta):
+    found = characters(beta, 2)
+    j = np.arange(len(found.a)) / 2
+    np.testing.assert_allclose(found.dimension, 2 * j + 1)
+    np.testing.assert_allclose(found.a, 2 * iv(2 * j + 1, beta) / beta, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("beta", [1.0, 6.0])
+def test_su2_by_integration_over_classes(beta):
+    found = characters(beta, 2)
+    for r in range(3):
+        value, _ = quad(
+            lambda x, r=r: np.exp(beta * np.cos(x)) * np.sin((r + 1) * x) * np.sin(x) * 2 / np.pi,
+            0,
+            np.pi,
+        )
+        assert found.a[r] == pytest.approx(value / (r + 1), rel=1e-9)
+
+
+@pytest.mark.parametrize("beta", [1.0, 6.0])
+def test_su3_by_integration_over_classes(beta):
+    """Weyl's measure on the angles (x, y, -x - y)."""
+
+    def integral(character) -> float:
+        def integrand(x: float, y: float) -> float:
+            z = np.exp(1j * np.array([x, y, -x - y]))
+            measure = abs((z[0] - z[1]) * (z[0] - z[2]) * (z[1] - z[2])) ** 2
+            weight = np.exp(beta / 3 * z.sum().real)
+            return float(measure * weight * character(z.sum()).real) / (6 * 4 * np.pi**2)
+
+        # The integrand is periodic, so that equidistant points converge exponentially.
+        angles = np.arange(48) * 2 * np.pi / 48
+        values = [integrand(x, y) for x in angles for y in angles]
+        return float(np.mean(values)) * 4 * np.pi**2
+
+    found = characters(beta, 3)
+    np.testing.assert_allclose(found.dimension[:6], [1, 3, 6, 3, 10, 8])
+    assert found.a[0] == pytest.approx(integral(lambda t: np.array(1 + 0j)), rel=1e-10)
+    assert found.a[1] == pytest.approx(integral(lambda t: t) / 3, rel=1e-10)
+    # chi_6 = (t^2 + t of the square)/2 = t^2 - conj(t); chi_8 = |t|^2 - 1
+    assert found.a[2] == pytest.approx(integral(lambda t: t**2 - np.conj(t)) / 6, rel=1e-10)
+    assert found.a[5] == pytest.approx(integral(lambda t: abs(t) ** 2 - 1 + 0j) / 8, rel=1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("beta", [-2.1, 0.7, 5.0])
+def test_slopes_are_derivatives(n, beta):
+    found, h = characters(beta, n), 1e-4
+    up, down = characters(beta + h, n), characters(beta - h, n)
+    shared = min(len(one.a) for one in (found, up, down))
+    slopes = (up.a[:shared] - down.a[:shared]) / (2 * h)
+    np.testing.assert_allclose(found.slope[:shared], slopes, rtol=1e-6, atol=1e-9)
+    assert found.u_slope == pytest.approx((up.u - down.u) / (2 * h), rel=1e-6)
+    slope = (torus_log_z(beta + h, n, 6) - torus_log_z(beta - h, n, 6)) / (12 * h)
+    assert torus_plaquette(beta, n, 6) == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize(("n", "beta"), [(2, 2.0), (3, 2.5)])
+def test_smallest_torus_by_integration_over_all_links(n, beta):
+    """Z is the mean of exp(-S) over the Haar measure, P its reweighted plaquette."""
+    lattice, generator = Lattice((2, 2), n), torch.Generator().manual_seed(0)
+    action = GaugeAction(ActionOptions(beta=beta), lattice)
+    values = [action(hot(lattice, 25_000, generator)).numpy() for _ in range(6)]
+    weights = np.exp(-np.concatenate(values))
+    plaquettes = -np.concatenate(values) / (beta * 4)
+    error = weights.std() / weights.mean() / len(weights) ** 0.5
+    log_z, P = torus_log_z(beta, n, 4), torus_plaquette(beta, n, 4)
+    assert abs(np.log(weights.mean()) - log_z) < 4 * error
+    ratio = weights * (plaquettes - P) / weights.mean()
+    assert abs(ratio.mean()) < 4 * ratio.std() / len(weights) ** 0.5
+    if n == 2:
+        # Precise enough to see that the torus is no plane.
+        assert log_z - 4 * np.log(characters(beta, 2).a[0]) > 3 * error
+
+
+@pytest.mark.parametrize(
+    ("n", "beta", "log_z", "plaquette"),
+    [
+        (3, 0.5, 10.962439, 0.02893176),
+        (3, 1.0, 45.020141, 0.06013021),
+        (3, 2.0, 189.1096, 0.128810),
+        (3, 3.0, 444.53, 0.20497),
+        (2, 0.5, 47.767260, 0.12383033),
+        (2, 1.0, 188.945, 0.24303),
+    ],
+)
+def test_strong_coupling_in_four_dimensions(n, beta, log_z, plaquette):
+    found = strong_coupling(beta, Lattice((4, 4, 4, 4), n))
+
+    def rounded(value: float, like: float) -> float:
+        return round(value, len(repr(like).split(".")[1]))
+
+    assert rounded(found.log_z, log_z) == pytest.approx(log_z, abs=1.5e-6)
+    assert found.plaquette == pytest.approx(plaquette, abs=6e-6)
+    if beta <= 1:
+        assert found.next_log_z < 0.1
+
+
+def test_strong_coupling_in_three_dimensions_and_its_slope():
+    lattice, h = Lattice((4, 4, 4), 3), 1e-4
+    assert strong_coupling(3.0, lattice).plaquette == pytest.approx(0.204023, abs=1e-6)
+    ends = [strong_coupling(3.0 + step, lattice).log_z for step in (h, -h)]
+    slope = (ends[0] - ends[1]) / (2 * h) / lattice.n_plaquettes
+    assert strong_coupling(3.0, lattice).plaquette == pytest.approx(slope, rel=1e-7)
+
+
+def test_series_is_refused_where_it_does_not_hold():
+    with pytest.raises(ValueError, match="solved exactly"):
+        strong_coupling(1.0, Lattice((4, 4), 3))
+    with pytest.raises(ValueError, match="surfaces of 4 plaquettes"):
+        strong_coupling(1.0, Lattice((2, 2, 4), 3))

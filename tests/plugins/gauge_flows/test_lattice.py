@@ -1,0 +1,122 @@
+"""Lattices. Oracles: index arithmetic on coordinates; moments of the Haar measure."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_gauge_flows.lattice import (
+    Lattice,
+    cold,
+    gauge_transform,
+    hot,
+    neighbours,
+    plaquettes,
+)
+from pipeline_kernels.su3 import haar
+
+LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_sites_are_numbered_row_by_row(lattice):
+    sites = list(product(*map(range, lattice.extents)))
+    assert lattice.coordinates.tolist() == [list(site) for site in sites]
+    assert lattice.volume == len(sites)
+    assert lattice.parity.tolist() == [sum(site) % 2 for site in sites]
+    for mu, extent in enumerate(lattice.extents):
+        for number, site in enumerate(sites):
+            for table, step in ((lattice.forward, 1), (lattice.backward, -1)):
+                moved = list(site)
+                moved[mu] = (site[mu] + step) % extent
+                assert table[mu, number] == sites.index(tuple(moved))
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_plaquettes_are_products_around_squares(lattice):
+    links = hot(lattice, 2, generator())
+    found = plaquettes(links, lattice)
+    n = lattice.n_colours
+    grid = links.reshape(2, lattice.dimension, *lattice.extents, n, n)
+
+    def link(mu: int, *site: int) -> torch.Tensor:
+        wrapped = tuple(x % extent for x, extent in zip(site, lattice.extents, strict=True))
+        return grid[(slice(None), mu, *wrapped)]
+
+    assert found.shape == (2, len(lattice.planes), lattice.volume, n, n)
+    assert lattice.n_plaquettes == found[0, ..., 0, 0].numel()
+    for plane, (mu, nu) in enumerate(lattice.planes):
+        for number, site in enumerate(lattice.coordinates.tolist()):
+            right, up = list(site), list(site)
+            right[mu] += 1
+            up[nu] += 1
+            expected = link(mu, *site) @ link(nu, *right) @ link(mu, *up).mH @ link(nu, *site).mH
+            assert_close(found[:, plane, number], expected)
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_plaquettes_turn_with_the_gauge_at_their_site(lattice):
+    links = hot(lattice, 2, generator())
+    gauge = haar(2 * lattice.volume, lattice.n_colours, generator(1))
+    gauge = gauge.reshape(2, lattice.volume, *gauge.shape[1:])
+    turned = plaquettes(gauge_transform(links, gauge, lattice), lattice)
+    around = gauge[:, None]
+    assert_close(turned, around @ plaquettes(links, lattice) @ around.mH)
+    same = gauge_transform(links, gauge[0], lattice)
+    assert_close(same[:1], gauge_transform(links, gauge, lattice)[:1])
+
+
+@pytest.mark.parametrize("n_colours", [2, 3])
+def test_hot_links_have_the_moments_of_haar(n_colours):
+    """<tr U> = 0, <|tr U|^2> = 1, and <|tr U|^4> = 2 both for SU(2) and SU(3)."""
+    lattice = Lattice((20, 20, 10), n_colours)
+    links = hot(lattice, 1, generator())
+    n = lattice.n_links
+    trace = links.diagonal(dim1=-2, dim2=-1).sum(-1)
+    assert abs(trace.mean()) < 4 / n**0.5
+    for power, moment, spread in ((2, 1.0, 1.5), (4, 2.0, 6.0)):
+        assert abs((trace.abs() ** power).mean() - moment) < 4 * spread / n**0.5
+    identity = torch.eye(n_colours, dtype=links.dtype).expand_as(links)
+    assert_close(links @ links.mH, identity)
+    assert_close(torch.linalg.det(links), torch.ones_like(trace))
+
+
+def test_tables_made_in_inference_mode_serve_a_training():
+    lattice = Lattice((2, 5), 2)
+    with torch.inference_mode():
+        plaquettes(cold(lattice), lattice)
+        tables = [lattice.coordinates, lattice.parity, *neighbours(lattice, torch.device("cpu"))]
+    assert not any(table.is_inference() for table in tables)
+    links = cold(lattice).requires_grad_()
+    plaquettes(links, lattice).real.sum().backward()
+    assert links.grad is not None
+
+
+def test_cold_links_are_one_and_of_the_type_asked_for():
+    lattice = Lattice((2, 3), 2)
+    links = cold(lattice, 3, torch.complex64)
+    assert links.shape == (3, *lattice.shape)
+    assert links.dtype == hot(lattice, dtype=torch.complex64).dtype == torch.complex64
+    assert_close(links @ links, links)
+    assert_close(plaquettes(links, lattice)[0, 0, 0], torch.eye(2, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize(
+    ("extents", "n_colours", "message"),
+    [
+        ((4,), 3, "give 2, 3 or 4"),
+        ((4, 4, 4, 4, 4), 3, "give 2, 3 or 4"),
+        ((4, 1), 3, "at least 2 sites"),
+        ((4, 4), 4, r"only SU\(2\) and SU\(3\)"),
+    ],
+)
+def test_impossible_lattices_are_refused(extents, n_colours, message):
+    with pytest.raises(ValueError, match=message):
+        Lattice(extents, n_colours)

@@ -1,0 +1,159 @@
+"""Observables and the gradient flow.
+
+Oracles: constant and plane-wave abelian fields, whose charge, energy and flow are known in closed
+form; centre transformations; the order of Luescher's Runge-Kutta method.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_gauge_flows.gradient_flow import gradient_flow
+from pipeline_gauge_flows.lattice import Lattice, cold, gauge_transform, hot, plaquettes
+from pipeline_gauge_flows.observables import (
+    energy_density,
+    plaquette,
+    plaquette_by_plane,
+    polyakov_loop,
+    topological_charge,
+    wilson_loop,
+)
+from pipeline_kernels.su3 import haar
+
+LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def diagonal(angles: torch.Tensor, n_colours: int = 3) -> torch.Tensor:
+    """Return one configuration exp(i angles T), T = diag(1, -1, 0), of angles (D, V)."""
+    t = torch.tensor([1.0, -1.0, 0.0][:n_colours], dtype=torch.float64)
+    return torch.diag_embed(torch.exp(1j * angles[..., None] * t))[None]
+
+
+def flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Tensor:
+    """Return a configuration with a constant field of so many flux quanta in some planes."""
+    x = lattice.coordinates.double()
+    angles = torch.zeros(lattice.dimension, lattice.volume, dtype=torch.float64)
+    for (mu, nu), count in quanta.items():
+        field = 2 * math.pi * count / (lattice.extents[mu] * lattice.extents[nu])
+        angles[nu] += field * x[:, mu]
+        last = x[:, mu] == lattice.extents[mu] - 1
+        angles[mu] -= torch.where(last, field * lattice.extents[mu] * x[:, nu], 0.0)
+    return diagonal(angles, lattice.n_colours)
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_plaquettes_are_means_of_traces(lattice):
+    links = hot(lattice, 2, generator())
+    traces = plaquettes(links, lattice).diagonal(dim1=-2, dim2=-1).sum(-1).real
+    assert_close(plaquette_by_plane(links, lattice), traces.mean(-1) / lattice.n_colours)
+    assert_close(plaquette(links, lattice), traces.mean((1, 2)) / lattice.n_colours)
+    assert_close(plaquette(cold(lattice), lattice), torch.ones(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_observables_do_not_depend_on_the_gauge(lattice):
+    links = hot(lattice, 2, generator())
+    gauge = haar(lattice.volume, lattice.n_colours, generator(1))
+    turned = gauge_transform(links, gauge, lattice)
+    for observable in (
+        plaquette_by_plane,
+        energy_density,
+        polyakov_loop,
+        lambda links, lattice: polyakov_loop(links, lattice, 1),
+        lambda links, lattice: wilson_loop(links, lattice, (2, 3), 1, 0),
+    ):
+        assert_close(observable(turned, lattice), observable(links, lattice))
+
+
+def test_wilson_loop_encloses_the_flux_of_its_area():
+    lattice = Lattice((5, 6, 4), 3)
+    links = flux(lattice, {(1, 2): 1})
+    for sides in ((1, 1), (2, 1), (3, 2), (6, 4)):
+        expected = (1 + 2 * math.cos(2 * math.pi / 24 * math.prod(sides))) / 3
+        assert wilson_loop(links, lattice, sides, 1, 2).item() == pytest.approx(expected)
+        assert wilson_loop(links, lattice, sides, 0, 2).item() == pytest.approx(1.0)
+
+
+def test_wilson_loop_of_one_plaquette_is_the_plaquette():
+    lattice = LATTICES[2]
+    links = hot(lattice, 2, generator())
+    found = [wilson_loop(links, lattice, (1, 1), mu, nu) for mu, nu in lattice.planes]
+    assert_close(torch.stack(found, dim=1), plaquette_by_plane(links, lattice))
+
+
+@pytest.mark.parametrize("lattice", LATTICES)
+def test_centre_transformation_turns_the_polyakov_loop_alone(lattice):
+    links = hot(lattice, 2, generator())
+    centre = complex(torch.exp(torch.tensor(2j * math.pi / lattice.n_colours)))
+    for direction in range(lattice.dimension):
+        slab = lattice.coordinates[:, direction] == 1
+        turned = links.clone()
+        turned[:, direction, slab] *= centre
+        before, after = (polyakov_loop(one, lattice, direction) for one in (links, turned))
+        assert_close(after, centre * before, rtol=1e-6, atol=1e-6)
+        assert_close(plaquette(turned, lattice), plaquette(links, lattice), rtol=1e-6, atol=1e-6)
+    assert_close(polyakov_loop(cold(lattice), lattice).real, torch.ones(1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("n_colours", [2, 3])
+@pytest.mark.parametrize("quanta", [(1, 1), (1, -1), (2, 1), (0, 1)])
+def test_charge_of_a_constant_field(n_colours, quanta):
+    """Q = 2 m n in the continuum; the clover gives sin f for a field f in every plaquette."""
+    lattice = Lattice((4, 6, 5, 3), n_colours)
+    links = flux(lattice, {(0, 1): quanta[0], (2, 3): quanta[1]})
+    sines = [math.sin(2 * math.pi * m / area) for m, area in zip(quanta, (24, 15), strict=True)]
+    expected = 2 * lattice.volume / (4 * math.pi**2) * math.prod(sines)
+    gauge = haar(lattice.volume, n_colours, generator())
+    for one in (links, gauge_transform(links, gauge, lattice)):
+        assert topological_charge(one, lattice).item() == pytest.approx(expected, abs=1e-12)
+        energy = energy_density(one, lattice).item()
+        assert energy == pytest.approx(2 * sum(s**2 for s in sines), abs=1e-12)
+    if 0 not in quanta and max(quanta) == 1:
+        assert abs(expected / (2 * math.prod(quanta)) - 1) < 0.05
+
+
+@pytest.mark.parametrize("planes", [((0, 2), (1, 3)), ((0, 3), (1, 2))])
+def test_sign_of_the_charge_in_other_planes(planes):
+    """epsilon_0213 = -1, epsilon_0312 = +1."""
+    lattice = Lattice((6, 6, 6, 6), 3)
+    found = topological_charge(flux(lattice, dict.fromkeys(planes, 1)), lattice).item()
+    assert found == pytest.approx(2 if planes[0] == (0, 3) else -2, rel=0.02)
+
+
+def test_charge_needs_four_dimensions():
+    with pytest.raises(ValueError, match="four dimensions"):
+        topological_charge(cold(LATTICES[0]), LATTICES[0])
+
+
+def test_flow_damps_a_plane_wave_as_the_heat_equation():
+    """A transverse wave of momentum p decays as exp(-t 4 sin^2(p/2))."""
+    lattice, amplitude, time = Lattice((8, 3, 2), 3), 1e-4, 1.5
+    wave = torch.cos(2 * math.pi / 8 * lattice.coordinates[:, 0].double())
+    angles = torch.zeros(3, lattice.volume, dtype=torch.float64)
+    angles[1] = amplitude * wave
+    flowed = gradient_flow(diagonal(angles), lattice, time, 30)
+    decay = math.exp(-time * 4 * math.sin(math.pi / 8) ** 2)
+    assert_close(flowed[0, 1, :, 0, 0].imag / amplitude, decay * wave, rtol=1e-5, atol=1e-6)
+    assert_close(flowed[0, [0, 2]], cold(lattice)[0, [0, 2]], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_colours", [2, 3])
+def test_flow_is_of_third_order_and_smooths(n_colours):
+    lattice = Lattice((3, 2, 2, 3), n_colours)
+    links = hot(lattice, 1, generator())
+    ends = [gradient_flow(links, lattice, 0.4, n) for n in (4, 8, 16)]
+    coarse, fine = ((a - b).abs().max().item() for a, b in pairwise(ends))
+    assert 6 < coarse / fine < 11  # 8 for the third order
+    assert plaquette(links, lattice) < plaquette(ends[-1], lattice)
+    gauge = haar(lattice.volume, n_colours, generator(1))
+    turned = gradient_flow(gauge_transform(links, gauge, lattice), lattice, 0.4, 16)
+    assert_close(turned, gauge_transform(ends[-1], gauge, lattice))

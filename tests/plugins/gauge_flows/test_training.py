@@ -1,0 +1,282 @@
+"""Flows in the shared trainer: exact values reached, resumed and shared trainings, refusals.
+
+The oracles are exact partition functions in two dimensions, trainings that were not interrupted and
+ran on one rank, and a heat bath.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline_core.project import Project
+from pipeline_core.testing.projects import call
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.tasks import build_task
+from pipeline_gauge_flows import exact, sampling
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.lattice import Lattice
+from plugins.gauge_flows.small import make_run
+from processes import train_by_command
+
+TIMES = ("seconds", "samples_per_s")
+SECTIONS = {
+    "seed": 3,
+    "model": {
+        "layers": {"bins": 4, "hidden": [8], "loops": "learned", "staples": {"width": 2}},
+        "action": {"beta": 2.0},
+        "draws": {"train": 24, "val": 16},
+    },
+    "graph": {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction", "sweeps": 1}]},
+    "train": {"epochs": 4, "batch_size": 8, "precision": "64-true", "optimizer": {"lr": 0.01}},
+}
+
+
+def sections(**changes):
+    return {
+        name: {**SECTIONS[name], **changes.get(name, {})} if name != "seed" else 3
+        for name in SECTIONS
+    } | {name: changes[name] for name in changes.keys() - SECTIONS.keys()}
+
+
+def lines(run):
+    return [json.loads(line) for line in run.history.read_text().splitlines()]
+
+
+def result(run):
+    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in lines(run)]
+    return load_model(run.model)["weights"], kept
+
+
+def ess(terms):
+    return terms["weight"] ** 2 / terms["weight_square"]
+
+
+@pytest.mark.parametrize("gradient", ["ordinary", "path"])
+def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, gradient):
+    """New configurations are drawn in each epoch, and the same ones again after a break."""
+    half = sections(train={"epochs": 2, "gradient": gradient})
+    whole = sections(train={"gradient": gradient})
+    call(make_run(tmp_path / "parts", **half), "train")
+    parts, once = make_run(tmp_path / "parts", **whole), make_run(tmp_path / "once", **whole)
+    call(parts, "train")
+    call(once, "train")
+    (weights, history), (expected, records) = result(parts), result(once)
+    assert history == records
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights.items())
+    assert len({record["train"]["loss"] for record in records}) == 4
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", ["ordinary", "path"])
+def test_two_ranks_follow_one(tmp_path, gradient):
+    content = sections(train={"epochs": 2, "batch_size": 7, "gradient": gradient})
+    alone = make_run(tmp_path / "alone", **content)
+    call(alone, "train")
+    run = make_run(tmp_path / "two", **content)
+    train_by_command(tmp_path / "two", "flow", 2)
+    (weights, history), (expected, records) = result(run), result(alone)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-10)
+    for ours, theirs in zip(history, records, strict=True):
+        for split in ("train", "val"):
+            assert ours[split] == pytest.approx(theirs[split], rel=1e-9)
+
+
+def test_configurations_depend_on_their_numbers_alone(tmp_path):
+    run = make_run(tmp_path, **SECTIONS)
+    samples = build_task(run).samples("train")
+    first, again = samples.of_epoch(3).batch([4, 5]), samples.of_epoch(3).batch([5])
+    assert torch.equal(first["base"][1], again["base"][0])
+    others = [samples.batch([5]), samples.of_epoch(4).batch([5]), samples.of_epoch(3).batch([6])]
+    others.append(build_task(run).samples("val").of_epoch(3).batch([5]))
+    assert all(not torch.equal(other["base"], again["base"]) for other in others)
+    assert len(samples) == 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", ["ordinary", "path"])
+def test_a_flow_learns_two_dimensions(tmp_path, gradient):
+    """SU(3) on 4x4 at beta = 2, eight layers: the bound of log Z and its estimate."""
+    log_z = exact.torus_log_z(2.0, 3, 16)
+    content = {
+        "seed": 1,
+        "model": {"action": {"beta": 2.0}, "draws": {"train": 640, "val": 512}},
+        "graph": {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction", "sweeps": 2}]},
+        "train": {
+            "epochs": 6, "batch_size": 64, "gradient": gradient, "optimizer": {"lr": 4e-3},
+            "schedule": {"name": "cosine"},
+        },
+    }  # fmt: skip
+    run = make_run(tmp_path, **content)
+    start = build_task(run)
+    call(run, "train")
+    last = lines(run)[-1]["val"]
+    assert ess(last) > 0.85
+    spread = math.sqrt(last["log_weight_square"] - last["log_weight"] ** 2)
+    assert -log_z - 4 * spread / 512**0.5 < last["loss"] < -log_z + 0.1
+    flow = sampling.trained_flow(run, torch.device("cpu"))
+    action = GaugeAction(ActionOptions(beta=2.0), flow.lattice)
+    drawn = list(sampling.draw(flow, action, 1000, torch.Generator().manual_seed(8), 300))
+    assert [len(one.links) for one in drawn] == [300, 300, 300, 100]
+    log_w = torch.cat([one.log_weight for one in drawn])
+    weight = (log_w - log_z).exp()
+    error = float(weight.std()) / 1000**0.5
+    assert float(weight.mean()) == pytest.approx(1, abs=4 * error)
+    plaquette = -torch.cat([one.action for one in drawn]) / (2.0 * 16)
+    found = float((weight * plaquette).mean() / weight.mean())
+    spread = float((weight * (plaquette - found)).std()) / 1000**0.5
+    assert found == pytest.approx(exact.torus_plaquette(2.0, 3, 16), abs=4 * spread)
+    density = sampling.log_density(flow, drawn[0].links)
+    torch.testing.assert_close(density, drawn[0].log_q, rtol=1e-9, atol=1e-9)
+    assert ess(lines(run)[0]["val"]) < ess(last)
+    assert start.metadata["action"] == action.options.model_dump(mode="json")
+
+
+def test_the_scale_of_weights_is_log_z_of_free_plaquettes():
+    from pipeline_gauge_flows.objective import log_z_scale
+
+    wilson = GaugeAction(ActionOptions(beta=2.0), Lattice((4, 4), 3))
+    assert log_z_scale(wilson) == pytest.approx(16 * 0.1230638999, rel=1e-8)
+    assert log_z_scale(wilson) == pytest.approx(exact.torus_log_z(2.0, 3, 16), rel=1e-6)
+
+
+def test_weights_move_to_a_larger_volume(tmp_path):
+    """And to another coupling: the shared trainer checks that the flow is the same."""
+    small = make_run(tmp_path / "small", **SECTIONS)
+    call(small, "train")
+    larger = sections(
+        model={"action": {"beta": 2.5}, "draws": {"train": 8, "val": 8}},
+        graph={"lattice": {"extents": [8, 4]}},
+        train={"epochs": 1, "start_from": str(small.model), "optimizer": {"lr": 1e-12}},
+    )
+    run = make_run(tmp_path / "large", **larger)
+    call(run, "train")
+    trained, start = load_model(run.model)["weights"], load_model(small.model)["weights"]
+    for name, tensor in start.items():
+        torch.testing.assert_close(trained[name], tensor, rtol=0, atol=1e-9)
+    other = sections(graph={"masks": [{"mask": "direction", "sweeps": 2}]})
+    other["train"] = larger["train"]
+    with pytest.raises(ValueError, match="its weights do not fit"):
+        call(make_run(tmp_path / "other", **other), "train")
+
+
+ENSEMBLE = {
+    "description": "SU(3) on 4x4",
+    "plugin": "gauge_flows",
+    "lattice": {"extents": [4, 4]},
+    "action": {"beta": 2.0},
+    "generate": {"method": "heatbath", "n_configurations": 60, "thermalisation": 20},
+    "split": {"val": 0.2, "test": 0.2},
+}
+
+
+def ensemble_run(folder, dataset=ENSEMBLE, **content):
+    """Make the data of a run too."""
+    import yaml
+
+    path = folder / "workflows/datasets/ensemble.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dataset))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plugins.gauge_flows.small.STAGES", ("data", "graph", "partition"))
+        return make_run(folder, dataset="ensemble", **content)
+
+
+def without(section, *keys):
+    return {key: value for key, value in section.items() if key not in keys}
+
+
+def test_a_flow_learns_from_an_ensemble(tmp_path):
+    """The forward divergence needs lattice and action of the dataset, and its configurations."""
+    content = sections(train={"objective": "forward_kl", "epochs": 6})
+    content["model"] = without(content["model"], "action", "draws")
+    content["graph"] = without(content["graph"], "lattice")
+    run = ensemble_run(tmp_path, **content)
+    task = build_task(run)
+    assert (len(task.samples("train")), len(task.samples("val"))) == (36, 12)
+    call(run, "train")
+    first, last = lines(run)[0], lines(run)[-1]
+    assert last["train"]["loss"] < first["train"]["loss"] - 0.2
+    assert 0 < 1 / (last["val"]["weight"] * last["val"]["inverse_weight"]) < 1
+
+
+def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
+    content = sections(train={"gradient": "path", "batch_size": 12})
+    content["model"] = without(content["model"], "draws") | {
+        "action": {"beta": 4.0},
+        "prior": "ensemble",
+    }
+    run = ensemble_run(tmp_path, **content)
+    task = build_task(run)
+    batch = task.samples("train").batch([0, 1])
+    terms = task.objective.sums(task.module.double()(batch), batch)
+    old, new = (GaugeAction(ActionOptions(beta=b), Lattice((4, 4), 3)) for b in (2.0, 4.0))
+    expected = (new(batch["base"]) - old(batch["base"])).sum()
+    torch.testing.assert_close(terms["reverse_kl"].detach(), expected)  # a fresh flow maps nothing
+    call(run, "train")
+    history = lines(run)
+    assert history[-1]["train"]["loss"] < history[0]["train"]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"prior": "ensemble"}}, r"draws: with the prior 'ensemble'"),
+        ({"train": {"loss": {"energy": {}}}}, r"a flow is trained by train\.objective"),
+        ({"train": {"precision": "bf16-mixed"}}, r"leaves links in no group"),
+        (
+            {"train": {"objective": "forward_kl", "gradient": "path"}},
+            r"'path' is an estimator for the objective 'reverse_kl'",
+        ),
+        ({"graph": {"lattice": {"extents": [4, 3]}}}, r"mask 'direction' repeats after 2 sites"),
+        ({"graph": {"masks": [{"mask": "m4"}], "lattice": {"extents": [4, 6]}}}, r"multiple of 4"),
+        ({"graph": {"lattice": None}}, r"no lattice: set graph\.lattice, or name a dataset"),
+        ({"model": {"action": None}}, r"no action: set model\.action, or name a dataset"),
+        ({"model": {"layers": {"kind": "residual", "bins": 3}}}, r"bins.*unknown key"),
+        ({"train": {"objective": "forward_kl"}}, r"names no dataset"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_run(tmp_path, **sections(**changes))
+
+
+def test_an_ensemble_without_a_dataset_is_refused(tmp_path):
+    content = sections(model={"prior": "ensemble"})
+    content["model"] = without(content["model"], "draws")
+    with pytest.raises(ValueError, match=r"starts from configurations, but the experiment names"):
+        make_run(tmp_path, **content)
+
+
+def test_ensembles_of_another_action_or_volume_are_refused(tmp_path):
+    content = sections(train={"objective": "forward_kl"})
+    with pytest.raises(ValueError, match=r"data\.h5: its configurations are of action.*2\.0"):
+        ensemble_run(tmp_path / "action", **content | {"model": sections(
+            model={"action": {"beta": 2.5}})["model"]})  # fmt: skip
+    content["graph"] = {**content["graph"], "lattice": {"extents": [4, 8]}}
+    with pytest.raises(ValueError, match=r"its configurations are of lattice"):
+        ensemble_run(tmp_path / "volume", **content)
+
+
+def test_an_action_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):
+    run = make_run(tmp_path, **SECTIONS)
+    monkeypatch.setattr(
+        GaugeAction, "__call__", lambda self, u: u.real.sum((1, 2, 3, 4)).double() * math.nan
+    )
+    with pytest.raises(ValueError, match="diverged in epoch 1"):
+        call(run, "train")
+
+
+def test_the_project_can_be_moved(tmp_path):
+    """`run.graph` holds lattice and masks; nothing of a run names another folder."""
+    run = make_run(tmp_path, **SECTIONS)
+    moved = Project(tmp_path / "workflows", tmp_path / "results", run.project.registry).run("flow")
+    task = build_task(replace(moved, device="cpu"))
+    assert len(task.module.flow.layers) == 4
+    assert task.module.flow.lattice == Lattice((4, 4), 3)
