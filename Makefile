@@ -44,6 +44,8 @@ peers: .venv-peers/made  ## a second environment, for rivals that cannot share o
 .venv-peers/made: tests/benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --requirement $< "$(TORCH)"
+	# It asks for an older torch than it needs.
+	.venv-peers/bin/python -m pip install --quiet --no-deps dptb==2.2.1
 	touch $@
 
 lock:  ## write requirements.lock anew: the newest versions that fit the torch and triton above

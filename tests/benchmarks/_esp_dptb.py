@@ -1,0 +1,105 @@
+"""The SLEM network of DeePTB (package dptb), as `_esp_worker.py` measures it in its environment.
+
+It is another SO(2) network for the same task. Lmax, channels and layers are set as ours; it has
+neither attention nor feed-forward layers, and updates a third kind of features on edges in place of
+the second convolution of a node block. Its scalars of edges are as wide as ours. All else is the
+package's own: features, loss (means of magnitudes and roots of mean squares), labels.
+"""
+
+import sys
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from _esp_subject import Arrays, Trained
+from torch import Tensor
+from torch_geometric.utils import scatter
+
+# The package imports torch_scatter, which has to be compiled, for averages that SLEM hardly uses.
+torch_scatter = ModuleType("torch_scatter")
+torch_scatter.scatter = scatter
+torch_scatter.scatter_mean = partial(scatter, reduce="mean")
+sys.modules["torch_scatter"] = torch_scatter
+
+from dptb.data import AtomicData  # noqa: E402
+from dptb.data.interfaces.ham_to_feature import block_to_feature  # noqa: E402
+from dptb.nn.deeptb import NNENV  # noqa: E402
+from dptb.nnops.loss import Loss  # noqa: E402
+
+SHELLS = "spdf"
+
+
+class Network(Trained):
+    """`NNENV` with the embedding `slem`."""
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        torch.manual_seed(0)
+        names = {z: shells_of(shells) for z, shells in options["basis"].items()}
+        n_edges, n_atoms = len(arrays["edge_index"]), len(arrays["positions"])
+        embedding = embedding_of(options["model"], n_edges / n_atoms)
+        super().__init__(NNENV(embedding, {"method": "e3tb"}, basis=names, dtype="float32"))
+        mapper = self.model.idp
+        self.criterion = Loss("hamil_abs", idp=mapper)
+        data = graph(arrays)
+        block_to_feature(data, mapper, blocks(arrays))
+        self.data = AtomicData.to_AtomicDataDict(mapper(data))
+
+    def predict(self) -> dict[str, Tensor]:
+        return self.model(self.data.copy())
+
+    def loss(self) -> Tensor:
+        return self.criterion(self.predict(), self.data.copy())
+
+
+def embedding_of(model: dict[str, Any], average_neighbours: float) -> dict[str, Any]:
+    """Return the options of a network whose sizes are ours, as far as it has them."""
+    channels = model["channels"]
+    parts = (f"{channels}x{degree}{'eo'[degree % 2]}" for degree in range(model["lmax"] + 1))
+    return {
+        "method": "slem",
+        "irreps_hidden": "+".join(parts),
+        "n_layers": model["layers"],
+        "r_max": model["cutoff"],
+        "avg_num_neighbors": average_neighbours,
+        "n_radial_basis": model["radial_functions"],
+        "env_embed_multiplicity": channels,
+        "tp_radial_emb": True,
+        "tp_radial_channels": [channels],
+        "latent_channels": [channels],
+        "latent_dim": channels,
+    }
+
+
+def shells_of(degrees: list[int]) -> str:
+    """Return shells as the package names them: [0, 0, 1, 2] is 2s1p1d."""
+    counts = ((degrees.count(degree), SHELLS[degree]) for degree in sorted(set(degrees)))
+    return "".join(f"{count}{letter}" for count, letter in counts)
+
+
+def graph(arrays: Arrays) -> AtomicData:
+    """Return the structure with the edges that all sides have."""
+    return AtomicData(
+        edge_index=torch.from_numpy(arrays["edge_index"].T.astype(np.int64)),
+        edge_cell_shift=torch.from_numpy(arrays["edge_shift"]).float(),
+        pos=torch.from_numpy(arrays["positions"]).float(),
+        cell=torch.from_numpy(arrays["cell"]).float(),
+        pbc=torch.from_numpy(arrays["pbc"]),
+        atomic_numbers=torch.from_numpy(arrays["atomic_numbers"]).long(),
+    )
+
+
+def blocks(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Return the blocks without padding, by atoms and image."""
+    found = {f"{i}_{i}_0_0_0": unpadded(block) for i, block in enumerate(arrays["node_blocks"])}
+    places = np.concatenate([arrays["edge_index"], arrays["edge_shift"]], axis=1)
+    for place, block in zip(places.tolist(), arrays["edge_blocks"], strict=True):
+        found["_".join(map(str, place))] = unpadded(block)
+    return found
+
+
+def unpadded(block: np.ndarray) -> np.ndarray:
+    """Return a block without what is NaN."""
+    known = ~np.isnan(block)
+    return block[known.any(1)][:, known.any(0)].astype(np.float32)

@@ -1,0 +1,72 @@
+"""Numbers of operations, additions and multiplications, that the network needs.
+
+Maps, rotations and their derivatives; norms, gates, softmax and what belongs to the blocks alone
+are left out. A map is linear in features and weights, so each derivative counts as the value.
+"""
+
+from torch import nn
+
+from pipeline_egnn_esp.heads import CoupledLinear
+from pipeline_egnn_esp.layers import (
+    Attention,
+    DegreeLinear,
+    EdgeBlock,
+    FeedForward,
+    Messages,
+    NodeBlock,
+    SO2Weights,
+)
+from pipeline_egnn_esp.network import Network
+from pipeline_kernels.equivariant.wigner import n_entries
+
+
+def step_operations(network: Network, n_atoms: int, n_edges: int) -> int:
+    """Operations of a prediction and of its derivatives by features and weights."""
+    heads = network.heads
+    edge, atom = of_degrees(heads.edges), of_degrees(heads.nodes)
+    for node_block, edge_block in zip(network.node_blocks, network.edge_blocks, strict=True):
+        assert isinstance(node_block, NodeBlock)
+        assert isinstance(edge_block, EdgeBlock)
+        attention = node_block.attention
+        edge += message_operations(attention) + of_messages(edge_block.messages)
+        edge += rotations(edge_block.messages, len(edge_block.out.weights[0]))
+        edge += of_degrees(edge_block.out) + of_feed_forward(edge_block.feed_forward)
+        atom += of_degrees(attention.out) + of_feed_forward(node_block.feed_forward)
+    return 3 * (n_edges * edge + n_atoms * atom)
+
+
+def message_operations(attention: Attention) -> int:
+    """Operations of the message of an edge in a node block, forward."""
+    summed = attention.heads * attention.values_of_head
+    turned_back = rotations(attention.messages, summed)
+    return of_messages(attention.messages) + in_frame(attention.values) + turned_back
+
+
+def of_messages(part: Messages) -> int:
+    """Operations of the radial weights, the rotation and the map of an edge."""
+    inputs = len(part.linear.weights[0]) // (part.layout.lmax + 1)
+    radial = sum(
+        linear.weight.numel() for linear in part.radial.perceptron if isinstance(linear, nn.Linear)
+    )
+    return 2 * radial + rotations(part, inputs) + in_frame(part.linear)
+
+
+def in_frame(part: SO2Weights) -> int:
+    """Operations of a map in a frame: each matrix of m > 0 multiplies two components."""
+    first, *others = (weight.numel() for weight in part.weights)
+    return 2 * first + 4 * sum(others)
+
+
+def rotations(part: Messages, channels: int) -> int:
+    """Operations of turning features of so many channels."""
+    return 2 * n_entries(part.layout.lmax) * channels
+
+
+def of_feed_forward(part: FeedForward) -> int:
+    """Operations of a feed-forward layer for a row."""
+    return of_degrees(part.up) + 2 * part.gates.weight.numel() + of_degrees(part.down)
+
+
+def of_degrees(part: DegreeLinear | CoupledLinear) -> int:
+    """Operations of a map of each degree for a row."""
+    return sum(2 * (2 * degree + 1) * w.numel() for degree, w in enumerate(part.weights))

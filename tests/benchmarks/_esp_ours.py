@@ -1,0 +1,100 @@
+"""The plugin, as `_esp_worker.py` measures it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from _esp_subject import Arrays, Trained
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch, collate
+from pipeline_core.fields import FIELDS, Field
+from pipeline_core.task import Outputs, Quantity
+from pipeline_egnn_esp.baselines import TwoCentre
+from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.network import Network as Blocks
+from pipeline_egnn_esp.objective import BlockObjective
+from pipeline_egnn_esp.options import BlockLoss, ESPOptions
+from pipeline_egnn_esp.samples import block_fields
+from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
+
+
+class Network(Trained):
+    """`pipeline_egnn_esp` as its task trains it: with tables of distances, and its loss.
+
+    `messages` is the attention of the last node block alone, with the features that reach it.
+    """
+
+    def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        basis = Basis({symbol: tuple(shells) for symbol, shells in options["basis"].items()})
+        model = ESPOptions(**options["model"])
+        torch.manual_seed(0)
+        network = self.network(model, basis)
+        sizes, two_centre = Sizes(basis, model.cutoff), TwoCentre(basis, model.cutoff)
+        module = ScaledNetwork(network, two_centre, sizes, uses_edges=True)
+        self.fields = block_fields(basis, "hamiltonian")
+        module.fit(OneBatch(self.batch(arrays, torch.float64)))
+        super().__init__(module)
+        self.data = self.batch(arrays, torch.float32)
+        quantities = tuple(Quantity(field.name, own_field=field) for field in self.fields)
+        self.objective = BlockObjective(BlockLoss(**options["loss"]), quantities, module)
+        self.counts = self.objective.counts(self.data)
+        self.calls["messages"] = self.messages
+        self.attention = network.node_blocks[-1].attention
+        hook = self.attention.register_forward_pre_hook(self.keep)
+        self.forward()
+        hook.remove()
+
+    def network(self, model: ESPOptions, basis: Basis) -> Blocks:
+        """Return the network that the tables are put beside."""
+        return Blocks(model, basis)
+
+    def batch(self, arrays: Arrays, dtype: torch.dtype) -> Batch:
+        """Return the structure as a batch."""
+        twin = Field("twin", (), "1", "edge", "i4", "The opposite edge.", "edge")
+        own = {field.name: field for field in (twin, *self.fields)}
+        return collate([arrays], dtype, {**FIELDS, **own})
+
+    def predict(self) -> Outputs:
+        return self.model(self.data)
+
+    def loss(self) -> Tensor:
+        sums = self.objective.sums(self.predict(), self.data)
+        weights = self.objective.weights
+        return sum(weights[name] * sums[name] / self.counts[name] for name in weights)
+
+    def keep(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Keep what the attention is called with."""
+        self.inputs = inputs
+
+    def messages(self) -> None:
+        with torch.no_grad():
+            self.attention(*self.inputs)
+
+    def found(self) -> Arrays:
+        """Return blocks, loss, and norms of its gradients by weights that all sides have."""
+        with torch.no_grad():
+            found = dict(self.predict())
+        found["loss"] = self.loss()
+        found["loss"].backward()
+        found |= {
+            f"gradient of {name}": parameter.grad.norm()
+            for name, parameter in self.model.named_parameters()
+            if any(part in name for part in ("radial", "atoms", "lengths", "heads"))
+        }
+        return {name: value.detach().numpy() for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class OneBatch:
+    """The samples that tables are fitted to."""
+
+    data: Batch
+
+    def __len__(self) -> int:
+        return 1
+
+    def batch(self, _: Sequence[int]) -> Batch:
+        """Return all of them."""
+        return self.data
