@@ -1,0 +1,174 @@
+"""What an independent configuration costs: by the flow, by heat bath, by Hybrid Monte Carlo.
+
+All are timed in one process on one machine. The cost is the time of all cores together, which other
+programs on the machine and the number of threads say little about; of a flow on a GPU it is that of
+the GPU. A flow draws one for every 1 / ESS proposals if averages are reweighted, and for every
+2 tau_int of its Markov chain; heat bath and HMC for every 2 tau_int updates; tau_int is that of the
+plaquette.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_core.run import Run
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
+from pipeline_gauge_flows.ensembles.chains import Chains, HeatbathChains, HmcChains
+from pipeline_gauge_flows.ensembles.statistics import estimate
+from pipeline_gauge_flows.evaluation.options import CostOptions
+from pipeline_gauge_flows.evaluation.series import Series
+from pipeline_gauge_flows.observables import plaquette
+
+Floats = NDArray[np.float64]
+
+_SHORTEST: Final = 32
+"""Trajectories of each HMC chain at least, to see an autocorrelation."""
+
+
+def cost_report(
+    run: Run,
+    action: GaugeAction,
+    options: CostOptions,
+    series: Series,
+    ess: float,
+    tau_int: float | None,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Return the costs, JSON-able; in seconds of wall time, and of all cores together (`cpu_`).
+
+    Args:
+        run: For its seed and the time of its training.
+        action: What is sampled.
+        options: What is timed beside the flow.
+        series: Of the flow's samples, with their times.
+        ess: Of the flow.
+        tau_int: Of the Markov chain of its proposals.
+        device: Where the flow was timed; the others are on the CPU.
+    """
+    found: dict[str, Any] = {
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "training_seconds": training_seconds(run),
+        "flow": flow_cost(series, ess, tau_int, device),
+        "hmc": _hmc(action, options, run.seed),
+    }
+    if action.rectangle_weight == 0:
+        found["heatbath"] = _heatbath(action, options, run.seed)
+    return found | verdict(found)
+
+
+def flow_cost(
+    series: Series, ess: float, tau_int: float | None, device: torch.device
+) -> dict[str, Any]:
+    """Return what the flow's configurations cost; medians over batches."""
+    wall, cpu = (float(np.median(series[name])) for name in ("seconds", "cpu_seconds"))
+    one = cpu if device.type == "cpu" else wall
+    proposals = {"reweighted": 1 / ess, "chain": None if tau_int is None else 2 * tau_int}
+    independent = {
+        how: None if number is None else max(number, 1.0) * one for how, number in proposals.items()
+    }
+    return {
+        "seconds": wall,
+        "cpu_seconds": cpu,
+        "seconds_per_independent": independent,
+    }
+
+
+def chain_cost(chains: Chains, action: GaugeAction, warm: int, n_updates: int) -> dict[str, Any]:
+    """Time updates of Markov chains and find their autocorrelation.
+
+    Args:
+        chains: At their start.
+        action: For the lattice.
+        warm: Updates before.
+        n_updates: Updates that are timed, each of all chains.
+    """
+    for _ in range(warm):
+        chains.update()
+    chains.begin()
+    n_chains = len(chains.links)
+    times, values = np.empty((n_updates, 2)), np.empty((n_updates, n_chains))
+    for number in range(n_updates):
+        clocks = time.perf_counter(), time.process_time()
+        chains.update()
+        times[number] = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
+        values[number] = plaquette(chains.links, action.lattice).numpy()
+    found = estimate(list(values.T))
+    wall, cpu = np.median(times, axis=0) / n_chains
+    facts = chains.facts()
+    # Chains that stand still have no autocorrelation time.
+    known = found.tau_int is not None and facts["acceptance"] > 0
+    independent = float(cpu) * max(1.0, 2 * (found.tau_int or 0)) if known else None
+    return {
+        "seconds": float(wall),
+        "cpu_seconds": float(cpu),
+        "tau_int": found.tau_int if known else None,
+        "tau_error": found.tau_error if known else None,
+        "seconds_per_independent": independent,
+        **facts,
+    }
+
+
+def verdict(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare the flow with the cheapest of the others.
+
+    Returns:
+        `rival`, its name, None if no other chain moves; `flow_over_rival`, the ratio of the costs
+        of an independent configuration, training left out; and `break_even`, how many have to be
+        drawn until the flow has paid for its training: None where it never does.
+    """
+    named = {k: found[k]["seconds_per_independent"] for k in ("heatbath", "hmc") if k in found}
+    costs = {name: cost for name, cost in named.items() if cost is not None}
+    if not costs:
+        return {"rival": None, "flow_over_rival": None, "break_even": None}
+    rival = min(costs, key=costs.__getitem__)
+    own = min(x for x in found["flow"]["seconds_per_independent"].values() if x is not None)
+    saved, training = costs[rival] - own, found["training_seconds"]
+    return {
+        "rival": rival,
+        "flow_over_rival": own / costs[rival],
+        "break_even": training / saved if saved > 0 and training is not None else None,
+    }
+
+
+def training_seconds(run: Run) -> float | None:
+    """Return the wall time of the training, from the history; None if it does not say."""
+    text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
+    times = [json.loads(line).get("seconds") for line in text.splitlines()]
+    known = [one for one in times if one is not None]
+    return sum(known) if known else None
+
+
+def _heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
+    chain = HeatbathOptions(
+        method="heatbath",
+        n_configurations=1,
+        overrelaxation=options.overrelaxation,
+        start="cold",
+        seed=seed,
+    )
+    chains = HeatbathChains(action, chain)
+    return chain_cost(chains, action, options.thermalisation, options.updates)
+
+
+def _hmc(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
+    n = options.hmc_chains
+    chain = HmcOptions(
+        method="hmc",
+        n_configurations=n,
+        chains=n,
+        n_steps=options.hmc_steps,
+        start="cold",
+        seed=seed,
+    )
+    n_updates = max(_SHORTEST, options.updates // n)
+    chains = HmcChains(action, chain, n_updates)
+    return chain_cost(chains, action, options.thermalisation, n_updates)

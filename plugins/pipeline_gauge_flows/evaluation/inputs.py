@@ -1,0 +1,69 @@
+"""What evaluation and inference work with: the trained flow, and configurations of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.fields import SPLITS
+from pipeline_core.run import Run
+from pipeline_core.task import Task
+from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.network import GaugeModule
+from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
+
+
+def trained(run: Run, device: torch.device) -> tuple[Task, Flow]:
+    """Return the task of a run with trained weights, and its flow in double precision.
+
+    Raises:
+        ValueError: The model is missing or damaged, or not that of this run.
+    """
+    task = trained_task(run, device)
+    assert isinstance(task.module, GaugeModule)
+    return task, task.module.flow.double().requires_grad_(False)
+
+
+def ensemble_for(run: Run) -> Ensemble | None:
+    """Return the configurations of the dataset of a run; None if it has none."""
+    if run.dataset is None:
+        return None
+    ensemble = Ensemble(run.data)
+    if not len(ensemble):
+        ensemble.close()
+        return None
+    return ensemble
+
+
+def unseen(run: Run) -> list[str]:
+    """Return the splits that the training of a run has not seen."""
+    model, train = run.options, run.section("train", GaugeTrainOptions)
+    assert isinstance(model, GaugeOptions)
+    learned = model.prior == "ensemble" or train.objective == "forward_kl"
+    return [name for name in SPLITS if not (learned and name == "train")]
+
+
+def chosen_of(run: Run, ensemble: Ensemble, splits: Sequence[str], key: str) -> NDArray[np.int64]:
+    """Return the numbers of the configurations in some splits.
+
+    Args:
+        run: For messages.
+        ensemble: The file.
+        splits: Their names.
+        key: Of the option that names them.
+
+    Raises:
+        ValueError: There are none.
+    """
+    chosen = ensemble.of(*splits)
+    if len(chosen) < 2:
+        raise ValueError(
+            f"{run.experiment}: {key}: {len(chosen)} configurations in {' and '.join(splits)}; "
+            "name other splits, or divide the dataset differently"
+        )
+    return chosen

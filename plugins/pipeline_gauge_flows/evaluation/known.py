@@ -1,0 +1,104 @@
+"""What log Z and plaquettes should be where that is known: in 2D, or at strong coupling.
+
+The Wilson action has a coupling beta_p in each plane p. A cube meets each of its three planes
+twice, so that the series of `exact.strong_coupling` becomes
+
+    log Z / V = sum over p of log a_0(beta_p) + c sum over cubes of the product of u_p^2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.exact import (
+    characters,
+    strong_coupling,
+    torus_log_z,
+    torus_plaquette,
+)
+from pipeline_gauge_flows.lattice import Lattice
+
+Floats = NDArray[np.float64]
+
+_CUBE_WEIGHTS: Final = {2: 4, 3: 18}
+"""As in `exact`."""
+_LARGEST: Final = 0.05
+"""Neglected term of log Z from which on the series is no knowledge."""
+_ORDER: Final = 10
+"""Of the first neglected term in u."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Values from theory.
+
+    Attributes:
+        how: Where they are from.
+        log_z: log Z.
+        planes: Mean of Re tr P / N in each plane, (planes,).
+        log_z_uncertainty: First neglected term of log Z; 0 where it is exact.
+        plaquette_uncertainty: What it means for plaquettes.
+    """
+
+    how: Literal["exact", "strong coupling"]
+    log_z: float
+    planes: Floats
+    log_z_uncertainty: float = 0.0
+    plaquette_uncertainty: float = 0.0
+
+    def log_z_content(self) -> dict[str, Any]:
+        """Return what is known of log Z, JSON-able."""
+        return {"how": self.how, "value": self.log_z, "uncertainty": self.log_z_uncertainty}
+
+    def plaquettes(self, lattice: Lattice) -> dict[str, float]:
+        """Return the values of those observables that are averages of plaquettes, by name."""
+        found = {"plaquette": float(self.planes.mean())}
+        if lattice.dimension > 2:
+            time = np.array([mu == 0 for mu, _ in lattice.planes])
+            found["plaquette_time"] = float(self.planes[time].mean())
+            found["plaquette_space"] = float(self.planes[~time].mean())
+        return found
+
+
+def known(action: GaugeAction) -> Known | None:
+    """Return what is known of an action; None for nothing."""
+    lattice, weights = action.lattice, action.weights.tolist()
+    if action.rectangle_weight != 0:
+        return None
+    if lattice.dimension == 2:
+        (beta,), n = weights, lattice.n_colours
+        plaquette = torus_plaquette(beta, n, lattice.volume)
+        return Known("exact", torus_log_z(beta, n, lattice.volume), np.array([plaquette]))
+    largest = max(map(abs, weights))
+    try:
+        missing = abs(strong_coupling(largest, lattice).next_log_z)
+    except ValueError:
+        return None
+    if missing > _LARGEST:
+        return None
+    log_z, planes = _series(weights, lattice)
+    slope = _ORDER * missing / lattice.n_plaquettes / max(largest, 1e-9)
+    return Known("strong coupling", log_z, planes, missing, slope)
+
+
+def _series(weights: list[float], lattice: Lattice) -> tuple[float, Floats]:
+    """Return log Z and plaquettes by plane, (planes,)."""
+    plane = {pair: number for number, pair in enumerate(lattice.planes)}
+    cube = _CUBE_WEIGHTS[lattice.n_colours]
+    found = [characters(weight, lattice.n_colours) for weight in weights]
+    log_z = float(sum(np.log(one.a[0]) for one in found))
+    planes = np.array([one.slope[0] / one.a[0] for one in found])
+    for directions in combinations(range(lattice.dimension), 3):
+        faces = [plane[pair] for pair in combinations(directions, 2)]
+        squares = np.array([found[p].u ** 2 for p in faces])
+        log_z += cube * float(squares.prod())
+        for number, p in enumerate(faces):
+            others = float(np.delete(squares, number).prod())
+            planes[p] += cube * 2 * found[p].u * found[p].u_slope * others
+    return lattice.volume * log_z, planes

@@ -1,0 +1,62 @@
+"""Which observables are measured, by name.
+
+| name              | content                                                                     |
+|-------------------|-----------------------------------------------------------------------------|
+| `plaquette`       | mean of Re tr P / N over all plaquettes                                     |
+| `plaquette_time`  | over those with a side in time; in more than two dimensions                 |
+| `plaquette_space` | over the others                                                             |
+| `wilson_<R>x<T>`  | mean of Re tr W / N over rectangular loops of these sides in all planes     |
+| `polyakov`        | real part of the mean of tr / N of loops around time; 0 by centre symmetry  |
+| `polyakov_abs`    | magnitude of that mean                                                      |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.evaluation.options import ObservableOptions
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.observables import plaquette_by_plane, polyakov_loop, wilson_loop
+
+
+@dataclass(frozen=True)
+class Observables:
+    """Observables on one lattice.
+
+    Attributes:
+        options: Which.
+        lattice: Where.
+    """
+
+    options: ObservableOptions
+    lattice: Lattice
+
+    def __call__(self, links: Tensor) -> dict[str, Tensor]:
+        """Measure links (batch, D, V, N, N): name -> (batch,) float64 on their device.
+
+        `planes`, (batch, planes), are the plaquettes of each plane.
+        """
+        planes = plaquette_by_plane(links, self.lattice)
+        found = {"planes": planes, "plaquette": planes.mean(1)}
+        if self.lattice.dimension > 2:
+            time = torch.tensor([mu == 0 for mu, _ in self.lattice.planes], device=links.device)
+            found["plaquette_time"] = planes[:, time].mean(1)
+            found["plaquette_space"] = planes[:, ~time].mean(1)
+        for sides in self.options.wilson_loops:
+            found["wilson_{}x{}".format(*sides)] = self._wilson(links, sides)
+        if self.options.polyakov:
+            loop = polyakov_loop(links, self.lattice)
+            found |= {"polyakov": loop.real, "polyakov_abs": loop.abs()}
+        return found
+
+    def _wilson(self, links: Tensor, sides: tuple[int, int]) -> Tensor:
+        orientations = {sides, sides[::-1]}
+        loops = [
+            wilson_loop(links, self.lattice, one, mu, nu)
+            for mu, nu in self.lattice.planes
+            for one in sorted(orientations)
+        ]
+        return torch.stack(loops).mean(0)

@@ -1,0 +1,190 @@
+"""Configurations mapped by a flow and measured, batch by batch, shared between ranks.
+
+Every configuration follows from its number, and batches are cut alike whatever the number of
+ranks: so are the results. Links are kept for one batch only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_core.training.collectives import Ranks
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.samples import HaarSamples
+from pipeline_gauge_flows.sampling import log_density, push
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Series = dict[str, Floats]
+"""Name -> (n, ...), a row for each configuration, in order."""
+
+START, END = "start:", "end:"
+"""Prefixes of what is measured before and after a map."""
+
+
+def drawn(
+    flow: Flow,
+    action: GaugeAction,
+    samples: HaarSamples,
+    observables: Observables,
+    batch_size: int,
+    ranks: Ranks,
+) -> Series:
+    """Map configurations of the Haar measure.
+
+    Returns:
+        `log_weight`, `action`, the observables, and `seconds` and `cpu_seconds`: the mean time of
+        drawing and mapping a configuration of the same batch.
+
+    Raises:
+        ValueError: A weight is not finite.
+    """
+
+    def work(numbers: range) -> Mapping[str, Tensor]:
+        clocks = time.perf_counter(), time.process_time()
+        links = samples.batch(numbers)["base"].to(ranks.device)
+        found = push(flow, links, action)
+        log_weight = found.log_weight.cpu()  # where a GPU is waited for
+        seconds = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
+        times = torch.tensor(seconds, dtype=torch.float64) / len(numbers)
+        return {
+            "log_weight": log_weight,
+            "action": found.action,
+            "seconds": times[0].expand(len(numbers)),
+            "cpu_seconds": times[1].expand(len(numbers)),
+            **observables(found.links),
+        }
+
+    return _shared(len(samples), batch_size, ranks, work)
+
+
+def mapped_back(
+    flow: Flow,
+    action: GaugeAction,
+    ensemble: tuple[Ensemble, Numbers],
+    observables: Observables,
+    batch_size: int,
+    ranks: Ranks,
+) -> Series:
+    """Map configurations of the target through the inverse of a flow of the Haar measure.
+
+    Args:
+        flow: The flow.
+        action: The target's, which the configurations were drawn from.
+        ensemble: The file, and which of its configurations.
+        observables: What is measured of them.
+        batch_size: Configurations that a rank maps at a time.
+        ranks: Who shares the work.
+
+    Returns:
+        `log_weight`, `action` and the observables.
+
+    Raises:
+        ValueError: A weight is not finite.
+    """
+    file, chosen = ensemble
+
+    def work(numbers: range) -> Mapping[str, Tensor]:
+        links = file.links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
+        value = action(links)
+        log_weight = -value - log_density(flow, links)
+        return {"log_weight": log_weight, "action": value, **observables(links)}
+
+    return _shared(len(chosen), batch_size, ranks, work)
+
+
+def pushed(
+    flow: Flow,
+    actions: tuple[GaugeAction, GaugeAction],
+    ensemble: tuple[Ensemble, Numbers],
+    observables: Observables,
+    batch_size: int,
+    ranks: Ranks,
+) -> Series:
+    """Map configurations of the ensemble that a flow starts from.
+
+    Args:
+        flow: The flow.
+        actions: Of the distributions where it starts and where it leads.
+        ensemble: The file, and which of its configurations.
+        observables: What is measured of them.
+        batch_size: Configurations that a rank maps at a time.
+        ranks: Who shares the work.
+
+    Returns:
+        `log_weight`; `log_weight_identity`, that without the flow; and before (`start:`) and after
+        (`end:`) the map both actions (`base`, `target`) and the observables.
+
+    Raises:
+        ValueError: A weight is not finite.
+    """
+    (file, chosen), (base, target) = ensemble, actions
+
+    def work(numbers: range) -> Mapping[str, Tensor]:
+        links = file.links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
+        mapped = push(flow, links, target, base)
+        found = {"log_weight": mapped.log_weight}
+        for prefix, one in ((START, links), (END, mapped.links)):
+            values = {"base": base(one), "target": target(one), **observables(one)}
+            found |= {f"{prefix}{name}": value for name, value in values.items()}
+        identity = found[f"{START}base"] - found[f"{START}target"]
+        return {**found, "log_weight_identity": identity}
+
+    return _shared(len(chosen), batch_size, ranks, work)
+
+
+def chains(ensemble: Ensemble, chosen: Numbers) -> list[Numbers]:
+    """Return the rows of each Markov chain among chosen configurations, in order."""
+    groups = ensemble.group[chosen]
+    return [np.flatnonzero(groups == name) for name in dict.fromkeys(groups.tolist())]
+
+
+def part(series: Series, prefix: str) -> Series:
+    """Return the columns with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in series.items() if k.startswith(prefix)}
+
+
+def _shared(
+    n: int, batch_size: int, ranks: Ranks, work: Callable[[range], Mapping[str, Tensor]]
+) -> Series:
+    """Return what `work` finds of n configurations, on every rank."""
+    pieces = [range(start, min(start + batch_size, n)) for start in range(0, n, batch_size)]
+    own: list[dict[str, Any]] = []
+    for piece in pieces[ranks.rank :: ranks.size]:
+        with torch.no_grad():
+            columns = work(piece)
+        found = {name: value.cpu().double().numpy() for name, value in columns.items()}
+        own.append(found)
+        _require_finite(found["log_weight"], piece.start)
+    parts = ranks.gather(own)
+    ordered = [parts[i % ranks.size][i // ranks.size] for i in range(len(pieces))]
+    return {name: np.concatenate([one[name] for one in ordered]) for name in ordered[0]}
+
+
+def _require_finite(log_weight: Floats, start: int) -> None:
+    bad = np.flatnonzero(~np.isfinite(log_weight))
+    if len(bad):
+        raise ValueError(
+            f"the weight of configuration {start + bad[0]} is not finite: its action or the "
+            "log-determinant of the flow is not; check the action and the links, or train with a "
+            "lower learning rate"
+        )
+
+
+def observed(series: Series) -> Sequence[str]:
+    """Return the names of the scalar observables among columns."""
+    other = {
+        "log_weight", "log_weight_identity", "action", "seconds", "cpu_seconds", "planes",
+        "base", "target",
+    }  # fmt: skip
+    return [name for name in series if name not in other]

@@ -1,0 +1,60 @@
+"""The file of predictions of a flow: weights, actions and plaquettes of configurations.
+
+It has the layout of all files of samples (`pipeline_core.samples`):
+
+| field           | content                                                                       |
+|-----------------|-------------------------------------------------------------------------------|
+| `lattice`       | number of the lattice in the attribute `lattices`, JSON: extents of each      |
+| `from_ensemble` | whether the configuration is one of the target's ensemble, mapped back        |
+| `log_weight`    | log w                                                                         |
+| `action`        | S                                                                             |
+| `plaquette`     | mean of Re tr P / N in each plane, (planes,)                                  |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from pipeline_core.fields import Field
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleWriter
+from pipeline_gauge_flows.evaluation.series import Series
+from pipeline_gauge_flows.lattice import Lattice
+
+
+def write_predictions(
+    run: Run, lattices: list[Lattice], parts: Iterable[tuple[int, bool, Series]]
+) -> None:
+    """Write `run.predictions`.
+
+    Args:
+        run: The run.
+        lattices: All lattices.
+        parts: Number of the lattice, whether from an ensemble, and the series of each part.
+    """
+    planes = (len(lattices[0].planes),)
+    fields = [
+        Field("lattice", (), "1", "sample", "i2", "Its number among the lattices."),
+        Field("from_ensemble", (), "1", "sample", "bool", "Whether of the target's ensemble."),
+        Field("log_weight", (), "1", "sample", "f8", "log w.", exact=True),
+        Field("action", (), "1", "sample", "f8", "Action S.", exact=True),
+        Field("plaquette", planes, "1", "sample", "f8", "Mean of Re tr P / N in each plane."),
+    ]
+    provenance = run.provenance("evaluate")
+    with SampleWriter(run.predictions, "predictions", provenance, fields) as writer:
+        writer.attributes["lattices"] = json.dumps([list(one.extents) for one in lattices])
+        for number, from_ensemble, series in parts:
+            columns = (series[name] for name in ("log_weight", "action", "planes"))
+            for log_weight, action, plaquette in zip(*columns, strict=True):
+                writer.add(
+                    {
+                        "lattice": np.asarray(number, dtype=np.int16),
+                        "from_ensemble": np.asarray(from_ensemble),
+                        "log_weight": log_weight,
+                        "action": action,
+                        "plaquette": plaquette,
+                    }
+                )

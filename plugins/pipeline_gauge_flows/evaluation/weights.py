@@ -1,0 +1,142 @@
+"""Effective sample sizes, partition functions and averages from weights.
+
+With w = exp(-S) / q, q the density of the flow and p = exp(-S) / Z:
+
+| quantity          | from samples of q                | from configurations of p          |
+|-------------------|----------------------------------|-----------------------------------|
+| ESS, Eq. 11       | <w>² / <w²>                      | 1 / (<w> <1/w>)                   |
+| log Z             | log <w>                          | -log <1/w>                        |
+| ELBO <= log Z     | <log w> = log Z - KL(q, p)       |                                   |
+| EUBO >= log Z     | <w log w> / <w>, no strict bound | <log w> = log Z + KL(p, q)        |
+| <O>               | <w O> / <w>                      | <O>                               |
+
+Samples of q tell nothing of regions that the flow never reaches; configurations of p do.
+Numbers come as arrays (1 + n_resamples,), see `resampling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_gauge_flows.evaluation.resampling import Resampled
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+class Weighted:
+    """Estimates from samples of a flow.
+
+    Args:
+        log_weight: log w, (n,).
+        observables: Name -> (n,).
+        n_resamples: Of the bootstrap.
+        seed: Of the bootstrap.
+        blocks: See `Resampled`.
+
+    Attributes:
+        observables: Their names.
+    """
+
+    def __init__(
+        self,
+        log_weight: Floats,
+        observables: Mapping[str, Floats],
+        n_resamples: int,
+        seed: Sequence[int],
+        blocks: Numbers | None = None,
+    ) -> None:
+        self.observables = tuple(observables)
+        self._largest, self._middle = float(log_weight.max()), float(np.median(log_weight))
+        weight, deviation = np.exp(log_weight - self._largest), log_weight - self._middle
+        columns = {
+            "w": weight,
+            "w²": weight**2,
+            "log w": deviation,
+            "log² w": deviation**2,
+            "w log w": weight * deviation,
+            **{f"w {name}": weight * values for name, values in observables.items()},
+        }
+        self._means = Resampled(columns, n_resamples, seed, blocks)
+
+    @property
+    def ess(self) -> Floats:
+        """Effective sample size over the number of samples."""
+        means = self._means
+        found: Floats = means["w"] ** 2 / means["w²"]
+        return found
+
+    @property
+    def log_z(self) -> Floats:
+        """Estimate of log Z."""
+        found: Floats = np.log(self._means["w"]) + self._largest
+        return found
+
+    @property
+    def elbo(self) -> Floats:
+        """Lower bound of log Z."""
+        return self._means["log w"] + self._middle
+
+    @property
+    def eubo(self) -> Floats:
+        """Upper bound of log Z, as far as the weights can be averaged with."""
+        found: Floats = self._means["w log w"] / self._means["w"] + self._middle
+        return found
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of log w."""
+        found: Floats = self._means["log² w"] - self._means["log w"] ** 2
+        return found
+
+    def mean(self, name: str) -> Floats:
+        """Average of an observable under p."""
+        found: Floats = self._means[f"w {name}"] / self._means["w"]
+        return found
+
+
+class OfTarget:
+    """Estimates from configurations of the distribution that a flow leads to.
+
+    Args:
+        log_weight: log w, (n,).
+        n_resamples: Of the bootstrap.
+        seed: Of the bootstrap.
+        blocks: See `Resampled`.
+    """
+
+    def __init__(
+        self,
+        log_weight: Floats,
+        n_resamples: int,
+        seed: Sequence[int],
+        blocks: Numbers | None = None,
+    ) -> None:
+        self._largest, self._least = float(log_weight.max()), float(log_weight.min())
+        columns = {
+            "w": np.exp(log_weight - self._largest),
+            "1/w": np.exp(self._least - log_weight),
+            "log w": log_weight,
+        }
+        self._means = Resampled(columns, n_resamples, seed, blocks)
+
+    @property
+    def ess(self) -> Floats:
+        """Effective sample size over the number of samples that the flow would draw."""
+        product = self._means["w"] * self._means["1/w"]
+        found: Floats = np.exp(self._least - self._largest) / product
+        return found
+
+    @property
+    def log_z(self) -> Floats:
+        """Estimate of log Z."""
+        found: Floats = self._least - np.log(self._means["1/w"])
+        return found
+
+    @property
+    def eubo(self) -> Floats:
+        """Upper bound of log Z."""
+        return self._means["log w"]

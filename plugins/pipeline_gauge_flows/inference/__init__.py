@@ -1,0 +1,61 @@
+"""Stage `infer`: configurations, and derivatives of observables by parameters of the action.
+
+`run.inference` holds, as far as they were asked for:
+
+| group or attribute    | content                                                                |
+|-----------------------|------------------------------------------------------------------------|
+| `samples/log_weight`  | log w of the written configurations, (n,); files: see `files`          |
+| `samples/number`      | of the proposal that each is, (n,)                                     |
+| `derivatives/`        | attribute `report`, JSON, see below; `log_weight` of the flow and      |
+|                       | `log_weight_identity` without it, (n,)                                 |
+| `derivatives/start/`  | of the configurations: actions `base` and `target`, and observables    |
+| `derivatives/end/`    | the same after the flow                                                |
+
+The report; numbers with errors are `value` and `error`, all of the same resampled configurations:
+
+| key                   | content                                                                |
+|-----------------------|------------------------------------------------------------------------|
+| `parameter`           | of the action; from `start` to `end`                                   |
+| `n_configurations`    | that were mapped; `n_blocks` that were resampled                       |
+| `weights`             | `ess` with the `flow` and with the `identity` in its place             |
+| `observables`         | by name, `conjugate` being the derivative of the action, a report each |
+| `independent_configurations` | of both ensembles of the estimate `independent` together        |
+
+The report on an observable:
+
+| key                   | content                                                                |
+|-----------------------|------------------------------------------------------------------------|
+| `flow`                | Eqs. 12 and 13                                                         |
+| `epsilon_same_step`   | without the flow, at the same step of the parameter                    |
+| `epsilon_scan`        | at parts of it, `fraction`; `epsilon_limit` with no step at all;       |
+|                       | `epsilon_best` the one of least error                                  |
+| `independent`         | from two ensembles, None if there is no second one                     |
+| `ends`                | covariances with the conjugate at `start` and `end`, of which the      |
+|                       | `mean` equals the difference up to the square of the step; `sigmas`    |
+|                       | between the flow's estimate and it                                     |
+| `known`               | from theory, and `known_sigmas` of the flow's estimate from it         |
+| `error_ratio`         | errors over the flow's: `same_step`, `best`, `independent`             |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline_core.hookspecs import Summary
+
+if TYPE_CHECKING:
+    from pipeline_core.run import Run
+
+
+def infer_flow(run: Run) -> Summary:
+    """Draw configurations, differentiate observables; write `run.inference` and files beside it.
+
+    Called on every rank: they share the configurations, rank 0 writes and returns the summary.
+
+    Raises:
+        ValueError: The model does not belong to the run, what is asked for does not fit to where
+            the flow starts, to its lattice or to its actions, or a weight is not finite.
+    """
+    from pipeline_gauge_flows.inference.use import used
+
+    return used(run)

@@ -1,0 +1,150 @@
+"""Files of configurations.
+
+| method      | what is written                                                                   |
+|-------------|-----------------------------------------------------------------------------------|
+| metropolis  | a Markov chain of the action; `samples/ensemble.h5` has the layout of `data.h5`,  |
+|             | all in the split `train`                                                          |
+| proposals   | what the flow draws; `samples/proposals.h5` has the field `log_weight` besides    |
+
+Files of other programs are `samples/00000.ildg` or `samples/00000.nersc` and so on; only those of a
+Markov chain say which action they are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.fields import Field
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleWriter
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.ensembles.measured import Measured
+from pipeline_gauge_flows.ensembles.origins import Drawn
+from pipeline_gauge_flows.ensembles.stored import configuration_fields, describe
+from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
+from pipeline_gauge_flows.inference.options import SampleOptions
+from pipeline_gauge_flows.lattice import Lattice
+
+Complex = NDArray[np.complex128]
+
+_WRITERS: Final[dict[str, Callable[[Path, Configuration], None]]] = {
+    "ildg": write_ildg,
+    "nersc": write_nersc,
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A configuration that the flow has drawn.
+
+    Attributes:
+        number: Its number.
+        links: (D, V, N, N).
+        log_weight: log w.
+    """
+
+    number: int
+    links: Complex
+    log_weight: float
+
+
+def folder_of(run: Run) -> Path:
+    """Return the folder of the files."""
+    return run.folder / "samples"
+
+
+def require_writable(run: Run, options: SampleOptions, lattice: Lattice) -> None:
+    """Check that the formats hold configurations of a lattice.
+
+    Raises:
+        ValueError: One does not.
+    """
+    foreign = lattice.dimension == 4
+    holds = {"hdf5": True, "nersc": foreign, "ildg": foreign and lattice.n_colours == 3}
+    for name in options.formats:
+        if not holds[name]:
+            raise ValueError(
+                f"{run.experiment}: infer.samples.formats: {name!r} does not hold "
+                f"SU({lattice.n_colours}) in {lattice.dimension} dimensions; choose hdf5"
+            )
+
+
+class Files:
+    """The files of the configurations of a run, in place of those of an earlier call.
+
+    Args:
+        run: The run.
+        action: Of the target.
+        options: Formats and method.
+    """
+
+    def __init__(self, run: Run, action: GaugeAction, options: SampleOptions) -> None:
+        self._action, self._options, self._folder = action, options, folder_of(run)
+        self._measured, self._count = Measured(action), 0
+        self._chain = options.method == "metropolis"
+        self._stack = ExitStack()
+        self._writer: SampleWriter | None = None
+        clear(self._folder)
+        if "hdf5" in options.formats:
+            schema = "data" if self._chain else "plugin/gauge_flows/proposals"
+            name = "ensemble.h5" if self._chain else "proposals.h5"
+            fields = configuration_fields(action.lattice)
+            if not self._chain:
+                fields.append(Field("log_weight", (), "1", "sample", "f8", "log w.", exact=True))
+            provenance = run.provenance("infer")
+            self._writer = SampleWriter(self._folder / name, schema, provenance, fields)
+
+    def __enter__(self) -> Files:
+        if self._writer is not None:
+            self._stack.enter_context(self._writer)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def add(self, one: Proposal) -> Proposal:
+        """Write a configuration, and return it."""
+        drawn = Drawn(one.links, 0, "chain-0000", f"flow:{self._options.method}:{one.number}")
+        fields = {"links": drawn.links, **self._measured.add(drawn)}
+        if self._writer is not None:
+            texts = {"group": np.asarray(drawn.group), "source": np.asarray(drawn.source)}
+            weight = {} if self._chain else {"log_weight": np.asarray(one.log_weight)}
+            self._writer.add({**fields, **texts, **weight})
+        theory = self._action.options if self._chain else None
+        for name in self._options.formats:
+            if name in _WRITERS:
+                configuration = Configuration(self._action.lattice, drawn.links, theory)
+                _WRITERS[name](self._folder / f"{self._count:05d}.{name}", configuration)
+        self._count += 1
+        return one
+
+    def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Write what holds for all configurations; return what is to be shown of them."""
+        summary = self._measured.summary()
+        if self._writer is not None and self._chain:
+            self._writer.add_column("split", np.zeros(self._count, np.int8))
+            lattice = self._action.lattice
+            theory = {
+                "lattice": {"extents": list(lattice.extents), "n_colours": lattice.n_colours},
+                "action": self._action.options.model_dump(mode="json"),
+            }
+            describe(self._writer, theory, {"origin": dict(facts), **summary})
+        if not self._chain:
+            return {}
+        plaquette = summary["plaquette"]
+        shown = {"plaquette": plaquette["mean"], "plaquette_error": plaquette["error"]}
+        return {**shown, "tau_int": plaquette["tau_int"]}
+
+
+def clear(folder: Path) -> None:
+    """Remove the files of an earlier call."""
+    for pattern in ("*.h5", "*.ildg", "*.nersc"):
+        for path in folder.glob(pattern):
+            path.unlink()

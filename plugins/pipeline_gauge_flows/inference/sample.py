@@ -1,0 +1,139 @@
+"""Configurations of a flow of the Haar measure: proposals, or a Markov chain of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import h5py
+import numpy as np
+import torch
+
+from pipeline_core.run import Run
+from pipeline_core.training.collectives import Ranks
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.evaluation.metropolis import Acceptance
+from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.inference.files import Files, Proposal, require_writable
+from pipeline_gauge_flows.inference.options import SampleOptions
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.samples import HaarSamples
+from pipeline_gauge_flows.sampling import push
+from pipeline_gauge_flows.task import target_action
+
+_EPOCH: Final = 1_000_000
+"""Of the draws from the Haar measure: others than those of an evaluation."""
+
+
+def write_samples(
+    run: Run, flow: Flow, options: SampleOptions, ranks: Ranks, file: h5py.File | None
+) -> dict[str, Any]:
+    """Draw configurations on all ranks, and write them on the first.
+
+    Args:
+        run: The run.
+        flow: The flow.
+        options: Which, and how.
+        ranks: Who shares the work.
+        file: `run.inference` on rank 0, which gets the group `samples`: `log_weight` of the
+            written configurations, and `number` of the proposal that each is.
+
+    Returns:
+        Figures for the screen, on rank 0.
+
+    Raises:
+        ValueError: A format does not hold such configurations, the flow does not act on the
+            lattice, or a weight is not finite.
+    """
+    flow = _on_lattice(run, flow, options)
+    action = GaugeAction(target_action(run), flow.lattice)
+    require_writable(run, options, flow.lattice)
+    chain = options.method == "metropolis"
+    separation = options.separation if chain else 1
+    first = options.thermalisation if chain else 0
+    total = first + separation * options.n_configurations
+    drawn = proposals(run, flow, action, total, options.batch_size, ranks)
+    if not ranks.is_first or file is None:
+        for _ in drawn:
+            pass
+        return {}
+    states = _Chain(drawn, (run.seed, 2)) if chain else drawn
+    kept = (one for i, one in enumerate(states) if i >= first and (i - first + 1) % separation == 0)
+    with Files(run, action, options) as files:
+        written = [(one.log_weight, one.number) for one in map(files.add, kept)]
+        facts: dict[str, Any] = {"method": options.method}
+        if isinstance(states, _Chain):
+            facts |= {"acceptance": states.acceptance}
+        summary = files.finish(facts)
+    group = file.create_group("samples")
+    for name, values in zip(("log_weight", "number"), zip(*written, strict=True), strict=True):
+        group.create_dataset(name, data=np.array(values), chunks=True, fletcher32=True)
+    return {"configurations": len(written), **facts, **summary}
+
+
+def proposals(
+    run: Run, flow: Flow, action: GaugeAction, total: int, batch_size: int, ranks: Ranks
+) -> Iterator[Proposal]:
+    """Yield so many configurations of a flow in order, on rank 0; others draw and yield nothing.
+
+    Raises:
+        ValueError: A weight is not finite.
+    """
+    samples = HaarSamples(flow.lattice, total, run.seed, "test", torch.complex128, _EPOCH)
+    starts = range(0, total, batch_size)
+    for begin in range(0, len(starts), ranks.size):
+        own = starts[begin : begin + ranks.size][ranks.rank :][:1]
+        found = None
+        if len(own):
+            numbers = range(own[0], min(own[0] + batch_size, total))
+            links = samples.batch(numbers)["base"].to(ranks.device)
+            made = push(flow, links, action)
+            found = numbers, made.links.cpu().numpy(), made.log_weight.cpu().numpy()
+        for part in ranks.gather(found):
+            if part is None or not ranks.is_first:
+                continue
+            for number, one, log_weight in zip(*part, strict=True):
+                if not np.isfinite(log_weight):
+                    raise ValueError(
+                        f"{run.experiment}: the weight of configuration {number} is not finite; "
+                        "check the action, or train with a lower learning rate"
+                    )
+                yield Proposal(number, one, float(log_weight))
+
+
+class _Chain:
+    """The Markov chain of proposals: where it is after each of them.
+
+    Args:
+        drawn: The proposals.
+        seed: Of the acceptance tests.
+    """
+
+    def __init__(self, drawn: Iterator[Proposal], seed: tuple[int, ...]) -> None:
+        self._drawn, self._test = drawn, Acceptance(seed)
+        self._steps, self._moves = 0, 0
+
+    def __iter__(self) -> Iterator[Proposal]:
+        """Yield the configuration after each proposal."""
+        state = None
+        for proposal in self._drawn:
+            self._steps += 1
+            if self._test.accepts(proposal.log_weight):
+                self._moves += 1
+                state = proposal
+            assert state is not None, "the first proposal is accepted"
+            yield state
+
+    @property
+    def acceptance(self) -> float:
+        """Part of the proposals that were accepted, the first left out."""
+        return (self._moves - 1) / max(1, self._steps - 1)
+
+
+def _on_lattice(run: Run, flow: Flow, options: SampleOptions) -> Flow:
+    if options.extents is None:
+        return flow
+    try:
+        return flow.on(Lattice(tuple(options.extents), flow.lattice.n_colours))
+    except ValueError as error:
+        raise ValueError(f"{run.experiment}: infer.samples.extents: {error}") from None

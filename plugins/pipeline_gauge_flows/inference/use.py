@@ -1,0 +1,64 @@
+"""All uses of a trained flow that an experiment asks for."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from typing import Any, Final
+
+from pipeline_core import store
+from pipeline_core.run import Run
+from pipeline_core.training.collectives import Ranks, joined
+from pipeline_gauge_flows.evaluation.inputs import trained
+from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.inference.correlated import derivatives, write_derivatives
+from pipeline_gauge_flows.inference.derivative import CONJUGATE
+from pipeline_gauge_flows.inference.options import GaugeInferOptions
+from pipeline_gauge_flows.inference.sample import write_samples
+from pipeline_gauge_flows.options import GaugeOptions
+
+SCHEMA: Final = "plugin/gauge_flows/inference"
+
+
+def used(run: Run) -> dict[str, Any]:
+    """Do the work of `infer_flow`; return its summary."""
+    options, model = run.section("infer", GaugeInferOptions), run.options
+    assert isinstance(model, GaugeOptions)
+    if options.samples is not None and model.prior != "haar":
+        raise ValueError(
+            f"{run.experiment}: infer.samples: the flow starts from an ensemble, of which it has "
+            "no more configurations than the dataset; remove the key, or choose the prior 'haar'"
+        )
+    with joined(run.device, run.state) as ranks:
+        _, flow = trained(run, ranks.device)
+        return _all(run, flow, options, ranks)
+
+
+def _all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -> dict[str, Any]:
+    provenance = run.provenance("infer")
+    writing = store.create(run.inference, SCHEMA, provenance) if ranks.is_first else nullcontext()
+    summary: dict[str, Any] = {}
+    with writing as file:
+        if options.samples is not None:
+            summary |= write_samples(run, flow, options.samples, ranks, file)
+        if options.derivatives is not None:
+            report, series = derivatives(run, flow, options.derivatives, ranks)
+            if file is not None:
+                group = file.create_group("derivatives")
+                group.attrs["report"] = json.dumps(report)
+                write_derivatives(group, series)
+                summary |= _shown(report)
+    return summary
+
+
+def _shown(report: dict[str, Any]) -> dict[str, Any]:
+    """Return what the stage shows at its end."""
+    found = report["observables"][CONJUGATE]
+    return {
+        "derivative_by": report["parameter"],
+        "configurations": report["n_configurations"],
+        "ESS": report["weights"]["flow"]["ess"]["value"],
+        "ESS_identity": report["weights"]["identity"]["ess"]["value"],
+        "sigmas_from_variance": found["ends"]["sigmas"],
+        **{f"error_ratio_{name}": ratio for name, ratio in found["error_ratio"].items()},
+    }

@@ -1,0 +1,423 @@
+"""The stage `evaluate`.
+
+Oracles: exact partition functions and plaquettes of the two-dimensional torus, which give the
+effective sample size of a flow that maps nothing too; strong-coupling series and their derivatives;
+a flow that is exact since its target is its own density; a heat bath; one rank.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_core.figures import results, story
+from pipeline_core.project import Project
+from pipeline_core.registry import Registry
+from pipeline_core.samples import SampleFile
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.evaluation import evaluate_flow
+from pipeline_gauge_flows.evaluation.cost import verdict
+from pipeline_gauge_flows.evaluation.headline import told
+from pipeline_gauge_flows.evaluation.known import known
+from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.evaluation.options import (
+    CostOptions,
+    GaugeEvaluateOptions,
+    ObservableOptions,
+)
+from pipeline_gauge_flows.evaluation.series import drawn, mapped_back
+from pipeline_gauge_flows.exact import strong_coupling, torus_log_z, torus_plaquette
+from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.observables import plaquette, wilson_loop
+from pipeline_gauge_flows.samples import HaarSamples
+from plugins.gauge_flows.small import small_flow
+from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
+from processes import finish
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
+SQUARE = {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction"}]}
+HEATBATH = {"method": "heatbath", "n_configurations": 400, "thermalisation": 30}
+THEORY = {"lattice": {"extents": [4, 4]}, "action": {"beta": 1.0}}
+SIGMAS = 4.0
+
+
+def asked(run, **options):
+    options = {"cost": None, "resamples": 100, **options}
+    return with_section(run, "evaluate", GaugeEvaluateOptions(**options))
+
+
+def evaluated(run, **options):
+    return evaluate_flow(asked(run, **options)), json.loads(run.metrics.read_text())
+
+
+def sigmas(found: dict[str, float], expected: float) -> float:
+    return abs(found["value"] - expected) / found["error"]
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory):
+    """A flow that maps nothing, on its way to beta = 1, and an ensemble of that."""
+    folder = tmp_path_factory.mktemp("identity")
+    return fresh_run(folder, {**THEORY, "generate": HEATBATH}, graph=SQUARE)
+
+
+@pytest.fixture(scope="module")
+def measured(identity):
+    """Its evaluation, on two lattices."""
+    return evaluated(identity, samples=3000, lattices=[[4, 8], [4, 4]], resamples=300)
+
+
+def test_without_a_coupling_there_is_nothing_to_do(tmp_path):
+    """ESS = 1 and log Z = 0, up to what the training moved."""
+    run = fresh_run(tmp_path, model={"action": {"beta": 0.0}}, graph=SQUARE)
+    _, metrics = evaluated(run, samples=50)
+    (report,) = metrics["flow"]["lattices"]
+    assert report["ess"] == pytest.approx({"value": 1, "error": 0}, abs=1e-9)
+    assert report["log_z"]["estimate"] == pytest.approx({"value": 0, "error": 0}, abs=1e-9)
+    assert report["kl"]["reverse"] == pytest.approx({"value": 0, "error": 0}, abs=1e-9)
+    assert report["metropolis"]["acceptance"] == 1
+    assert report["k_hat"] is None
+    assert metrics["told"]["verdict"].startswith("On 4x4 the effective sample size is 1 of 50")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_flow_that_maps_nothing_has_the_exact_figures(measured, number):
+    """Z is <w>, and <w²> is the Z of twice the coupling."""
+    report = measured[1]["flow"]["lattices"][number]
+    n = report["volume"]
+    assert n == (16, 32)[number]
+    log_z, double = torus_log_z(1.0, 3, n), torus_log_z(2.0, 3, n)
+    assert sigmas(report["ess"], math.exp(2 * log_z - double)) < SIGMAS
+    assert sigmas(report["log_z"]["estimate"], log_z) < SIGMAS
+    assert report["log_z"]["known"]["value"] == pytest.approx(log_z)
+    assert sigmas(report["log_z"]["elbo"], 0.0) < SIGMAS  # -<S> with the Haar measure
+    assert sigmas(report["kl"]["reverse"], log_z) < SIGMAS
+    # -<S>_p, the mean of the plaquettes.
+    assert sigmas(report["log_z"]["eubo"], n * torus_plaquette(1.0, 3, n)) < SIGMAS
+    plaquettes = report["observables"]["plaquette"]
+    assert sigmas(plaquettes["flow"], torus_plaquette(1.0, 3, n)) < SIGMAS
+    assert abs(plaquettes["sigmas"]["known"]) < SIGMAS
+    assert sigmas(report["observables"]["polyakov"]["flow"], 0.0) < SIGMAS
+    assert sigmas(report["log_weight_variance"], n / 18) < SIGMAS  # beta² / 9 / 2 a plaquette
+    chain = plaquettes["chain"]
+    assert abs(chain["mean"] - torus_plaquette(1.0, 3, n)) < SIGMAS * chain["error"]
+
+
+def test_the_ensemble_speaks_for_the_other_side(measured):
+    report = measured[1]["flow"]["lattices"][0]
+    log_z, forward = torus_log_z(1.0, 3, 16), report["forward"]
+    # The training has seen none of the configurations.
+    assert forward["n_configurations"] == 400
+    assert sigmas(forward["ess"], math.exp(2 * log_z - torus_log_z(2.0, 3, 16))) < SIGMAS
+    assert sigmas(forward["log_z"], log_z) < SIGMAS
+    assert report["log_z"]["eubo"]["from"] == "ensemble"
+    assert report["log_z"]["elbo"]["value"] < log_z < report["log_z"]["eubo"]["value"]
+    for one in report["observables"].values():
+        assert abs(one["sigmas"]["ensemble"]) < SIGMAS
+    assert measured[1]["flow"]["lattices"][1]["forward"] is None
+
+
+def test_effective_sample_sizes_follow_the_volume(measured):
+    """Without a flow plaquettes are independent up to 1e-9, so that the law is exact."""
+    first, second = measured[1]["flow"]["volume_law"]
+    assert first["expected"] == first["ess"]
+    assert second["extents"] == [4, 8]
+    assert second["expected"]["value"] == pytest.approx(first["ess"]["value"] ** 2)
+    assert abs(second["sigmas"]) < SIGMAS
+
+
+def test_predictions_hold_every_configuration(identity, measured):
+    with SampleFile(identity.predictions, "predictions") as file:
+        assert len(file) == 3000 + 400 + 3000
+        assert json.loads(file.attributes["lattices"]) == [[4, 4], [4, 8]]
+        lattice, forward = file.column("lattice"), file.column("from_ensemble")
+        np.testing.assert_array_equal(np.bincount(lattice), [3400, 3000])
+        assert forward.sum() == 400
+        own = (lattice == 0) & ~forward
+        log_weight, planes = file.column("log_weight")[own], file.column("plaquette")[own]
+        np.testing.assert_allclose(file.column("action")[own], -16 * planes[:, 0], atol=1e-9)
+        np.testing.assert_allclose(log_weight, 16 * planes[:, 0], atol=1e-9)
+    report = measured[1]["flow"]["lattices"][0]
+    ess = np.exp(log_weight).sum() ** 2 / np.exp(2 * log_weight).sum() / 3000
+    assert report["ess"]["value"] == pytest.approx(ess)
+
+
+def test_what_is_said_first(identity, measured):
+    summary, metrics = measured
+    assert summary["samples"] == 3000
+    assert summary["log_Z_known"] == torus_log_z(1.0, 3, 16)
+    assert metrics["n_parameters"] > 0
+    assert told(metrics["flow"]) == metrics["told"]
+    titles = [number["title"] for number in metrics["told"]["numbers"]]
+    assert titles == [
+        "Effective sample size", "Forward effective sample size", "log Z", "KL(q, p)",
+        "Acceptance", "Plaquette",
+    ]  # fmt: skip
+    # The engine's figures of errors have nothing to say of it, and do not fail.
+    assert results.metrics(identity) is None
+    assert results.comparisons(identity) == []
+    experiment = identity.project.experiment("flow")
+    assert any(number.title == "Data" for number in story.numbers(experiment))
+
+
+def test_results_are_those_of_any_number_of_ranks():
+    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
+    action = GaugeAction(ActionOptions(beta=1.0), flow.lattice)
+    samples = HaarSamples(flow.lattice, 22, 5, "test", torch.complex128)
+    observables = Observables(ObservableOptions(wilson_loops=[(1, 2)]), flow.lattice)
+
+    def work(ranks):
+        return drawn(flow, action, samples, observables, 4, ranks)
+
+    alone, shared = work(ONE), on_two_ranks(work)
+    names = alone.keys() - {"seconds", "cpu_seconds"}
+    assert {"log_weight", "action", "planes", "plaquette", "wilson_1x2", "polyakov"} <= names
+    for found in shared:
+        assert found.keys() == alone.keys()
+        for name in names:
+            np.testing.assert_array_equal(found[name], alone[name])
+    assert alone["log_weight"].shape == (22,)
+
+
+class OwnDensity:
+    """The action S = -log q of a flow of the Haar measure: its target is reached exactly."""
+
+    def __init__(self, flow):
+        self.flow = flow
+
+    def __call__(self, links):
+        return -self.flow.inverse(links)[1]
+
+
+class Kept:
+    """Configurations in memory, as an `Ensemble` gives them."""
+
+    def __init__(self, links):
+        self._links = links
+
+    def links(self, numbers):
+        return self._links[numbers]
+
+
+@pytest.mark.parametrize("kind", ["learned", "residual"])
+def test_an_exact_flow_has_equal_weights(kind):
+    """Forth for samples of its own, and back for any links."""
+    flow = small_flow(kind, Lattice((4, 4), 3), [("direction", 1)])
+    samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
+    observables, density = Observables(ObservableOptions(), flow.lattice), OwnDensity(flow)
+    there = drawn(flow, density, samples, observables, 4, ONE)
+    assert np.abs(there["action"]).max() > 0.1
+    assert np.abs(there["log_weight"]).max() < 1e-9
+    links = hot(flow.lattice, 5, torch.Generator().manual_seed(1))
+    back = mapped_back(flow, density, (Kept(links), np.arange(5)), observables, 2, ONE)
+    assert np.abs(back["log_weight"]).max() < 1e-9
+    np.testing.assert_allclose(back["plaquette"], plaquette(links, flow.lattice))
+
+
+def test_a_weight_that_is_not_finite_is_refused():
+    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
+    samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
+
+    def action(links):
+        values = plaquette(links, flow.lattice)
+        values[-1] = math.nan
+        return values
+
+    with pytest.raises(ValueError, match="weight of configuration 2 is not finite"):
+        drawn(flow, action, samples, Observables(ObservableOptions(), flow.lattice), 3, ONE)
+
+
+@pytest.mark.parametrize(("extents", "beta", "n"), [((4, 4, 4), 1.5, 3), ((4, 4, 4, 4), 0.8, 2)])
+def test_the_series_of_planes_is_that_of_equal_planes(extents, beta, n):
+    lattice = Lattice(extents, n)
+    found = known(GaugeAction(ActionOptions(beta=beta), lattice))
+    expected = strong_coupling(beta, lattice)
+    assert found.how == "strong coupling"
+    assert found.log_z == pytest.approx(expected.log_z, rel=1e-13)
+    np.testing.assert_allclose(found.planes, expected.plaquette, rtol=1e-12)
+    assert 0 < found.log_z_uncertainty < 0.05
+
+
+@pytest.mark.parametrize("extents", [(4, 6), (4, 4, 4), (4, 4, 4, 4)])
+def test_plaquettes_are_derivatives_of_log_z(extents):
+    """By the anisotropy: sum over planes of sign beta V P."""
+    lattice, beta, step = Lattice(extents, 3), 1.2, 1e-4
+
+    def at(anisotropy):
+        return known(GaugeAction(ActionOptions(beta=beta, anisotropy=anisotropy), lattice))
+
+    slope = (at(0.1 + step).log_z - at(0.1 - step).log_z) / (2 * step)
+    found, signs = at(0.1), GaugeAction(ActionOptions(beta=beta), lattice).signs.numpy()
+    assert slope == pytest.approx(beta * lattice.volume * (signs @ found.planes), rel=1e-6)
+    named = found.plaquettes(lattice)
+    if lattice.dimension > 2:
+        assert named["plaquette_time"] > named["plaquette"] > named["plaquette_space"]
+
+
+def test_nothing_is_known_where_a_series_ends():
+    lattice = Lattice((4, 4, 4, 4), 3)
+    actions = [ActionOptions(beta=5.0), ActionOptions(beta=1.0, name="iwasaki")]
+    assert [known(GaugeAction(one, lattice)) for one in actions] == [None, None]
+    assert known(GaugeAction(ActionOptions(beta=1.0), Lattice((2, 2, 2), 3))) is None
+
+
+def test_wilson_loops_are_averaged_over_planes_and_orientations():
+    lattice = Lattice((3, 4, 2), 2)
+    links = hot(lattice, 2, torch.Generator().manual_seed(0))
+    found = Observables(ObservableOptions(wilson_loops=[(1, 2), (1, 1)]), lattice)(links)
+    loops = [
+        wilson_loop(links, lattice, sides, mu, nu)
+        for mu, nu in ((0, 1), (0, 2), (1, 2))
+        for sides in ((1, 2), (2, 1))
+    ]
+    torch.testing.assert_close(found["wilson_1x2"], sum(loops) / 6)
+    torch.testing.assert_close(found["wilson_1x1"], found["plaquette"])
+    planes = found["planes"]
+    torch.testing.assert_close(found["plaquette_time"], (planes[:, 0] + planes[:, 1]) / 2)
+    torch.testing.assert_close(found["plaquette_space"], planes[:, 2])
+
+
+def test_costs_are_measured(identity):
+    costs = CostOptions(updates=64, thermalisation=10, hmc_chains=2, hmc_steps=4)
+    _, metrics = evaluated(identity, samples=100, cost=costs)
+    cost = metrics["flow"]["cost"]
+    for name in ("heatbath", "hmc"):
+        one = cost[name]
+        expected = one["cpu_seconds"] * max(1, 2 * one["tau_int"])
+        assert one["seconds_per_independent"] == pytest.approx(expected)
+        assert one["acceptance"] > 0.5
+    ess = metrics["flow"]["lattices"][0]["ess"]["value"]
+    own = cost["flow"]["seconds_per_independent"]["reweighted"]
+    assert own == pytest.approx(cost["flow"]["cpu_seconds"] / ess)
+    # Here the heat bath needs a hundred times less.
+    assert cost["rival"] == "heatbath"
+    assert cost["flow_over_rival"] > 1
+    assert cost["break_even"] is None
+    assert metrics["told"]["numbers"][-1]["title"] == "Independent configuration"
+
+
+def test_a_flow_pays_for_its_training_only_where_it_is_cheaper():
+    flow = {"seconds_per_independent": {"reweighted": 0.2, "chain": None}}
+    found = {"flow": flow, "hmc": {"seconds_per_independent": 0.7}, "training_seconds": 100.0}
+    assert verdict(found) == pytest.approx(
+        {"rival": "hmc", "flow_over_rival": 2 / 7, "break_even": 200.0}
+    )
+    found["heatbath"] = {"seconds_per_independent": 0.1}
+    assert verdict(found) == {"rival": "heatbath", "flow_over_rival": 2.0, "break_even": None}
+    still = {"flow": flow, "hmc": {"seconds_per_independent": None}, "training_seconds": 1.0}
+    assert verdict(still)["rival"] is None
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory):
+    """A flow that maps nothing, from beta = 1 to 1.1."""
+    return fresh_run(
+        tmp_path_factory.mktemp("between"),
+        {**THEORY, "generate": HEATBATH, "split": {"val": 0.4, "test": 0.4}},
+        graph=SQUARE,
+        model={"prior": "ensemble", "action": {"beta": 1.1}},
+    )
+
+
+def test_a_flow_between_couplings_has_the_ratio_of_partition_functions(between):
+    _, metrics = evaluated(between)
+    (report,) = metrics["flow"]["lattices"]
+    assert report["n_samples"] == 320  # not those that it has been trained on
+    a, b, c = (torus_log_z(beta, 3, 16) for beta in (1.0, 1.1, 1.2))
+    assert sigmas(report["log_z"]["estimate"], b - a) < SIGMAS
+    assert report["log_z"]["known"]["value"] == pytest.approx(b - a)
+    assert sigmas(report["ess"], math.exp(2 * (b - a) - (c - a))) < SIGMAS
+    assert report["identity"]["ess"] == pytest.approx(report["ess"], rel=1e-6)
+    plaquettes = report["observables"]["plaquette"]
+    assert sigmas(plaquettes["flow"], torus_plaquette(1.1, 3, 16)) < SIGMAS
+    assert (report["metropolis"], report["forward"], metrics["flow"]["cost"]) == (None, None, None)
+    assert metrics["flow"]["start"]["beta"] == 1.0
+
+
+def test_what_cannot_be_evaluated_is_refused(identity, between):
+    with pytest.raises(ValueError, match=r"evaluate\.lattices: .*mask 'direction' repeats"):
+        evaluated(identity, samples=4, lattices=[[4, 5]])
+    with pytest.raises(ValueError, match=r"evaluate\.lattices: .* cannot act on SU\(3\) in 3"):
+        evaluated(identity, samples=4, lattices=[[4, 4, 4]])
+    with pytest.raises(ValueError, match=r"evaluate\.lattices: the flow starts from an ensemble"):
+        evaluated(between, lattices=[[4, 8]])
+
+
+def test_an_ensemble_of_another_theory_is_left_alone(identity):
+    """The flow's target is that of `model.action`, whatever the dataset holds."""
+    options = identity.options.model_copy(update={"action": ActionOptions(beta=1.5)})
+    sections = {**identity.sections, "model": options}
+    other = replace(identity, sections=sections, variant="other")
+    other.model.parent.mkdir(parents=True)
+    other.model.write_bytes(identity.model.read_bytes())
+    other.graph.write_bytes(identity.graph.read_bytes())
+    _, metrics = evaluated(other, samples=20)
+    (report,) = metrics["flow"]["lattices"]
+    assert report["forward"] is None
+    assert report["log_z"]["eubo"]["from"] == "reweighted"
+    with Ensemble(identity.data) as ensemble:
+        assert len(ensemble) == 400
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_two_ranks_write_what_one_does(identity):
+    """All but times and the name of what was run."""
+    options = {"samples": 50, "batch_size": 8, "lattices": [[4, 8]]}
+    _, expected = evaluated(identity, **options)
+    identity.metrics.unlink()
+    folder = identity.project.results.parent
+    path = os.pathsep.join(filter(None, sys.path))
+    finish([__file__, folder, json.dumps(options)], 2, PYTHONPATH=path)
+    found = json.loads(identity.metrics.read_text())
+    assert found["flow"] == expected["flow"]
+    with SampleFile(identity.predictions, "predictions") as file:
+        assert len(file) == 50 + 400 + 50
+
+
+@pytest.mark.slow
+def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
+    """SU(3) on 4x4 at beta = 2."""
+    run = fresh_run(
+        tmp_path,
+        {**THEORY, "action": {"beta": 2.0}, "generate": {**HEATBATH, "n_configurations": 1000}},
+        graph={**SQUARE, "masks": [{"mask": "direction", "sweeps": 2}]},
+        model={"layers": {"hidden": [32]}, "draws": {"train": 640, "val": 64}},
+        train={
+            "epochs": 5, "batch_size": 64, "gradient": "path", "optimizer": {"lr": 4e-3},
+            "schedule": {"name": "cosine"},
+        },
+    )  # fmt: skip
+    _, metrics = evaluated(run, samples=4000, lattices=[[4, 8]])
+    report, log_z = metrics["flow"]["lattices"][0], torus_log_z(2.0, 3, 16)
+    reverse, forward = report["ess"], report["forward"]["ess"]
+    assert reverse["value"] > 0.9
+    error = math.hypot(reverse["error"], forward["error"])
+    assert abs(reverse["value"] - forward["value"]) < SIGMAS * error
+    assert sigmas(report["log_z"]["estimate"], log_z) < SIGMAS
+    bounds = report["log_z"]["elbo"], report["log_z"]["eubo"]
+    assert bounds[0]["value"] < log_z + SIGMAS * bounds[0]["error"]
+    assert bounds[1]["value"] > log_z - SIGMAS * bounds[1]["error"]
+    assert report["k_hat"] < 0.5
+    assert report["metropolis"]["acceptance"] > 0.8
+    assert abs(metrics["flow"]["volume_law"][1]["sigmas"]) < 2 * SIGMAS  # a law of large volumes
+    for one in report["observables"].values():
+        assert abs(one["sigmas"]["ensemble"]) < SIGMAS
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
+    project = Project(folder / "workflows", folder / "results", Registry(points))
+    run = replace(project.run("flow"), device="cpu")
+    evaluate_flow(asked(run, **json.loads(sys.argv[2])))

@@ -1,0 +1,363 @@
+"""The stage `infer`: derivatives by correlated ensembles, and configurations in files.
+
+Oracles: a normal distribution that is shifted, where flows, weights and derivatives are known in
+closed form; exact plaquettes of the two-dimensional torus; the derivative of <O> by the coupling of
+O, which is minus the variance of O; readers of other programs' files; one rank.
+"""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline_core import store
+from pipeline_core.fields import SPLITS
+from pipeline_core.samples import SampleFile
+from pipeline_gauge_flows.actions import ActionOptions
+from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.evaluation.inputs import trained
+from pipeline_gauge_flows.evaluation.resampling import Value, value_of
+from pipeline_gauge_flows.exact import torus_plaquette
+from pipeline_gauge_flows.formats import READERS
+from pipeline_gauge_flows.inference import infer_flow
+from pipeline_gauge_flows.inference.derivative import (
+    CONJUGATE,
+    Correlated,
+    Step,
+    independent,
+    step_between,
+)
+from pipeline_gauge_flows.inference.options import (
+    DerivativeOptions,
+    GaugeInferOptions,
+    SampleOptions,
+)
+from pipeline_gauge_flows.inference.sample import write_samples
+from pipeline_gauge_flows.inference.use import SCHEMA
+from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
+SIGMAS = 4.0
+SQUARE = {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction"}]}
+STEP = Step("anisotropy", 0.0, 0.2)
+
+
+def inferred(run, **options):
+    summary = infer_flow(with_section(run, "infer", GaugeInferOptions(**options)))
+    return summary, run
+
+
+def shifted(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return the series of a shift of normal numbers, S = x²/2 - lambda x, as of configurations.
+
+    At lambda the mean of x is lambda, its variance 1; x -> x + lambda_2 - lambda_1 is exact.
+
+    Args:
+        n: How many.
+        part: Of the exact shift, which the flow makes.
+        seed: Of the numbers.
+    """
+    x = np.random.default_rng(seed).normal(size=n)
+    y = x + part * STEP.length
+    series = {}
+    for prefix, one in (("start:", x), ("end:", y)):
+        actions = {"base": one**2 / 2, "target": one**2 / 2 - STEP.length * one}
+        observables = {"plaquette": one, "square": one**2, "planes": one[:, None]}
+        series |= {f"{prefix}{k}": v for k, v in {**actions, **observables}.items()}
+    series["log_weight"] = series["start:base"] - series["end:target"]
+    series["log_weight_identity"] = series["start:base"] - series["start:target"]
+    return series
+
+
+def correlated(part: float, n: int = 4000, seed: int = 0) -> Correlated:
+    chains = [np.arange(n // 2), np.arange(n // 2, n)]
+    return Correlated(shifted(n, part, seed), STEP, chains, [1.0, 0.25], 200, (seed,))
+
+
+def test_an_exact_flow_has_no_error_where_it_shifts():
+    """d<x>/dlambda = 1, and the difference of <x²> = 1 + lambda² is 2 lambda_1 + step."""
+    found = correlated(1.0)
+    report = found.report("plaquette")
+    assert report["flow"] == pytest.approx({"value": 1.0, "error": 0.0}, abs=1e-12)
+    square = value_of(found.flow("square"))
+    assert abs(square.sigmas(STEP.length)) < SIGMAS
+    assert square.error == pytest.approx(2 / 4000**0.5, rel=0.15)  # 2 x
+    # The conjugate is -x.
+    assert found.report(CONJUGATE)["flow"]["value"] == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.8, 1.3])
+def test_a_flow_that_is_not_exact_is_reweighted(part):
+    report = correlated(part).report("plaquette")
+    for key in ("flow", "epsilon_same_step", "epsilon_limit", "epsilon_best"):
+        assert abs(report[key]["value"] - 1) < SIGMAS * report[key]["error"]
+    assert abs(report["ends"]["sigmas"]) < SIGMAS
+    for entry in report["epsilon_scan"]:
+        assert abs(entry["value"] - 1) < SIGMAS * entry["error"]
+    ratios = report["error_ratio"]
+    if part == 0:
+        assert report["flow"] == pytest.approx(report["epsilon_same_step"])
+        assert ratios["same_step"] == pytest.approx(1)
+    else:
+        # What is left of the shift is reweighted: the variance falls with its square.
+        assert ratios["same_step"] == pytest.approx(1 / abs(1 - part), rel=0.15)
+        assert 1 < ratios["best"] <= ratios["same_step"]
+
+
+def test_both_ends_have_their_covariances():
+    """Of x² with -C = x: 2 lambda, and 2 lambda_2 at the end; their mean is the difference."""
+    found = correlated(0.8, 40_000)
+    report = found.report("square")
+    assert abs(report["ends"]["start"]["value"]) < SIGMAS * report["ends"]["start"]["error"]
+    end = report["ends"]["end"]
+    assert abs(end["value"] - 2 * STEP.length) < SIGMAS * end["error"]
+    mean = report["ends"]["mean"]
+    assert abs(mean["value"] - STEP.length) < SIGMAS * mean["error"]
+    assert mean["error"] < max(report["ends"]["start"]["error"], end["error"])
+
+
+def test_errors_are_those_of_many_repetitions():
+    values = [value_of(correlated(0.8, 500, seed).flow("plaquette")) for seed in range(40)]
+    spread = np.std([one.value for one in values])
+    assert np.mean([one.error for one in values]) == pytest.approx(spread, rel=0.3)
+
+
+def test_two_ensembles():
+    found = independent(Value(1.0, 0.03), Value(1.4, 0.04), STEP)
+    assert (found.value, found.error) == pytest.approx((2.0, 0.25))
+
+
+def test_the_step_is_in_one_parameter():
+    base = ActionOptions(beta=2.0)
+    assert step_between(base, ActionOptions(beta=2.5)) == Step("beta", 2.0, 2.5)
+    found = step_between(base, ActionOptions(beta=2.0, anisotropy=0.1))
+    assert found == Step("anisotropy", 0.0, 0.1)
+    two = ActionOptions(beta=2.1, anisotropy=0.1)
+    for other in (base, two, ActionOptions(name="iwasaki", beta=2.1)):
+        with pytest.raises(ValueError, match="differ in one of beta and anisotropy alone"):
+            step_between(base, other)
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory):
+    """A flow that maps nothing, by a step of the anisotropy."""
+    return fresh_run(
+        tmp_path_factory.mktemp("between"),
+        {
+            "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
+            "generate": {
+                "method": "heatbath", "n_configurations": 900, "thermalisation": 30, "chains": 3,
+            },
+            "split": {"val": 0.05, "test": 0.9},
+        },
+        graph=SQUARE,
+        model={"prior": "ensemble", "action": {"beta": 2.0, "anisotropy": 0.1}},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(between):
+    options = DerivativeOptions(resamples=300, fractions=[1.0, 0.5])
+    summary, run = inferred(between, derivatives=options)
+    with store.opened(run.inference, SCHEMA) as file:
+        group = file["derivatives"]
+        return summary, json.loads(group.attrs["report"]), {
+            name: group[name][:] for name in ("log_weight", "start/plaquette", "end/base")
+        }  # fmt: skip
+
+
+def test_the_derivative_of_an_operator_by_its_coupling_is_minus_its_variance(report):
+    """O of Eq. 16 by the anisotropy: in two dimensions beta grows by the factor 1 + lambda."""
+    summary, found, _ = report
+    assert (found["parameter"], found["start"], found["end"]) == ("anisotropy", 0.0, 0.1)
+    assert found["n_configurations"] == 855
+    operator = found["observables"][CONJUGATE]
+    start, end = (torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
+    exact = -2.0 * 16 * (end - start) / 0.1
+    assert operator["known"] == pytest.approx(exact)
+    for key in ("flow", "epsilon_same_step", "epsilon_limit", "independent"):
+        one = operator[key]
+        assert abs(one["value"] - exact) < SIGMAS * one["error"] + (
+            0.05 * abs(exact) if key == "epsilon_limit" else 0
+        )
+    assert abs(operator["ends"]["sigmas"]) < SIGMAS
+    assert summary["sigmas_from_variance"] == operator["ends"]["sigmas"]
+    # Two ensembles know nothing of each other.
+    assert operator["error_ratio"]["independent"] > 3
+    assert found["independent_configurations"] == 2 * 855
+
+
+def test_plaquettes_have_the_exact_difference(report):
+    plaquettes = report[1]["observables"]["plaquette"]
+    start, end = (torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
+    assert plaquettes["known"] == pytest.approx((end - start) / 0.1)
+    assert abs(plaquettes["known_sigmas"]) < SIGMAS
+    assert plaquettes["error_ratio"]["same_step"] == pytest.approx(1, rel=1e-6)  # maps nothing
+    ess = report[1]["weights"]
+    assert 0.8 < ess["flow"]["ess"]["value"] < 1
+    assert ess["flow"]["ess"]["value"] == pytest.approx(ess["identity"]["ess"]["value"])
+    assert report[1]["observables"]["polyakov"]["known"] is None
+
+
+def test_series_are_kept(report, between):
+    with Ensemble(between.data) as ensemble:
+        chosen = ensemble.of("val", "test")
+        np.testing.assert_allclose(report[2]["start/plaquette"], ensemble.plaquette[chosen][:, 0])
+    action = -2 * 16 * report[2]["start/plaquette"]
+    np.testing.assert_allclose(report[2]["end/base"], action, atol=1e-8)
+    np.testing.assert_allclose(report[2]["log_weight"], -0.1 * action, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_trained_flow_has_smaller_errors(tmp_path):
+    """By a step of the anisotropy to 0.2, at equal configurations, against the best of the rest."""
+    run = fresh_run(
+        tmp_path,
+        {
+            "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
+            "generate": {"method": "heatbath", "n_configurations": 1500, "thermalisation": 30},
+            "split": {"val": 0.1, "test": 0.6},
+        },
+        graph=SQUARE,
+        model={
+            "layers": {"hidden": [16]}, "prior": "ensemble",
+            "action": {"beta": 2.0, "anisotropy": 0.2},
+        },
+        train={
+            "epochs": 16, "batch_size": 50, "gradient": "path", "optimizer": {"lr": 5e-3},
+            "schedule": {"name": "cosine"},
+        },
+    )  # fmt: skip
+    summary, _ = inferred(run, derivatives=DerivativeOptions())
+    with store.opened(run.inference, SCHEMA) as file:
+        found = json.loads(file["derivatives"].attrs["report"])
+    for name in (CONJUGATE, "plaquette"):
+        one = found["observables"][name]
+        assert abs(one["known_sigmas"]) < SIGMAS
+        assert abs(one["ends"]["sigmas"]) < SIGMAS
+        ratios = one["error_ratio"]
+        assert 3 < ratios["best"] <= ratios["same_step"]
+        assert ratios["independent"] > ratios["best"]
+    assert summary["ESS"] > 0.98 > summary["ESS_identity"]
+    print({name: one["error_ratio"] for name, one in found["observables"].items()})
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """A flow that maps nothing, on its way to beta = 0.3 in four dimensions."""
+    return fresh_run(
+        tmp_path_factory.mktemp("four"),
+        model={"action": {"beta": 0.3}},
+        graph={"lattice": {"extents": [2, 2, 4, 2]}, "masks": [{"mask": "direction"}]},
+    )
+
+
+def test_a_markov_chain_is_an_ensemble(tmp_path):
+    """With the plaquette of the torus; written in the layout of the data stage."""
+    run = fresh_run(tmp_path, model={"action": {"beta": 1.0}}, graph=SQUARE)
+    options = SampleOptions(n_configurations=500, separation=3, thermalisation=30, batch_size=100)
+    summary, _ = inferred(run, samples=options)
+    with Ensemble(run.folder / "samples/ensemble.h5") as ensemble:
+        assert (len(ensemble), ensemble.action) == (500, ActionOptions(beta=1.0))
+        assert (ensemble.split == SPLITS.index("train")).all()
+        found = ensemble.statistics["plaquette"]
+        assert abs(found["mean"] - torus_plaquette(1.0, 3, 16)) < SIGMAS * found["error"]
+        assert ensemble.statistics["origin"]["acceptance"] == summary["acceptance"]
+        links = ensemble.links([0, 499])
+    assert 0.2 < summary["acceptance"] < 0.8
+    eye = np.broadcast_to(np.eye(3), links.shape)
+    np.testing.assert_allclose((links @ links.mH).numpy(), eye, atol=1e-12)
+    with h5py.File(run.inference) as file:
+        numbers, log_weight = (file["samples"][name][:] for name in ("number", "log_weight"))
+    assert len(numbers) == 500
+    assert (np.diff(numbers) >= 0).all()
+    assert numbers[-1] <= 30 + 3 * 500
+    # The chain prefers large weights: the mean of log w is that under p.
+    assert log_weight.mean() > 16 * torus_plaquette(1.0, 3, 16) / 2
+
+
+def test_other_programs_can_read_configurations(four):
+    options = SampleOptions(n_configurations=2, thermalisation=1, formats=["hdf5", "ildg", "nersc"])
+    inferred(four, samples=options)
+    folder = four.folder / "samples"
+    names = [f"{i:05d}.{kind}" for i in range(2) for kind in ("ildg", "nersc")]
+    assert sorted(path.name for path in folder.iterdir()) == [*names, "ensemble.h5"]
+    with Ensemble(folder / "ensemble.h5") as ensemble:
+        for name in names:
+            found = READERS[name[6:]](folder / name)
+            assert found.lattice == ensemble.lattice
+            assert found.action == ActionOptions(beta=0.3)
+            expected = ensemble.links([int(name[:5])])[0]
+            np.testing.assert_allclose(found.links, expected.numpy(), atol=1e-14)
+
+
+def test_proposals_have_weights(four):
+    options = SampleOptions(
+        n_configurations=3, method="proposals", formats=["nersc", "hdf5"], extents=[2, 2, 2, 2]
+    )
+    inferred(four, samples=options)
+    folder = four.folder / "samples"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "00000.nersc", "00001.nersc", "00002.nersc", "proposals.h5",
+    ]  # fmt: skip
+    with SampleFile(folder / "proposals.h5", "plugin/gauge_flows/proposals") as file:
+        np.testing.assert_allclose(file.column("log_weight"), -file.column("action"), atol=1e-8)
+        assert file.column("links").shape == (3, 4, 16, 3, 3)
+    assert READERS["nersc"](folder / "00001.nersc").action is None
+    with pytest.raises(ValueError, match="expected 'data'"):
+        Ensemble(folder / "proposals.h5")
+
+
+@pytest.mark.parametrize("method", ["metropolis", "proposals"])
+def test_samples_are_those_of_any_number_of_ranks(four, method):
+    _, flow = trained(four, ONE.device)
+    options = SampleOptions(n_configurations=7, method=method, batch_size=3)
+
+    def written(ranks):
+        with h5py.File.in_memory() as file:
+            write_samples(four, flow, options, ranks, file if ranks.is_first else None)
+            if not ranks.is_first:
+                return None
+            place = "ensemble" if method == "metropolis" else "proposals"
+            with h5py.File(four.folder / f"samples/{place}.h5") as data:
+                return file["samples/number"][:], data["links"][:]
+
+    alone, shared = written(ONE), on_two_ranks(written)[0]
+    for ours, theirs in zip(alone, shared, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_nothing_asked_for_is_nothing_done(four):
+    summary, run = inferred(four)
+    assert summary == {}
+    with store.opened(run.inference, SCHEMA) as file:
+        assert list(file) == []
+
+
+def test_what_cannot_be_is_refused(between, four, tmp_path):
+    with pytest.raises(ValueError, match=r"infer\.samples: the flow starts from an ensemble"):
+        inferred(between, samples=SampleOptions(n_configurations=2))
+    with pytest.raises(ValueError, match=r"infer\.derivatives: the flow does not start from"):
+        inferred(four, derivatives=DerivativeOptions())
+    with pytest.raises(ValueError, match=r"infer\.samples\.extents: .*mask 'direction' repeats"):
+        inferred(four, samples=SampleOptions(n_configurations=2, extents=[2, 2, 2, 3]))
+    empty = fresh_run(
+        tmp_path,
+        {
+            "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
+            "generate": {"method": "heatbath", "n_configurations": 4},
+            "split": {"val": 0.0, "test": 0.5},
+        },
+        graph=SQUARE, model={"prior": "ensemble", "action": {"beta": 2.1}},
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"derivatives\.splits: 0 configurations in val"):
+        inferred(empty, derivatives=DerivativeOptions(splits=["val"]))
+    flat = fresh_run(tmp_path / "flat", model={"action": {"beta": 1.0}}, graph=SQUARE)
+    with pytest.raises(ValueError, match=r"formats: 'ildg' does not hold SU\(3\) in 2"):
+        inferred(flat, samples=SampleOptions(n_configurations=2, formats=["ildg"]))
+    assert not flat.inference.exists()
+    with pytest.raises(ValueError, match="separation: of a Markov chain, but method"):
+        SampleOptions(n_configurations=2, method="proposals", separation=2)

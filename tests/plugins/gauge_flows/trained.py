@@ -1,0 +1,82 @@
+"""Trained runs whose flow maps nothing, and two ranks in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from pipeline_core.run import Run
+from pipeline_core.testing.projects import call
+from pipeline_core.training.collectives import Ranks
+from pipeline_core.training.ranks import World
+from plugins.gauge_flows.small import make_run
+
+ONE = Ranks(World(), torch.device("cpu"))
+IDLE = {"epochs": 1, "batch_size": 4, "precision": "64-true", "optimizer": {"lr": 1e-12}}
+"""A training after which a flow is as fresh as before."""
+
+
+def fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sections: Any) -> Run:
+    """Return a trained run whose flow maps nothing, unless `train` says more.
+
+    Args:
+        folder: Where to.
+        dataset: Content of a dataset file, whose data are made.
+        **sections: Of the experiment.
+    """
+    model = {"layers": {"bins": 2, "hidden": [4]}, **sections.pop("model", {})}
+    if model.get("prior") != "ensemble":
+        model.setdefault("draws", {"train": 4, "val": 4})
+    content = {"seed": 3, "train": IDLE, **sections, "model": model}
+    if dataset is not None:
+        path = folder / "workflows/datasets/ensemble.yaml"
+        path.parent.mkdir(parents=True)
+        text = {"plugin": "gauge_flows", "description": "A theory.", **dataset}
+        path.write_text(yaml.safe_dump(text))
+        content["dataset"] = "ensemble"
+    stages = ("graph", "partition") if dataset is None else ("data", "graph", "partition")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plugins.gauge_flows.small.STAGES", stages)
+        run = make_run(folder, **content)
+    call(run, "train")
+    return run
+
+
+def with_section(run: Run, stage: str, options: Any) -> Run:
+    """Return a run with another section of a stage."""
+    return replace(run, sections={**run.sections, stage: options})
+
+
+class _Rank:
+    """One of two ranks, each of them a thread."""
+
+    size, device = 2, torch.device("cpu")
+
+    def __init__(self, rank: int, barrier: Barrier, values: list[Any]) -> None:
+        self.rank, self._barrier, self._values = rank, barrier, values
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, value: Any) -> list[Any]:
+        self._values[self.rank] = value
+        self._barrier.wait()
+        found = list(self._values)
+        self._barrier.wait()
+        return found
+
+
+def on_two_ranks(work: Callable[[Any], Any]) -> list[Any]:
+    """Call `work(ranks)` on two ranks, and return what it returns on each."""
+    barrier, values = Barrier(2, timeout=60), [None, None]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(work, [_Rank(rank, barrier, values) for rank in range(2)]))
