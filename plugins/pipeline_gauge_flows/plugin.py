@@ -8,6 +8,8 @@ from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo
 from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
+from pipeline_gauge_flows.inference.options import GaugeInferOptions
 from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions
 
 if TYPE_CHECKING:
@@ -25,7 +27,12 @@ def model() -> ModelInfo:
         "LATTICE2024, arXiv:2502.00263",
         options=GaugeOptions,
         data_kind="configuration",
-        sections={"graph": GaugeGraphOptions, "train": GaugeTrainOptions},
+        sections={
+            "graph": GaugeGraphOptions,
+            "train": GaugeTrainOptions,
+            "evaluate": GaugeEvaluateOptions,
+            "infer": GaugeInferOptions,
+        },
         dataset=EnsembleDataset,
     )
 
@@ -52,3 +59,19 @@ def task(run: Run) -> Task:
     from pipeline_gauge_flows.task import gauge_task
 
     return gauge_task(run)
+
+
+@hookimpl
+def evaluate(run: Run) -> Summary:
+    """Sample the flow; compare it with theory, ensembles and other algorithms."""
+    from pipeline_gauge_flows.evaluation import evaluate_flow
+
+    return evaluate_flow(run)
+
+
+@hookimpl
+def infer(run: Run) -> Summary:
+    """Write configurations; differentiate by parameters of the action."""
+    from pipeline_gauge_flows.inference import infer_flow
+
+    return infer_flow(run)

@@ -36,6 +36,17 @@ SMALL = {
             ],
         },
     },
+    "gauge_flows": {
+        "model": {"layers": {"bins": 2, "hidden": [4]}, "draws": {"train": 16, "val": 16}},
+        "graph": {"masks": [{"mask": "direction"}]}, "train": {"epochs": 2, "batch_size": 8},
+        "evaluate": {"samples": 256},
+        "dataset": {
+            "description": "SU(2) in two dimensions", "plugin": "gauge_flows",
+            "lattice": {"extents": [4, 4], "n_colours": 2},
+            "action": {"name": "wilson", "beta": 1.0},
+            "generate": {"method": "heatbath", "n_configurations": 20}, "split": {"val": 0.3, "test": 0.3},
+        },
+    },
     "mace": {
         "model": {
             "channels": 4, "lmax": 2, "radial_functions": 5, "radial_features": [8],
