@@ -44,7 +44,8 @@ SMALL = {
             "description": "SU(2) in two dimensions", "plugin": "gauge_flows",
             "lattice": {"extents": [4, 4], "n_colours": 2},
             "action": {"name": "wilson", "beta": 1.0},
-            "generate": {"method": "heatbath", "n_configurations": 20}, "split": {"val": 0.3, "test": 0.3},
+            "generate": {"method": "heatbath", "n_configurations": 20},
+            "split": {"val": 0.3, "test": 0.3},
         },
     },
     "mace": {
