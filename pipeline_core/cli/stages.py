@@ -10,6 +10,7 @@ import typer
 from pipeline_core.cli import options
 from pipeline_core.cli.output import listing
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.training.allocator import keep_freed_memory
 from pipeline_core.training.ranks import find_world
 
 HELP = {
@@ -50,6 +51,8 @@ def _command(stage: str) -> Callable[..., None]:
         results: options.Results = options.RESULTS,
     ) -> None:
         run = options.project(workflows, results).run(experiment, variant)
+        if stage == "train":
+            keep_freed_memory()
         _run(stage, replace(run, device=device), run.model_info.name)
 
     command.__doc__ = HELP[stage]

@@ -47,6 +47,8 @@ class Edges:
         frames: Wigner matrices of each edge, (n_edges, n_entries(lmax)).
         gaussians: Of each distance, (n_edges, radial_functions).
         elements: Elements of receiver and sender, by their place in the basis, (n_edges, 2).
+        attended: Places and edges of those that atoms attend to; None if they do to all.
+        fading: Logarithm of what the weight of each in the attention is multiplied by, (n_edges,).
     """
 
     receivers: Segments
@@ -54,13 +56,16 @@ class Edges:
     frames: Tensor
     gaussians: Tensor
     elements: Tensor
+    attended: tuple[Tensor, Edges] | None = None
+    fading: Tensor | None = None
 
     def parts(self, n_first: int) -> tuple[Edges, Edges]:
         """Return the first edges, whose senders are own atoms, and the others."""
         n_own, n_all = self.receivers.n_segments, self.senders.n_segments
-        return self._part(slice(n_first), n_own), self._part(slice(n_first, None), n_all)
+        return self.part(slice(n_first), n_own), self.part(slice(n_first, None), n_all)
 
-    def _part(self, part: slice, n_senders: int) -> Edges:
+    def part(self, part: slice | Tensor, n_senders: int) -> Edges:
+        """Return some of the edges, which come from the first `n_senders` atoms."""
         return Edges(
             Segments.of(self.receivers.index[part], self.receivers.n_segments),
             Segments.of(self.senders.index[part], n_senders),
@@ -223,11 +228,12 @@ class Messages(nn.Module):
         options: Sizes of the network.
         n_elements: Number of elements.
         n_extra: Number of scalars.
+        mmax: Highest order of the messages.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int, n_extra: int) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, n_extra: int, mmax: int) -> None:
         super().__init__()
-        self.layout = Layout(options.lmax, options.lmax)
+        self.layout = Layout(options.lmax, mmax)
         self.radial = RadialWeights(options, n_elements)
         hidden = options.hidden_channels
         self.linear = SO2Weights(self.layout, 3 * options.channels, hidden, n_extra)
@@ -268,14 +274,15 @@ class Attention(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
+        mmax: Highest order of the messages.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, mmax: int) -> None:
         super().__init__()
         self.heads, self.values_of_head = options.heads, options.value_channels
         width = options.attention_channels
         self.sizes = [self.heads * width, options.lmax * options.hidden_channels]
-        self.messages = Messages(options, n_elements, sum(self.sizes))
+        self.messages = Messages(options, n_elements, sum(self.sizes), mmax)
         self.layout = self.messages.layout
         summed = self.heads * self.values_of_head
         self.values = SO2Weights(self.layout, options.hidden_channels, summed)
@@ -290,7 +297,10 @@ class Attention(nn.Module):
         factors = gate_factors(messages, gates, self.layout)
         weights, bias = list(self.values.weights), self.values.bias
         values, _ = so2_linear(messages, weights, bias, self.layout, factors)
-        attention = segment_softmax(self._logits(scores), edges.receivers)  # (n_edges, heads)
+        logits = self._logits(scores)
+        if edges.fading is not None:
+            logits = logits + edges.fading[:, None]
+        attention = segment_softmax(logits, edges.receivers)  # (n_edges, heads)
         spread = attention.repeat_interleave(self.values_of_head, 1)[:, None]
         summed = from_edges(values, edges.frames, self.layout, edges.receivers, spread)
         mapped: Tensor = self.out(summed)
@@ -307,13 +317,15 @@ class NodeBlock(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
+        is_first: Whether features of degree 0 alone come in. In the frame of an edge their messages
+            have order 0 alone, and nothing is calculated of the others.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, *, is_first: bool) -> None:
         super().__init__()
         lmax, channels = options.lmax, options.channels
         self.norms = nn.ModuleList(DegreeNorm(lmax, channels) for _ in range(2))
-        self.attention = Attention(options, n_elements)
+        self.attention = Attention(options, n_elements, 0 if is_first else lmax)
         self.feed_forward = FeedForward(lmax, channels, options.feed_forward_channels)
 
     def forward(self, x: Tensor, e: Tensor, edges: Edges) -> Tensor:
@@ -322,12 +334,15 @@ class NodeBlock(nn.Module):
         Args:
             x: Own atoms, then the halo, (n_own + n_halo, (lmax + 1)², channels).
             e: (n_edges, (lmax + 1)², channels)
-            edges: All edges of the own atoms.
+            edges: All edges that the own atoms receive.
 
         Returns:
             (n_own, (lmax + 1)², channels)
         """
         first, second = self.norms
+        if edges.attended is not None:
+            places, edges = edges.attended
+            e = e[places]
         y = x[: edges.receivers.n_segments] + self.attention(first(x), e, edges)
         return y + self.feed_forward(second(y))
 
@@ -346,7 +361,7 @@ class EdgeBlock(nn.Module):
         super().__init__()
         lmax, channels, hidden = options.lmax, options.channels, options.hidden_channels
         self.norms = nn.ModuleList(DegreeNorm(lmax, channels) for _ in range(2))
-        self.messages = Messages(options, n_elements, lmax * hidden)
+        self.messages = Messages(options, n_elements, lmax * hidden, lmax)
         self.out = DegreeLinear(lmax, hidden, channels)
         self.feed_forward = FeedForward(lmax, channels, options.feed_forward_channels)
 

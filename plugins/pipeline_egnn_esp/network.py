@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from ase.data import chemical_symbols
@@ -80,7 +81,9 @@ class Network(nn.Module):
         self.atoms = nn.Embedding(n_elements, channels)
         self.lengths = nn.Linear(options.radial_functions, channels, bias=False)
         layers = range(options.layers)
-        self.node_blocks = nn.ModuleList(NodeBlock(options, n_elements) for _ in layers)
+        self.node_blocks = nn.ModuleList(
+            NodeBlock(options, n_elements, is_first=layer == 0) for layer in layers
+        )
         self.edge_blocks = nn.ModuleList(EdgeBlock(options, n_elements) for _ in layers)
         self.heads = Heads(options.lmax, channels, basis)
 
@@ -106,7 +109,7 @@ class Network(nn.Module):
         atomic_numbers = batch["atomic_numbers"]
         elements = self._elements(atomic_numbers)
         n_own = len(elements) if halo is None else halo.nodes.n_own
-        edges = self._edges(batch, elements, n_own)
+        edges = self.edges(batch, elements, n_own)
         x, e = self.embedded(self.atoms(elements)), self.embedded(self.lengths(edges.gaussians))
         parts = (edges,) if halo is None else edges.parts(halo.nodes.n_interior)
         for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
@@ -138,19 +141,34 @@ class Network(nn.Module):
         scalars = scalars.to(self.lengths.weight.dtype)
         return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
 
-    def _edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
+    def edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
+        """Return what the layers need of the edges.
+
+        Args:
+            batch: Structures with their graph.
+            elements: Place of each atom's element among those of the basis, (n_atoms,).
+            n_own: Number of atoms that receive, the first ones.
+        """
         vectors, dtype = edge_vectors(batch), self.lengths.weight.dtype
         receiver, sender = batch["edge_index"].unbind(1)
-        frames = batch.get("frames")
+        lengths, frames = torch.linalg.vector_norm(vectors, dim=1), batch.get("frames")
         if frames is None:
             frames = edge_frames(vectors, self.options.lmax, dtype)
-        return Edges(
+        edges = Edges(
             receivers=Segments.of(receiver.contiguous(), n_own),
             senders=Segments.of(sender.contiguous(), len(elements)),
             frames=frames,
-            gaussians=self.gaussians(torch.linalg.vector_norm(vectors, dim=1)).to(dtype),
+            gaussians=self.gaussians(lengths).to(dtype),
             elements=elements[batch["edge_index"]],
         )
+        reach = self.options.attention_cutoff
+        if reach is None:
+            return edges
+        places = (lengths < reach).nonzero().flatten()
+        # Weights fall to zero at the end, so that matrices are smooth functions of positions.
+        fading = 2 * torch.log1p(-(lengths[places] / reach).square())
+        attended = replace(edges.part(places, len(elements)), fading=fading.to(dtype))
+        return replace(edges, attended=(places, attended))
 
     def _elements(self, atomic_numbers: Tensor) -> Tensor:
         """Return the place of each atom's element among those of the basis, (n_atoms,)."""

@@ -27,7 +27,7 @@ class BlockObjective:
     Args:
         loss: Weights.
         quantities: `node_blocks` and `edge_blocks`.
-        module: Knows the typical sizes that relative errors count in.
+        module: Knows what relative errors count in.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class BlockObjective:
         }
         sizes: dict[str, Tensor] = {}
         if any(name.endswith("relative") for name in self.weights):
-            typical = self._module.typical(batch, len(batch["node_blocks"]))
-            sizes = dict(zip(_PLACES, typical, strict=True))
+            units = self._module.units(batch, len(batch["node_blocks"]))
+            sizes = dict(zip(_PLACES, units, strict=True))
         sums = {}
         for name in self.weights:
             place = _place(name)

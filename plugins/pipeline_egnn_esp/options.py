@@ -40,6 +40,13 @@ class ESPOptions(Section):
     cutoff: Positive = 12.0
     """Largest distance of a pair of atoms, Å; that of the graph section. The paper's r_cut is half
     of it."""
+    attention_cutoff: Positive | None = None
+    """Distance up to which atoms attend to others, whose weights fall to zero there, Å; None for
+    all edges and no such factor, as in the paper.
+
+    Blocks of far pairs are predicted in any case. What surrounds an atom matters to it far less
+    beyond a few Å, and most edges are long: without them a step takes about half the time.
+    """
     target: Literal["hamiltonian", "overlap"] = "hamiltonian"
     """The matrix that is learned.
 
@@ -67,8 +74,8 @@ class ESPGraphOptions(GraphOptions):
 class BlockLoss(Section):
     """Weights of the terms of the loss, means over the elements of the blocks of atoms or pairs.
 
-    Errors are in eV, or 1 for overlaps. Relative errors are those in units of what the elements of
-    such blocks typically are at this distance.
+    Errors are in eV, or 1 for overlaps. Relative errors of atoms are in units of what such elements
+    typically are, those of pairs of what all elements typically are at this distance.
     """
 
     on_site: NotNegative = 1.0

@@ -64,6 +64,7 @@ class Sizes(nn.Module):
 
     atoms: Tensor
     edges: Tensor
+    lengths: Tensor
     shells: Tensor
 
     def __init__(self, basis: Basis, cutoff: float) -> None:
@@ -74,6 +75,7 @@ class Sizes(nn.Module):
         shape = (n_elements, n_elements, self.n_intervals + 1, n_shells, n_shells)
         self.register_buffer("atoms", torch.ones(n_elements, n_shells, n_shells).double())
         self.register_buffer("edges", torch.ones(shape).double())
+        self.register_buffer("lengths", torch.ones(self.n_intervals + 1).double())
         widths = torch.tensor([2 * degree + 1 for degree in basis.common])
         shell = torch.arange(n_shells).repeat_interleave(widths)
         self.register_buffer("shells", shell, persistent=False)
@@ -95,6 +97,12 @@ class Sizes(nn.Module):
         between = (1 - above) * table[i, j, first] + above * table[i, j, first + 1]
         return self._spread(between.exp())
 
+    def at_distances(self, distances: Tensor) -> Tensor:
+        """Return the size of all elements at distances, in Å, whatever their kind; (n,) each."""
+        first, above = self._knots(distances)
+        table = self.lengths.log()
+        return ((1 - above) * table[first] + above * table[first + 1]).exp()
+
     def fit(self, rests: Iterable[Rest]) -> None:
         """Take the root mean square of what is left to learn, batch by batch."""
         n_shells, n_knots = self.atoms.shape[1], self.n_intervals + 1
@@ -110,8 +118,9 @@ class Sizes(nn.Module):
         # Sizes of transposed blocks, and of the two edges of a pair, are alike to the last bit.
         self.atoms.copy_(_floored(*(part + part.mT for part in atoms.unbind(1))))
         squares, counts = edges.unflatten(0, self.edges.shape[:3]).unbind(3)
-        both = [part + part.permute(1, 0, 2, 4, 3) for part in (squares, counts)]
-        self.edges.copy_(_floored(*_filled(*both)))
+        both = _filled(*(part + part.permute(1, 0, 2, 4, 3) for part in (squares, counts)))
+        self.edges.copy_(_floored(*both))
+        self.lengths.copy_(_floored(*(part.sum((0, 1, 3, 4)) for part in both)))
 
     def _knots(self, distances: Tensor) -> tuple[Tensor, Tensor]:
         x = distances / self.step
@@ -172,6 +181,19 @@ class ScaledNetwork(nn.Module):
         """Return the sizes of the blocks of own atoms and of edges."""
         elements, pairs, distances = self._rows(batch)
         return self.sizes.of_atoms(elements[:n_own]), self.sizes.of_edges(pairs, distances)
+
+    def units(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
+        """Return what relative errors count in: sizes of own atoms, and of edges at a distance.
+
+        Far from each other some kinds of pairs have nothing but what rounding left. It would count
+        as much as the others if errors were in units of the size of their own kind.
+
+        Returns:
+            (n_own, n_common, n_common) and (n_edges, 1, 1)
+        """
+        elements, _, distances = self._rows(batch)
+        of_edges = self.sizes.at_distances(distances)
+        return self.sizes.of_atoms(elements[:n_own]), of_edges[:, None, None]
 
     def fit(self, samples: Samples) -> None:
         """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`."""

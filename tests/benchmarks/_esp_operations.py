@@ -17,7 +17,6 @@ from pipeline_egnn_esp.layers import (
     SO2Weights,
 )
 from pipeline_egnn_esp.network import Network
-from pipeline_kernels.equivariant.wigner import n_entries
 
 
 def step_operations(network: Network, n_atoms: int, n_edges: int) -> int:
@@ -59,7 +58,9 @@ def in_frame(part: SO2Weights) -> int:
 
 def rotations(part: Messages, channels: int) -> int:
     """Operations of turning features of so many channels."""
-    return 2 * n_entries(part.layout.lmax) * channels
+    degrees, mmax = range(part.layout.lmax + 1), part.layout.mmax
+    entries = sum((2 * min(degree, mmax) + 1) * (2 * degree + 1) for degree in degrees)
+    return 2 * entries * channels
 
 
 def of_feed_forward(part: FeedForward) -> int:

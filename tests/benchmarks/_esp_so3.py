@@ -119,7 +119,9 @@ class Products(nn.Module):
             if l_out == 0:
                 main = torch.cat([main, rows[:, n_out * (self.lmax + 1) :]], 1)
             found += list(main) if m else [main]
-        return torch.stack(found)
+        # Nothing comes in of orders that the map leaves out.
+        missing = 2 * min(l_in, l_out) + 1 - len(found)
+        return torch.stack(found + missing * [torch.zeros_like(found[0])])
 
 
 def frame_products(l_in: int, l_out: int) -> Tensor:

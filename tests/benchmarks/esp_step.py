@@ -4,14 +4,15 @@
     python tests/benchmarks/esp_step.py [--threads 1 2] [--peers so3 so3_lmax dptb]
                                         [--structures 1:8 1:10 2:8] [--small]
 
-Shipped hafnia: 12 atoms with cutoffs of 8 and 10 Å, and 96 atoms with 8 Å. The network is that of
-the experiment `egnn_esp/hfo2`: 16 channels, lmax 4, two layers. A step is prediction, loss,
-backward and Adam, from a finished batch with its labels. Single precision, on the CPU.
+Shipped hafnia: 12 atoms with cutoffs of 8 and 10 Å, and 96 atoms with 8 Å. The network has the 16
+channels of the paper's scaling runs, lmax 4 and two layers, and atoms attend to all edges. A step
+is prediction, loss, backward and Adam, from a finished batch with its labels. Single precision, on
+the CPU.
 
 | peer       | what                                                                            |
 |------------|---------------------------------------------------------------------------------|
 | `so3`      | the same network with tensor products of e3nn, `_esp_so3.py`: the same function |
-|            | of as many weights, with harmonics to 2 lmax; `deviation` is how far results    |
+|            | of as many weights or more, harmonics to 2 lmax; `deviation` is how far results |
 |            | are apart (blocks, loss, gradients), relative to the largest                    |
 | `so3_lmax` | harmonics to lmax only, where such networks usually end: fewer weights, another |
 |            | function                                                                        |

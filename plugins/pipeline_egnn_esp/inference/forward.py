@@ -22,15 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch
-from pipeline_core.potential import edge_vectors
 from pipeline_core.readers.cp2k_input import Structure
 from pipeline_egnn_esp.inference.parts import Part
 from pipeline_egnn_esp.layers import Edges
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.scaling import ScaledNetwork
-from pipeline_kernels.equivariant.wigner import edge_frames
 from pipeline_kernels.halo import Transport, exchange
-from pipeline_kernels.message import Segments
 
 Ints = NDArray[np.int64]
 Module = Network | ScaledNetwork
@@ -143,8 +140,7 @@ class _Forward:
         self._scaled = module if isinstance(module, ScaledNetwork) else None
         self.network = module.network if isinstance(module, ScaledNetwork) else module
         self._part = part
-        weight = self.network.lengths.weight
-        self.device, self._dtype = weight.device, weight.dtype
+        self.device = self.network.lengths.weight.device
         numbers = structure.atomic_numbers[part.rows].astype(np.int64)
         self.network.basis.counts(numbers)  # refuses what it lacks
         self._numbers, self._positions, self._cell = (
@@ -217,16 +213,5 @@ class _Forward:
             "edge_shift": edge_shift,
             "edge_sample": torch.zeros(len(edge_index), dtype=torch.int64, device=self.device),
         }
-        return _Gathered(self._edges(batch, n_receivers, self._elements[picked]), picked, batch)
-
-    def _edges(self, batch: Batch, n_receivers: int, elements: Tensor) -> Edges:
-        vectors = edge_vectors(batch)
-        receiver, sender = (ends.contiguous() for ends in batch["edge_index"].unbind(1))
-        lengths = torch.linalg.vector_norm(vectors, dim=1)
-        return Edges(
-            receivers=Segments.of(receiver, n_receivers),
-            senders=Segments.of(sender, len(elements)),
-            frames=edge_frames(vectors, self.network.options.lmax, self._dtype),
-            gaussians=self.network.gaussians(lengths).to(self._dtype),
-            elements=elements[batch["edge_index"]],
-        )
+        edges = self.network.edges(batch, self._elements[picked], n_receivers)
+        return _Gathered(edges, picked, batch)

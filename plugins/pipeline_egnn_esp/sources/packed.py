@@ -1,4 +1,8 @@
-"""Source `packed`: HDF5 files with one group a structure, as the shipped hafnia set has them."""
+"""Source `packed`: HDF5 files with one group a structure, as the shipped hafnia set has them.
+
+Elements are real numbers, or whole ones: then `H_powers` and `S_powers` have an exponent for each
+block, and the elements 0, -1, 1, -2, 2, ... times two to this power are the numbers 0, 1, 2, ...
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,28 @@ def _arrays(group: Any, place: str) -> dict[str, Any]:
         raise ValueError(
             f"{place}: lacks {', '.join(missing)}; a structure needs {', '.join(_DATASETS)}"
         )
-    return {name: group[name][()] for name in _DATASETS}
+    arrays = {name: group[name][()] for name in _DATASETS}
+    for name in ("H", "S"):
+        if arrays[name].dtype.kind != "f":
+            arrays[name] = _unpacked(arrays[name], group, name, arrays["chunk_shapes"], place)
+    return arrays
+
+
+def _unpacked(numbers: Any, group: Any, name: str, shapes: Any, place: str) -> Any:
+    """Return the elements that whole numbers and the exponent of each block stand for."""
+    if f"{name}_powers" not in group:
+        raise ValueError(
+            f"{place}: {name} holds whole numbers, but {name}_powers, the power of two of each "
+            "block, is missing; write the file again"
+        )
+    powers = np.repeat(group[f"{name}_powers"][()], shapes.astype(np.int64).prod(axis=1))
+    if len(powers) != len(numbers):
+        raise ValueError(
+            f"{place}: truncated: {name} has {len(numbers)} elements, its blocks {len(powers)}; "
+            "write the file again"
+        )
+    counts = (numbers // 2).astype(np.int64)
+    return np.ldexp(np.where(numbers % 2, -counts - 1, counts).astype(np.float64), powers)
 
 
 def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> BlockMatrix:

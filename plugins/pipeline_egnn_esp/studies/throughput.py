@@ -69,7 +69,7 @@ def saturation(messages: Sequence[int], rates: Sequence[float]) -> int:
 def _curve(
     options: Throughput, model: ESPOptions, device: torch.device
 ) -> tuple[list[int], list[float]]:
-    block = NodeBlock(model, _N_ELEMENTS).to(device).eval()
+    block = NodeBlock(model, _N_ELEMENTS, is_first=False).to(device).eval()
     messages: list[int] = []
     seconds: list[float] = []
     for n in sorted(options.messages):

@@ -279,7 +279,8 @@ def _replaced(file: h5py.File, name: str, values: np.ndarray) -> None:
     (lambda f: _replaced(f, "H", f["000/H"][:-3]), ["truncated: H has .* elements"]),
     (lambda f: f["000"].__delitem__("S"), ["lacks S", "a structure needs"]),
     (lambda f: f["000/atomic_numbers"].write_direct(np.full(12, 14, "i4")), ["holds Si", "Si: "]),
-    (lambda f: f["000/H"].write_direct(np.full(len(f["000/H"]), np.nan, "f4")), ["no finite"]),
+    (lambda f: _replaced(f, "H", np.full(len(f["000/H"]), np.nan)), ["no finite"]),
+    (lambda f: f["000"].__delitem__("H_powers"), ["whole numbers", "H_powers", "write"]),
     (lambda f: _replaced(f, "atom_pairs", -f["000/atom_pairs"][()]), ["lacks|hermitian pair"]),
 ])  # fmt: skip
 def test_a_bad_packed_file(tmp_path, change, words):

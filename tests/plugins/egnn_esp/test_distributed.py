@@ -37,6 +37,7 @@ EDGE_BYTES = 8 * BASIS.n_common**2
 def network():
     sizes = {"channels": CHANNELS, "lmax": LMAX, "layers": N_LAYERS, "radial_functions": 5}
     sizes |= {"attention_channels": 2, "value_channels": 2, "hidden_channels": 2}
+    sizes["attention_cutoff"] = 2.5
     torch.manual_seed(0)
     return Network(ESPOptions(**sizes, feed_forward_channels=4, cutoff=CUTOFF), BASIS).double()
 

@@ -22,11 +22,8 @@ o3 = pytest.importorskip("e3nn.o3")
 CUTOFF = 3.4
 OXIDE = Basis({"Hf": (0, 0, 1), "O": (0, 1)})
 UNEQUAL = Basis({"H": (0,), "Hf": (0, 1, 2, 3)})
-FIRST = re.compile(
-    r"node_blocks\.0\.attention\.(messages\.linear|values)\.weights\.[1-9]"
-    r"|(node|edge)_blocks\.0\.norms\.0\.scales"
-)
-"""What acts on degrees or orders above 0 of the first features, which have none."""
+FIRST = re.compile(r"(node|edge)_blocks\.0\.norms\.0\.scales")
+"""What acts on degrees above 0 of the first features, which have none."""
 PERMUTATION = [1, 2, 0]  # of x, y, z, to the vectors of e3nn
 
 
@@ -225,18 +222,19 @@ def test_an_atom_without_edges():
 
 
 def test_the_number_of_parameters():
-    """HfO2 in the single-zeta basis, 16 channels, degrees to 4, one layer: by hand."""
+    """HfO2 in the single-zeta basis, 16 channels, degrees to 4, two layers: by hand."""
     basis = Basis({"Hf": (0, 0, 1, 2), "O": (0, 1)})
-    module = Network(ESPOptions(layers=1), basis)
+    module = Network(ESPOptions(layers=2), basis)
     norm = 2 * 16 + 4 * 16
     radial = 2 * 2 * 16 + (48 * 16 + 16 + 32) + (16 * 16 + 16 + 32) + (16 * 240 + 240)
     orders = [2 * (n * 48) * (n * 16) for n in (4, 3, 2, 1)]  # real and imaginary parts
     attention = 2 * 16 + 64  # what the extra scalars are for: scores, gates
-    first = (5 * 48 + 1) * (5 * 16 + attention) + sum(orders)
-    second = (5 * 16 + 1) * 5 * 32 + sum(2 * (n * 16) * (n * 32) for n in (4, 3, 2, 1))
+    # Of the messages of the first layer order 0 alone is there.
+    order_0 = (5 * 48 + 1) * (5 * 16 + attention) + (5 * 16 + 1) * 5 * 32
+    others = sum(orders) + sum(2 * (n * 16) * (n * 32) for n in (4, 3, 2, 1))
     scores = 2 * 16 + 2 * 16
     feed_forward = (5 * 16 * 64 + 64) + (16 + 1) * 256 + (5 * 64 * 16 + 16)
-    node = 2 * norm + radial + first + second + scores + (5 * 32 * 16 + 16) + feed_forward
+    node = 2 * norm + radial + order_0 + scores + (5 * 32 * 16 + 16) + feed_forward
     first_of_edges = (5 * 48 + 1) * (5 * 16 + 64) + sum(orders)
     edge = 2 * norm + radial + first_of_edges + (5 * 16 * 16 + 16) + feed_forward
     # Of 2 s, p and d: 2 x 2, p x p and d x d hold a scalar each but the first four.
@@ -244,7 +242,28 @@ def test_the_number_of_parameters():
     heads = 2 * (16 * n_irreps + n_scalars)
     embeddings = 2 * 16 + 16 * 16
     found = sum(p.numel() for p in module.parameters())
-    assert found == node + edge + heads + embeddings
+    assert found == 2 * (node + edge) + others + heads + embeddings
+
+
+def test_atoms_attend_up_to_a_distance():
+    """Atoms further off leave those of the first layer as they are; weights fall to zero there.
+
+    Each atom has a nearer neighbour: that of an only one is one wherever it is.
+    """
+    module, cell = network(layers=1, attention_cutoff=2.5), 30 * np.eye(3)
+
+    def outputs(distance):
+        positions = np.array([[0.0, 0, 0], [1.2, 0.3, 0], [0, distance, 0], [0, distance, 1.5]])
+        sample = made_up.sample(["Hf", "O", "O", "Hf"], positions, cell, CUTOFF)
+        with torch.no_grad():
+            return module(made_up.batch(sample))
+
+    near, before, after, far = map(outputs, (2.3, 2.5 - 1e-6, 2.5 + 1e-6, 2.7))
+    assert_equal_outputs(before, after, 1e-5)
+    first = [found["node_blocks"][0] for found in (near, after, far)]
+    assert torch.equal(first[1], first[2])
+    assert not torch.allclose(first[0], first[1], rtol=0, atol=1e-4)
+    assert not torch.allclose(far["edge_blocks"], after["edge_blocks"], rtol=0, atol=1e-4)
 
 
 def test_an_unknown_element_is_named():

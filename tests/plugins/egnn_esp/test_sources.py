@@ -294,7 +294,7 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
     project = Project(ROOT / "workflows", tmp_path / "results", Registry([]))
     run = DatasetRun(project, "hfo2_matrices", path, options)
     summary = make_data(run)
-    assert (summary["samples"], summary["train"], summary["val"], summary["test"]) == (42, 28, 7, 7)
+    assert (summary["samples"], summary["train"], summary["val"], summary["test"]) == (79, 65, 7, 7)
     assert summary["warnings"] == []
     report = json.loads(run.report.read_text())
     assert report["groups"]["largest"]["tetragonal-2000K"] == {"train": 0, "val": 0, "test": 7}

@@ -205,12 +205,13 @@ def main() -> None:
     if shutil.which(options.cp2k) is None:
         parser.error(f"{options.cp2k!r} is not on the PATH; install CP2K or name it with --cp2k")
     cutoff = real_space.CUTOFF if options.reach is None else options.reach
+    steps = real_space.STEPS if options.reach is None else real_space.FINE
     run = partial(compute, output=options.output, program=options.cp2k, cutoff=cutoff)
     with ThreadPoolExecutor(options.jobs) as pool:
         for job, arrays in zip(jobs, pool.map(run, jobs, jobs.values()), strict=True):
             if arrays is not None:
                 folder = options.output / job.parent.parent / "matrices"
-                real_space.write(folder / f"{job.parent.name}.h5", job.name, arrays, cutoff)
+                real_space.write(folder / f"{job.parent.name}.h5", job.name, arrays, cutoff, steps)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ lengths. Orbitals of an atom: all s shells, then p (y, z, x), then d (xy, yz, z2
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -18,12 +19,18 @@ import numpy as np
 
 CUTOFF = 10.0
 """Longest pair distance kept by default, Å; the largest element beyond it is about 1e-5."""
-RESOLUTION = 2.0**-24
-"""H and S are rounded to multiples of this, the spacing of float32 between 0.5 and 1."""
+STEPS = {"H": [(6.0, -20), (7.0, -21), (8.0, -22), (math.inf, -24)], "S": [(math.inf, -21)]}
+"""Multiples of which power of two elements are rounded to, up to which distance, Å."""
+FINE = {name: [(math.inf, -24)] for name in STEPS}
+"""The same, without regard to the distance: 6e-8."""
 ORBITALS = {"Hf": 10, "O": 4}
 ATOMIC_NUMBERS = {"Hf": 72, "O": 8}
 _RECORD = np.dtype("<i4, <i4, <i4, <f8, <i4")
 """Length, row, column, value, length: one Fortran record; rows and columns count from 1."""
+
+
+Steps = Sequence[tuple[float, int]]
+Rounding = Mapping[str, Steps]
 
 
 class Blocks(TypedDict):
@@ -157,7 +164,48 @@ def pack(folder: Path, text: str, log: str, cutoff: float = CUTOFF) -> Blocks:
     )
 
 
-def write(path: Path, frame: str, arrays: Mapping[str, np.ndarray], cutoff: float) -> None:
+def exponents(lengths: np.ndarray, steps: Steps) -> np.ndarray:
+    """Return the power of two to whose multiples the elements of each block are rounded.
+
+    Args:
+        lengths: Distances of the pairs, Å. (n,)
+        steps: Exponents, each with the distance up to which it holds.
+    """
+    ends = np.array([end for end, _ in steps])
+    powers = np.array([power for _, power in steps], dtype=np.int8)
+    return powers[np.searchsorted(ends, lengths)]
+
+
+def packed(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
+    """Return elements as whole numbers: 0, -1, 1, -2, 2, ... times 2^power are 0, 1, 2, 3, 4, ...
+
+    Small ones have zeros in front, whatever their sign, which compress well.
+
+    Args:
+        values: Elements. (n,)
+        powers: Exponent of each. (n,)
+    """
+    counts = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), -powers.astype(np.int32)))
+    assert np.abs(counts).max(initial=0) < 2**31
+    numbers = counts.astype(np.int64)
+    return np.where(numbers < 0, -2 * numbers - 1, 2 * numbers).astype(np.uint32)
+
+
+def unpacked(numbers: np.ndarray, powers: np.ndarray) -> np.ndarray:
+    """Return the elements that `packed` made whole numbers of."""
+    counts = (numbers // 2).astype(np.int64)
+    return np.ldexp(np.where(numbers % 2, -counts - 1, counts).astype(np.float64), powers)
+
+
+def read(frame: h5py.Group, name: str) -> np.ndarray:
+    """Return the elements of `H` (Hartree) or `S` of one frame."""
+    n_elements = frame["chunk_shapes"][()].prod(axis=1)
+    return unpacked(frame[name][()], np.repeat(frame[f"{name}_powers"][()], n_elements))
+
+
+def write(
+    path: Path, frame: str, arrays: Mapping[str, np.ndarray], cutoff: float, steps: Rounding = STEPS
+) -> None:
     """Write one frame as the group `frame` of an HDF5 file, replacing an older one.
 
     Args:
@@ -165,18 +213,28 @@ def write(path: Path, frame: str, arrays: Mapping[str, np.ndarray], cutoff: floa
         frame: Name of the group.
         arrays: Blocks, and levels if they are known.
         cutoff: Longest distance of the blocks, Å.
+        steps: How H and S are rounded.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "a") as file:
-        file.attrs.update(cutoff=cutoff, resolution=RESOLUTION, length_unit="angstrom")
-        file.attrs.update(energy_unit="hartree")
+    pairs, positions = arrays["atom_pairs"], arrays["positions"]
+    vectors = positions[pairs[:, 4]] + pairs[:, :3] @ arrays["cell"] - positions[pairs[:, 3]]
+    n_elements = arrays["chunk_shapes"].prod(axis=1)
+    stored = dict(arrays)
+    for name in ("H", "S"):
+        powers = exponents(np.linalg.norm(vectors, axis=1), steps[name])
+        stored |= {
+            name: packed(arrays[name], np.repeat(powers, n_elements)),
+            f"{name}_powers": powers,
+        }
+    for name in ("atom_pairs", "chunk_shapes"):
+        stored[name] = arrays[name].astype(np.int8)
+    # The compact layout of HDF5 1.10 saves 20 kB a frame.
+    with h5py.File(path, "a", libver=("v110", "v110")) as file:
+        file.attrs.update(cutoff=cutoff, length_unit="angstrom", energy_unit="hartree")
         if frame in file:
             del file[frame]
         group = file.create_group(frame)
-        for name, array in arrays.items():
-            values = np.asarray(array)
-            if name in {"H", "S"}:
-                values = (np.round(values / RESOLUTION) * RESOLUTION).astype(np.float32)
+        for name, values in stored.items():
             group.create_dataset(
                 name, data=values, chunks=values.shape, compression=9, shuffle=True
             )
