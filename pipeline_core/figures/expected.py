@@ -15,6 +15,7 @@ ARTIFACTS: Final = (
     "history",
     "epoch",
     "inference",
+    "attributes",
     "workload",
     "balance",
     "records",
@@ -34,6 +35,8 @@ class Measure(Section):
 
     base/epoch/seconds is the median time of an epoch after the first; a projection of the workload
     is found by its mode, strategy and ranks: base/workload/projection/strong/balanced/64/seconds.
+    base/attributes leads into what the attributes of groups in the file of the stage infer hold,
+    of whatever layout, such as base/attributes/derivatives/report/start.
     """
     over: Pointer | None = None
     """What it is divided by, for ratios such as a speed-up."""

@@ -154,6 +154,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
     "history": results.history,
     "epoch": _epoch,
     "inference": _dynamics,
+    "attributes": results.attributes,
     "workload": _workload,
     "balance": lambda run: {str(entry["ranks"]): entry for entry in results.balance(run)},
     "records": lambda run: {record["stage"]: record for record in stage_records(run)},
@@ -168,6 +169,7 @@ def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
         "history": "train",
         "epoch": "train",
         "inference": "infer",
+        "attributes": "infer",
         "workload": "infer",
         "balance": "partition",
     }

@@ -235,6 +235,32 @@ def inference(run: Run) -> Iterator[h5py.File | None]:
         yield file
 
 
+def attributes(run: Run) -> dict[str, Any]:
+    """Read the attributes of what the model was used for, in the engine's layout or a plugin's own.
+
+    Returns:
+        Groups and attributes by name, JSON in attributes parsed; empty if there is no such file.
+    """
+    if not run.inference.exists():
+        return {}
+    with store.damage_explained(run.inference), h5py.File(run.inference, "r") as file:
+        return _attributes(file)
+
+
+def _attributes(group: h5py.Group) -> dict[str, Any]:
+    below = {name: _attributes(one) for name, one in group.items() if isinstance(one, h5py.Group)}
+    return below | {name: _parsed(value) for name, value in group.attrs.items()}
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        return value
+
+
 def import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Read what the data stage says of the dataset; None if there is none."""
     dataset = next(iter(experiment.runs.values())).dataset

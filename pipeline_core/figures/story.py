@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import BaseModel, ConfigDict
+
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
+from pipeline_core.config.yaml_files import validated
 from pipeline_core.figures import dynamics, results
 from pipeline_core.figures.provenance import duration, hardware, stage_records
 from pipeline_core.figures.quantities import quantity, shown
@@ -56,6 +59,20 @@ class Number:
     note: str = ""
 
 
+class Told(BaseModel):
+    """What a plugin says of a run where errors of quantities say nothing: `told` in its metrics.
+
+    Attributes:
+        verdict: One sentence.
+        numbers: Those that a reader should see first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: str
+    numbers: list[Number]
+
+
 def held_out(run: Run) -> tuple[str, Split] | None:
     """Return name and errors of the held-out split of a run."""
     report = results.metrics(run)
@@ -67,9 +84,17 @@ def held_out(run: Run) -> tuple[str, Split] | None:
 def verdict(experiment: ExperimentRun) -> tuple[str, str]:
     """Judge the base variant in one sentence, by its forces or else by what it predicts first.
 
+    A plugin's own verdict goes before.
+
     Returns:
         The sentence; and "small", "moderate", "large", or "unknown" where there is no force error.
+
+    Raises:
+        ValueError: What the plugin says is not as it should be.
     """
+    told = _told(experiment.runs[BASE])
+    if told is not None:
+        return told.verdict, "unknown"
     found = held_out(experiment.runs[BASE])
     errors = found[1].quantities.get("forces") if found else None
     ratio = relative(errors)
@@ -129,7 +154,19 @@ def _training(run: Run) -> Iterator[Number]:
         yield Number("Training", f"{records[-1]['epoch']:,} epochs", note)
 
 
+def _told(run: Run) -> Told | None:
+    """Return what the plugin says of a run; None if it leaves that to the engine."""
+    content = results.read_json(run.metrics)
+    if not isinstance(content, dict) or "told" not in content:
+        return None
+    return validated(Told, content["told"], run.metrics, ["told"])
+
+
 def _errors(run: Run) -> Iterator[Number]:
+    told = _told(run)
+    if told is not None:
+        yield from told.numbers
+        return
     found = held_out(run)
     reported = found[1].quantities if found else {}
     known = [name for name in _SHOWN if name in reported]

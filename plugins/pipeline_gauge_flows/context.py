@@ -40,7 +40,8 @@ class Conditioner(nn.Module):
         constant = self.constant.double()
         if self.network is None:
             return constant.expand(*features.shape[:-1], -1)
-        return self.network(features.to(self.constant.dtype)).double() + constant
+        found: Tensor = self.network(features.to(self.constant.dtype))
+        return found.double() + constant
 
 
 def n_loop_traces(n_paths: int, n_colours: int) -> int:
@@ -64,6 +65,20 @@ def loop_traces(paths: Tensor) -> Tensor:
     i, j = torch.triu_indices(n, n, 1, device=paths.device)
     traces = traces[..., i * n + j]
     return traces.real if n_colours == 2 else torch.cat([traces.real, traces.imag], dim=-1)
+
+
+def staple_traces(paths: Tensor, staple: Tensor) -> Tensor:
+    """Return real and imaginary parts of tr S_i S^dag; those of SU(2) are real.
+
+    Args:
+        paths: S_i in SU(N), (..., n_paths, N, N).
+        staple: S in SU(N), (..., N, N).
+
+    Returns:
+        (..., n_features).
+    """
+    traces = (paths.flatten(-2) @ staple.conj().flatten(-2).unsqueeze(-1)).squeeze(-1)
+    return traces.real if staple.shape[-1] == 2 else torch.view_as_real(traces).flatten(-2)
 
 
 def shape_features(staples: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ from pipeline_gauge_flows.lattice import Lattice
 
 Floats = NDArray[np.float64]
 
-_CUBE_WEIGHTS: Final = {2: 4, 3: 18}
+CUBE_WEIGHTS: Final = {2: 4, 3: 18}
 """Sum of d_r^2 over the representations of the first cube: f, and its conjugate for SU(3)."""
 _CUBE: Final = 6
-_NEXT_ORDER: Final = 10
+NEXT_ORDER: Final = 10
 """Plaquettes of the smallest closed surface beyond the cube that is not taken into account."""
 
 
@@ -118,14 +118,14 @@ def strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
     if lattice.dimension == 2:
         raise ValueError("two dimensions are solved exactly; use torus_log_z and torus_plaquette")
     first, second = sorted(lattice.extents)[:2]
-    if first * second < _NEXT_ORDER:
+    if first * second < NEXT_ORDER:
         raise ValueError(
             f"extents {list(lattice.extents)}: surfaces of {first * second} plaquettes around the "
-            f"lattice are left out; choose extents with products of at least {_NEXT_ORDER}"
+            f"lattice are left out; choose extents with products of at least {NEXT_ORDER}"
         )
     found = characters(beta, lattice.n_colours)
     cubes = comb(lattice.dimension, 3) * lattice.volume
-    weight = _CUBE_WEIGHTS[lattice.n_colours]
+    weight = CUBE_WEIGHTS[lattice.n_colours]
     per_plaquette = cubes * weight / lattice.n_plaquettes
     u, a = found.u, found.a[0]
     return StrongCoupling(
@@ -135,7 +135,7 @@ def strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
         ),
         # Two cubes with a common face, which 2 (D - 2) cubes meet at.
         next_log_z=float(
-            lattice.n_plaquettes * comb(2 * (lattice.dimension - 2), 2) * weight * u**_NEXT_ORDER
+            lattice.n_plaquettes * comb(2 * (lattice.dimension - 2), 2) * weight * u**NEXT_ORDER
         ),
     )
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.layer import Layer, Moved
+from pipeline_gauge_flows.layer import Layer, Moved, tangent
 from pipeline_gauge_flows.masks import active_links
 
 Memory = Literal["graph", "recompute", "invert"]
@@ -39,7 +39,7 @@ class Flow(nn.Module):
         self, layers: Iterable[Layer], lattice: Lattice, memory: Memory = "recompute"
     ) -> None:
         super().__init__()
-        self.layers = layers if isinstance(layers, nn.ModuleList) else nn.ModuleList(layers)
+        self.layers = nn.ModuleList(layers)
         self.lattice, self.memory = lattice, memory
 
     def on(self, lattice: Lattice) -> Flow:
@@ -58,7 +58,7 @@ class Flow(nn.Module):
             )
         for update in {layer.update for layer in self._steps()}:
             update.active(lattice)
-        return Flow(self.layers, lattice, self.memory).train(self.training)
+        return Flow(self._steps(), lattice, self.memory).train(self.training)
 
     def forward(self, links: Tensor) -> Moved:
         """Map links (batch, D, V, N, N).
@@ -76,7 +76,9 @@ class Flow(nn.Module):
         """
         return self._through(links, inverse=True)
 
-    def with_score(self, links: Tensor, score: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def with_score(
+        self, links: Tensor, score: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Map links, and find the score of the density they have then.
 
         The score is computed on the way, layer by layer, so that nothing has to be kept for it.
@@ -91,19 +93,25 @@ class Flow(nn.Module):
         """
         score = torch.zeros_like(links) if score is None else score
         if self.memory != "graph" and torch.is_grad_enabled():
-            return _Kept.apply(self, False, links, score, *self.parameters())
+            found: tuple[Tensor, Tensor, Tensor] = _kept(self, False, links, score)
+            return found
         log_det = _no_log_det(links)
         for layer in self._steps():
             links, more = layer(links, self.lattice)
             log_det = log_det + more.detach()
             score = layer.push_score(score, links, self.lattice)
-        return links, log_det, score
+        return links, log_det, tangent(score, links.detach())
 
     def _through(self, links: Tensor, *, inverse: bool) -> Moved:
         if self.memory != "graph" and torch.is_grad_enabled():
-            moved: Moved = _Kept.apply(self, inverse, links, None, *self.parameters())[:2]
-            return moved
+            moved, total, _ = _kept(self, inverse, links, None)
+            return moved, total
         log_det = _no_log_det(links)
+        if not torch.is_grad_enabled():
+            links = links.clone(memory_format=torch.contiguous_format)
+            for layer in self._steps(inverse):
+                log_det += layer.overwrite(links, self.lattice, inverse)
+            return links, log_det
         for layer in self._steps(inverse):
             links, more = layer(links, self.lattice, inverse)
             log_det = log_det + more
@@ -118,6 +126,11 @@ def _no_log_det(links: Tensor) -> Tensor:
     return torch.zeros(len(links), dtype=torch.float64, device=links.device)
 
 
+def _kept(flow: Flow, inverse: bool, links: Tensor, score: Tensor | None) -> Any:
+    """Return links, log-determinant, and score if there is one before."""
+    return _Kept.apply(flow, inverse, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
+
+
 class _Kept(torch.autograd.Function):
     """All layers as one operation, which keeps little."""
 
@@ -126,13 +139,15 @@ class _Kept(torch.autograd.Function):
         ctx: Any, flow: Flow, inverse: bool, links: Tensor, score: Tensor | None, *_: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         kept, log_det = [], _no_log_det(links)
+        links = links.clone(memory_format=torch.contiguous_format)
         for layer in flow._steps(inverse):
             if flow.memory == "recompute":
                 kept.append(_active(layer, links, flow.lattice))
-            links, more = layer(links, flow.lattice, inverse)
-            log_det += more
+            log_det += layer.overwrite(links, flow.lattice, inverse)
             if score is not None:
                 score = layer.push_score(score, links, flow.lattice)
+        if score is not None:
+            score = tangent(score, links)
         ctx.flow, ctx.inverse, ctx.scored = flow, inverse, score is not None
         ctx.save_for_backward(links, *kept)
         if score is not None:

@@ -64,7 +64,8 @@ def plaquette_paths(mu: int, dimension: int) -> list[Path]:
     First R_nu, on the side of x + nu, then L_nu, on that of x - nu; nu != mu rises in both.
     """
     others = [nu for nu in range(dimension) if nu != mu]
-    return [(nu, mu, -1 - nu) for nu in others] + [(-1 - nu, mu, nu) for nu in others]
+    sides = [(nu, -1 - nu) for nu in others] + [(-1 - nu, nu) for nu in others]
+    return [(out, mu, back) for out, back in sides]
 
 
 def rectangle_paths(mu: int, dimension: int) -> list[Path]:

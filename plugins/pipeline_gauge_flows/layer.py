@@ -46,6 +46,21 @@ class Layer(nn.Module):
         moved, log_det = self.move(flat[:, active], links, lattice, inverse)
         return flat.index_copy(1, active, moved).view_as(links), log_det.sum(1)
 
+    def overwrite(self, links: Tensor, lattice: Lattice, inverse: bool = False) -> Tensor:
+        """Map links as `forward` does, in their place; return the log-determinant, (batch,).
+
+        Args:
+            links: (batch, D, V, N, N), contiguous; nothing is differentiated by them.
+            lattice: Their lattice.
+            inverse: Whether to map them back.
+        """
+        active = active_links(self.update, lattice, links.device)
+        flat = links.view(len(links), -1, *links.shape[-2:])
+        with torch.no_grad():
+            moved, log_det = self.move(flat[:, active], links, lattice, inverse)
+            flat.index_copy_(1, active, moved)
+        return log_det.sum(1)
+
     def inverse(self, links: Tensor, lattice: Lattice) -> Moved:
         """Map links back."""
         moved: Moved = self(links, lattice, inverse=True)
@@ -68,9 +83,9 @@ class Layer(nn.Module):
     def push_score(self, score: Tensor, moved: Tensor, lattice: Lattice) -> Tensor:
         """Return the score of the density after this layer, from that before it.
 
-        The score is the gradient of the log-density by the links, in PyTorch's convention, without
-        its part across the group. After x' = f(x) the density is log q(f^-1(x')) plus the
-        log-determinant of f^-1; weights count as constants.
+        The score is the gradient of the log-density by the links, in PyTorch's convention, up to
+        its part across the group: see `tangent`. After x' = f(x) the density is log q(f^-1(x'))
+        plus the log-determinant of f^-1; weights count as constants.
 
         Args:
             score: Before the layer, (batch, D, V, N, N).
@@ -85,7 +100,7 @@ class Layer(nn.Module):
             )
             outputs, seeds = (before, log_det), (score, torch.ones_like(log_det))
             (gradient,) = torch.autograd.grad(outputs, leaf, seeds)
-        return tangent(gradient, leaf.detach())
+        return gradient
 
 
 def tangent(gradient: Tensor, links: Tensor) -> Tensor:

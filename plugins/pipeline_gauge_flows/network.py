@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -18,7 +19,10 @@ from pipeline_gauge_flows.residual import ResidualLayer
 from pipeline_gauge_flows.spectral import SpectralLayer
 from pipeline_gauge_flows.structure import Structure
 
-_KINDS: Final[dict[str, type[Layer]]] = {"spectral": SpectralLayer, "residual": ResidualLayer}
+_KINDS: Final[dict[str, Callable[..., Layer]]] = {
+    "spectral": SpectralLayer,
+    "residual": ResidualLayer,
+}
 
 
 def build_flow(

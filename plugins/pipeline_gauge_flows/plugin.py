@@ -13,6 +13,7 @@ from pipeline_gauge_flows.inference.options import GaugeInferOptions
 from pipeline_gauge_flows.options import GaugeGraphOptions, GaugeOptions, GaugeTrainOptions
 
 if TYPE_CHECKING:
+    from pipeline_core.figures import Figure
     from pipeline_core.run import DatasetRun, Run
     from pipeline_core.task import Task
 
@@ -75,3 +76,11 @@ def infer(run: Run) -> Summary:
     from pipeline_gauge_flows.inference import infer_flow
 
     return infer_flow(run)
+
+
+@hookimpl
+def figures() -> list[Figure]:
+    """Give the figures of the paper, and what else is to be known of flows."""
+    from pipeline_gauge_flows.figures import FIGURES
+
+    return FIGURES

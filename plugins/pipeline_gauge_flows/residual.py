@@ -103,7 +103,8 @@ def _step(u: Tensor, sigma: Tensor) -> Moved:
 
 
 def _log_det(slope: Tensor) -> Tensor:
-    return torch.linalg.slogdet(slope).logabsdet
+    found: Tensor = torch.linalg.slogdet(slope).logabsdet
+    return found
 
 
 def _slope(loop: Tensor) -> tuple[Tensor, Tensor]:

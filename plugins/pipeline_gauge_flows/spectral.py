@@ -17,9 +17,8 @@ from torch import Tensor
 
 from pipeline_gauge_flows.context import (
     Conditioner,
-    loop_traces,
-    n_loop_traces,
     shape_features,
+    staple_traces,
 )
 from pipeline_gauge_flows.frozen_paths import frozen_numbers, frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
@@ -48,14 +47,14 @@ class SpectralLayer(Layer):
         self._plaquette = update.sweep % len(numbers)
         self._shape = (n_colours - 1, 3 * options.bins + 1)
         self.staples = None
-        n_paths, n_more = len(numbers), 0
+        n_paths, n_more = len(numbers) - 1, 0
         if options.learns(update.pattern):
             loops = options.staples
             self.staples = StapleNetwork(
                 dimension, loops.width, loops.n_layers, numbers[self._plaquette], loops.gain
             )
             n_paths, n_more = n_paths + 1, n_colours - 1
-        n_features = n_loop_traces(n_paths, n_colours) + n_more
+        n_features = (1 if n_colours == 2 else 2) * n_paths + n_more
         n_parameters = self._shape[0] * self._shape[1]
         self.conditioner = Conditioner(n_features, options.hidden, n_parameters)
 
@@ -71,8 +70,12 @@ class SpectralLayer(Layer):
         """Return staples in SU(N), (batch, n_active, N, N), and features of the context."""
         paths = frozen_paths(self.update, lattice, links.device).products(links.flatten(1, 2))
         if self.staples is None:
-            return paths[:, :, self._plaquette], loop_traces(paths)
+            staple = paths[:, :, self._plaquette]
+            others = torch.cat(
+                [paths[:, :, : self._plaquette], paths[:, :, self._plaquette + 1 :]], dim=2
+            )
+            return staple, staple_traces(others, staple)
         raw = self.staples(links, paths, self.update, lattice)
         staple = project(raw)
-        traces = loop_traces(torch.cat([staple.unsqueeze(2), paths], dim=2))
+        traces = staple_traces(paths, staple)
         return staple, torch.cat([traces, shape_features(raw)], dim=-1)

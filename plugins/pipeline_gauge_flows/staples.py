@@ -82,7 +82,8 @@ class StapleNetwork(nn.Module):
         if not hidden:
             # All that one layer can see of the links around is there already.
             blocks = [1 + number for number in frozen_numbers(update, lattice.dimension)]
-            return (last[0, blocks, None, None] * paths[:, :, : len(blocks)]).sum(2)
+            combined: Tensor = last[0, blocks, None, None] * paths[:, :, : len(blocks)]
+            return combined.sum(2)
         tables, mask = neighbours(lattice, links.device), active_mask(update, lattice, links.device)
         staples = frozen_links(links, update, lattice).unsqueeze(1)
         for coefficients in hidden:

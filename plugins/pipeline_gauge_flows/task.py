@@ -94,4 +94,4 @@ def _samples(run: Run, lattice: Lattice, split: str) -> Samples:
 
 
 def _cost(n_links: int, sizes: Sizes) -> NDArray[np.float64]:
-    return sizes["sample"] * float(n_links)
+    return np.full(len(sizes["sample"]), float(n_links))

@@ -1,9 +1,22 @@
-"""Matrices of SU(2) and SU(3): projections, exponentials, staples, eigenangles, and maps of these.
+"""Matrices of SU(2) and SU(3), for lattice gauge theories and maps of their links.
 
-No routine calculates an eigenvector. Eigenvalues come from the characteristic polynomial without
-cancellation, functions of matrices are polynomials of them, and derivatives are written so that
-nothing is divided by a difference of eigenvalues or singular values: inputs where these are equal
-are as good as any. Arithmetic is double also where links are complex64, but for that of staples.
+| function                            | what it calculates                                         |
+|-------------------------------------|------------------------------------------------------------|
+| `eigenangles`                       | theta_k of `U = sum_k exp(i theta_k) P_k`                  |
+| `spectral_map`                      | `W = sum_k exp(i theta'_k - i theta_k) P_k`, its log-det   |
+| `polar`, `project`                  | `M (M^dagger M)^(-1/2)`, and that with a determinant of 1  |
+| `exponential`, `logarithm`          | maps between algebra and group                             |
+| `plaquette_staples`, `staple_layer` | staples, and combinations of links and staples             |
+| `haar`                              | random matrices                                            |
+
+No routine calculates an eigenvector: eigenvalues come from the characteristic polynomial without
+cancellation, functions of matrices are polynomials of them. Inputs with equal eigenvalues or
+singular values give numbers, and values and derivatives near them keep all digits that the input
+determines. Arithmetic is double; matrices may be complex64.
+
+Operators of a topic are in `<topic>.py`, formulas in plain PyTorch in `<topic>_reference.py`. Where
+matrices are independent, `<topic>.c` behind `common.c` treats several at once as lanes of vectors
+(`lanes.py`); `<topic>_loops.py` is numba for machines without a compiler, `<topic>_cuda.py` Triton.
 """
 
 from pipeline_kernels.su3.angles import eigenangles

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.exact import (
+    CUBE_WEIGHTS,
+    NEXT_ORDER,
     characters,
     strong_coupling,
     torus_log_z,
@@ -26,12 +28,8 @@ from pipeline_gauge_flows.lattice import Lattice
 
 Floats = NDArray[np.float64]
 
-_CUBE_WEIGHTS: Final = {2: 4, 3: 18}
-"""As in `exact`."""
 _LARGEST: Final = 0.05
 """Neglected term of log Z from which on the series is no knowledge."""
-_ORDER: Final = 10
-"""Of the first neglected term in u."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +81,14 @@ def known(action: GaugeAction) -> Known | None:
     if missing > _LARGEST:
         return None
     log_z, planes = _series(weights, lattice)
-    slope = _ORDER * missing / lattice.n_plaquettes / max(largest, 1e-9)
+    slope = NEXT_ORDER * missing / lattice.n_plaquettes / max(largest, 1e-9)
     return Known("strong coupling", log_z, planes, missing, slope)
 
 
 def _series(weights: list[float], lattice: Lattice) -> tuple[float, Floats]:
     """Return log Z and plaquettes by plane, (planes,)."""
     plane = {pair: number for number, pair in enumerate(lattice.planes)}
-    cube = _CUBE_WEIGHTS[lattice.n_colours]
+    cube = CUBE_WEIGHTS[lattice.n_colours]
     found = [characters(weight, lattice.n_colours) for weight in weights]
     log_z = float(sum(np.log(one.a[0]) for one in found))
     planes = np.array([one.slope[0] / one.a[0] for one in found])

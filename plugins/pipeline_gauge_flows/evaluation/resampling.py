@@ -22,6 +22,10 @@ Numbers = NDArray[np.int64]
 
 _ROUNDING: Final = 1e-9
 """Errors that are nothing but rounding."""
+_INVERSE_PART: Final = 10
+"""Inverse of the part of a variance that blocks may leave out."""
+_FEWEST_BLOCKS: Final = 20
+"""Below which the errors of errors would be larger than what blocks leave out."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,11 @@ class Resampled:
 
 
 def blocks_of(chains: Sequence[Numbers], series: Sequence[Floats], n: int) -> Numbers:
-    """Return blocks that are longer than the autocorrelation of some quantities.
+    """Return blocks so long that little of the autocorrelation of some quantities is cut.
+
+    Blocks of length B leave out a part (tau - 1 / (4 tau)) / B of the variance of a mean if
+    autocorrelations fall exponentially. It is a tenth, and errors are a twentieth too small, or
+    more where there would be fewer than 20 blocks.
 
     Args:
         chains: Numbers of the rows of each Markov chain, in order.
@@ -106,10 +114,11 @@ def blocks_of(chains: Sequence[Numbers], series: Sequence[Floats], n: int) -> Nu
         n: Number of rows.
 
     Returns:
-        Number of the block of each row, (n,): of twice the integrated autocorrelation time.
+        Number of the block of each row, (n,).
     """
     times = [estimate([one[rows] for rows in chains]).tau_int or 0.5 for one in series]
-    length = max(1, ceil(2 * max(times) - 0.5))
+    tau = max(0.5, *times)
+    length = max(1, min(ceil(_INVERSE_PART * (tau - 1 / (4 * tau))), n // _FEWEST_BLOCKS))
     blocks = np.empty(n, dtype=np.int64)
     number = 0
     for rows in chains:

@@ -19,6 +19,9 @@ The report; numbers with errors are `value` and `error`, all of the same resampl
 | `n_configurations`    | that were mapped; `n_blocks` that were resampled                       |
 | `weights`             | `ess` with the `flow` and with the `identity` in its place             |
 | `observables`         | by name, `conjugate` being the derivative of the action, a report each |
+| `seconds`             | of wall time and a rank, for a configuration: `mapped` with its weight |
+|                       | and measured at both ends; `generated` and measured, of the second     |
+|                       | ensemble with its thermalisation, None if there is none                |
 | `independent_configurations` | of both ensembles of the estimate `independent` together        |
 
 The report on an observable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -70,17 +71,25 @@ def derivatives(
         step = step_between(base.options, target.options)
         observables = Observables(options.observables, lattice)
         pair = (ensemble, chosen)
+        clocks = [time.perf_counter()]
         series = pushed(flow, (base, target), pair, observables, options.batch_size, ranks)
+        clocks.append(time.perf_counter())
         if not ranks.is_first:
             return {}, series
         rows, seed = chains(ensemble, chosen), (run.seed, 0)
         found = Correlated(series, step, rows, options.fractions, options.resamples, seed)
+        clocks.append(time.perf_counter())
         second = _second(run, options, (base, target), step, ensemble, len(chosen))
+        clocks.append(time.perf_counter())
     report = _header(series, step, found, options, seed)
     first = _averages({name: [one[i] for i in rows] for name, one in found.before.items()})
     exact = _known_differences(base, target, step)
     report["observables"] = {
         name: _observable(name, found, exact, (first, second), step) for name in found.before
+    }
+    report["seconds"] = {
+        "mapped": ranks.size * (clocks[1] - clocks[0]) / len(chosen),
+        "generated": None if second is None else (clocks[3] - clocks[2]) / len(chosen),
     }
     report["independent_configurations"] = None if second is None else 2 * len(chosen)
     return finite(report), series

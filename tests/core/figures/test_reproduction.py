@@ -108,6 +108,31 @@ def test_a_workload_can_be_pointed_to(folder):
     assert (rows["many"]["ours"], rows["many"]["status"]) == (1.5, "projected")
 
 
+ATTRIBUTES = """\
+  - {id: slope, where: Sec. 3, quantity: derivative, value: 2, unit: "1", differs: a CPU,
+     measure: {experiment: toy/alloy, of: base/attributes/derivatives/report/by_name/x/1}}
+  - {id: count, where: Sec. 3, quantity: number, value: 8, unit: "1", differs: a CPU,
+     measure: {experiment: toy/alloy, of: base/attributes/derivatives/count}}
+"""
+
+
+def test_attributes_of_a_plugins_own_layout_can_be_pointed_to(folder):
+    run = synthetic.load(folder).runs["base"]
+    with h5py.File(run.inference, "w") as file:
+        file.attrs["schema"] = "plugin/toy/inference"
+        group = file.create_group("derivatives")
+        group.attrs["report"] = json.dumps({"by_name": {"x": [1.0, 3.0]}})
+        group.attrs["count"] = 4
+        group.attrs["note"] = "no JSON"
+    rows = {row["id"]: row for row in compared(folder, ATTRIBUTES)["entries"]}
+    assert (rows["slope"]["ours"], rows["slope"]["ratio"]) == (3.0, 1.5)
+    assert (rows["count"]["ours"], rows["count"]["our_hardware"]) == (4.0, "A processor, 2 cores")
+    with pytest.raises(ValueError, match=r"'nothing_such' is not there, only count, note, report"):
+        compared(folder, ATTRIBUTES.replace("derivatives/count", "derivatives/nothing_such"))
+    run.inference.unlink()
+    assert compared(folder, ATTRIBUTES)["counts"] == {"not attempted": 2}
+
+
 def test_the_first_epoch_is_no_measure_of_the_others(folder):
     run = synthetic.load(folder).runs["base"]
     lines = [json.dumps({"epoch": n, "seconds": s}) for n, s in ((1, 90.0), (2, 3.0), (3, 5.0))]

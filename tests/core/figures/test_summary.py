@@ -90,6 +90,43 @@ def test_a_model_without_forces_is_told_by_what_it_predicts(folder):
     assert grade == "unknown"
 
 
+def tell(folder, told):
+    """Let the plugin speak for itself in the metrics of the base variant."""
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].metrics
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"told": told}))
+    return experiment
+
+
+TOLD = {
+    "verdict": "It samples well.",
+    "numbers": [{"title": "Acceptance", "value": "61 %", "note": "of 4,096"}],
+}
+
+
+def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
+    experiment = tell(folder, TOLD)
+    assert story.verdict(experiment) == ("It samples well.", "unknown")
+    found = {number.title: number for number in story.numbers(experiment)}
+    assert found["Acceptance"] == story.Number("Acceptance", "61 %", "of 4,096")
+    assert "Force error" not in found
+    assert {"Data", "Training", "Wall time"} <= found.keys()
+    assert story.sentences(experiment)[-1] == "It samples well."
+    header, base, wide = story.variants(experiment)
+    # The other variant says nothing, so that its errors stand.
+    assert (base[header.index("Acceptance")], wide[header.index("Acceptance")]) == ("61 %", "–")
+    assert base[header.index("Force error")] == "–"
+    text = summary.page(experiment, [], None)
+    assert "It samples well." in text
+    assert story.GRADES_EXPLAINED not in text
+
+
+def test_what_a_plugin_says_wrongly_is_refused_with_its_place(folder):
+    experiment = tell(folder, {"verdict": "Good.", "numbers": [{"titel": "Acceptance"}]})
+    with pytest.raises(ValueError, match=r"metrics\.json.*told\.numbers"):
+        story.verdict(experiment)
+
+
 def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
     # By definition: the error of zero is the label itself.
     import numpy as np

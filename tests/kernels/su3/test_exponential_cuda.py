@@ -53,16 +53,28 @@ def test_interpreted_kernels_equal_the_reference(interpreted, n_colours, dtype, 
     check(call, "cpu", 20, n_colours, scale, dtype)
 
 
-@pytest.mark.slow
-def test_kernels_compile_for_a_gpu(compiled):
-    from pipeline_kernels.su3 import exponential_cuda as cuda
-    from pipeline_kernels.su3 import matrices_cuda
+KERNELS = ["_exponential", "_exponential_gradient", "_logarithm", "_logarithm_gradient"]
 
-    for name in ("_exponential", "_exponential_gradient", "_logarithm", "_logarithm_gradient"):
-        kernel, constants = getattr(cuda, name), {"N": 3, "BLOCK": matrices_cuda.BLOCK}
-        signature = dict.fromkeys(kernel.arg_names, "*fp64") | {"total": "i64"}
-        signature |= dict.fromkeys(constants, "constexpr")
-        assert compiled(90, kernel, signature, constants)["cubin"]
+
+def kernel_of(name, pointer, n_colours):
+    """Return a kernel with its signature and constants."""
+    from pipeline_kernels.su3 import exponential_cuda, matrices_cuda
+
+    kernel, constants = getattr(exponential_cuda, name), {"N": n_colours}
+    constants["BLOCK"] = matrices_cuda.BLOCK
+    signature = dict.fromkeys(kernel.arg_names, pointer) | {"total": "i64"}
+    return kernel, signature | dict.fromkeys(constants, "constexpr"), constants
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_compile_for_a_gpu(compiled, name):
+    assert compiled(90, *kernel_of(name, "*fp64", 2))["cubin"]
+
+
+@pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, name, pointer):
+    assert "tt.store" in front_end(90, *kernel_of(name, pointer, 3))
 
 
 @pytest.mark.gpu

@@ -43,17 +43,27 @@ def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours
     assert interpreted(cuda.polar, M[:0], special).shape == M[:0].shape
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-def test_kernels_compile_for_a_gpu(compiled, capability):
+def kernels(pointer, n_colours):
+    """Yield kernels with their signatures and constants."""
     from pipeline_kernels.su3 import matrices_cuda
     from pipeline_kernels.su3 import projection_cuda as cuda
 
-    for kernel, pointer in [(cuda._polar, "*fp64"), (cuda._polar_gradient, "*fp32")]:
-        constants = {"N": 3, "SPECIAL": True, "BLOCK": matrices_cuda.BLOCK}
+    for kernel in (cuda._polar, cuda._polar_gradient):
+        constants = {"N": n_colours, "SPECIAL": True, "BLOCK": matrices_cuda.BLOCK}
         signature = dict.fromkeys(kernel.arg_names, pointer) | {"total": "i64"}
-        signature |= dict.fromkeys(constants, "constexpr")
-        assert compiled(capability, kernel, signature, constants)["cubin"]
+        yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
+
+
+@pytest.mark.parametrize(("capability", "pointer"), [(80, "*fp64"), (90, "*fp32")])
+def test_kernels_compile_for_a_gpu(compiled, capability, pointer):
+    for case in kernels(pointer, 2):
+        assert compiled(capability, *case)["cubin"]
+
+
+@pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
+def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, pointer):
+    for case in kernels(pointer, 3):
+        assert "tt.store" in front_end(90, *case)
 
 
 @pytest.mark.gpu

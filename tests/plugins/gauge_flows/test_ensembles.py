@@ -171,6 +171,15 @@ def test_heatbath_has_the_exact_plaquette_of_the_torus(extents, n, beta):
     assert found.tau_int < 1
 
 
+def test_the_smallest_torus_is_no_plane():
+    """Its four plaquettes are not independent: P differs from u by what representations wind."""
+    lattice = Lattice((2, 2), 2)
+    values = [plaquette(links, lattice).item() for links in heatbath(action(lattice, 4.0), 4000)]
+    found = estimate([np.array(values)])
+    assert sigmas(found, torus_plaquette(4.0, 2, 4)) < SIGMAS
+    assert sigmas(found, characters(4.0, 2).u) > 2 * SIGMAS
+
+
 @pytest.mark.parametrize(("n", "beta", "precision"), [(3, 2.0, 3e-4), (2, 0.8, 5e-4)])
 def test_heatbath_has_the_plaquette_of_strong_coupling(n, beta, precision):
     """In four dimensions the first cube counts: without it SU(3) would be off by 1.8e-4."""
@@ -264,6 +273,24 @@ def test_hmc_and_heatbath_agree_in_three_dimensions():
     found = estimate(list(np.array(chains).T))
     assert abs(found.mean - bath.mean) < SIGMAS * math.hypot(found.error, bath.error)
     assert math.hypot(found.error, bath.error) < 0.006
+
+
+def test_hmc_and_heatbath_agree_in_four_dimensions():
+    """SU(3) at beta = 2, with each other and with the strong-coupling series."""
+    lattice = Lattice((4, 4, 4, 4), 3)
+    ours = action(lattice, 2.0)
+    bath = estimate([np.array([plaquette(one, lattice).item() for one in heatbath(ours, 300)])])
+    sampler = HybridMonteCarlo(ours, 5, 1.0, generator())
+    links, chains = hot(lattice, 6, generator(1)), []
+    for i in range(40):
+        links = sampler.trajectory(links).links
+        if i >= 8:
+            chains.append(plaquette(links, lattice).numpy())
+    found = estimate(list(np.array(chains).T))
+    assert abs(found.mean - bath.mean) < SIGMAS * math.hypot(found.error, bath.error)
+    for one in (found, bath):
+        assert sigmas(one, strong_coupling(2.0, lattice).plaquette) < SIGMAS
+        assert one.error < 8e-4
 
 
 @pytest.mark.parametrize("name", ["symanzik", "iwasaki"])

@@ -415,6 +415,32 @@ def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
         assert abs(one["sigmas"]["ensemble"]) < SIGMAS
 
 
+@pytest.mark.slow
+def test_a_flow_brackets_log_z_in_four_dimensions(tmp_path):
+    """SU(3) on 4^4 at beta = 1, where the series is known to 1e-4: ELBO, log Z and EUBO."""
+    theory = {"lattice": {"extents": [4] * 4}, "action": {"beta": 1.0}}
+    run = fresh_run(
+        tmp_path,
+        {**THEORY, **theory, "generate": {**HEATBATH, "n_configurations": 200}},
+        graph={"masks": [{"mask": "direction", "sweeps": 2}]},
+        model={"layers": {"hidden": [16]}, "draws": {"train": 256, "val": 8}},
+        train={
+            "epochs": 2, "batch_size": 8, "gradient": "path", "optimizer": {"lr": 1e-2},
+            "precision": "32-true",
+        },
+    )  # fmt: skip
+    _, metrics = evaluated(run, samples=400)
+    found = metrics["flow"]["lattices"][0]["log_z"]
+    expected = strong_coupling(1.0, Lattice((4,) * 4, 3)).log_z
+    assert found["known"]["value"] == pytest.approx(expected) == pytest.approx(45.020141, abs=1e-6)
+    elbo, eubo = found["elbo"], found["eubo"]
+    assert elbo["value"] + SIGMAS * elbo["error"] < expected
+    assert expected < eubo["value"] - SIGMAS * eubo["error"]
+    # Without training they are 0 and 90.
+    print({name: found[name] for name in ("elbo", "estimate", "eubo")})
+    assert eubo["value"] - elbo["value"] < 15
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]

@@ -69,8 +69,13 @@ def test_the_jacobian_in_four_dimensions(kind, pattern):
     assert size > 1e-3
 
 
-@pytest.mark.parametrize("n_colours", [2, 3])
-@pytest.mark.parametrize("extents", [(4, 4), (4, 4, 4)])
+VOLUMES = [
+    *((extents, n) for extents in ((4, 4), (4, 4, 4)) for n in (2, 3)),
+    ((4, 4, 4, 4), 3),
+]
+
+
+@pytest.mark.parametrize(("extents", "n_colours"), VOLUMES)
 @pytest.mark.parametrize("pattern", SMALL)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers_are_equivariant_and_invertible(kind, pattern, extents, n_colours):

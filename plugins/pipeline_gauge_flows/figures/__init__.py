@@ -1,0 +1,125 @@
+"""Figure 1 of the paper, its derivatives and costs, and what else is to be known of flows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipeline_core.figures import Figure
+from pipeline_gauge_flows.figures import (
+    costs,
+    derivatives,
+    learning,
+    observables,
+    partition_function,
+    training,
+    volumes,
+    weights,
+)
+
+_BOOTSTRAP: Final = "Errors are standard errors by the bootstrap."
+
+FIGURES: Final = [
+    Figure(
+        name="figure1",
+        title="Figure 1: training with and without learned active loops",
+        caption="Left: effective sample size during the training, of the validation draws, which "
+        "are the same in each epoch; thin: each seed, thick: their mean. Right: the divergence, "
+        "log Z less its lower bound. At the end: the trained flows with new samples. "
+        f"{_BOOTSTRAP} Few draws let effective sample sizes scatter and, where they are small, "
+        "look larger than they are; the divergence is the steadier measure.",
+        category="Reproduction",
+        draw=training.draw,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="learning",
+        title="Learning curves",
+        caption="Of every variant. Loss: the divergence but for a constant, dotted in training, "
+        "full in validation. Effective sample size: of the validation draws. Norm of the gradient: "
+        "mean over the steps of an epoch, before clipping.",
+        category="Training",
+        draw=learning.draw,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="derivatives",
+        title="Section 3: derivatives by a parameter of the action",
+        caption="Left: differences over the step of the parameter, from the same configurations "
+        "with the flow (Eq. 13) and by ε-reweighting at parts of the step, 0 being its limit; "
+        "independent: from two ensembles. They estimate the same up to the square of the step only "
+        "at the whole step; at a part of it the derivative closer to the start. Band: minus the "
+        "covariance with dS/dλ, its mean at both ends, with its error. Right: errors over that of "
+        f"the flow, from as many configurations; {_BOOTSTRAP.lower()} all of the same draws, but "
+        "for independent ensembles. Grey: what the paper found for the pion in QCD.",
+        category="Reproduction",
+        draw=derivatives.draw,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="cost_samplers",
+        title="What an independent configuration costs",
+        caption="Time of all cores together, medians in one process on this machine; of a flow on "
+        "a GPU that of the GPU. A flow needs 1 / ESS proposals if averages are reweighted, or 2 τ "
+        "of its Markov chain, whichever is less; τ is the autocorrelation time of the plaquette. "
+        "Pays after: independent configurations that make good the training beside the cheapest "
+        "Markov chain.",
+        category="Cost",
+        draw=costs.draw_samplers,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="cost_derivatives",
+        title="Eq. 19: what a derivative costs",
+        caption="The paper: QCD on A100 GPUs, with the lower end of its 5 to 10 times fewer "
+        "configurations. Ours: wall time. Generation and measurement: of the second ensemble with "
+        "its thermalisation; one measurement more than there is counts for the flow. Variances "
+        "are those of the derivative of ⟨dS/dλ⟩ from as many configurations; independent ensembles "
+        "have as many at each end. The flow pays where its error becomes smaller than the "
+        "other's at equal cost.",
+        category="Cost",
+        draw=costs.draw_derivatives,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="log_z",
+        title="Log Z between its bounds",
+        caption="Left: lower bound, estimate and upper bound. The upper bound is one with an "
+        "ensemble of the target; by weights of the flow's own samples it may lie too low. Right: "
+        f"estimates from samples of the flow (full) and from an ensemble (hollow). {_BOOTSTRAP}",
+        category="Accuracy",
+        draw=partition_function.draw,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="observables",
+        title="Observables against theory and Markov chains",
+        caption="Reweighted averages of the flow, on the lattice of the training. Shaded: one and "
+        "two standard errors; of 20 independent points one lies outside. Observables of one flow "
+        "are not independent.",
+        category="Accuracy",
+        draw=observables.draw,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="volumes",
+        title="Effective sample size and volume",
+        caption="The same flow on larger lattices. Lines: ESS(V₀)^(V/V₀), what distant regions "
+        "that weigh independently give, with two standard errors of ESS(V₀).",
+        category="Accuracy",
+        draw=volumes.draw,
+        plugin="gauge_flows",
+    ),
+    Figure(
+        name="weights",
+        title="Weights",
+        caption="Weights of samples of the flow; dotted: of configurations of the target, where "
+        "there are some. Of an exact flow all lie at 0. Both densities differ by the factor w/Z, "
+        "so that they cross at 0, and the dotted one shows what the flow reaches too rarely. First "
+        "seed of each flow. Pareto k beyond 0.7: averages with the weights are not to be trusted.",
+        category="Accuracy",
+        draw=weights.draw,
+        plugin="gauge_flows",
+    ),
+]
+
+__all__ = ["FIGURES"]

@@ -1,0 +1,124 @@
+"""Learning curves of flows, whose losses have either sign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from pipeline_core.figures import results, style
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_gauge_flows.figures import runs
+from pipeline_gauge_flows.figures.runs import Group, Rows
+from pipeline_gauge_flows.figures.training import curve
+
+Drawn = tuple[Figure, Rows] | None
+History = Sequence[dict[str, Any]]
+Value = Callable[[dict[str, Any]], float | None]
+
+_EARLY: Final = 0.02
+"""Part of the epochs that the axis of the loss may leave out, when it falls from far above."""
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw loss, effective sample size, norm of the gradient and learning rate of all variants."""
+    found = [
+        (group, run, records)
+        for group in runs.groups(experiment)
+        for run in group.runs
+        if (records := results.history(run))
+    ]
+    if not found:
+        return None
+    figure, rows = style.canvas(2, 2, width=style.PAGE, height=2.0, sharex=True)
+    loss, ess, norm, rate = (axes for row in rows for axes in row)
+    for group, run, records in found:
+        _line(loss, group, records, lambda one: one["train"]["loss"], ":")
+        _line(loss, group, records, lambda one: (one.get("val") or {}).get("loss"))
+        _ess(ess, group, run, records)
+        _line(norm, group, records, lambda one: one.get("grad_norm"))
+        _line(rate, group, records, lambda one: one.get("lr"))
+    _finish(loss, ess, norm, rate)
+    _focus(loss, [records for _, _, records in found])
+    _legend(figure, {group.name: group for group, _, _ in found})
+    return figure, _table([(group, run, records) for group, run, records in found])
+
+
+def _line(axes: Axes, group: Group, records: History, value: Value, line: str = "-") -> None:
+    known = [(record["epoch"], value(record)) for record in records]
+    points = [(epoch, number) for epoch, number in known if number is not None]
+    marker = "o" if len(points) < 2 else ""
+    width = 0.7 if len(group.runs) > 1 else 1.2
+    x, y = [epoch for epoch, _ in points], [number for _, number in points]
+    axes.plot(x, y, line, marker=marker, color=group.colour, linewidth=width)
+
+
+def _ess(axes: Axes, group: Group, run: Run, records: History) -> None:
+    found = curve(run)
+    if found is not None:
+        width = 0.7 if len(group.runs) > 1 else 1.2
+        epochs = [record["epoch"] for record in records]
+        marker = "o" if len(epochs) < 2 else ""
+        axes.plot(epochs, found.ess, marker=marker, color=group.colour, linewidth=width)
+
+
+def _finish(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
+    loss.set_ylabel("loss")
+    ess.set_ylabel("effective sample size")
+    ess.set_ylim(bottom=0)
+    norm.set(ylabel="norm of the gradient", yscale="log", xlabel="epoch")
+    rate.set(ylabel="learning rate", yscale="log", xlabel="epoch")
+    for axes in (norm, rate):
+        style.log_ticks(axes.yaxis)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    lines = [Line2D([], [], color=style.INK, linestyle=line) for line in (":", "-")]
+    loss.legend(lines, ["training", "validation"], loc="upper right")
+
+
+def _focus(axes: Axes, histories: Sequence[History]) -> None:
+    """Leave out the first few epochs' losses, beside which the rest would look flat."""
+    values = np.array([record["train"]["loss"] for records in histories for record in records])
+    top, low = np.quantile(values, 1 - _EARLY), values.min()
+    if np.isfinite(top) and values.max() > top + 2 * (top - low):
+        axes.set_ylim(top=float(top + 0.1 * (top - low)))
+
+
+def _legend(figure: Figure, groups: dict[str, Group]) -> None:
+    if len(groups) > 1:
+        handles = [
+            Line2D([], [], color=group.colour, label=_called(group)) for group in groups.values()
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+
+
+def _called(group: Group) -> str:
+    n = len(group.runs)
+    return f"{group.name}, {n} runs" if n > 1 else group.name
+
+
+def _table(found: Sequence[tuple[Group, Run, History]]) -> Rows:
+    table: Rows = [
+        ["variant", "seed", "epoch", "train_loss", "val_loss", "ess", "grad_norm", "lr", "seconds"]
+    ]
+    for _, run, records in found:
+        ess = curve(run)
+        for number, record in enumerate(records):
+            table.append(
+                [
+                    run.variant,
+                    run.seed,
+                    record["epoch"],
+                    record["train"]["loss"],
+                    (record.get("val") or {}).get("loss"),
+                    None if ess is None else float(ess.ess[number]),
+                    record.get("grad_norm"),
+                    record.get("lr"),
+                    record.get("seconds"),
+                ]
+            )
+    return table

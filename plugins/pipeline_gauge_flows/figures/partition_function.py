@@ -1,0 +1,127 @@
+"""Log Z between its bounds, by the flow and by theory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pipeline_core.figures import style
+from pipeline_core.figures.style import INK
+from pipeline_core.run import ExperimentRun
+from pipeline_gauge_flows.figures import runs
+from pipeline_gauge_flows.figures.runs import Evaluated, Report, Rows
+
+Drawn = tuple[Figure, Rows] | None
+
+_REFERENCES: Final = {
+    "exact": "the exact one",
+    "strong coupling": "that of the strong-coupling series",
+    "estimated": "its estimate",
+}
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw bounds and estimates of all runs, less what theory says or the flow estimates."""
+    found = runs.evaluated(experiment)
+    if not found:
+        return None
+    height = max(1.8, 0.7 + 0.22 * len(found))
+    figure, (row,) = style.canvas(1, 2, width=style.PAGE, height=height, sharey=True)
+    for place, one in enumerate(found):
+        _bracket(row[0], -place, one)
+        _estimates(row[1], -place, one)
+    names = [one.run.label for one in found]
+    if len({runs.described(one.flow) for one in found}) > 1:
+        names = [f"{one.run.label}: {runs.described(one.flow)}" for one in found]
+    row[0].set_yticks([-place for place in range(len(found))], names)
+    reference = _reference(found)
+    row[0].set(title="bounds", xlabel=f"log Z less {reference}")
+    row[1].set(title="estimates", xlabel=f"log Z less {reference}")
+    for axes in row:
+        axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
+        axes.set_ylim(-len(found) + 0.4, 0.6)
+    upper = {_strict(one) for one in found}
+    figure.legend(handles=_handles(upper), loc="outside upper left", ncols=4)
+    return figure, _table(found)
+
+
+def _reference(found: Sequence[Evaluated]) -> str:
+    ways = {(one.first["log_z"]["known"] or {"how": "estimated"})["how"] for one in found}
+    return " or ".join(_REFERENCES[way] for way in sorted(ways))
+
+
+def _strict(one: Evaluated) -> bool:
+    """Return whether the upper bound is one."""
+    return bool(one.first["log_z"]["eubo"]["from"] == "ensemble")
+
+
+def _bracket(axes: Axes, place: float, one: Evaluated) -> None:
+    found = one.first["log_z"]
+    low, middle, high = (found[key]["value"] - one.log_z for key in ("elbo", "estimate", "eubo"))
+    face = one.colour if _strict(one) else "white"
+    axes.plot([low, high], [place, place], color=one.colour, linewidth=0.8)
+    axes.plot(low, place, ">", color=one.colour)
+    axes.plot(middle, place, "o", color=one.colour)
+    axes.plot(high, place, "<", color=one.colour, markerfacecolor=face)
+
+
+def _handles(upper: Set[bool]) -> list[Line2D]:
+    """Return the legend, with the kinds of upper bounds that there are."""
+    marks = [(">", INK, "lower bound"), ("o", INK, "estimate")]
+    if True in upper:
+        marks.append(("<", INK, "upper bound, by an ensemble"))
+    if False in upper:
+        marks.append(("<", "white", "upper bound by weights, no guarantee"))
+    return [
+        Line2D([], [], color=INK, marker=mark, markerfacecolor=face, linestyle="", label=label)
+        for mark, face, label in marks
+    ]
+
+
+def _estimates(axes: Axes, place: float, one: Evaluated) -> None:
+    """Draw estimates with their errors, from samples of the flow and from an ensemble."""
+    ways = [(one.first["log_z"]["estimate"], "o", 0.0)]
+    if one.first["forward"] is not None:
+        ways.append((one.first["forward"]["log_z"], "s", -0.22))
+    for entry, marker, shift in ways:
+        face = one.colour if marker == "o" else "white"
+        axes.errorbar(
+            entry["value"] - one.log_z,
+            place + shift,
+            xerr=entry["error"] or 0.0,
+            fmt=marker,
+            color=one.colour,
+            markerfacecolor=face,
+            capsize=2,
+        )
+
+
+def _table(found: Sequence[Evaluated]) -> Rows:
+    table: Rows = [["variant", "lattice", "quantity", "value", "error", "how"]]
+    for one in found:
+        for report in one.flow["lattices"]:
+            for name, entry, how in _quantities(report):
+                where = [one.run.variant, runs.extents(report)]
+                table.append([*where, name, entry["value"], entry.get("error"), how])
+    return table
+
+
+def _quantities(report: Report) -> list[tuple[str, Report, str]]:
+    log_z, kl = report["log_z"], report["kl"]
+    found = [
+        ("elbo", log_z["elbo"], "flow"),
+        ("estimate", log_z["estimate"], "flow"),
+        ("eubo", log_z["eubo"], log_z["eubo"]["from"]),
+        ("kl_reverse", kl["reverse"], kl["log_z"]),
+        ("kl_forward", kl["forward"], kl["forward"]["from"]),
+    ]
+    if report["forward"] is not None:
+        found.append(("estimate", report["forward"]["log_z"], "ensemble"))
+    if log_z["known"] is not None:
+        known = log_z["known"]
+        found.append(("known", {**known, "error": known["uncertainty"]}, known["how"]))
+    return found

@@ -1,0 +1,164 @@
+"""Trained flows as figures need them: what was evaluated, and which differ in the seed alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipeline_core.figures import results, style
+from pipeline_core.figures.expected import Entry, read_expected
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_gauge_flows.evaluation.resampling import Value
+from pipeline_gauge_flows.options import GaugeOptions
+
+Rows = list[list[object]]
+Report = dict[str, Any]
+
+_LOOPS: Final = {"plaquette": "fixed plaquette", "learned": "learned loops"}
+_TRAINING: Final = ("model", "graph", "train")
+"""Sections that a trained flow follows from, beside the seed."""
+_NUMBER: Final = re.compile(r"_?(seed)?_?\d+$")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants that differ in nothing but the seed, or in what was done after the training.
+
+    Attributes:
+        name: For readers.
+        runs: All of them.
+        colour: Of whatever is drawn of them.
+    """
+
+    name: str
+    runs: Sequence[Run]
+    colour: str
+
+    @property
+    def repeats(self) -> list[Run]:
+        """One run a seed."""
+        first: dict[int, Run] = {}
+        for run in self.runs:
+            first.setdefault(run.seed, run)
+        return list(first.values())
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A run that was evaluated.
+
+    Attributes:
+        run: The run.
+        flow: `flow` of its metrics.
+        colour: Of its group.
+    """
+
+    run: Run
+    flow: Report
+    colour: str
+
+    @property
+    def first(self) -> Report:
+        """The report on the lattice of the training."""
+        report: Report = self.flow["lattices"][0]
+        return report
+
+    @property
+    def log_z(self) -> float:
+        """Log Z by theory, else by the flow."""
+        found = self.first["log_z"]
+        value: float = (found["known"] or found["estimate"])["value"]
+        return value
+
+
+def groups(experiment: ExperimentRun) -> list[Group]:
+    """Return the variants of an experiment, those together that were trained alike."""
+    alike: dict[str, list[Run]] = {}
+    for run in experiment.runs.values():
+        alike.setdefault(_training(run), []).append(run)
+    names = _names(list(alike.values()))
+    return [
+        Group(name, runs, style.colour(number))
+        for number, (name, runs) in enumerate(zip(names, alike.values(), strict=True))
+    ]
+
+
+def evaluated(experiment: ExperimentRun) -> list[Evaluated]:
+    """Return the runs that were evaluated, group by group."""
+    found = []
+    for group in groups(experiment):
+        for run in group.runs:
+            flow = flow_of(run)
+            if flow is not None:
+                found.append(Evaluated(run, flow, group.colour))
+    return found
+
+
+def flow_of(run: Run) -> Report | None:
+    """Return what the evaluation says of the flow of a run; None if there was none."""
+    content = results.read_json(run.metrics)
+    found: Report | None = content.get("flow") if isinstance(content, dict) else None
+    return found
+
+
+def theory(run: Run) -> str:
+    """Return what tells apart the distributions that flows lead to, and where they start."""
+    options = run.options
+    assert isinstance(options, GaugeOptions)
+    action = options.action.model_dump(mode="json") if options.action else None
+    lattice = run.sections["graph"].model_dump(mode="json").get("lattice")
+    dataset = run.dataset.name if run.dataset is not None else None
+    start = dataset if None in (action, lattice) or options.prior == "ensemble" else None
+    return json.dumps([options.prior, action, lattice, start])
+
+
+def described(flow: Report) -> str:
+    """Return lattice and coupling for a title: 4 x 4, β = 6."""
+    action = flow["action"]
+    parts = [extents(flow["lattices"][0]), f"β = {action['beta']:g}"]
+    if action["anisotropy"]:
+        parts.append(f"λ = {action['anisotropy']:g}")
+    return ", ".join(parts)
+
+
+def extents(report: Report) -> str:
+    """Return the lattice of a report, such as 4×4×8."""
+    return "×".join(map(str, report["extents"]))
+
+
+def shown(content: Mapping[str, float | None] | None) -> str:
+    """Return a value with its error in brackets; a dash for none."""
+    if content is None or content["value"] is None:
+        return "–"
+    return str(Value(content["value"], content["error"] or 0.0))
+
+
+def paper(experiment: ExperimentRun) -> dict[str, Entry]:
+    """Return the numbers of the paper by their ids; none without `expected.yaml`."""
+    found = read_expected(experiment.path.parent / "expected.yaml")
+    return {entry.id: entry for entry in found.entries} if found else {}
+
+
+def _training(run: Run) -> str:
+    return json.dumps([run.sections[key].model_dump(mode="json") for key in _TRAINING])
+
+
+def _names(alike: Sequence[Sequence[Run]]) -> list[str]:
+    """Return what groups are called: by their loops if that tells them apart, else by variant."""
+    loops = [_loops(runs[0]) for runs in alike]
+    return loops if len(set(loops)) == len(alike) > 1 else [_stem(runs) for runs in alike]
+
+
+def _loops(run: Run) -> str:
+    options = run.options
+    assert isinstance(options, GaugeOptions)
+    return _LOOPS[options.layers.loops]
+
+
+def _stem(runs: Sequence[Run]) -> str:
+    """Return the name of a variant, without the number at its end where there are more of them."""
+    name = runs[-1].variant
+    return _NUMBER.sub("", name) or name if len(runs) > 1 else runs[0].label

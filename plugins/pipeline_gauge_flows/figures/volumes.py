@@ -1,0 +1,61 @@
+"""How the effective sample size falls with the volume."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_gauge_flows.figures import runs
+from pipeline_gauge_flows.figures.runs import Rows
+
+Drawn = tuple[Figure, Rows] | None
+
+_SMALL: Final = 0.1
+"""Effective sample size from which on down the axis is logarithmic."""
+_SIGMAS: Final = 2.0
+"""Standard errors of ESS(V0) that the band of the law is wide to both sides."""
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw ESS on all lattices beside ESS(V0)^(V/V0)."""
+    found = [one for one in runs.evaluated(experiment) if len(one.flow["volume_law"]) > 1]
+    if not found:
+        return None
+    figure, ((axes,),) = style.canvas(height=2.6)
+    table: Rows = [["variant", "lattice", "volume", "ess", "error", "expected", "sigmas"]]
+    names: dict[float, str] = {}
+    for number, one in enumerate(found):
+        law = one.flow["volume_law"]
+        names |= {entry["volume"]: runs.extents(entry) for entry in law}
+        first, volumes = law[0], np.array([entry["volume"] for entry in law])
+        x = np.geomspace(volumes.min(), volumes.max(), 100)
+        shift = 1.012 ** (number - (len(found) - 1) / 2)
+        ess, error = first["ess"]["value"], first["ess"]["error"] or 0.0
+        low, high = (max(ess + s * error, 1e-12) for s in (-_SIGMAS, _SIGMAS))
+        powers = x / first["volume"]
+        axes.fill_between(x, low**powers, min(high, 1.0) ** powers, color=one.colour, alpha=0.12)
+        axes.plot(x, ess**powers, color=one.colour, linewidth=0.8)
+        values, errors = ([entry["ess"][key] or 0.0 for entry in law] for key in ("value", "error"))
+        axes.errorbar(volumes * shift, values, errors, fmt="o", color=one.colour, capsize=2)
+        for entry in law:
+            row = [one.run.variant, runs.extents(entry), entry["volume"], *entry["ess"].values()]
+            table.append([*row, entry["expected"]["value"], entry["sigmas"]])
+    axes.set(xscale="log", ylabel="effective sample size", xlabel="lattice")
+    least = min(float(row[3]) for row in table[1:])  # type: ignore[arg-type]
+    axes.set_xticks(list(names), list(names.values()))
+    axes.xaxis.set_minor_locator(NullLocator())
+    if least < _SMALL:
+        axes.set_yscale("log")
+        style.log_ticks(axes.yaxis)
+    else:
+        axes.set_ylim(0, 1)
+    for group in runs.groups(experiment):
+        if group.colour in {one.colour for one in found}:
+            axes.plot([], [], "o-", color=group.colour, label=group.name)
+    style.legend_above(figure, axes)
+    return figure, table

@@ -1,0 +1,76 @@
+"""Distribution of the weights of a flow, under the flow and under its target."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pipeline_core.figures import style
+from pipeline_core.run import ExperimentRun
+from pipeline_core.samples import SampleFile
+from pipeline_gauge_flows.figures import runs
+from pipeline_gauge_flows.figures.runs import Evaluated, Rows
+
+Floats = NDArray[np.float64]
+Drawn = tuple[Figure, Rows] | None
+
+_MOST_BINS: Final = 60
+_FEWEST: Final = 30
+"""Configurations of the target below which their histogram says nothing."""
+_TAILS: Final = 0.001
+"""Part of the samples beyond each end of the axis."""
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw histograms of log w on the lattice of the training, of the first seed of each group."""
+    first: dict[str, Evaluated] = {}
+    for one in runs.evaluated(experiment):
+        if one.run.predictions.exists():
+            first.setdefault(one.colour, one)
+    if not first:
+        return None
+    found = {colour: (one, *_log_weights(one)) for colour, one in first.items()}
+    everything = np.concatenate([own for _, own, _ in found.values()])
+    low, high = np.quantile(everything, [_TAILS, 1 - _TAILS])
+    span = float(low - 0.05 * (high - low)), float(high + 0.25 * (high - low))
+    figure, ((axes,),) = style.canvas(width=style.PAGE, height=2.6)
+    table: Rows = [["variant", "from", "log_weight_less_log_z", "density"]]
+    for one, own, targets in found.values():
+        tail = one.first["k_hat"]
+        k = "" if tail is None else f", Pareto k {tail:.2f}"
+        table += _histogram(axes, span, own, one, f"{one.run.label}: flow{k}", "flow")
+        if len(targets) >= _FEWEST:
+            table += _histogram(axes, span, targets, one, f"{one.run.label}: target", "target")
+    axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
+    axes.set(xlabel="log w − log Z", ylabel="density", yscale="log")
+    style.log_ticks(axes.yaxis)
+    style.legend_above(figure, axes)
+    return figure, table
+
+
+def _log_weights(one: Evaluated) -> tuple[Floats, Floats]:
+    """Return log w - log Z of samples of the flow, and of configurations of the target."""
+    with SampleFile(one.run.predictions, "predictions") as file:
+        log_weight = file.column("log_weight").astype(np.float64) - one.log_z
+        here, targets = file.column("lattice") == 0, file.column("from_ensemble")
+    return log_weight[here & ~targets], log_weight[here & targets]
+
+
+def _histogram(
+    axes: Axes, span: tuple[float, float], values: Floats, one: Evaluated, label: str, source: str
+) -> Rows:
+    n_bins = min(_MOST_BINS, int(2 * len(values) ** (1 / 3)))
+    edges = np.linspace(*span, n_bins + 1)
+    counts, _ = np.histogram(values, edges)
+    density = counts / (len(values) * np.diff(edges))
+    line = "-" if source == "flow" else ":"
+    shown = np.where(density > 0, density, np.nan)
+    axes.stairs(shown, edges, color=one.colour, linestyle=line, linewidth=1.1, label=label)
+    middles = (edges[1:] + edges[:-1]) / 2
+    return [
+        [one.run.variant, source, float(x), float(y)] for x, y in zip(middles, density, strict=True)
+    ]

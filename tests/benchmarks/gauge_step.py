@@ -1,0 +1,271 @@
+"""A training step of a gauge flow against the same flow in plain PyTorch, in turn, same weights.
+
+    python tests/benchmarks/gauge_step.py [--cases 2d 4d_plaquette 4d_learned 4d_staples] [--small]
+
+| case           | SU(3) flow                                                                  |
+|----------------|-----------------------------------------------------------------------------|
+| `2d`           | 4x4, learned loops of one layer                                             |
+| `4d_plaquette` | 4^4, a fixed plaquette                                                      |
+| `4d_learned`   | 4^4, learned loops of one layer                                             |
+| `4d_staples`   | 2x2x4x4, staple networks of the paper: three layers, width 8                |
+
+| call      | what                                                                              |
+|-----------|-----------------------------------------------------------------------------------|
+| `step`    | reverse divergence with path gradients, backward pass and Adam, as in a training  |
+| `forward` | links mapped, with the log-determinant, nothing differentiated                    |
+| `draw`    | the same from random numbers, with the weights                                    |
+
+Each flow is one sweep of the mask `direction`. The peer is the same module with other operators:
+`torch.linalg.eig` and autograd for the spectral map, `torch.linalg.svd` for the projection, indexed
+products for paths and staples. Both map complex64 links; the peer's angles are of that type, ours
+of double precision. `deviation` is the largest difference of links, log-determinants and, for a
+step, gradients, in double precision, relative to the largest number or one.
+
+The last line printed is one JSON object. Times are medians of calls in turn; memory is the growth
+of the resident memory during a call. `roofline_share` is the time that a copy of the bytes takes on
+this machine that must move, over ours: all links once for each pass through a layer, of which a
+step has five, two of them backwards and twice as much.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from message_ops import copy_bandwidth, hardware
+from su3_kernels import TURN, eig_angles
+from torch import Tensor
+
+from pipeline_core.workload.memory import peak_bytes
+from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.masks import schedule
+from pipeline_gauge_flows.network import GaugeModule, build_flow
+from pipeline_gauge_flows.objective import Divergence
+from pipeline_gauge_flows.options import SpectralOptions, StapleOptions
+from pipeline_gauge_flows.samples import batch_of
+from pipeline_gauge_flows.sampling import push
+from pipeline_gauge_flows.structure import Structure
+from pipeline_kernels.su3 import paths_reference, staples_reference
+from pipeline_kernels.su3.splines import spline
+
+PASSES = {"step": 7, "forward": 1, "draw": 1}
+
+
+class Case(NamedTuple):
+    """A flow.
+
+    Attributes:
+        extents: Of its lattice.
+        batch: Configurations.
+        layers: Of staple networks; 0 for a fixed plaquette.
+        width: Of staple networks.
+    """
+
+    extents: tuple[int, ...]
+    batch: int
+    layers: int
+    width: int = 8
+
+
+CASES = {
+    "2d": Case((4, 4), 128, 1),
+    "4d_plaquette": Case((4, 4, 4, 4), 16, 0),
+    "4d_learned": Case((4, 4, 4, 4), 16, 1),
+    "4d_staples": Case((2, 2, 4, 4), 16, 3),
+}
+
+
+class Subject:
+    """What is measured: a flow with random weights, and the calls.
+
+    Args:
+        case: Its sizes.
+        dtype: Of weights and links, real.
+    """
+
+    def __init__(self, case: Case, dtype: torch.dtype) -> None:
+        lattice = Lattice(case.extents, 3)
+        staples = StapleOptions(n_layers=max(1, case.layers), width=case.width)
+        options = SpectralOptions(loops="learned" if case.layers else "plaquette", staples=staples)
+        updates = tuple(schedule([("direction", 1)], lattice.dimension))
+        torch.manual_seed(0)
+        self.flow = build_flow(options, Structure(lattice, updates)).to(dtype)
+        self._module = GaugeModule(self.flow, by_path=True)
+        with torch.no_grad():
+            for weight in self._module.parameters():
+                weight.add_(0.05 * torch.randn_like(weight))
+        self._action = GaugeAction(ActionOptions(beta=1.0), lattice)
+        self._objective = Divergence("reverse_kl", self._action, None)
+        self._adam = torch.optim.Adam(self._module.parameters(), lr=1e-6, fused=True)
+        self._complex, self._n = dtype.to_complex(), case.batch
+        self._links = self._drawn()
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradient of the mean divergence by each weight."""
+        batch = batch_of(self._links, self.flow.lattice)
+        self._adam.zero_grad()
+        loss = self._objective.sums(self._module(batch), batch)["reverse_kl"] / self._n
+        loss.backward()
+        return [p.grad for p in self._module.parameters() if p.grad is not None]
+
+    def step(self) -> None:
+        """Do an optimizer step."""
+        self.gradients()
+        self._adam.step()
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Map links."""
+        with torch.no_grad():
+            return self.flow(self._links)
+
+    def draw(self) -> Tensor:
+        """Draw configurations, and their weights."""
+        return push(self.flow, self._drawn(), self._action).log_weight
+
+    @property
+    def bytes(self) -> int:
+        """Those of the links that one pass through all layers reads."""
+        return len(self.flow.layers) * self._links.nbytes
+
+    def _drawn(self) -> Tensor:
+        generator = torch.Generator().manual_seed(1)
+        return hot(self.flow.lattice, self._n, generator, self._complex)
+
+
+def eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
+    """Return W and log-determinants of the spectral map, or of its inverse, by eigenvectors."""
+    angles, vectors = eig_angles(L)
+    a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
+    s, r = (a + b) / TURN, a / (a + b)
+    outer, inner = (spline(x, 1 - x, parameters[:, i], inverse) for i, x in enumerate((s, r)))
+    s_new, r_new = s * (1 + outer.low), r * (1 + inner.low)
+    a_new, b_new = TURN * s_new * r_new, TURN * s_new * (1 - r_new)
+    moved = torch.stack([2 * a_new + b_new, b_new - a_new, -a_new - 2 * b_new], -1) / 3
+    W = (vectors * torch.exp(1j * (moved - angles)).to(L.dtype)[:, None, :]) @ vectors.mH
+    log_det = (outer.slope * inner.slope * s_new / s).log()
+    for old, new in ((a, a_new), (b, b_new), (a + b, a_new + b_new)):
+        log_det = log_det + 2 * ((new / 2).sin() / (old / 2).sin()).log()
+    return W, log_det
+
+
+def svd_project(M: Tensor) -> Tensor:
+    """Return M projected to SU(3) by singular values."""
+    left, _, right = torch.linalg.svd(M)
+    U = left @ right
+    angle = torch.linalg.det(U).angle() / 3
+    return U * torch.polar(torch.ones_like(angle), -angle)[..., None, None]
+
+
+def plain_staple_layer(
+    S: Tensor, coefficients: Tensor, forward: Tensor, backward: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Return combinations of links and staples."""
+    everywhere = torch.ones_like(forward, dtype=torch.bool)
+    mask = everywhere if mask is None else mask
+    return staples_reference.staple_layer(S, coefficients, forward, backward, mask)
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Let flows calculate with plain PyTorch."""
+    package = "pipeline_gauge_flows"
+    with (
+        patch.multiple(f"{package}.spectral", spectral_map=eig_map, project=svd_project),
+        patch(f"{package}.staples.staple_layer", plain_staple_layer),
+        patch(f"{package}.frozen_paths.path_products", paths_reference.path_products),
+        patch("pipeline_kernels.su3.haar.project", svd_project),
+    ):
+        yield
+
+
+SIDES = {"ours": nullcontext, "peer": plain}
+
+
+def deviation(case: Case, call: str) -> float:
+    """Return how far results of both sides are apart in double precision."""
+    found = []
+    for side in SIDES.values():
+        with side():
+            subject = Subject(case, torch.float64)
+            one = {"step": subject.gradients, "forward": subject.forward}.get(call, subject.draw)()
+            found.append([one] if isinstance(one, Tensor) else [x.clone() for x in one])
+    pairs = zip(*found, strict=True)
+    return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in pairs)
+
+
+def seconds(function: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, Any]:
+    """Measure one call of a case on both sides."""
+    case = CASES[name]
+    subject = Subject(case, torch.float32)
+    function = getattr(subject, call)
+    memory, times = {}, {side: [] for side in SIDES}
+    for side, context in SIDES.items():
+        with context():
+            function()
+            memory[side] = peak_bytes(function, torch.device("cpu"))
+    for _ in range(repeats):
+        for side, context in SIDES.items():
+            with context():
+                times[side].append(seconds(function))
+    ours_s, peer_s = (statistics.median(times[side]) for side in SIDES)
+    links = len(subject.flow.layers) * case.batch
+    return {
+        "case": f"{call}, {name}",
+        "ours_s": ours_s,
+        "peer_s": peer_s,
+        "ratio": peer_s / ours_s,
+        "ours_us_per_sample_layer": 1e6 * ours_s / links,
+        "ours_bytes": memory["ours"],
+        "peer_bytes": memory["peer"],
+        "memory_ratio": memory["peer"] / memory["ours"] if memory["ours"] else None,
+        "deviation": deviation(case, call),
+        "roofline_share": PASSES[call] * subject.bytes / bandwidth / ours_s,
+    }
+
+
+def main() -> None:
+    """Measure all cases and print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", nargs="+", choices=[*CASES], default=[*CASES])
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--small", action="store_true", help="a trial: one case, one repeat")
+    args = parser.parse_args()
+    if args.small:
+        args.cases, args.repeats = args.cases[:1], 1
+    torch.set_num_threads(args.threads)
+    bandwidth = copy_bandwidth("cpu", args.repeats)
+    rows = []
+    for name in args.cases:
+        for call in PASSES:
+            rows.append(measure(name, call, args.repeats, bandwidth))
+            print(json.dumps(rows[-1]), flush=True)
+    report = {
+        "name": "gauge_step",
+        "cases": [row.pop("case") for row in rows],
+        "peer": "the same flow by torch.linalg and autograd",
+        **{key: [row[key] for row in rows] for key in rows[0]},
+        "copy_bytes_per_s": bandwidth,
+        "repeats": args.repeats,
+        "threads": args.threads,
+        "hardware": hardware("cpu"),
+        "versions": {"torch": torch.__version__},
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Made-up results of flows whose weights are normal, in the layouts that the stages write.
+
+With log w normal of variance s² under the flow and mean log Z - s²/2, the effective sample size is
+exp(-s²), and both divergences are s²/2; under the target the mean of log w is log Z + s²/2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from pipeline_core import store
+from pipeline_core.project import Project
+from pipeline_core.registry import Registry
+from pipeline_core.run import ExperimentRun, Run
+from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.evaluation.cost import verdict
+from pipeline_gauge_flows.evaluation.known import known
+from pipeline_gauge_flows.evaluation.report import Bootstrap, Reference, from_haar, volume_law
+from pipeline_gauge_flows.evaluation.stored import write_predictions
+from pipeline_gauge_flows.inference.derivative import Correlated, Step, independent
+from pipeline_gauge_flows.inference.use import SCHEMA
+from pipeline_gauge_flows.lattice import Lattice
+
+ROOT = Path(__file__).parents[3]
+EXPECTED = ROOT / "workflows/experiments/gauge_flows/expected.yaml"
+VARIANCES = {"plaquette": 0.9, "learned": 0.4}
+"""s² on the lattice of the training."""
+EPOCHS = 8
+LEARNED = {"model": {"layers": {"loops": "learned"}}}
+LOOPS: dict[str, Any] = {
+    "description": "Flows with made-up results",
+    "plugin": "gauge_flows",
+    "scale": "smoke",
+    "model": {"action": {"beta": 6.0}, "draws": {"train": 250, "val": 64}},
+    "graph": {"lattice": {"extents": [4, 4]}},
+    "train": {"epochs": EPOCHS, "batch_size": 64},
+    "figures": {"formats": ["png"]},
+    "variants": {
+        "fixed_seed1": {"seed": 1},
+        "loops_seed0": LEARNED,
+        "loops_seed1": {**LEARNED, "seed": 1},
+    },
+}
+STEP = Step("anisotropy", 0.0, 0.2)
+N = 4000
+
+
+def experiment(folder: Path, content: dict[str, Any], expected: str | None = None) -> ExperimentRun:
+    """Write an experiment into a folder, with the numbers of a paper; return it."""
+    path = folder / "workflows/experiments/gauge_flows/made_up.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    if expected is not None:
+        (path.parent / "expected.yaml").write_text(expected)
+    points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
+    project = Project(folder / "workflows", folder / "results", Registry(points))
+    return project.experiment("gauge_flows/made_up")
+
+
+def loops(folder: Path, content: dict[str, Any] = LOOPS, expected: str | None = None):
+    """Return an experiment with and without learned loops, with results of all variants."""
+    found = experiment(folder, content, expected)
+    for run in found.runs.values():
+        write_training(run)
+        write_evaluation(run)
+    return found
+
+
+def theory(run: Run) -> tuple[Lattice, ActionOptions]:
+    lattice = run.sections["graph"].lattice
+    return Lattice(tuple(lattice.extents), lattice.n_colours), run.options.action
+
+
+def log_z(run: Run) -> float:
+    lattice, options = theory(run)
+    return known(GaugeAction(options, lattice)).log_z
+
+
+def ess_at(epoch: int, seed: int) -> float:
+    return epoch / (epoch + 4 + seed)
+
+
+def write_training(run: Run) -> None:
+    """Write a history whose effective sample sizes and divergences follow from the epoch."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for epoch in range(1, EPOCHS + 1):
+        terms = {
+            "reverse_kl": 2 / epoch - log_z(run),
+            "weight": 0.5,
+            "weight_square": 0.25 / ess_at(epoch, run.seed),
+            "log_weight": -2 / epoch,
+            "log_weight_square": 9.0,
+        }
+        terms["loss"] = terms["reverse_kl"]
+        record = {"epoch": epoch, "lr": 0.01, "train": terms, "val": terms, "mae": {}}
+        lines.append(json.dumps({**record, "grad_norm": 3 / epoch, "seconds": 2.0}))
+    run.history.write_text("\n".join(lines) + "\n")
+    records = [
+        {"stage": "graph", "seconds": 1.0, "summary": {"layers": 8}},
+        {"stage": "train", "seconds": 20.0, "summary": {}},
+    ]
+    text = "\n".join(json.dumps({**one, "started": "2026-01-01"}) for one in records)
+    (run.folder / "records.jsonl").write_text(text + "\n")
+
+
+def series(variance: float, centre: float, planes: Sequence[float], seed: int, n: int, sign=-1):
+    """Return samples of a flow, or with the other sign configurations of its target."""
+    random = np.random.default_rng([seed, n, sign + 1])
+    log_weight = centre + variance / 2 * sign + variance**0.5 * random.normal(size=n)
+    values = np.array(planes) + 0.05 * random.normal(size=(n, len(planes)))
+    columns = {"log_weight": log_weight, "action": -log_weight, "planes": values}
+    return {**columns, "plaquette": values.mean(1), "polyakov": random.normal(size=n)}
+
+
+def write_evaluation(run: Run, n: int = N) -> None:
+    """Write what the stage evaluate would, on the lattice and one of twice its volume."""
+    lattice, options = theory(run)
+    reports, parts, lattices = [], [], []
+    for number, factor in enumerate((1, 2)):
+        extents = (factor * lattice.extents[0], *lattice.extents[1:])
+        lattices.append(Lattice(extents, lattice.n_colours))
+        exact = known(GaugeAction(options, lattices[-1]))
+        variance = factor * VARIANCES[run.options.layers.loops]
+        seed = 10 * run.seed + number
+        ours = series(variance, exact.log_z, exact.planes, seed, n)
+        theirs = series(variance, exact.log_z, exact.planes, seed, n // 2, sign=1)
+        reference = Reference(exact, *(() if number else (theirs, [np.arange(n // 2)])))
+        reports.append(from_haar(ours, lattices[-1], reference, Bootstrap(50, (seed,))))
+        parts += [(number, False, ours)] + ([] if number else [(number, True, theirs)])
+    content = {
+        "prior": "haar",
+        "action": options.model_dump(mode="json"),
+        "lattices": reports,
+        "volume_law": volume_law(reports),
+        "cost": cost(reports[0]),
+    }
+    told = {"verdict": "Made up.", "numbers": []}
+    store.write_json(run.metrics, {"n_parameters": 7, "flow": content, "told": told})
+    write_predictions(run, lattices, parts)
+
+
+def cost(report: dict[str, Any], heatbath: float = 1e-4) -> dict[str, Any]:
+    """Return costs of a flow of a millisecond, beside chains of given costs."""
+    each = {"reweighted": 1e-3 / report["ess"]["value"], "chain": 8e-3}
+    content = {
+        "device": "cpu",
+        "threads": 1,
+        "training_seconds": 16.0,
+        "flow": {"seconds": 1e-3, "cpu_seconds": 1e-3, "seconds_per_independent": each},
+        "hmc": chain(2e-2, 1.5),
+        "heatbath": chain(heatbath, 0.5),
+    }
+    return content | verdict(content)
+
+
+def chain(seconds: float, tau: float) -> dict[str, Any]:
+    found = {"seconds": seconds, "cpu_seconds": seconds, "tau_int": tau, "tau_error": 0.1}
+    return {**found, "seconds_per_independent": seconds * max(1.0, 2 * tau), "acceptance": 1.0}
+
+
+def shifted(n: int, part: float) -> dict[str, np.ndarray]:
+    """Return the series of a shift of normal numbers: at lambda their mean is lambda.
+
+    The flow makes a part of the exact shift. As an observable the number has the derivative 1.
+    """
+    x = np.random.default_rng(0).normal(size=n)
+    found = {}
+    for prefix, one in (("start:", x), ("end:", x + part * STEP.length)):
+        actions = {"base": one**2 / 2, "target": one**2 / 2 - STEP.length * one}
+        values = {**actions, "plaquette": one, "square": one**2, "planes": one[:, None]}
+        found |= {f"{prefix}{name}": value for name, value in values.items()}
+    found["log_weight"] = found["start:base"] - found["end:target"]
+    found["log_weight_identity"] = found["start:base"] - found["start:target"]
+    return found
+
+
+def derivatives(folder: Path, second: bool = True, expected: str | None = None) -> ExperimentRun:
+    """Return an experiment with derivatives by a flow that makes 80 % of an exact shift."""
+    content = {key: LOOPS[key] for key in ("description", "plugin", "model", "graph", "train")}
+    found = experiment(folder, {**content, "figures": LOOPS["figures"]}, expected)
+    run = found.runs["base"]
+    write_training(run)
+    chains = [np.arange(N)]
+    estimates = Correlated(shifted(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
+    reports = {name: estimates.report(name) for name in estimates.before}
+    for report in reports.values():
+        report |= {"known": None, "known_sigmas": None, "independent": None}
+        if second:
+            mean = estimates_of(report)
+            report["independent"] = mean.content()
+            report["error_ratio"]["independent"] = mean.error / report["flow"]["error"]
+    reports["plaquette"]["known"] = 1.0
+    weights = {name: {"ess": {"value": value, "error": 0.01}} for name, value in ESS.items()}
+    content = {
+        "parameter": STEP.parameter, "start": STEP.start, "end": STEP.end, "n_configurations": N,
+        "n_blocks": N, "weights": weights, "observables": reports,
+        "seconds": {"mapped": 3e-3, "generated": 1e-3 if second else None},
+        "independent_configurations": 2 * N if second else None,
+    }  # fmt: skip
+    with store.create(run.inference, SCHEMA, run.provenance("infer")) as file:
+        file.create_group("derivatives").attrs["report"] = json.dumps(content)
+    return found
+
+
+ESS = {"flow": 0.99, "identity": 0.9}
+
+
+def estimates_of(report: dict[str, Any]):
+    """Return what two ensembles of N would give, for a number of variance 1."""
+    from pipeline_gauge_flows.evaluation.resampling import Value
+
+    value = report["flow"]["value"]
+    return independent(Value(0.0, N**-0.5), Value(value * STEP.length, N**-0.5), STEP)
