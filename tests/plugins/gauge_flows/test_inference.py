@@ -227,7 +227,7 @@ def test_a_trained_flow_has_smaller_errors(tmp_path):
             "action": {"beta": 2.0, "anisotropy": 0.2},
         },
         train={
-            "epochs": 16, "batch_size": 50, "gradient": "path", "optimizer": {"lr": 5e-3},
+            "epochs": 16, "batch_size": 50, "gradient": "path", "optimizer": {"lr": 2.5e-3},
             "schedule": {"name": "cosine"},
         },
     )  # fmt: skip
@@ -239,7 +239,7 @@ def test_a_trained_flow_has_smaller_errors(tmp_path):
         assert abs(one["known_sigmas"]) < SIGMAS
         assert abs(one["ends"]["sigmas"]) < SIGMAS
         ratios = one["error_ratio"]
-        assert 2 < ratios["best"] <= ratios["same_step"]
+        assert 3 < ratios["best"] <= ratios["same_step"]
         assert ratios["independent"] > ratios["best"]
     assert summary["ESS"] > 0.98 > summary["ESS_identity"]
     print({name: one["error_ratio"] for name, one in found["observables"].items()})
