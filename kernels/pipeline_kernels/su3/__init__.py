@@ -16,7 +16,8 @@ determines. Arithmetic is double; matrices may be complex64.
 
 Operators of a topic are in `<topic>.py`, formulas in plain PyTorch in `<topic>_reference.py`. Where
 matrices are independent, `<topic>.c` behind `common.c` treats several at once as lanes of vectors
-(`lanes.py`); `<topic>_loops.py` is numba for machines without a compiler, `<topic>_cuda.py` Triton.
+(`lanes.py`); where links of a sample meet, samples are the lanes, behind `fields.c` (`fields.py`).
+`<topic>_loops.py` is numba for machines without a compiler, `<topic>_cuda.py` Triton.
 """
 
 from pipeline_kernels.su3.angles import eigenangles

@@ -116,16 +116,36 @@ INLINE void store(REAL *x, const mat *a, int64_t n)
 /* The same for a real vector per matrix, `width` numbers each. */
 INLINE void load_rows(const double *x, int64_t width, int64_t n, vec *rows)
 {
-    for (int64_t i = 0; i < width; i++)
-        for (int64_t l = 0; l < LANES; l++)
-            rows[i][l] = x[(l < n ? l : 0) * width + i];
+    if (n < LANES || width < LANES) {
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t l = 0; l < LANES; l++)
+                rows[i][l] = x[(l < n ? l : 0) * width + i];
+        return;
+    }
+    for (int64_t begin = 0; begin < width; begin += LANES) {
+        const int64_t place = begin < width - LANES ? begin : width - LANES;
+        vec part[LANES];
+        UNROLLED for (int l = 0; l < LANES; l++) memcpy(&part[l], x + l * width + place, BYTES);
+        transpose(part);
+        UNROLLED for (int i = 0; i < LANES; i++) rows[place + i] = part[i];
+    }
 }
 
 INLINE void store_rows(double *x, int64_t width, int64_t n, const vec *rows)
 {
-    for (int64_t i = 0; i < width; i++)
-        for (int64_t l = 0; l < n; l++)
-            x[l * width + i] = rows[i][l];
+    if (n < LANES || width < LANES) {
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t l = 0; l < n; l++)
+                x[l * width + i] = rows[i][l];
+        return;
+    }
+    for (int64_t begin = 0; begin < width; begin += LANES) {
+        const int64_t place = begin < width - LANES ? begin : width - LANES;
+        vec part[LANES];
+        UNROLLED for (int i = 0; i < LANES; i++) part[i] = rows[place + i];
+        transpose(part);
+        UNROLLED for (int l = 0; l < LANES; l++) memcpy(x + l * width + place, &part[l], BYTES);
+    }
 }
 
 /* Blocks of one chunk after the other, each taken from the counter that all threads share. Within

@@ -251,7 +251,7 @@ INLINE void map_blocks(const REAL *L, const double *parameters, REAL *W, double 
     {
         const mat l = load(L + first * NUMBERS, n);
         const spectrum s = decompose(&l);
-        load_parameters(parameters + first * width, width, n, rows);
+        load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
         const rotation r = rotate(&s, m.changes);
         mat w = m_scalar(complex_of(all(1), all(0)));
@@ -275,7 +275,7 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
         const spectrum s = decompose(&l);
         vec f, by_gaps[GAPS], by_growths[GAPS], g[N], changes[N], single = all(0);
         load_rows(by_log_det + first, 1, n, &f);
-        load_parameters(parameters + first * width, width, n, rows);
+        load_rows(parameters + first * width, width, n, rows);
         const moved_gaps m = move(s.gaps, rows, bins, inverse);
         const rotation r = rotate(&s, m.changes);
         UNROLLED for (int k = 0; k < GAPS; k++) by_gaps[k] = by_growths[k] = all(0);
@@ -289,7 +289,7 @@ INLINE void gradient_blocks(const REAL *L, const double *parameters, const REAL 
         changes_back(&s, &m, changes, by_gaps, by_growths);
         sines_back(s.gaps, &m, f, by_gaps, by_growths);
         splines_back(s.gaps, &m, f, by_growths, by_gaps, rows, bins, inverse);
-        store_parameters(by_parameters + first * width, width, n, rows);
+        store_rows(by_parameters + first * width, width, n, rows);
 
         UNROLLED for (int k = 0; k < N - 1; k++) by_gaps[k] = either(s.close, all(0), by_gaps[k]);
         g[0] = by_gaps[0];

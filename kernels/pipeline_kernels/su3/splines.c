@@ -31,55 +31,11 @@ typedef struct {
     vec low, high, log_slope;
 } by_image;
 
-/* Rows of parameters, `width` numbers for each of n matrices: load_rows, transposed in registers. */
-INLINE void load_parameters(const double *x, int64_t width, int64_t n, vec *rows)
-{
-    if (n < LANES || width < LANES) {
-        load_rows(x, width, n, rows);
-        return;
-    }
-    for (int64_t begin = 0; begin < width; begin += LANES) {
-        const int64_t place = begin < width - LANES ? begin : width - LANES;
-        vec part[LANES];
-        UNROLLED for (int l = 0; l < LANES; l++) memcpy(&part[l], x + l * width + place, BYTES);
-        transpose(part);
-        UNROLLED for (int i = 0; i < LANES; i++) rows[place + i] = part[i];
-    }
-}
-
-INLINE void store_parameters(double *x, int64_t width, int64_t n, const vec *rows)
-{
-    if (n < LANES || width < LANES) {
-        store_rows(x, width, n, rows);
-        return;
-    }
-    for (int64_t begin = 0; begin < width; begin += LANES) {
-        const int64_t place = begin < width - LANES ? begin : width - LANES;
-        vec part[LANES];
-        UNROLLED for (int i = 0; i < LANES; i++) part[i] = rows[place + i];
-        transpose(part);
-        UNROLLED for (int l = 0; l < LANES; l++) memcpy(x + l * width + place, &part[l], BYTES);
-    }
-}
-
-/* exp(x) for x <= 0: exponential_of in fewer steps. */
+/* exp(x) for x <= 0, down to 1e-304: exponential_of in fewer steps. */
 INLINE vec decay(vec x)
 {
-    x = larger(x, all(-700));
-    const vec k = nearest(x * 1.44269504088896340736);
-    vec r = x - k * 6.93147180369123816490e-01;
-    r = r - k * 1.90821492927058770002e-10;
-    vec p = r * 2.0914686968086876e-09 + 2.5105217004720745e-08;
-    p = p * r + 2.75572736431103e-07;
-    p = p * r + 2.7557255400206422e-06;
-    p = p * r + 2.4801587325547743e-05;
-    p = p * r + 0.00019841269874820627;
-    p = p * r + 0.0013888888888883748;
-    p = p * r + 0.008333333333326136;
-    p = p * r + 0.04166666666666667;
-    p = p * r + 0.1666666666666667;
-    p = p * r + 0.5;
-    p = 1 + (r + p * r * r);
+    vec k;
+    const vec p = exponential_part(larger(x, all(-700)), &k);
     return (vec)((mask)p + ((bits_of(k) - (mask)all(ROUNDING)) << 52));
 }
 

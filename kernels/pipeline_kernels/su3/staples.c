@@ -1,32 +1,13 @@
 /* A layer of staples and its derivative (see staples.py), float or double (macro REAL), for N = 2 or
- * 3 colours (macro N). This text stands alone.
+ * 3 colours (macro N). Stands on fields.c.
  *
- * Samples are the lanes of vectors. All links of LANES samples are copied to a field of vectors,
- * NUMBERS a link, so that a neighbour is read as it lies, whatever the tables say. Staples of one
- * link in all channels are multiplied out, then combined, before those of the next.
+ * All links of LANES samples are copied to a field of vectors, so that a neighbour is read as it
+ * lies, whatever the tables say. Staples of one link in all channels are multiplied out, then
+ * combined, before those of the next.
  */
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#elif defined(__AVX2__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define INLINE static inline __attribute__((always_inline))
-/* Early enough that arrays of vectors become registers. */
-#define UNROLLED _Pragma("GCC unroll 18")
-#define NUMBERS (2 * N * N)
 #define ROWS 4              /* of a tile of sums in registers */
 #define COLUMNS (2 * N)     /* divides NUMBERS */
 #define LONGEST 64          /* links over which sums are kept in REAL */
-
-typedef REAL vec __attribute__((vector_size(BYTES)));
-typedef vec part __attribute__((aligned(sizeof(REAL)), may_alias));
-typedef __typeof__((vec){0} < (vec){0}) mask;
 
 typedef struct {
     const int64_t *forward, *backward; /* neighbours of each site, direction by direction */
@@ -35,7 +16,6 @@ typedef struct {
     int64_t batch, n_in, n_out, n_directions, volume;
 } Layer;
 
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t n_links(const Layer *layer) { return layer->n_directions * layer->volume; }
 INLINE int64_t n_staples(const Layer *layer)
 {
@@ -43,26 +23,6 @@ INLINE int64_t n_staples(const Layer *layer)
 }
 
 /* ---- from samples to lanes and back ---- */
-
-/* Swaps off-diagonal blocks, half as large each time. */
-INLINE void transpose(vec *a)
-{
-    UNROLLED for (int s = LANES / 2; s > 0; s /= 2)
-    {
-        mask first, second;
-        UNROLLED for (int j = 0; j < LANES; j++)
-        {
-            first[j] = j & s ? LANES + j - s : j;
-            second[j] = j & s ? LANES + j : j + s;
-        }
-        UNROLLED for (int i = 0; i < LANES; i++)
-            if (!(i & s)) {
-                const vec low = __builtin_shuffle(a[i], a[i + s], first);
-                a[i + s] = __builtin_shuffle(a[i], a[i + s], second);
-                a[i] = low;
-            }
-    }
-}
 
 /* Where the matrix of channel k of K and link `at` (direction by direction) lies in a field: all
  * channels of all links of a site together, far from what shares the cache sets. */
@@ -73,83 +33,20 @@ INLINE int64_t place(const Layer *layer, int64_t K, int64_t k, int64_t at)
 }
 
 /* Matrices of K channels of n samples; lanes beyond n become zero. */
-static void pack(const Layer *layer, vec *field, const REAL *samples, int64_t K, int64_t n)
+static void pack_all(const Layer *layer, vec *field, const REAL *samples, int64_t K, int64_t n)
 {
     const int64_t links = n_links(layer), sample = K * links * NUMBERS;
-    for (int64_t i = 0; i < K * links; i++) {
-        vec *to = field + place(layer, K, i / links, i % links);
-        const REAL *x = samples + i * NUMBERS;
-        int64_t begin = 0;
-        for (; begin + LANES <= NUMBERS; begin += LANES) {
-            vec rows[LANES];
-            UNROLLED for (int l = 0; l < LANES; l++)
-            {
-                rows[l] = (vec){0};
-                if (l < n)
-                    rows[l] = *(const part *)(x + l * sample + begin);
-            }
-            transpose(rows);
-            UNROLLED for (int l = 0; l < LANES; l++) to[begin + l] = rows[l];
-        }
-        for (; begin < NUMBERS; begin++)
-            for (int64_t l = 0; l < LANES; l++)
-                to[begin][l] = l < n ? x[l * sample + begin] : 0;
-    }
+    for (int64_t i = 0; i < K * links; i++)
+        pack(field + place(layer, K, i / links, i % links), samples + i * NUMBERS, NUMBERS, sample,
+             n);
 }
 
-static void unpack(const Layer *layer, REAL *samples, const vec *field, int64_t K, int64_t n)
+static void unpack_all(const Layer *layer, REAL *samples, const vec *field, int64_t K, int64_t n)
 {
     const int64_t links = n_links(layer), sample = K * links * NUMBERS;
-    for (int64_t i = 0; i < K * links; i++) {
-        const vec *from = field + place(layer, K, i / links, i % links);
-        REAL *x = samples + i * NUMBERS;
-        int64_t begin = 0;
-        for (; begin + LANES <= NUMBERS; begin += LANES) {
-            vec rows[LANES];
-            UNROLLED for (int l = 0; l < LANES; l++) rows[l] = from[begin + l];
-            transpose(rows);
-            UNROLLED for (int l = 0; l < LANES; l++)
-                if (l < n)
-                    *(part *)(x + l * sample + begin) = rows[l];
-        }
-        for (; begin < NUMBERS; begin++)
-            for (int64_t l = 0; l < n; l++)
-                x[l * sample + begin] = from[begin][l];
-    }
-}
-
-/* ---- products ---- */
-
-/* out = a b, or out += a b, with either factor replaced by its adjoint. Without `restrict` the
- * factors would be read anew for each element. */
-INLINE void multiply(vec *restrict out, const vec *restrict a, const int adjoint_a,
-                     const vec *restrict b, const int adjoint_b, const int add)
-{
-    UNROLLED for (int i = 0; i < N; i++) UNROLLED for (int j = 0; j < N; j++)
-    {
-        vec re = add ? out[2 * (N * i + j)] : (vec){0};
-        vec im = add ? out[2 * (N * i + j) + 1] : (vec){0};
-        UNROLLED for (int k = 0; k < N; k++)
-        {
-            const vec *x = a + 2 * (adjoint_a ? N * k + i : N * i + k);
-            const vec *y = b + 2 * (adjoint_b ? N * j + k : N * k + j);
-            re += x[0] * y[0];
-            if (adjoint_a == adjoint_b)
-                re -= x[1] * y[1];
-            else
-                re += x[1] * y[1];
-            if (adjoint_b)
-                im -= x[0] * y[1];
-            else
-                im += x[0] * y[1];
-            if (adjoint_a)
-                im -= x[1] * y[0];
-            else
-                im += x[1] * y[0];
-        }
-        out[2 * (N * i + j)] = re;
-        out[2 * (N * i + j) + 1] = im;
-    }
+    for (int64_t i = 0; i < K * links; i++)
+        unpack(samples + i * NUMBERS, field + place(layer, K, i / links, i % links), NUMBERS, sample,
+               n);
 }
 
 #define PLAIN 0
@@ -248,10 +145,10 @@ static void staples_at(const Layer *layer, const vec *field, int64_t mu, int64_t
         vec *right = staples + (1 + other) * K * NUMBERS, *left = right + n_others * K * NUMBERS;
         for (int64_t k = 0; k < K; k++) {
             const vec *links = field + k * NUMBERS;
-            multiply(corner, links + two[0].left, PLAIN, links + two[0].middle, PLAIN, 0);
-            multiply(right + k * NUMBERS, corner, PLAIN, links + two[0].right, ADJOINT, 0);
-            multiply(corner, links + two[1].middle, PLAIN, links + two[1].right, PLAIN, 0);
-            multiply(left + k * NUMBERS, links + two[1].left, ADJOINT, corner, PLAIN, 0);
+            multiply_as(corner, links + two[0].left, PLAIN, links + two[0].middle, PLAIN, 0);
+            multiply_as(right + k * NUMBERS, corner, PLAIN, links + two[0].right, ADJOINT, 0);
+            multiply_as(corner, links + two[1].middle, PLAIN, links + two[1].right, PLAIN, 0);
+            multiply_as(left + k * NUMBERS, links + two[1].left, ADJOINT, corner, PLAIN, 0);
         }
     }
 }
@@ -275,19 +172,19 @@ static void spread(const Layer *layer, const vec *field, int64_t mu, int64_t x, 
             /* R = a b c^dagger: g c b^dagger, a^dagger g c, g^dagger a b */
             const vec *a = links + two[0].left, *b = links + two[0].middle;
             const vec *c = links + two[0].right;
-            multiply(corner, by_right, PLAIN, c, PLAIN, 0);
-            multiply(to + two[0].left, corner, PLAIN, b, ADJOINT, 1);
-            multiply(to + two[0].middle, a, ADJOINT, corner, PLAIN, 1);
-            multiply(corner, a, PLAIN, b, PLAIN, 0);
-            multiply(to + two[0].right, by_right, ADJOINT, corner, PLAIN, 1);
+            multiply_as(corner, by_right, PLAIN, c, PLAIN, 0);
+            multiply_as(to + two[0].left, corner, PLAIN, b, ADJOINT, 1);
+            multiply_as(to + two[0].middle, a, ADJOINT, corner, PLAIN, 1);
+            multiply_as(corner, a, PLAIN, b, PLAIN, 0);
+            multiply_as(to + two[0].right, by_right, ADJOINT, corner, PLAIN, 1);
             /* L = a^dagger b c: b c g^dagger, a g c^dagger, b^dagger a g */
             a = links + two[1].left, b = links + two[1].middle;
             c = links + two[1].right;
-            multiply(corner, a, PLAIN, by_left, PLAIN, 0);
-            multiply(to + two[1].middle, corner, PLAIN, c, ADJOINT, 1);
-            multiply(to + two[1].right, b, ADJOINT, corner, PLAIN, 1);
-            multiply(corner, b, PLAIN, c, PLAIN, 0);
-            multiply(to + two[1].left, corner, PLAIN, by_left, ADJOINT, 1);
+            multiply_as(corner, a, PLAIN, by_left, PLAIN, 0);
+            multiply_as(to + two[1].middle, corner, PLAIN, c, ADJOINT, 1);
+            multiply_as(to + two[1].right, b, ADJOINT, corner, PLAIN, 1);
+            multiply_as(corner, b, PLAIN, c, PLAIN, 0);
+            multiply_as(to + two[1].left, corner, PLAIN, by_left, ADJOINT, 1);
         }
     }
 }
@@ -326,7 +223,7 @@ void staples(const REAL *links, REAL *out, const Layer *layer, int64_t *counter,
     FOR_BLOCKS
     {
         const int64_t n = smaller(LANES, layer->batch - first);
-        pack(layer, field, links + first * in, layer->n_in, n);
+        pack_all(layer, field, links + first * in, layer->n_in, n);
         for (int64_t x = 0; x < V; x++)
             for (int64_t mu = 0; mu < D; mu++) {
                 vec *to = result + place(layer, layer->n_out, 0, mu * V + x);
@@ -336,7 +233,7 @@ void staples(const REAL *links, REAL *out, const Layer *layer, int64_t *counter,
                 } else
                     memset(to, 0, layer->n_out * NUMBERS * sizeof(vec));
             }
-        unpack(layer, out + first * n_result, result, layer->n_out, n);
+        unpack_all(layer, out + first * n_result, result, layer->n_out, n);
     }
 }
 
@@ -364,8 +261,8 @@ void staples_gradient(const REAL *links, const REAL *by_out, REAL *by_links, dou
     FOR_BLOCKS
     {
         const int64_t n = smaller(LANES, layer->batch - first);
-        pack(layer, field, links + first * in, layer->n_in, n);
-        pack(layer, by_result, by_out + first * n_result, layer->n_out, n);
+        pack_all(layer, field, links + first * in, layer->n_in, n);
+        pack_all(layer, by_result, by_out + first * n_result, layer->n_out, n);
         memset(grads, 0, in * sizeof(vec));
         memset(sums, 0, layer->n_out * J * sizeof(vec));
         int64_t n_summed = 0;
@@ -381,7 +278,7 @@ void staples_gradient(const REAL *links, const REAL *by_out, REAL *by_links, dou
                         add_lanes(partial + first / LANES * layer->n_out * J, sums,
                                   layer->n_out * J);
                 }
-        unpack(layer, by_links + first * in, grads, layer->n_in, n);
+        unpack_all(layer, by_links + first * in, grads, layer->n_in, n);
         add_lanes(partial + first / LANES * layer->n_out * J, sums, layer->n_out * J);
     }
 }

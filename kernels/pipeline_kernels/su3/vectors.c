@@ -107,12 +107,12 @@ INLINE vec arc(vec y, vec x)
     return with_sign(p, y);
 }
 
-/* Zero below -708, infinity above 709. */
-INLINE vec exponential_of(vec x)
+/* exp(x - k log 2) for the whole number k nearest to x / log 2. */
+INLINE vec exponential_part(vec x, vec *k)
 {
-    const vec k = nearest(lesser(larger(x, all(-800)), all(800)) * 1.44269504088896340736);
-    vec r = x - k * 6.93147180369123816490e-01;
-    r = r - k * 1.90821492927058770002e-10;
+    *k = nearest(x * 1.44269504088896340736);
+    vec r = x - *k * 6.93147180369123816490e-01;
+    r = r - *k * 1.90821492927058770002e-10;
     vec p = r * 2.0914686968086876e-09 + 2.5105217004720745e-08;
     p = p * r + 2.75572736431103e-07;
     p = p * r + 2.7557255400206422e-06;
@@ -123,7 +123,14 @@ INLINE vec exponential_of(vec x)
     p = p * r + 0.04166666666666667;
     p = p * r + 0.1666666666666667;
     p = p * r + 0.5;
-    p = 1 + (r + p * r * r);
+    return 1 + (r + p * r * r);
+}
+
+/* Zero below -708, infinity above 709. */
+INLINE vec exponential_of(vec x)
+{
+    vec k;
+    const vec p = exponential_part(lesser(larger(x, all(-800)), all(800)), &k);
     const mask half = (mask)((bits_of(k) - (mask)all(ROUNDING)) >> 1); /* two steps: 2**1024 */
     const mask rest = bits_of(k) - (mask)all(ROUNDING) - half;
     vec found = p * (vec)((half + 1023) << 52) * (vec)((rest + 1023) << 52);

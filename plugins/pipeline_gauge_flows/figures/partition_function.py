@@ -45,7 +45,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
         axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
         axes.set_ylim(-len(found) + 0.4, 0.6)
     upper = {_strict(one) for one in found}
-    figure.legend(handles=_handles(upper), loc="outside upper left", ncols=4)
+    forward = any(one.first["forward"] is not None for one in found)
+    figure.legend(handles=_handles(upper, forward), loc="outside upper left", ncols=2)
     return figure, _table(found)
 
 
@@ -69,13 +70,15 @@ def _bracket(axes: Axes, place: float, one: Evaluated) -> None:
     axes.plot(high, place, "<", color=one.colour, markerfacecolor=face)
 
 
-def _handles(upper: Set[bool]) -> list[Line2D]:
-    """Return the legend, with the kinds of upper bounds that there are."""
+def _handles(upper: Set[bool], forward: bool) -> list[Line2D]:
+    """Return the legend, with the kinds of upper bounds and of estimates that there are."""
     marks = [(">", INK, "lower bound"), ("o", INK, "estimate")]
     if True in upper:
         marks.append(("<", INK, "upper bound, by an ensemble"))
     if False in upper:
         marks.append(("<", "white", "upper bound by weights, no guarantee"))
+    if forward:
+        marks.append(("s", "white", "estimate by an ensemble"))
     return [
         Line2D([], [], color=INK, marker=mark, markerfacecolor=face, linestyle="", label=label)
         for mark, face, label in marks
