@@ -163,16 +163,17 @@ class FeedForward(nn.Module):
 
 
 class RadialWeights(nn.Module):
-    """A perceptron from distance and elements of an edge to factors of its message.
+    """A perceptron from distance and elements of an edge to factors of features.
 
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
+        n_features: Number of features of each degree.
     """
 
-    def __init__(self, options: ESPOptions, n_elements: int) -> None:
+    def __init__(self, options: ESPOptions, n_elements: int, n_features: int) -> None:
         super().__init__()
-        channels, outputs = options.channels, 3 * options.channels * (options.lmax + 1)
+        channels, outputs = options.channels, n_features * (options.lmax + 1)
         self.receivers, self.senders = (nn.Embedding(n_elements, channels) for _ in range(2))
         for embedding in (self.receivers, self.senders):
             nn.init.uniform_(embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
@@ -187,11 +188,7 @@ class RadialWeights(nn.Module):
         self.n_degrees = options.lmax + 1
 
     def forward(self, edges: Edges) -> Tensor:
-        """Return the factors of each degree and channel of sender, receiver and edge.
-
-        Returns:
-            (n_edges, lmax + 1, 3 channels)
-        """
+        """Return the factors of each degree and feature, (n_edges, lmax + 1, n_features)."""
         receiver, sender = edges.elements.unbind(1)
         ends = self.senders(sender), self.receivers(receiver)
         factors: Tensor = self.perceptron(torch.cat([edges.gaussians, *ends], dim=1))
@@ -234,7 +231,7 @@ class Messages(nn.Module):
     def __init__(self, options: ESPOptions, n_elements: int, n_extra: int, mmax: int) -> None:
         super().__init__()
         self.layout = Layout(options.lmax, mmax)
-        self.radial = RadialWeights(options, n_elements)
+        self.radial = RadialWeights(options, n_elements, 3 * options.channels)
         hidden = options.hidden_channels
         self.linear = SO2Weights(self.layout, 3 * options.channels, hidden, n_extra)
 
@@ -317,8 +314,9 @@ class NodeBlock(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        is_first: Whether features of degree 0 alone come in. In the frame of an edge their messages
-            have order 0 alone, and nothing is calculated of the others.
+        is_first: Whether atoms come in with features of degree 0 alone. In the frame of an edge
+            these have order 0 alone, and nothing is calculated of others, nor of what the
+            surroundings of edges have of others.
     """
 
     def __init__(self, options: ESPOptions, n_elements: int, *, is_first: bool) -> None:

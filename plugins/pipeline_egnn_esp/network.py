@@ -18,6 +18,7 @@ from pipeline_egnn_esp.distributed import Halo
 from pipeline_egnn_esp.heads import Heads
 from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.surroundings import Surroundings
 from pipeline_kernels.equivariant.wigner import edge_frames
 from pipeline_kernels.halo import start
 from pipeline_kernels.message import Segments
@@ -51,14 +52,15 @@ class Network(nn.Module):
 
     The network of Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale
     Electronic Structure Prediction" (2025), section 3; the first features of an edge are a learned
-    linear map of the Gaussians, theirs the Gaussians themselves.
+    linear map of the Gaussians, theirs the Gaussians themselves, and of the atoms around the middle
+    of the edge if `bond_cutoff` is given.
 
     Atoms start from their element and edges from Gaussians of their length, both in degree 0. Each
     layer updates the atoms by attention over their edges, then the edges by the atoms that they
     join. Linear maps take the last features to irreps of blocks.
 
-    Rotations of the frames of edges are constants: derivatives by positions are those through
-    distances alone.
+    Rotations of the frames of edges and densities around their middle are constants: derivatives by
+    positions are those through distances alone.
 
     Args:
         options: Sizes of the network.
@@ -86,6 +88,8 @@ class Network(nn.Module):
         )
         self.edge_blocks = nn.ModuleList(EdgeBlock(options, n_elements) for _ in layers)
         self.heads = Heads(options.lmax, channels, basis)
+        if options.bond_cutoff is not None:
+            self.surroundings = Surroundings(options, n_elements)
 
     def forward(self, batch: Batch, halo: Halo | None = None) -> Outputs:
         """Predict the blocks of all atoms and edges.
@@ -110,7 +114,7 @@ class Network(nn.Module):
         elements = self._elements(atomic_numbers)
         n_own = len(elements) if halo is None else halo.nodes.n_own
         edges = self.edges(batch, elements, n_own)
-        x, e = self.embedded(self.atoms(elements)), self.embedded(self.lengths(edges.gaussians))
+        x, e = self.embedded(self.atoms(elements)), self.embedded_edges(batch, edges)
         parts = (edges,) if halo is None else edges.parts(halo.nodes.n_interior)
         for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
             x, e = _updated_edges(edge_block, node_block(x, e, edges), e, parts, halo)
@@ -129,8 +133,7 @@ class Network(nn.Module):
     def embedded(self, scalars: Tensor) -> Tensor:
         """Return features of which those of degree 0 are given, and all others zero.
 
-        The first features of atoms are those of `atoms`, by element, and the first ones of edges
-        those of `lengths`, of `gaussians` of their lengths.
+        The first features of atoms are those of `atoms`, by element.
 
         Args:
             scalars: (n, channels)
@@ -140,6 +143,21 @@ class Network(nn.Module):
         """
         scalars = scalars.to(self.lengths.weight.dtype)
         return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
+
+    def embedded_edges(self, batch: Batch, edges: Edges) -> Tensor:
+        """Return the first features of edges: of their lengths, and of atoms around their middle.
+
+        Args:
+            batch: Structures with their graph.
+            edges: All edges that some atoms receive.
+
+        Returns:
+            (n_edges, (lmax + 1)², channels), in the type of the parameters.
+        """
+        e = self.embedded(self.lengths(edges.gaussians))
+        if self.options.bond_cutoff is None:
+            return e
+        return e + self.surroundings(edge_vectors(batch), edges)
 
     def edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
         """Return what the layers need of the edges.

@@ -47,6 +47,15 @@ class ESPOptions(Section):
     Blocks of far pairs are predicted in any case. What surrounds an atom matters to it far less
     beyond a few Å, and most edges are long: without them a step takes about half the time.
     """
+    bond_cutoff: Positive | None = None
+    """Distance from the middle of an edge up to which atoms decide its first features, Å, at most
+    half of the cutoff; None if its length alone does, as in the paper.
+
+    An element between orbitals of far atoms depends most on the potential between them. From the
+    features of the two atoms it can be seen as sharply as `lmax` allows only.
+    """
+    bond_functions: Count = 8
+    """Gaussians of the distance from the middle of an edge."""
     target: Literal["hamiltonian", "overlap"] = "hamiltonian"
     """The matrix that is learned.
 
@@ -63,6 +72,16 @@ class ESPOptions(Section):
     two_centre: bool = True
     """Whether the network learns what integrals between two atoms, which depend on their distance
     alone, leave over; they are fitted to the training structures. Without, it learns all."""
+
+    @model_validator(mode="after")
+    def _bonds_within_reach(self) -> Self:
+        if self.bond_cutoff is not None and self.bond_cutoff > self.cutoff / 2:
+            raise ValueError(
+                f"bond_cutoff: {self.bond_cutoff:g} Å, but atoms around the middle of an edge are "
+                f"found among the neighbours of an end: take at most half of the cutoff, "
+                f"{self.cutoff / 2:g} Å"
+            )
+        return self
 
 
 class ESPGraphOptions(GraphOptions):

@@ -157,7 +157,7 @@ class _Forward:
         """Finish the edges of the layer before, keep them, and update the receivers."""
         found = self._gathered(piece)
         x = x[found.picked]
-        features = self._before(layer, x, e, piece, found.edges)
+        features = self._before(layer, x, e, piece, found)
         if layer and e is not None:
             e[piece.edges] = features
         updated: Tensor = self.network.node_blocks[layer](x, features, found.edges)
@@ -167,7 +167,7 @@ class _Forward:
         """Finish the edges of the last layer; add their blocks to slots, return those of atoms."""
         found, heads, n = self._gathered(piece), self.network.heads, piece.n_receivers
         x = x[found.picked]
-        features = self._before(self.network.options.layers, x, e, piece, found.edges)
+        features = self._before(self.network.options.layers, x, e, piece, found)
         nodes = heads.node_blocks(x[:n], self._numbers[piece.rows])
         halves = heads.one_way(features).mul_(0.5)
         first = torch.from_numpy(self._part.first[piece.edges]).to(self.device)
@@ -183,16 +183,16 @@ class _Forward:
         return nodes
 
     def _before(
-        self, layer: int, x: Tensor, e: Tensor | None, piece: Chunk, edges: Edges
+        self, layer: int, x: Tensor, e: Tensor | None, piece: Chunk, found: _Gathered
     ) -> Tensor:
         """Return the features of edges before a layer, the atoms being those before it, too."""
         if layer < 2:
-            features = self.network.embedded(self.network.lengths(edges.gaussians))
+            features = self.network.embedded_edges(found.batch, found.edges)
         else:
             assert e is not None
             features = e[piece.edges]
         if layer:
-            features = self.network.edge_blocks[layer - 1](x, features, edges)
+            features = self.network.edge_blocks[layer - 1](x, features, found.edges)
         return features
 
     def _gathered(self, piece: Chunk) -> _Gathered:

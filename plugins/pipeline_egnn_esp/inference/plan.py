@@ -12,6 +12,7 @@ from rich.console import Console
 
 from pipeline_core.training.collectives import Ranks
 from pipeline_core.workload.memory import free_bytes
+from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
 from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.parts import Part
@@ -118,22 +119,26 @@ class MemoryPlan:
         return max(passes, self.outputs + self.received)
 
 
-def edge_work(options: ESPOptions, n_common: int, size: int) -> int:
+def edge_work(options: ESPOptions, basis: Basis, size: int) -> int:
     """Return the bytes that an edge of a chunk takes at most, numbers having `size` bytes.
 
-    Each of the three steps of a pass has a moment at which it holds most: a node block when it has
-    the values of all heads, an edge block when its feed-forward network maps the highest degree,
-    and the heads when blocks are scaled. The factors count tensors that are alive then.
+    Each of the steps of a pass has a moment at which it holds most: the first features when they
+    are added up, a node block when it has the values of all heads, an edge block when its
+    feed-forward network maps the highest degree, and the heads when blocks are scaled. The factors
+    count tensors that are alive then.
     """
-    dim, degrees = (options.lmax + 1) ** 2, options.lmax + 1
+    dim, degrees, n_common = (options.lmax + 1) ** 2, options.lmax + 1, basis.n_common
     features, messages = dim * options.channels, dim * options.hidden_channels
     gates = 3 * degrees * options.hidden_channels
     values = dim * options.heads * options.value_channels
     hidden = (3 * (2 * options.lmax + 1) + 3 * options.lmax + 1) * options.feed_forward_channels
+    first = 4 * features
+    if options.bond_cutoff is not None:
+        first += dim * len(basis.elements) * options.bond_functions
     node = 3 * features + messages + gates + 2 * values + 3 * degrees * options.channels
     edge = 5 * features + messages + gates + hidden
     block = features + n_common**2 + _BLOCK_ELEMENT * n_common**2 // size
-    return size * (n_entries(options.lmax) + max(node, edge, block)) + _EDGE_INDICES
+    return size * (n_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
 
 
 def memory_plan(network: Network, part: Part, work_bytes: int, extra: Extra) -> MemoryPlan:
@@ -148,7 +153,7 @@ def memory_plan(network: Network, part: Part, work_bytes: int, extra: Extra) -> 
     options, n = network.options, network.basis.n_common
     size = network.lengths.weight.element_size()
     row = (options.lmax + 1) ** 2 * options.channels * size
-    per_edge = edge_work(options, n, size)
+    per_edge = edge_work(options, network.basis, size)
     chunk = min(max(1, work_bytes // per_edge), max(1, part.n_edges))
     sent, n_local = sum(part.sends.values()), part.n_own + part.plan.n_halo
     blocks = n * n * size

@@ -195,7 +195,7 @@ def _timed(what: Measurement, job: Job, transport: Transport, ranks: Ranks) -> t
     network = Network(what.model.model_copy(update={"cutoff": job.cutoff}), what.basis)
     network = network.to(ranks.device).eval()
     part = part_of(job.structure, job.cutoff, job.labels, ranks.rank, ranks.size)
-    per_edge = edge_work(what.model, what.basis.n_common, 4)
+    per_edge = edge_work(what.model, what.basis, 4)
     chunk = max(1, what.work_bytes // per_edge)
     timed = [
         _pass(network, part, job.structure, Stopwatch(transport, ranks.device), chunk, ranks)

@@ -20,6 +20,8 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.distributed import Halo, split_batch, twins
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.equivariant.density import op as density
+from pipeline_kernels.equivariant.density import reference as density_reference
 from pipeline_kernels.halo import MPITransport, SelfTransport, TorchTransport
 from pipeline_kernels.partition import Method, partition
 from processes import finish, fork
@@ -37,7 +39,7 @@ EDGE_BYTES = 8 * BASIS.n_common**2
 def network():
     sizes = {"channels": CHANNELS, "lmax": LMAX, "layers": N_LAYERS, "radial_functions": 5}
     sizes |= {"attention_channels": 2, "value_channels": 2, "hidden_channels": 2}
-    sizes["attention_cutoff"] = 2.5
+    sizes |= {"attention_cutoff": 2.5, "bond_cutoff": 1.5, "bond_functions": 2}
     torch.manual_seed(0)
     return Network(ESPOptions(**sizes, feed_forward_channels=4, cutoff=CUTOFF), BASIS).double()
 
@@ -301,6 +303,7 @@ def test_several_structures_are_refused(cases):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    density.cpu = density_reference  # as plain Python its loops take minutes
     if sys.argv[1] == "gloo":
         run_gloo(Path(sys.argv[2]))
     run_rank(mpi_transports(), Path(sys.argv[2]))

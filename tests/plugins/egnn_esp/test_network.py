@@ -22,15 +22,18 @@ o3 = pytest.importorskip("e3nn.o3")
 CUTOFF = 3.4
 OXIDE = Basis({"Hf": (0, 0, 1), "O": (0, 1)})
 UNEQUAL = Basis({"H": (0,), "Hf": (0, 1, 2, 3)})
-FIRST = re.compile(r"(node|edge)_blocks\.0\.norms\.0\.scales")
-"""What acts on degrees above 0 of the first features, which have none."""
+FIRST = {
+    None: re.compile(r"(node|edge)_blocks\.0\.norms\.0\.scales"),
+    CUTOFF / 2: re.compile(r"node_blocks\.0\.norms\.0\.scales"),
+}
+"""What acts on degrees above 0 of first features that have none, by `bond_cutoff`."""
 PERMUTATION = [1, 2, 0]  # of x, y, z, to the vectors of e3nn
 
 
 def network(basis=OXIDE, dtype=torch.float64, **options):
     sizes = {"channels": 4, "lmax": 2 * basis.lmax, "layers": 2, "radial_functions": 6}
     sizes |= {"attention_channels": 3, "value_channels": 2, "hidden_channels": 3}
-    sizes |= {"feed_forward_channels": 5, "cutoff": CUTOFF}
+    sizes |= {"feed_forward_channels": 5, "cutoff": CUTOFF, "bond_cutoff": CUTOFF / 2}
     torch.manual_seed(0)
     return Network(ESPOptions(**sizes | options), basis).to(dtype)
 
@@ -154,14 +157,15 @@ def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype):
         assert torch.equal(blocks != 0, torch.from_numpy(mask))
 
 
+@pytest.mark.parametrize("bond_cutoff", FIRST)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_parameter_learns(dtype):
-    module = network(UNEQUAL, dtype)
+def test_every_parameter_learns(dtype, bond_cutoff):
+    module, first = network(UNEQUAL, dtype, bond_cutoff=bond_cutoff), FIRST[bond_cutoff]
     outputs = module(made_up.batch(structure(UNEQUAL), dtype=dtype))
     sum(blocks.square().sum() for blocks in outputs.values()).backward()
     for name, parameter in module.named_parameters():
         assert parameter.grad.isfinite().all(), name
-        assert bool(parameter.grad.abs().max() > 0) != bool(FIRST.match(name)), name
+        assert bool(parameter.grad.abs().max() > 0) != bool(first.match(name)), name
 
 
 def test_single_precision_is_double_precision_rounded():
@@ -183,7 +187,7 @@ def test_autocast_is_single_precision_roughly():
 
 def test_derivatives_by_positions_are_those_through_distances():
     """With the frames held fixed, what is left are the Gaussians: finite differences."""
-    batch, module = made_up.batch(structure()), network()
+    batch, module = made_up.batch(structure()), network(bond_cutoff=None)
     frames = edge_frames(vectors_of(batch), module.options.lmax)
     direction = torch.randn(4, 3, generator=torch.manual_seed(4), dtype=torch.float64)
 
@@ -264,6 +268,27 @@ def test_atoms_attend_up_to_a_distance():
     assert torch.equal(first[1], first[2])
     assert not torch.allclose(first[0], first[1], rtol=0, atol=1e-4)
     assert not torch.allclose(far["edge_blocks"], after["edge_blocks"], rtol=0, atol=1e-4)
+
+
+def test_edges_see_what_is_around_their_middle():
+    """Without, the block of far atoms does not change with an atom that neither attends to."""
+
+    def block(height, bond_cutoff):
+        positions = np.array([[0.0, 0, 0], [3.3, 0, 0], [1.65, height, 0]])
+        sample = made_up.sample(["Hf", "Hf", "O"], positions, 30 * np.eye(3), CUTOFF)
+        [place] = np.flatnonzero((sample["edge_index"] == [0, 1]).all(1))
+        module = network(layers=1, attention_cutoff=1.5, bond_cutoff=bond_cutoff)
+        with torch.no_grad():
+            return module(made_up.batch(sample))["edge_blocks"][place]
+
+    assert torch.equal(block(1.0, None), block(1.2, None))
+    assert not torch.allclose(block(1.0, 1.7), block(1.2, 1.7), rtol=0, atol=1e-3)
+    assert_close(block(1.7 - 1e-6, 1.7), block(1.7 + 1e-6, 1.7), rtol=0, atol=1e-9)
+
+
+def test_a_bond_cutoff_beyond_the_neighbours_is_refused():
+    with pytest.raises(ValueError, match=r"bond_cutoff: 1.8 Å, .* at most half of .*, 1\.7 Å"):
+        network(bond_cutoff=1.8)
 
 
 def test_an_unknown_element_is_named():

@@ -91,7 +91,8 @@ def test_edges_of_some_atoms_are_those_of_the_graph(pbc):
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 @pytest.mark.parametrize("wrap", [lambda net: net, scaled], ids=["network", "scaled"])
 def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
-    module = wrap(network(layers, attention_cutoff=2.5 if layers == 2 else None))
+    cutoffs = {"attention_cutoff": 2.5, "bond_cutoff": 1.5} if layers == 2 else {}
+    module = wrap(network(layers, **cutoffs))
     sample = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
     with torch.no_grad():
         whole = module(made_up.batch(sample))

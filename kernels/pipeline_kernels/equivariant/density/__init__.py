@@ -1,0 +1,22 @@
+"""The density of atoms around the middle of each edge, in a basis of harmonics.
+
+    A_e[lm, k n] = sum over atoms a of kind k of f(r) g_n(r) R_lm(u),   r = |r_a - middle of e|
+
+with Gaussians g_n, their centres evenly from 0 to the cutoff, f(r) = (1 - (r / cutoff)^2)^2 and
+solid harmonics R of u = (r_a - middle) / sqrt(r^2 + 1 Å^2). The two atoms that the edge joins are
+left out. An element of a matrix between orbitals of two atoms depends most on what is between them:
+ACEhamiltonians (L. Zhang et al., npj Comput. Mater. 8, 158 (2022)) describes pairs in this way.
+
+The atoms are found among the neighbours of the receiver, so a graph that reaches to twice the
+cutoff has them all, and a rank that has all edges of an atom needs no other's.
+
+Where         | How
+------------- | -------------------------------------------------------
+CPU           | `cpu`: numba, an edge at a time
+elsewhere     | `reference`: PyTorch, some million pairs of edges at a time
+"""
+
+from pipeline_kernels.equivariant.density.basis import DensityBasis
+from pipeline_kernels.equivariant.density.op import bond_density
+
+__all__ = ["DensityBasis", "bond_density"]

@@ -1,0 +1,54 @@
+"""The call: checks, and the choice between implementations."""
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.equivariant.density import cpu, reference
+from pipeline_kernels.equivariant.density.basis import DensityBasis
+from pipeline_kernels.message import Segments
+
+
+def bond_density(
+    vectors: Tensor,
+    kinds: Tensor,
+    receivers: Segments,
+    basis: DensityBasis,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Projects the density of atoms around the middle of each edge on a basis.
+
+    No derivative: made once per structure, as the frames of edges are.
+
+    Args:
+        vectors: from receiver to sender of each edge, `(n_edges, 3)`, Å.
+        kinds: of the senders, from 0 to `n_kinds` - 1, `(n_edges,)` int64.
+        receivers: of the edges; all edges of an atom have to be there.
+        basis: functions of the place of an atom.
+        dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
+
+    Returns:
+        `(n_edges, (lmax + 1)^2, n_kinds * n_functions)`, components ordered as `edge_frames` has
+        them, functions of one kind side by side.
+
+    Raises:
+        ValueError: if shapes, types or kinds are wrong.
+    """
+    n_edges = receivers.n_elements
+    if vectors.shape != (n_edges, 3) or not vectors.is_floating_point():
+        raise ValueError(
+            f"vectors: expected floating numbers of shape ({n_edges}, 3) for the edges of the "
+            f"receivers, got {vectors.dtype} of shape {tuple(vectors.shape)}"
+        )
+    if kinds.shape != (n_edges,) or kinds.dtype != torch.int64:
+        raise ValueError(
+            f"kinds: expected int64 of shape ({n_edges},), got {kinds.dtype} of shape "
+            f"{tuple(kinds.shape)}"
+        )
+    if n_edges and not 0 <= int(kinds.min()) <= int(kinds.max()) < basis.n_kinds:
+        raise ValueError(
+            f"kinds: expected 0 to n_kinds - 1 = {basis.n_kinds - 1}, got {int(kinds.min())} to "
+            f"{int(kinds.max())}"
+        )
+    body = cpu if vectors.device.type == "cpu" else reference
+    own = vectors.detach().double()
+    return body.bond_density(own, kinds, receivers, basis, dtype or vectors.dtype)

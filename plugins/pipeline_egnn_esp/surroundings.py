@@ -1,0 +1,55 @@
+"""First features of edges from the atoms around their middle."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_egnn_esp.layers import DegreeLinear, Edges, RadialWeights
+from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.equivariant.density import DensityBasis, bond_density
+
+_SCALE: Final = 0.5
+"""Of the first weights: densities of solids are about 2."""
+
+
+class Surroundings(nn.Module):
+    """Sums over the atoms around the middle of an edge, weighted by its length and elements.
+
+        e[l] = F_l(length, elements) · W_l A[l]
+
+    with the density A of `pipeline_kernels.equivariant.density`. Such sums over single atoms are
+    all that a block needs if potentials of atoms add up: its three-centre integrals.
+
+    Args:
+        options: Sizes of the network, with a `bond_cutoff`.
+        n_elements: Number of elements.
+    """
+
+    degrees: Tensor
+
+    def __init__(self, options: ESPOptions, n_elements: int) -> None:
+        super().__init__()
+        assert options.bond_cutoff is not None
+        sizes = options.lmax, options.bond_functions, options.bond_cutoff, n_elements
+        self.basis = DensityBasis(*sizes)
+        self.radial = RadialWeights(options, n_elements, options.channels)
+        self.map = DegreeLinear(options.lmax, self.basis.shape[1], options.channels)
+        with torch.no_grad():
+            self.map.weights.mul_(_SCALE)
+        degrees = [degree for degree in range(options.lmax + 1) for _ in range(2 * degree + 1)]
+        self.register_buffer("degrees", torch.tensor(degrees), persistent=False)
+
+    def forward(self, vectors: Tensor, edges: Edges) -> Tensor:
+        """Return the features, (n_edges, (lmax + 1)², channels).
+
+        Args:
+            vectors: From receivers to senders, (n_edges, 3), Å.
+            edges: The same edges: all that some atoms receive.
+        """
+        senders, dtype = edges.elements[:, 1].contiguous(), edges.frames.dtype
+        density = bond_density(vectors, senders, edges.receivers, self.basis, dtype)
+        features: Tensor = self.map(density) * self.radial(edges)[:, self.degrees]
+        return features
