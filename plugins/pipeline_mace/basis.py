@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from math import pi, sqrt
+from typing import Final
 
 import torch
 from torch import Tensor, nn
+
+from pipeline_kernels.equivariant.harmonics import solid_harmonics
+
+_ABOUT_Y: Final = (2, 0, 1)
+"""Where harmonics about z find their x, y and z."""
 
 
 class RadialBasis(nn.Module):
@@ -54,34 +60,10 @@ def spherical_harmonics(vectors: Tensor, lmax: int) -> Tensor:
 
     Args:
         vectors: (n_edges, 3), of any length but zero.
-        lmax: Highest degree, at most 3.
+        lmax: Highest degree.
 
     Returns:
         (n_edges, (lmax + 1)²).
     """
-    x, y, z = (vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)).unbind(1)
-    rows = [torch.ones_like(x)]
-    if lmax >= 1:
-        rows += [sqrt(3) * x, sqrt(3) * y, sqrt(3) * z]
-    across = x * x + z * z
-    twice, square = 2 * x * z, z * z - x * x
-    if lmax >= 2:
-        rows += [
-            sqrt(15) / 2 * twice,
-            sqrt(15) * x * y,
-            sqrt(5) * (y * y - across / 2),
-            sqrt(15) * y * z,
-            sqrt(15) / 2 * square,
-        ]
-    if lmax >= 3:
-        low = 4 * y * y - across
-        rows += [
-            sqrt(35 / 8) * (twice * z + square * x),
-            sqrt(105) / 2 * twice * y,
-            sqrt(21 / 8) * low * x,
-            sqrt(7) / 2 * y * (2 * y * y - 3 * across),
-            sqrt(21 / 8) * low * z,
-            sqrt(105) / 2 * square * y,
-            sqrt(35 / 8) * (square * z - twice * x),
-        ]
-    return torch.stack(rows, dim=1)
+    directions = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+    return solid_harmonics(directions[:, _ABOUT_Y], lmax)

@@ -144,3 +144,13 @@ def test_bad_input_is_refused(vectors, kinds, message):
 def test_bad_sizes_are_refused():
     with pytest.raises(ValueError, match="n_functions and n_kinds of at least 1"):
         DensityBasis(3, 0, 2.0, 1)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same(crystal):
+    receivers, senders, _, vectors = edges_of(crystal)
+    kinds = torch.tensor([KINDS[z] for z in crystal.numbers])[senders]
+    found = Segments.of(receivers, len(crystal))
+    here = bond_density(vectors, kinds, found, BASIS)
+    there = bond_density(vectors.cuda(), kinds.cuda(), found.to("cuda"), BASIS)
+    assert_close(there.cpu(), here, rtol=0, atol=1e-12)
