@@ -57,6 +57,7 @@ def start(
         output, errors = process.communicate(timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         raise
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 

@@ -6,10 +6,8 @@ Oracles: readers of the formats, scipy's dense eigenvalues, the matrices of the 
 import json
 import os
 import socket
-import subprocess
 import sys
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import ase.io
@@ -37,6 +35,7 @@ from pipeline_egnn_esp.sources.deeph import read_deeph
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.blocks import by_name, same_blocks
+from processes import finish, fork
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 
@@ -260,15 +259,8 @@ def free_port():
 
 def on_one_and_two_processes(folder, options):
     """Runs the stage on one process, then on two that are forked off it; returns the files."""
-    plain = {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "SLURM_"))}
-    plain |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    plain |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    plain["PYTHONPATH"] = str(reference.ROOT / "tests")
-    command = [sys.executable, __file__, str(folder), json.dumps(options)]
-    done = subprocess.run(
-        command, env=plain, stderr=subprocess.PIPE, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    finish([__file__, folder, json.dumps(options)], GLOO_SOCKET_IFNAME="lo", **meeting)
     matrices = trained.opened(folder).folder / "matrices"
     return matrices / "one_alone.h5", matrices / "one.h5"
 
@@ -296,20 +288,12 @@ def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
 
 def run_rank(rank, folder, options):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
-    infer_run(trained.opened(Path(folder), json.loads(options)))
+    infer_run(trained.opened(folder, options))
 
 
 if __name__ == "__main__":
-    alone = trained.opened(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    what = Path(sys.argv[1]), json.loads(sys.argv[2])
+    alone = trained.opened(*what)
     infer_run(alone)
     (alone.folder / "matrices/one.h5").rename(alone.folder / "matrices/one_alone.h5")
-    fork = get_context("fork").Process
-    ranks = [fork(target=run_rank, args=(rank, *sys.argv[1:])) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join(200)
-    failed = [process for process in ranks if process.exitcode != 0]
-    for process in failed:
-        process.kill()
-    sys.exit(len(failed))
+    sys.exit(fork(lambda rank: run_rank(rank, *what), 2))
