@@ -105,9 +105,9 @@ def _logarithm_cpu(U):
 
 @_logarithm.register_kernel("cuda")
 def _logarithm_cuda(U):
-    from pipeline_kernels.su3 import exponential_cuda
+    from pipeline_kernels.su3 import logarithm_cuda
 
-    return exponential_cuda.logarithm(U)
+    return logarithm_cuda.logarithm(U)
 
 
 @torch.library.custom_op("pipeline_kernels::su3_logarithm_gradient", mutates_args=())
@@ -124,9 +124,9 @@ def _logarithm_gradient_cpu(A, U, G):
 
 @_logarithm_gradient.register_kernel("cuda")
 def _logarithm_gradient_cuda(A, U, G):
-    from pipeline_kernels.su3 import exponential_cuda
+    from pipeline_kernels.su3 import logarithm_cuda
 
-    return exponential_cuda.logarithm_gradient(A, U, G)
+    return logarithm_cuda.logarithm_gradient(A, U, G)
 
 
 @_exponential.register_fake
