@@ -45,20 +45,19 @@ def start(
         **extra: Variables of their environment.
     """
     launcher = [] if n_ranks is None else [mpiexec(), "-n", str(n_ranks)]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*launcher, sys.executable, *map(str, arguments)],
         env=environment(**extra),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=TIME_LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 

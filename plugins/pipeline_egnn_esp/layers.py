@@ -314,9 +314,9 @@ class NodeBlock(nn.Module):
     Args:
         options: Sizes of the network.
         n_elements: Number of elements.
-        is_first: Whether atoms come in with features of degree 0 alone. In the frame of an edge
-            these have order 0 alone, and nothing is calculated of others, nor of what the
-            surroundings of edges have of others.
+        is_first: Whether atoms come in with features of degree 0 alone, which have order 0 alone in
+            the frame of an edge. Messages are then of order 0; other orders, which edges may have
+            from their surroundings, act from the first edge block on.
     """
 
     def __init__(self, options: ESPOptions, n_elements: int, *, is_first: bool) -> None:

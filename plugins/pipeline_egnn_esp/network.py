@@ -51,13 +51,13 @@ class Network(nn.Module):
     """Blocks of a matrix between orbitals, by attention over long edges.
 
     The network of Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale
-    Electronic Structure Prediction" (2025), section 3; the first features of an edge are a learned
-    linear map of the Gaussians, theirs the Gaussians themselves, and of the atoms around the middle
-    of the edge if `bond_cutoff` is given.
+    Electronic Structure Prediction" (2025), section 3, but for the first features of edges: a
+    learned linear map of Gaussians of their length in place of the Gaussians themselves and, if
+    `bond_cutoff` is given, what `Surroundings` makes of the atoms around their middle.
 
-    Atoms start from their element and edges from Gaussians of their length, both in degree 0. Each
-    layer updates the atoms by attention over their edges, then the edges by the atoms that they
-    join. Linear maps take the last features to irreps of blocks.
+    Atoms start from their element, in degree 0. Each layer updates the atoms by attention over
+    their edges, then the edges by the atoms that they join. Linear maps take the last features to
+    irreps of blocks.
 
     Rotations of the frames of edges and densities around their middle are constants: derivatives by
     positions are those through distances alone.

@@ -51,11 +51,11 @@ class ESPOptions(Section):
     """Distance from the middle of an edge up to which atoms decide its first features, Å, at most
     half of the cutoff; None if its length alone does, as in the paper.
 
-    An element between orbitals of far atoms depends most on the potential between them. From the
-    features of the two atoms it can be seen as sharply as `lmax` allows only.
+    An element between orbitals of far atoms depends most on the potential between them, which the
+    features of the two atoms show only as sharply as `lmax` resolves it from their places.
     """
     bond_functions: Count = 8
-    """Gaussians of the distance from the middle of an edge."""
+    """Gaussians of the distance from the middle of an edge; of no effect without `bond_cutoff`."""
     target: Literal["hamiltonian", "overlap"] = "hamiltonian"
     """The matrix that is learned.
 

@@ -12,16 +12,18 @@ from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import DensityBasis, bond_density
 
 _SCALE: Final = 0.5
-"""Of the first weights: densities of solids are about 2."""
+"""Of the first weights, so that features are about 1: those of degree 0 that a density has are
+about 2 in hafnia."""
 
 
 class Surroundings(nn.Module):
     """Sums over the atoms around the middle of an edge, weighted by its length and elements.
 
-        e[l] = F_l(length, elements) · W_l A[l]
+        e[l] = F_l(length, elements) · (W_l A[l] + b δ_l0)
 
-    with the density A of `pipeline_kernels.equivariant.density`. Such sums over single atoms are
-    all that a block needs if potentials of atoms add up: its three-centre integrals.
+    with the density A of `pipeline_kernels.equivariant.density`. Where potentials of atoms add up,
+    three-centre integrals are such sums over single atoms; here each is a factor of the edge times
+    one of the atom, up to degree `lmax`.
 
     Args:
         options: Sizes of the network, with a `bond_cutoff`.
@@ -49,7 +51,7 @@ class Surroundings(nn.Module):
             vectors: From receivers to senders, (n_edges, 3), Å.
             edges: The same edges: all that some atoms receive.
         """
-        senders, dtype = edges.elements[:, 1].contiguous(), edges.frames.dtype
+        senders, dtype = edges.elements[:, 1], edges.frames.dtype
         density = bond_density(vectors, senders, edges.receivers, self.basis, dtype)
         features: Tensor = self.map(density) * self.radial(edges)[:, self.degrees]
         return features

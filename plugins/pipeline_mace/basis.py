@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from math import pi, sqrt
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from pipeline_kernels.equivariant.harmonics import solid_harmonics
-
-_ABOUT_Y: Final = (2, 0, 1)
-"""Where harmonics about z find their x, y and z."""
 
 
 class RadialBasis(nn.Module):
@@ -66,4 +62,5 @@ def spherical_harmonics(vectors: Tensor, lmax: int) -> Tensor:
         (n_edges, (lmax + 1)²).
     """
     directions = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    return solid_harmonics(directions[:, _ABOUT_Y], lmax)
+    # Those about z of (z, x, y) are those about y.
+    return solid_harmonics(directions.roll(1, dims=1), lmax)

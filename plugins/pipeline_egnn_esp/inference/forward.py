@@ -4,7 +4,7 @@ What is kept of all edges are their features between two layers and the blocks a
 messages and all else are made for some receivers at a time. As features of edges are updated by
 each edge itself, one pass over the edges ends a layer and begins the next:
 
-    pass 0          atoms of layer 1, from features of edges that follow from their lengths
+    pass 0          first features of edges, then atoms of layer 1
     pass k          edges of layer k, then atoms of layer k + 1
     last pass       edges of the last layer, then all blocks
 
@@ -158,7 +158,7 @@ class _Forward:
         found = self._gathered(piece)
         x = x[found.picked]
         features = self._before(layer, x, e, piece, found)
-        if layer and e is not None:
+        if e is not None:
             e[piece.edges] = features
         updated: Tensor = self.network.node_blocks[layer](x, features, found.edges)
         return updated
@@ -186,10 +186,9 @@ class _Forward:
         self, layer: int, x: Tensor, e: Tensor | None, piece: Chunk, found: _Gathered
     ) -> Tensor:
         """Return the features of edges before a layer, the atoms being those before it, too."""
-        if layer < 2:
+        if layer == 0 or e is None:
             features = self.network.embedded_edges(found.batch, found.edges)
         else:
-            assert e is not None
             features = e[piece.edges]
         if layer:
             features = self.network.edge_blocks[layer - 1](x, features, found.edges)

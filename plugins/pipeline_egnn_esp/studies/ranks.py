@@ -192,7 +192,9 @@ def _found(what: Measurement, ranks: Ranks) -> dict[str, Any]:
 def _timed(what: Measurement, job: Job, transport: Transport, ranks: Ranks) -> tuple[float, float]:
     """Return the median time of a pass of one job, and what of it messages took."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
-    network = Network(what.model.model_copy(update={"cutoff": job.cutoff}), what.basis)
+    bond = what.model.bond_cutoff
+    cutoffs = {"cutoff": job.cutoff, "bond_cutoff": bond and min(bond, job.cutoff / 2)}
+    network = Network(what.model.model_copy(update=cutoffs), what.basis)
     network = network.to(ranks.device).eval()
     part = part_of(job.structure, job.cutoff, job.labels, ranks.rank, ranks.size)
     per_edge = edge_work(what.model, what.basis, 4)

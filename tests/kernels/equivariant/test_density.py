@@ -3,6 +3,7 @@
 Oracles: sums over what ase finds around a dummy atom there, with harmonics of e3nn; symmetry.
 """
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -37,13 +38,17 @@ def edges_of(atoms, order=None):
     return (*map(torch.from_numpy, found),)
 
 
-def density_of(atoms, edges, body=None):
+def operands(atoms, edges):
     receivers, senders, _, vectors = edges
     kinds = torch.tensor([KINDS[z] for z in atoms.numbers])[senders]
-    found = Segments.of(receivers, len(atoms))
+    return vectors, kinds, Segments.of(receivers, len(atoms))
+
+
+def density_of(atoms, edges, body=None, basis=BASIS):
+    where = operands(atoms, edges)
     if body is None:
-        return bond_density(vectors, kinds, found, BASIS)
-    return body.bond_density(vectors, kinds, found, BASIS, torch.float64)
+        return bond_density(*where, basis)
+    return body.bond_density(*where, basis, torch.float64)
 
 
 def expected(atoms, vector, receiver):
@@ -118,13 +123,34 @@ def test_fades_where_atoms_leave():
     assert 0 < float(density[0].abs().max()) < 1e-9
 
 
-def test_types_and_nothing():
-    nothing = Segments.of(torch.zeros(0, dtype=torch.int64), 3)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_does_not_depend_on_the_threads(use_threads, crystal, threads):
+    edges, basis = edges_of(crystal), replace(BASIS, lmax=6)
+    with use_threads(threads):
+        found = density_of(crystal, edges, cpu, basis)
+    assert_close(found, density_of(crystal, edges, reference, basis), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("body", [cpu, reference])
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
+def test_is_exact_in_each_type(crystal, body, dtype, rtol):
+    where = operands(crystal, edges_of(crystal))
+    found = body.bond_density(*where, BASIS, dtype)
+    assert found.dtype == dtype
+    exact = body.bond_density(*where, BASIS, torch.float64)
+    assert_close(found.double(), exact, rtol=rtol, atol=1e-30)
+
+
+@pytest.mark.parametrize("body", [cpu, reference])
+def test_no_edges(body):
     kinds = torch.zeros(0, dtype=torch.int64)
-    found = bond_density(torch.zeros(0, 3).double(), kinds, nothing, BASIS, torch.bfloat16)
-    assert found.shape == (0, 16, 8)
-    assert found.dtype == torch.bfloat16
-    assert bond_density(torch.zeros(0, 3), kinds, nothing, BASIS).dtype == torch.float32
+    where = torch.zeros(0, 3).double(), kinds, Segments.of(kinds, 3)
+    assert body.bond_density(*where, BASIS, torch.float32).shape == (0, 16, 8)
+
+
+def test_is_of_the_type_of_the_vectors(crystal):
+    vectors, kinds, receivers = operands(crystal, edges_of(crystal))
+    assert bond_density(vectors.float(), kinds, receivers, BASIS).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -147,10 +173,7 @@ def test_bad_sizes_are_refused():
 
 
 @pytest.mark.gpu
-def test_a_gpu_finds_the_same(crystal):
-    receivers, senders, _, vectors = edges_of(crystal)
-    kinds = torch.tensor([KINDS[z] for z in crystal.numbers])[senders]
-    found = Segments.of(receivers, len(crystal))
-    here = bond_density(vectors, kinds, found, BASIS)
-    there = bond_density(vectors.cuda(), kinds.cuda(), found.to("cuda"), BASIS)
-    assert_close(there.cpu(), here, rtol=0, atol=1e-12)
+def test_a_gpu_finds_the_same(gpu, crystal):
+    where = operands(crystal, edges_of(crystal))
+    there = bond_density(*(array.to(gpu) for array in where), BASIS)
+    assert_close(there.cpu(), bond_density(*where, BASIS), rtol=0, atol=1e-12)

@@ -11,9 +11,11 @@ import torch
 from ase.data import atomic_numbers as number_of
 from torch.testing import assert_close
 
+from pipeline_egnn_esp import surroundings
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_kernels.equivariant.density import bond_density
 from pipeline_kernels.equivariant.wigner import edge_frames
 from plugins.egnn_esp import made_up
 
@@ -185,10 +187,18 @@ def test_autocast_is_single_precision_roughly():
     assert_equal_outputs({n: x.float() for n, x in found.items()}, expected, 0.1)
 
 
-def test_derivatives_by_positions_are_those_through_distances():
-    """With the frames held fixed, what is left are the Gaussians: finite differences."""
-    batch, module = made_up.batch(structure()), network(bond_cutoff=None)
+def test_derivatives_by_positions_are_those_through_distances(monkeypatch):
+    """With frames and densities held fixed, what is left are Gaussians: finite differences."""
+    batch, module = made_up.batch(structure()), network()
     frames = edge_frames(vectors_of(batch), module.options.lmax)
+    found = []
+
+    def density(*arguments):
+        if not found:
+            found.append(bond_density(*arguments))
+        return found[0]
+
+    monkeypatch.setattr(surroundings, "bond_density", density)
     direction = torch.randn(4, 3, generator=torch.manual_seed(4), dtype=torch.float64)
 
     def loss(positions):

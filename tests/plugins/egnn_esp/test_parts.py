@@ -91,8 +91,8 @@ def test_edges_of_some_atoms_are_those_of_the_graph(pbc):
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 @pytest.mark.parametrize("wrap", [lambda net: net, scaled], ids=["network", "scaled"])
 def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
-    cutoffs = {"attention_cutoff": 2.5, "bond_cutoff": 1.5} if layers == 2 else {}
-    module = wrap(network(layers, **cutoffs))
+    attention = 2.5 if layers == 2 else None
+    module = wrap(network(layers, attention_cutoff=attention, bond_cutoff=1.5))
     sample = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
     with torch.no_grad():
         whole = module(made_up.batch(sample))
@@ -185,7 +185,10 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
 
 @pytest.mark.parametrize(
     ("sizes", "work"),
-    [({"channels": 8, "feed_forward_channels": 32}, 2**26), ({"channels": 4}, 2**27)],
+    [
+        ({"channels": 8, "feed_forward_channels": 32}, 2**26),
+        ({"channels": 4, "bond_cutoff": 2.5}, 2**27),
+    ],
 )
 def test_the_plan_says_what_is_measured(sizes, work):
     """The high-water mark of the process, as Linux keeps it, within a fifth of the plan."""

@@ -2,9 +2,12 @@
 
     A_e[lm, k n] = sum over atoms a of kind k of f(r) g_n(r) R_lm(u),   r = |r_a - middle of e|
 
-with Gaussians g_n, their centres evenly from 0 to the cutoff, f(r) = (1 - (r / cutoff)^2)^2 and
-solid harmonics R of u = (r_a - middle) / sqrt(r^2 + 1 Å^2). The two atoms that the edge joins are
-left out. An element of a matrix between orbitals of two atoms depends most on what is between them:
+with Gaussians g_n(r) = exp(-(r / w - n)^2 / 2), n = 0, ..., N - 1, of width w = cutoff / N, with
+f(r) = (1 - (r / cutoff)^2)^2 and solid harmonics R of u = (r_a - middle) / sqrt(r^2 + 1 Å^2). The
+two atoms that the edge joins are left out. Where an atom is just in the middle, degree 0 is
+continuous but has no derivative.
+
+An element of a matrix between orbitals of two atoms depends most on what is between them:
 ACEhamiltonians (L. Zhang et al., npj Comput. Mater. 8, 158 (2022)) describes pairs in this way.
 
 The atoms are found among the neighbours of the receiver, so a graph that reaches to twice the
@@ -13,7 +16,7 @@ cutoff has them all, and a rank that has all edges of an atom needs no other's.
 Where         | How
 ------------- | -------------------------------------------------------
 CPU           | `cpu`: numba, an edge at a time
-elsewhere     | `reference`: PyTorch, some million pairs of edges at a time
+elsewhere     | `reference`: PyTorch, a limited number of pairs of edges at a time
 """
 
 from pipeline_kernels.equivariant.density.basis import DensityBasis

@@ -47,6 +47,7 @@ class DensityBasis:
 
     def radial(self, distances: Tensor) -> Tensor:
         """Returns f g_n at distances `(n,)` below the cutoff, `(n, n_functions)`."""
-        centres = torch.arange(self.n_functions).to(distances)
+        like = {"device": distances.device, "dtype": distances.dtype}
+        centres = torch.arange(self.n_functions, **like)
         gaussians = torch.exp(-0.5 * (distances[:, None] / self.width - centres).square())
         return gaussians * (1 - (distances / self.cutoff).square()).square()[:, None]

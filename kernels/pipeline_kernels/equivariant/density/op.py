@@ -17,12 +17,13 @@ def bond_density(
 ) -> Tensor:
     """Projects the density of atoms around the middle of each edge on a basis.
 
-    No derivative: made once per structure, as the frames of edges are.
+    No derivative by the vectors, as of `edge_frames`.
 
     Args:
         vectors: from receiver to sender of each edge, `(n_edges, 3)`, Å.
         kinds: of the senders, from 0 to `n_kinds` - 1, `(n_edges,)` int64.
-        receivers: of the edges; all edges of an atom have to be there.
+        receivers: of the edges. All edges of an atom up to half of its longest one plus the cutoff
+            of the basis have to be there; atoms beyond them are missed without a word.
         basis: functions of the place of an atom.
         dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
 

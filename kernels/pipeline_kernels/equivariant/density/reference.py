@@ -7,7 +7,7 @@ from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
 from pipeline_kernels.equivariant.harmonics import solid_harmonics
 from pipeline_kernels.message import Segments
 
-PAIRS = 1 << 21  # pairs of edges of one receiver that are looked at together
+PAIRS = 1 << 18  # pairs of edges of one receiver that are looked at together
 
 
 def bond_density(
@@ -41,8 +41,8 @@ def _projected(
     directions = places / (distances.square() + SOFTENING**2).sqrt()[:, None]
     harmonics, radial = solid_harmonics(directions, basis.lmax), basis.radial(distances)
     n_harmonics, n_kinds = basis.shape[0], basis.n_kinds
-    sums = places.new_zeros(n_edges * n_kinds, n_harmonics * basis.n_functions)
-    values = (harmonics[:, :, None] * radial[:, None]).flatten(1)
-    sums.index_add_(0, edge * n_kinds + kinds, values)
-    by_kind = sums.view(n_edges, n_kinds, n_harmonics, basis.n_functions)
-    return by_kind.transpose(1, 2).reshape(n_edges, *basis.shape)
+    sums = places.new_zeros(n_edges * n_kinds, n_harmonics, basis.n_functions)
+    for n in range(basis.n_functions):  # all at once would take most of the memory
+        values = harmonics * radial[:, n : n + 1]
+        sums[:, :, n].index_add_(0, edge * n_kinds + kinds, values)
+    return sums.unflatten(0, (n_edges, n_kinds)).transpose(1, 2).flatten(2)
