@@ -47,7 +47,6 @@ class DensityBasis:
 
     def radial(self, distances: Tensor) -> Tensor:
         """Returns f g_n at distances `(n,)` below the cutoff, `(n, n_functions)`."""
-        like = {"device": distances.device, "dtype": distances.dtype}
-        centres = torch.arange(self.n_functions, **like)
+        centres = torch.arange(self.n_functions, dtype=distances.dtype, device=distances.device)
         gaussians = torch.exp(-0.5 * (distances[:, None] / self.width - centres).square())
         return gaussians * (1 - (distances / self.cutoff).square()).square()[:, None]
