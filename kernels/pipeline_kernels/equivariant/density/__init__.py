@@ -1,11 +1,11 @@
 """The density of atoms around the middle of each edge, in a basis of harmonics.
 
-    A_e[lm, k n] = sum over atoms a of kind k of f(r) g_n(r) R_lm(u),   r = |r_a - middle of e|
+    A_e[lm, k n] = sum over atoms a of kind k of f(r) g_n(s) R_lm(u),   r = |r_a - middle of e|
 
-with Gaussians g_n(r) = exp(-(r / w - n)^2 / 2), n = 0, ..., N - 1, of width w = cutoff / N, with
-f(r) = (1 - (r / cutoff)^2)^2 and solid harmonics R of u = (r_a - middle) / sqrt(r^2 + 1 Å^2). The
-two atoms that the edge joins are left out. Where an atom is just in the middle, degree 0 is
-continuous but has no derivative.
+with s = sqrt(r^2 + 1 Å^2) - 1 Å, which is smooth where an atom is just in the middle, Gaussians
+g_n(s) = exp(-(s / w - n)^2 / 2), n = 0, ..., N - 1, of width w = s(cutoff) / N, with
+f(r) = (1 - (r / cutoff)^2)^2 and solid harmonics R of u = (r_a - middle) / (s + 1 Å). The two atoms
+that the edge joins are left out.
 
 An element of a matrix between orbitals of two atoms depends most on what is between them:
 ACEhamiltonians (L. Zhang et al., npj Comput. Mater. 8, 158 (2022)) describes pairs in this way.

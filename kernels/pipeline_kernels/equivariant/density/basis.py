@@ -1,12 +1,13 @@
 """The functions that a density is projected on."""
 
 from dataclasses import dataclass
+from math import hypot
 from typing import Final
 
 import torch
 from torch import Tensor
 
-SOFTENING: Final = 1.0  # Å, of the direction near the middle
+SOFTENING: Final = 1.0  # Å, of distances and directions near the middle
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,11 @@ class DensityBasis:
     @property
     def width(self) -> float:
         """Width of the Gaussians and distance of their centres, Å."""
-        return self.cutoff / self.n_functions
+        return (hypot(self.cutoff, SOFTENING) - SOFTENING) / self.n_functions
 
     def radial(self, distances: Tensor) -> Tensor:
         """Returns f g_n at distances `(n,)` below the cutoff, `(n, n_functions)`."""
         centres = torch.arange(self.n_functions, dtype=distances.dtype, device=distances.device)
-        gaussians = torch.exp(-0.5 * (distances[:, None] / self.width - centres).square())
+        softened = (distances.square() + SOFTENING**2).sqrt() - SOFTENING
+        gaussians = torch.exp(-0.5 * (softened[:, None] / self.width - centres).square())
         return gaussians * (1 - (distances / self.cutoff).square()).square()[:, None]

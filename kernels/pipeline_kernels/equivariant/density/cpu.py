@@ -24,7 +24,7 @@ def bond_density(
     density = vectors.new_empty(len(vectors), *basis.shape, dtype=native_type)
     edges = (vectors.contiguous().numpy(), kinds.contiguous().numpy())
     lists = (receivers.index.numpy(), receivers.order.numpy(), receivers.offsets.numpy())
-    norms, radial = harmonic_norms(basis.lmax), (basis.n_functions, basis.cutoff, SOFTENING)
+    norms, radial = harmonic_norms(basis.lmax), (basis.n_functions, basis.cutoff, basis.width)
     numbers, n = count(), len(vectors)
     out = density.numpy()
 
@@ -40,7 +40,7 @@ def bond_density(
 def _project(edges, lists, norms, radial_basis, out, begin, end):
     vectors, kinds = edges
     index, order, offsets = lists
-    n_functions, cutoff, softening = radial_basis
+    n_functions, cutoff, width = radial_basis
     harmonics, radial = np.empty(out.shape[1]), np.empty(n_functions)
     sums = np.empty(out.shape[1:])
     for e in range(begin, end):
@@ -54,23 +54,16 @@ def _project(edges, lists, norms, radial_basis, out, begin, end):
             square = x * x + y * y + z * z
             if other == e or square >= cutoff * cutoff:
                 continue
-            shrink = 1 / np.sqrt(square + softening * softening)
-            _harmonics(x * shrink, y * shrink, z * shrink, norms, harmonics)
-            _radial(np.sqrt(square), cutoff, radial)
+            length = np.sqrt(square + SOFTENING * SOFTENING)
+            _harmonics(x / length, y / length, z / length, norms, harmonics)
+            end = (1 - square / (cutoff * cutoff)) ** 2
+            for n in range(n_functions):
+                radial[n] = end * np.exp(-0.5 * ((length - SOFTENING) / width - n) ** 2)
             first = kinds[other] * n_functions
             for h in range(len(harmonics)):
                 for n in range(n_functions):
                     sums[h, first + n] += harmonics[h] * radial[n]
         out[e] = sums
-
-
-@njit(cache=True, nogil=True)
-def _radial(distance, cutoff, out):
-    """Does what `DensityBasis.radial` does."""
-    width = cutoff / len(out)
-    end = (1 - (distance / cutoff) ** 2) ** 2
-    for n in range(len(out)):
-        out[n] = end * np.exp(-0.5 * (distance / width - n) ** 2)
 
 
 @njit(cache=True, nogil=True)
