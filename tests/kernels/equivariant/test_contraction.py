@@ -1,7 +1,7 @@
 """The symmetric contraction, in C and in numba.
 
-Oracles: outputs of mace-torch 0.3.16 (`make_contraction_mace.py`), the counts of its couplings, the
-sum over all of them as the paper writes it (`full_sum`), rotations and inversion, PyTorch's
+Oracles: outputs of mace-torch 0.3.16 (`make_contraction_mace.py`), the
+sum over all couplings as the paper writes it (`full_sum`), rotations and inversion, PyTorch's
 automatic differentiation and finite differences.
 """
 
@@ -130,27 +130,7 @@ def implementation(request, use_implementation):
         yield name
 
 
-# ---- couplings and the polynomial ----
-
-
-@pytest.mark.parametrize(
-    ("to", "degree", "n_paths", "n_entries"),
-    [("0e", 2, 4, 16), ("1o", 2, 6, 70), ("0e", 3, 23, 353), ("1o", 3, 51, 2838)],
-)
-def test_there_are_as_many_couplings_as_in_mace(to, degree, n_paths, n_entries):
-    tensor = basis.couplings(INPUTS, Irrep.parse(to), degree)
-    assert tensor.shape[-1] == n_paths
-    assert np.count_nonzero(abs(tensor) > 1e-10) == n_entries
-
-
-def test_few_couplings_are_independent():
-    reduced = Polynomial(INPUTS, MODEL.irreps_out, 3, independent=True)
-    counts = {(str(b.irrep), b.degree): b.n_weights for b in reduced.blocks}
-    assert (counts["0e", 3], counts["1o", 3]) == (8, 12)
-    assert (MODEL.n_terms, reduced.n_terms) == (410, 410)
-    S, full = reduced.expansion, MODEL.expansion
-    assert_close(S.T @ S, np.eye(reduced.n_weights), rtol=0, atol=1e-12)
-    assert abs(full - S @ (S.T @ full)).max() < 1e-12  # nothing that the others span is lost
+# ---- the polynomial ----
 
 
 @pytest.mark.parametrize("name", "abcd")
@@ -386,38 +366,6 @@ def test_infinity_stays_with_its_atom_and_channel(implementation):
 
 
 # ---- arguments ----
-
-
-def test_atoms_are_sorted_by_element():
-    element = torch.tensor([3, 1, 3, 5] * plan.CHUNK)
-    atoms = AtomsByElement.of(element)
-    assert atoms.elements.tolist() == [1, 3, 5]
-    assert atoms.n_elements == 6
-    row, first, last = atoms.chunks.T
-    assert (last - first).max() <= plan.CHUNK
-    assert first.tolist() == [0, *last[:-1].tolist()]
-    for e, begin, end in zip(row, first, last, strict=True):
-        assert (element[atoms.order[begin:end]] == atoms.elements[e]).all()
-    assert_close(atoms.elements[reference.rows(atoms.order, atoms.chunks)], element)
-
-
-@pytest.mark.parametrize("element", [torch.tensor([1.0]), torch.tensor([[1]]), torch.tensor([-1])])
-def test_wrong_elements(element):
-    with pytest.raises(ValueError, match="element: expected"):
-        AtomsByElement.of(element)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((INPUTS, INPUTS, 4), "correlation: expected 1 to 3, got 4"),
-        ((INPUTS, irreps("0e+1e"), 2), r"irreps_out: no product of up to 2 .*\['1e'\]"),
-        (((), INPUTS, 1), "at least one representation"),
-    ],
-)
-def test_wrong_polynomials(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Polynomial(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The stage `evaluate`.
 
 Oracles: exact partition functions and plaquettes of the two-dimensional torus, which give the
-effective sample size of a flow that maps nothing too; strong-coupling series and their derivatives;
-a flow that is exact since its target is its own density; a heat bath; one rank.
+effective sample size of a flow that maps nothing too; a strong-coupling series; a heat bath; one
+rank.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from pipeline_gauge_flows.ensembles.stored import Ensemble
 from pipeline_gauge_flows.evaluation import evaluate_flow
 from pipeline_gauge_flows.evaluation.cost import verdict
 from pipeline_gauge_flows.evaluation.headline import told
-from pipeline_gauge_flows.evaluation.known import known
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import (
     CostOptions,
     GaugeEvaluateOptions,
     ObservableOptions,
 )
-from pipeline_gauge_flows.evaluation.series import drawn, mapped_back
+from pipeline_gauge_flows.evaluation.series import drawn
 from pipeline_gauge_flows.exact import strong_coupling, torus_log_z, torus_plaquette
 from pipeline_gauge_flows.lattice import Lattice, hot
-from pipeline_gauge_flows.observables import plaquette, wilson_loop
+from pipeline_gauge_flows.observables import wilson_loop
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.small import small_flow
 from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
@@ -187,88 +186,6 @@ def test_results_are_those_of_any_number_of_ranks():
         for name in names:
             np.testing.assert_array_equal(found[name], alone[name])
     assert alone["log_weight"].shape == (22,)
-
-
-class OwnDensity:
-    """The action S = -log q of a flow of the Haar measure: its target is reached exactly."""
-
-    def __init__(self, flow):
-        self.flow = flow
-
-    def __call__(self, links):
-        return -self.flow.inverse(links)[1]
-
-
-class Kept:
-    """Configurations in memory, as an `Ensemble` gives them."""
-
-    def __init__(self, links):
-        self._links = links
-
-    def links(self, numbers):
-        return self._links[numbers]
-
-
-@pytest.mark.parametrize("kind", ["learned", "residual"])
-def test_an_exact_flow_has_equal_weights(kind):
-    """Forth for samples of its own, and back for any links."""
-    flow = small_flow(kind, Lattice((4, 4), 3), [("direction", 1)])
-    samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
-    observables, density = Observables(ObservableOptions(), flow.lattice), OwnDensity(flow)
-    there = drawn(flow, density, samples, observables, 4, ONE)
-    assert np.abs(there["action"]).max() > 0.1
-    assert np.abs(there["log_weight"]).max() < 1e-9
-    links = hot(flow.lattice, 5, torch.Generator().manual_seed(1))
-    back = mapped_back(flow, density, (Kept(links), np.arange(5)), observables, 2, ONE)
-    assert np.abs(back["log_weight"]).max() < 1e-9
-    np.testing.assert_allclose(back["plaquette"], plaquette(links, flow.lattice))
-
-
-def test_a_weight_that_is_not_finite_is_refused():
-    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
-    samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
-
-    def action(links):
-        values = plaquette(links, flow.lattice)
-        values[-1] = math.nan
-        return values
-
-    with pytest.raises(ValueError, match="weight of configuration 2 is not finite"):
-        drawn(flow, action, samples, Observables(ObservableOptions(), flow.lattice), 3, ONE)
-
-
-@pytest.mark.parametrize(("extents", "beta", "n"), [((4, 4, 4), 1.5, 3), ((4, 4, 4, 4), 0.8, 2)])
-def test_the_series_of_planes_is_that_of_equal_planes(extents, beta, n):
-    lattice = Lattice(extents, n)
-    found = known(GaugeAction(ActionOptions(beta=beta), lattice))
-    expected = strong_coupling(beta, lattice)
-    assert found.how == "strong coupling"
-    assert found.log_z == pytest.approx(expected.log_z, rel=1e-13)
-    np.testing.assert_allclose(found.planes, expected.plaquette, rtol=1e-12)
-    assert 0 < found.log_z_uncertainty < 0.05
-
-
-@pytest.mark.parametrize("extents", [(4, 6), (4, 4, 4), (4, 4, 4, 4)])
-def test_plaquettes_are_derivatives_of_log_z(extents):
-    """By the anisotropy: sum over planes of sign beta V P."""
-    lattice, beta, step = Lattice(extents, 3), 1.2, 1e-4
-
-    def at(anisotropy):
-        return known(GaugeAction(ActionOptions(beta=beta, anisotropy=anisotropy), lattice))
-
-    slope = (at(0.1 + step).log_z - at(0.1 - step).log_z) / (2 * step)
-    found, signs = at(0.1), GaugeAction(ActionOptions(beta=beta), lattice).signs.numpy()
-    assert slope == pytest.approx(beta * lattice.volume * (signs @ found.planes), rel=1e-6)
-    named = found.plaquettes(lattice)
-    if lattice.dimension > 2:
-        assert named["plaquette_time"] > named["plaquette"] > named["plaquette_space"]
-
-
-def test_nothing_is_known_where_a_series_ends():
-    lattice = Lattice((4, 4, 4, 4), 3)
-    actions = [ActionOptions(beta=5.0), ActionOptions(beta=1.0, name="iwasaki")]
-    assert [known(GaugeAction(one, lattice)) for one in actions] == [None, None]
-    assert known(GaugeAction(ActionOptions(beta=1.0), Lattice((2, 2, 2), 3))) is None
 
 
 def test_wilson_loops_are_averaged_over_planes_and_orientations():

@@ -1,7 +1,6 @@
-"""Figures of gauge flows: the numbers that they show, and the numbers of the paper.
+"""Figures of gauge flows: the numbers that they show.
 
-Oracles: closed forms for normal weights and for a shift of normal numbers (`made_up`), and the text
-of the paper.
+Oracles: closed forms for normal weights and for a shift of normal numbers (`made_up`).
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-import yaml
 
-from pipeline_core.figures import reproduction, story, style
+from pipeline_core.figures import story, style
 from pipeline_core.figures.drawing import draw_experiment
-from pipeline_core.figures.expected import read_expected
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.figures import (
     FIGURES,
@@ -31,7 +28,6 @@ from pipeline_gauge_flows.figures import (
 )
 from plugins.gauge_flows import made_up
 
-PAPER = made_up.ROOT.parent / "shared" / "papers" / "gauge_flows.txt"
 SIGMAS = 4.0
 
 
@@ -339,69 +335,3 @@ def test_all_figures_are_drawn_into_the_report(tmp_path):
     captions = json.loads((found.folder / "index.json").read_text())
     learned = next(entry for entry in captions if entry["name"] == "learning")
     assert "effective sample size" in learned["caption"].lower()
-
-
-NUMBERS = {
-    "layers": "= 192$ layers",
-    "ess_learned": "almost 80% ESS",
-    "ess_plaquette": "comparison to 20%",
-    "ess_identity": "over the 94% ESS",
-    "ess_marginal": "achieves 99.7% ESS",
-    "ess_conditional_identity": "baseline 99.4% ESS",
-    "ess_conditional": "achieves a 99.6% ESS",
-    "ess_large_marginal": "noise shots is 53%",
-    "ess_large": "raises to 58%",
-    "error_ratio_low": "errors are 2-3 times",
-    "configurations_ratio_low": "5-10 times fewer",
-    "quenched_variance": "$>10\\times$ reduction of variance",
-    "pion_mass": "aM_\\pi = 0.276(2)",
-    "step": "\\lambda = 0.005",
-    "cost_generation": "per configuration are 0.17 GPU",
-    "cost_flow": "accounts for 0.01 GPU",
-    "cost_reweighting": "configuration is 0.04 GPU",
-    "cost_ratio": "around 2× times more",
-    "cost_training": "thus 4608 GPU",
-    "training_days": "for 8 days on",
-    "training_gpus": "on 16 A100s",
-}
-"""Where the text of the paper has a number of `expected.yaml`."""
-
-
-def test_the_papers_numbers_are_in_its_text():
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
-    text = PAPER.read_text()
-    entries = {entry.id: entry for entry in read_expected(made_up.EXPECTED).entries}
-    for name, place in NUMBERS.items():
-        assert place in text, name
-        assert f"{entries[name].value:g}" in place, name
-    assert "after 4k configurations" in text
-    assert entries["break_even"].value == 4000
-
-
-def test_each_measure_leads_to_a_number(tmp_path):
-    """All pointers, led to experiments with results of the kind that they need."""
-    content = yaml.safe_load(made_up.EXPECTED.read_text())
-    entries = [one for one in content["entries"] if "measure" in one]
-    of_derivatives = [
-        one for one in entries if one["measure"]["experiment"].endswith("derivatives")
-    ]
-    of_loops = [one for one in entries if one not in of_derivatives]
-    assert len(of_derivatives) >= 5
-    assert len(of_loops) >= 5
-    for kind, make in ((of_derivatives, made_up.derivatives), (of_loops, made_up.loops)):
-        for one in kind:
-            one["measure"]["experiment"] = "gauge_flows/made_up"
-            variant, pointer = one["measure"]["of"].split("/", 1)
-            name = "base" if variant == "base" else "loops_seed0"
-            one["measure"]["of"] = f"{name}/{pointer}"
-        folder = tmp_path / make.__name__
-        found = make(folder, expected=yaml.safe_dump({**content, "entries": kind}))
-        report = {row["id"]: row for row in reproduction.compare(found)["entries"]}
-        assert all(row["ours"] is not None for row in report.values())
-        if make is made_up.derivatives:
-            assert report["ess_marginal"]["ours"] == pytest.approx(99.0)
-            assert report["cost_training"]["ours"] == pytest.approx(20 / 3600)
-        else:
-            value = report["ess_learned"]["ours"] / 100
-            assert value == pytest.approx(np.exp(-made_up.VARIANCES["learned"]), rel=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 from pipeline_htfbr.points import Coordinate, Points, write_points
+from plugins.htfbr.fits import SECTIONS, polynomial, slopes
 
 DATASET = {
     "description": "Points of a function.",
@@ -98,3 +100,23 @@ def make_points(
 @pytest.fixture(scope="session")
 def points() -> Callable[..., Points]:
     return make_points
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """Make a run whose training differs from the usual one in some options."""
+
+    def make(
+        train=None,
+        folder="run",
+        function=polynomial,
+        n=120,
+        gradient=slopes,
+        domain=(-1.0, 1.0),
+        **sections,
+    ):
+        content = SECTIONS | sections | {"train": SECTIONS["train"] | (train or {})}
+        data = make_points(function, n, gradient=gradient, domain=domain)
+        return replace(make_project(tmp_path / folder, data, content), device="cpu")
+
+    return make

@@ -1,24 +1,17 @@
 """Gradient steps over resident points and by torch's DataLoader.
 
-The oracles are a polynomial that the tree holds exactly, the engine's trainer, plain autograd, and
-trainings that were not interrupted.
+The oracles are a polynomial that the tree holds exactly, the engine's trainer and plain autograd.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from pipeline_core.training import history
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
@@ -26,66 +19,7 @@ from pipeline_htfbr.points import read_points
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
-
-TIMES = ("seconds", "samples_per_s")
-SECTIONS = {
-    "seed": 3,
-    "model": {"rank": 4},
-    "graph": {"degree": 2},
-    "train": {
-        "method": "resident",
-        "epochs": 8,
-        "record_every": 2,
-        "precision": "64-true",
-        "optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 1e-3},
-    },
-}
-
-
-def polynomial(x):
-    """What a tree of degree 2 and rank 4 holds exactly, eV."""
-    a, b, c = x.T
-    return 1 + a * b**2 - 0.5 * c * a + c**2
-
-
-def slopes(x):
-    a, b, c = x.T
-    return np.stack([b**2 - 0.5 * c, 2 * a * b, 2 * c - 0.5 * a], axis=1)
-
-
-@pytest.fixture
-def fit(project, points, tmp_path):
-    """Make a run whose training differs from the usual one in some options."""
-
-    def make(
-        train=None,
-        folder="run",
-        function=polynomial,
-        n=120,
-        gradient=slopes,
-        domain=(-1.0, 1.0),
-        **sections,
-    ):
-        content = SECTIONS | sections | {"train": SECTIONS["train"] | (train or {})}
-        data = points(function, n, gradient=gradient, domain=domain)
-        return replace(project(tmp_path / folder, data, content), device="cpu")
-
-    return make
-
-
-def lines(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
-
-
-def result(run):
-    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in lines(run)]
-    return load_model(run.model)["weights"], kept
-
-
-def assert_same_bits(a, b):
-    (weights_a, history_a), (weights_b, history_b) = result(a), result(b)
-    assert history_a == history_b
-    assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
+from plugins.htfbr.fits import SECTIONS, lines, polynomial, result
 
 
 def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm")):
@@ -215,105 +149,6 @@ def test_the_rate_of_the_paper(fit):
     assert rates == pytest.approx([max(0.1 * 0.5 ** (e // 2), 1e-3) for e in range(20)])
     assert rates[-1] == 1e-3
     assert load_model(run.model)["dtype"] == "float32"
-
-
-EVERYTHING = {
-    "batch_size": 32,
-    "clip_norm": 0.5,
-    "gradient_weight": 0.1,
-    "schedule": {"name": "step", "every": 3, "warmup_epochs": 2},
-}
-
-
-@pytest.mark.parametrize(
-    "train",
-    [
-        {},
-        EVERYTHING,
-        {"method": "dataloader", "batch_size": 32},
-        {"record_every": 1, "schedule": {"name": "plateau", "every": 1}},
-    ],
-)
-def test_four_and_four_epochs_equal_eight(fit, train):
-    train_surface(fit(train | {"epochs": 4}, "parts"))
-    parts, whole = fit(train, "parts"), fit(train, "whole")
-    train_surface(parts)
-    train_surface(whole)
-    assert_same_bits(parts, whole)
-
-
-KILLED = """
-import os, signal, sys
-from dataclasses import replace
-from pathlib import Path
-from pipeline_core.registry import Registry
-from pipeline_core.project import Project
-from pipeline_htfbr.training import fit, train_surface
-
-save = fit.state.save_state
-def last_save(path, content):
-    save(path, content)
-    if content["progress"]["epoch"] == 4:
-        fit.Descent.step = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
-fit.state.save_state = last_save
-folder = Path(sys.argv[1])
-run = Project(folder / "workflows", folder / "results", Registry()).run("points")
-train_surface(replace(run, device="cpu"))
-"""
-
-
-def test_a_killed_training_continues_to_the_same_bits(fit, tmp_path):
-    killed, whole = fit(EVERYTHING, "killed"), fit(EVERYTHING, "whole")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "killed")],
-        env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert not killed.model.exists()
-    assert [line["epoch"] for line in lines(killed)] == [2, 4]
-    train_surface(killed)
-    train_surface(whole)
-    assert_same_bits(killed, whole)
-
-
-def test_lines_beyond_the_saved_state_disappear(fit, monkeypatch):
-    run = fit()
-    monkeypatch.setattr(history, "append_record", _append_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        train_surface(run)
-    monkeypatch.undo()
-    assert len(lines(run)) == 1  # its weights were not saved
-    train_surface(run)
-    assert [line["epoch"] for line in lines(run)] == [2, 4, 6, 8]
-
-
-def test_lost_outputs_are_written_again_without_training(fit, monkeypatch):
-    run = fit()
-    train_surface(run)
-    weights, records = result(run)
-    run.model.unlink()
-    run.history.unlink()
-    monkeypatch.delattr(Descent, "step")
-    train_surface(run)
-    assert result(run)[1] == records
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in result(run)[0].items())
-
-
-def _append_and_stop(path, record):
-    path.write_text(json.dumps(record) + "\n")
-    raise KeyboardInterrupt
-
-
-def test_a_changed_experiment_starts_afresh(fit, caplog):
-    train_surface(fit())
-    again = fit({"gradient_weight": 0.1})
-    with caplog.at_level(logging.WARNING):
-        train_surface(again)
-    assert "train.gradient_weight" in caplog.text
-    fresh = fit({"gradient_weight": 0.1}, "fresh")
-    train_surface(fresh)
-    assert_same_bits(again, fresh)
 
 
 def test_the_best_weights_are_kept(fit):

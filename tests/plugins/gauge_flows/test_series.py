@@ -1,0 +1,69 @@
+"""Weights of configurations that a flow draws, and of those that it maps back.
+
+Oracle: a flow that is exact since its target is its own density.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.evaluation.options import ObservableOptions
+from pipeline_gauge_flows.evaluation.series import drawn, mapped_back
+from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.observables import plaquette
+from pipeline_gauge_flows.samples import HaarSamples
+from plugins.gauge_flows.small import small_flow
+from plugins.gauge_flows.trained import ONE
+
+
+class OwnDensity:
+    """The action S = -log q of a flow of the Haar measure: its target is reached exactly."""
+
+    def __init__(self, flow):
+        self.flow = flow
+
+    def __call__(self, links):
+        return -self.flow.inverse(links)[1]
+
+
+class Kept:
+    """Configurations in memory, as an `Ensemble` gives them."""
+
+    def __init__(self, links):
+        self._links = links
+
+    def links(self, numbers):
+        return self._links[numbers]
+
+
+@pytest.mark.parametrize("kind", ["learned", "residual"])
+def test_an_exact_flow_has_equal_weights(kind):
+    """Forth for samples of its own, and back for any links."""
+    flow = small_flow(kind, Lattice((4, 4), 3), [("direction", 1)])
+    samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
+    observables, density = Observables(ObservableOptions(), flow.lattice), OwnDensity(flow)
+    there = drawn(flow, density, samples, observables, 4, ONE)
+    assert np.abs(there["action"]).max() > 0.1
+    assert np.abs(there["log_weight"]).max() < 1e-9
+    links = hot(flow.lattice, 5, torch.Generator().manual_seed(1))
+    back = mapped_back(flow, density, (Kept(links), np.arange(5)), observables, 2, ONE)
+    assert np.abs(back["log_weight"]).max() < 1e-9
+    np.testing.assert_allclose(back["plaquette"], plaquette(links, flow.lattice))
+
+
+def test_a_weight_that_is_not_finite_is_refused():
+    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
+    samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
+
+    def action(links):
+        values = plaquette(links, flow.lattice)
+        values[-1] = math.nan
+        return values
+
+    with pytest.raises(ValueError, match="weight of configuration 2 is not finite"):
+        drawn(flow, action, samples, Observables(ObservableOptions(), flow.lattice), 3, ONE)

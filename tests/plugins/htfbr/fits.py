@@ -1,0 +1,50 @@
+"""A short training, and what it leaves, in a form that can be compared."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+
+from pipeline_core.training.checkpoint import load_model
+
+TIMES = ("seconds", "samples_per_s")
+SECTIONS = {
+    "seed": 3,
+    "model": {"rank": 4},
+    "graph": {"degree": 2},
+    "train": {
+        "method": "resident",
+        "epochs": 8,
+        "record_every": 2,
+        "precision": "64-true",
+        "optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 1e-3},
+    },
+}
+
+
+def polynomial(x):
+    """What a tree of degree 2 and rank 4 holds exactly, eV."""
+    a, b, c = x.T
+    return 1 + a * b**2 - 0.5 * c * a + c**2
+
+
+def slopes(x):
+    a, b, c = x.T
+    return np.stack([b**2 - 0.5 * c, 2 * a * b, 2 * c - 0.5 * a], axis=1)
+
+
+def lines(run):
+    return [json.loads(line) for line in run.history.read_text().splitlines()]
+
+
+def result(run):
+    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in lines(run)]
+    return load_model(run.model)["weights"], kept
+
+
+def assert_same_bits(a, b):
+    (weights_a, history_a), (weights_b, history_b) = result(a), result(b)
+    assert history_a == history_b
+    assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
