@@ -34,6 +34,7 @@ from pipeline_core.training.seeds import (
 )
 from pipeline_core.training.start import prepare, start_metadata
 from pipeline_core.training.tasks import build_task
+from pipeline_core.training.threads import numpy_in_one_thread
 from pipeline_core.training.validation import validate
 from pipeline_core.workload.cost_model import CostModel
 from pipeline_kernels.packing import Plan
@@ -55,7 +56,9 @@ def train_run(run: Run) -> dict[str, Any]:
     with joined(run.device, run.state) as ranks, determinism(options.deterministic):
         task = build_task(run, start_metadata(options))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
-        return Trainer(run, task, options, ranks).fit()
+        trainer = Trainer(run, task, options, ranks)
+        with numpy_in_one_thread():
+            return trainer.fit()
 
 
 class Trainer:

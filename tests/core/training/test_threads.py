@@ -1,0 +1,27 @@
+"""Oracle: what the libraries themselves say."""
+
+import numpy as np
+import pytest
+import torch
+from threadpoolctl import ThreadpoolController
+
+from pipeline_core.training.threads import numpy_in_one_thread
+
+
+def blas_threads():
+    return {blas.num_threads for blas in numpy_only().lib_controllers}
+
+
+def numpy_only():
+    return ThreadpoolController().select(prefix="libscipy_openblas")
+
+
+@pytest.mark.skipif(not blas_threads(), reason="this numpy brings no OpenBLAS")
+def test_only_numpy_is_limited_and_only_for_a_while():
+    before = torch.get_num_threads()
+    with numpy_only().limit(limits=2):
+        with numpy_in_one_thread():
+            assert blas_threads() == {1}
+            assert torch.get_num_threads() == before
+            assert np.array_equal(np.eye(3) @ np.ones((3, 2)), np.ones((3, 2)))
+        assert blas_threads() == {2}
