@@ -121,6 +121,8 @@ class Task:
         cost: Function from sizes to the relative time a sample takes, (n_samples,); used to
             balance ranks.
         metadata: What `model.pt` needs besides weights to rebuild the module, JSON-able.
+        probe: Makes a small input by which a stored model is checked; None for the smallest samples
+            of the data, which one process has to be able to predict.
     """
 
     module: nn.Module
@@ -129,3 +131,4 @@ class Task:
     cost: Callable[[Sizes], NDArray[np.float64]]
     quantities: tuple[Quantity, ...] = ()
     metadata: Mapping[str, Any] | None = None
+    probe: Callable[[], Batch] | None = None

@@ -12,8 +12,8 @@ The file is a torch archive without pickled code. Its keys:
 | `elements`              | `metadata["elements"]`, chemical symbols it was trained on; or empty  |
 | `experiment`, `variant` | the run                                                               |
 | `provenance`            | JSON text                                                             |
-| `probe`                 | `split` and `numbers` of a few samples, their `batch`, and `outputs`, |
-|                         | computed on the CPU                                                   |
+| `probe`                 | `batch` of a few samples, with their `split` and `numbers`, or of     |
+|                         | `Task.probe`; `outputs`, computed on the CPU                          |
 """
 
 from __future__ import annotations
@@ -56,13 +56,18 @@ def write_model(
         run: The run.
         task: Its task; the module is moved to the CPU and given the weights.
         weights: State of the module.
-        probe: Split and numbers of the samples whose predictions are stored.
+        probe: Split and numbers of the samples whose predictions are stored if the task has no
+            probe of its own.
         provenance: Where the model comes from.
     """
     module = task.module.cpu()
     module.load_state_dict(weights)
     split, numbers = probe
-    batch = task.samples(split).batch(numbers.tolist())
+    if task.probe is None:
+        origin = {"split": split, "numbers": numbers.tolist()}
+        batch = task.samples(split).batch(numbers.tolist())
+    else:
+        origin, batch = {}, task.probe()
     metadata = dict(task.metadata or {})
     content = {
         "format": FORMAT,
@@ -74,12 +79,7 @@ def write_model(
         "experiment": run.experiment,
         "variant": run.variant,
         "provenance": json.dumps(provenance, sort_keys=True),
-        "probe": {
-            "split": split,
-            "numbers": numbers.tolist(),
-            "batch": batch,
-            "outputs": _predictions(module, batch),
-        },
+        "probe": {**origin, "batch": batch, "outputs": _predictions(module, batch)},
     }
     with atomic(run.model) as temporary:
         torch.save(content, temporary)

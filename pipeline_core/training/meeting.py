@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,9 @@ from pipeline_core.training.ranks import World
 
 _PATIENCE: Final = 300
 """Seconds that ranks wait for rank 0."""
+_SILENCE: Final = timedelta(hours=12)
+"""That ranks wait for another one, which may work alone for hours, as on the levels of a large
+matrix. Of a rank that dies its launcher tells the others."""
 
 
 def open_group(world: World, folder: Path) -> None:
@@ -42,7 +46,9 @@ def open_group(world: World, folder: Path) -> None:
         store = _mpi_store(world)
     elif world.launcher == "srun":
         store = _srun_store(world, note)
-    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size)
+    dist.init_process_group(
+        backend, store=store, rank=world.rank, world_size=world.size, timeout=_SILENCE
+    )
     if world.launcher == "srun" and world.rank == 0:
         note.unlink()  # all have read it: gloo returns when everyone is connected to everyone
 

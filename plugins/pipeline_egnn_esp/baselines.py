@@ -12,7 +12,7 @@ beat: it knows nothing of the surroundings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import ceil
 from typing import Final
 
@@ -25,11 +25,19 @@ from pipeline_core.potential import edge_vectors
 from pipeline_egnn_esp.basis import Basis
 from pipeline_kernels.equivariant.wigner import edge_frames, n_entries
 
+_PIECE: Final = 2**15
+"""Edges whose blocks are turned at a time."""
+_OF_EDGES: Final = ("edge_index", "edge_shift", "edge_sample", "edge_blocks")
 SPACING: Final = 0.25
 """Distance of the knots of the splines, Å."""
 _STIFFNESS: Final = 1e-9
 """Weight of squared second differences of the coefficients, beside the mean weight of a spline; it
-continues a table where the training structures have no pairs."""
+continues a table through gaps between distances of the training structures."""
+_WEIGHT_WITHIN: Final = 1e-12
+"""Of squared coefficients, which settles what a single distance leaves open; a line through a gap
+of 2 Å stays one."""
+_WEIGHT_BEYOND: Final = 1e-9
+"""Of those farther than all pairs, which fall to zero within half an Å: integrals end there."""
 
 
 class TwoCentre(nn.Module):
@@ -67,6 +75,9 @@ class TwoCentre(nn.Module):
 
     def edge_blocks(self, batch: Batch) -> Tensor:
         """Return the blocks of edges, (n_edges, n_common, n_common), those of twins transposed."""
+        return torch.cat([self._blocks(piece) for piece in edge_pieces(batch)])
+
+    def _blocks(self, batch: Batch) -> Tensor:
         vectors, elements, turned = self._oriented(batch)
         numbers, weights = self._splines(vectors)
         rows = self.tables.flatten(0, 2)  # (n_element_pairs * n_splines, n_tables)
@@ -93,12 +104,19 @@ class TwoCentre(nn.Module):
             place = self.places[batch["atomic_numbers"]]
             atoms.index_add_(0, place, batch["node_blocks"].double().nan_to_num(0))
             counts += torch.bincount(place, minlength=len(counts))
-            self._add(batch, gram, right)
+            for piece in edge_pieces(batch):
+                self._add(piece, gram, right)
         self.atoms.copy_(_spherical(self.basis, atoms / counts.clamp(min=1)[:, None, None]))
-        found = torch.stack([_solved(*pair) for pair in zip(gram, right, strict=True)])
-        tables = found.unflatten(0, (n_elements, n_elements))
-        mirrored = tables.transpose(0, 1)[..., self._mirror] * self._sign
-        self.tables.copy_(0.5 * (tables + mirrored))
+        # A pair and the same pair seen from its other end have one table.
+        gram, right = gram.unflatten(0, (n_elements, -1)), right.unflatten(0, (n_elements, -1))
+        gram, right = gram + gram.transpose(0, 1), right + self._mirrored(right)
+        pairs = zip(gram.flatten(0, 1), right.flatten(0, 1), strict=True)
+        tables = torch.stack([_solved(*pair) for pair in pairs]).view_as(self.tables)
+        self.tables.copy_(0.5 * (tables + self._mirrored(tables)))  # alike to the last bit
+
+    def _mirrored(self, tables: Tensor) -> Tensor:
+        """Return tables as seen from the other end, (n_elements, n_elements, n_splines, n)."""
+        return tables.transpose(0, 1)[..., self._mirror] * self._sign
 
     def _add(self, batch: Batch, gram: Tensor, right: Tensor) -> None:
         """Add the edges of a batch to the normal equations of each pair of elements."""
@@ -147,6 +165,13 @@ class TwoCentre(nn.Module):
         """Return what turns the orbitals of an atom to the frame of each edge, (n_edges, n, n)."""
         frames = edge_frames(vectors, self.basis.lmax, dtype)
         return nn.functional.pad(frames, (0, 1))[:, self.entries]
+
+
+def edge_pieces(batch: Batch) -> Iterator[Batch]:
+    """Yield a batch with some of its edges at a time, at least once; the atoms are always there."""
+    names = [name for name in _OF_EDGES if name in batch]
+    for begin in range(0, max(1, len(batch["edge_index"])), _PIECE):
+        yield {**batch, **{name: batch[name][begin : begin + _PIECE] for name in names}}
 
 
 def two_centre_of(basis: Basis, cutoff: float, batches: Iterable[Batch]) -> TwoCentre:
@@ -219,7 +244,9 @@ def _solved(gram: Tensor, right: Tensor) -> Tensor:
     """Return the coefficients of the splines of one pair of elements, (n_splines, n_tables)."""
     if not gram.any():
         return torch.zeros_like(right)
-    n = len(gram)
-    differences = torch.eye(n, dtype=gram.dtype).diff(n=2, dim=0)
-    stiffness = _STIFFNESS * gram.diagonal().mean() * differences.T @ differences
-    return torch.linalg.solve(gram + stiffness, right)
+    weights = gram.diagonal()
+    differences = torch.eye(len(gram), dtype=gram.dtype).diff(n=2, dim=0)
+    small = torch.full_like(weights, _WEIGHT_WITHIN)
+    small[int(weights.nonzero().max()) + 1 :] = _WEIGHT_BEYOND
+    kept = _STIFFNESS * differences.T @ differences + small.diag()
+    return torch.linalg.solve(gram + weights.mean() * kept, right)

@@ -10,10 +10,12 @@ from typing import Any, Final
 import numpy as np
 from ase.data import atomic_numbers as number_of
 from ase.data import chemical_symbols
+from ase.formula import Formula
 from numpy.typing import NDArray
 
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_egnn_esp.bands import levels, monkhorst_pack
+from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from pipeline_egnn_esp.samples import UNITS
@@ -66,6 +68,7 @@ class Comparison:
         self._groups: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
         self._shells: dict[tuple[int, str], Errors] = defaultdict(Errors)
         self._levels: dict[str, list[Levels]] = defaultdict(list)
+        self._without_levels = 0
         self._squares = dict.fromkeys((*MODELS, "label"), 0.0)
         self.n_samples = 0
 
@@ -110,7 +113,8 @@ class Comparison:
             Å, and the number of elements; `relative`: Frobenius norm of the error over that of the
             matrix, of each model; `levels`: None for overlaps, else for each model but zero
             `occupied` and `all`, eV, with mae, max_error, and `aligned_mae`, the MAE once each
-            structure's mean error is subtracted.
+            structure's mean error is subtracted; `without_levels`: how many structures are too
+            large for that.
         """
         width = self._section.shell_width
         norm = self._squares["label"]
@@ -130,6 +134,7 @@ class Comparison:
             ],
             "relative": {n: (self._squares[n] / norm) ** 0.5 if norm else None for n in MODELS},
             "levels": {name: _joined(found) for name, found in self._levels.items()} or None,
+            "without_levels": self._without_levels,
         }
 
     def summary(self) -> dict[str, str]:
@@ -143,15 +148,23 @@ class Comparison:
         }
         for kind, errors in (report["levels"] or {}).get("model", {}).items():
             found[f"MAE levels {kind}"] = f"{errors['mae']:.4g} eV"
+        if self._without_levels:
+            found["levels not compared"] = (
+                f"{self._without_levels} structures of more than evaluate.dense_orbitals "
+                f"({self._section.dense_orbitals})"
+            )
         return found
 
     def _add_levels(self, structure: Structure) -> None:
         matrix = structure.matrix
+        if matrix.n_orbitals > self._section.dense_orbitals:
+            self._without_levels += 1
+            return
         periodic = matrix.structure.pbc
         counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
         k = monkhorst_pack(counts)
-        exact = levels(matrix, k)
         n_occupied = _n_occupied(matrix, self._section.electrons)
+        exact = levels(matrix, k)
         for name, hamiltonian in structure.predicted.items():
             error = levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
             self._levels[name].append(Levels(error, n_occupied))
@@ -166,18 +179,39 @@ class Comparison:
         return {name: found.report(UNITS[target]) for name, found in errors.items()}
 
 
+def require_electrons(basis: Basis, electrons: Mapping[str, int]) -> None:
+    """Check that each element has a number of electrons that its orbitals can hold, or none has.
+
+    Raises:
+        ValueError: It does not.
+    """
+    for symbol in basis.shells if electrons else ():
+        if symbol not in electrons:
+            raise ValueError(
+                f"evaluate.electrons says nothing of {symbol}; give the electrons of an atom of "
+                "each element, or of none"
+            )
+        n_orbitals = basis.n_orbitals(number_of[symbol])
+        if electrons[symbol] > 2 * n_orbitals:
+            raise ValueError(
+                f"evaluate.electrons: {electrons[symbol]} of {symbol}, but its {n_orbitals} "
+                f"orbitals hold {2 * n_orbitals}; give those that the calculation treats, without "
+                "those of the core"
+            )
+
+
 def _n_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
     if not electrons:
         return 0
-    by_number = {number_of[symbol]: count for symbol, count in electrons.items()}
-    numbers = matrix.structure.atomic_numbers.tolist()
-    lacking = [chemical_symbols[z] for z in dict.fromkeys(numbers) if z not in by_number]
-    if lacking:
+    symbols = [chemical_symbols[z] for z in matrix.structure.atomic_numbers]
+    count = sum(electrons[symbol] for symbol in symbols)
+    if count % 2:
         raise ValueError(
-            f"evaluate.electrons says nothing of {lacking[0]}; give the electrons of an atom of "
-            "each element, or of none"
+            f"evaluate.electrons: a structure ({Formula.from_list(symbols):hill}) has {count} "
+            "electrons, an odd number, so that one level is half occupied; correct the numbers, or "
+            "give none"
         )
-    return sum(by_number[number] for number in numbers) // 2
+    return count // 2
 
 
 def _joined(found: list[Levels]) -> dict[str, dict[str, float]]:

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pipeline_egnn_esp.options import HIGHEST_DEGREE
 from pipeline_kernels.equivariant.clebsch_gordan import clebsch_gordan
 
 
@@ -66,10 +67,12 @@ class Coupling(nn.Module):
             ValueError: The blocks contain higher degrees.
         """
         if lmax < self.lmax:
+            cure = f"set model.lmax to at least {self.lmax}"
+            if self.lmax > HIGHEST_DEGREE:
+                cure = f"the network goes up to {HIGHEST_DEGREE}: take a basis set without them"
             raise ValueError(
                 f"model.lmax is {lmax}, but products of the shells of this basis contain degrees "
-                f"up to {self.lmax}, twice the highest of the orbitals; set model.lmax to at least "
-                f"{self.lmax}"
+                f"up to {self.lmax}, twice the highest of the orbitals; {cure}"
             )
 
     def rows(self, degree: int) -> Tensor:
@@ -77,21 +80,6 @@ class Coupling(nn.Module):
         begins = np.cumsum([0, *(2 * other + 1 for other in self.irreps)])[:-1]
         chosen = begins[np.array(self.irreps) == degree]
         return torch.from_numpy(chosen[:, None] + np.arange(2 * degree + 1))
-
-    def couple(self, blocks: Tensor) -> Tensor:
-        """Return the coupled components of blocks.
-
-        Args:
-            blocks: (n, n_common, n_common)
-
-        Returns:
-            (n, n_coupled)
-        """
-        flat = blocks.flatten(1)
-        coupled = torch.empty_like(flat)
-        for entries, places, change in self._parts(flat.dtype):
-            coupled[:, places] = flat[:, entries] @ change
-        return coupled
 
     def uncouple(self, coupled: Tensor) -> Tensor:
         """Return the blocks of coupled components.

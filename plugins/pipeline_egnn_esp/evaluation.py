@@ -38,10 +38,12 @@ from pipeline_core.task import Task
 from pipeline_core.training.collectives import Ranks, joined
 from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.comparison import Comparison, Structure
+from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
-from pipeline_egnn_esp.samples import UNITS, MatrixSamples
+from pipeline_egnn_esp.partition_options import ESPPartitionOptions
+from pipeline_egnn_esp.samples import UNITS, Labelled, MatrixSamples
 from pipeline_egnn_esp.scaling import ScaledNetwork
+from pipeline_egnn_esp.together import Together
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +51,8 @@ Floats = NDArray[np.float64]
 def evaluate_matrices(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
-    Called on every rank: they share the predictions, rank 0 does the rest.
+    Called on every rank: they share the structures, or with `partition.parts: graph` the atoms of
+    each; rank 0 does the rest.
 
     Returns:
         MAE of on-site and off-site elements and of levels, by split; on rank 0.
@@ -62,6 +65,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
     assert isinstance(options, ESPOptions)
     with joined(run.device, run.state) as ranks:
         task = trained_task(run, ranks.device)
+        require_electrons(_basis(task), section.electrons)
         samples = {split: task.samples(split) for split in section.splits}
         if not any(map(len, samples.values())):
             raise ValueError(
@@ -75,7 +79,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
             baseline = _baseline(task) if ranks.is_first else None
             for split in samples:
                 comparison = Comparison(options, section)
-                for structure, text in _structures(task, split, texts[split], baseline, ranks):
+                for structure, text in _structures(run, task, split, texts[split], baseline, ranks):
                     comparison.add(structure, text.get("group"))
                     assert writer is not None
                     writer.add(_record(structure, options.target, split, text))
@@ -87,6 +91,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
 
 
 def _structures(
+    run: Run,
     task: Task,
     split: str,
     texts: Mapping[str, Texts],
@@ -96,13 +101,43 @@ def _structures(
     """Yield each sample with its predictions, and what the data say of it in words, on rank 0."""
     samples = task.samples(split)
     assert isinstance(samples, MatrixSamples)
+    in_parts = run.section("partition", ESPPartitionOptions).parts == "graph"
+    found = _by_all(run, task, samples, ranks) if in_parts else _by_each(task, samples, ranks)
+    for index, (labelled, predicted) in enumerate(found):
+        assert baseline is not None
+        batch = samples.batch([index])
+        own = baseline.node_blocks(batch["atomic_numbers"]).numpy()
+        known = labelled.entries(own, baseline.edge_blocks(batch).numpy())
+        words = {name: str(values[index]) for name, values in texts.items()}
+        both = {"model": predicted, "two_centre": known}
+        yield Structure(labelled.matrix, labelled.energy_zero, both), words
+
+
+def _by_each(task: Task, samples: MatrixSamples, ranks: Ranks) -> Iterator[tuple[Labelled, Floats]]:
+    """Yield on rank 0 each sample and its predicted elements; ranks predict whole structures."""
     for window in predictions(task, samples, None, ranks):
-        if baseline is None:
+        for number in range(len(window) if ranks.is_first else 0):
+            labelled = samples.labelled(window.start + number)
+            yield labelled, labelled.entries(*_blocks(window, number))
+
+
+def _by_all(
+    run: Run, task: Task, samples: MatrixSamples, ranks: Ranks
+) -> Iterator[tuple[Labelled, Floats]]:
+    """Yield on rank 0 each sample and its predicted elements; each rank predicts its part."""
+    assert isinstance(task.module, ScaledNetwork)
+    together = Together(run, task.module, ranks)
+    for index in range(len(samples)):
+        labelled = samples.labelled(index)
+        predicted = together.entries(labelled.matrix)
+        if predicted is None:
             continue
-        for number in range(len(window)):
-            index = window.start + number
-            words = {name: str(values[index]) for name, values in texts.items()}
-            yield _structure(samples, index, _blocks(window, number), baseline), words
+        if not np.isfinite(predicted).all():
+            raise ValueError(
+                f"the model predicts elements that are not finite for sample {index} of the split; "
+                "check the sample, or train with a lower learning rate"
+            )
+        yield labelled, predicted
 
 
 def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
@@ -112,23 +147,6 @@ def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
         start, stop = window.batch[f"{kind}_offsets"][number : number + 2].tolist()
         found.append(window.outputs[name][start:stop].double().numpy())
     return found[0], found[1]
-
-
-def _structure(
-    samples: MatrixSamples, index: int, predicted: tuple[Floats, Floats], baseline: TwoCentre
-) -> Structure:
-    labelled = samples.labelled(index)
-    batch = samples.batch([index])
-    known = (
-        baseline.node_blocks(batch["atomic_numbers"]).numpy(),
-        baseline.edge_blocks(batch).numpy(),
-    )
-    found = {"model": predicted, "two_centre": known}
-    return Structure(
-        labelled.matrix,
-        labelled.energy_zero,
-        {name: labelled.entries(*blocks) for name, blocks in found.items()},
-    )
 
 
 def _basis(task: Task) -> Basis:

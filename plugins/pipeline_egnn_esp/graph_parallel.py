@@ -26,6 +26,7 @@ from pipeline_core.training.sampler import Numbers, Sampler, Share
 from pipeline_core.training.seeds import determinism, seed_everything
 from pipeline_core.training.start import start_metadata
 from pipeline_core.training.tasks import build_task
+from pipeline_core.training.threads import numpy_in_one_thread
 from pipeline_core.training.trainer import Trainer
 from pipeline_egnn_esp.distributed import Halo, link_of, split_batch
 from pipeline_egnn_esp.options import ESPOptions
@@ -44,14 +45,17 @@ def train_graphs(run: Run) -> dict[str, Any]:
     with joined(run.device, run.state) as ranks, determinism(options.deterministic):
         task = build_task(run, start_metadata(options))
         seed_everything(run.seed, 1 + ranks.rank)
-        return GraphTrainer(run, task, options, ranks).fit()
+        trainer = GraphTrainer(run, task, options, ranks)
+        with numpy_in_one_thread():
+            return trainer.fit()
 
 
 class GraphTrainer(Trainer):
     """One training, as one of its ranks sees it; arguments and errors are those of `Trainer`.
 
     Raises:
-        ValueError: Times of single ranks are asked for, which depend on each other here.
+        ValueError: Times of single ranks are asked for, which depend on each other here, or a
+            structure has fewer atoms than there are ranks.
     """
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
@@ -64,6 +68,8 @@ class GraphTrainer(Trainer):
             )
         halos = Halos(task.module, ranks)  # before the average of weights copies the module
         super().__init__(run, task, options, ranks)
+        for split, samples in {"train": self._train, "val": self._val}.items():
+            _require_atoms(samples, f"{run.experiment}: split {split}", ranks.size)
         cutoff = run.section("graph", GraphOptions).cutoff
         assert isinstance(run.options, ESPOptions)
         size = next(task.module.parameters()).element_size()
@@ -74,6 +80,16 @@ class GraphTrainer(Trainer):
         )
         self._sampler = WholeSteps(**vars(self._sampler))
         self._val_shares = WholeShares(**vars(self._val_shares))
+
+
+def _require_atoms(samples: Samples, place: str, n_ranks: int) -> None:
+    """Refuse structures with fewer atoms than there are ranks."""
+    fewest = int(samples.sizes()["atom"].min()) if len(samples) else n_ranks
+    if fewest < n_ranks:
+        raise ValueError(
+            f"{place}: a structure has {fewest} atoms, which cannot be shared between {n_ranks} "
+            f"ranks; start at most {fewest}, or set partition.parts to samples"
+        )
 
 
 class Halos:

@@ -1,4 +1,4 @@
-"""Blocks of atoms and edges, as a network works with them, from stored matrices and back."""
+"""Blocks of atoms and edges, as a network works with them, from stored matrices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.readers.cp2k_input import Structure
-from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, Quantity, is_first
+from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, Quantity
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -53,33 +51,3 @@ def labels(matrix: BlockMatrix, quantity: Quantity, edge_index: Ints, edge_shift
     edge_blocks[straight >= 0] = blocks[straight[straight >= 0]]
     edge_blocks[reverse >= 0] = blocks[reverse[reverse >= 0]].transpose(0, 2, 1)
     return Labels(blocks[on_site[order]], edge_blocks, (straight >= 0) | (reverse >= 0))
-
-
-def matrix_of_blocks(
-    structure: Structure,
-    basis: Basis,
-    graph: tuple[Ints, Ints],
-    hamiltonian: tuple[Floats, Floats],
-    overlap: tuple[Floats, Floats],
-) -> BlockMatrix:
-    """Return matrices of blocks of atoms and edges; of both edges of a pair the first is taken.
-
-    Args:
-        structure: The atoms.
-        basis: Their shells.
-        graph: edge_index (n_edges, 2) and edge_shift (n_edges, 3).
-        hamiltonian: node_blocks (n_atoms, n_common, n_common) and edge_blocks (n_edges, n_common,
-            n_common), eV, hermitian.
-        overlap: The same of the overlap.
-    """
-    index, shift = (array.astype(np.int64) for array in graph)
-    first = is_first(index[:, 0], index[:, 1], shift)
-    own = np.arange(len(structure.positions))
-    atoms = np.concatenate([np.stack([own, own], axis=1), index[first]])
-    shifts = np.concatenate([np.zeros((len(own), 3), dtype=np.int64), shift[first]])
-    pairs = structure.atomic_numbers[atoms].T
-
-    def entries(nodes: Floats, edges: Floats) -> Floats:
-        return basis.unpadded(np.concatenate([nodes, edges[first]]), *pairs)
-
-    return BlockMatrix(structure, basis, atoms, shifts, entries(*hamiltonian), entries(*overlap))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.sections import (
     Count,
@@ -16,13 +16,16 @@ from pipeline_core.config.sections import (
     TrainOptions,
 )
 
+HIGHEST_DEGREE: Final = 6
+"""Of embeddings."""
+
 
 class ESPOptions(Section):
     """Sizes of the network, and what it learns; sizes are those of the paper's scaling runs."""
 
     channels: Count = 16
     """Channels of every degree: the paper's E."""
-    lmax: Annotated[int, Field(ge=1, le=6)] = 4
+    lmax: Annotated[int, Field(ge=1, le=HIGHEST_DEGREE)] = 4
     """Highest degree of the embeddings: at least twice the highest of the orbitals."""
     layers: Count = 3
     """Message-passing layers: the paper's M."""
@@ -71,7 +74,8 @@ class ESPOptions(Section):
     """
     two_centre: bool = True
     """Whether the network learns what integrals between two atoms, which depend on their distance
-    alone, leave over; they are fitted to the training structures. Without, it learns all."""
+    alone, leave over; they are fitted to the training structures. Without, it learns all of the
+    blocks of pairs. Of those of atoms it always learns what the mean of their element leaves."""
 
     @model_validator(mode="after")
     def _bonds_within_reach(self) -> Self:
@@ -139,6 +143,19 @@ class ESPEvaluateOptions(EvaluateOptions):
     """Width of the shells of distance in which errors are reported, Å."""
     k_points: tuple[Count, Count, Count] = (3, 3, 3)
     """Monkhorst-Pack grid on which levels are compared."""
+    dense_orbitals: Count = 3000
+    """Largest number of orbitals of a structure whose levels are compared: time grows with its
+    cube."""
     electrons: dict[str, Count] = {}
     """Electrons of an atom by element that the calculation holds, such as {Hf: 12, O: 6}, two a
     level: which levels are occupied. Empty to compare all levels only."""
+
+    @field_validator("electrons")
+    @classmethod
+    def _elements(cls, electrons: dict[str, int]) -> dict[str, int]:
+        from ase.data import chemical_symbols  # too heavy for the list of models
+
+        for symbol in electrons:
+            if symbol not in chemical_symbols[1:]:
+                raise ValueError(f"{symbol!r} is no element; write its symbol, such as Hf")
+        return electrons

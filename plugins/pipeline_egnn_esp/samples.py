@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.fields import FIELDS, SPLITS, Field
-from pipeline_core.graphs import graph_fields
+from pipeline_core.graphs import graph_fields, neighbour_graph
+from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Sizes
@@ -100,16 +101,21 @@ class MatrixSamples:
             matrix = replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
         return Labelled(matrix, zero, *edges)
 
+    def cluster(self, index: int, n_atoms: int) -> Batch:
+        """Return atoms of a sample around its first one, without labels and without images."""
+        atoms = self.labelled(index).matrix.structure
+        order = np.linalg.norm(atoms.positions - atoms.positions[0], axis=1).argsort(kind="stable")
+        chosen, pbc = order[:n_atoms], np.zeros(3, dtype=bool)
+        numbers, positions = atoms.atomic_numbers[chosen], atoms.positions[chosen]
+        found = neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
+        own = Structure(numbers, positions, atoms.cell, pbc)
+        return collate([_inputs(own, *found[:2])], self._dtype, self._fields)
+
     def _arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
         labelled = self.labelled(index)
-        atoms, edges = labelled.matrix.structure, (labelled.edge_index, labelled.edge_shift)
         node_blocks, edge_blocks = labelled.blocks(self._options.target)
-        twin = twins(*map(torch.from_numpy, edges)).numpy()
         return {
-            **{name: getattr(atoms, name) for name in INPUTS},
-            "edge_index": labelled.edge_index,
-            "edge_shift": labelled.edge_shift,
-            "twin": twin,
+            **_inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift),
             "node_blocks": node_blocks,
             "edge_blocks": edge_blocks,
         }
@@ -158,6 +164,16 @@ class Labelled:
         blocks[on_site] = node_blocks[matrix.block_atoms[on_site, 0]]
         elements = matrix.structure.atomic_numbers[matrix.block_atoms].T
         return matrix.basis.unpadded(blocks, *elements)
+
+
+def _inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, NDArray[Any]]:
+    """Return what a network takes of a structure and its graph."""
+    return {
+        **{name: getattr(atoms, name) for name in INPUTS},
+        "edge_index": edge_index,
+        "edge_shift": edge_shift,
+        "twin": twins(torch.from_numpy(edge_index), torch.from_numpy(edge_shift)).numpy(),
+    }
 
 
 def completed(matrix: BlockMatrix, edge_index: Ints, edge_shift: Ints) -> BlockMatrix:

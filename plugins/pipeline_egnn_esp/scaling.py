@@ -9,7 +9,7 @@ numbers are of order 1 at all distances, and what it does not know is small wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pipeline_core.batch import Batch
 from pipeline_core.potential import edge_vectors
 from pipeline_core.task import Outputs, Samples
-from pipeline_egnn_esp.baselines import TwoCentre
+from pipeline_egnn_esp.baselines import TwoCentre, edge_pieces
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.distributed import Halo
 from pipeline_egnn_esp.network import Network
@@ -29,6 +29,8 @@ KNOTS: Final = 0.5
 """Distance between two sizes in a table, Å; their logarithms are linear in between."""
 _SMALLEST: Final = 1e-6
 """Least size, as a part of the largest of its kind."""
+_REACH: Final = 0.5
+"""How much farther than the farthest labelled pair others may be, Å."""
 _NOTHING: Final = 1e-9
 """Size, eV or 1, where nothing is left to learn, as of overlaps of an atom with itself."""
 
@@ -104,17 +106,26 @@ class Sizes(nn.Module):
         return ((1 - above) * table[first] + above * table[first + 1]).exp()
 
     def fit(self, rests: Iterable[Rest]) -> None:
-        """Take the root mean square of what is left to learn, batch by batch."""
+        """Take the root mean square of what is left to learn, batch by batch.
+
+        Raises:
+            ValueError: Some edges are farther than all that have labels.
+        """
         n_shells, n_knots = self.atoms.shape[1], self.n_intervals + 1
         atoms = torch.zeros(len(self.atoms), 2, n_shells, n_shells, dtype=torch.float64)
         edges = torch.zeros(len(self.atoms) ** 2 * n_knots, *atoms.shape[1:], dtype=torch.float64)
+        longest, known = torch.zeros(2, dtype=torch.float64)
         for rest in rests:
+            longest = rest.distances.amax().maximum(longest) if len(rest.distances) else longest
+            labelled = rest.distances[~rest.edge_blocks.isnan().flatten(1).all(1)]
+            known = labelled.amax().maximum(known) if len(labelled) else known
             atoms.index_add_(0, rest.elements, self._sums(rest.node_blocks))
             first, above = self._knots(rest.distances)
             place = (rest.pairs[:, 0] * len(self.atoms) + rest.pairs[:, 1]) * n_knots + first
             sums = self._sums(rest.edge_blocks)
             edges.index_add_(0, place, sums * (1 - above)[:, None, None, None])
             edges.index_add_(0, place + 1, sums * above[:, None, None, None])
+        _require_reach(float(longest), float(known))
         # Sizes of transposed blocks, and of the two edges of a pair, are alike to the last bit.
         self.atoms.copy_(_floored(*(part + part.mT for part in atoms.unbind(1))))
         squares, counts = edges.unflatten(0, self.edges.shape[:3]).unbind(3)
@@ -196,20 +207,39 @@ class ScaledNetwork(nn.Module):
         return self.sizes.of_atoms(elements[:n_own]), of_edges[:, None, None]
 
     def fit(self, samples: Samples) -> None:
-        """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`."""
-        self.two_centre.fit(samples.batch([number]) for number in range(len(samples)))
-        self.sizes.fit(self._rest(samples.batch([number])) for number in range(len(samples)))
+        """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`.
 
-    def _rest(self, batch: Batch) -> Rest:
-        elements, pairs, distances = self._rows(batch)
-        own, off = self.known(batch, len(elements))
-        rests = batch["node_blocks"] - own, batch["edge_blocks"] - off
-        return Rest(elements, pairs, distances, *rests)
+        Raises:
+            ValueError: Some edges are farther than all that have labels.
+        """
+        self.two_centre.fit(samples.batch([number]) for number in range(len(samples)))
+        self.sizes.fit(
+            rest for number in range(len(samples)) for rest in self._rests(samples.batch([number]))
+        )
+
+    def _rests(self, batch: Batch) -> Iterator[Rest]:
+        """Yield what is left of some edges at a time, and of the atoms with the first ones."""
+        n = len(batch["node_blocks"])
+        for piece in edge_pieces(batch):
+            elements, pairs, distances = self._rows(piece)
+            own, off = self.known(piece, n)
+            rests = batch["node_blocks"][:n] - own, piece["edge_blocks"] - off
+            yield Rest(elements[:n], pairs, distances, *rests)
+            n = 0
 
     def _rows(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         elements = self.two_centre.places[batch["atomic_numbers"]]
         distances = torch.linalg.vector_norm(edge_vectors(batch).detach(), dim=1)
         return elements, elements[batch["edge_index"]], distances
+
+
+def _require_reach(longest: float, known: float) -> None:
+    if longest > known + _REACH:
+        raise ValueError(
+            f"blocks of the training structures end at {known:.2f} Å, but the graph has pairs up "
+            f"to {longest:.2f} Å, which would be predicted without having been learned; set "
+            f"model.cutoff and graph.cutoff to {known:.2f} or less"
+        )
 
 
 def _filled(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

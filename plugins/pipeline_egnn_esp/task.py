@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import torch
 
 from pipeline_core.atomistic import graph_cost
+from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -16,9 +18,13 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions
+from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.samples import MatrixSamples, block_fields
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.sources import basis_of
+
+_CLUSTER: Final = 32
+"""Atoms by which a model is checked if its structures may be too large for one process."""
 
 
 def matrix_task(run: Run) -> Task:
@@ -55,6 +61,7 @@ def matrix_task(run: Run) -> Task:
         samples=partial(_samples, run, basis, options, dtype),
         cost=graph_cost,
         quantities=quantities,
+        probe=partial(_cluster, run, basis, options, dtype) if _shares_graphs(run) else None,
         metadata={
             "options": options.model_dump(mode="json"),
             "graph": run.sections["graph"].model_dump(mode="json"),
@@ -68,6 +75,15 @@ def _samples(
     run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype, split: str
 ) -> MatrixSamples:
     return MatrixSamples(run, split, basis, options, dtype)
+
+
+def _shares_graphs(run: Run) -> bool:
+    return run.section("partition", ESPPartitionOptions).parts == "graph"
+
+
+def _cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
+    """Return what one process can predict, however large the structures are."""
+    return MatrixSamples(run, "train", basis, options, dtype).cluster(0, _CLUSTER)
 
 
 def _basis(run: Run) -> Basis:

@@ -1,4 +1,4 @@
-"""The SLEM network of DeePTB (package dptb), as `_esp_worker.py` measures it in its environment.
+"""The SLEM network of DeePTB (package dptb), as `_worker.py` measures it in its environment.
 
 It is another SO(2) network for the same task. Lmax, channels and layers are set as ours; it has
 neither attention nor feed-forward layers, and updates a third kind of features on edges in place of

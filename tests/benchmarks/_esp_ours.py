@@ -1,4 +1,4 @@
-"""The plugin, as `_esp_worker.py` measures it."""
+"""The plugin, as `_worker.py` measures it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

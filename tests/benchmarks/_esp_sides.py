@@ -1,18 +1,14 @@
 """The sides of the benchmark of eGNN-ESP: pairs of processes that take turns."""
 
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import _mace_sides
 import numpy as np
-
-HERE = Path(__file__).parent
+from _sides import Side, agreement, alternated, make, memory
 
 
 class Peer(NamedTuple):
@@ -33,33 +29,14 @@ class Peer(NamedTuple):
     same: bool = False
 
 
-class Side(_mace_sides.Side):
-    """A process of `_esp_worker.py`.
-
-    Args:
-        python: Its interpreter.
-        name: ours, so3 or dptb.
-        threads: That it may use.
-    """
-
-    def __init__(self, python: Path, name: str, threads: int) -> None:
-        # e3nn 0.4.4 loads a file of its own that torch refuses by default.
-        environment = {"OMP_NUM_THREADS": str(threads), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-        self.process = subprocess.Popen(
-            [str(python), str(HERE / "_esp_worker.py"), name, str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment,
-        )
-
-
 @contextmanager
 def pair(peer: Peer, threads: int) -> Iterator[dict[str, Side]]:
     """Start ours and a peer."""
-    with ExitStack() as stack:
-        ours = stack.enter_context(Side(Path(sys.executable), "ours", threads))
-        yield {"ours": ours, "peer": stack.enter_context(Side(peer.python, peer.side, threads))}
+    with (
+        Side(Path(sys.executable), "_esp_ours", threads) as ours,
+        Side(peer.python, f"_esp_{peer.side}", threads) as theirs,
+    ):
+        yield {"ours": ours, "peer": theirs}
 
 
 def compare(
@@ -81,13 +58,12 @@ def compare(
         file = Path(folder) / "subject.npz"
         np.savez(file, **arrays)
         subject = "Network", str(file), {**options, "harmonics": peer.harmonics}
-        _mace_sides.make(sides, subject)
+        make(sides, subject)
         facts = {f"{name}_parameters": side.ask("parameters") for name, side in sides.items()}
-        deviations = _mace_sides.agreement(sides, Path(folder)) if peer.same else {}
+        deviations = agreement(sides, Path(folder)) if peer.same else {}
         facts["deviation"] = max(deviations.values(), default=None)
         found = {
-            call: _mace_sides.alternated(sides, call, repeats) | _mace_sides.memory(sides, call)
-            for call in peer.calls
+            call: alternated(sides, call, repeats) | memory(sides, call) for call in peer.calls
         }
         facts["matrix_gflops"] = sides["ours"].ask("matrix_rate") / 1e9  # forgets the network
     return {call: figures | facts for call, figures in found.items()}

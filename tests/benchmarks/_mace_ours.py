@@ -1,4 +1,4 @@
-"""The plugin and its kernels, as `_mace_worker.py` measures them."""
+"""The plugin and its kernels, as `_worker.py` measures them."""
 
 from typing import Any
 

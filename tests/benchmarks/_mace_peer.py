@@ -1,4 +1,4 @@
-"""mace-torch and its modules, as `_mace_worker.py` measures them in the peer's environment.
+"""mace-torch and its modules, as `_worker.py` measures them in the peer's environment.
 
 Where cuequivariance is installed mace-torch multiplies with a smaller set of couplings, which is
 faster; its weights are then those that give the same products as ours.

@@ -1,85 +1,32 @@
-"""Both sides of the benchmarks of MACE: processes that take turns, and what they are given.
+"""Both sides of the benchmarks of MACE, and what they are given.
 
-The peer runs in an environment of its own (`make peers`), so each side is a process that is driven
-over a pipe. A new pair is started for each call that is measured.
+A new pair of processes is started for each call that is measured.
 """
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import ase
 import ase.io
 import numpy as np
+from _sides import PEERS, Side, agreement, alternated, make, memory
 
 HERE = Path(__file__).parent
 DATA = HERE.parents[2] / "shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
-PEERS = HERE.parents[1] / ".venv-peers/bin/python"
-TOLERANCE = 1e-3  # of the largest magnitude, in single precision
-WARM_UP = 2  # TorchScript records the first call and optimises in the second
-
-
-class Side:
-    """A process of `_mace_worker.py`.
-
-    Args:
-        python: Its interpreter.
-        name: ours or peer.
-        threads: That it may use.
-    """
-
-    def __init__(self, python: Path, name: str, threads: int) -> None:
-        # e3nn 0.4.4 loads a file of its own that torch refuses by default.
-        environment = {"OMP_NUM_THREADS": str(threads), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-        command = [str(python), str(HERE / "_mace_worker.py"), name, str(threads)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment,
-        )
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the worker and wait for its result.
-
-        Raises:
-            RuntimeError: The process has ended; its traceback is on stderr.
-        """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps([method, *arguments]) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the empty answer says the same
-        answer = self.process.stdout.readline()
-        if not answer:
-            command = " ".join(self.process.args)
-            raise RuntimeError(f"{command}: ended with exit code {self.process.wait()}")
-        return json.loads(answer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate()  # closes the pipe, at whose end the worker returns
 
 
 @contextmanager
 def both(args: argparse.Namespace) -> Iterator[dict[str, Side]]:
     """Start a pair of processes, by name."""
     with (
-        Side(Path(sys.executable), "ours", args.threads) as ours,
-        Side(args.peers_python, "peer", args.threads) as peer,
+        Side(Path(sys.executable), "_mace_ours", args.threads) as ours,
+        Side(args.peers_python, "_mace_peer", args.threads) as peer,
     ):
         yield {"ours": ours, "peer": peer}
 
@@ -117,48 +64,6 @@ def compare(
                 figures = alternated(sides, call, args.repeats) | memory(sides, call)
             found[call] = figures | {"deviation": deviation}
     return found
-
-
-def make(sides: Mapping[str, Side], subject: tuple[Any, ...]) -> None:
-    """Make the subject on both sides."""
-    for side in sides.values():
-        side.ask("make", *subject)
-
-
-def agreement(sides: Mapping[str, Side], folder: Path) -> dict[str, float]:
-    """Return how far apart what the sides compute is."""
-    found = {}
-    for name, side in sides.items():
-        file = folder / f"{name}.npz"
-        side.ask("found", str(file))
-        with np.load(file) as arrays:
-            found[name] = dict(arrays)
-    deviations = {
-        key: float(abs(found["ours"][key] - value).max() / abs(value).max())
-        for key, value in found["peer"].items()
-    }
-    if not max(deviations.values()) < TOLERANCE:
-        raise RuntimeError(f"the two sides do not compute the same: {deviations}")
-    return deviations
-
-
-def alternated(sides: Mapping[str, Side], call: str, repeats: int) -> dict[str, float]:
-    """Return median and smallest time of each side, and the ratio of the medians."""
-    for side in sides.values():
-        for _ in range(WARM_UP):
-            side.ask("seconds", call)
-    rounds = [[side.ask("seconds", call) for side in sides.values()] for _ in range(repeats)]
-    times = dict(zip(sides, zip(*rounds, strict=True), strict=True))
-    ours, peer = median(times["ours"]), median(times["peer"])
-    best = {f"{name}_best_s": min(column) for name, column in times.items()}
-    return {"ours_s": ours, "peer_s": peer, "ratio": peer / ours} | best
-
-
-def memory(sides: Mapping[str, Side], call: str) -> dict[str, float | None]:
-    """Return the memory of a call on both sides and its ratio, none where ours takes nothing."""
-    peak = {name: side.ask("peak_bytes", call) for name, side in sides.items()}
-    ratio = peak["peer"] / peak["ours"] if peak["ours"] > 0 else None
-    return {f"{name}_gb": size / 1e9 for name, size in peak.items()} | {"memory_ratio": ratio}
 
 
 def structures(path: Path, n_atoms: int) -> list[ase.Atoms]:

@@ -39,9 +39,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from _esp_operations import message_operations, step_operations
-from _esp_sides import Peer, Side, compare
+from _esp_sides import Peer, compare
 from _esp_structures import BASIS, arrays_of
-from _mace_sides import PEERS
+from _sides import PEERS, Side
 from message_ops import hardware
 
 from pipeline_egnn_esp.basis import Basis
@@ -133,10 +133,10 @@ def operations(model: ESPOptions, n_atoms: int, n_edges: int) -> dict[str, int]:
 
 def machine(args: argparse.Namespace) -> dict[str, Any]:
     """Return what a report says of the machine."""
-    with Side(Path(sys.executable), "ours", 1) as side:
+    with Side(Path(sys.executable), "_esp_ours", 1) as side:
         versions = {"ours": side.ask("versions", PACKAGES)}
     if "dptb" in args.peers:
-        with Side(args.peers_python, "dptb", 1) as side:
+        with Side(args.peers_python, "_esp_dptb", 1) as side:
             versions["peers"] = side.ask("versions", PACKAGES)
     return {"hardware": hardware("cpu"), "versions": versions, "repeats": args.repeats}
 

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, Final
 
 import numpy as np
+from ase.geometry import complete_cell
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,8 @@ Floats = NDArray[np.float64]
 
 _TURN, _TILT = np.radians(-55.0), np.radians(22.0)
 _GOLDEN: Final = 0.6180339887498949
+_MARGIN: Final = 1.0
+"""Between atoms and their box where it is not periodic, Å."""
 _LIGHTNESS: Final = (0.42, 0.6, 0.75)
 RASTER_DPI: Final = 250
 """Resolution of atoms in vector graphics."""
@@ -30,6 +33,21 @@ def seen(points: ArrayLike) -> Floats:
     away = x * np.sin(_TURN) + y * np.cos(_TURN)
     up = z * np.cos(_TILT) + away * np.sin(_TILT)
     return np.stack([across, up, z * np.sin(_TILT) - away * np.cos(_TILT)], axis=1)
+
+
+def boxed(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Bring atoms into a box: the cell in periodic directions, around all atoms in others.
+
+    Returns:
+        Positions (n, 3) and edges of the box (3, 3), whose corner is the origin.
+    """
+    cell = complete_cell(cell)
+    places = positions @ np.linalg.inv(cell)
+    margin = _MARGIN / np.linalg.norm(cell, axis=1)
+    low = np.where(pbc, 0, places.min(axis=0) - margin)
+    width = np.where(pbc, 1, np.ptp(places, axis=0) + 2 * margin)
+    box = cell * width[:, None]
+    return ((places - low) / width) % 1.0 @ box, box
 
 
 def near_faces(points: Floats, cell: Floats, depth: float) -> NDArray[np.bool_]:

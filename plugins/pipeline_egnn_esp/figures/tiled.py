@@ -78,8 +78,8 @@ def _read(group: h5py.Group) -> dict[str, Any]:
 
 
 def _structure(axes: Axes, found: dict[str, Any]) -> None:
-    cell, numbers = found["cell"], found["atomic_numbers"]
-    points = (found["positions"] @ np.linalg.inv(cell)) % 1.0 @ cell
+    numbers = found["atomic_numbers"]
+    points, cell = pictures.boxed(found["positions"], found["cell"], found["pbc"])
     shown = pictures.near_faces(points, cell, _DEPTH)
     diameters = 1.6 * covalent_radii[numbers[shown]]
     pictures.draw_atoms(axes, points[shown], jmol_colors[numbers[shown]], diameters)

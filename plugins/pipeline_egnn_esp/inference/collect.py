@@ -173,17 +173,16 @@ def write_matrices(
         bounds: From `slabs`.
         ranks: All of them.
     """
-    transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
     pieces = (source.blocks(*ends) for ends in pairwise(bounds.tolist()))
     if not ranks.is_first:
         for piece in pieces:
-            _collected(piece, ranks, transport)
+            collected(piece, ranks)
         return
     with store.create(path, SCHEMA, provenance) as file:
         file.attrs["energy_unit"] = "eV"
         writer = _Writer(file.create_group(group), structure)
         for piece in pieces:
-            blocks = source.sorted(_collected(piece, ranks, transport))
+            blocks = source.sorted(collected(piece, ranks))
             writer.add(blocks, source.shapes(blocks.names))
 
 
@@ -215,8 +214,9 @@ class _Writer:
             data[len(data) - len(rows) :] = rows
 
 
-def _collected(own: Blocks, ranks: Ranks, transport: Transport) -> Blocks:
+def collected(own: Blocks, ranks: Ranks) -> Blocks:
     """Return on rank 0 the blocks of one rank after the other; on others their own."""
+    transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
     shapes = ranks.gather((own.names.shape, own.entries.shape))
     sent, received = {}, {}
     if not ranks.is_first and len(own.names):

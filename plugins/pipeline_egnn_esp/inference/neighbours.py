@@ -1,4 +1,4 @@
-"""Edges of some of the atoms, so that no rank has to hold those of all."""
+"""Edges of some of the atoms, so that each rank makes its own ones."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def subject_of(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
     structure = wrapped(straight)
     if matrix is None or options.overlap == "unknown":
         return Subject(options, structure, None)
-    moved = _moves(straight, structure)
+    moved = moves(straight, structure)
     return Subject(options, structure, Tiling(matrix, options.repeat, structure, moved))
 
 
@@ -107,7 +107,7 @@ def _repeated(one: Structure, repeat: tuple[int, int, int]) -> Structure:
     )
 
 
-def _moves(before: Structure, after: Structure) -> Ints:
+def moves(before: Structure, after: Structure) -> Ints:
     """Return by how many lattice vectors each atom has been moved back, (n_atoms, 3)."""
     if not before.pbc.any():
         return np.zeros((len(before.positions), 3), dtype=np.int64)

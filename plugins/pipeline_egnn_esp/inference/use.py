@@ -80,7 +80,8 @@ def used(run: Run, ranks: Ranks) -> dict[str, Any]:
             group = content.create_group(name) if content is not None else None
             summary[name] = _Use(run, module, subject, options, ranks).done(group)
         if content is not None:
-            studied = study(content, options, model, basis, ranks.device, run.seed)
+            link = run.section("partition", ESPPartitionOptions).link
+            studied = study(content, options, model, basis, ranks.device, run.seed, link)
             summary |= {"studies": studied} if studied else {}
         ranks.meet()
     return summary

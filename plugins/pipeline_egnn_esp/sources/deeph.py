@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 import numpy as np
 from ase.data import chemical_symbols
+from ase.geometry import complete_cell
 from numpy.typing import NDArray
 
 from pipeline_core.readers.cp2k_input import Structure
@@ -85,8 +86,9 @@ def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> N
     symbols = [chemical_symbols[z] for z in atoms.atomic_numbers]
     shells = [matrix.basis.shells[symbol] for symbol in symbols]
     np.savetxt(folder / "element.dat", atoms.atomic_numbers, fmt="%d")
-    np.savetxt(folder / "lat.dat", atoms.cell.T)
-    np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(atoms.cell))
+    cell = complete_cell(atoms.cell)  # the layout has no other word for directions without one
+    np.savetxt(folder / "lat.dat", cell.T)
+    np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(cell))
     np.savetxt(folder / "site_positions.dat", atoms.positions.T)
     np.savetxt(folder / "R_list.dat", np.unique(_both(matrix.block_shift), axis=0), fmt="%d")
     lines = ["  ".join(map(str, own)) + "\n" for own in shells]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import PySCFSource
 from pipeline_egnn_esp.matrices import BlockMatrix, pairs_within
 from pipeline_egnn_esp.orders import to_ours
+
+if TYPE_CHECKING:
+    import ase
 
 
 def require_pyscf() -> None:
@@ -42,7 +45,8 @@ def calculated(path: Path, source: PySCFSource) -> Iterator[tuple[int, BlockMatr
         Number of the structure in the file, and its matrices.
 
     Raises:
-        ValueError: PySCF is missing, the file cannot be read, or a calculation does not converge.
+        ValueError: PySCF is missing, the file cannot be read, a frame is periodic or charged,
+            or a calculation does not converge.
     """
     require_pyscf()
     import ase.io
@@ -58,6 +62,7 @@ def calculated(path: Path, source: PySCFSource) -> Iterator[tuple[int, BlockMatr
     ) as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
     for number, atoms in enumerate(frames):
+        _require_neutral_molecule(atoms, f"{path}, frame {number}")
         structure = Structure(
             np.asarray(atoms.numbers, dtype=np.int32),
             np.asarray(atoms.positions, dtype=np.float64),
@@ -71,6 +76,19 @@ def calculated(path: Path, source: PySCFSource) -> Iterator[tuple[int, BlockMatr
                 f"{path}, frame {number}: cannot be calculated with PySCF ({error}); correct the "
                 "structure or choose another basis set"
             ) from error
+
+
+def _require_neutral_molecule(atoms: ase.Atoms, place: str) -> None:
+    if atoms.pbc.any():
+        raise ValueError(
+            f"{place}: is periodic, but source pyscf calculates molecules; calculate it with CP2K, "
+            "or remove its cell"
+        )
+    if charge := atoms.info.get("charge", 0):
+        raise ValueError(
+            f"{place}: has the charge {charge:g}, but source pyscf calculates neutral molecules; "
+            "remove the frame"
+        )
 
 
 def calculate(structure: Structure, source: PySCFSource) -> BlockMatrix:

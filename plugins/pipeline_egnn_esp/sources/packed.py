@@ -40,7 +40,12 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
     """
     try:
         with h5py.File(path) as file:
-            unit = str(file.attrs.get("energy_unit", "hartree"))
+            if "energy_unit" not in file.attrs:
+                raise ValueError(
+                    f"{path}: does not say the unit of H; set the attribute energy_unit of the "
+                    "file, such as hartree or eV"
+                )
+            unit = str(file.attrs["energy_unit"])
             for name in file:
                 arrays = _arrays(file[name], f"{path}: {name}")
                 try:
@@ -58,27 +63,29 @@ def _arrays(group: Any, place: str) -> dict[str, Any]:
             f"{place}: lacks {', '.join(missing)}; a structure needs {', '.join(_DATASETS)}"
         )
     arrays = {name: group[name][()] for name in _DATASETS}
+    sizes = arrays["chunk_shapes"].astype(np.int64).prod(axis=1)
     for name in ("H", "S"):
+        if len(arrays[name]) != sizes.sum():
+            raise ValueError(
+                f"{place}: truncated: {name} has {len(arrays[name])} elements, its blocks "
+                f"{sizes.sum()}; write the file again"
+            )
         if arrays[name].dtype.kind != "f":
-            arrays[name] = _unpacked(arrays[name], group, name, arrays["chunk_shapes"], place)
+            arrays[name] = _unpacked(arrays[name], group, name, sizes, place)
     return arrays
 
 
-def _unpacked(numbers: Any, group: Any, name: str, shapes: Any, place: str) -> Any:
+def _unpacked(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> Any:
     """Return the elements that whole numbers and the exponent of each block stand for."""
-    if f"{name}_powers" not in group:
+    powers = f"{name}_powers"
+    if powers not in group or len(group[powers]) != len(sizes):
         raise ValueError(
-            f"{place}: {name} holds whole numbers, but {name}_powers, the power of two of each "
-            "block, is missing; write the file again"
-        )
-    powers = np.repeat(group[f"{name}_powers"][()], shapes.astype(np.int64).prod(axis=1))
-    if len(powers) != len(numbers):
-        raise ValueError(
-            f"{place}: truncated: {name} has {len(numbers)} elements, its blocks {len(powers)}; "
-            "write the file again"
+            f"{place}: {name} holds whole numbers, but {powers}, the power of two of each "
+            "block, is missing or too short; write the file again"
         )
     counts = (numbers // 2).astype(np.int64)
-    return np.ldexp(np.where(numbers % 2, -counts - 1, counts).astype(np.float64), powers)
+    signed = np.where(numbers % 2, -counts - 1, counts).astype(np.float64)
+    return np.ldexp(signed, np.repeat(group[powers][()], sizes))
 
 
 def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> BlockMatrix:
@@ -89,6 +96,8 @@ def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> Block
         np.array([True, True, True]),
     )
     basis = _basis(atoms, source)
+    if len(arrays["chunk_shapes"]) != len(arrays["atom_pairs"]):
+        raise ValueError("chunk_shapes and atom_pairs differ in length; write the file again")
     shift, block_atoms = np.split(arrays["atom_pairs"].astype(np.int64), [3], axis=1)
     if len(block_atoms) and not 0 <= block_atoms.min() <= block_atoms.max() < len(atoms.positions):
         raise ValueError("atom_pairs names atoms that the structure lacks; write the file again")
@@ -103,13 +112,6 @@ def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> Block
             f"block {wrong[0]} has the shape {tuple(arrays['chunk_shapes'][wrong[0]].tolist())}, "
             f"but the basis gives {tuple(shapes[wrong[0]].tolist())}; correct `basis` of the source"
         )
-    n_entries = int(shapes.prod(axis=1).sum())
-    for name in ("H", "S"):
-        if len(arrays[name]) != n_entries:
-            raise ValueError(
-                f"truncated: {name} has {len(arrays[name])} elements, its blocks {n_entries}; "
-                "write the file again"
-            )
     matrix = BlockMatrix(
         structure=atoms,
         basis=basis,

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from pipeline_egnn_esp.basis import Basis
     from pipeline_egnn_esp.inference.options import ESPInferOptions
     from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_egnn_esp.partition_options import LinkOptions
     from pipeline_egnn_esp.studies.partitions import Drawn, Found
 
 GROUP: Final = "studies"
 """Group of `run.inference`; no structure can have this name."""
+_SIZE: Final = 4
+"""Bytes of a number in messages."""
 _SHOWN: Final = {
     "neighbours": "neighbours_mean",
     "received": "received_mean",
@@ -45,6 +48,7 @@ def study(
     basis: Basis,
     device: torch.device,
     seed: int,
+    link: LinkOptions,
 ) -> dict[str, Any]:
     """Do the studies that are asked for, and write what they find.
 
@@ -55,6 +59,7 @@ def study(
         basis: Shells of the elements.
         device: Where times are measured.
         seed: Of random structures.
+        link: By which partitions are chosen.
 
     Returns:
         Numbers for people and for comparisons; lists over numbers of parts, ranks or channels.
@@ -73,12 +78,12 @@ def study(
         summary["throughput"] = _throughput(content)
     shared = []
     if options.partitions is not None:
+        from pipeline_egnn_esp.distributed import link_of
         from pipeline_egnn_esp.studies.partitions import study_partitions
-        from pipeline_kernels.partition import Link
 
-        link = Link(bytes_per_node=4 * (model.lmax + 1) ** 2 * model.channels)
-        found = study_partitions(options.partitions, basis.elements, link, seed)
-        content = _partitions(found) | {"link": asdict(link)}
+        chosen_by = link_of(link, model, _SIZE)
+        found = study_partitions(options.partitions, basis.elements, chosen_by, seed)
+        content = _partitions(found) | {"link": asdict(chosen_by)}
         _write(group, "partitions", content)
         if found.drawn is not None:
             _write_domains(group.create_group("domains"), found.drawn)

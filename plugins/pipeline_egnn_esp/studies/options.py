@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Count, Positive, Section
 from pipeline_egnn_esp.partition_options import Method
 
 Tiles = tuple[Count, Count, Count]
+Counts = Annotated[list[Count], Field(min_length=1)]
+Lengths = Annotated[list[Positive], Field(min_length=1)]
+Methods = Annotated[list[Method], Field(min_length=1)]
+Boxes = Annotated[list[Tiles], Field(min_length=1)]
 
 
 class Packing(Section):
@@ -30,9 +34,9 @@ class Packing(Section):
 class Throughput(Section):
     """Messages that a node block works on in a second, against their number: figure 3."""
 
-    channels: list[Count] = [16]
+    channels: Counts = [16]
     """The paper's E: channels of embeddings, hidden layers and values."""
-    messages: list[Count] = [256, 1024, 4096, 16384, 65536]
+    messages: Counts = [256, 1024, 4096, 16384, 65536]
     degree: Count = 500
     """Messages that an atom receives."""
     repeats: Count = 5
@@ -45,10 +49,10 @@ class Partitions(Section):
     """One large structure shared between many parts: figure 5."""
 
     packing: Packing = Packing(tiles=(2, 2, 2))
-    cutoffs: list[Positive] = [12.0]
+    cutoffs: Lengths = [12.0]
     """Longest edges, Å."""
-    parts: list[Count] = [32, 64, 128]
-    methods: list[Method] = ["low_nn", "grid", "auto", "metis"]
+    parts: Counts = [32, 64, 128]
+    methods: Methods = ["low_nn", "grid", "auto", "metis"]
     drawn: Count | None = 128
     """The number of parts whose domains and messages are kept to be drawn, at the first cutoff;
     null for none."""
@@ -70,9 +74,9 @@ class Weak(Section):
     ranks: Count = 8
     """Ranks that one box is shared between."""
     cutoff: Positive = 12.0
-    line: list[Tiles] = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
+    line: Boxes = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
     """Copies of the box, in one direction."""
-    cube: list[Tiles] = [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2)]
+    cube: Boxes = [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2)]
     """Copies of the box, in all directions."""
 
 
@@ -92,7 +96,7 @@ class Scaling(Section):
     long as there are cores.
     """
 
-    ranks: list[Count] = [1, 2, 4]
+    ranks: Counts = [1, 2, 4]
     """Numbers of ranks that are measured, from 1 on."""
     packing: Packing = Packing(atoms=100, box=(7.375, 12.75, 12.75))
     """What each rank has in weak scaling, one copy after the other along the first axis; the

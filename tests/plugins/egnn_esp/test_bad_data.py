@@ -277,7 +277,11 @@ def _replaced(file: h5py.File, name: str, values: np.ndarray) -> None:
 
 @pytest.mark.parametrize(("change", "words"), [
     (lambda f: _replaced(f, "H", f["000/H"][:-3]), ["truncated: H has .* elements"]),
+    (lambda f: f.attrs.__delitem__("energy_unit"), ["does not say the unit", "set .*energy_unit"]),
     (lambda f: f["000"].__delitem__("S"), ["lacks S", "a structure needs"]),
+    (lambda f: _replaced(f, "S", f["000/S"][:-3]), ["truncated: S has .* elements"]),
+    (lambda f: _replaced(f, "S_powers", f["000/S_powers"][:-1]), ["S_powers", "too short"]),
+    (lambda f: _replaced(f, "atom_pairs", f["000/atom_pairs"][1:]), ["differ in length"]),
     (lambda f: f["000/atomic_numbers"].write_direct(np.full(12, 14, "i4")), ["holds Si", "Si: "]),
     (lambda f: _replaced(f, "H", np.full(len(f["000/H"]), np.nan)), ["no finite"]),
     (lambda f: f["000"].__delitem__("H_powers"), ["whole numbers", "H_powers", "write"]),
@@ -365,6 +369,16 @@ def test_a_bad_dataset_file(content, message):
 
 def test_no_file_matches(tmp_path):
     refused(of_packed(tmp_path), "matrices.yaml:.*sources.0.path: no file matches", "correct the")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ('Lattice="4 0 0 0 4 0 0 0 4" pbc="T T T"', r"a\.xyz, frame 0: is periodic.*remove its cell"),
+    ("charge=-1", r"a\.xyz, frame 0: has the charge -1.*remove the frame"),
+])  # fmt: skip
+def test_molecules_are_neutral_and_not_periodic(tmp_path, words, message):
+    pytest.importorskip("pyscf")
+    (tmp_path / "a.xyz").write_text(f"1\nProperties=species:S:1:pos:R:3 {words}\nHe 0 0 0\n")
+    refused(dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"}), message)
 
 
 def test_molecules_need_pyscf(tmp_path, monkeypatch):

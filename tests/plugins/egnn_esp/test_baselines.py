@@ -89,6 +89,21 @@ def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
     assert float(error.max()) < 1e-2
 
 
+@pytest.mark.parametrize("side", [1, -1])
+def test_one_distance_from_one_side_is_kept_and_far_pairs_have_nothing(side):
+    def pair(length):
+        positions = [np.zeros(3), side * length * np.array([0.9, 0.3, -0.1]) / np.sqrt(0.91)]
+        graph = sample(["C", "Si"], positions, np.zeros((3, 3)), CUTOFF, pbc=(False, False, False))
+        return labelled(graph, slater_koster(graph, BASIS))
+
+    near = pair(1.5)
+    model, label = two_centre_of(BASIS, CUTOFF, [near]), near["edge_blocks"].nan_to_num(0)
+    largest = float(label.abs().max())
+    torch.testing.assert_close(model.edge_blocks(near), label, rtol=0, atol=1e-6 * largest)
+    for length, bound in ((2.0, 2.0), (3.5, 0.05), (4.9, 1e-3)):
+        assert float(model.edge_blocks(pair(length)).abs().max()) < bound * largest
+
+
 def of_frame(matrix, cutoff, quantity):
     """A frame as a batch with labels."""
     atoms = matrix.structure

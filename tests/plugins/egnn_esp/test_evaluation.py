@@ -15,10 +15,10 @@ from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.comparison import Comparison, Structure
+from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from plugins.egnn_esp.hafnia import prepared
-from plugins.egnn_esp.reference import HAFNIA, shipped
+from plugins.egnn_esp.reference import HAFNIA, run_of, shipped
 
 SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 
@@ -112,8 +112,37 @@ def test_electrons_decide_what_is_occupied():
     exact = levels(matrix, monkhorst_pack((1, 1, 2)))
     assert known["all"]["mae"] == pytest.approx(0.01 * np.abs(exact).mean())
     assert known["occupied"]["mae"] == pytest.approx(0.01 * np.abs(exact[:, :48]).mean())
-    with pytest.raises(ValueError, match="says nothing of Hf"):
-        compared(pair, section=SECTION.model_copy(update={"electrons": {"O": 6}}))
+
+
+@pytest.mark.parametrize(("electrons", "words"), [
+    ({"O": 6}, "says nothing of Hf; give"),
+    ({"Hf": 72, "O": 8}, "72 of Hf, but its 10 orbitals hold 20; give those"),
+])  # fmt: skip
+def test_electrons_that_no_basis_holds(electrons, words):
+    with pytest.raises(ValueError, match=words):
+        require_electrons(shipped("cubic-0600K").basis, electrons)
+
+
+def test_an_odd_number_of_electrons(water_runs):
+    matrix = run_of(water_runs / "chain", cutoff=4.0)
+    section = ESPEvaluateOptions(k_points=(1, 1, 1), electrons={"H": 2, "O": 7})
+    with pytest.raises(ValueError, match=r"H\d*O\d*\) has \d+ electrons, an odd number.*half"):
+        compared((matrix, matrix.hamiltonian), section=section)
+
+
+def test_electrons_of_no_element():
+    with pytest.raises(ValueError, match="'hf' is no element"):
+        ESPEvaluateOptions(electrons={"hf": 12})
+
+
+def test_levels_of_large_structures_are_left_out():
+    matrix = shipped("cubic-0600K")
+    pair = (matrix, 1.01 * matrix.hamiltonian)
+    comparison = compared(pair, section=SECTION.model_copy(update={"dense_orbitals": 71}))
+    assert comparison.report()["levels"] is None
+    assert comparison.report()["without_levels"] == 1
+    assert "1 structures of more than" in comparison.summary()["levels not compared"]
+    assert compared(pair).report()["without_levels"] == 0
 
 
 def test_files_hold_what_the_module_predicts(run):

@@ -33,6 +33,7 @@ from pipeline_egnn_esp.inference.collect import read_matrices
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.options import ESPEvaluateOptions
+from plugins.drawn import only, rows, titles
 from plugins.egnn_esp import made_up_results, reference, trained
 
 PAPER = made_up_results.ROOT.parent / "shared" / "papers" / "egnn_esp.txt"
@@ -82,21 +83,6 @@ def text():
     if not PAPER.exists():
         pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
     return PAPER.read_text()
-
-
-def rows(table, **wanted):
-    """Return the rows of a table with these values, as dicts."""
-    found = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
-    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
-
-
-def only(table, **wanted):
-    (row,) = rows(table, **wanted)
-    return row
-
-
-def titles(figure):
-    return [axes.get_title(loc="left") for axes in figure.axes]
 
 
 def test_every_number_stands_in_the_paper(text, expected):
@@ -198,6 +184,25 @@ def test_only_atoms_at_the_faces_that_are_seen_are_shown():
             towards = pictures.seen(normal[None])[0, 2] > 0
             assert pictures.near_faces((point @ cell)[None], cell, 1.0) == [towards]
     assert not pictures.near_faces(np.array([[0.5, 0.5, 0.5]]) @ cell, cell, 1.0).any()
+
+
+def test_atoms_are_boxed():
+    """In periodic directions by their cell, in others with room around them."""
+    rng = np.random.default_rng(4)
+    cell = np.array([[4.0, 0, 0], [1, 5, 0], [0, 0, 0]])
+    pbc = np.array([True, True, False])
+    positions = rng.uniform(-9, 9, (20, 3))
+    points, box = pictures.boxed(positions, cell, pbc)
+    np.testing.assert_allclose(box[:2], cell[:2])
+    np.testing.assert_allclose(box[2], [0, 0, np.ptp(positions[:, 2]) + 2])
+    places = points @ np.linalg.inv(box)
+    assert (places >= 0).all()
+    assert (places < 1).all()
+    moved = (points - positions + [0, 0, positions[:, 2].min() - 1]) @ np.linalg.inv(box)
+    np.testing.assert_allclose(moved, np.rint(moved), atol=1e-9)
+    molecule, box = pictures.boxed(positions, np.zeros((3, 3)), np.zeros(3, dtype=bool))
+    np.testing.assert_allclose(molecule - molecule[0], positions - positions[0], atol=1e-9)
+    np.testing.assert_allclose(box, np.diag(np.ptp(positions, axis=0) + 2))
 
 
 def test_the_view_keeps_lengths():

@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.samples import SampleFile
 from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
+from pipeline_egnn_esp import graph_parallel
 from pipeline_egnn_esp.graph_parallel import train_graphs
+from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_kernels.partition import Link, partition
 from plugins.egnn_esp import trained
 from processes import finish, fork
@@ -47,10 +51,10 @@ def opened(folder, results):
     return replace(run, dataset=dataset)
 
 
-def run_rank(rank, folder, port):
+def run_rank(rank, folder, port, stage):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    train_graphs(opened(Path(folder), "two"))
+    trained.call(opened(Path(folder), "two"), stage)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +64,11 @@ def folder(tmp_path_factory):
     prepared(path)
     train_run(opened(path, "serial"))
     train_graphs(opened(path, "one"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    finish([__file__, path, port])
+    for stage in ("train", "evaluate"):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        finish([__file__, path, port, stage])
     return path
 
 
@@ -112,6 +117,56 @@ def test_atoms_are_shared_by_the_link_of_the_section(folder, monkeypatch):
     train_graphs(replace(run, sections={**run.sections, "train": train}))
     # Of each structure once: features of degrees 0 to 4 on three channels, in double precision.
     assert found == 3 * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
+
+
+def test_parts_are_evaluated_as_the_whole(folder):
+    """Levels, errors by distance and each predicted element, of one model and of two alike."""
+    run = opened(folder, "one")
+    whole = ESPPartitionOptions(parts="samples")
+    found = {}
+    for name, section in {"parts": run.sections["partition"], "whole": whole}.items():
+        trained.call(replace(run, sections={**run.sections, "partition": section}), "evaluate")
+        found[name] = evaluated(run)
+    found["two"] = evaluated(opened(folder, "two"))
+    (expected, elements), *others = found.pop("whole"), *found.values()
+    assert len(elements) > 10_000
+    for metrics, own in others:
+        np.testing.assert_allclose(own, elements, rtol=1e-5, atol=1e-6)
+        assert flat(metrics) == pytest.approx(flat(expected), rel=1e-5, abs=1e-7)
+
+
+def evaluated(run):
+    """Returns the metrics of matrices, and all predicted elements."""
+    metrics = json.loads(run.metrics.read_text())["matrices"]["splits"]
+    with SampleFile(run.predictions, "predictions", ["hamiltonian_predicted"]) as file:
+        rows = [file.read(number)["hamiltonian_predicted"] for number in range(len(file))]
+    return metrics, np.concatenate(rows)
+
+
+def flat(content, path=""):
+    """Returns the numbers of a tree by their paths."""
+    found = {}
+    for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+        if isinstance(value, (dict, list)):
+            found |= flat(value, f"{path}/{key}")
+        elif value is not None:
+            found[f"{path}/{key}"] = value
+    return found
+
+
+def test_models_are_checked_by_few_atoms(folder):
+    one = load_model(opened(folder, "one").model)["probe"]
+    assert set(one) == {"batch", "outputs"}
+    assert not one["batch"]["pbc"].any()
+    assert not one["batch"]["edge_shift"].any()
+    assert len(one["batch"]["positions"]) == 12
+
+
+def test_more_ranks_than_atoms_are_refused(folder):
+    samples = build_task(opened(folder, "one"), None).samples("train")
+    with pytest.raises(ValueError, match=r"split train: .* has 12 atoms.* 13 ranks; start"):
+        graph_parallel._require_atoms(samples, "split train", 13)
+    graph_parallel._require_atoms(samples, "split train", 12)
 
 
 def test_times_of_ranks_are_refused(folder):

@@ -1,14 +1,14 @@
-"""Blocks of edges. Oracles: the stored blocks themselves, and levels that stay what they are."""
+"""Blocks of edges. Oracle: the stored blocks themselves."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 from pipeline_core.graphs import neighbour_graph
-from pipeline_egnn_esp.bands import levels
-from pipeline_egnn_esp.labels import labels, matrix_of_blocks
+from pipeline_egnn_esp.labels import labels
+from pipeline_egnn_esp.samples import Labelled
 from plugins.egnn_esp.reference import run_of, shipped
 
 
@@ -60,13 +60,6 @@ def test_edges_beyond_the_data_are_marked(matrix):
 
 
 def test_blocks_become_the_same_matrices_again(matrix):
-    graph = graph_of(matrix, 12.0)
-    parts = [labels(matrix, name, *graph) for name in ("hamiltonian", "overlap")]
-    again = matrix_of_blocks(
-        matrix.structure,
-        matrix.basis,
-        graph,
-        *((part.node_blocks, part.edge_blocks) for part in parts),
-    )
-    k = [[0, 0, 0], [0.1, 0.2, 0.3]]
-    assert_allclose(levels(again, k), levels(matrix, k), atol=1e-10)
+    labelled = Labelled(matrix, 0.0, *graph_of(matrix, 12.0))
+    for name in ("hamiltonian", "overlap"):
+        assert_array_equal(labelled.entries(*labelled.blocks(name)), getattr(matrix, name))

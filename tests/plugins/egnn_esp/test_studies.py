@@ -20,6 +20,7 @@ from pipeline_egnn_esp import studies
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.partition_options import LinkOptions
 from pipeline_egnn_esp.studies import ranks
 from pipeline_egnn_esp.studies.options import Packing, Partitions, Scaling, Throughput, Weak
 from pipeline_egnn_esp.studies.partitions import study_partitions
@@ -278,7 +279,7 @@ def test_results_are_written_and_summed_up(tmp_path, one_second_an_edge):
         place["packing"] = PACKING.model_dump(mode="json")
     options = ESPInferOptions.model_validate_json(json.dumps(wanted))
     with h5py.File(tmp_path / "studies.h5", "w") as file:
-        summary = studies.study(file, options, SMALL, BASIS, CPU, 0)
+        summary = studies.study(file, options, SMALL, BASIS, CPU, 0, LinkOptions())
         content = json.loads(file["studies/partitions"][()])
         assert set(file["studies"]) == {"throughput", "partitions", "domains", "scaling"}
         assert file["studies/domains/labels/auto"].shape == (120,)
@@ -294,5 +295,5 @@ def test_results_are_written_and_summed_up(tmp_path, one_second_an_edge):
 
 def test_nothing_is_written_if_nothing_is_asked_for(tmp_path):
     with h5py.File(tmp_path / "studies.h5", "w") as file:
-        assert studies.study(file, ESPInferOptions(), SMALL, BASIS, CPU, 0) == {}
+        assert studies.study(file, ESPInferOptions(), SMALL, BASIS, CPU, 0, LinkOptions()) == {}
         assert not file.keys()

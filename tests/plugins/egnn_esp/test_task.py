@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import yaml
 from scipy.spatial.transform import Rotation
 
 from pipeline_core.graphs import neighbour_graph
@@ -22,6 +23,7 @@ from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
 from pipeline_egnn_esp.rotation import wigner_matrices
 from pipeline_egnn_esp.samples import Labelled, completed, energy_zero
 from pipeline_egnn_esp.sources import basis_of, matrix_of
+from plugins.egnn_esp import trained
 from plugins.egnn_esp.hafnia import prepared
 from plugins.egnn_esp.made_up import batch, packing
 from plugins.egnn_esp.reference import HAFNIA, shipped
@@ -230,6 +232,20 @@ def test_mistakes_are_explained(run, tmp_path):
         ESPTrainOptions.model_validate({"loss": {"energy": {}}})
     with pytest.raises(ValueError, match="all weights are zero"):
         BlockLoss(mse=0.0, mae=0.0)
+
+
+def test_pairs_that_nobody_learns_are_refused(tmp_path):
+    trained.write_project(tmp_path)
+    path = tmp_path / "workflows/datasets/frames.yaml"
+    content = yaml.safe_load(path.read_text())
+    for source in content["sources"]:
+        source["cutoff"] = 3.5
+    path.write_text(yaml.safe_dump(content))
+    run = trained.opened(tmp_path)
+    for stage in ("data", "graph"):
+        trained.call(run, stage)
+    with pytest.raises(ValueError, match=r"end at 3\.\d+ Å.* up to 4\.\d+ Å.*set model\.cutoff"):
+        trained.call(run, "partition")
 
 
 def test_a_trained_model_is_rebuilt_without_its_dataset(run, task):

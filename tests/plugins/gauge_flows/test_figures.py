@@ -26,6 +26,7 @@ from pipeline_gauge_flows.figures import (
     volumes,
     weights,
 )
+from plugins.drawn import rows
 from plugins.gauge_flows import made_up
 
 SIGMAS = 4.0
@@ -49,12 +50,6 @@ def between(tmp_path_factory):
     """Return an experiment with derivatives that tests leave as it is."""
     expected = made_up.EXPECTED.read_text()
     return made_up.derivatives(tmp_path_factory.mktemp("derivatives"), expected=expected)
-
-
-def rows(table, **wanted):
-    """Return the rows of a table with these values, as dicts."""
-    found = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
-    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
 
 
 def words(axes):

@@ -10,6 +10,7 @@ from pipeline_core.figures import reproduction, style
 from pipeline_core.figures.drawing import chosen, draw_experiment
 from pipeline_core.figures.expected import read_expected
 from pipeline_htfbr.figures import FIGURES, comparison, cuts, energies, stationary, training
+from plugins.drawn import rows
 from plugins.htfbr import made_up
 
 PAPER = made_up.ROOT.parent / "shared" / "papers" / "htfbr.txt"
@@ -34,12 +35,6 @@ def ethene(tmp_path):
 
 def words(figure):
     return [text.get_text() for text in figure.axes[0].texts]
-
-
-def rows(table, **wanted):
-    """Return the rows of a table with these values, as dicts."""
-    found = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
-    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
 
 
 def paper_table(number, n_columns):

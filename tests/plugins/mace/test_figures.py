@@ -13,6 +13,7 @@ from pipeline_core.figures.drawing import chosen
 from pipeline_core.figures.expected import read_expected
 from pipeline_mace.figures import FIGURES, bins, losses, saturation, scaling, shares, sizes
 from pipeline_mace.figures.configurations import trained
+from plugins.drawn import only, rows, titles
 from plugins.mace import made_up
 
 PAPER = made_up.ROOT.parent / "shared" / "papers" / "mace.txt"
@@ -40,21 +41,6 @@ def text():
     if not PAPER.exists():
         pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
     return PAPER.read_text()
-
-
-def rows(table, **wanted):
-    """Return the rows of a table with these values, as dicts."""
-    found = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
-    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
-
-
-def only(table, **wanted):
-    (row,) = rows(table, **wanted)
-    return row
-
-
-def titles(figure):
-    return [axes.get_title(loc="left") for axes in figure.axes]
 
 
 def change_workload(run, **changes):

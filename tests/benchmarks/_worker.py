@@ -1,9 +1,10 @@
-"""One side of the benchmarks of MACE: a process that makes a subject and measures its calls.
+"""One side of a benchmark with a peer: a process that makes a subject and measures its calls.
 
-    python _mace_worker.py {ours,peer} THREADS
+    python _worker.py MODULE THREADS
 
-Each line that comes in is a JSON list, the name of a method of `Worker` and its arguments; each
-line that goes out is its result. Runs in either environment, so it imports nothing of ours here.
+The module, such as `_mace_ours`, holds the subjects. Each line that comes in is a JSON list, the
+name of a method of `Worker` and its arguments; each line that goes out is its result. Runs in
+either environment, so it imports nothing of ours here.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ import platform
 import sys
 import time
 import warnings
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,13 @@ import torch
 class Worker:
     """What the other end of the pipe can ask for."""
 
-    def __init__(self, sides: Any) -> None:
-        self.sides = sides
+    def __init__(self, subjects: Any) -> None:
+        self.subjects = subjects
 
     def make(self, kind: str, file: str, options: dict[str, Any]) -> None:
         """Makes the subject from the arrays of a file."""
         with np.load(file) as arrays:
-            self.subject = getattr(self.sides, kind)(dict(arrays), options)
+            self.subject = getattr(self.subjects, kind)(dict(arrays), options)
 
     def found(self, file: str) -> None:
         """Writes what the subject computes."""
@@ -52,6 +54,10 @@ class Worker:
         Path("/proc/self/clear_refs").write_text("5")  # begins the high-water mark anew
         self.subject.calls[call]()
         return resident("VmHWM") - before
+
+    def parameters(self) -> int:
+        """How many numbers the model of the subject learns."""
+        return sum(p.numel() for p in self.subject.model.parameters() if p.requires_grad)
 
     def matrix_rate(self, size: int = 2048) -> float:
         """Operations per second of a large product of matrices, the best of ten."""
@@ -84,16 +90,12 @@ def resident(which: str) -> int:
 
 
 def main() -> None:
-    side, threads = sys.argv[1:]
+    module, threads = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what packages print must not come between the answers
-    warnings.simplefilter("ignore")  # those of the peer
+    warnings.simplefilter("ignore")  # those of the peers
     torch.set_num_threads(int(threads))
-    if side == "ours":
-        import _mace_ours as sides
-    else:
-        import _mace_peer as sides
-    worker = Worker(sides)
+    worker = Worker(import_module(module))
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         print(json.dumps(getattr(worker, name)(*arguments)), file=answers, flush=True)
