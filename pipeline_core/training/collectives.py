@@ -129,9 +129,11 @@ def _placed(world: World, wish: str) -> Ranks:
     gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
     own = _Place(socket.gethostname(), tuple(gpus), frozenset(os.sched_getaffinity(0)))
     places = Ranks(world, torch.device("cpu")).gather(own)
-    if world.size > 1 and "OMP_NUM_THREADS" not in os.environ:
+    if world.size > 1:
         sharing = sum((p.host, p.cores) == (own.host, own.cores) for p in places)
-        torch.set_num_threads(max(1, len(own.cores) // sharing))
+        share = os.environ.get("OMP_NUM_THREADS", max(1, len(own.cores) // sharing))
+        # torch would follow MKL_NUM_THREADS, which Snakemake sets to all threads of the job.
+        torch.set_num_threads(int(share))
     if wish == "cuda" and not all(place.gpus for place in places):
         lacking = next(place.host for place in places if not place.gpus)
         raise ValueError(f"device 'cuda': no GPU is visible on {lacking}; use --device cpu")

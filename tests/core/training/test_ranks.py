@@ -8,6 +8,7 @@ import torch
 
 from pipeline_core.training.collectives import joined
 from pipeline_core.training.ranks import World, find_world
+from processes import start
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
 SBATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
@@ -55,3 +56,17 @@ def test_a_missing_gpu_is_named(tmp_path):
         pass
     with joined("auto", tmp_path) as ranks:
         assert ranks.device.type == "cpu"
+
+
+@pytest.mark.mpi
+def test_ranks_take_the_threads_of_openmp(tmp_path):
+    """Snakemake lets MKL have all threads of a job, which its ranks have to share."""
+    program = (
+        "import sys, torch; from pathlib import Path\n"
+        "from pipeline_core.training.collectives import joined\n"
+        "with joined('cpu', Path(sys.argv[1])) as ranks:\n"
+        "    found = ranks.gather(torch.get_num_threads())\n"
+        "    print(found if ranks.is_first else '', end='')\n"
+    )
+    many = {"MKL_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}
+    assert start(["-c", program, tmp_path], n_ranks=2, **many).stdout == "[1, 1]"
