@@ -13,6 +13,7 @@ nothing else can be.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -117,3 +118,9 @@ def field(name: str) -> Field:
             "one of its own by a Field"
         )
     return FIELDS[name]
+
+
+def named_sample(start: str) -> tuple[str, int] | None:
+    """Return split and number that a name such as test:0 means; None if it is that of a file."""
+    found = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
+    return (found[1], int(found[2])) if found else None

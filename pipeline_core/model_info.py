@@ -28,7 +28,8 @@ class ModelInfo:
         options: Pydantic model of the experiment's `model` section.
         data_kind: What a sample is ("structure", "point", "configuration").
         predicts: Names of the fields that the model can predict.
-        sections: Pydantic models of the stage sections that differ from the engine's own.
+        sections: Pydantic models of the stage sections that differ from the engine's own. That of
+            `infer` may have a property `files`: what the stage reads beside the artifacts.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
     """

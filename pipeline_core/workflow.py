@@ -160,6 +160,8 @@ class Plan:
             start = getattr(run.sections["train"], "start_from", None) if stage == "train" else None
             if start is not None and not start.startswith(PUBLISHED):
                 files.append(Path(start))
+            if stage == "infer":
+                files += getattr(run.sections["infer"], "files", [])
             return [str(path) for path in files]
 
         return paths

@@ -5,9 +5,12 @@ A plugin that does a stage differently brings its own model for that stage (`Mod
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from pipeline_core.fields import named_sample
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -155,6 +158,10 @@ class TrainOptions(Section):
     """Steps between two saved states within an epoch; null to save after each epoch only."""
     start_from: str | None = None
     """Weights to fine-tune: the path of a model.pt, or "published:NAME" if the plugin has it."""
+    reference_energies: Literal["model", "dataset"] = "model"
+    """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained
+    beside, or those of the dataset, for energies of another level of theory. Of elements that the
+    model does not know they are those of the dataset in any case."""
     profile: bool = False
     """Whether the history says how long each rank computed, communicated and waited.
 
@@ -162,6 +169,15 @@ class TrainOptions(Section):
     """
     deterministic: bool = True
     """Use algorithms that give the same bits for the same input where the device offers them."""
+
+    @model_validator(mode="after")
+    def _of_a_model(self) -> Self:
+        if self.reference_energies == "dataset" and self.start_from is None:
+            raise ValueError(
+                "reference_energies: those of the dataset are taken in any case where no model is "
+                "fine-tuned; remove the key, or set train.start_from"
+            )
+        return self
 
 
 class EvaluateOptions(Section):
@@ -266,6 +282,19 @@ class InferOptions(Section):
     md: list[MolecularDynamics] = []
     workload: Workload | None = None
     """Time and memory of the training step against the size of the batch; null for none."""
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that are read: where simulations start."""
+        return [Path(one.start) for one in self.md if named_sample(one.start) is None]
+
+    @field_validator("md")
+    @classmethod
+    def _different_names(cls, md: list[MolecularDynamics]) -> list[MolecularDynamics]:
+        names = [one.name for one in md]
+        if len(set(names)) < len(names):
+            raise ValueError(f"names {', '.join(names)} have to differ; rename one")
+        return md
 
 
 class FiguresOptions(Section):

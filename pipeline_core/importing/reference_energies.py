@@ -184,6 +184,11 @@ def _require_all(given: Mapping[str, float], elements: Mapping[str, int]) -> Non
             f"reference_energies gives no energy for {', '.join(missing)}, which the dataset "
             "contains; add them, or use least_squares"
         )
+    strange = [symbol for symbol in given if symbol not in chemical_symbols[1:]]
+    if strange:
+        raise ValueError(
+            f"reference_energies: {strange[0]!r} is no element; write its symbol, such as O"
+        )
 
 
 def _rms(values: Floats) -> float:

@@ -101,13 +101,18 @@ def _by_formula(composition: Ints, names: Sequence[str], rng: np.random.Generato
 
 
 def _whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Codes:
-    """Return the split of each group number, as near to the fractions as whole groups allow."""
+    """Return the split of each group number, as near to the fractions as whole groups allow.
+
+    Where that would be no group, it is the smallest, unless none were left for training.
+    """
     sizes = np.bincount(group)
     codes = np.full(len(sizes), _TRAIN, dtype=np.int8)
     order = rng.permutation(np.flatnonzero(sizes))
     for code, fraction in ((_TEST, options.test), (_VAL, options.val)):
         open_groups = order[codes[order] == _TRAIN]
         chosen = _nearest_subset(sizes[open_groups], round(fraction * len(group)))
+        if fraction > 0 and not chosen and len(open_groups) > 1:
+            chosen = [int(np.argmin(sizes[open_groups]))]
         codes[open_groups[chosen]] = code
     return codes
 

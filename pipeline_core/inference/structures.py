@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import ase.io
 import numpy as np
 from ase import Atoms
 
-from pipeline_core.fields import SPLITS
+from pipeline_core.fields import SPLITS, named_sample
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 
@@ -28,19 +27,13 @@ def start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 
         ValueError: There is no such sample, or the file cannot be read.
     """
     named = named_sample(start)
-    atoms = _sample(run, *named) if named else atoms_of_file(start, _PLACE)
+    atoms = _sample(run, *named) if named else _free(start)
     idle = [axis for axis in range(3) if repeat[axis] > 1 and not atoms.cell[axis].any()]
     if idle:
         raise ValueError(
             f"{_PLACE}: start {start!r} has no cell vector {idle[0] + 1} along which to repeat it"
         )
     return atoms.repeat(repeat)
-
-
-def named_sample(start: str) -> tuple[str, int] | None:
-    """Return split and number that `start` names; None if it names a file."""
-    found = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
-    return (found[1], int(found[2])) if found else None
 
 
 def sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
@@ -65,7 +58,7 @@ def sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
 
 
 def atoms_of_file(path: str, place: str) -> Atoms:
-    """Return the last frame of a file: numbers, positions, cell and periodicity.
+    """Return the last frame of a file: numbers, positions, cell, masses and constraints.
 
     Args:
         path: The file.
@@ -81,7 +74,26 @@ def atoms_of_file(path: str, place: str) -> Atoms:
             f"{place}: start {path!r} is neither split:number nor a file that ASE can read "
             f"({type(error).__name__}: {error})"
         ) from error
-    return Atoms(atoms.numbers, atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+    masses = atoms.get_masses() if atoms.has("masses") else None
+    return Atoms(
+        atoms.numbers,
+        atoms.positions,
+        cell=atoms.cell,
+        pbc=atoms.pbc,
+        masses=masses,
+        constraint=atoms.constraints,
+    )
+
+
+def _free(path: str) -> Atoms:
+    """Return the last frame of a file if nothing holds its atoms."""
+    atoms = atoms_of_file(path, _PLACE)
+    if atoms.constraints:
+        raise ValueError(
+            f"{_PLACE}: start {path!r} holds atoms fixed ({type(atoms.constraints[0]).__name__}), "
+            "but all atoms move here; remove the constraints from the file"
+        )
+    return atoms
 
 
 def _sample(run: Run, split: str, number: int) -> Atoms:

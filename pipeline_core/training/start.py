@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
-from torch import nn
+from ase.data import chemical_symbols
+from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.precision import parameter_dtype
+
+logger = logging.getLogger(__name__)
+
+_FAR: Final = 1.0
+"""eV by which reference energies of an element may differ without a word."""
 
 
 def start_metadata(options: TrainOptions) -> Mapping[str, Any] | None:
@@ -41,10 +48,11 @@ def prepare(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:
 
     Raises:
         ValueError: The weights to start from are missing, do not fit, or do not reproduce the
-            predictions that were stored with them.
+            predictions that were stored with them, or reference energies are asked for that the
+            model does not have.
     """
     start = options.start_from if fresh else None
-    content = None
+    content, own = None, _reference_energies(module)
     if start is not None and not start.startswith(PUBLISHED):
         content = load_model(Path(start))
         check_probe(module, content, Path(start))
@@ -54,6 +62,37 @@ def prepare(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:
         load_weights(module, content, Path(str(start)))
     elif start is not None:
         _load_published(module, start.removeprefix(PUBLISHED))
+    if start is not None:
+        _refer(module, own, options)
+
+
+def _reference_energies(module: nn.Module) -> Tensor | None:
+    """Return a copy of the energies of free atoms of a potential; None of other models."""
+    found = getattr(module, "atom_energies", None)
+    return found.clone() if isinstance(found, Tensor) else None
+
+
+def _refer(module: nn.Module, own: Tensor | None, options: TrainOptions) -> None:
+    """Choose between the reference energies of loaded weights and those of the dataset."""
+    kept = getattr(module, "atom_energies", None)
+    if own is None or not isinstance(kept, Tensor):
+        if options.reference_energies == "dataset":
+            raise ValueError(
+                "train.reference_energies: the model has no energies of free atoms; remove the key"
+            )
+        return
+    of_dataset = own != 0
+    taken = of_dataset & ((kept == 0) | (options.reference_energies == "dataset"))
+    far = (own - kept).abs().where(of_dataset & ~taken, 0.0)
+    if float(far.max()) > _FAR:
+        logger.warning(
+            "the reference energies of the dataset differ from those of the model by up to %.1f eV "
+            "(%s); if the data are of another level of theory, set train.reference_energies: "
+            "dataset",
+            float(far.max()),
+            chemical_symbols[int(far.argmax())],
+        )
+    kept[taken] = own[taken]
 
 
 def _load_published(module: nn.Module, name: str) -> None:

@@ -51,6 +51,7 @@ def model_provenance(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str,
         **run.provenance("train"),
         "inputs": input_hashes(run, options),
         "ranks": ranks.size,
+        "threads": torch.get_num_threads(),
         "device": ranks.device.type,
     }
 

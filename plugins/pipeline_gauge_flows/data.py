@@ -67,8 +67,7 @@ def _written(
     record = record | {"inputs": {**record["inputs"], **(origin.inputs() if origin else {})}}
     with SampleWriter(run.data, "data", record, fields) as writer:
         for drawn in origin or ():
-            texts = {"group": np.asarray(drawn.group), "source": np.asarray(drawn.source)}
-            writer.add({"links": drawn.links, **measured.add(drawn), **texts})
+            writer.add({**drawn.fields(), **measured.add(drawn)})
             columns.add(0, drawn.group, 1, float("nan"), -1)
         statistics = _statistics(origin, measured, options) if origin else None
         codes = divide(columns, options.split) if origin else np.empty(0, dtype=np.int8)

@@ -117,8 +117,9 @@ class FileSource(Section):
     path: str
     """File or glob pattern, relative to the dataset file; ** crosses folders."""
     group: Literal["file", "source"] = "source"
-    """What a group is that a split may keep together: each file, or all of this source, which are
-    taken as one Markov chain in the order of their names."""
+    """What a group is that a split may keep together: each file, or all of this source. Either way
+    the files of a source are one Markov chain in the order of their names, lat.90 before lat.100.
+    """
 
 
 class EnsembleDataset(DatasetFile):
@@ -160,10 +161,15 @@ class EnsembleDataset(DatasetFile):
 
     @model_validator(mode="after")
     def _readable(self) -> EnsembleDataset:
-        if self.sources and (len(self.lattice.extents), self.lattice.n_colours) != (4, 3):
+        dimension, n = len(self.lattice.extents), self.lattice.n_colours
+        if self.sources and dimension != 4:
             raise ValueError(
-                "sources: ILDG and NERSC files hold SU(3) in four dimensions, not "
-                f"SU({self.lattice.n_colours}) in {len(self.lattice.extents)}; use generate, or "
+                f"sources: ILDG and NERSC files hold four dimensions, not {dimension}; use "
+                "generate, or correct the lattice"
+            )
+        if n != 3 and any(source.reader == "ildg" for source in self.sources):
+            raise ValueError(
+                f"sources: ILDG files hold SU(3), not SU({n}); use NERSC files or generate, or "
                 "correct the lattice"
             )
         return self

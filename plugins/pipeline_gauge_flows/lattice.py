@@ -90,12 +90,6 @@ class Lattice:
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(self.volume, -1)
 
     @cached_property
-    @torch.inference_mode(False)
-    def parity(self) -> Tensor:
-        """Sum of the coordinates modulo 2, (V,) int64."""
-        return self.coordinates.sum(dim=1) % 2
-
-    @cached_property
     def forward(self) -> Tensor:
         """Sites x + mu, (D, V) int64."""
         return self._neighbours(-1)

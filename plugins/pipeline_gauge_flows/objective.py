@@ -32,7 +32,7 @@ _MONITORS: Final[dict[Kind, tuple[str, ...]]] = {
     "reverse_kl": ("weight", "weight_square", "log_weight", "log_weight_square"),
     "forward_kl": ("weight", "inverse_weight", "log_weight", "log_weight_square"),
 }
-_LARGEST: Final = 300.0
+LARGEST_EXPONENT: Final = 300.0
 """Largest magnitude of log w - c that is taken to the exponent; its square stays finite."""
 
 
@@ -52,12 +52,13 @@ class Divergence:
         kind: Which divergence.
         action: S of the distribution that the flow leads to.
         base: S of that where it starts, known up to its log Z; None for the Haar measure.
+        scale: The constant c.
     """
 
-    def __init__(self, kind: Kind, action: GaugeAction, base: GaugeAction | None) -> None:
-        self._kind, self._action, self._base = kind, action, base
-        # Between two couplings log w is a difference of actions that the flow makes small.
-        self._scale = log_z_scale(action) if base is None else 0.0
+    def __init__(
+        self, kind: Kind, action: GaugeAction, base: GaugeAction | None, scale: float
+    ) -> None:
+        self._kind, self._action, self._base, self._scale = kind, action, base, scale
         self.weights: dict[str, float] = {kind: 1.0, **dict.fromkeys(_MONITORS[kind], 0.0)}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -77,7 +78,7 @@ class Divergence:
             loss = -log_q
             log_w = -self._action(end) - log_q.detach()
         log_w = log_w - self._scale
-        w = log_w.clamp(-_LARGEST, _LARGEST).exp()
+        w = log_w.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp()
         terms = {
             self._kind: loss,
             "weight": w,

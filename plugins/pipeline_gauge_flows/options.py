@@ -34,7 +34,8 @@ class Loops(Section):
     """Active loops of a layer, and what it knows of their surroundings."""
 
     loops: Literal["plaquette", "learned"] = "plaquette"
-    """Whether the active loop is one plaquette, another one in each sweep, or is learned."""
+    """Whether the active loop is one plaquette, another one in each sweep, or is learned; residual
+    layers weigh all plaquettes of a link, or with learned ones all paths of its network."""
     learned_with: list[Pattern] = ["direction", "m4"]
     """Masks with which active loops are learned; with the others they are plaquettes."""
     staples: StapleOptions = StapleOptions()
@@ -122,7 +123,8 @@ class GaugeGraphOptions(Section):
     """The lattice, and which links move in which layer."""
 
     lattice: LatticeOptions | None = None
-    """Where the flow is trained; null for the lattice of the dataset."""
+    """Where the flow is trained; null for the lattice of the dataset. Without `n_colours` the group
+    is that of the dataset, too."""
     masks: Annotated[list[MaskBlock], Field(min_length=1)] = [MaskBlock(mask="direction")]
     """Blocks of layers, in order."""
     repeats: Count = 1

@@ -110,4 +110,12 @@ def _lattice(run: Run, options: GaugeGraphOptions) -> Lattice:
         raise ValueError(
             f"{run.experiment}: no lattice: set graph.lattice, or name a dataset that has one"
         )
-    return Lattice(tuple(found.extents), found.n_colours)
+    n_colours = found.n_colours
+    if ensemble is not None and n_colours != ensemble.lattice.n_colours:
+        if "n_colours" in found.model_fields_set:
+            raise ValueError(
+                f"{run.experiment}: graph.lattice.n_colours is {n_colours}, but the dataset has "
+                f"SU({ensemble.lattice.n_colours}); remove it, or name another dataset"
+            )
+        n_colours = ensemble.lattice.n_colours
+    return Lattice(tuple(found.extents), n_colours)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pipeline_core.run import Run
@@ -14,28 +16,35 @@ from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.network import GaugeModule, build_flow
-from pipeline_gauge_flows.objective import Divergence
+from pipeline_gauge_flows.objective import Divergence, log_z_scale
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 from pipeline_gauge_flows.samples import EnsembleSamples, HaarSamples
-from pipeline_gauge_flows.structure import ensemble_of, read_structure
+from pipeline_gauge_flows.structure import Structure, ensemble_of, read_structure
+
+_FEW: Final = 16
+"""Configurations that a rough log Z is taken from."""
 
 
 def gauge_task(run: Run) -> Task:
     """Build the flow of a run and what its training needs.
 
     Raises:
-        ValueError: No action is named, or the configurations of the dataset are of another lattice
-            or action than the flow needs.
+        ValueError: No action is named, the configurations of the dataset are of another lattice or
+            action than the flow needs, or an option would have no effect.
     """
     options, train = run.options, run.section("train", GaugeTrainOptions)
     assert isinstance(options, GaugeOptions)
     structure = read_structure(run)
+    try:
+        _refuse_idle(options, train, structure)
+    except ValueError as error:
+        raise ValueError(f"{run.experiment}: {error}") from None
     target = GaugeAction(target_action(run), structure.lattice)
     base = base_action(run, structure.lattice)
     flow = build_flow(options.layers, structure, train.memory)
     return Task(
         module=GaugeModule(flow, base, by_path=train.gradient == "path"),
-        objective=Divergence(train.objective, target, base),
+        objective=Divergence(train.objective, target, base, _scale(run, target, base)),
         samples=partial(_samples, run, structure.lattice),
         cost=partial(_cost, structure.lattice.n_links),
         metadata={
@@ -44,6 +53,32 @@ def gauge_task(run: Run) -> Task:
             "action": target.options.model_dump(mode="json"),
         },
     )
+
+
+def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: Structure) -> None:
+    """Refuse options that would have no effect with others."""
+    layers, patterns = options.layers, {update.pattern for update in structure.updates}
+    if layers.loops == "learned" and not any(map(layers.learns, patterns)):
+        raise ValueError(
+            f"model.layers.loops: 'learned' with the masks {', '.join(layers.learned_with)} "
+            f"(learned_with), but graph.masks has {', '.join(sorted(patterns))} only; add a mask "
+            "with which loops are learned, or choose 'plaquette'"
+        )
+    if train.objective == "forward_kl" and "draws" in options.model_fields_set:
+        raise ValueError(
+            "model.draws: with train.objective 'forward_kl' the configurations of the dataset are "
+            "an epoch; remove model.draws, or choose 'reverse_kl'"
+        )
+
+
+def _scale(run: Run, target: GaugeAction, base: GaugeAction | None) -> float:
+    """Return a rough log Z, of an ensemble's flow the log of the ratio of both."""
+    if base is None:
+        return log_z_scale(target)
+    dtype = torch.complex128
+    samples = EnsembleSamples(run, target.lattice, None, "train", "base", dtype)
+    links = samples.batch(range(min(_FEW, len(samples))))["base"]
+    return float((base(links) - target(links)).mean()) if len(links) else 0.0
 
 
 def target_action(run: Run) -> ActionOptions:

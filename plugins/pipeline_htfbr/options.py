@@ -81,7 +81,8 @@ class HTTrainOptions(TrainOptions):
     batch_size: Count | Literal["all"] = "all"
     solver: SolverOptions = SolverOptions()
     gradient_weight: NotNegative = 0.0
-    """Solver and resident: weight of the mean squared error of gradients beside that of energies.
+    """Solver and resident: weight of the squared error of gradients beside that of energies, means
+    over the points: in the solver of the sum over coordinates, in resident of their mean.
 
     Energies count in units of their spread, gradients in units of that spread over half the domain
     of a coordinate. It needs points with gradients."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import h5py
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.run import Run
@@ -17,6 +18,11 @@ from pipeline_htfbr.basis import Leaf, features
 from pipeline_htfbr.dimension_tree import Nesting, balanced, checked
 from pipeline_htfbr.options import HTGraphOptions
 from pipeline_htfbr.points import Coordinate, Points, read_points
+
+Floats = NDArray[np.float64]
+
+_WIDE: Final = 2.0
+"""Gap of a period over the widest one between points, up to which it counts as one of them."""
 
 
 @dataclass(frozen=True)
@@ -111,16 +117,25 @@ def leaves_of(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
                 f"graph.basis: {chosen} for {coordinate.name}, which has no period; declare the "
                 "period in the dataset, or choose chebyshev or legendre"
             )
-        lower, upper = _domain(coordinate, float(x.min()), float(x.max()), options.margin)
+        lower, upper = _domain(coordinate, np.unique(x), options.margin)
         found.append(
             Leaf(family=chosen, degree=degree, lower=lower, upper=upper, period=coordinate.period)
         )
     return tuple(found)
 
 
-def _domain(
-    coordinate: Coordinate, least: float, largest: float, margin: float
-) -> tuple[float, float]:
+def _domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, float]:
+    """Return the bounds of a coordinate with points at x, rising.
+
+    Points all around a period leave no gap that is much wider than those between them: then the
+    domain is the whole period.
+    """
+    least, largest = float(x[0]), float(x[-1])
+    if coordinate.period is not None and coordinate.upper is None and len(x) > 1:
+        lower = least if coordinate.lower is None else coordinate.lower
+        gap = lower + coordinate.period - largest
+        if 0 < gap <= _WIDE * float(np.diff(x).max()):
+            return lower, lower + coordinate.period
     room = margin * (largest - least)
     lower = least - room if coordinate.lower is None else coordinate.lower
     upper = largest + room if coordinate.upper is None else coordinate.upper

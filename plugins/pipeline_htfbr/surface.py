@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -51,6 +51,13 @@ class Surface(nn.Module):
         self.maps = nn.ParameterList(torch.eye(count, rank) for count, rank in maps)
         self.register_buffer("shift", torch.zeros((), dtype=torch.float64))
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Total energies are thousands of eV, of which meV count: they keep their digits.
+        exact = self.shift, self.scale
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.shift, self.scale = (one.to(self.shift.device) for one in exact)
+        return self
 
     def forward(self, batch: Batch) -> Outputs:
         """Predict the energy of each point, (n,) eV, and its gradient, (n, d), if asked for."""

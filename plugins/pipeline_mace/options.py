@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
 
@@ -52,6 +52,15 @@ class MACEOptions(Section):
     scale_shift: bool = True
     """Whether interaction energies are scaled by the root mean square of the training forces, and
     shifted by the mean energy of an atom beyond its reference energy."""
+
+    @model_validator(mode="after")
+    def _degrees_exist(self) -> Self:
+        if self.max_l > self.lmax and self.layers > 1:
+            raise ValueError(
+                f"max_l: features of degree {self.max_l} do not exist with lmax {self.lmax}; lower "
+                "max_l, or raise lmax"
+            )
+        return self
 
 
 class MACEGraphOptions(GraphOptions):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from ase.data import atomic_numbers
 from torch import Tensor
 
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
@@ -35,12 +37,26 @@ def from_peer(module: MACE, state: Mapping[str, Tensor]) -> None:
 
     Args:
         module: Ours.
-        state: Its `state_dict()`.
+        state: Its `state_dict()`. Energies of free atoms are taken over, and elements and cutoff
+            compared, if it holds them.
 
     Raises:
-        ValueError: A tensor is missing or has another size.
+        ValueError: A tensor is missing or has another size, or elements or cutoff differ.
     """
+    numbers = [atomic_numbers[symbol] for symbol in module.facts.elements]
+    for name, ours in (("atomic_numbers", numbers), ("r_max", [module.options.cutoff])):
+        theirs = state[name].reshape(-1).tolist() if name in state else ours
+        if len(theirs) != len(ours) or not np.allclose(theirs, ours):
+            raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make ours alike")
     with torch.no_grad():
+        energies = state.get("atomic_energies_fn.atomic_energies")
+        if energies is not None:
+            if energies.numel() != len(numbers):
+                raise ValueError(
+                    f"atomic_energies_fn.atomic_energies: {energies.numel()} for {len(numbers)} "
+                    "elements; take a network with one head"
+                )
+            module.atom_energies[numbers] = energies.reshape(-1).double()
         for name, parts, shape in _table(module):
             if name not in state or tuple(state[name].shape) != shape:
                 found = tuple(state[name].shape) if name in state else "no such tensor"

@@ -62,6 +62,17 @@ def test_other_figures_are_drawn_without_training(finished):
     assert planned(finished) == {"figures": 1, "all": 1}
 
 
+def test_another_structure_to_start_from_is_used_again(finished):
+    path, start = experiment(finished), finished / "start.xyz"
+    path.write_text(path.read_text() + "infer: {md: [{name: hot, start: start.xyz}]}\n")
+    start.write_text("a structure")
+    assert planned(finished) == {"infer": 2, "figures": 1, "all": 1}
+    snakemake(finished)
+    assert planned(finished) == {}
+    start.write_text("another structure")
+    assert planned(finished) == {"infer": 2, "figures": 1, "all": 1}
+
+
 def test_an_edit_of_a_plugin_redoes_its_runs_and_no_others(finished):
     edit(finished / "site/toy_plugin.py", "A toy", "An edited toy")
     text = snakemake(finished, "-n")

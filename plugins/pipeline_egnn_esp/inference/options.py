@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.sections import Count, Positive, Section
+from pipeline_core.fields import named_sample
 from pipeline_egnn_esp.partition_options import Method
 from pipeline_egnn_esp.studies.options import Partitions, Scaling, Throughput
 
@@ -80,8 +82,7 @@ class PredictedStructure(Section):
 
     @model_validator(mode="after")
     def _sample_with_overlap(self) -> Self:
-        is_sample = self.start.split(":")[0] in ("train", "val", "test")
-        if self.overlap == "dataset" and not is_sample:
+        if self.overlap == "dataset" and named_sample(self.start) is None:
             raise ValueError(
                 f"{self.name}: the overlap of {self.start!r} is in no dataset; set overlap to "
                 "unknown, or start from a sample such as test:0"
@@ -108,6 +109,11 @@ class ESPInferOptions(Section):
     """A study of ways to share a large structure; null for none."""
     scaling: Scaling | None = None
     """A study of strong and weak scaling; null for none."""
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that are read: of predicted structures."""
+        return [Path(one.start) for one in self.structures if named_sample(one.start) is None]
 
     @field_validator("structures")
     @classmethod

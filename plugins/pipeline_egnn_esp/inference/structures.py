@@ -9,7 +9,8 @@ from ase import Atoms
 from ase.cell import Cell
 from numpy.typing import NDArray
 
-from pipeline_core.inference.structures import atoms_of_file, named_sample, sample_row
+from pipeline_core.fields import named_sample
+from pipeline_core.inference.structures import atoms_of_file, sample_row
 from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,11 @@ class Drawn:
     chain: int
     group: str
     source: str
+
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """Return it as fields of a file; see `stored.configuration_fields`."""
+        texts = {"group": np.asarray(self.group), "source": np.asarray(self.source)}
+        return {"links": self.links, "chain": np.asarray(self.chain), **texts}
 
 
 class Origin(Protocol):
@@ -123,14 +129,14 @@ class FromFiles:
         self._lattice, self._action = lattice, action
 
     def __iter__(self) -> Iterator[Drawn]:
-        """Yield the configurations in the order of their names.
+        """Yield the configurations in the order of their names, numbers in them by their value.
 
         Raises:
             ValueError: A file is damaged, or of another lattice or action.
         """
         for number, (source, files) in enumerate(zip(self._sources, self._files, strict=True)):
-            for name, path in files.items():
-                configuration = READERS[source.reader](path)
+            for name in sorted(files, key=_counted):
+                configuration = READERS[source.reader](files[name])
                 self._require_ours(name, configuration)
                 group = name if source.group == "file" else f"source-{number}"
                 yield Drawn(configuration.links, number, group, name)
@@ -155,3 +161,8 @@ class FromFiles:
                 f"{name}: says that it was drawn from the action {found.action!r}, but the "
                 f"dataset has {self._action!r}; correct `action`, or remove the file"
             )
+
+
+def _counted(name: str) -> list[int | str]:
+    """Return by what `lat.90` comes before `lat.100`."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]

@@ -26,10 +26,11 @@ class Estimate:
 
     Attributes:
         mean: Over all values.
-        error: Standard error with autocorrelation; without it where chains are too short to see it.
+        error: Standard error with autocorrelation; without it where it is not known.
         tau_int: Integrated autocorrelation time in units of the distance of values, 0.5 for
-            independent ones; None where chains are too short.
-        tau_error: Its standard error; None likewise.
+            independent ones: of chains that are long enough to see it, else as it was given; None
+            where it is not known.
+        tau_error: Its standard error; None where some chains are too short.
         count: Number of values.
     """
 
@@ -44,17 +45,39 @@ class Estimate:
         return asdict(self)
 
 
-def estimate(chains: Sequence[Floats]) -> Estimate:
+@dataclass(frozen=True)
+class ChainRows:
+    """Which rows of a table are of which Markov chain.
+
+    Attributes:
+        rows: Of each chain, in order, (n,) each.
+        tau_int: Autocorrelation time of the chains in units of the distance of rows, for those that
+            are too short to see it; None if it is not known.
+    """
+
+    rows: Sequence[NDArray[np.int64]] = ()
+    tau_int: float | None = None
+
+    def estimate(self, values: Floats) -> Estimate:
+        """Return the mean of a column, (n,)."""
+        return estimate([values[rows] for rows in self.rows], self.tau_int)
+
+
+def estimate(chains: Sequence[Floats], tau_int: float | None = None) -> Estimate:
     """Return the mean of a quantity over chains of equal distribution.
 
     Args:
         chains: The values of each chain in their order, (n,) each.
+        tau_int: Autocorrelation time where all chains are too short to see it; None if it is not
+            known.
     """
     values = np.concatenate(chains)
     mean, spread, count = float(values.mean()), float(values.std()), len(values)
-    if min(len(chain) for chain in chains) < _ENOUGH:
-        error = spread / np.sqrt(max(count - 1, 1))
-        return Estimate(mean, float(error), None, None, count)
+    long = [chain for chain in chains if len(chain) >= _ENOUGH]
+    if len(long) < len(chains):
+        tau = estimate(long).tau_int if long else tau_int
+        error = spread / np.sqrt(max(count - 1, 1)) * np.sqrt(1 if tau is None else 2 * tau)
+        return Estimate(mean, float(error), tau, None, count)
     if spread <= 1e-14 * abs(mean):
         return Estimate(mean, 0.0, 0.5, 0.0, count)
     observable = _pyerrors().Obs(list(chains), [f"chain|{i:04d}" for i in range(len(chains))])

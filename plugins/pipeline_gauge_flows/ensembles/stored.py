@@ -26,6 +26,7 @@ def configuration_fields(lattice: Lattice) -> list[Field]:
         Field("links", lattice.shape, "1", "sample", "c16", "U_mu(x) leads from x to x + mu."),
         Field("plaquette", planes, "1", "sample", "f8", "Mean of Re tr P / N in each plane."),
         Field("action", (), "1", "sample", "f8", "Action S.", exact=True),
+        Field("chain", (), "1", "sample", "i4", "Markov chain, whose configurations are in order."),
         FIELDS["group"],
         FIELDS["source"],
     ]
@@ -52,10 +53,9 @@ class Ensemble:
     Attributes:
         lattice: The lattice.
         action: What the configurations were drawn from.
-        statistics: What the report of the data stage says of them.
+        tau_int: Autocorrelation time of the plaquette in configurations; None if it is not known.
         split: (n,) place in `SPLITS`.
-        group: (n,) name of the Markov chain or file.
-        plaquette: (n, planes) mean of Re tr P / N.
+        chain: (n,) number of the Markov chain.
 
     Raises:
         ValueError: The file is missing, damaged, or of another kind.
@@ -79,10 +79,10 @@ class Ensemble:
         texts = {k: json.loads(self._file.attributes[k]) for k in ("lattice", "action")}
         self.lattice = Lattice(tuple(texts["lattice"]["extents"]), texts["lattice"]["n_colours"])
         self.action = ActionOptions.model_validate(texts["action"])
-        self.statistics: dict[str, Any] = json.loads(self._file.attributes["statistics"])
+        found = json.loads(self._file.attributes["statistics"])
+        self.tau_int: float | None = found and found["plaquette"]["tau_int"]
         self.split: NDArray[np.int8] = self._file.column("split")
-        self.group: NDArray[np.object_] = self._file.column("group")
-        self.plaquette: NDArray[np.float64] = self._file.column("plaquette")
+        self.chain: NDArray[np.int32] = self._file.column("chain")
 
     def __enter__(self) -> Self:
         return self

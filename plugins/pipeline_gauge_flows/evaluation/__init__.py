@@ -30,8 +30,8 @@ A report; numbers with errors are `value` and `error`:
 |                       | `reverse_estimate` by the estimate of the same samples, less noisy     |
 | `forward`             | from configurations of the target, mapped back: `n_configurations`,    |
 |                       | `ess`, `log_z`; None where there are none                              |
-| `metropolis`          | `acceptance`, `longest_stay`, `tau_int` of the plaquette in proposals; |
-|                       | None with an ensemble                                                  |
+| `metropolis`          | `acceptance`, `longest_stay`, `tau_int` of the plaquette in proposals, |
+|                       | None if the chain stood still; None with an ensemble                   |
 | `identity`            | with an ensemble: weights without the flow                             |
 | `observables`         | by name: `flow` reweighted, `chain`, `ensemble`, `known`, and the      |
 |                       | distances of the first from the last two in `sigmas`                   |

@@ -4,7 +4,7 @@ All are timed in one process on one machine. The cost is the time of all cores t
 programs on the machine and the number of threads say little about; of a flow on a GPU it is that of
 the GPU. A flow draws one for every 1 / ESS proposals if averages are reweighted, and for every
 2 tau_int of its Markov chain; heat bath and HMC for every 2 tau_int updates; tau_int is that of the
-plaquette.
+plaquette. Neither is said of a flow whose weights have too long a tail, or whose chain stood still.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.run import Run
+from pipeline_core.training.checkpoint import load_model
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
 from pipeline_gauge_flows.ensembles.chains import Chains, HeatbathChains, HmcChains
@@ -38,7 +39,7 @@ def cost_report(
     action: GaugeAction,
     options: CostOptions,
     series: Series,
-    ess: float,
+    ess: float | None,
     tau_int: float | None,
     device: torch.device,
 ) -> dict[str, Any]:
@@ -49,14 +50,15 @@ def cost_report(
         action: What is sampled.
         options: What is timed beside the flow.
         series: Of the flow's samples, with their times.
-        ess: Of the flow.
-        tau_int: Of the Markov chain of its proposals.
+        ess: Of the flow; None if it is not to be trusted.
+        tau_int: Of the Markov chain of its proposals; None if it is not known.
         device: Where the flow was timed; the others are on the CPU.
     """
     found: dict[str, Any] = {
         "device": device.type,
         "threads": torch.get_num_threads(),
         "training_seconds": training_seconds(run),
+        "training_cost": training_cost(run, device),
         "flow": flow_cost(series, ess, tau_int, device),
         "hmc": _hmc(action, options, run.seed),
     }
@@ -66,12 +68,15 @@ def cost_report(
 
 
 def flow_cost(
-    series: Series, ess: float, tau_int: float | None, device: torch.device
+    series: Series, ess: float | None, tau_int: float | None, device: torch.device
 ) -> dict[str, Any]:
     """Return what the flow's configurations cost; medians over batches."""
     wall, cpu = (float(np.median(series[name])) for name in ("seconds", "cpu_seconds"))
     one = cpu if device.type == "cpu" else wall
-    proposals = {"reweighted": 1 / ess, "chain": None if tau_int is None else 2 * tau_int}
+    proposals = {
+        "reweighted": None if ess is None else 1 / ess,
+        "chain": None if tau_int is None else 2 * tau_int,
+    }
     independent = {
         how: None if number is None else max(number, 1.0) * one for how, number in proposals.items()
     }
@@ -122,21 +127,47 @@ def verdict(found: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         `rival`, its name, None if no other chain moves; `flow_over_rival`, the ratio of the costs
-        of an independent configuration, training left out; and `break_even`, how many have to be
-        drawn until the flow has paid for its training: None where it never does.
+        of an independent configuration, training left out, None where that of the flow is not
+        known; and `break_even`, how many have to be drawn until the flow has paid for its training:
+        None where it never does.
     """
     named = {k: found[k]["seconds_per_independent"] for k in ("heatbath", "hmc") if k in found}
     costs = {name: cost for name, cost in named.items() if cost is not None}
     if not costs:
         return {"rival": None, "flow_over_rival": None, "break_even": None}
     rival = min(costs, key=costs.__getitem__)
-    own = min(x for x in found["flow"]["seconds_per_independent"].values() if x is not None)
-    saved, training = costs[rival] - own, found["training_seconds"]
+    own = cheapest(found)
+    if own is None:
+        return {"rival": rival, "flow_over_rival": None, "break_even": None}
+    saved, training = costs[rival] - own, found["training_cost"]
     return {
         "rival": rival,
         "flow_over_rival": own / costs[rival],
         "break_even": training / saved if saved > 0 and training is not None else None,
     }
+
+
+def cheapest(found: Mapping[str, Any]) -> float | None:
+    """Return what an independent configuration of the flow costs; None if nothing can be said."""
+    return min(
+        (x for x in found["flow"]["seconds_per_independent"].values() if x is not None),
+        default=None,
+    )
+
+
+def training_cost(run: Run, device: torch.device) -> float | None:
+    """Return the time of all cores or GPUs that trained; None if that is not known, or of others.
+
+    Args:
+        run: The run, whose model says how many there were.
+        device: Where the flow was timed.
+    """
+    seconds = training_seconds(run)
+    made = json.loads(load_model(run.model)["provenance"])
+    if seconds is None or made["device"] != device.type:
+        return None
+    each: int = made["threads"] if device.type == "cpu" else 1
+    return seconds * each * int(made["ranks"])
 
 
 def training_seconds(run: Run) -> float | None:

@@ -136,8 +136,16 @@ def _part(
     ours = drawn(flow, action, samples, observables, options.batch_size, ranks)
     theory = known(action)
     if ensemble is None or (ensemble.lattice, ensemble.action) != (lattice, action.options):
+        if options.splits is not None and number == 0:
+            raise ValueError(
+                f"{run.experiment}: evaluate.splits: the dataset holds no configurations of the "
+                "lattice and the action that the flow leads to; remove the key, or name another "
+                "dataset"
+            )
         return Part(lattice, ours, Reference(theory))
     chosen = ensemble.of(*(options.splits or unseen(run)))
+    if options.splits is not None:
+        chosen = chosen_of(run, ensemble, options.splits, "evaluate.splits")
     if not len(chosen):
         return Part(lattice, ours, Reference(theory))
     back = mapped_back(flow, action, (ensemble, chosen), observables, options.batch_size, ranks)
@@ -150,14 +158,19 @@ def _between(
     """Evaluate a flow from an ensemble to another action; the content is that of rank 0.
 
     Raises:
-        ValueError: Further lattices are named, of which there is no ensemble, or no configurations
-            are left.
+        ValueError: Further lattices are named, of which there is no ensemble, or costs of drawing,
+            or no configurations are left.
     """
     lattice = flow.lattice
     if options.lattices:
         raise ValueError(
             f"{run.experiment}: evaluate.lattices: the flow starts from an ensemble, which is of "
             "one lattice; remove the key"
+        )
+    if options.cost is not None and "cost" in options.model_fields_set:
+        raise ValueError(
+            f"{run.experiment}: evaluate.cost: the flow starts from an ensemble and draws no "
+            "configurations of its own; remove the key"
         )
     base, target = base_action(run, lattice), GaugeAction(target_action(run), lattice)
     assert base is not None
@@ -206,7 +219,8 @@ def _cost(
     if options.cost is None:
         return None
     action = GaugeAction(target_action(run), lattice)
-    ess, tau = report["ess"]["value"], report["metropolis"]["tau_int"]
+    ess = report["ess"]["value"] if trusted(report) else None
+    tau = report["metropolis"]["tau_int"]
     return cost_report(run, action, options.cost, part.drawn, ess, tau, ranks.device)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipeline_gauge_flows.evaluation.cost import cheapest
 from pipeline_gauge_flows.evaluation.resampling import Value
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -80,9 +81,9 @@ def _others(observable: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cost(cost: Mapping[str, Any] | None) -> Iterator[dict[str, str]]:
-    if cost is None or cost["rival"] is None:
+    own = None if cost is None else cheapest(cost)
+    if cost is None or own is None or cost["rival"] is None:
         return
-    own = min(x for x in cost["flow"]["seconds_per_independent"].values() if x is not None)
     rival, ratio = cost["rival"], cost["flow_over_rival"]
     name = {"heatbath": "heat bath", "hmc": "HMC"}[rival]
     theirs = _time(cost[rival]["seconds_per_independent"])

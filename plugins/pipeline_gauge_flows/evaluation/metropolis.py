@@ -7,7 +7,7 @@ distribution exp(-S) / Z whatever the flow (Albergo, Kanwar and Shanahan, arXiv:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,12 @@ from pipeline_gauge_flows.ensembles.statistics import estimate
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
+
+_STUCK: Final = 0.05
+"""Part of a chain for which it must not stand still."""
+_FEW: Final = 5
+"""Proposals for which it may in any case."""
+_UNKNOWN: Final = {"error": None, "tau_int": None, "tau_error": None}
 
 
 class Acceptance:
@@ -60,16 +66,33 @@ def chain_of(log_weight: Floats, seed: Sequence[int]) -> Numbers:
 def describe_chain(places: Numbers, observables: Mapping[str, Floats]) -> dict[str, Any]:
     """Return acceptance, autocorrelation and averages of a chain, JSON-able.
 
+    Proposals are independent, so that the lengths of the stays alone give the autocorrelation time
+    of what does not depend on the weight: half the mean length of the stay that a step is part of.
+    It bounds what the series of an observable shows from below: a chain that stood still for long
+    shows too little. Errors and times are None where it did so for a large part of its length.
+
     Args:
         places: Where the chain is, as `chain_of` says.
         observables: Of the proposals, name -> (n,).
     """
     moved = np.diff(places) > 0
     stays = np.diff(np.flatnonzero(np.concatenate([[True], moved, [True]])))
+    stuck = int(stays.max()) > max(_STUCK * len(places), _FEW)
+    least = float(np.square(stays).sum() / (2 * len(places)))
+    found = {name: estimate([values[places]]).content() for name, values in observables.items()}
     return {
         "acceptance": float(moved.mean()),
         "longest_stay": int(stays.max()),
         "observables": {
-            name: estimate([values[places]]).content() for name, values in observables.items()
+            name: {**one, **(_UNKNOWN if stuck else _bounded(one, least))}
+            for name, one in found.items()
         },
     }
+
+
+def _bounded(found: Mapping[str, Any], least: float) -> dict[str, float]:
+    """Return time and error of an average, neither less than stays allow; none if there is none."""
+    tau = found["tau_int"]
+    if tau is None or tau >= least:
+        return {}
+    return {"tau_int": least, "error": found["error"] * float(np.sqrt(least / tau))}

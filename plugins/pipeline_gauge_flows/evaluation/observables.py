@@ -8,6 +8,9 @@
 | `wilson_<R>x<T>`  | mean of Re tr W / N over rectangular loops of these sides in all planes     |
 | `polyakov`        | real part of the mean of tr / N of loops around time; 0 by centre symmetry  |
 | `polyakov_abs`    | magnitude of that mean                                                      |
+| `smooth_energy`   | t² E of links smoothed by the gradient flow for a time t, if asked for      |
+| `charge`          | topological charge of the smoothed links; in four dimensions                |
+| `charge_square`   | its square: the volume times the topological susceptibility                 |
 """
 
 from __future__ import annotations
@@ -17,9 +20,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.evaluation.options import ObservableOptions
+from pipeline_gauge_flows.evaluation.options import ObservableOptions, SmoothOptions
+from pipeline_gauge_flows.gradient_flow import gradient_flow
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.observables import plaquette_by_plane, polyakov_loop, wilson_loop
+from pipeline_gauge_flows.observables import (
+    energy_density,
+    plaquette_by_plane,
+    polyakov_loop,
+    topological_charge,
+    wilson_loop,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,16 @@ class Observables:
         if self.options.polyakov:
             loop = polyakov_loop(links, self.lattice)
             found |= {"polyakov": loop.real, "polyakov_abs": loop.abs()}
+        if self.options.smooth is not None:
+            found |= self._smooth(links, self.options.smooth)
+        return found
+
+    def _smooth(self, links: Tensor, options: SmoothOptions) -> dict[str, Tensor]:
+        smooth = gradient_flow(links, self.lattice, options.time, options.steps)
+        found = {"smooth_energy": options.time**2 * energy_density(smooth, self.lattice)}
+        if self.lattice.dimension == 4:
+            charge = topological_charge(smooth, self.lattice)
+            found |= {"charge": charge, "charge_square": charge.square()}
         return found
 
     def _wilson(self, links: Tensor, sides: tuple[int, int]) -> Tensor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
+from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate
 from pipeline_gauge_flows.evaluation.known import Known
 from pipeline_gauge_flows.evaluation.metropolis import chain_of, describe_chain
 from pipeline_gauge_flows.evaluation.pareto import largest_shape, tail_shape
@@ -19,7 +19,6 @@ from pipeline_gauge_flows.evaluation.weights import OfTarget, Weighted
 from pipeline_gauge_flows.lattice import Lattice
 
 Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Reference:
 
     known: Known | None = None
     series: Series | None = None
-    chains: Sequence[Numbers] = ()
+    chains: ChainRows = field(default_factory=ChainRows)
 
 
 def from_haar(
@@ -88,7 +87,7 @@ def from_haar(
 def from_ensemble(
     series: Series,
     lattice: Lattice,
-    chains: Sequence[Numbers],
+    chains: ChainRows,
     known: tuple[Known | None, Known | None],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
@@ -148,6 +147,7 @@ def _header(series: Series, lattice: Lattice, weighted: Weighted) -> dict[str, A
     n = len(series["log_weight"])
     return {
         "extents": list(lattice.extents),
+        "n_colours": lattice.n_colours,
         "volume": lattice.volume,
         "n_samples": n,
         "ess": value_of(weighted.ess).content(),
@@ -227,7 +227,7 @@ def _compared(
 def _average(reference: Reference, name: str) -> Estimate | None:
     if reference.series is None:
         return None
-    return estimate([reference.series[name][rows] for rows in reference.chains])
+    return reference.chains.estimate(reference.series[name])
 
 
 def _ratio(start: Known | None, end: Known | None) -> Known | None:

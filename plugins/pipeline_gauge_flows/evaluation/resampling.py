@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.statistics import estimate
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -101,7 +101,7 @@ class Resampled:
         return means
 
 
-def blocks_of(chains: Sequence[Numbers], series: Sequence[Floats], n: int) -> Numbers:
+def blocks_of(chains: ChainRows, series: Sequence[Floats], n: int) -> Numbers:
     """Return blocks so long that little of the autocorrelation of some quantities is cut.
 
     Blocks of length B leave out a part (tau - 1 / (4 tau)) / B of the variance of a mean if
@@ -109,19 +109,19 @@ def blocks_of(chains: Sequence[Numbers], series: Sequence[Floats], n: int) -> Nu
     more where there would be fewer than 20 blocks.
 
     Args:
-        chains: Numbers of the rows of each Markov chain, in order.
+        chains: Rows of each Markov chain.
         series: The quantities, (n,) each.
         n: Number of rows.
 
     Returns:
         Number of the block of each row, (n,).
     """
-    times = [estimate([one[rows] for rows in chains]).tau_int or 0.5 for one in series]
+    times = [chains.estimate(one).tau_int or 0.5 for one in series]
     tau = max(0.5, *times)
     length = max(1, min(ceil(_INVERSE_PART * (tau - 1 / (4 * tau))), n // _FEWEST_BLOCKS))
     blocks = np.empty(n, dtype=np.int64)
     number = 0
-    for rows in chains:
+    for rows in chains.rows:
         for part in np.array_split(rows, max(1, len(rows) // length)):
             blocks[part] = number
             number += 1

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pipeline_core.training.collectives import Ranks
 from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.stored import Ensemble
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.flow import Flow
@@ -143,10 +144,20 @@ def pushed(
     return _shared(len(chosen), batch_size, ranks, work)
 
 
-def chains(ensemble: Ensemble, chosen: Numbers) -> list[Numbers]:
-    """Return the rows of each Markov chain among chosen configurations, in order."""
-    groups = ensemble.group[chosen]
-    return [np.flatnonzero(groups == name) for name in dict.fromkeys(groups.tolist())]
+def chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:
+    """Return the rows of each Markov chain among chosen configurations.
+
+    Where too few of a chain are chosen to see its autocorrelation, that of the plaquette of all
+    configurations holds. Of a part f of a chain it is 1/2 + f (tau - 1/2).
+    """
+    numbers = ensemble.chain[chosen]
+    names, counts = np.unique(numbers, return_counts=True)
+    rows = [np.flatnonzero(numbers == name) for name in names]
+    tau = None if ensemble.tau_int is None else max(ensemble.tau_int, 0.5)
+    if tau is not None:
+        part = counts.sum() / np.isin(ensemble.chain, names).sum()
+        tau = 0.5 + part * (tau - 0.5)
+    return ChainRows(rows, tau)
 
 
 def part(series: Series, prefix: str) -> Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -10,10 +11,12 @@ from typing import Final
 from matplotlib.figure import Figure
 
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import results, tables
+from pipeline_core.figures import tables
 from pipeline_core.figures.provenance import duration
 from pipeline_core.figures.quantities import shown
 from pipeline_core.run import ExperimentRun
+from pipeline_core.training.checkpoint import load_model
+from pipeline_gauge_flows.evaluation.cost import cheapest, training_seconds
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.derivatives import CONJUGATE, Derivatives, derivatives
 from pipeline_gauge_flows.figures.runs import Evaluated, Report, Rows
@@ -71,15 +74,17 @@ def draw_samplers(experiment: ExperimentRun) -> Drawn:
 def _flow_cells(one: Evaluated) -> list[str]:
     cost = one.flow["cost"]
     costs = {k: x for k, x in cost["flow"]["seconds_per_independent"].items() if x is not None}
-    best = min(costs, key=costs.__getitem__)
-    number = costs[best] / _each(cost)
-    how = {"reweighted": "1 / ESS", "chain": "2 τ of the chain"}[best]
+    needed, least = "not known", None
+    if costs:
+        best = min(costs, key=costs.__getitem__)
+        how = {"reweighted": "1 / ESS", "chain": "2 τ of the chain"}[best]
+        needed, least = f"{shown(costs[best] / _each(cost), 2)}: {how}", costs[best]
     return [
         f"flow: {one.run.label}",
         runs.described(one.flow),
         time(_each(cost)),
-        f"{shown(number, 2)}: {how}",
-        time(costs[best]),
+        needed,
+        time(least),
         time(cost["training_seconds"]),
         _pays(cost),
     ]
@@ -93,7 +98,7 @@ def _each(cost: Report) -> float:
 
 def _pays(cost: Report) -> str:
     """Return how many configurations pay for the training, beside the cheapest rival."""
-    if cost["rival"] is None:
+    if cost["rival"] is None or cost["flow_over_rival"] is None:
         return "–"
     if cost["break_even"] is not None:
         return f"{cost['break_even']:,.0f} configurations"
@@ -120,11 +125,10 @@ def _flow_row(one: Evaluated) -> list[object]:
     cost, flow = one.flow["cost"], one.flow["cost"]["flow"]
     each = _each(cost)
     needed = {k: x / each if x else None for k, x in flow["seconds_per_independent"].items()}
-    least = min(x for x in flow["seconds_per_independent"].values() if x is not None)
     tau = one.first["metropolis"]["tau_int"]
     return [
         one.run.variant, "flow", flow["seconds"], flow["cpu_seconds"], needed["reweighted"],
-        needed["chain"], tau, least, cost["training_seconds"], cost["break_even"],
+        needed["chain"], tau, cheapest(cost), cost["training_seconds"], cost["break_even"],
         cost["flow_over_rival"], cost["device"],
     ]  # fmt: skip
 
@@ -250,12 +254,15 @@ def _papers(known: Mapping[str, float]) -> Terms | None:
 def _ours(one: Derivatives) -> Terms:
     seconds, ratios = one.report["seconds"], one.observables[CONJUGATE]["error_ratio"]
     squares = {k: None if x is None else x**2 for k, x in ratios.items()}
-    times = [x for record in results.history(one.run) if (x := record.get("seconds")) is not None]
+    training = training_seconds(one.run)
+    if training is not None and one.run.model.exists():
+        # As the other terms: wall time of all ranks.
+        training *= json.loads(load_model(one.run.model)["provenance"])["ranks"]
     return Terms(
         sampled=seconds["generated"],
         measured=0.0,
         mapped=seconds["mapped"],
-        training=sum(times) if times else None,
+        training=training,
         epsilon_ratio=squares["best"],
         independent_ratio=squares.get("independent"),
     )

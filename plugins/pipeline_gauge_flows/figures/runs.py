@@ -20,6 +20,8 @@ Report = dict[str, Any]
 _LOOPS: Final = {"plaquette": "fixed plaquette", "learned": "learned loops"}
 _TRAINING: Final = ("model", "graph", "train")
 """Sections that a trained flow follows from, beside the seed."""
+_USUAL_COLOURS, _USUAL_ACTION = 3, "wilson"
+_ACTIONS: Final = {"symanzik": "Lüscher-Weisz", "iwasaki": "Iwasaki"}
 _NUMBER: Final = re.compile(r"_?(seed)?_?\d+$")
 
 
@@ -116,9 +118,13 @@ def theory(run: Run) -> str:
 
 
 def described(flow: Report) -> str:
-    """Return lattice and coupling for a title: 4 x 4, β = 6."""
-    action = flow["action"]
-    parts = [extents(flow["lattices"][0]), f"β = {action['beta']:g}"]
+    """Return the theory for a title: 4 x 4, β = 6; group and action where they are not usual."""
+    action, first = flow["action"], flow["lattices"][0]
+    parts = [extents(first), f"β = {action['beta']:g}"]
+    if first["n_colours"] != _USUAL_COLOURS:
+        parts.insert(0, f"SU({first['n_colours']})")
+    if action["name"] != _USUAL_ACTION:
+        parts.append(_ACTIONS[action["name"]])
     if action["anisotropy"]:
         parts.append(f"λ = {action['anisotropy']:g}")
     return ", ".join(parts)

@@ -16,6 +16,7 @@ from pipeline_core.figures import results, style
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.runs import Group, Rows
+from pipeline_gauge_flows.objective import LARGEST_EXPONENT
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 
 Floats = NDArray[np.float64]
@@ -23,7 +24,10 @@ Drawn = tuple[Figure, Rows] | None
 
 _PAPERS: Final = {"learned": "ess_learned", "plaquette": "ess_plaquette"}
 """Ids of the paper's effective sample sizes."""
-_PAPERS_THEORY: Final = ([4, 4, 4, 4], 2.0)
+_PAPERS_LATTICE: Final = ([4, 4, 4, 4], 3)
+_PAPERS_ACTION: Final = {"name": "wilson", "beta": 2.0, "anisotropy": 0.0}
+_TAIL: Final = 4.0
+"""Standard deviations of log w within which all of it should be seen."""
 _WIDTHS: Final = (3.0, 1.0, 3.0, 1.0)
 
 
@@ -104,8 +108,9 @@ def _ess(terms: Mapping[str, float]) -> float:
         found = 1 / product if product > 0 else np.nan
     else:
         found = weight**2 / terms["weight_square"] if terms["weight_square"] > 0 else np.nan
-    # Weights beyond double precision are cut off and look alike.
-    return float("nan") if found > 1 - 1e-9 and variance > 1e-3 else float(found)
+    # Weights beyond what the loss takes to the exponent are cut off and look alike.
+    reach = abs(terms["log_weight"]) + _TAIL * max(variance, 0.0) ** 0.5
+    return float("nan") if reach > LARGEST_EXPONENT else float(found)
 
 
 def _unit(experiment: ExperimentRun) -> str:
@@ -195,8 +200,7 @@ def _evaluated(group: Group) -> Iterator[tuple[Run, Mapping[str, Any]]]:
 def _papers(axes: Axes, experiment: ExperimentRun, found: Sequence[Group]) -> None:
     """Draw the paper's effective sample sizes where the theory is the paper's."""
     flows = [flow for group in found for run in group.runs if (flow := runs.flow_of(run))]
-    theories = [(f["lattices"][0]["extents"], f["action"]["beta"]) for f in flows]
-    if not theories or any(one != _PAPERS_THEORY for one in theories):
+    if not flows or not all(map(_is_papers, flows)):
         return
     known = runs.paper(experiment)
     for group in found:
@@ -206,6 +210,13 @@ def _papers(axes: Axes, experiment: ExperimentRun, found: Sequence[Group]) -> No
         if entry is not None:
             look: dict[str, Any] = {"color": group.colour, "linestyle": ":", "linewidth": 0.9}
             axes.axhline(entry.value / 100, label=f"{group.name}, the paper", **look)
+
+
+def _is_papers(flow: Mapping[str, Any]) -> bool:
+    """Return whether a flow leads from the Haar measure to the theory of the paper's figure 1."""
+    first = flow["lattices"][0]
+    same_lattice = (first["extents"], first["n_colours"]) == _PAPERS_LATTICE
+    return flow["prior"] == "haar" and same_lattice and flow["action"] == _PAPERS_ACTION
 
 
 def _table(group: Group) -> Rows:

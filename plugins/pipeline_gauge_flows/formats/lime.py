@@ -47,6 +47,7 @@ def read_records(path: Path) -> Iterator[Record]:
     Raises:
         ValueError: It is no LIME file, or truncated.
     """
+    size = path.stat().st_size
     with path.open("rb") as file:
         while header := file.read(_HEADER.size):
             if len(header) < _HEADER.size:
@@ -57,13 +58,14 @@ def read_records(path: Path) -> Iterator[Record]:
                     f"{path}: no LIME record at byte {file.tell() - _HEADER.size}; the file is "
                     "damaged, or of another format: check `reader`"
                 )
-            data = file.read(length)
             name = kind.rstrip(b"\0").decode("ascii", "replace")
-            if len(data) < length:
+            # A damaged length may be of any size.
+            if (left := size - file.tell()) < length:
                 raise ValueError(
-                    f"{path}: record {name!r} has {len(data)} of {length} bytes: the file is "
-                    f"truncated; {_AGAIN}"
+                    f"{path}: record {name!r} has {left} of {length} bytes: the file is truncated "
+                    f"or damaged; {_AGAIN}"
                 )
+            data = file.read(length)
             file.read(-length % _FILLING)
             yield Record(name, data)
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 import h5py
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pipeline_core.run import Run
 from pipeline_core.training.collectives import Ranks
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.origins import Drawn, Generated
-from pipeline_gauge_flows.ensembles.statistics import estimate
+from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
 from pipeline_gauge_flows.ensembles.stored import Ensemble
 from pipeline_gauge_flows.evaluation.inputs import chosen_of, ensemble_for
 from pipeline_gauge_flows.evaluation.known import known
@@ -37,7 +36,6 @@ from pipeline_gauge_flows.inference.options import DerivativeOptions
 from pipeline_gauge_flows.structure import ensemble_of
 from pipeline_gauge_flows.task import base_action, target_action
 
-Floats = NDArray[np.float64]
 Averages = dict[str, Value]
 
 _BATCH: Final = 64
@@ -82,7 +80,7 @@ def derivatives(
         second = _second(run, options, (base, target), step, ensemble, len(chosen))
         clocks.append(time.perf_counter())
     report = _header(series, step, found, options, seed)
-    first = _averages({name: [one[i] for i in rows] for name, one in found.before.items()})
+    first = _averages({name: rows.estimate(one) for name, one in found.before.items()})
     exact = _known_differences(base, target, step)
     report["observables"] = {
         name: _observable(name, found, exact, (first, second), step) for name in found.before
@@ -148,9 +146,8 @@ def _observable(
     return report
 
 
-def _averages(values: Mapping[str, list[Floats]]) -> Averages:
-    """Return averages over Markov chains."""
-    found = {name: estimate(series) for name, series in values.items()}
+def _averages(found: Mapping[str, Estimate]) -> Averages:
+    """Return averages over Markov chains with their errors."""
     return {name: Value(one.mean, one.error) for name, one in found.items()}
 
 
@@ -198,7 +195,11 @@ def _second(
             rows = values.setdefault(name, [[] for _ in range(made.chains)])
             for one, value in zip(batch, found[name].tolist(), strict=True):
                 rows[one.chain].append(value)
-    return _averages({name: [np.array(row) for row in rows] for name, rows in values.items()})
+    # As of the first, whose chains may be too short for an autocorrelation of their own.
+    tau = chains(ensemble, np.arange(len(ensemble))).tau_int
+    return _averages(
+        {name: estimate([np.array(row) for row in rows], tau) for name, rows in values.items()}
+    )
 
 
 def _batches(drawn: Iterator[Drawn]) -> Iterator[list[Drawn]]:

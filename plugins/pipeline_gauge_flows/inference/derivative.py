@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.resampling import (
     Resampled,
     Value,
@@ -35,7 +36,6 @@ from pipeline_gauge_flows.evaluation.resampling import (
 from pipeline_gauge_flows.evaluation.series import END, START, Series, observed, part
 
 Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 
 CONJUGATE: Final = "conjugate"
 """Name of C among the observables."""
@@ -99,7 +99,7 @@ class Correlated:
         self,
         series: Series,
         step: Step,
-        chains: Sequence[Numbers],
+        chains: ChainRows,
         fractions: Sequence[float],
         n_resamples: int,
         seed: Sequence[int],

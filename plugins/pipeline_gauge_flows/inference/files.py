@@ -112,11 +112,10 @@ class Files:
     def add(self, one: Proposal) -> Proposal:
         """Write a configuration, and return it."""
         drawn = Drawn(one.links, 0, "chain-0000", f"flow:{self._options.method}:{one.number}")
-        fields = {"links": drawn.links, **self._measured.add(drawn)}
+        fields = {**drawn.fields(), **self._measured.add(drawn)}
         if self._writer is not None:
-            texts = {"group": np.asarray(drawn.group), "source": np.asarray(drawn.source)}
             weight = {} if self._chain else {"log_weight": np.asarray(one.log_weight)}
-            self._writer.add({**fields, **texts, **weight})
+            self._writer.add({**fields, **weight})
         theory = self._action.options if self._chain else None
         for name in self._options.formats:
             if name in _WRITERS:

@@ -93,6 +93,9 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
 
     Yields:
         Each fit that was tried.
+
+    Raises:
+        ValueError: Not even the terms of degree 1 are allowed.
     """
     n_columns = int(data.ranks.add(torch.tensor(len(data.train))))
     limit, best, waited = min(max_terms, n_columns), None, 0
@@ -102,6 +105,11 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
             terms = total_degree(data.degrees, degree)
         elif best is not None and n_terms <= _MOST_CANDIDATES:
             terms = screened(data, best, degree, limit)
+        elif best is None:
+            raise ValueError(
+                f"the {n_terms} terms of degree 1 are more than train.solver.max_terms "
+                f"({max_terms}) or the {n_columns} training values allow; raise it, or add points"
+            )
         else:
             return
         found = fitted(data, terms, degree)

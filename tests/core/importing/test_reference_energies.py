@@ -113,3 +113,8 @@ def test_none_wanted_or_none_possible(choice, energy):
 def test_absurd_energies_stop():
     with pytest.raises(ValueError, match=r"absurd: O -2e\+06 eV.*units.energy"):
         fitted([{"H": 1}, {"O": 1}], [-1.0, -2e6])
+
+
+def test_given_energies_of_no_element_are_refused():
+    with pytest.raises(ValueError, match="reference_energies: 'Hx' is no element"):
+        fitted([{"H": 1}], [-13.0], choice={"H": -13.6, "Hx": -1.0})

@@ -6,6 +6,7 @@ import ase.io
 import numpy as np
 import pytest
 import torch
+from ase.constraints import FixAtoms
 
 from core.evaluation.argon import REFERENCES, SCALE, make_run, structures
 from pipeline_core import store
@@ -121,6 +122,23 @@ def test_start_structures(tmp_path):
     ase.io.write(tmp_path / "start.cif", atoms)
     from_file = start_structure(run, str(tmp_path / "start.cif"))
     assert np.allclose(from_file.get_scaled_positions(), atoms.get_scaled_positions(), atol=1e-6)
+
+
+def test_masses_of_a_file_are_kept_and_constraints_refused(tmp_path):
+    atoms = ase.Atoms("H2", positions=[[0, 0, 0], [0, 0, 0.8]], masses=[2.014, 1.008])
+    ase.io.write(tmp_path / "hd.traj", atoms)
+    run = make_run(tmp_path)
+    assert start_structure(run, str(tmp_path / "hd.traj")).get_masses().tolist() == [2.014, 1.008]
+    atoms.set_constraint(FixAtoms([0]))
+    ase.io.write(tmp_path / "held.traj", atoms)
+    with pytest.raises(ValueError, match=r"held\.traj' holds atoms fixed \(FixAtoms\)"):
+        start_structure(run, str(tmp_path / "held.traj"))
+
+
+def test_names_of_simulations_differ(tmp_path):
+    md = [{"name": "twice", **SHORT}, {"name": "twice", **SHORT}]
+    with pytest.raises(ValueError, match=r"md: .*names twice, twice have to differ"):
+        make_run(tmp_path, infer={"md": md})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import toy_potential as toy
+from pipeline_core.config.sections import TrainOptions
 from pipeline_core.training.checkpoint import check_probe, load_model
+from pipeline_core.training.start import prepare
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
@@ -91,6 +93,27 @@ def test_fine_tuning_starts_from_the_trained_weights(trained, tmp_path, precisio
     weights = load_model(trained.model)["weights"]
     for name, tensor in load_model(tuned.model)["weights"].items():
         torch.testing.assert_close(tensor.float(), weights[name].float(), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("choice", ["model", "dataset"])
+def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choice):
+    """Of elements that the model does not know it takes those of the dataset in any case."""
+    content = load_model(trained.model)
+    content["weights"]["atom_energies"][1] = -7.0
+    content["probe"]["outputs"] = {}
+    torch.save(content, tmp_path / "model.pt")
+    module = build_task(toy.make_run(tmp_path)).module
+    module.atom_energies[1:3] = torch.tensor([493.0, -3.0])
+    start = {"start_from": str(tmp_path / "model.pt"), "reference_energies": choice}
+    prepare(module, TrainOptions(**start), fresh=True)
+    assert module.atom_energies[1:3].tolist() == [493.0 if choice == "dataset" else -7.0, -3.0]
+    warned = "differ from those of the model by up to 500.0 eV (H)" in caplog.text
+    assert warned == (choice == "model")
+
+
+def test_reference_energies_are_those_of_the_dataset_where_nothing_is_fine_tuned():
+    with pytest.raises(ValueError, match=r"remove the key, or set train\.start_from"):
+        TrainOptions(reference_energies="dataset")
 
 
 def test_weights_that_do_not_give_their_predictions_are_refused(trained, tmp_path):

@@ -20,6 +20,7 @@ from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.cost import verdict
 from pipeline_gauge_flows.evaluation.known import known
 from pipeline_gauge_flows.evaluation.report import Bootstrap, Reference, from_haar, volume_law
@@ -132,7 +133,8 @@ def write_evaluation(run: Run, n: int = N) -> None:
         seed = 10 * run.seed + number
         ours = series(variance, exact.log_z, exact.planes, seed, n)
         theirs = series(variance, exact.log_z, exact.planes, seed, n // 2, sign=1)
-        reference = Reference(exact, *(() if number else (theirs, [np.arange(n // 2)])))
+        rows = ChainRows([np.arange(n // 2)])
+        reference = Reference(exact, *(() if number else (theirs, rows)))
         reports.append(from_haar(ours, lattices[-1], reference, Bootstrap(50, (seed,))))
         parts += [(number, False, ours)] + ([] if number else [(number, True, theirs)])
     content = {
@@ -154,6 +156,7 @@ def cost(report: dict[str, Any], heatbath: float = 1e-4) -> dict[str, Any]:
         "device": "cpu",
         "threads": 1,
         "training_seconds": 16.0,
+        "training_cost": 16.0,
         "flow": {"seconds": 1e-3, "cpu_seconds": 1e-3, "seconds_per_independent": each},
         "hmc": chain(2e-2, 1.5),
         "heatbath": chain(heatbath, 0.5),
@@ -188,7 +191,7 @@ def derivatives(folder: Path, second: bool = True, expected: str | None = None) 
     found = experiment(folder, {**content, "figures": LOOPS["figures"]}, expected)
     run = found.runs["base"]
     write_training(run)
-    chains = [np.arange(N)]
+    chains = ChainRows([np.arange(N)])
     estimates = Correlated(shifted(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
     reports = {name: estimates.report(name) for name in estimates.before}
     for report in reports.values():

@@ -21,6 +21,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
+from pipeline_core.samples import SampleFile
 from pipeline_core.store import provenance_of
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.data import make_data
@@ -151,8 +152,8 @@ def test_chains_can_be_kept_together(dataset):
     )
     make_data(run)
     with Ensemble(run.data) as ensemble:
-        for name in set(ensemble.group):
-            assert len(set(ensemble.split[ensemble.group == name])) == 1
+        for number in range(4):
+            assert len(set(ensemble.split[ensemble.chain == number])) == 1
         assert np.bincount(ensemble.split).tolist() == [20, 10, 10]
     groups = report(run)["groups"]
     assert groups["count"] == 4
@@ -187,12 +188,41 @@ def test_files_are_read(dataset, tmp_path):
     with Ensemble(run.data) as ensemble:
         found = ensemble.links(range(20)).numpy()
         np.testing.assert_allclose(found, expected[::2] + expected[1::2], rtol=0, atol=1e-14)
-        assert ensemble.group[:10].tolist() == ["source-0"] * 10
-        assert ensemble.group[10] == "../../raw/001.nersc"
+        assert ensemble.chain.tolist() == [0] * 10 + [1] * 10
+    with SampleFile(run.data, "data") as file:
+        groups = file.column("group").tolist()
+    assert groups[:10] == ["source-0"] * 10
+    assert groups[10] == "../../raw/001.nersc"
     inputs = provenance_of(run.data)["inputs"]
     assert len(inputs) == 20
     assert all(len(value) == 64 for value in inputs.values())
     assert report(run)["statistics"]["origin"] == {"files": [10, 10]}
+
+
+def test_files_are_in_the_order_of_their_numbers(dataset, tmp_path):
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    expected = chain(4.0, 3)
+    for number, links in zip((90, 95, 100), expected, strict=True):
+        lattice = Lattice((2, 3, 2, 3), 3)
+        write_nersc(folder / f"lat.{number}", Configuration(lattice, links, None))
+    sources = [{"reader": "nersc", "path": "../../raw/lat.*"}]
+    make_data(run := dataset(**FILES, sources=sources, check_action=False))
+    with Ensemble(run.data) as ensemble:
+        found = ensemble.links(range(3)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+
+
+def test_nersc_files_of_two_colours_are_read(dataset, tmp_path):
+    lattice = Lattice((2, 3, 2, 3), 2)
+    (tmp_path / "raw").mkdir()
+    links = chain(4.0, 1, lattice)[0]
+    write_nersc(tmp_path / "raw/a.nersc", Configuration(lattice, links, None))
+    content = {"lattice": {"extents": [2, 3, 2, 3], "n_colours": 2}, "action": {"beta": 4.0}}
+    sources = [{"reader": "nersc", "path": "../../raw/*"}]
+    make_data(run := dataset(**content, sources=sources, check_action=False))
+    with Ensemble(run.data) as ensemble:
+        np.testing.assert_allclose(ensemble.links([0])[0].numpy(), links, rtol=0, atol=1e-14)
 
 
 def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
@@ -252,7 +282,14 @@ def test_damaged_and_missing_files_are_refused(dataset, tmp_path):
             },
             "choose method: hmc",
         ),
-        ({"sources": [{"reader": "ildg", "path": "*"}]}, "in four dimensions"),
+        ({"sources": [{"reader": "ildg", "path": "*"}]}, "hold four dimensions, not 2"),
+        (
+            {
+                "lattice": {"extents": [2, 2, 2, 2], "n_colours": 2},
+                "sources": [{"reader": "ildg", "path": "*"}],
+            },
+            r"ILDG files hold SU\(3\), not SU\(2\); use NERSC",
+        ),
         (
             {
                 "generate": {"method": "heatbath", "n_configurations": 1},

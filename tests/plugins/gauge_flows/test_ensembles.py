@@ -22,7 +22,7 @@ from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles import sweeps
 from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
 from pipeline_gauge_flows.ensembles.philox import key_of, philox
-from pipeline_gauge_flows.ensembles.statistics import Estimate, drift, estimate
+from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, drift, estimate
 from pipeline_gauge_flows.ensembles.subgroups import draw_cosine, draw_quaternion
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
 from pipeline_gauge_flows.exact import characters, strong_coupling, torus_plaquette
@@ -344,6 +344,21 @@ def test_short_and_constant_series():
     assert short.error == pytest.approx((2 / 3) ** 0.5 / 2**0.5)
     assert estimate([np.full(50, 2.5)]) == Estimate(2.5, 0.0, 0.5, 0.0, 50)
     assert estimate([np.array([7.0])]).error == 0.0
+
+
+def test_short_chains_have_the_autocorrelation_of_others():
+    """That of long chains beside them, or one that is given."""
+    rho, n = 0.8, 20_000
+    tau = 0.5 * (1 + rho) / (1 - rho)
+    series = autoregressive(n, rho, 0)
+    pieces = [series[i : i + 10] for i in range(0, n, 10)]
+    given = estimate(pieces, tau)
+    assert (given.tau_int, given.tau_error) == (tau, None)
+    assert given.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.1)
+    mixed = estimate([series[: n // 2], *(series[i : i + 10] for i in range(n // 2, n, 10))])
+    assert mixed.tau_int == pytest.approx(tau, rel=0.2)
+    assert mixed.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.15)
+    assert ChainRows([np.arange(5)]).estimate(series).tau_int is None
 
 
 def test_drift_is_seen():

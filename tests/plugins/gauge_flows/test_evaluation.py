@@ -26,7 +26,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles.stored import Ensemble
 from pipeline_gauge_flows.evaluation import evaluate_flow
-from pipeline_gauge_flows.evaluation.cost import verdict
+from pipeline_gauge_flows.evaluation.cost import cheapest, flow_cost, verdict
 from pipeline_gauge_flows.evaluation.headline import told
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import (
@@ -36,8 +36,9 @@ from pipeline_gauge_flows.evaluation.options import (
 )
 from pipeline_gauge_flows.evaluation.series import drawn
 from pipeline_gauge_flows.exact import strong_coupling, torus_log_z, torus_plaquette
+from pipeline_gauge_flows.gradient_flow import gradient_flow
 from pipeline_gauge_flows.lattice import Lattice, hot
-from pipeline_gauge_flows.observables import wilson_loop
+from pipeline_gauge_flows.observables import energy_density, topological_charge, wilson_loop
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.small import small_flow
 from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
@@ -225,14 +226,45 @@ def test_costs_are_measured(identity):
 
 def test_a_flow_pays_for_its_training_only_where_it_is_cheaper():
     flow = {"seconds_per_independent": {"reweighted": 0.2, "chain": None}}
-    found = {"flow": flow, "hmc": {"seconds_per_independent": 0.7}, "training_seconds": 100.0}
+    found = {"flow": flow, "hmc": {"seconds_per_independent": 0.7}, "training_cost": 100.0}
     assert verdict(found) == pytest.approx(
         {"rival": "hmc", "flow_over_rival": 2 / 7, "break_even": 200.0}
     )
     found["heatbath"] = {"seconds_per_independent": 0.1}
     assert verdict(found) == {"rival": "heatbath", "flow_over_rival": 2.0, "break_even": None}
-    still = {"flow": flow, "hmc": {"seconds_per_independent": None}, "training_seconds": 1.0}
+    still = {"flow": flow, "hmc": {"seconds_per_independent": None}, "training_cost": 1.0}
     assert verdict(still)["rival"] is None
+    unknown = {"seconds_per_independent": {"reweighted": None, "chain": None}}
+    expected = {"rival": "heatbath", "flow_over_rival": None, "break_even": None}
+    assert verdict({**found, "flow": unknown}) == expected
+
+
+def test_nothing_is_said_of_what_cannot_be_trusted():
+    series = {name: np.full(4, 1e-3) for name in ("seconds", "cpu_seconds")}
+    found = flow_cost(series, None, None, torch.device("cpu"))
+    assert found["seconds_per_independent"] == {"reweighted": None, "chain": None}
+    assert cheapest({"flow": found}) is None
+    found = flow_cost(series, 0.5, 8.0, torch.device("cpu"))
+    assert found["seconds_per_independent"] == {"reweighted": 2e-3, "chain": 16e-3}
+    assert cheapest({"flow": found}) == 2e-3
+
+
+def test_smoothed_links_have_a_charge():
+    """Those of the functions that it is measured by, and E of smooth links is small."""
+    lattice, options = (
+        Lattice((4, 4, 4, 4), 3),
+        ObservableOptions(smooth={"time": 0.5, "steps": 25}),
+    )
+    links = hot(lattice, 2, torch.Generator().manual_seed(0))
+    found = Observables(options, lattice)(links)
+    smooth = gradient_flow(links, lattice, 0.5, 25)
+    torch.testing.assert_close(found["charge"], topological_charge(smooth, lattice))
+    torch.testing.assert_close(found["charge_square"], found["charge"].square())
+    torch.testing.assert_close(found["smooth_energy"], 0.25 * energy_density(smooth, lattice))
+    flat = Lattice((4, 4), 3)
+    planar = Observables(options, flat)(hot(flat, 1, torch.Generator().manual_seed(0)))
+    assert "smooth_energy" in planar
+    assert "charge" not in planar
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +300,8 @@ def test_what_cannot_be_evaluated_is_refused(identity, between):
         evaluated(identity, samples=4, lattices=[[4, 4, 4]])
     with pytest.raises(ValueError, match=r"evaluate\.lattices: the flow starts from an ensemble"):
         evaluated(between, lattices=[[4, 8]])
+    with pytest.raises(ValueError, match=r"evaluate\.cost: the flow starts from an ensemble"):
+        evaluated(between, cost=CostOptions())
 
 
 def test_an_ensemble_of_another_theory_is_left_alone(identity):
@@ -282,6 +316,8 @@ def test_an_ensemble_of_another_theory_is_left_alone(identity):
     (report,) = metrics["flow"]["lattices"]
     assert report["forward"] is None
     assert report["log_z"]["eubo"]["from"] == "reweighted"
+    with pytest.raises(ValueError, match=r"evaluate\.splits: the dataset holds no configurations"):
+        evaluated(other, samples=20, splits=["test"])
     with Ensemble(identity.data) as ensemble:
         assert len(ensemble) == 400
 

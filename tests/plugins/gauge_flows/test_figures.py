@@ -117,8 +117,12 @@ def test_the_papers_values_stand_beside_its_own_theory_alone(tmp_path, loops):
     marks = {line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"}
     assert marks == {0.2, 0.8}
     assert "learned loops, the paper" in legend(figure)
-    elsewhere, _ = training.draw(loops)
-    assert not any("the paper" in label for label in legend(elsewhere))
+    content["graph"]["lattice"]["n_colours"] = 2
+    two = made_up.loops(tmp_path / "two", content, made_up.EXPECTED.read_text())
+    for other in (loops, two):
+        elsewhere, _ = training.draw(other)
+        assert not any("the paper" in label for label in legend(elsewhere))
+    assert elsewhere.axes[0].get_title(loc="left") == "SU(2), 4×4×4×4, β = 2"
 
 
 def test_a_theory_has_a_row_of_its_own(tmp_path):
@@ -135,6 +139,11 @@ def test_weights_beyond_double_precision_have_no_effective_sample_size(tmp_path)
     record = json.loads(run.history.read_text().splitlines()[0])
     same = {"weight": 1e-130, "weight_square": 1e-260, "log_weight": -500.0}
     record["val"] |= {**same, "log_weight_square": 500.0**2 + 40}
+    run.history.write_text(json.dumps(record))
+    assert np.isnan(training.curve(run).ess).all()
+    # Half of them cut off.
+    record["val"] |= {"weight": 1e130, "weight_square": 1.6e260, "log_weight": 299.0}
+    record["val"]["log_weight_square"] = 299.0**2 + 9
     run.history.write_text(json.dumps(record))
     assert np.isnan(training.curve(run).ess).all()
 

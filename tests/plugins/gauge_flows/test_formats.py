@@ -167,6 +167,7 @@ def replaced(old: str, new: str) -> Change:
     [
         (flipped, "checksum sum[ab] is .* damaged"),
         (lambda content: content[: len(content) // 2], "'ildg-binary-data' has .* truncated"),
+        (lambda content: content[:8] + b"\xff" * 8 + content[16:], "of 18446744073709551615 bytes"),
         (lambda content: content[:100], "ends within the header"),
         (lambda content: b"BEGIN" + content, "no LIME record at byte 0.*another format"),
         (lambda content: b"", "has no record 'ildg-format'"),

@@ -17,6 +17,7 @@ from pipeline_core import store
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.stored import Ensemble
 from pipeline_gauge_flows.evaluation.inputs import trained
 from pipeline_gauge_flows.evaluation.resampling import Value, value_of
@@ -73,7 +74,7 @@ def shifted(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def correlated(part: float, n: int = 4000, seed: int = 0) -> Correlated:
-    chains = [np.arange(n // 2), np.arange(n // 2, n)]
+    chains = ChainRows([np.arange(n // 2), np.arange(n // 2, n)])
     return Correlated(shifted(n, part, seed), STEP, chains, [1.0, 0.25], 200, (seed,))
 
 

@@ -30,7 +30,6 @@ def test_sites_are_numbered_row_by_row(lattice):
     sites = list(product(*map(range, lattice.extents)))
     assert lattice.coordinates.tolist() == [list(site) for site in sites]
     assert lattice.volume == len(sites)
-    assert lattice.parity.tolist() == [sum(site) % 2 for site in sites]
     for mu, extent in enumerate(lattice.extents):
         for number, site in enumerate(sites):
             for table, step in ((lattice.forward, 1), (lattice.backward, -1)):

@@ -13,7 +13,7 @@ from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.lattice import Lattice, hot
 from pipeline_gauge_flows.layer import tangent
 from pipeline_gauge_flows.network import GaugeModule
-from pipeline_gauge_flows.objective import Divergence
+from pipeline_gauge_flows.objective import Divergence, log_z_scale
 from pipeline_gauge_flows.samples import batch_of
 from plugins.gauge_flows.small import small_flow, some_links
 
@@ -91,7 +91,8 @@ def test_both_estimators_have_one_expectation(kind):
     """Along random directions, in units of their standard errors; the variances are reported."""
     n, size = 40, 16
     flow = small_flow(kind, LATTICE, BLOCKS[kind], seed=4)
-    objective = Divergence("reverse_kl", GaugeAction(ActionOptions(beta=3.0), LATTICE), None)
+    action = GaugeAction(ActionOptions(beta=3.0), LATTICE)
+    objective = Divergence("reverse_kl", action, None, log_z_scale(action))
     base = hot(LATTICE, n * size, torch.Generator().manual_seed(5))
     ordinary, by_path = (
         gradients(GaugeModule(flow, by_path=by_path), objective, base, size)

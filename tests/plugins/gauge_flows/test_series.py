@@ -6,6 +6,7 @@ Oracle: a flow that is exact since its target is its own density.
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import ObservableOptions
-from pipeline_gauge_flows.evaluation.series import drawn, mapped_back
+from pipeline_gauge_flows.evaluation.series import chains, drawn, mapped_back
 from pipeline_gauge_flows.lattice import Lattice, hot
 from pipeline_gauge_flows.observables import plaquette
 from pipeline_gauge_flows.samples import HaarSamples
@@ -54,6 +55,17 @@ def test_an_exact_flow_has_equal_weights(kind):
     back = mapped_back(flow, density, (Kept(links), np.arange(5)), observables, 2, ONE)
     assert np.abs(back["log_weight"]).max() < 1e-9
     np.testing.assert_allclose(back["plaquette"], plaquette(links, flow.lattice))
+
+
+def test_chains_keep_their_autocorrelation_when_few_are_chosen():
+    ensemble = SimpleNamespace(chain=np.repeat([0, 1, 2], 100), tau_int=4.5)
+    whole = chains(ensemble, np.arange(100, 300))
+    assert [rows.tolist() for rows in whole.rows] == [[*range(100)], [*range(100, 200)]]
+    assert whole.tau_int == 4.5
+    part = chains(ensemble, np.arange(0, 300, 10))
+    assert [len(rows) for rows in part.rows] == [10, 10, 10]
+    assert part.tau_int == pytest.approx(0.9)  # a half, and a tenth of the four beyond
+    assert chains(SimpleNamespace(chain=ensemble.chain, tau_int=None), np.arange(9)).tau_int is None
 
 
 def test_a_weight_that_is_not_finite_is_refused():

@@ -19,7 +19,9 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.tasks import build_task
 from pipeline_gauge_flows import exact, sampling
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.evaluation.inputs import trained
+from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.structure import read_structure
 from plugins.gauge_flows.small import make_run
 from processes import train_by_command
 
@@ -120,20 +122,19 @@ def test_a_flow_learns_two_dimensions(tmp_path, gradient):
     assert ess(last) > 0.85
     spread = math.sqrt(last["log_weight_square"] - last["log_weight"] ** 2)
     assert -log_z - 4 * spread / 512**0.5 < last["loss"] < -log_z + 0.1
-    flow = sampling.trained_flow(run, torch.device("cpu"))
+    flow = trained(run, torch.device("cpu"))[1]
     action = GaugeAction(ActionOptions(beta=2.0), flow.lattice)
-    drawn = list(sampling.draw(flow, action, 1000, torch.Generator().manual_seed(8), 300))
-    assert [len(one.links) for one in drawn] == [300, 300, 300, 100]
-    log_w = torch.cat([one.log_weight for one in drawn])
+    drawn = sampling.push(flow, hot(flow.lattice, 1000, torch.Generator().manual_seed(8)), action)
+    log_w = drawn.log_weight
     weight = (log_w - log_z).exp()
     error = float(weight.std()) / 1000**0.5
     assert float(weight.mean()) == pytest.approx(1, abs=4 * error)
-    plaquette = -torch.cat([one.action for one in drawn]) / (2.0 * 16)
+    plaquette = -drawn.action / (2.0 * 16)
     found = float((weight * plaquette).mean() / weight.mean())
     spread = float((weight * (plaquette - found)).std()) / 1000**0.5
     assert found == pytest.approx(exact.torus_plaquette(2.0, 3, 16), abs=4 * spread)
-    density = sampling.log_density(flow, drawn[0].links)
-    torch.testing.assert_close(density, drawn[0].log_q, rtol=1e-9, atol=1e-9)
+    density = sampling.log_density(flow, drawn.links)
+    torch.testing.assert_close(density, drawn.log_q, rtol=1e-9, atol=1e-9)
     assert ess(lines(run)[0]["val"]) < ess(last)
     assert start.metadata["action"] == action.options.model_dump(mode="json")
 
@@ -219,6 +220,7 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
     old, new = (GaugeAction(ActionOptions(beta=b), Lattice((4, 4), 3)) for b in (2.0, 4.0))
     expected = (new(batch["base"]) - old(batch["base"])).sum()
     torch.testing.assert_close(terms["reverse_kl"].detach(), expected)  # a fresh flow maps nothing
+    assert abs(float(terms["log_weight"])) < 0.2 * float(expected.abs())  # its mean is left out
     call(run, "train")
     history = lines(run)
     assert history[-1]["train"]["loss"] < history[0]["train"]["loss"]
@@ -239,7 +241,17 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
         ({"graph": {"lattice": None}}, r"no lattice: set graph\.lattice, or name a dataset"),
         ({"model": {"action": None}}, r"no action: set model\.action, or name a dataset"),
         ({"model": {"layers": {"kind": "residual", "bins": 3}}}, r"bins.*unknown key"),
-        ({"train": {"objective": "forward_kl"}}, r"names no dataset"),
+        (
+            {"train": {"objective": "forward_kl"}},
+            r"model\.draws: with train\.objective 'forward_kl'",
+        ),
+        (
+            {
+                "model": {"layers": {"loops": "learned"}},
+                "graph": {"masks": [{"mask": "location"}]},
+            },
+            r"model\.layers\.loops: .* graph\.masks has location only; add a mask",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, changes, message):
@@ -247,18 +259,33 @@ def test_what_cannot_be_is_refused(tmp_path, changes, message):
         make_run(tmp_path, **sections(**changes))
 
 
+def test_the_group_is_that_of_the_dataset(tmp_path):
+    dataset = {**ENSEMBLE, "lattice": {"extents": [4, 4], "n_colours": 2}}
+    content = sections(graph={"lattice": {"extents": [8, 8]}})
+    run = ensemble_run(tmp_path / "two", dataset, **content)
+    assert read_structure(run).lattice == Lattice((8, 8), 2)
+    content["graph"] = {**content["graph"], "lattice": {"extents": [8, 8], "n_colours": 3}}
+    with pytest.raises(ValueError, match=r"n_colours is 3, but the dataset has SU\(2\)"):
+        ensemble_run(tmp_path / "three", dataset, **content)
+
+
 def test_an_ensemble_without_a_dataset_is_refused(tmp_path):
     content = sections(model={"prior": "ensemble"})
     content["model"] = without(content["model"], "draws")
     with pytest.raises(ValueError, match=r"starts from configurations, but the experiment names"):
         make_run(tmp_path, **content)
+    content["train"] = {**content["train"], "objective": "forward_kl"}
+    content["model"] = without(content["model"], "prior")
+    with pytest.raises(ValueError, match=r"names no dataset"):
+        make_run(tmp_path / "forward", **content)
 
 
 def test_ensembles_of_another_action_or_volume_are_refused(tmp_path):
     content = sections(train={"objective": "forward_kl"})
+    content["model"] = without(content["model"], "draws")
+    other = content | {"model": content["model"] | {"action": {"beta": 2.5}}}
     with pytest.raises(ValueError, match=r"data\.h5: its configurations are of action.*2\.0"):
-        ensemble_run(tmp_path / "action", **content | {"model": sections(
-            model={"action": {"beta": 2.5}})["model"]})  # fmt: skip
+        ensemble_run(tmp_path / "action", **other)
     content["graph"] = {**content["graph"], "lattice": {"extents": [4, 8]}}
     with pytest.raises(ValueError, match=r"its configurations are of lattice"):
         ensemble_run(tmp_path / "volume", **content)

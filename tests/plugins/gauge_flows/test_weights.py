@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto, norm
 
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.metropolis import chain_of, describe_chain
 from pipeline_gauge_flows.evaluation.pareto import largest_shape, pareto_shape, tail_shape
 from pipeline_gauge_flows.evaluation.resampling import Resampled, Value, blocks_of, value_of
@@ -130,7 +131,7 @@ def test_blocks_account_for_autocorrelation():
     x[0] = noise[0]
     for i in range(1, n):
         x[i] = r * x[i - 1] + math.sqrt(1 - r * r) * noise[i]
-    chains = [np.arange(n // 2), np.arange(n // 2, n)]
+    chains = ChainRows([np.arange(n // 2), np.arange(n // 2, n)])
     blocks = blocks_of(chains, [x], n)
     lengths = np.bincount(blocks)
     assert 24 <= lengths.min() <= lengths.max() <= 36  # tau = 0.5 (1 + r) / (1 - r) = 2.8
@@ -138,7 +139,7 @@ def test_blocks_account_for_autocorrelation():
     error = value_of(Resampled({"x": x}, 1000, SEED, blocks)["x"]).error
     naive = value_of(Resampled({"x": x}, 1000, SEED)["x"]).error
     assert error / naive == pytest.approx(0.95 * math.sqrt((1 + r) / (1 - r)), rel=0.07)
-    assert len(np.unique(blocks_of([np.arange(100)], [x[:100]], 100))) >= 20
+    assert len(np.unique(blocks_of(ChainRows([np.arange(100)]), [x[:100]], 100))) >= 20
     white = blocks_of(chains, [noise], n)
     assert np.bincount(white).max() <= 2  # what is independent stays apart
 
@@ -163,6 +164,27 @@ def test_acceptance_of_normal_log_weights():
 def test_equal_weights_are_always_accepted():
     found = describe_chain(chain_of(np.zeros(100), SEED), {"plaquette": np.arange(100.0)})
     assert (found["acceptance"], found["longest_stay"]) == (1.0, 1)
+
+
+def test_stays_bound_the_error_of_a_chain():
+    """Of what does not depend on the weight: var(mean) = sigma² sum of stays² / n²."""
+    n = 40_000
+    stays = np.tile([1, 1, 1, 200], n // 203)
+    places = np.repeat(np.cumsum(stays) - stays, stays)
+    values = np.random.default_rng(0).normal(size=len(places))
+    found = describe_chain(places, {"plaquette": values})["observables"]["plaquette"]
+    exact = math.sqrt(float(np.square(stays).sum())) / len(places)
+    assert found["tau_int"] >= np.square(stays).sum() / (2 * len(places))
+    assert found["error"] == pytest.approx(exact, rel=0.25)
+
+
+def test_a_chain_that_stood_still_says_nothing():
+    log_weight = np.zeros(2000)
+    log_weight[500] = 60.0
+    found = describe_chain(chain_of(log_weight, SEED), {"plaquette": np.arange(2000.0)})
+    assert found["longest_stay"] == 1500
+    average = found["observables"]["plaquette"]
+    assert (average["error"], average["tau_int"], average["tau_error"]) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,13 @@ def test_given_ranks_are_kept(project, tmp_path):
     assert [node.rank for node in surface.shape.nodes] == [2, 3, 2, 4, 1]
 
 
+def test_too_few_terms_for_a_start(project, tmp_path):
+    """Fewer than a constant and a line along each coordinate."""
+    sections = {"model": {"rank": 2}, "train": {"solver": {"max_terms": 3}}}
+    with pytest.raises(ValueError, match=r"terms of degree 1 .*max_terms \(3\).* raise it"):
+        solved(hono(project, tmp_path, sections))
+
+
 def test_late_steps_are_not_begun(project, points, tmp_path):
     data, steps = points(lambda x: np.exp(x.sum(1)), 400), {}
     for name, limit in (("hurried", 1e-9), ("patient", None)):

@@ -10,6 +10,8 @@ from numpy.polynomial import chebyshev, legendre
 from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.basis import Leaf, features
 from pipeline_htfbr.dimension_tree import balanced, nodes
+from pipeline_htfbr.points import Coordinate
+from pipeline_htfbr.structure import _domain
 from pipeline_htfbr.surface import Surface, draw_weights, standardise
 from pipeline_kernels.tree import TreeShape
 
@@ -193,3 +195,23 @@ def test_metadata_rebuilds_the_surface(project, points, tmp_path):
 def test_shapes_that_do_not_fit(project, points, tmp_path, sections, message):
     with pytest.raises(ValueError, match=message):
         project(tmp_path, points(lambda x: x[:, 0]), sections)
+
+
+def test_total_energies_keep_their_digits():
+    module = surface()
+    module.shift.fill_(-5578.123456789)
+    module.float()
+    assert module.transfers.dtype == torch.float32
+    assert (module.shift.dtype, float(module.shift)) == (torch.float64, -5578.123456789)
+
+
+@pytest.mark.parametrize(("x", "upper"), [
+    (np.arange(-180, 180, 5.0), 180.0),  # all around
+    (np.arange(-180, 90, 5.0), 85.0),  # an arc
+    (np.random.default_rng(0).uniform(-180, 180, 2000), None),
+])  # fmt: skip
+def test_points_all_around_a_period_have_the_whole_for_their_domain(x, upper):
+    torsion = Coordinate(name="tau", unit="degree", period=360.0)
+    low, high = _domain(torsion, np.unique(x), 0.0)
+    assert low == x.min()
+    assert high == pytest.approx(x.min() + 360 if upper is None else upper)

@@ -255,6 +255,11 @@ def test_adaptive_ranks_belong_to_the_solver(fit):
         train_surface(fit(model={"rank": "adaptive"}))
 
 
+def test_the_solver_passes_on_all_functions(fit):
+    with pytest.raises(ValueError, match=r"model\.leaf_rank: the solver passes on the functions"):
+        train_surface(fit({"method": "solver"}, model={"rank": 3, "leaf_rank": 2}))
+
+
 def test_gradients_that_are_missing(fit):
     with pytest.raises(ValueError, match=r"data\.h5 has none; .*train\.gradient_weight"):
         train_surface(fit({"gradient_weight": 1.0}, gradient=None))

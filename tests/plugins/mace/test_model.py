@@ -106,3 +106,9 @@ def test_fine_tuning_keeps_the_network(tmp_path, run):
     assert after["elements"] == ["Al", "Cu", "Ag"]
     assert after["average_neighbours"] == before["average_neighbours"]
     assert build_task(tuned).module.facts != build_task(tuned, after).module.facts
+
+
+def test_degrees_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="features of degree 2 do not exist with lmax 1"):
+        MACEOptions(max_l=2, lmax=1)
+    MACEOptions(max_l=1, lmax=0, layers=1)

@@ -95,6 +95,27 @@ def test_weights_go_back_as_they_came(case):
     assert not left
 
 
+def test_energies_of_free_atoms_come_along():
+    module, state = ours(1, 2, PLAIN)
+    module.atom_energies.zero_()
+    energies = torch.tensor([[-1.5, -2.5, -3.5]])
+    more = {"atomic_energies_fn.atomic_energies": energies, "r_max": torch.tensor(4.0)}
+    more["atomic_numbers"] = torch.tensor([8, 13, 29])
+    from_peer(module, state | more)
+    assert module.atom_energies[[8, 13, 29]].tolist() == [-1.5, -2.5, -3.5]
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("r_max", torch.tensor(5.0)),
+    ("atomic_numbers", torch.tensor([8, 13, 30])),
+    ("atomic_energies_fn.atomic_energies", torch.zeros(2, 3)),
+])  # fmt: skip
+def test_another_network_is_refused(name, value):
+    module, state = ours(1, 2, PLAIN)
+    with pytest.raises(ValueError, match=name):
+        from_peer(module, state | {name: value})
+
+
 def test_other_options_are_refused():
     _, state = ours(1, 2, PLAIN)
     module = MACE(MACEOptions(channels=4, radial_features=[8, 8]), Facts(("O", "Al", "Cu"), 17.0))
