@@ -122,11 +122,15 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
         links = ensemble.links([3, 0])
         assert links.dtype == torch.complex128
         expected = plaquette_by_plane(links, ensemble.lattice).numpy()
-        np.testing.assert_allclose(ensemble.plaquette[[3, 0]], expected, rtol=1e-12)
-        np.testing.assert_allclose(ensemble.plaquette.mean(), plaquette["mean"], rtol=1e-12)
         assert len(ensemble.of("val", "test")) == n // 10 + n // 5
-        assert set(ensemble.group) == {f"chain-{i:04d}" for i in range(chains)}
-        assert ensemble.statistics == statistics
+        assert set(ensemble.chain) == set(range(chains))
+        assert ensemble.tau_int == plaquette["tau_int"]
+    with SampleFile(run.data, "data") as file:
+        planes = file.column("plaquette")
+        assert set(file.column("group")) == {f"chain-{i:04d}" for i in range(chains)}
+        assert json.loads(file.attributes["statistics"]) == statistics
+    np.testing.assert_allclose(planes[[3, 0]], expected, rtol=1e-12)
+    np.testing.assert_allclose(planes.mean(), plaquette["mean"], rtol=1e-12)
 
 
 def test_same_seed_gives_the_same_links(dataset):

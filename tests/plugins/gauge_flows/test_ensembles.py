@@ -356,7 +356,7 @@ def test_short_chains_have_the_autocorrelation_of_others():
     assert (given.tau_int, given.tau_error) == (tau, None)
     assert given.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.1)
     mixed = estimate([series[: n // 2], *(series[i : i + 10] for i in range(n // 2, n, 10))])
-    assert mixed.tau_int == pytest.approx(tau, rel=0.2)
+    assert mixed.tau_int == pytest.approx(tau, rel=0.25)
     assert mixed.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.15)
     assert ChainRows([np.arange(5)]).estimate(series).tau_int is None
 

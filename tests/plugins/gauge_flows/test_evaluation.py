@@ -110,7 +110,10 @@ def test_a_flow_that_maps_nothing_has_the_exact_figures(measured, number):
     assert sigmas(report["observables"]["polyakov"]["flow"], 0.0) < SIGMAS
     assert sigmas(report["log_weight_variance"], n / 18) < SIGMAS  # beta² / 9 / 2 a plaquette
     chain = plaquettes["chain"]
-    assert abs(chain["mean"] - torus_plaquette(1.0, 3, n)) < SIGMAS * chain["error"]
+    stuck = report["metropolis"]["longest_stay"] > 0.05 * report["n_samples"]
+    assert stuck == (number == 1) == (chain["error"] is None)
+    if not stuck:
+        assert abs(chain["mean"] - torus_plaquette(1.0, 3, n)) < SIGMAS * chain["error"]
 
 
 def test_the_ensemble_speaks_for_the_other_side(measured):
@@ -207,7 +210,7 @@ def test_wilson_loops_are_averaged_over_planes_and_orientations():
 
 def test_costs_are_measured(identity):
     costs = CostOptions(updates=64, thermalisation=10, hmc_chains=2, hmc_steps=4)
-    _, metrics = evaluated(identity, samples=100, cost=costs)
+    _, metrics = evaluated(identity, samples=1000, cost=costs)
     cost = metrics["flow"]["cost"]
     for name in ("heatbath", "hmc"):
         one = cost[name]

@@ -117,12 +117,27 @@ def test_the_papers_values_stand_beside_its_own_theory_alone(tmp_path, loops):
     marks = {line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"}
     assert marks == {0.2, 0.8}
     assert "learned loops, the paper" in legend(figure)
-    content["graph"]["lattice"]["n_colours"] = 2
-    two = made_up.loops(tmp_path / "two", content, made_up.EXPECTED.read_text())
-    for other in (loops, two):
-        elsewhere, _ = training.draw(other)
-        assert not any("the paper" in label for label in legend(elsewhere))
-    assert elsewhere.axes[0].get_title(loc="left") == "SU(2), 4×4×4×4, β = 2"
+    elsewhere, _ = training.draw(loops)
+    assert not any("the paper" in label for label in legend(elsewhere))
+
+
+PAPERS = {
+    "prior": "haar",
+    "action": {"name": "wilson", "beta": 2.0, "anisotropy": 0.0},
+    "lattices": [{"extents": [4, 4, 4, 4], "n_colours": 3}],
+}
+
+
+@pytest.mark.parametrize(("changes", "title"), [
+    ({"prior": "ensemble"}, "4×4×4×4, β = 2"),
+    ({"action": {**PAPERS["action"], "name": "iwasaki"}}, "4×4×4×4, β = 2, Iwasaki"),
+    ({"action": {**PAPERS["action"], "anisotropy": 0.1}}, "4×4×4×4, β = 2, λ = 0.1"),
+    ({"lattices": [{"extents": [4, 4, 4, 4], "n_colours": 2}]}, "SU(2), 4×4×4×4, β = 2"),
+])  # fmt: skip
+def test_the_papers_theory_is_no_other(changes, title):
+    assert training._is_papers(PAPERS)
+    assert not training._is_papers(PAPERS | changes)
+    assert runs.described(PAPERS | changes) == title
 
 
 def test_a_theory_has_a_row_of_its_own(tmp_path):

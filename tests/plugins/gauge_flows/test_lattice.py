@@ -91,7 +91,7 @@ def test_tables_made_in_inference_mode_serve_a_training():
     lattice = Lattice((2, 5), 2)
     with torch.inference_mode():
         plaquettes(cold(lattice), lattice)
-        tables = [lattice.coordinates, lattice.parity, *neighbours(lattice, torch.device("cpu"))]
+        tables = [lattice.coordinates, *neighbours(lattice, torch.device("cpu"))]
     assert not any(table.is_inference() for table in tables)
     links = cold(lattice).requires_grad_()
     plaquettes(links, lattice).real.sum().backward()

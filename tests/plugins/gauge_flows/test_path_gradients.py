@@ -39,7 +39,8 @@ class Reached(Divergence):
     """The reverse divergence of a flow from its own density."""
 
     def __init__(self, flow):
-        super().__init__("reverse_kl", GaugeAction(ActionOptions(beta=1.0), flow.lattice), None)
+        action = GaugeAction(ActionOptions(beta=1.0), flow.lattice)
+        super().__init__("reverse_kl", action, None, 0.0)
         self._action = OwnDensity(flow)
 
 

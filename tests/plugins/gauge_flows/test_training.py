@@ -220,7 +220,7 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
     old, new = (GaugeAction(ActionOptions(beta=b), Lattice((4, 4), 3)) for b in (2.0, 4.0))
     expected = (new(batch["base"]) - old(batch["base"])).sum()
     torch.testing.assert_close(terms["reverse_kl"].detach(), expected)  # a fresh flow maps nothing
-    assert abs(float(terms["log_weight"])) < 0.2 * float(expected.abs())  # its mean is left out
+    assert abs(float(terms["log_weight"])) < 0.4 * float(expected.abs())  # its mean is left out
     call(run, "train")
     history = lines(run)
     assert history[-1]["train"]["loss"] < history[0]["train"]["loss"]
