@@ -164,10 +164,10 @@ def training_cost(run: Run, device: torch.device) -> float | None:
     """
     seconds = training_seconds(run)
     made = json.loads(load_model(run.model)["provenance"])
-    if seconds is None or made["device"] != device.type:
+    each = made.get("threads") if device.type == "cpu" else 1  # earlier versions did not say
+    if seconds is None or each is None or made["device"] != device.type:
         return None
-    each: int = made["threads"] if device.type == "cpu" else 1
-    return seconds * each * int(made["ranks"])
+    return seconds * int(each) * int(made["ranks"])
 
 
 def training_seconds(run: Run) -> float | None:

@@ -25,8 +25,15 @@ from pipeline_core.registry import Registry
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.evaluation import cost as cost_module
 from pipeline_gauge_flows.evaluation import evaluate_flow
-from pipeline_gauge_flows.evaluation.cost import cheapest, flow_cost, verdict
+from pipeline_gauge_flows.evaluation.cost import (
+    cheapest,
+    flow_cost,
+    training_cost,
+    training_seconds,
+    verdict,
+)
 from pipeline_gauge_flows.evaluation.headline import told
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import (
@@ -240,6 +247,15 @@ def test_a_flow_pays_for_its_training_only_where_it_is_cheaper():
     unknown = {"seconds_per_independent": {"reweighted": None, "chain": None}}
     expected = {"rival": "heatbath", "flow_over_rival": None, "break_even": None}
     assert verdict({**found, "flow": unknown}) == expected
+
+
+def test_a_training_costs_the_time_of_all_cores(identity, monkeypatch):
+    cpu, made = torch.device("cpu"), {"device": "cpu", "ranks": 2, "threads": 3}
+    seconds = training_seconds(identity)
+    for change, cost in (({}, 6 * seconds), ({"threads": None}, None), ({"device": "cuda"}, None)):
+        content = {"provenance": json.dumps(made | change)}
+        monkeypatch.setattr(cost_module, "load_model", lambda _, content=content: content)
+        assert training_cost(identity, cpu) == cost
 
 
 def test_nothing_is_said_of_what_cannot_be_trusted():
