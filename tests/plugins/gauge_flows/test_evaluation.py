@@ -43,9 +43,7 @@ from pipeline_gauge_flows.evaluation.options import (
 )
 from pipeline_gauge_flows.evaluation.series import drawn
 from pipeline_gauge_flows.exact import strong_coupling, torus_log_z, torus_plaquette
-from pipeline_gauge_flows.gradient_flow import gradient_flow
-from pipeline_gauge_flows.lattice import Lattice, hot
-from pipeline_gauge_flows.observables import energy_density, topological_charge, wilson_loop
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.small import small_flow
 from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
@@ -199,22 +197,6 @@ def test_results_are_those_of_any_number_of_ranks():
     assert alone["log_weight"].shape == (22,)
 
 
-def test_wilson_loops_are_averaged_over_planes_and_orientations():
-    lattice = Lattice((3, 4, 2), 2)
-    links = hot(lattice, 2, torch.Generator().manual_seed(0))
-    found = Observables(ObservableOptions(wilson_loops=[(1, 2), (1, 1)]), lattice)(links)
-    loops = [
-        wilson_loop(links, lattice, sides, mu, nu)
-        for mu, nu in ((0, 1), (0, 2), (1, 2))
-        for sides in ((1, 2), (2, 1))
-    ]
-    torch.testing.assert_close(found["wilson_1x2"], sum(loops) / 6)
-    torch.testing.assert_close(found["wilson_1x1"], found["plaquette"])
-    planes = found["planes"]
-    torch.testing.assert_close(found["plaquette_time"], (planes[:, 0] + planes[:, 1]) / 2)
-    torch.testing.assert_close(found["plaquette_space"], planes[:, 2])
-
-
 def test_costs_are_measured(identity):
     costs = CostOptions(updates=64, thermalisation=10, hmc_chains=2, hmc_steps=4)
     _, metrics = evaluated(identity, samples=1000, cost=costs)
@@ -266,24 +248,6 @@ def test_nothing_is_said_of_what_cannot_be_trusted():
     found = flow_cost(series, 0.5, 8.0, torch.device("cpu"))
     assert found["seconds_per_independent"] == {"reweighted": 2e-3, "chain": 16e-3}
     assert cheapest({"flow": found}) == 2e-3
-
-
-def test_smoothed_links_have_a_charge():
-    """Those of the functions that it is measured by, and E of smooth links is small."""
-    lattice, options = (
-        Lattice((4, 4, 4, 4), 3),
-        ObservableOptions(smooth={"time": 0.5, "steps": 25}),
-    )
-    links = hot(lattice, 2, torch.Generator().manual_seed(0))
-    found = Observables(options, lattice)(links)
-    smooth = gradient_flow(links, lattice, 0.5, 25)
-    torch.testing.assert_close(found["charge"], topological_charge(smooth, lattice))
-    torch.testing.assert_close(found["charge_square"], found["charge"].square())
-    torch.testing.assert_close(found["smooth_energy"], 0.25 * energy_density(smooth, lattice))
-    flat = Lattice((4, 4), 3)
-    planar = Observables(options, flat)(hot(flat, 1, torch.Generator().manual_seed(0)))
-    assert "smooth_energy" in planar
-    assert "charge" not in planar
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.evaluation.options import ObservableOptions
 from pipeline_gauge_flows.gradient_flow import gradient_flow
 from pipeline_gauge_flows.lattice import Lattice, cold, gauge_transform, hot, plaquettes
 from pipeline_gauge_flows.observables import (
@@ -157,3 +159,37 @@ def test_flow_is_of_third_order_and_smooths(n_colours):
     gauge = haar(lattice.volume, n_colours, generator(1))
     turned = gradient_flow(gauge_transform(links, gauge, lattice), lattice, 0.4, 16)
     assert_close(turned, gauge_transform(ends[-1], gauge, lattice))
+
+
+def test_wilson_loops_are_averaged_over_planes_and_orientations():
+    lattice = Lattice((3, 4, 2), 2)
+    links = hot(lattice, 2, torch.Generator().manual_seed(0))
+    found = Observables(ObservableOptions(wilson_loops=[(1, 2), (1, 1)]), lattice)(links)
+    loops = [
+        wilson_loop(links, lattice, sides, mu, nu)
+        for mu, nu in ((0, 1), (0, 2), (1, 2))
+        for sides in ((1, 2), (2, 1))
+    ]
+    torch.testing.assert_close(found["wilson_1x2"], sum(loops) / 6)
+    torch.testing.assert_close(found["wilson_1x1"], found["plaquette"])
+    planes = found["planes"]
+    torch.testing.assert_close(found["plaquette_time"], (planes[:, 0] + planes[:, 1]) / 2)
+    torch.testing.assert_close(found["plaquette_space"], planes[:, 2])
+
+
+def test_smoothed_links_have_a_charge():
+    """Those of the functions that it is measured by, and E of smooth links is small."""
+    lattice, options = (
+        Lattice((4, 4, 4, 4), 3),
+        ObservableOptions(smooth={"time": 0.5, "steps": 25}),
+    )
+    links = hot(lattice, 2, torch.Generator().manual_seed(0))
+    found = Observables(options, lattice)(links)
+    smooth = gradient_flow(links, lattice, 0.5, 25)
+    torch.testing.assert_close(found["charge"], topological_charge(smooth, lattice))
+    torch.testing.assert_close(found["charge_square"], found["charge"].square())
+    torch.testing.assert_close(found["smooth_energy"], 0.25 * energy_density(smooth, lattice))
+    flat = Lattice((4, 4), 3)
+    planar = Observables(options, flat)(hot(flat, 1, torch.Generator().manual_seed(0)))
+    assert "smooth_energy" in planar
+    assert "charge" not in planar
