@@ -48,15 +48,14 @@ def from_peer(module: MACE, state: Mapping[str, Tensor]) -> None:
         theirs = state[name].reshape(-1).tolist() if name in state else ours
         if len(theirs) != len(ours) or not np.allclose(theirs, ours):
             raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make ours alike")
+    energies = state.get("atomic_energies_fn.atomic_energies", module.atom_energies[numbers])
+    if energies.numel() != len(numbers):
+        raise ValueError(
+            f"atomic_energies_fn.atomic_energies: {energies.numel()} for {len(numbers)} elements; "
+            "take a network with one head"
+        )
     with torch.no_grad():
-        energies = state.get("atomic_energies_fn.atomic_energies")
-        if energies is not None:
-            if energies.numel() != len(numbers):
-                raise ValueError(
-                    f"atomic_energies_fn.atomic_energies: {energies.numel()} for {len(numbers)} "
-                    "elements; take a network with one head"
-                )
-            module.atom_energies[numbers] = energies.reshape(-1).double()
+        module.atom_energies[numbers] = energies.reshape(-1).double()
         for name, parts, shape in _table(module):
             if name not in state or tuple(state[name].shape) != shape:
                 found = tuple(state[name].shape) if name in state else "no such tensor"
