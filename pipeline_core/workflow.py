@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from pipeline_core.config.raw_files import matched
 from pipeline_core.config.sections import PUBLISHED, Section
 from pipeline_core.config.yaml_files import validated
+from pipeline_core.distributed.threads import launch_command
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
@@ -195,9 +196,7 @@ class Plan:
         ranks = self._run(wildcards).ranks
         if ranks == 1:
             return ""
-        share = max(1, threads // ranks)
-        torchrun = f"torchrun --standalone --no-python --nproc-per-node={ranks}"
-        return f"env OMP_NUM_THREADS={share} {torchrun}"
+        return launch_command(ranks, threads)
 
     def tasks(self, wildcards: Any) -> int:
         """Return the processes of a training for a cluster to make room for, 0 for a single one."""

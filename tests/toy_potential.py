@@ -25,10 +25,11 @@ import yaml
 from torch import Tensor, nn
 
 from pipeline_core import hookimpl
+from pipeline_core.balance.partitioning import write_partition
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import PartitionOptions, Section, TrainOptions
+from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.partitioning import write_partition
 from pipeline_core.potential import Potential
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
@@ -36,7 +37,6 @@ from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task
 from pipeline_core.training.objective import LabelObjective
 from pipeline_core.training.precision import parameter_dtype
-from pipeline_core.training.ranks import find_world
 from pipeline_core.training.tasks import build_task
 from processes import start
 

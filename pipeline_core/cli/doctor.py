@@ -17,9 +17,9 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import aligned
+from pipeline_core.distributed.world import find_world
 from pipeline_core.provenance import PACKAGES
 from pipeline_core.registry import Registry
-from pipeline_core.training.ranks import find_world
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
 

@@ -9,9 +9,9 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import listing
+from pipeline_core.distributed.world import find_world
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.training.allocator import keep_freed_memory
-from pipeline_core.training.ranks import find_world
 
 HELP = {
     "graph": "Build what the model needs to know of a sample besides its data.",

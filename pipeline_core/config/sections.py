@@ -44,7 +44,7 @@ class GraphOptions(Section):
     """
 
 
-Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "paper"]
+Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
 
 
 class PartitionOptions(Section):
@@ -66,7 +66,7 @@ class PartitionOptions(Section):
 
     The others fill one bin a rank and step, of `train.batch_size` samples of mean cost over the
     number of ranks, and pay no heed to `train.batch_by`. next_fit: in order, as PyTorch Geometric
-    and fairchem do. paper: algorithm 1 of MACE's training paper, arXiv:2504.10700.
+    and fairchem do. mace_bins: algorithm 1 of MACE's training paper, arXiv:2504.10700.
     """
     cost: Literal["given", "fitted"] = "given"
     """What balanced and capped shares are to have equal parts of.

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline_core import store
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.breakdown import Breakdown
 from pipeline_core.evaluation.predict import predictions
 from pipeline_core.evaluation.records import Texts, origins, prediction_fields, write_window
@@ -15,7 +16,6 @@ from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Samples, Task
-from pipeline_core.training.collectives import Ranks, joined
 
 
 def evaluate_run(run: Run) -> dict[str, Any]:
@@ -31,16 +31,16 @@ def evaluate_run(run: Run) -> dict[str, Any]:
             predicts something that is not finite.
     """
     options = run.section("evaluate", EvaluateOptions)
-    with joined(run.device, run.state) as ranks:
+    with connect_ranks(run.device, run.state) as ranks:
         task = trained_task(run, ranks.device)
         samples: dict[str, Samples] = {s: task.samples(s) for s in options.splits}
         texts = origins(run, {split: len(samples[split]) for split in samples})
-        with _writer(run, task, samples, texts) if ranks.is_first else nullcontext() as writer:
+        with _writer(run, task, samples, texts) if ranks.is_rank_zero else nullcontext() as writer:
             report = {
                 split: _compared(run, task, split, samples[split], texts[split], ranks, writer)
                 for split in samples
             }
-        if ranks.is_first:
+        if ranks.is_rank_zero:
             store.write_json(run.metrics, {**metrics_header(run, task), "splits": report})
     return {split: _errors(found["quantities"]) for split, found in report.items()}
 

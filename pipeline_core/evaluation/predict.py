@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, n_samples, to_device
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Samples, Task
-from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.loader import epoch_batches
 
 ROWS: Final = 20_000

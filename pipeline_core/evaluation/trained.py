@@ -23,12 +23,12 @@ def trained_task(run: Run, device: torch.device) -> Task:
     """
     content = load_model(run.model)
     task = build_task(run, content["metadata"])
-    give_weights(task.module, content, run.model)
+    load_trained_weights(task.module, content, run.model)
     task.module.to(device)
     return task
 
 
-def give_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
+def load_trained_weights(module: nn.Module, content: Mapping[str, Any], path: Path) -> None:
     """Give a freshly built module the type and the weights of a trained one, for use.
 
     Args:

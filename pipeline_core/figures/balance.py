@@ -15,7 +15,7 @@ _WAYS: Final = {
     "random": ("equal numbers", ":o"),
     "next_fit": ("next fit (PyG, fairchem)", "--s"),
     "pairing": ("smallest + largest (FastCHGNet)", "--^"),
-    "paper": ("iterative packing (MACE)", "-.D"),
+    "mace_bins": ("iterative packing (MACE)", "-.D"),
     "capped": ("balanced, within a capacity", "-v"),
     "balanced": ("balanced", "-o"),
     "balanced_by_cost": ("balanced, steps of equal cost", ":x"),

@@ -59,8 +59,8 @@ class Number:
     note: str = ""
 
 
-class Told(BaseModel):
-    """What a plugin says of a run where errors of quantities say nothing: `told` in its metrics.
+class Headline(BaseModel):
+    """What a plugin says of a run where errors say nothing: `headline` in its metrics.
 
     Attributes:
         verdict: One sentence.
@@ -92,9 +92,9 @@ def verdict(experiment: ExperimentRun) -> tuple[str, str]:
     Raises:
         ValueError: What the plugin says is not as it should be.
     """
-    told = _told(experiment.runs[BASE])
-    if told is not None:
-        return told.verdict, "unknown"
+    headline = _headline(experiment.runs[BASE])
+    if headline is not None:
+        return headline.verdict, "unknown"
     found = held_out(experiment.runs[BASE])
     errors = found[1].quantities.get("forces") if found else None
     ratio = relative(errors)
@@ -154,18 +154,18 @@ def _training(run: Run) -> Iterator[Number]:
         yield Number("Training", f"{records[-1]['epoch']:,} epochs", note)
 
 
-def _told(run: Run) -> Told | None:
+def _headline(run: Run) -> Headline | None:
     """Return what the plugin says of a run; None if it leaves that to the engine."""
     content = results.read_json(run.metrics)
-    if not isinstance(content, dict) or "told" not in content:
+    if not isinstance(content, dict) or "headline" not in content:
         return None
-    return validated(Told, content["told"], run.metrics, ["told"])
+    return validated(Headline, content["headline"], run.metrics, ["headline"])
 
 
 def _errors(run: Run) -> Iterator[Number]:
-    told = _told(run)
-    if told is not None:
-        yield from told.numbers
+    headline = _headline(run)
+    if headline is not None:
+        yield from headline.numbers
         return
     found = held_out(run)
     reported = found[1].quantities if found else {}
@@ -208,15 +208,15 @@ def sentences(experiment: ExperimentRun) -> list[str]:
     """Tell what was run, on what, and how good it is, in the order in which it happened."""
     found = {number.title: number for number in numbers(experiment)}
     run = experiment.runs[BASE]
-    told = [f"{experiment.file.description.rstrip('.')}."]
+    lines = [f"{experiment.file.description.rstrip('.')}."]
     if run.dataset is not None and "Data" in found:
         data = found["Data"]
-        told.append(
+        lines.append(
             f"Data: {run.dataset.options.description.rstrip('.')}; {data.value}: {data.note}."
         )
     if "Training" in found:
         training = found["Training"]
-        told.append(
+        lines.append(
             f"The model {run.model_info.name} was trained for {training.value} in {training.note}."
         )
     if len(experiment.models) > 1:
@@ -224,9 +224,9 @@ def sentences(experiment: ExperimentRun) -> list[str]:
             f"{info.name} (variant {', '.join(experiment.only(info.name).runs)})"
             for info in experiment.models[1:]
         ]
-        told.append(f"Beside it: {'; '.join(others)}.")
-    told.append(verdict(experiment)[0])
-    return told
+        lines.append(f"Beside it: {'; '.join(others)}.")
+    lines.append(verdict(experiment)[0])
+    return lines
 
 
 def variants(experiment: ExperimentRun) -> list[list[str]]:

@@ -12,7 +12,7 @@ from torch import nn
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import ENGINE_SECTIONS, GraphOptions
 from pipeline_core.config.yaml_files import validated
-from pipeline_core.evaluation.trained import give_weights
+from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.potential import Potential
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
@@ -94,7 +94,7 @@ def _trained(run: Run, module: nn.Module, content: dict[str, Any], path: Path) -
             f"{path}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is no "
             "interatomic potential; the plugin must implement the hook calculator(run, device)"
         )
-    give_weights(module, content, path)
+    load_trained_weights(module, content, path)
     graph = run.section("graph", GraphOptions)
     dtype = getattr(torch, content["dtype"])
     return TrainedPotential(module, graph, tuple(content["elements"]), dtype)

@@ -7,12 +7,12 @@ from typing import Any
 
 from pipeline_core import store
 from pipeline_core.config.sections import InferOptions
+from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.inference.structures import start_structure
+from pipeline_core.profiling.report import headline
+from pipeline_core.profiling.study import study_workload
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import joined
-from pipeline_core.workload.report import headline
-from pipeline_core.workload.study import study_workload
 
 
 def simulate_run(run: Run) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def simulate_run(run: Run) -> dict[str, Any]:
     options = run.section("infer", InferOptions)
     calculator_of = run.project.registry.hook("calculator", run.model_info.name)
     results: dict[str, Any] = {}
-    with joined(run.device, run.state) as ranks:
-        if not ranks.is_first:
+    with connect_ranks(run.device, run.state) as ranks:
+        if not ranks.is_rank_zero:
             return results
         with store.create(run.inference, "inference", run.provenance("infer")) as file:
             calculator = calculator_of(run=run, device=str(ranks.device)) if options.md else None

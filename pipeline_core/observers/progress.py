@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from pipeline_core import hookimpl
+from pipeline_core.distributed.world import find_world
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
-from pipeline_core.training.ranks import find_world
 
 
 @hookimpl

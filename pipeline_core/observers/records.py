@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_core import hookimpl
+from pipeline_core.distributed.world import find_world
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
-from pipeline_core.training.ranks import find_world
 
 Observed = Generator[None, Summary | None, Summary | None]
 

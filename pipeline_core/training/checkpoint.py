@@ -29,11 +29,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch
 from pipeline_core.run import Run
 from pipeline_core.store import atomic
 from pipeline_core.task import Outputs, Task
-from pipeline_core.training.sampler import Numbers
 
 FORMAT: Final = 1
 _KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "provenance", "probe"}

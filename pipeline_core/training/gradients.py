@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.training.collectives import Ranks
+from pipeline_core.distributed.ranks import Ranks
 
 
 class FlatGradients:
@@ -43,10 +43,10 @@ class FlatGradients:
         for flat in self._flat:
             flat.zero_()
 
-    def add_over(self, ranks: Ranks) -> None:
+    def all_reduce_sum(self, ranks: Ranks) -> None:
         """Replace the gradients by their sums over ranks."""
         for flat in self._flat:
-            ranks.add(flat)
+            ranks.all_reduce_sum(flat)
 
     def norm(self) -> Tensor:
         """Return the Euclidean norm of all gradients together, a float64 scalar on their device."""

@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.store import atomic
-from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.loader import Step
 
 Record = dict[str, Any]
@@ -65,13 +65,13 @@ class EpochTotals:
             tensor.to(device) for tensor in (self.sums, self.counts, self.norms)
         )
 
-    def add_over(self, ranks: Ranks) -> None:
+    def all_reduce_sum(self, ranks: Ranks) -> None:
         """Replace the sums by their sums over ranks, the same on all of them."""
-        ranks.add(self.sums)
+        ranks.all_reduce_sum(self.sums)
 
-    def keep_on_first(self, ranks: Ranks) -> None:
-        """Forget what `add_over` has brought to every rank, except on rank 0; the epoch goes on."""
-        if not ranks.is_first:
+    def keep_on_rank_zero(self, ranks: Ranks) -> None:
+        """Forget the sums of all ranks, except on rank 0; the epoch goes on."""
+        if not ranks.is_rank_zero:
             self.sums.zero_()
 
 

@@ -21,8 +21,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from pipeline_core.batch import Batch, to_device
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Task
-from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.loader import Step
@@ -74,14 +74,14 @@ class Learner:
         """Do one optimizer step and add it to the totals of the epoch."""
         clock = self._clock
         clock.mark("compute")
-        counts = self._ranks.add(step.counts.to(self._ranks.device))
+        counts = self._ranks.all_reduce_sum(step.counts.to(self._ranks.device))
         clock.mark("communication")
         sums = torch.zeros_like(counts)
         self._gradients.zero()
         for batch in step.batches:
             sums += self._backward(to_device(batch, self._ranks.device), counts)
         clock.finish_share()
-        self._gradients.add_over(self._ranks)
+        self._gradients.all_reduce_sum(self._ranks)
         clock.mark("communication")
         self.precision.unscale_gradients(self._optimizer)
         norm = self._gradients.norm()

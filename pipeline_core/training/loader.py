@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor
 
+from pipeline_core.balance.sampler import Costs, Numbers, Sampler
 from pipeline_core.batch import Batch
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Objective, Samples
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.training.sampler import Costs, Numbers, Sampler
 from pipeline_kernels.packing import Plan
 
 Item = TypeVar("Item")

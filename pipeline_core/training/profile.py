@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.workload.cost_model import CostModel, fit
+from pipeline_core.balance.cost_model import CostModel, fit
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_kernels.packing import Plan
 
 Phase = Literal["compute", "communication", "idle"]
@@ -50,7 +50,7 @@ class StepClock:
     def start(self) -> None:
         """Begin a phase; what came before counts for nothing."""
         if self._meets:
-            self._ranks.meet()
+            self._ranks.barrier()
         if self.runs:
             self._last = self._now()
 
@@ -67,7 +67,7 @@ class StepClock:
         """End the forward and backward passes, and wait for the other ranks if it is asked for."""
         self.share = self.mark("compute")
         if self._meets:
-            self._ranks.meet()
+            self._ranks.barrier()
             self.mark("idle")
 
     def read(self) -> Tensor:
@@ -86,7 +86,7 @@ class StepClock:
 class EpochTimes:
     """What the clocks have shown in the running epoch.
 
-    Each rank fills in its own times until `add_over` brings them together.
+    Each rank fills in its own times until `all_reduce_sum` brings them together.
 
     Attributes:
         phases: Time of each of `PHASES`, s, (n_ranks, 3).
@@ -112,14 +112,14 @@ class EpochTimes:
             self.phases[rank] += clock.read()
             self.shares[step, rank] = clock.share if warm else 0.0
 
-    def add_over(self, ranks: Ranks) -> None:
+    def all_reduce_sum(self, ranks: Ranks) -> None:
         """Bring the times of all ranks together, the same on all of them."""
-        ranks.add(self.phases)
-        ranks.add(self.shares)
+        ranks.all_reduce_sum(self.phases)
+        ranks.all_reduce_sum(self.shares)
 
-    def keep_on_first(self, ranks: Ranks) -> None:
-        """Forget what `add_over` has brought to every rank, except on rank 0; the epoch goes on."""
-        if not ranks.is_first:
+    def keep_on_rank_zero(self, ranks: Ranks) -> None:
+        """Forget the times of all ranks, except on rank 0; the epoch goes on."""
+        if not ranks.is_rank_zero:
             self.phases.zero_()
             self.shares.zero_()
 

@@ -34,7 +34,7 @@ def start_metadata(options: TrainOptions) -> Mapping[str, Any] | None:
     return found
 
 
-def prepare(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:
+def initialize_weights(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:
     """Give a freshly built module the type and the weights that a training starts with.
 
     A module whose authors have published weights may offer them by a method `load_published(name)`,

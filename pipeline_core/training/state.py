@@ -14,16 +14,16 @@ from typing import Any
 import torch
 
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.provenance import sha256
 from pipeline_core.run import Run
 from pipeline_core.store import atomic
 from pipeline_core.training.checkpoint import load_archive
-from pipeline_core.training.collectives import Ranks
 
 logger = logging.getLogger(__name__)
 
 
-def state_facts(run: Run, options: TrainOptions) -> dict[str, str]:
+def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     """Return what a state of this run depends on: name of each fact to its value as text.
 
     The number of epochs is none of them, so that a training can be prolonged, unless the learning
@@ -61,7 +61,7 @@ def is_resumable(path: Path, facts: Mapping[str, str], epochs: int) -> bool:
 
     Args:
         path: The state.
-        facts: What a state of the run depends on, as `state_facts` returns it.
+        facts: What a state of the run depends on, as `resume_key` returns it.
         epochs: Length of the training now.
     """
     if not path.exists():

@@ -14,29 +14,29 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.balance.partitioning import read_shares
+from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.partitioning import read_shares
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.run import Run
 from pipeline_core.task import DrawnSamples, Task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_core.training.history import EpochTotals, Progress, Record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import epoch_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
-from pipeline_core.training.sampler import Sampler
 from pipeline_core.training.seeds import (
     determinism,
     generator_states,
     seed_everything,
     set_generator_states,
 )
-from pipeline_core.training.start import prepare, start_metadata
+from pipeline_core.training.start import initialize_weights, start_metadata
 from pipeline_core.training.tasks import build_task
-from pipeline_core.training.threads import numpy_in_one_thread
 from pipeline_core.training.validation import validate
-from pipeline_core.workload.cost_model import CostModel
 from pipeline_kernels.packing import Plan
 
 _PROBE_SAMPLES: Final = 4
@@ -53,11 +53,11 @@ def train_run(run: Run) -> dict[str, Any]:
             training diverges.
     """
     options = run.section("train", TrainOptions)
-    with joined(run.device, run.state) as ranks, determinism(options.deterministic):
+    with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
         task = build_task(run, start_metadata(options))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         trainer = Trainer(run, task, options, ranks)
-        with numpy_in_one_thread():
+        with limit_numpy_threads():
             return trainer.fit()
 
 
@@ -93,8 +93,8 @@ class Trainer:
         )
         self._val_shares = read_shares(run.partition, "val", len(self._val))
         self._facts: dict[str, str] = {}
-        if ranks.is_first:
-            self._facts = state.state_facts(run, options) | self._sampler.facts(ranks.size)
+        if ranks.is_rank_zero:
+            self._facts = state.resume_key(run, options) | self._sampler.facts(ranks.size)
         self._path = run.state / "last.pt"
         self._progress = Progress()
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
@@ -107,11 +107,11 @@ class Trainer:
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self._progress.history)
         while not self._is_over():
             self._epoch()
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             self._write_model()
         return {
             "epochs": self._progress.epoch,
@@ -123,12 +123,12 @@ class Trainer:
         }
 
     def _make_learner(self) -> Learner:
-        resumable = self._ranks.is_first and state.is_resumable(
+        resumable = self._ranks.is_rank_zero and state.is_resumable(
             self._path, self._facts, self._options.epochs
         )
-        resumes, module = self._ranks.tell(resumable), self._task.module
-        prepare(module, self._options, fresh=not resumes)
-        self._ranks.copy_from_first(module.state_dict().values())
+        resumes, module = self._ranks.broadcast(resumable), self._task.module
+        initialize_weights(module, self._options, fresh=not resumes)
+        self._ranks.broadcast_tensors(module.state_dict().values())
         module.to(self._ranks.device)
         learner = Learner(self._task, self._options, self._ranks, self._clock)
         if resumes:
@@ -155,10 +155,10 @@ class Trainer:
         )
         self._refuse_divergence(record)
         self._advance(record)
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
         self._save()
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
 
@@ -192,22 +192,24 @@ class Trainer:
         """Save a state while the epoch goes on."""
         self._add_over()
         self._save()
-        self._totals.keep_on_first(self._ranks)
-        self._times.keep_on_first(self._ranks)
+        self._totals.keep_on_rank_zero(self._ranks)
+        self._times.keep_on_rank_zero(self._ranks)
         self._clock.start()
 
     def _add_over(self) -> None:
         """Bring together what each rank has counted by itself."""
-        self._totals.add_over(self._ranks)
+        self._totals.all_reduce_sum(self._ranks)
         if self._clock.runs:
-            self._times.add_over(self._ranks)
+            self._times.all_reduce_sum(self._ranks)
 
     def _fitted(self, plan: Plan) -> CostModel | None:
         """Return what the next epoch is to be shared by; None for the given costs."""
         if self._shares.cost == "given":
             return None
-        found = self._times.cost_model(plan, self._shares.sizes) if self._ranks.is_first else None
-        return self._ranks.tell(found) or self._cost_model
+        found = (
+            self._times.cost_model(plan, self._shares.sizes) if self._ranks.is_rank_zero else None
+        )
+        return self._ranks.broadcast(found) or self._cost_model
 
     def _share_by(self, model: CostModel | None) -> None:
         times = None if model is None else model.seconds(self._shares.sizes)
@@ -255,7 +257,7 @@ class Trainer:
         progress.history.append(record)
         if loss < progress.best_loss:
             progress.best_loss, progress.best_epoch = loss, record["epoch"]
-            if self._ranks.is_first:
+            if self._ranks.is_rank_zero:
                 weights = self._learner.evaluated.state_dict()
                 progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
         self._learner.rate.step(loss)
@@ -263,7 +265,7 @@ class Trainer:
 
     def _save(self) -> None:
         generators = self._ranks.gather(generator_states(self._ranks.device))
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             state.save_state(
                 self._path,
                 {
@@ -281,14 +283,14 @@ class Trainer:
         saved, ranks = state.load_state(self._path), self._ranks
         learner.load_state_dict(saved["learner"])
         self._progress = Progress(**saved["progress"])
-        if not ranks.is_first:
+        if not ranks.is_rank_zero:
             self._progress.best_weights = {}
         self._totals = EpochTotals(**saved["totals"])
         self._totals.to(ranks.device)
-        self._totals.keep_on_first(ranks)
+        self._totals.keep_on_rank_zero(ranks)
         if "times" in saved:  # earlier versions saved none
             self._times = EpochTimes(**saved["times"])
-            self._times.keep_on_first(ranks)
+            self._times.keep_on_rank_zero(ranks)
         coefficients = saved.get("cost_model")
         # Within an epoch the shares of its first steps go on, whatever the experiment says now.
         if coefficients and (self._progress.step or self._shares.cost == "fitted"):

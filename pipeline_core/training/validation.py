@@ -8,13 +8,13 @@ import torch
 from lightning_fabric.plugins import Precision
 from torch import Tensor, nn
 
+from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch, to_device
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.evaluation.residuals import residuals
 from pipeline_core.task import Outputs, Quantity, Samples, Task
-from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.history import means
 from pipeline_core.training.loader import epoch_batches, total_counts
-from pipeline_core.training.sampler import Numbers
 
 
 def validate(
@@ -54,7 +54,7 @@ def validate(
             totals[1, :n_terms] += total_counts(task.objective, [loaded]).to(ranks.device)
             for column, quantity in enumerate(task.quantities, n_terms):
                 totals[:, column] += _absolute_error(quantity, outputs, batch)
-    sums_, counts = ranks.add(totals).tolist()
+    sums_, counts = ranks.all_reduce_sum(totals).tolist()
     errors = zip(task.quantities, sums_[n_terms:], counts[n_terms:], strict=True)
     return {
         # A loss of no term would be zero, and the first epoch the best for ever.

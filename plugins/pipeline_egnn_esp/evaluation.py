@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import metrics_header
 from pipeline_core.evaluation.predict import Window, predictions
 from pipeline_core.evaluation.records import Texts, origins
@@ -35,7 +36,6 @@ from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Task
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
@@ -63,7 +63,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
     """
     section, options = run.section("evaluate", ESPEvaluateOptions), run.options
     assert isinstance(options, ESPOptions)
-    with joined(run.device, run.state) as ranks:
+    with connect_ranks(run.device, run.state) as ranks:
         task = trained_task(run, ranks.device)
         require_electrons(_basis(task), section.electrons)
         samples = {split: task.samples(split) for split in section.splits}
@@ -75,8 +75,8 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
             )
         texts = origins(run, {split: len(own) for split, own in samples.items()})
         found = {}
-        with _writer(run, options.target) if ranks.is_first else nullcontext() as writer:
-            baseline = _baseline(task) if ranks.is_first else None
+        with _writer(run, options.target) if ranks.is_rank_zero else nullcontext() as writer:
+            baseline = _baseline(task) if ranks.is_rank_zero else None
             for split in samples:
                 comparison = Comparison(options, section)
                 for structure, text in _structures(run, task, split, texts[split], baseline, ranks):
@@ -84,7 +84,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                     assert writer is not None
                     writer.add(_record(structure, options.target, split, text))
                 found[split] = comparison
-        if not ranks.is_first:
+        if not ranks.is_rank_zero:
             return {}
         store.write_json(run.metrics, _content(run, task, options, found))
         return {split: comparison.summary() for split, comparison in found.items()}
@@ -116,7 +116,7 @@ def _structures(
 def _by_each(task: Task, samples: MatrixSamples, ranks: Ranks) -> Iterator[tuple[Labelled, Floats]]:
     """Yield on rank 0 each sample and its predicted elements; ranks predict whole structures."""
     for window in predictions(task, samples, None, ranks):
-        for number in range(len(window) if ranks.is_first else 0):
+        for number in range(len(window) if ranks.is_rank_zero else 0):
             labelled = samples.labelled(window.start + number)
             yield labelled, labelled.entries(*_blocks(window, number))
 

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from pipeline_core.balance.partitioning import Shares
+from pipeline_core.balance.sampler import Numbers, Sampler, Share
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, TrainOptions
-from pipeline_core.partitioning import Shares
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.run import Run
 from pipeline_core.task import Samples, Sizes, Task
-from pipeline_core.training.collectives import Ranks, joined
-from pipeline_core.training.sampler import Numbers, Sampler, Share
 from pipeline_core.training.seeds import determinism, seed_everything
 from pipeline_core.training.start import start_metadata
 from pipeline_core.training.tasks import build_task
-from pipeline_core.training.threads import numpy_in_one_thread
 from pipeline_core.training.trainer import Trainer
 from pipeline_egnn_esp.distributed import Halo, link_of, split_batch
 from pipeline_egnn_esp.options import ESPOptions
@@ -42,11 +42,11 @@ _PLACE: Final = "graph_place"
 def train_graphs(run: Run) -> dict[str, Any]:
     """Train as `pipeline_core.training.trainer.train_run`, all ranks on every structure."""
     options = run.section("train", TrainOptions)
-    with joined(run.device, run.state) as ranks, determinism(options.deterministic):
+    with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
         task = build_task(run, start_metadata(options))
         seed_everything(run.seed, 1 + ranks.rank)
         trainer = GraphTrainer(run, task, options, ranks)
-        with numpy_in_one_thread():
+        with limit_numpy_threads():
             return trainer.fit()
 
 

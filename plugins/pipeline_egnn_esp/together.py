@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks
 from pipeline_egnn_esp.distributed import link_of
 from pipeline_egnn_esp.inference.collect import Source, collected
 from pipeline_egnn_esp.inference.forward import predicted
@@ -63,7 +63,7 @@ class Together:
         blocks = predicted(self.module, part, structure, transport_of(ranks), chunk)
         source = Source(part, blocks, structure, network.basis, None)
         found = collected(source.blocks(0, len(structure.positions)), ranks)
-        if not ranks.is_first:
+        if not ranks.is_rank_zero:
             return None
         names, entries = found.names, found.entries[0]
         nothing = np.zeros_like(entries)

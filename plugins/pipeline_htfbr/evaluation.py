@@ -31,12 +31,12 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core import store, units
+from pipeline_core.distributed.world import find_world
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
-from pipeline_core.training.ranks import find_world
 from pipeline_htfbr.options import HTEvaluateOptions, HTTrainOptions
 from pipeline_htfbr.points import Coordinate, read_points
 from pipeline_htfbr.surface import Surface

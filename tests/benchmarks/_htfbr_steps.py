@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.training.start import prepare
+from pipeline_core.training.start import initialize_weights
 from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
@@ -65,7 +65,7 @@ def make_case(run: Run, n_points: int, ranks: Ranks) -> Case:
     torch.manual_seed(0)
     options, module = run.section("train", HTTrainOptions), build_task(run).module
     assert isinstance(module, Surface)
-    prepare(module, options, fresh=True)
+    initialize_weights(module, options, fresh=True)
     (table,) = standard_tables(run, module, gradients=False, splits=("train",))
     return Case(module, table.at(torch.arange(n_points) % len(table)), options, ranks)
 

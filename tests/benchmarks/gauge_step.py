@@ -41,7 +41,7 @@ from message_ops import copy_bandwidth, hardware
 from su3_kernels import TURN, eig_angles
 from torch import Tensor
 
-from pipeline_core.workload.memory import peak_bytes
+from pipeline_core.profiling.memory import peak_bytes
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice, hot

@@ -43,8 +43,8 @@ from _htfbr_steps import (
 )
 from message_ops import hardware, seconds
 
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks, joined
 
 POINTS = {"hono": 10_000, "ethene": 34_000}
 MADE = {"hono": 10_000, "ethene": 1_500}  # by the source; repeated up to the number above
@@ -216,7 +216,10 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    with tempfile.TemporaryDirectory() as meeting, joined(args.device, Path(meeting)) as ranks:
+    with (
+        tempfile.TemporaryDirectory() as meeting,
+        connect_ranks(args.device, Path(meeting)) as ranks,
+    ):
         rows, left_out = measured(args, ranks)
     print(json.dumps(report(args, rows, left_out)))
 

@@ -98,8 +98,8 @@ def strategies(
         "random": partial(packing.random, order, by_count, n_ranks),
         "next_fit": partial(packing.next_fit, atoms, order, n_ranks, capacity),
         "pairing": partial(packing.pairing, atoms, order, by_count, n_ranks),
-        "paper": partial(packing.paper, atoms, order, n_ranks, capacity),
-        "paper_by_cost": partial(packing.paper, costs, order, n_ranks, in_cost),
+        "mace_bins": partial(packing.mace_bins, atoms, order, n_ranks, capacity),
+        "mace_bins_by_cost": partial(packing.mace_bins, costs, order, n_ranks, in_cost),
     }
 
 

@@ -32,7 +32,7 @@ import json, os, time
 from pipeline_core import hookimpl
 from pipeline_core.config.sections import Section
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.training.ranks import find_world
+from pipeline_core.distributed.world import find_world
 
 FIGURES = ("parity", "history")
 

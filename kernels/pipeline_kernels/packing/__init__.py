@@ -15,7 +15,7 @@ Strategies share a whole epoch, every rank taking part in every step; each retur
 | `random`   | windows          | equal numbers                        | torch         |
 | `pairing`  | windows          | cheapest with dearest                | FastCHGNet [3] |
 | `next_fit` | consecutive bins | bins filled one after the other      | PyG, fairchem |
-| `paper`    | consecutive bins | dealt to bins, largest first         | MACE [4]      |
+| `mace_bins`| consecutive bins | dealt to bins, largest first         | MACE [4]      |
 
 All are deterministic, ties included, so that ranks which call them with the same costs agree
 without communication. A cost is a number without unit, proportional to time or memory.
@@ -29,7 +29,7 @@ without communication. A cost is a number without unit, proportional to time or 
 from pipeline_kernels.packing.balance import Balance, balance_report
 from pipeline_kernels.packing.bins import lpt, split_by_capacity, windows
 from pipeline_kernels.packing.plan import Plan
-from pipeline_kernels.packing.strategies import balanced, next_fit, pairing, paper, random
+from pipeline_kernels.packing.strategies import balanced, mace_bins, next_fit, pairing, random
 
 __all__ = [
     "Balance",
@@ -37,9 +37,9 @@ __all__ = [
     "balance_report",
     "balanced",
     "lpt",
+    "mace_bins",
     "next_fit",
     "pairing",
-    "paper",
     "random",
     "split_by_capacity",
     "windows",

@@ -131,7 +131,7 @@ def next_fit(costs, order, capacity):
 
 @njit(cache=True, nogil=True)
 def iterative(sizes, falling, n_ranks, capacity):
-    """Implements `strategies.paper` for sizes that do not exceed the capacity.
+    """Implements `strategies.mace_bins` for sizes that do not exceed the capacity.
 
     The open bins need no sorting after a round: they stood in order of rising room and took samples
     of falling size. Sorted lists of bins are merged instead.

@@ -125,7 +125,7 @@ def next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) 
     return Plan.of_bins(bins, n_bins, n_ranks)
 
 
-def paper(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
+def mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
     """Deals samples of falling size to a multiple of `n_ranks` bins, fuller bins first.
 
     Algorithm 1 of J. Firoz et al., "Optimizing data distribution and kernel performance for

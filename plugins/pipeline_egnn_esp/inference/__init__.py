@@ -47,8 +47,8 @@ def infer_run(run: Run) -> Summary:
         ValueError: `run.model` is missing or not of this run, a structure cannot be had or holds an
             element without a basis, something is too large, or memory does not suffice.
     """
-    from pipeline_core.training.collectives import joined
+    from pipeline_core.distributed.ranks import connect_ranks
     from pipeline_egnn_esp.inference.use import used
 
-    with joined(run.device, run.state) as ranks:
+    with connect_ranks(run.device, run.state) as ranks:
         return used(run, ranks)

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.readers.cp2k_input import Structure
-from pipeline_core.training.collectives import Ranks
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import Predicted
 from pipeline_egnn_esp.inference.parts import Part
@@ -174,7 +174,7 @@ def write_matrices(
         ranks: All of them.
     """
     pieces = (source.blocks(*ends) for ends in pairwise(bounds.tolist()))
-    if not ranks.is_first:
+    if not ranks.is_rank_zero:
         for piece in pieces:
             collected(piece, ranks)
         return
@@ -219,9 +219,9 @@ def collected(own: Blocks, ranks: Ranks) -> Blocks:
     transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
     shapes = ranks.gather((own.names.shape, own.entries.shape))
     sent, received = {}, {}
-    if not ranks.is_first and len(own.names):
+    if not ranks.is_rank_zero and len(own.names):
         sent = {0: (torch.from_numpy(own.names), torch.from_numpy(own.entries))}
-    if ranks.is_first:
+    if ranks.is_rank_zero:
         received = {
             rank: (torch.empty(names, dtype=torch.int64), torch.empty(entries, dtype=torch.float64))
             for rank, (names, entries) in enumerate(shapes)

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.readers.cp2k_input import Structure
-from pipeline_core.training.collectives import Ranks
 from pipeline_egnn_esp.inference.neighbours import Neighbours
 from pipeline_egnn_esp.matrices import BlockIndex, is_first
 from pipeline_egnn_esp.partition_options import Method
@@ -84,13 +84,13 @@ def shared(structure: Structure, cutoff: float, method: Method, ranks: Ranks, li
             f"{n_atoms} atoms cannot be shared between {ranks.size} ranks; start at most {n_atoms}"
         )
     labels = np.zeros(n_atoms, dtype=np.int64)
-    if ranks.is_first and ranks.size > 1:
+    if ranks.is_rank_zero and ranks.size > 1:
         atoms = np.arange(n_atoms)
         found = Neighbours(structure, cutoff, atoms).of(atoms)
         edges = np.concatenate([index.astype(np.int32) for index, _ in found])
         places = structure.positions, structure.cell, structure.pbc
         labels = partition(*places, edges, ranks.size, cutoff, method, link)
-    return ranks.tell(labels)
+    return ranks.broadcast(labels)
 
 
 def part_of(structure: Structure, cutoff: float, labels: Ints, rank: int, n_ranks: int) -> Part:

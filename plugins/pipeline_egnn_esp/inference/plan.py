@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.workload.memory import free_bytes
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.profiling.memory import free_bytes
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
 from pipeline_egnn_esp.inference.options import PredictedStructure
@@ -207,7 +207,7 @@ def require_memory(
         rows.append(asdict(own) | {"peak": of(own), "allowed": allowed, "held": held})
         if allowed is not None and of(own) > allowed and worst is None:
             worst = number
-    if ranks.is_first:
+    if ranks.is_rank_zero:
         _show(name, rows)
     if worst is not None:
         raise ValueError(

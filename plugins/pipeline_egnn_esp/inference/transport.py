@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline_core.training.collectives import Ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_kernels.halo import SelfTransport, ThroughCpu, TorchTransport, Transport
 
 

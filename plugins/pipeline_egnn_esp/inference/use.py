@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.workload.memory import peak_bytes
 from pipeline_egnn_esp.distributed import link_of
 from pipeline_egnn_esp.inference.collect import (
     SLAB_BYTES,
@@ -74,7 +74,7 @@ def used(run: Run, ranks: Ranks) -> dict[str, Any]:
         _require_feasible(subject, basis.counts(subject.structure.atomic_numbers), options)
     summary: dict[str, Any] = {}
     file = store.create(run.inference, SCHEMA, run.provenance("infer"))
-    with file if ranks.is_first else nullcontext() as content:
+    with file if ranks.is_rank_zero else nullcontext() as content:
         for subject in subjects:
             name = subject.options.name
             group = content.create_group(name) if content is not None else None
@@ -83,7 +83,7 @@ def used(run: Run, ranks: Ranks) -> dict[str, Any]:
             link = run.section("partition", ESPPartitionOptions).link
             studied = study(content, options, model, basis, ranks.device, run.seed, link)
             summary |= {"studies": studied} if studied else {}
-        ranks.meet()
+        ranks.barrier()
     return summary
 
 
@@ -141,7 +141,7 @@ class _Use:
         if tiling is not None:
             copies = len(tiling.moved) // len(tiling.cell.structure.positions)
             totals = np.maximum(totals, [copies * len(tiling.cell.overlap), tiling.n_blocks])
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             taken = matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
             extra = Extra(int(totals[1]), taken)
         return memory_plan(self._network, part, self._options.work_bytes, extra)
@@ -161,7 +161,7 @@ class _Use:
             if subject.tiling is not None and wanted.wants_levels:
                 matrices["reference"] = self._reference()
             found = write_spectra(group, wanted, matrices)
-        ranks.meet()
+        ranks.barrier()
         return found
 
     def _write(self, part: Part, plan: MemoryPlan) -> None:

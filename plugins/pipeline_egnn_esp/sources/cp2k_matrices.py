@@ -150,7 +150,7 @@ def _elements(
     for number, image in images:
         row, column, value = read_csr(_file(files, log, kind, number), n)
         parts.append(Elements(np.tile(image, (len(row), 1)), row, column, value))
-    return Elements.joined(parts)
+    return Elements.connect_ranks(parts)
 
 
 def _file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) -> Path:

@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.readers.cp2k_input import Structure
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predicted
 from pipeline_egnn_esp.inference.parts import Part, part_of
@@ -172,7 +172,7 @@ def main() -> None:
     """Be one of the ranks: read what to measure from a folder, and leave what was found there."""
     folder = Path(sys.argv[1])
     what = Measurement.load(folder)
-    with joined(what.device, folder) as ranks:
+    with connect_ranks(what.device, folder) as ranks:
         torch.set_num_threads(1)
         found = _found(what, ranks)
     (folder / f"{ranks.rank}.json").write_text(json.dumps(found), encoding="utf-8")
@@ -215,7 +215,7 @@ def _pass(
     chunk: int,
     ranks: Ranks,
 ) -> tuple[float, float]:
-    ranks.meet()
+    ranks.barrier()
     begin = time.perf_counter()
     predicted(network, part, structure, transport, chunk)
     _finish(ranks.device)
@@ -264,7 +264,7 @@ def _link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[floa
         plan, x = _pair(n, ranks, row)
         times = []
         for _ in range(1 + _LINK_REPEATS):
-            ranks.meet()
+            ranks.barrier()
             begin = time.perf_counter()
             exchange(x, plan, transport)
             _finish(ranks.device)

@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.graphs import neighbour_graph
+from pipeline_core.profiling.report import fit_record
 from pipeline_core.readers.cp2k_input import Structure
-from pipeline_core.workload.cost_model import CostModel, fit
-from pipeline_core.workload.report import fit_record
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.studies.options import Scaling, Tiles, Weak

@@ -1,7 +1,7 @@
 """Stage `evaluate`: how good a trained flow is, and what it costs.
 
-`run.metrics` has the header of the engine's metrics, `told` with a verdict and numbers for readers,
-and `flow`:
+`run.metrics` has the header of the engine's metrics, `headline` with a verdict and numbers for
+readers, and `flow`:
 
 | key          | content                                                                         |
 |--------------|---------------------------------------------------------------------------------|

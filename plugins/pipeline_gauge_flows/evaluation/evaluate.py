@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from pipeline_core import store
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import metrics_header
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.ensembles.stored import Ensemble
 from pipeline_gauge_flows.evaluation.cost import cost_report
-from pipeline_gauge_flows.evaluation.headline import told, trusted
+from pipeline_gauge_flows.evaluation.headline import make_headline, trusted
 from pipeline_gauge_flows.evaluation.inputs import chosen_of, ensemble_for, trained, unseen
 from pipeline_gauge_flows.evaluation.known import known
 from pipeline_gauge_flows.evaluation.observables import Observables
@@ -59,7 +59,7 @@ def evaluated(run: Run) -> dict[str, Any]:
     """Do the work of `evaluate_flow`; return its summary."""
     options, model = run.section("evaluate", GaugeEvaluateOptions), run.options
     assert isinstance(model, GaugeOptions)
-    with joined(run.device, run.state) as ranks, ExitStack() as stack:
+    with connect_ranks(run.device, run.state) as ranks, ExitStack() as stack:
         task, flow = trained(run, ranks.device)
         ensemble = ensemble_for(run)
         if ensemble is not None:
@@ -69,11 +69,12 @@ def evaluated(run: Run) -> dict[str, Any]:
         else:
             assert ensemble is not None
             content, parts = _between(run, flow, options, ensemble, ranks)
-        if not ranks.is_first:
+        if not ranks.is_rank_zero:
             return {}
         content = finite(content)
         store.write_json(
-            run.metrics, {**metrics_header(run, task), "flow": content, "told": told(content)}
+            run.metrics,
+            {**metrics_header(run, task), "flow": content, "headline": make_headline(content)},
         )
         write_predictions(run, [one.lattice for one in parts], _columns(parts))
         return _summary(content)
@@ -106,7 +107,7 @@ def _haar(
         _part(run, flow.on(lattice), number, options, ensemble, ranks)
         for number, lattice in enumerate(lattices)
     ]
-    if not ranks.is_first:
+    if not ranks.is_rank_zero:
         return {}, parts
     reports = [
         from_haar(one.drawn, one.lattice, one.reference, _bootstrap(run, options, number))
@@ -183,7 +184,7 @@ def _between(
     after = part(series, END)
     own |= {"action": after.pop("target"), **after}
     parts = [Part(lattice, own, Reference())]
-    if not ranks.is_first:
+    if not ranks.is_rank_zero:
         return {}, parts
     pair = (known(base), known(target))
     bootstrap = _bootstrap(run, options, 0)

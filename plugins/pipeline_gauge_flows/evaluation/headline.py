@@ -11,7 +11,7 @@ from pipeline_gauge_flows.evaluation.resampling import Value
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def told(content: Mapping[str, Any]) -> dict[str, Any]:
+def make_headline(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what readers should see first: `verdict`, and `numbers` with title, value and note.
 
     Args:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_core.training.collectives import Ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.stored import Ensemble

@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 import torch
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.origins import Drawn, Generated
@@ -72,7 +72,7 @@ def derivatives(
         clocks = [time.perf_counter()]
         series = pushed(flow, (base, target), pair, observables, options.batch_size, ranks)
         clocks.append(time.perf_counter())
-        if not ranks.is_first:
+        if not ranks.is_rank_zero:
             return {}, series
         rows, seed = chains(ensemble, chosen), (run.seed, 0)
         found = Correlated(series, step, rows, options.fractions, options.resamples, seed)

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import torch
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.evaluation.metropolis import Acceptance
 from pipeline_gauge_flows.flow import Flow
@@ -53,7 +53,7 @@ def write_samples(
     first = options.thermalisation if chain else 0
     total = first + separation * options.n_configurations
     drawn = proposals(run, flow, action, total, options.batch_size, ranks)
-    if not ranks.is_first or file is None:
+    if not ranks.is_rank_zero or file is None:
         for _ in drawn:
             pass
         return {}
@@ -90,7 +90,7 @@ def proposals(
             made = push(flow, links, action)
             found = numbers, made.links.cpu().numpy(), made.log_weight.cpu().numpy()
         for part in ranks.gather(found):
-            if part is None or not ranks.is_first:
+            if part is None or not ranks.is_rank_zero:
                 continue
             for number, one, log_weight in zip(*part, strict=True):
                 if not np.isfinite(log_weight):

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from pipeline_core import store
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_gauge_flows.evaluation.inputs import trained
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.correlated import derivatives, write_derivatives
@@ -29,14 +29,16 @@ def used(run: Run) -> dict[str, Any]:
             f"{run.experiment}: infer.samples: the flow starts from an ensemble, of which it has "
             "no more configurations than the dataset; remove the key, or choose the prior 'haar'"
         )
-    with joined(run.device, run.state) as ranks:
+    with connect_ranks(run.device, run.state) as ranks:
         _, flow = trained(run, ranks.device)
         return _all(run, flow, options, ranks)
 
 
 def _all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -> dict[str, Any]:
     provenance = run.provenance("infer")
-    writing = store.create(run.inference, SCHEMA, provenance) if ranks.is_first else nullcontext()
+    writing = (
+        store.create(run.inference, SCHEMA, provenance) if ranks.is_rank_zero else nullcontext()
+    )
     summary: dict[str, Any] = {}
     with writing as file:
         if options.samples is not None:

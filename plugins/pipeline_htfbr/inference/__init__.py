@@ -34,8 +34,8 @@ def use_surface(run: Run) -> Summary:
     Raises:
         ValueError: `run.model` is missing or not of this run, or a cut names no coordinate.
     """
-    from pipeline_core.training.collectives import joined
+    from pipeline_core.distributed.ranks import connect_ranks
     from pipeline_htfbr.inference.use import used
 
-    with joined(run.device, run.state) as ranks:
-        return used(run) if ranks.is_first else {}
+    with connect_ranks(run.device, run.state) as ranks:
+        return used(run) if ranks.is_rank_zero else {}

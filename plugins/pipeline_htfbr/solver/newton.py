@@ -19,7 +19,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_core.training.collectives import Ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_kernels.tree import Linear, TreeShape, contract, jacobian
 
 _BLOCK_BYTES: Final = 64_000_000
@@ -116,13 +116,13 @@ class _Model:
 
     def __init__(self, shape: TreeShape, own: Columns, ranks: Ranks) -> None:
         self._shape, self._own, self._ranks = shape, own, ranks
-        self._n = float(ranks.add(torch.tensor(float(len(own.y)), dtype=torch.float64)))
+        self._n = float(ranks.all_reduce_sum(torch.tensor(float(len(own.y)), dtype=torch.float64)))
         self._block = max(256, _BLOCK_BYTES // (8 * shape.n_transfers))
 
     def loss(self, transfers: Tensor) -> float:
         """Return the mean squared error."""
         total = (contract(self._own.features, transfers, self._shape) - self._own.y).square().sum()
-        return float(self._ranks.add(total)) / self._n
+        return float(self._ranks.all_reduce_sum(total)) / self._n
 
     def dense(self, transfers: Tensor) -> _Dense:
         """Return the normal equations as a matrix."""
@@ -135,16 +135,18 @@ class _Model:
             J = jacobian(features, transfers, self._shape)
             matrix.addmm_(J.T, J)
             right.addmv_(J.T, residual)
-        return _Dense(self._ranks.add(matrix), self._ranks.add(right))
+        return _Dense(self._ranks.all_reduce_sum(matrix), self._ranks.all_reduce_sum(right))
 
     def free(self, transfers: Tensor) -> _Free:
         """Return the normal equations as products."""
         linear = Linear(self._own.features, transfers, self._shape)
 
         def product(v: Tensor) -> Tensor:
-            return self._ranks.add(linear.gradient(linear.tangent(v)))
+            return self._ranks.all_reduce_sum(linear.gradient(linear.tangent(v)))
 
-        return _Free(product, self._ranks.add(linear.gradient(self._own.y - linear.value)))
+        return _Free(
+            product, self._ranks.all_reduce_sum(linear.gradient(self._own.y - linear.value))
+        )
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_core.training.collectives import Ranks
 from pipeline_htfbr.basis import features, slopes
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.solver.newton import Columns

@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_core.training.collectives import Ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_htfbr.solver.terms import (
     BLOCK,
     blocks,
@@ -97,7 +97,7 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
     Raises:
         ValueError: Not even the terms of degree 1 are allowed.
     """
-    n_columns = int(data.ranks.add(torch.tensor(len(data.train))))
+    n_columns = int(data.ranks.all_reduce_sum(torch.tensor(len(data.train))))
     limit, best, waited = min(max_terms, n_columns), None, 0
     for degree in range(1, sum(max(leaf) for leaf in data.degrees) + 1):
         n_terms = count_total_degree(data.degrees, degree)
@@ -139,7 +139,7 @@ def screened(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
     gain = torch.zeros(len(fresh), dtype=torch.float64)
     for part in torch.arange(len(rows)).split(BLOCK):
         gain += values(data.functions, fresh, rows[part]) @ residual[part]
-    data.ranks.add(gain)
+    data.ranks.all_reduce_sum(gain)
     n_kept = min(len(best.terms), max(limit // 2, limit - len(fresh)))
     kept = best.terms[best.coefficients.abs().argsort(descending=True)[:n_kept]]
     added = fresh[gain.abs().argsort(descending=True)[: limit - n_kept]]
@@ -161,8 +161,8 @@ def fitted(data: Data, terms: Tensor, degree: int) -> Expansion:
                 found.append((error, lam, gamma, coefficients))
     error, lam, gamma, coefficients = min(found, key=lambda one: one[0])
     squares = coefficients @ (gram @ coefficients) - 2 * right @ coefficients
-    total = data.ranks.add((data.y[data.train] ** 2).sum())
-    n_columns = data.ranks.add(torch.tensor(float(len(data.train))))
+    total = data.ranks.all_reduce_sum((data.y[data.train] ** 2).sum())
+    n_columns = data.ranks.all_reduce_sum(torch.tensor(float(len(data.train))))
     train = float(((total + squares) / n_columns).clamp(min=0).sqrt())
     return Expansion(terms, coefficients, degree, lam, gamma, train, error)
 
@@ -174,7 +174,7 @@ def normal_equations(data: Data, terms: Tensor) -> tuple[Tensor, Tensor]:
     for numbers, block in blocks(data.functions, terms, data.train):
         gram.addmm_(block.T, block)
         right.addmv_(block.T, data.y[numbers])
-    return data.ranks.add(gram), data.ranks.add(right)
+    return data.ranks.all_reduce_sum(gram), data.ranks.all_reduce_sum(right)
 
 
 def predicted(data: Data, expansion: Expansion, rows: Tensor) -> Tensor:

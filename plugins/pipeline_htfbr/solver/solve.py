@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_core.training.precision import parameter_dtype
 from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.dimension_tree import interior
@@ -60,7 +60,7 @@ def solve_surface(run: Run) -> dict[str, Any]:
         ValueError: Options contradict each other or the data.
     """
     options = run.section("train", HTTrainOptions)
-    with joined("cpu", run.state) as ranks:
+    with connect_ranks("cpu", run.state) as ranks:
         return _Solver(run, options, ranks).fit()
 
 
@@ -82,7 +82,7 @@ class _Solver:
                 f"{run.experiment}: the solver chooses degrees and ranks on validation points, but "
                 "the split 'val' is empty; set split.val in the dataset"
             )
-        if ranks.is_first:
+        if ranks.is_rank_zero:
             history.write_history(run.history, [])
         self._n_records, self._recorded = 0, 0.0
 
@@ -149,7 +149,7 @@ class _Solver:
         val = self._problem.columns(self._problem.data.val, counts)
         own = self._problem.columns(self._problem.data.train, counts)
         sums = torch.stack([_squares(own, shape, transfers), torch.tensor(float(len(own.y)))])
-        total, n_columns = self._ranks.add(sums.double()).tolist()
+        total, n_columns = self._ranks.all_reduce_sum(sums.double()).tolist()
         error = float((_squares(val, shape, transfers) / len(val.y)).sqrt())
         errors = ((total / n_columns) ** 0.5, error)
         self._record("truncated", errors, parameters=shape.n_transfers)
@@ -160,7 +160,7 @@ class _Solver:
             return tree
         data, counts = self._problem.data, tree.shape.leaf_ranks
         own = self._problem.columns(data.train, counts)
-        if self._ranks.is_first:  # the penalty counts once
+        if self._ranks.is_rank_zero:  # the penalty counts once
             ridge = penalty(start, data.degrees, counts)
             own = Columns(torch.cat([own.features, ridge.features], 1), torch.cat([own.y, ridge.y]))
         found = polish(
@@ -178,7 +178,7 @@ class _Solver:
 
     def _is_late(self) -> bool:
         limit = self._options.solver.max_seconds
-        return self._ranks.tell(limit is not None and self._elapsed() > limit)
+        return self._ranks.broadcast(limit is not None and self._elapsed() > limit)
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._begin
@@ -196,7 +196,7 @@ class _Solver:
             **facts,
         }
         self._recorded += record["seconds"]
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
             hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
@@ -205,7 +205,7 @@ class _Solver:
         structure, shape, transfers = in_own_functions(
             tree.shape, tree.transfers, self._problem.maps, self._structure
         )
-        n_columns = int(self._ranks.add(torch.tensor(len(self._problem.data.train))))
+        n_columns = int(self._ranks.all_reduce_sum(torch.tensor(len(self._problem.data.train))))
         summary = {
             "ridge_degree": start.degree,
             "ridge_terms": len(start.terms),
@@ -217,7 +217,7 @@ class _Solver:
             "seconds": self._elapsed(),
             "ranks": self._ranks.size,
         }
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             warning = warn_if_underdetermined(n_columns, shape.n_transfers)
             summary |= {"warning": warning} if warning else {}
             self._write(structure, shape, transfers)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline_core.training.collectives import Ranks
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
 from pipeline_htfbr.options import HTTrainOptions
@@ -63,7 +63,7 @@ class Descent:
         self._gradients.zero()
         for table in batches:
             self._backward(table, n_points)
-        self._gradients.add_over(self._ranks)
+        self._gradients.all_reduce_sum(self._ranks)
         norm = self._zero
         if with_norm or self._clip_norm is not None:
             norm = self._gradients.norm()
@@ -89,7 +89,7 @@ class Descent:
                 for column, (residual, factor) in enumerate(zip(found, unit, strict=True)):
                     totals[0, column] += residual.double().square().sum()
                     totals[1, column] += (residual * factor).double().abs().sum()
-        squares, absolute = self._ranks.add(totals).cpu()
+        squares, absolute = self._ranks.all_reduce_sum(totals).cpu()
         return squares, absolute
 
     def state_dict(self) -> dict[str, Any]:

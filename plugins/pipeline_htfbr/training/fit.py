@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.collectives import Ranks, joined
 from pipeline_core.training.history import EpochTotals, Progress, Record
 from pipeline_core.training.seeds import determinism
-from pipeline_core.training.start import prepare
+from pipeline_core.training.start import initialize_weights
 from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
@@ -80,7 +80,7 @@ def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
             diverges.
     """
     options = run.section("train", HTTrainOptions)
-    with joined(run.device, run.state) as ranks, determinism(options.deterministic):
+    with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
         return GradientFit(run, build_task(run), options, ranks, method).fit()
 
 
@@ -104,7 +104,7 @@ class GradientFit:
         assert isinstance(task.module, Surface)
         self._run, self._task, self._options, self._ranks = run, task, options, ranks
         self._module = task.module
-        self._facts = state.state_facts(run, options) if ranks.is_first else {}
+        self._facts = state.resume_key(run, options) if ranks.is_rank_zero else {}
         self._path = run.state / "last.pt"
         self._progress = Progress()
         self._descent = self._make_descent(method)
@@ -122,12 +122,12 @@ class GradientFit:
         """Train to the end; write the history and, on rank 0, the best model."""
         warning = None
         n_parameters = sum(p.numel() for p in self._module.parameters())
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             warning = warn_if_underdetermined(self._n_numbers(), n_parameters)
             history.write_history(self._run.history, self._progress.history)
         while not self._is_over():
             self._advance(self._epochs())
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             self._write_model()
         return {
             "epochs": self._progress.epoch,
@@ -142,12 +142,12 @@ class GradientFit:
         }
 
     def _make_descent(self, method: Method) -> Descent:
-        resumable = self._ranks.is_first and state.is_resumable(
+        resumable = self._ranks.is_rank_zero and state.is_resumable(
             self._path, self._facts, self._options.epochs
         )
-        resumes = self._ranks.tell(resumable)
-        prepare(self._module, self._options, fresh=not resumes)
-        self._ranks.copy_from_first(self._module.state_dict().values())
+        resumes = self._ranks.broadcast(resumable)
+        initialize_weights(self._module, self._options, fresh=not resumes)
+        self._ranks.broadcast_tensors(self._module.state_dict().values())
         self._module.to(self._ranks.device)
         forward = method.forward(self._module)
         descent = Descent(self._module, forward, self._options, self._ranks)
@@ -155,7 +155,7 @@ class GradientFit:
             saved = state.load_state(self._path)
             descent.load_state_dict(saved["descent"])
             self._progress = Progress(**saved["progress"])
-            if not self._ranks.is_first:
+            if not self._ranks.is_rank_zero:
                 self._progress.best_weights = {}
         return descent
 
@@ -265,11 +265,11 @@ class GradientFit:
         progress.history.append(record)
         if loss < progress.best_loss:
             progress.best_loss, progress.best_epoch = loss, record["epoch"]
-            if self._ranks.is_first:
+            if self._ranks.is_rank_zero:
                 weights = self._module.state_dict()
                 progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
         self._descent.rate.step(loss)
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
             self._save()
             hook = self._run.project.registry.hook("epoch", self._run.model_info.name)

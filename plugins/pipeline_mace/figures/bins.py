@@ -16,7 +16,7 @@ from pipeline_core.run import ExperimentRun
 
 _WAYS: Final = {
     "random": "equal numbers",
-    "paper": "iterative packing (the paper)",
+    "mace_bins": "iterative packing (the paper)",
     "balanced": "balanced",
 }
 

@@ -228,7 +228,7 @@ def write_partition(run):
         "random": 0.12,
         "next_fit": 0.06,
         "pairing": 0.04,
-        "paper": 0.02,
+        "mace_bins": 0.02,
         "balanced": 0.01,
         "balanced_by_cost": 0.001,
     }

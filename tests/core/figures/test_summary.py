@@ -90,11 +90,11 @@ def test_a_model_without_forces_is_told_by_what_it_predicts(folder):
     assert grade == "unknown"
 
 
-def tell(folder, told):
+def set_headline(folder, headline):
     """Let the plugin speak for itself in the metrics of the base variant."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].metrics
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"told": told}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"headline": headline}))
     return experiment
 
 
@@ -105,7 +105,7 @@ TOLD = {
 
 
 def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
-    experiment = tell(folder, TOLD)
+    experiment = set_headline(folder, TOLD)
     assert story.verdict(experiment) == ("It samples well.", "unknown")
     found = {number.title: number for number in story.numbers(experiment)}
     assert found["Acceptance"] == story.Number("Acceptance", "61 %", "of 4,096")
@@ -122,8 +122,8 @@ def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
 
 
 def test_what_a_plugin_says_wrongly_is_refused_with_its_place(folder):
-    experiment = tell(folder, {"verdict": "Good.", "numbers": [{"titel": "Acceptance"}]})
-    with pytest.raises(ValueError, match=r"metrics\.json.*told\.numbers"):
+    experiment = set_headline(folder, {"verdict": "Good.", "numbers": [{"titel": "Acceptance"}]})
+    with pytest.raises(ValueError, match=r"metrics\.json.*headline\.numbers"):
         story.verdict(experiment)
 
 

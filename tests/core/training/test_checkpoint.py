@@ -9,7 +9,7 @@ import torch
 import toy_potential as toy
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.training.checkpoint import check_probe, load_model
-from pipeline_core.training.start import prepare
+from pipeline_core.training.start import initialize_weights
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
@@ -105,7 +105,7 @@ def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choic
     module = build_task(toy.make_run(tmp_path)).module
     module.atom_energies[1:3] = torch.tensor([493.0, -3.0])
     start = {"start_from": str(tmp_path / "model.pt"), "reference_energies": choice}
-    prepare(module, TrainOptions(**start), fresh=True)
+    initialize_weights(module, TrainOptions(**start), fresh=True)
     assert module.atom_energies[1:3].tolist() == [493.0 if choice == "dataset" else -7.0, -3.0]
     warned = "differ from those of the model by up to 500.0 eV (H)" in caplog.text
     assert warned == (choice == "model")

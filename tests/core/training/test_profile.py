@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.partitioning import read_shares
+from pipeline_core.balance.partitioning import read_shares
+from pipeline_core.balance.sampler import Sampler
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
 from pipeline_core.training import profile
-from pipeline_core.training.collectives import Ranks
 from pipeline_core.training.profile import EpochTimes, StepClock
-from pipeline_core.training.ranks import World
-from pipeline_core.training.sampler import Sampler
 from pipeline_core.training.trainer import train_run
 
 ALONE = Ranks(World(), torch.device("cpu"))
@@ -94,7 +94,7 @@ def test_nothing_is_measured_unless_asked_for(tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("a training without a profile")
 
-    monkeypatch.setattr(Ranks, "meet", refuse)
+    monkeypatch.setattr(Ranks, "barrier", refuse)
     monkeypatch.setattr(StepClock, "_now", refuse)
     run = toy.make_run(tmp_path, {"checkpoint_steps": 1})
     train_run(run)

@@ -22,9 +22,9 @@ from pipeline_kernels.packing import (
     balance_report,
     balanced,
     lpt,
+    mace_bins,
     next_fit,
     pairing,
-    paper,
     random,
     windows,
 )
@@ -57,11 +57,13 @@ def strategies(costs, order, n_ranks, capacity):
         "random": partial(random, order, offsets, n_ranks),
         "pairing": partial(pairing, costs, order, offsets, n_ranks),
         "next_fit": partial(next_fit, costs, order, n_ranks, capacity),
-        "paper": partial(paper, costs, order, n_ranks, capacity),
+        "mace_bins": partial(mace_bins, costs, order, n_ranks, capacity),
     }
 
 
-@pytest.mark.parametrize("name", ["balanced", "capped", "random", "pairing", "next_fit", "paper"])
+@pytest.mark.parametrize(
+    "name", ["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
+)
 @settings(deadline=None, max_examples=60)
 @given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of)
 def test_each_item_once_and_as_many_steps_on_every_rank(name, costs, n_ranks, capacity):
@@ -75,7 +77,7 @@ def test_each_item_once_and_as_many_steps_on_every_rank(name, costs, n_ranks, ca
     assert_array_equal(
         plan.loads(costs).ravel(), [costs[np.int64(share)].sum() for share in shares]
     )
-    if name in ("capped", "next_fit", "paper"):
+    if name in ("capped", "next_fit", "mace_bins"):
         for share in shares:
             heavy = [item for item in share if costs[item] > 0]
             assert len(heavy) <= 1 or costs[heavy].sum() <= capacity
@@ -203,28 +205,28 @@ def test_algorithm_1_as_its_text_reads(costs, n_ranks, capacity, seed):
             if any(remaining(a) < remaining(f) for a in active for f in full):
                 active, full = active + full, []
         expected += packed
-    plan = paper(costs, order, n_ranks, capacity)
+    plan = mace_bins(costs, order, n_ranks, capacity)
     assert bins(plan) == as_sets(expected)
     assert len(bins(plan)) % n_ranks == 0
 
 
 def test_algorithm_1_finds_perfect_packings():
     sizes = np.repeat([7.0, 6.0, 5.0, 5.0, 4.0, 3.0], 20)  # pairs of 10: 60 full bins
-    plan = paper(sizes, shuffled(120), 4, 10)
+    plan = mace_bins(sizes, shuffled(120), 4, 10)
     assert_array_equal(plan.loads(sizes), np.full((15, 4), 10))
     report = plan.report(sizes)
     assert (report.efficiency, report.variation, report.padding) == (1, 0, 0)
 
 
 def test_without_capacity_algorithm_1_makes_one_step():
-    plan = paper(np.arange(1, 10), np.arange(9), 3, np.inf)
+    plan = mace_bins(np.arange(1, 10), np.arange(9), 3, np.inf)
     assert len(plan) == 1
     assert len(bins(plan)[0]) == 3
 
 
 def test_items_of_one_size_are_taken_in_the_shuffled_order():
     sizes = np.ones(400)
-    first, second = (paper(sizes, shuffled(400, seed), 4, 10) for seed in (0, 1))
+    first, second = (mace_bins(sizes, shuffled(400, seed), 4, 10) for seed in (0, 1))
     assert first.items.tolist() != second.items.tolist()
 
 
@@ -233,9 +235,9 @@ def test_a_million_graphs_in_less_than_a_second():
     n = 1_000_000
     sizes = np.clip(np.random.default_rng(0).lognormal(3.1, 0.85, n).round(), 1, 300)
     order = shuffled(n)
-    paper(sizes[:10], np.arange(10), 8, 300)  # compiles
+    mace_bins(sizes[:10], np.arange(10), 8, 300)  # compiles
     begin = time.process_time()
-    plan = paper(sizes, order, 740, 300)
+    plan = mace_bins(sizes, order, 740, 300)
     assert time.process_time() - begin < 1
     assert 95_000 < len(plan) * 740 < 110_000
     report = plan.report(sizes)
@@ -307,7 +309,7 @@ ORDER = np.arange(3)
         lambda: random([0, 1, 3], [0, 3], 2),
         lambda: next_fit([1, 2, 3], ORDER[:2], 2, 5),
         lambda: next_fit([1, 2, 3], ORDER, 2, np.nan),
-        lambda: paper([1, np.nan, 3], ORDER, 2, 5),
+        lambda: mace_bins([1, np.nan, 3], ORDER, 2, 5),
     ],
 )
 def test_wrong_input_is_refused(call):

@@ -13,8 +13,8 @@ import torch
 from ase import Atoms
 
 from pipeline_core.graphs import neighbour_graph
+from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.readers.cp2k_input import Structure
-from pipeline_core.workload.memory import peak_bytes
 from pipeline_egnn_esp.bands import levels, monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.workload.cost_model import CostModel
+from pipeline_core.balance.cost_model import CostModel
 from pipeline_egnn_esp import studies
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.options import ESPInferOptions

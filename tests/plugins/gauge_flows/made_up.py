@@ -144,8 +144,8 @@ def write_evaluation(run: Run, n: int = N) -> None:
         "volume_law": volume_law(reports),
         "cost": cost(reports[0]),
     }
-    told = {"verdict": "Made up.", "numbers": []}
-    store.write_json(run.metrics, {"n_parameters": 7, "flow": content, "told": told})
+    headline = {"verdict": "Made up.", "numbers": []}
+    store.write_json(run.metrics, {"n_parameters": 7, "flow": content, "headline": headline})
     write_predictions(run, lattices, parts)
 
 

@@ -34,7 +34,7 @@ from pipeline_gauge_flows.evaluation.cost import (
     training_seconds,
     verdict,
 )
-from pipeline_gauge_flows.evaluation.headline import told
+from pipeline_gauge_flows.evaluation.headline import make_headline
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import (
     CostOptions,
@@ -92,7 +92,7 @@ def test_without_a_coupling_there_is_nothing_to_do(tmp_path):
     assert report["kl"]["reverse"] == pytest.approx({"value": 0, "error": 0}, abs=1e-9)
     assert report["metropolis"]["acceptance"] == 1
     assert report["k_hat"] is None
-    assert metrics["told"]["verdict"].startswith("On 4x4 the effective sample size is 1 of 50")
+    assert metrics["headline"]["verdict"].startswith("On 4x4 the effective sample size is 1 of 50")
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -165,8 +165,8 @@ def test_what_is_said_first(identity, measured):
     assert summary["samples"] == 3000
     assert summary["log_Z_known"] == torus_log_z(1.0, 3, 16)
     assert metrics["n_parameters"] > 0
-    assert told(metrics["flow"]) == metrics["told"]
-    titles = [number["title"] for number in metrics["told"]["numbers"]]
+    assert make_headline(metrics["flow"]) == metrics["headline"]
+    titles = [number["title"] for number in metrics["headline"]["numbers"]]
     assert titles == [
         "Effective sample size", "Forward effective sample size", "log Z", "KL(q, p)",
         "Acceptance", "Plaquette",
@@ -213,7 +213,7 @@ def test_costs_are_measured(identity):
     assert cost["rival"] == "heatbath"
     assert cost["flow_over_rival"] > 1
     assert cost["break_even"] is None
-    assert metrics["told"]["numbers"][-1]["title"] == "Independent configuration"
+    assert metrics["headline"]["numbers"][-1]["title"] == "Independent configuration"
 
 
 def test_a_flow_pays_for_its_training_only_where_it_is_cheaper():

@@ -323,8 +323,8 @@ def test_samples_are_those_of_any_number_of_ranks(four, method):
 
     def written(ranks):
         with h5py.File.in_memory() as file:
-            write_samples(four, flow, options, ranks, file if ranks.is_first else None)
-            if not ranks.is_first:
+            write_samples(four, flow, options, ranks, file if ranks.is_rank_zero else None)
+            if not ranks.is_rank_zero:
                 return None
             place = "ensemble" if method == "metropolis" else "proposals"
             with h5py.File(four.folder / f"samples/{place}.h5") as data:

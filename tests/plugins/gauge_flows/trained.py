@@ -13,10 +13,10 @@ import pytest
 import torch
 import yaml
 
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.training.ranks import World
 from plugins.gauge_flows.small import make_run
 
 ONE = Ranks(World(), torch.device("cpu"))

@@ -15,9 +15,9 @@ import torch
 from numpy.polynomial import legendre
 from torch.testing import assert_close
 
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
 from pipeline_core.evaluation.trained import trained_task
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.training.ranks import World
 from pipeline_htfbr.dimension_tree import balanced
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points

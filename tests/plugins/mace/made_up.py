@@ -87,7 +87,7 @@ def write_partition(run):
     chosen = rng.permutation(ATOMS)[:128].astype(float)
     steps = {
         "random": np.split(chosen, 8),
-        "paper": shared(chosen[:96]),
+        "mace_bins": shared(chosen[:96]),
         "balanced": shared(chosen),
     }
     ways = {

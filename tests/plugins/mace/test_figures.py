@@ -260,7 +260,7 @@ def test_figure_11_where_the_system_tells_no_memory(experiment):
 def test_figure_12_draws_each_sample_once_in_each_way(experiment):
     figure, table = bins.draw(experiment)
     for axes, way, samples in zip(
-        figure.axes[:3], ("random", "paper", "balanced"), (128, 96, 128), strict=True
+        figure.axes[:3], ("random", "mace_bins", "balanced"), (128, 96, 128), strict=True
     ):
         costs = [row["cost"] for row in rows(table, sharing=way)]
         assert len(costs) == len(axes.patches) == samples

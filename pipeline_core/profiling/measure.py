@@ -16,20 +16,20 @@ import numpy as np
 import torch
 
 from pipeline_core.config.sections import TrainOptions, Workload
-from pipeline_core.task import Samples, Sizes, Task
-from pipeline_core.training.collectives import Ranks
-from pipeline_core.training.history import EpochTotals
-from pipeline_core.training.learner import Learner
-from pipeline_core.training.loader import Step, loaded, total_counts
-from pipeline_core.training.ranks import World
-from pipeline_core.workload.memory import free_bytes, peak_bytes
-from pipeline_core.workload.steps import (
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.world import World
+from pipeline_core.profiling.memory import free_bytes, peak_bytes
+from pipeline_core.profiling.steps import (
     Limit,
     MeasuredClass,
     MeasuredStep,
     SizeProbe,
     memory_line,
 )
+from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.history import EpochTotals
+from pipeline_core.training.learner import Learner
+from pipeline_core.training.loader import Step, loaded, total_counts
 
 _USABLE: Final = 0.8
 """Part of the free memory that steps may fill: what they will take is known by extrapolation."""

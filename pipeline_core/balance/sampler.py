@@ -26,7 +26,7 @@ from pipeline_kernels.packing import Plan, split_by_capacity
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]
 
-_BY_RANKS: Final = ("capped", "next_fit", "paper")
+_BY_RANKS: Final = ("capped", "next_fit", "mace_bins")
 """Strategies whose steps depend on the number of ranks."""
 
 
@@ -75,8 +75,8 @@ class Sampler:
         order = epoch_order(len(self.costs), self.seed, epoch)
         if self.strategy == "next_fit":
             return packing.next_fit(self.costs, order, n_ranks, self._bin(n_ranks))
-        if self.strategy == "paper":
-            plan = packing.paper(self.costs, order, n_ranks, self._bin(n_ranks))
+        if self.strategy == "mace_bins":
+            plan = packing.mace_bins(self.costs, order, n_ranks, self._bin(n_ranks))
             # Else each epoch would go from large samples to small ones.
             return plan.reordered(epoch_order(len(plan), self.seed, epoch))
         offsets = self._offsets(order)

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import nnls
 
-from pipeline_core.workload.cost_model import CostModel, fit
+from pipeline_core.balance.cost_model import CostModel, fit
 
 TRUE = CostModel(2e-3, {"atom": 3e-6, "edge": 4e-8, "angle": 1e-8})
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pipeline_core.config.sections import Network
-from pipeline_core.workload import network
-from pipeline_core.workload.network import (
+from pipeline_core.profiling import network
+from pipeline_core.profiling.network import (
     SIZES,
     fit_ring,
     given_network,

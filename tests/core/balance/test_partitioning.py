@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import toy_potential as toy
+from pipeline_core.balance.partitioning import WAYS, read_shares, write_partition
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.partitioning import WAYS, read_shares, write_partition
 from pipeline_core.stages.partition import partition
 from pipeline_core.training.seeds import epoch_order
 from pipeline_core.training.tasks import build_task
@@ -86,7 +86,7 @@ def test_summary_and_forecast(tmp_path):
     for way in ("balanced", "balanced_by_cost"):
         assert 0.99 < four[way]["efficiency"] <= 1
     assert four["random"]["efficiency"] < four["pairing"]["efficiency"] < 1
-    assert four["paper"]["efficiency"] > four["next_fit"]["efficiency"]
+    assert four["mace_bins"]["efficiency"] > four["next_fit"]["efficiency"]
     assert four["balanced_by_cost"]["variation"] < four["balanced"]["variation"]
     assert four["capped"]["deferred"] > 0 == four["balanced"]["deferred"]
     assert summary["efficiency"]["4 ranks"]["balanced"] == four["balanced"]["efficiency"]
@@ -114,8 +114,8 @@ def test_without_a_capacity_nothing_is_capped(tmp_path):
 
 
 def test_the_strategy_reaches_the_trainer(tmp_path):
-    run = toy.make_run(tmp_path, partition={"strategy": "paper"})
-    assert read_shares(run.partition, "train", 13).strategy == "paper"
+    run = toy.make_run(tmp_path, partition={"strategy": "mace_bins"})
+    assert read_shares(run.partition, "train", 13).strategy == "mace_bins"
     with h5py.File(run.partition, "r+") as file:
         file.attrs["strategy"] = "luck"
     with pytest.raises(ValueError, match="unknown strategy 'luck'; run the stage 'partition'"):
@@ -127,7 +127,7 @@ def test_capped_needs_a_capacity():
         PartitionOptions(strategy="capped")
 
 
-@pytest.mark.parametrize("strategy", ["random", "pairing", "next_fit", "paper"])
+@pytest.mark.parametrize("strategy", ["random", "pairing", "next_fit", "mace_bins"])
 def test_fitted_costs_are_for_balanced_shares(strategy):
     message = f"no influence on the strategy '{strategy}'; set partition.cost to 'given'"
     with pytest.raises(ValueError, match=message):

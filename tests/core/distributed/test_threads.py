@@ -5,7 +5,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from pipeline_core.training.threads import numpy_in_one_thread
+from pipeline_core.distributed.threads import limit_numpy_threads
 
 
 def blas_threads():
@@ -20,7 +20,7 @@ def numpy_only():
 def test_only_numpy_is_limited_and_only_for_a_while():
     before = torch.get_num_threads()
     with numpy_only().limit(limits=2):
-        with numpy_in_one_thread():
+        with limit_numpy_threads():
             assert blas_threads() == {1}
             assert torch.get_num_threads() == before
             assert np.array_equal(np.eye(3) @ np.ones((3, 2)), np.ones((3, 2)))

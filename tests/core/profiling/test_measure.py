@@ -11,14 +11,13 @@ from core.evaluation.argon import make_run, structures
 from pipeline_core.atomistic import graph_cost
 from pipeline_core.config.sections import TrainOptions, Workload
 from pipeline_core.evaluation.trained import trained_task
-from pipeline_core.training.learner import Learner
-from pipeline_core.workload.measure import (
+from pipeline_core.profiling.measure import (
     StepTimer,
     choose_probes,
     measure_classes,
     memory_limit,
 )
-from pipeline_core.workload.steps import (
+from pipeline_core.profiling.steps import (
     MeasuredClass,
     MeasuredStep,
     SizeProbe,
@@ -26,6 +25,7 @@ from pipeline_core.workload.steps import (
     step_records,
     step_totals,
 )
+from pipeline_core.training.learner import Learner
 
 CPU = torch.device("cpu")
 TRAIN = {"loss": {"energy": {}, "forces": {}}, "ema_decay": 0.9, "clip_norm": 1.0, "profile": True}

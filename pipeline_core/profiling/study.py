@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.sections import Network, PartitionOptions, TrainOptions, Workload
 from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.profiling import report
+from pipeline_core.profiling.measure import StepTimer, choose_probes, measure_classes, memory_limit
+from pipeline_core.profiling.network import given_network, measure_network
+from pipeline_core.profiling.projection import Cluster, project
+from pipeline_core.profiling.steps import step_records, step_totals
 from pipeline_core.run import Run
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.seeds import determinism
-from pipeline_core.workload import report
-from pipeline_core.workload.cost_model import CostModel, fit
-from pipeline_core.workload.measure import StepTimer, choose_probes, measure_classes, memory_limit
-from pipeline_core.workload.network import given_network, measure_network
-from pipeline_core.workload.projection import Cluster, project
-from pipeline_core.workload.steps import step_records, step_totals
 
 
 def study_workload(run: Run, options: Workload, device: torch.device) -> dict[str, Any]:

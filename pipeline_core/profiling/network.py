@@ -3,7 +3,7 @@
 Run as a program, with the environment that torchrun gives, this module is one of the two ranks that
 are measured:
 
-    python -m pipeline_core.workload.network {cpu,cuda} FILE
+    python -m pipeline_core.profiling.network {cpu,cuda} FILE
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch import distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined] # exported at run time
 
 from pipeline_core.config.sections import Network
+from pipeline_core.distributed.rendezvous import init_process_group
+from pipeline_core.distributed.world import find_world
 from pipeline_core.store import atomic
-from pipeline_core.training.meeting import open_group
-from pipeline_core.training.ranks import find_world
 
 SIZES: Final = tuple(1024 * 4**n for n in range(9))
 """Bytes of the messages: 1 KiB to 64 MiB."""
@@ -149,7 +149,7 @@ def _measure_rank(kind: str) -> list[float]:
     device = torch.device(kind, world.rank) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
-    open_group(world, Path())
+    init_process_group(world, Path())
     try:
         return [_median_seconds(torch.zeros(size // 4, device=device)) for size in SIZES]
     finally:

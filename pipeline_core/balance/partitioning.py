@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import PartitionOptions, Strategy
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Task
-from pipeline_core.training.sampler import Sampler
 from pipeline_kernels.packing import balance_report, lpt, split_by_capacity
 
 Numbers = NDArray[np.int64]
@@ -30,7 +30,7 @@ WAYS: Final[dict[str, tuple[Strategy, Literal["count", "cost"]]]] = {
     "random": ("random", "count"),
     "next_fit": ("next_fit", "count"),
     "pairing": ("pairing", "count"),
-    "paper": ("paper", "count"),
+    "mace_bins": ("mace_bins", "count"),
     "capped": ("capped", "cost"),
     "balanced": ("balanced", "count"),
     "balanced_by_cost": ("balanced", "cost"),

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import toy_potential as toy
+from pipeline_core.balance.sampler import Sampler
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.sampler import Sampler
 from pipeline_core.training.seeds import epoch_order
 from pipeline_core.training.trainer import train_run
-from pipeline_kernels.packing import lpt, paper
+from pipeline_kernels.packing import lpt, mace_bins
 
-STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "paper")
+STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "mace_bins")
 SAME_FOR_ALL_RANKS = ("balanced", "random", "pairing")
 
 sizes = st.one_of(st.integers(1, 30), st.just("all"))
@@ -38,7 +38,7 @@ sizes = st.one_of(st.integers(1, 30), st.just("all"))
     strategy=st.sampled_from(STRATEGIES),
 )
 def test_each_sample_once(n, batch_size, batch_by, n_ranks, capacity, epoch, strategy):
-    if strategy in ("next_fit", "paper") and batch_size == "all":
+    if strategy in ("next_fit", "mace_bins") and batch_size == "all":
         batch_size = n
     costs = np.random.default_rng(n).lognormal(size=n)
     sampler = Sampler(
@@ -90,13 +90,13 @@ def test_steps_do_not_depend_on_the_ranks(strategy):
     assert sampler.facts(1) == sampler.facts(4) == {}
 
 
-@pytest.mark.parametrize("strategy", ["capped", "next_fit", "paper"])
+@pytest.mark.parametrize("strategy", ["capped", "next_fit", "mace_bins"])
 def test_steps_that_depend_on_the_ranks_are_a_fact_of_the_training(strategy):
     sampler = Sampler(costs=np.ones(100), batch_size=16, capacity=9.0, strategy=strategy)
     assert sampler.facts(1) != sampler.facts(4)
 
 
-@pytest.mark.parametrize("strategy", ["next_fit", "paper"])
+@pytest.mark.parametrize("strategy", ["next_fit", "mace_bins"])
 @pytest.mark.parametrize("n_ranks", [1, 4])
 def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
     costs = np.random.default_rng(3).uniform(0.5, 1.5, size=2000)
@@ -107,9 +107,9 @@ def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
 
 def test_steps_of_algorithm_1_come_in_random_order():
     costs = np.random.default_rng(3).lognormal(size=800)
-    sampler = Sampler(costs=costs, batch_size=10, seed=4, strategy="paper")
+    sampler = Sampler(costs=costs, batch_size=10, seed=4, strategy="mace_bins")
     plan = sampler.plan(0, 2)
-    by_size = paper(costs, epoch_order(800, 4, 0), 2, costs.mean() * 10 / 2)
+    by_size = mace_bins(costs, epoch_order(800, 4, 0), 2, costs.mean() * 10 / 2)
     largest, falling = [
         [costs[p.step(number).items].max() for number in range(len(p))] for p in (plan, by_size)
     ]
@@ -119,8 +119,8 @@ def test_steps_of_algorithm_1_come_in_random_order():
 
 
 def test_bins_cannot_hold_everything():
-    sampler = Sampler(costs=np.ones(9), batch_size="all", strategy="paper")
-    with pytest.raises(ValueError, match=r"'paper' fills bins.*set train.batch_size"):
+    sampler = Sampler(costs=np.ones(9), batch_size="all", strategy="mace_bins")
+    with pytest.raises(ValueError, match=r"'mace_bins' fills bins.*set train.batch_size"):
         sampler.plan(0, 2)
 
 
@@ -187,7 +187,7 @@ def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    "partition", [{"strategy": "paper"}, {"strategy": "capped", "capacity": 60.0}]
+    "partition", [{"strategy": "mace_bins"}, {"strategy": "capped", "capacity": 60.0}]
 )
 def test_other_steps_train_too_and_start_afresh_on_other_ranks(tmp_path, partition):
     run = toy.make_run(tmp_path, partition=partition, **SETTINGS)

@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
+from pipeline_core.profiling.network import ring_seconds
 from pipeline_core.task import Sizes, Task
-from pipeline_core.training.sampler import Sampler
-from pipeline_core.workload.cost_model import CostModel
-from pipeline_core.workload.network import ring_seconds
 from pipeline_kernels.packing import Plan
 
 _DRAW: Final = 3_072

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.workload.cost_model import CostModel
-from pipeline_core.workload.steps import MeasuredClass, memory_line
+from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.profiling.steps import MeasuredClass, memory_line
 
 _WITHIN: Final = 1.1
 """Times an atom that are as good as the best, over the best."""

@@ -18,8 +18,8 @@ import torch
 from torch import distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined] # exported at run time
 
+from pipeline_core.distributed.world import World
 from pipeline_core.store import atomic
-from pipeline_core.training.ranks import World
 
 _PATIENCE: Final = 300
 """Seconds that ranks wait for rank 0."""
@@ -28,7 +28,7 @@ _SILENCE: Final = timedelta(hours=12)
 matrix. Of a rank that dies its launcher tells the others."""
 
 
-def open_group(world: World, folder: Path) -> None:
+def init_process_group(world: World, folder: Path) -> None:
     """Open the default process group of torch.
 
     Args:
@@ -40,7 +40,7 @@ def open_group(world: World, folder: Path) -> None:
     """
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     step = [os.environ.get(f"SLURM_{name}", "0") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT")]
-    note = folder / "-".join(["meeting", *step])
+    note = folder / "-".join(["rendezvous", *step])
     store: Store | None = None  # torchrun has opened one, which torch finds
     if world.launcher == "mpiexec":
         store = _mpi_store(world)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pipeline_core.workload.cost_model import CostModel
-from pipeline_core.workload.report import capacity, fit_record, saturation
-from pipeline_core.workload.steps import MeasuredClass, MeasuredStep, SizeProbe
+from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.profiling.report import capacity, fit_record, saturation
+from pipeline_core.profiling.steps import MeasuredClass, MeasuredStep, SizeProbe
 
 
 def record(atoms, seconds):

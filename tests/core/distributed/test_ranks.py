@@ -6,8 +6,8 @@ Oracle: the documentation of torchrun, srun (section "Output environment variabl
 import pytest
 import torch
 
-from pipeline_core.training.collectives import joined
-from pipeline_core.training.ranks import World, find_world
+from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.distributed.world import World, find_world
 from processes import start
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
@@ -40,21 +40,21 @@ def test_world(environment, world):
 
 
 def test_a_process_on_its_own_needs_nobody(tmp_path):
-    with joined("cpu", tmp_path) as ranks:
-        assert ranks.is_first
+    with connect_ranks("cpu", tmp_path) as ranks:
+        assert ranks.is_rank_zero
         assert ranks.size == 1
         assert ranks.device == torch.device("cpu")
-        assert ranks.add(torch.ones(2)).tolist() == [1, 1]
-        assert ranks.tell("x") == "x"
+        assert ranks.all_reduce_sum(torch.ones(2)).tolist() == [1, 1]
+        assert ranks.broadcast("x") == "x"
         assert ranks.gather("x") == ["x"]
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 def test_a_missing_gpu_is_named(tmp_path):
-    with pytest.raises(ValueError, match="no GPU is visible"), joined("cuda", tmp_path):
+    with pytest.raises(ValueError, match="no GPU is visible"), connect_ranks("cuda", tmp_path):
         pass
-    with joined("auto", tmp_path) as ranks:
+    with connect_ranks("auto", tmp_path) as ranks:
         assert ranks.device.type == "cpu"
 
 
@@ -63,10 +63,10 @@ def test_ranks_take_the_threads_of_openmp(tmp_path):
     """Snakemake lets MKL have all threads of a job, which its ranks have to share."""
     program = (
         "import sys, torch; from pathlib import Path\n"
-        "from pipeline_core.training.collectives import joined\n"
-        "with joined('cpu', Path(sys.argv[1])) as ranks:\n"
+        "from pipeline_core.distributed.ranks import connect_ranks\n"
+        "with connect_ranks('cpu', Path(sys.argv[1])) as ranks:\n"
         "    found = ranks.gather(torch.get_num_threads())\n"
-        "    print(found if ranks.is_first else '', end='')\n"
+        "    print(found if ranks.is_rank_zero else '', end='')\n"
     )
     many = {"MKL_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}
     assert start(["-c", program, tmp_path], n_ranks=2, **many).stdout == "[1, 1]"

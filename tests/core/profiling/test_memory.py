@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from pipeline_core.workload import memory
-from pipeline_core.workload.memory import free_bytes, peak_bytes
+from pipeline_core.profiling import memory
+from pipeline_core.profiling.memory import free_bytes, peak_bytes
 
 MIB = 2**20
 CPU = torch.device("cpu")

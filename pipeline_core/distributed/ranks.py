@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from pipeline_core.training.meeting import open_group
-from pipeline_core.training.ranks import World, find_world
+from pipeline_core.distributed.rendezvous import init_process_group
+from pipeline_core.distributed.threads import threads_per_rank
+from pipeline_core.distributed.world import World, find_world
 
 T = TypeVar("T")
 
@@ -47,11 +48,11 @@ class Ranks:
         return self.world.size
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """True on the rank that writes files and talks to the user."""
         return self.rank == 0
 
-    def add(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all ranks, in place, and return it."""
         if self.size > 1:
             if tensor.is_cuda and self.through_cpu:
@@ -62,7 +63,7 @@ class Ranks:
                 dist.all_reduce(tensor)
         return tensor
 
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors on the CPU by those of rank 0, in place."""
         if self.size > 1:
             for tensor in tensors:
@@ -70,7 +71,7 @@ class Ranks:
                 dist.broadcast(sent, src=0)
                 tensor.copy_(sent)
 
-    def tell(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the value that rank 0 has; any object that pickle can carry between processes."""
         if self.size == 1:
             return value
@@ -78,9 +79,9 @@ class Ranks:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait for all ranks; work that a GPU has still to do is not waited for."""
-        self.add(torch.zeros(1))
+        self.all_reduce_sum(torch.zeros(1))
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks, in order; also makes them wait for each other."""
@@ -92,21 +93,21 @@ class Ranks:
 
 
 @contextmanager
-def joined(device: str, meeting: Path) -> Iterator[Ranks]:
+def connect_ranks(device: str, folder: Path) -> Iterator[Ranks]:
     """Find the ranks of this stage, connect them, and part at the end.
 
     Cores that several ranks may use are shared between them, unless OMP_NUM_THREADS says otherwise.
 
     Args:
         device: "cpu", "cuda", or "auto" for a GPU where all ranks have one.
-        meeting: Folder that all ranks see, where they may leave a note for each other.
+        folder: Folder that all ranks see, where they may leave a note for each other.
 
     Raises:
         ValueError: There is no GPU, or the ranks do not find each other.
     """
     world, threads = find_world(), torch.get_num_threads()
     if world.size > 1:
-        open_group(world, meeting)
+        init_process_group(world, folder)
     try:
         ranks = _placed(world, device)
         if ranks.device.type == "cuda":
@@ -131,9 +132,9 @@ def _placed(world: World, wish: str) -> Ranks:
     places = Ranks(world, torch.device("cpu")).gather(own)
     if world.size > 1:
         sharing = sum((p.host, p.cores) == (own.host, own.cores) for p in places)
-        share = os.environ.get("OMP_NUM_THREADS", max(1, len(own.cores) // sharing))
+        threads = os.environ.get("OMP_NUM_THREADS", threads_per_rank(len(own.cores), sharing))
         # torch would follow MKL_NUM_THREADS, which Snakemake sets to all threads of the job.
-        torch.set_num_threads(int(share))
+        torch.set_num_threads(int(threads))
     if wish == "cuda" and not all(place.gpus for place in places):
         lacking = next(place.host for place in places if not place.gpus)
         raise ValueError(f"device 'cuda': no GPU is visible on {lacking}; use --device cpu")

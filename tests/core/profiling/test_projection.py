@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from pipeline_core.atomistic import graph_cost
+from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
+from pipeline_core.profiling.network import ring_seconds
+from pipeline_core.profiling.projection import Cluster, draw_sizes, project, simulate
 from pipeline_core.training.seeds import epoch_order
-from pipeline_core.workload.cost_model import CostModel
-from pipeline_core.workload.network import ring_seconds
-from pipeline_core.workload.projection import Cluster, draw_sizes, project, simulate
 from pipeline_kernels import packing
 
 PARTS = ("compute", "communication", "idle")
@@ -48,7 +48,7 @@ def test_equal_samples_share_the_time_exactly():
         sizes_of(*[5] * 960),
         cluster(),
         atoms_per_rank=20.0,  # four samples a rank
-        strategies=["random", "balanced", "pairing", "next_fit", "paper"],
+        strategies=["random", "balanced", "pairing", "next_fit", "mace_bins"],
         strong=[1, 2, 8, 16],
     )
     assert len(found) == 4 * 5

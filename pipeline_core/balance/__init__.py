@@ -1,0 +1,1 @@
+"""What samples cost, and how the work of a step is shared between ranks."""
