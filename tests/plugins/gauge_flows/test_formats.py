@@ -33,6 +33,7 @@ from pipeline_gauge_flows.lattice import Lattice, hot
 LATTICE = Lattice((4, 2, 3, 5), 3)  # t, x, y, z
 ACTION = ActionOptions(name="symanzik", beta=3.8, anisotropy=0.05)
 SUMS = {">c16": ("02e4679d", "dd7044c6"), ">c8": ("92973115", "0184790c")}
+EVEN = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 WORDS = {">c16": "a6000000", ">c8": "30000000"}
 
 
@@ -40,11 +41,12 @@ def exact_configuration() -> Configuration:
     """Return links whose elements 0, 1, -1, i, -i have no rounding errors."""
     group = []
     for order in permutations(range(3)):
-        matrix = np.zeros((3, 3), dtype=np.complex128)
-        matrix[range(3), order] = 1
-        sign = np.round(np.linalg.det(matrix).real)
+        sign = 1 if order in EVEN else -1
         for a, b in product((1, 1j, -1, -1j), repeat=2):
-            group.append(np.diag([a, b, sign * np.conj(a * b)]) @ matrix)
+            matrix = np.zeros((3, 3), dtype=np.complex128)
+            matrix[range(3), order] = a, b, sign * np.conj(a * b)
+            # Checksums tell -0 from 0.
+            group.append(matrix + 0.0)
     n = np.arange(LATTICE.n_links)
     links = np.array(group)[(n * n + 7 * n // 3) % len(group)]
     return Configuration(LATTICE, links.reshape(LATTICE.shape), ACTION)
