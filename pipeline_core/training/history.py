@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -141,24 +141,3 @@ def write_history(path: Path, records: Sequence[Record]) -> None:
     with atomic(path) as temporary:
         lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
         temporary.write_text("".join(lines), encoding="utf-8")
-
-
-@dataclass
-class Progress:
-    """How far a training has come.
-
-    Attributes:
-        epoch: Finished epochs.
-        step: Finished steps of the epoch after them.
-        best_loss: Least loss so far.
-        best_epoch: Epoch, from 1, that had it; 0 before the first.
-        best_weights: Weights after it, on the CPU; on rank 0 only.
-        history: Lines of the finished epochs.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    best_loss: float = float("inf")
-    best_epoch: int = 0
-    best_weights: dict[str, Tensor] = field(default_factory=dict)
-    history: list[Record] = field(default_factory=list)

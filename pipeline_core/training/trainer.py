@@ -1,12 +1,11 @@
-"""The shared trainer: epochs, validation, saved states, the best model.
+"""The shared trainer: epochs of optimizer steps over shared samples, and their validation.
 
-`learner` does the steps, `sampler` and `loader` feed it. Every decision (best epoch, learning rate,
-end) is taken by all ranks alike, from numbers that have been added over ranks.
+`learner` does the steps, `sampler` and `loader` feed it, `session` keeps records, states and the
+best model.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from typing import Any, Final
@@ -22,9 +21,7 @@ from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.run import Run
 from pipeline_core.task import DrawnSamples, Task
-from pipeline_core.training import history, state
-from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.history import EpochTotals, Progress, Record
+from pipeline_core.training.history import EpochTotals, Record, epoch_record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import epoch_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
@@ -34,7 +31,8 @@ from pipeline_core.training.seeds import (
     seed_everything,
     set_generator_states,
 )
-from pipeline_core.training.start import initialize_weights, start_metadata
+from pipeline_core.training.session import Session
+from pipeline_core.training.start import start_metadata
 from pipeline_core.training.tasks import build_task
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
@@ -92,11 +90,8 @@ class Trainer:
             strategy=shares.strategy,
         )
         self._val_shares = read_shares(run.partition, "val", len(self._val))
-        self._facts: dict[str, str] = {}
-        if ranks.is_rank_zero:
-            self._facts = state.resume_key(run, options) | self._sampler.facts(ranks.size)
-        self._path = run.state / "last.pt"
-        self._progress = Progress()
+        sharing = self._sampler.facts(ranks.size) if ranks.is_rank_zero else None
+        self._session = Session(run, task, options, ranks, sharing)
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
         self._times = EpochTimes.zero(0, ranks.size)
         self._cost_model: CostModel | None = None
@@ -107,63 +102,35 @@ class Trainer:
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
-        if self._ranks.is_rank_zero:
-            history.write_history(self._run.history, self._progress.history)
-        while not self._is_over():
-            self._epoch()
-        if self._ranks.is_rank_zero:
-            self._write_model()
-        return {
-            "epochs": self._progress.epoch,
-            "best_epoch": self._progress.best_epoch,
-            "best_loss": self._progress.best_loss,
-            "parameters": sum(p.numel() for p in self._task.module.parameters()),
-            "ranks": self._ranks.size,
-            "device": self._ranks.device.type,
-        }
+        self._session.run(self._epoch)
+        split, costs = ("val", self._val_shares.costs)
+        if not len(self._val):
+            split, costs = "train", self._sampler.costs
+        self._session.write_model(split, np.argsort(costs, kind="stable")[:_PROBE_SAMPLES])
+        return self._session.summarize()
 
     def _make_learner(self) -> Learner:
-        resumable = self._ranks.is_rank_zero and state.is_resumable(
-            self._path, self._facts, self._options.epochs
-        )
-        resumes, module = self._ranks.broadcast(resumable), self._task.module
-        initialize_weights(module, self._options, fresh=not resumes)
-        self._ranks.broadcast_tensors(module.state_dict().values())
-        module.to(self._ranks.device)
+        saved = self._session.start()
         learner = Learner(self._task, self._options, self._ranks, self._clock)
-        if resumes:
-            self._load(learner)
+        if saved is not None:
+            self._load(learner, saved)
         return learner
 
-    def _is_over(self) -> bool:
-        progress, patience = self._progress, self._options.patience
-        waited = progress.epoch - progress.best_epoch
-        return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
-
     def _epoch(self) -> None:
-        plan = self._sampler.plan(self._progress.epoch, self._ranks.size)
+        epoch, learner = self._session.progress.epoch, self._learner
+        plan = self._sampler.plan(epoch, self._ranks.size)
         self._steps(plan)
         self._add_over()
         self._share_by(self._fitted(plan))
-        record = history.epoch_record(
-            self._progress.epoch + 1,
-            self._learner.rate.value,
-            self._task.objective.weights,
-            self._totals,
-            self._validate(),
-            self._timing(),
-        )
+        weights, rate = self._task.objective.weights, learner.rate
+        totals, validation = self._totals, self._validate()
+        record = epoch_record(epoch + 1, rate.value, weights, totals, validation, self._timing())
         self._refuse_divergence(record)
-        self._advance(record)
-        if self._ranks.is_rank_zero:
-            history.append_record(self._run.history, record)
-        self._save()
-        if self._ranks.is_rank_zero:
-            hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
-            hook(run=self._run, record=record)
+        self._totals = EpochTotals.zero(len(weights), self._ranks.device)
+        self._session.end_epoch(record, learner.evaluated, rate, self._state)
 
     def _steps(self, plan: Plan) -> None:
-        progress, every = self._progress, self._options.checkpoint_steps
+        progress, every = self._session.progress, self._options.checkpoint_steps
         stored = self._train
         steps = epoch_steps(
             stored.of_epoch(progress.epoch) if isinstance(stored, DrawnSamples) else stored,
@@ -191,7 +158,7 @@ class Trainer:
     def _save_within(self) -> None:
         """Save a state while the epoch goes on."""
         self._add_over()
-        self._save()
+        self._session.save(self._state())
         self._totals.keep_on_rank_zero(self._ranks)
         self._times.keep_on_rank_zero(self._ranks)
         self._clock.start()
@@ -239,52 +206,25 @@ class Trainer:
         )
 
     def _refuse_divergence(self, record: Record) -> None:
-        n_finite = int(self._totals.norms[1])
-        scaled = self._options.precision == "16-mixed"  # its scale of the loss is found by overflow
-        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
-        if not all(map(math.isfinite, losses)) or (n_finite < self._totals.steps and not scaled):
-            raise ValueError(
-                f"{self._run.experiment}: the training diverged in epoch {record['epoch']}: losses "
-                f"{losses}, {self._totals.steps - n_finite} of {self._totals.steps} gradients not "
-                "finite; lower train.optimizer.lr, set train.clip_norm, or look for wrong labels"
-            )
+        n_steps = self._totals.steps
+        # The scale of a loss in float16 is found by overflow.
+        scaled = self._options.precision == "16-mixed"
+        n_infinite = 0 if scaled else n_steps - int(self._totals.norms[1])
+        self._session.refuse_divergence(record, n_infinite, n_steps)
 
-    def _advance(self, record: Record) -> None:
-        """Count the epoch, remember the weights if they are the best, go on to the next rate."""
-        progress = self._progress
-        loss = (record["val"] or record["train"])["loss"]
-        progress.epoch, progress.step = record["epoch"], 0
-        progress.history.append(record)
-        if loss < progress.best_loss:
-            progress.best_loss, progress.best_epoch = loss, record["epoch"]
-            if self._ranks.is_rank_zero:
-                weights = self._learner.evaluated.state_dict()
-                progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
-        self._learner.rate.step(loss)
-        self._totals = EpochTotals.zero(len(self._totals.sums), self._ranks.device)
+    def _state(self) -> dict[str, Any]:
+        """Return what continues the training besides its progress; called on all ranks alike."""
+        return {
+            "learner": self._learner.state_dict(),
+            "totals": vars(self._totals),
+            "times": vars(self._times),
+            "cost_model": self._cost_model and self._cost_model.coefficients,
+            "generators": self._ranks.gather(generator_states(self._ranks.device)),
+        }
 
-    def _save(self) -> None:
-        generators = self._ranks.gather(generator_states(self._ranks.device))
-        if self._ranks.is_rank_zero:
-            state.save_state(
-                self._path,
-                {
-                    "facts": self._facts,
-                    "learner": self._learner.state_dict(),
-                    "progress": vars(self._progress),
-                    "totals": vars(self._totals),
-                    "times": vars(self._times),
-                    "cost_model": self._cost_model and self._cost_model.coefficients,
-                    "generators": generators,
-                },
-            )
-
-    def _load(self, learner: Learner) -> None:
-        saved, ranks = state.load_state(self._path), self._ranks
+    def _load(self, learner: Learner, saved: dict[str, Any]) -> None:
+        ranks = self._ranks
         learner.load_state_dict(saved["learner"])
-        self._progress = Progress(**saved["progress"])
-        if not ranks.is_rank_zero:
-            self._progress.best_weights = {}
         self._totals = EpochTotals(**saved["totals"])
         self._totals.to(ranks.device)
         self._totals.keep_on_rank_zero(ranks)
@@ -293,18 +233,7 @@ class Trainer:
             self._times.keep_on_rank_zero(ranks)
         coefficients = saved.get("cost_model")
         # Within an epoch the shares of its first steps go on, whatever the experiment says now.
-        if coefficients and (self._progress.step or self._shares.cost == "fitted"):
+        if coefficients and (self._session.progress.step or self._shares.cost == "fitted"):
             self._share_by(CostModel.of(coefficients))
         if len(saved["generators"]) == ranks.size:  # else they have none to continue
             set_generator_states(saved["generators"][ranks.rank], ranks.device)
-
-    def _write_model(self) -> None:
-        split = "val" if len(self._val) else "train"
-        costs = self._val_shares.costs if len(self._val) else self._sampler.costs
-        write_model(
-            self._run,
-            self._task,
-            self._progress.best_weights,
-            (split, np.argsort(costs, kind="stable")[:_PROBE_SAMPLES]),
-            state.model_provenance(self._run, self._options, self._ranks),
-        )

@@ -20,11 +20,9 @@ from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
 from pipeline_core.task import Task
-from pipeline_core.training import history, state
-from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.history import EpochTotals, Progress, Record
+from pipeline_core.training.history import EpochTotals, Record, epoch_record, means
 from pipeline_core.training.seeds import determinism
-from pipeline_core.training.start import initialize_weights
+from pipeline_core.training.session import Session
 from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
@@ -104,9 +102,7 @@ class GradientFit:
         assert isinstance(task.module, Surface)
         self._run, self._task, self._options, self._ranks = run, task, options, ranks
         self._module = task.module
-        self._facts = state.resume_key(run, options) if ranks.is_rank_zero else {}
-        self._path = run.state / "last.pt"
-        self._progress = Progress()
+        self._session = Session(run, task, options, ranks)
         self._descent = self._make_descent(method)
         wants_gradients = options.gradient_weight > 0
         train, val = standard_tables(run, self._module, gradients=wants_gradients)
@@ -120,43 +116,26 @@ class GradientFit:
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
-        warning = None
-        n_parameters = sum(p.numel() for p in self._module.parameters())
+        warning, session = None, self._session
+        summary = session.summarize()
         if self._ranks.is_rank_zero:
-            warning = warn_if_underdetermined(self._n_numbers(), n_parameters)
-            history.write_history(self._run.history, self._progress.history)
-        while not self._is_over():
-            self._advance(self._epochs())
-        if self._ranks.is_rank_zero:
-            self._write_model()
+            warning = warn_if_underdetermined(self._n_numbers(), summary["parameters"])
+        session.run(self._epochs)
+        split = "val" if self._n["val"] else "train"
+        session.write_model(split, np.arange(min(_PROBE_POINTS, self._n[split])))
         return {
-            "epochs": self._progress.epoch,
-            "best_epoch": self._progress.best_epoch,
-            "best_loss": self._progress.best_loss,
-            "parameters": n_parameters,
+            **session.summarize(),
             "fitted_numbers": self._n_numbers(),
-            "ranks": self._ranks.size,
-            "device": self._ranks.device.type,
-            "seconds": sum(record["seconds"] for record in self._progress.history),
+            "seconds": sum(record["seconds"] for record in session.progress.history),
             **({"warning": warning} if warning else {}),
         }
 
     def _make_descent(self, method: Method) -> Descent:
-        resumable = self._ranks.is_rank_zero and state.is_resumable(
-            self._path, self._facts, self._options.epochs
-        )
-        resumes = self._ranks.broadcast(resumable)
-        initialize_weights(self._module, self._options, fresh=not resumes)
-        self._ranks.broadcast_tensors(self._module.state_dict().values())
-        self._module.to(self._ranks.device)
+        saved = self._session.start()
         forward = method.forward(self._module)
         descent = Descent(self._module, forward, self._options, self._ranks)
-        if resumes:
-            saved = state.load_state(self._path)
+        if saved is not None:
             descent.load_state_dict(saved["descent"])
-            self._progress = Progress(**saved["progress"])
-            if not self._ranks.is_rank_zero:
-                self._progress.best_weights = {}
         return descent
 
     def _planned(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
@@ -186,14 +165,9 @@ class GradientFit:
         n_each = 1 + len(self._module.leaves) * (len(self._descent.weights) - 1)
         return self._n["train"] * n_each
 
-    def _is_over(self) -> bool:
-        progress, patience = self._progress, self._options.patience
-        waited = progress.epoch - progress.best_epoch
-        return progress.epoch >= self._options.epochs or (patience or math.inf) <= waited
-
-    def _epochs(self) -> Record:
-        """Train to the next record and return it."""
-        every, first = self._options.record_every, self._progress.epoch
+    def _epochs(self) -> None:
+        """Train to the next record."""
+        every, first = self._options.record_every, self._session.progress.epoch
         last = min((first // every + 1) * every, self._options.epochs) - 1
         begin = time.perf_counter()
         for epoch in range(first, last):
@@ -203,7 +177,11 @@ class GradientFit:
         norms = [self._descent.step(*step, with_norm=True) for step in self._steps(last)]
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize()
-        return self._record(last + 1, torch.stack(norms), time.perf_counter() - begin)
+        record = self._record(last + 1, torch.stack(norms), time.perf_counter() - begin)
+        descent = self._descent
+        self._session.end_epoch(
+            record, self._module, descent.rate, lambda: {"descent": descent.state_dict()}
+        )
 
     def _record(self, epoch: int, norms: Tensor, seconds: float) -> Record:
         """Return the line of an epoch: losses after it, times since the line before.
@@ -211,7 +189,7 @@ class GradientFit:
         Unlike in the shared trainer the training loss is that of the weights that are validated, so
         that the two can be compared.
         """
-        weights, progress = self._descent.weights, self._progress
+        weights, progress = self._descent.weights, self._session.progress
         squares, _ = self._errors("train")
         finite = norms[norms.isfinite()]
         mean_load, largest_load = self._plan.balance()
@@ -225,10 +203,8 @@ class GradientFit:
             largest_load=largest_load,
             seconds=seconds,
         )
-        record = history.epoch_record(
-            epoch, self._descent.rate.value, weights, totals, self._validate()
-        )
-        self._refuse_divergence(record, len(norms) - len(finite))
+        record = epoch_record(epoch, self._descent.rate.value, weights, totals, self._validate())
+        self._session.refuse_divergence(record, len(norms) - len(finite), len(norms))
         return record
 
     def _validate(self) -> dict[str, Any]:
@@ -238,7 +214,7 @@ class GradientFit:
         weights, counts = self._descent.weights, self._counts("val")
         mae = zip(weights, (absolute / counts).tolist(), strict=True)
         return {
-            "val": history.means(weights, squares.tolist(), counts.tolist()),
+            "val": means(weights, squares.tolist(), counts.tolist()),
             "mae": dict(mae),
         }
 
@@ -248,49 +224,3 @@ class GradientFit:
     def _counts(self, split: str) -> Tensor:
         counts = [self._n[split], self._n[split] * len(self._module.leaves)]
         return torch.tensor(counts[: len(self._descent.weights)], dtype=torch.float64)
-
-    def _refuse_divergence(self, record: Record, n_infinite: int) -> None:
-        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
-        if n_infinite or not all(map(math.isfinite, losses)):
-            raise ValueError(
-                f"{self._run.experiment}: the training diverged by epoch {record['epoch']}: losses "
-                f"{losses}; lower train.optimizer.lr, set train.clip_norm, or look for wrong labels"
-            )
-
-    def _advance(self, record: Record) -> None:
-        """Count the epochs, remember the weights if they are the best, go on to the next rate."""
-        progress = self._progress
-        loss = (record["val"] or record["train"])["loss"]
-        progress.epoch = record["epoch"]
-        progress.history.append(record)
-        if loss < progress.best_loss:
-            progress.best_loss, progress.best_epoch = loss, record["epoch"]
-            if self._ranks.is_rank_zero:
-                weights = self._module.state_dict()
-                progress.best_weights = {n: t.to("cpu", copy=True) for n, t in weights.items()}
-        self._descent.rate.step(loss)
-        if self._ranks.is_rank_zero:
-            history.append_record(self._run.history, record)
-            self._save()
-            hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
-            hook(run=self._run, record=record)
-
-    def _save(self) -> None:
-        state.save_state(
-            self._path,
-            {
-                "facts": self._facts,
-                "descent": self._descent.state_dict(),
-                "progress": vars(self._progress),
-            },
-        )
-
-    def _write_model(self) -> None:
-        split = "val" if self._n["val"] else "train"
-        write_model(
-            self._run,
-            self._task,
-            self._progress.best_weights,
-            (split, np.arange(min(_PROBE_POINTS, self._n[split]))),
-            state.model_provenance(self._run, self._options, self._ranks),
-        )

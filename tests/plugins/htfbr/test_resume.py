@@ -51,14 +51,15 @@ from dataclasses import replace
 from pathlib import Path
 from pipeline_core.registry import Registry
 from pipeline_core.project import Project
+from pipeline_core.training import state
 from pipeline_htfbr.training import fit, train_surface
 
-save = fit.state.save_state
+save = state.save_state
 def last_save(path, content):
     save(path, content)
     if content["progress"]["epoch"] == 4:
         fit.Descent.step = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
-fit.state.save_state = last_save
+state.save_state = last_save
 folder = Path(sys.argv[1])
 run = Project(folder / "workflows", folder / "results", Registry()).run("points")
 train_surface(replace(run, device="cpu"))
