@@ -1,4 +1,4 @@
-"""The two halves of message passing: nodes to edges, and edges to nodes.
+"""The two halves of message passing: nodes to edges, and edges to nodes; and what runs on edges.
 
 A message-passing layer (Gilmer et al., ICML 2017, arXiv:1704.01212, eq. 1) computes a message on
 each edge from the nodes that it joins, and sums the messages that arrive at each node. A linear
@@ -8,9 +8,13 @@ map of concatenated features splits into one linear map per part,
 
 so that the matrix products run over the (few) nodes and only `gather_sum` runs over the (many)
 edges. `segment_sum` is the way back. Each is the other's derivative.
+
+| package    | what it holds                                                |
+|------------|--------------------------------------------------------------|
+| `segments` | `gather_sum`, `segment_sum`, and the plan that both work by  |
+| `softmax`  | attention: a softmax over each segment, and sums it weights  |
 """
 
-from pipeline_kernels.message.op import gather_sum, segment_sum
-from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.message.segments import Segments, gather_sum, segment_sum
 
 __all__ = ["Segments", "gather_sum", "segment_sum"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels.message import Segments, softmax
-from pipeline_kernels.message.softmax import segment_softmax, softmax_sum
+from pipeline_kernels.message import Segments
+from pipeline_kernels.message.softmax import op, reference, segment_softmax, softmax_sum
 
 EPSILON = {torch.float32: 2e-5, torch.float64: 1e-13}
 
@@ -77,11 +77,11 @@ def test_equals_torch_by_segment(use_threads, n, shape, dtype, seed, threads):
         found = everything(logits, values, segments, g)
     exact = exactly(logits, values, segments, g)
     close(found, exact, dtype)
-    weights = softmax.reference_softmax(logits, segments.index, segments.n_segments)
-    sums = softmax.reference_sum(weights, values, segments.index, segments.n_segments)
+    weights = reference.softmax(logits, segments.index, segments.n_segments)
+    sums = reference.weighted_sum(weights, values, segments.index, segments.n_segments)
     close([sums, weights], exact[:2], dtype)
     lists = segments.index, segments.order, segments.offsets
-    close(softmax._gradient._init_fn(g, weights, values, *lists), exact[2:], dtype)
+    close(op._gradient._init_fn(g, weights, values, *lists), exact[2:], dtype)
     assert not found[0][-1].any()
 
 
@@ -129,10 +129,10 @@ def test_operators_keep_the_rules_of_torch():
     logits, values, segments = random_case(9, 3, 2, 2, 2)
     lists = segments.index, segments.order, segments.offsets
     operands = logits.requires_grad_(), values.requires_grad_()
-    opcheck(softmax._segment_softmax, (operands[0], *lists))
-    opcheck(softmax._softmax_sum, (*operands, *lists))
+    opcheck(op._segment_softmax, (operands[0], *lists))
+    opcheck(op._softmax_sum, (*operands, *lists))
     g, weights = torch.randn(4, 2, 4).double(), segment_softmax(logits, segments).detach()
-    opcheck(softmax._gradient, (g, weights, values.detach(), *lists))
+    opcheck(op._gradient, (g, weights, values.detach(), *lists))
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,15 @@ def test_what_does_not_fit_is_named(logits, values, message):
     seed=st.integers(0, 2**32),
 )
 def test_interpreted_kernels_equal_torch_by_segment(interpreted, n, shape, dtype, seed):
-    from pipeline_kernels.message import softmax_cuda
+    from pipeline_kernels.message.softmax import cuda
 
     logits, values, segments = random_case(*n, *shape, dtype, seed)
     g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
     lists = segments.order, segments.offsets
-    weights = interpreted(softmax_cuda.softmax, logits, *lists)
-    sums = interpreted(softmax_cuda.weighted_sum, weights, values, *lists)
+    weights = interpreted(cuda.softmax, logits, *lists)
+    sums = interpreted(cuda.weighted_sum, weights, values, *lists)
     operands = g, weights, values, segments.index
-    grads = interpreted(softmax_cuda.gradient, *operands, *lists)
+    grads = interpreted(cuda.gradient, *operands, *lists)
     close([sums, weights, *grads], exactly(logits, values, segments, g), dtype)
 
 
@@ -180,19 +180,19 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from pipeline_kernels.message import softmax_cuda
+    from pipeline_kernels.message.softmax import cuda
 
     p, index = f"*{dtype}", "*i64"
-    sizes = {"ROWS": softmax_cuda.ROWS, "BLOCK": 32}
+    sizes = {"ROWS": cuda.ROWS, "BLOCK": 32}
     numbers = dict.fromkeys(["heads", "size", "width", "rows", "channels"], "i32")
     common = {"order": index, "offsets": index, **numbers, **dict.fromkeys(sizes, "constexpr")}
     pair = {"operands": (p, p), "lists": (index, index)}
     for kernel, signature, constants in [
-        (softmax_cuda._softmax, {"weights": p, "logits": p}, {}),
-        (softmax_cuda._softmax, {"weights": p, "logits": p, "order": "constexpr"}, {"order": None}),
-        (softmax_cuda._by_logits, dict.fromkeys(["by_logits", "weights", "by_weights"], p), {}),
-        (softmax_cuda._weighted_sum, {"sums": p, **pair}, {}),
-        (softmax_cuda._by_element, {"results": (p, p), "operands": (p, p, p, index)}, {}),
+        (cuda._softmax, {"weights": p, "logits": p}, {}),
+        (cuda._softmax, {"weights": p, "logits": p, "order": "constexpr"}, {"order": None}),
+        (cuda._by_logits, dict.fromkeys(["by_logits", "weights", "by_weights"], p), {}),
+        (cuda._weighted_sum, {"sums": p, **pair}, {}),
+        (cuda._by_element, {"results": (p, p), "operands": (p, p, p, index)}, {}),
     ]:
         names = kernel.arg_names
         source = ASTSource(

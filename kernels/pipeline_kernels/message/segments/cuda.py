@@ -12,7 +12,7 @@ TILE = 1024  # elements that a program holds at once
 
 
 def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
-    """Implements `reference.gather_sum` in one pass over the output."""
+    """Implement `reference.gather_sum` in one pass over the output."""
     n_elements = indices[0].shape[0]
     out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
     if out.numel() == 0:
@@ -30,7 +30,7 @@ def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
 
 
 def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
-    """Implements `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
+    """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
     n_segments = offsets.shape[0] - 1
     out = values.new_empty(n_segments, *values.shape[1:])
     if out.numel() == 0:
@@ -48,12 +48,12 @@ def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _accumulator(dtype: torch.dtype) -> tl.dtype:
-    """Returns the type that sums are held in: narrow types lose too much as they grow."""
+    """Return the type that sums are held in: narrow types lose too much as they grow."""
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
 def _tile(width: int) -> tuple[int, int]:
-    """Returns rows and columns of a tile: whole rows of the features as far as they fit."""
+    """Return rows and columns of a tile: whole rows of the features as far as they fit."""
     columns = min(triton.next_power_of_2(width), 128)
     return min(TILE // columns, 64), columns
 

@@ -27,7 +27,7 @@ class Segments:
 
     @classmethod
     def of(cls, index: Tensor, n_segments: int) -> Self:
-        """Sorts the elements by segment and checks that every segment exists.
+        """Sort the elements by segment and check that every segment exists.
 
         Args:
             index: segment of each element, `(n_elements,)` int64, in any order.
@@ -68,5 +68,5 @@ class Segments:
         return self.offsets.shape[0] - 1
 
     def to(self, device: torch.device | str) -> Self:
-        """Returns the same plan on another device."""
+        """Return the same plan on another device."""
         return type(self)(self.index.to(device), self.order.to(device), self.offsets.to(device))

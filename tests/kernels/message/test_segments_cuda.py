@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from pipeline_kernels.message import Segments, gather_sum, reference, segment_sum
+from pipeline_kernels.message.segments import Segments, gather_sum, reference, segment_sum
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -45,7 +45,7 @@ def exact(tables, plans, values):
 def test_interpreted_kernels_equal_the_reference(
     interpreted, seed, n_edges, n_rows, features, dtype
 ):
-    from pipeline_kernels.message import cuda
+    from pipeline_kernels.message.segments import cuda
 
     tables, plans, values = random_case(seed, n_edges, n_rows, features, dtype)
     h, sums = exact(tables, plans, values)
@@ -64,7 +64,7 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from pipeline_kernels.message import cuda
+    from pipeline_kernels.message.segments import cuda
 
     value, index = f"*{dtype}", "*i64"
     accumulator = cuda._accumulator(torch.float64 if dtype == "fp64" else torch.float32)

@@ -10,7 +10,7 @@ ROWS = 16  # elements of a segment at once
 
 
 def softmax(logits: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
-    """Implements `softmax.reference_softmax`."""
+    """Implement `reference.softmax`."""
     weights = torch.empty_like(logits, memory_format=torch.contiguous_format)
     if weights.numel() > 0:
         heads = logits.shape[1]
@@ -23,7 +23,7 @@ def softmax(logits: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
-    """Implements `softmax.reference_sum`."""
+    """Implement `reference.weighted_sum`."""
     heads, (_, rows, width) = weights.shape[1], values.shape
     sums = values.new_zeros(len(offsets) - 1, rows, width)
     if sums.numel() > 0:
@@ -40,7 +40,7 @@ def weighted_sum(weights: Tensor, values: Tensor, order: Tensor, offsets: Tensor
 def gradient(
     g: Tensor, weights: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the derivatives of `sum g * out` by logits and values."""
+    """Implement `reference.gradient`."""
     heads, (n, rows, width) = weights.shape[1], values.shape
     by_weights, by_values = torch.zeros_like(weights), values.new_empty(values.shape)
     if by_values.numel() > 0:
@@ -96,7 +96,7 @@ def _softmax(weights, logits, order, offsets, heads, ROWS: tl.constexpr, BLOCK: 
 def _by_logits(
     by_logits, weights, by_weights, order, offsets, heads, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Derives the softmax of one segment."""
+    """Derive the softmax of one segment."""
     s, h = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)[None, :]
     begin, end = tl.load(offsets + s), tl.load(offsets + s + 1)
     total = tl.zeros((BLOCK,), weights.dtype.element_ty)
@@ -139,7 +139,7 @@ def _weighted_sum(sums, operands, lists, size, width, heads, BLOCK: tl.constexpr
 
 @triton.jit
 def _by_element(results, operands, rows, heads, channels, BLOCK: tl.constexpr):
-    """Derives the sum by the weight and the values of one head of one element."""
+    """Derive the sum by the weight and the values of one head of one element."""
     by_weights, by_values = results
     g, weights, values, index = operands
     e, h, c = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, BLOCK)

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline_kernels.message import cpu, reference
-from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.message.segments import cpu, reference
+from pipeline_kernels.message.segments.plan import Segments
 
 MAX_TABLES = 4
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def gather_sum(tables: Sequence[Tensor], segments: Sequence[Segments]) -> Tensor:
-    """Sums rows of several tables for each edge: `h_e = sum_t tables[t][index_t(e)]`.
+    """Sum rows of several tables for each edge: `h_e = sum_t tables[t][index_t(e)]`.
 
     Differentiable any number of times; the derivative by a table is `segment_sum`.
 
@@ -44,7 +44,7 @@ def gather_sum(tables: Sequence[Tensor], segments: Sequence[Segments]) -> Tensor
 
 
 def segment_sum(values: Tensor, segments: Segments) -> Tensor:
-    """Sums the values of each segment: `out_s = sum of values_e over e with index(e) = s`.
+    """Sum the values of each segment: `out_s = sum of values_e over e with index(e) = s`.
 
     Differentiable any number of times; the derivative is `gather_sum`. The terms of a segment are
     added in a fixed order, so the result is reproducible to the last bit on one device, whatever
@@ -126,7 +126,7 @@ def _gather_sum_cpu(tables, indices, orders, offsets):
 
 @_gather_sum.register_kernel("cuda")
 def _gather_sum_cuda(tables, indices, orders, offsets):
-    from pipeline_kernels.message import cuda
+    from pipeline_kernels.message.segments import cuda
 
     return cuda.gather_sum(tables, indices)
 
@@ -148,7 +148,7 @@ def _segment_sum_cpu(values, index, order, offsets):
 
 @_segment_sum.register_kernel("cuda")
 def _segment_sum_cuda(values, index, order, offsets):
-    from pipeline_kernels.message import cuda
+    from pipeline_kernels.message.segments import cuda
 
     return cuda.segment_sum(values, order, offsets)
 

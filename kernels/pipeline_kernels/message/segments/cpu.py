@@ -14,7 +14,7 @@ NATIVE = (torch.float32, torch.float64)  # narrower types are summed in float32
 
 
 def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
-    """Implements `reference.gather_sum` in one pass over the output."""
+    """Implement `reference.gather_sum` in one pass over the output."""
     dtype = tables[0].dtype
     if dtype not in NATIVE:
         return gather_sum([table.float() for table in tables], indices).to(dtype)
@@ -33,7 +33,7 @@ def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
 
 
 def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
-    """Implements `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
+    """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
     if values.dtype not in NATIVE:
         return segment_sum(values.float(), order, offsets).to(values.dtype)
     n_segments = offsets.shape[0] - 1
@@ -49,13 +49,13 @@ def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _matrix(tensor: Tensor) -> np.ndarray:
-    """Views a tensor as `(rows, all features)`; copies only what is not contiguous."""
+    """View a tensor as `(rows, all features)`; copies only what is not contiguous."""
     width = math.prod(tensor.shape[1:])
     return tensor.detach().contiguous().view(tensor.shape[0], width).numpy()
 
 
 def _equal_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
-    """Cuts the segments into ranges of about equally many rows read and written."""
+    """Cut the segments into ranges of about equally many rows read and written."""
     work = offsets + np.arange(len(offsets))
     return np.searchsorted(work, np.linspace(0, work[-1], n_ranges + 1))
 
