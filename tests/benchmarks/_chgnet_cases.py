@@ -24,6 +24,7 @@ import ase
 import ase.io
 import numpy as np
 import torch
+from _data import find_mptrj
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
@@ -32,7 +33,6 @@ from pipeline_core.batch import collate, to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
 
-DATA = "shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
 GPA = 160.21766208  # in eV/Å³, the unit of the peer's stress
 WEIGHTS = (1.0, 1.0, 0.1, 0.1)
 
@@ -238,14 +238,14 @@ def measure(kind: str, n: int, args: argparse.Namespace) -> dict:
 def arguments(description: str | None) -> argparse.Namespace:
     """Read the command line of a benchmark."""
     parser = argparse.ArgumentParser(description=description)
-    default = Path(__file__).parents[3] / DATA
-    parser.add_argument("--data", type=Path, default=default, help="extended XYZ of MPtrj")
+    parser.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 32])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--memory-of", choices=[*SIDES], help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.data = args.data or find_mptrj()
     if not args.data.exists():
         parser.error(f"{args.data}: no such file; give the path of MPtrj structures with --data")
     torch.set_num_threads(args.threads)

@@ -15,10 +15,10 @@ from typing import Any
 import ase
 import ase.io
 import numpy as np
+from _data import find_mptrj
 from _sides import PEERS, Side, agreement, alternated, make, memory
 
 HERE = Path(__file__).parent
-DATA = HERE.parents[2] / "shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return the command line that both benchmarks have."""
     found = argparse.ArgumentParser(description=description)
-    found.add_argument("--data", type=Path, default=DATA, help="extended XYZ of MPtrj")
+    found.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
     found.add_argument("--correlations", type=int, nargs="+", choices=[2, 3], default=[2, 3])
     found.add_argument("--channels", type=int, default=128)
     found.add_argument("--repeats", type=int, default=5)
@@ -125,6 +125,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 def parsed(found: argparse.ArgumentParser, small: Mapping[str, Any]) -> argparse.Namespace:
     """Read the command line; `--small` sets what is given here."""
     args = found.parse_args()
+    args.data = args.data or find_mptrj()
     if not args.data.exists():
         found.error(f"{args.data}: no such file; give the path of MPtrj structures with --data")
     if not args.peers_python.exists():

@@ -21,7 +21,6 @@ ranks, `ratio` the time of such an epoch with next fit over that with the defaul
 import argparse
 import json
 import platform
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -32,12 +31,12 @@ from typing import Any
 import ase.io
 import numba
 import numpy as np
+from _data import find_mptrj
 
 from pipeline_core.graphs import neighbour_graph
 from pipeline_kernels import packing
 from pipeline_kernels.packing import Plan
 
-MPTRJ = Path(__file__).parents[2] / "../shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
 CUTOFF = 4.5  # Å
 EDGES_PER_ATOM = 25.7  # mean over MPtrj within the cutoff
 RANKS = (8, 64, 740)
@@ -58,9 +57,7 @@ Sizes = tuple[np.ndarray, np.ndarray]
 
 def mptrj_sizes() -> Sizes:
     """Return the numbers of atoms and of directed edges of real crystals."""
-    if not MPTRJ.exists():
-        sys.exit(f"{MPTRJ} is missing: put the MPtrj sample of microsoft/mattersim there")
-    frames = ase.io.read(MPTRJ, ":", format="extxyz")
+    frames = ase.io.read(find_mptrj(), ":", format="extxyz")
     graphs = [neighbour_graph(a.positions, a.cell.array, a.pbc, CUTOFF) for a in frames]
     return np.array([len(a) for a in frames]), np.array([len(index) for index, _, _ in graphs])
 

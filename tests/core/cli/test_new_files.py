@@ -11,8 +11,7 @@ import yaml
 from pipeline_core.cli.new_dataset import patterns
 from pipeline_core.cli.yaml_templates import scalar, section
 from pipeline_core.config.sections import ENGINE_SECTIONS
-
-DATA = Path(__file__).parents[4] / "shared" / "data"
+from real_data import find
 
 
 @pytest.mark.parametrize("name", ENGINE_SECTIONS)
@@ -108,12 +107,11 @@ def test_files_become_the_pattern_that_matches_no_others(tmp_path, there, chosen
     assert patterns([Path(name) for name in chosen], tmp_path) == expected
 
 
-@pytest.mark.skipif(not DATA.exists(), reason=f"no real data in {DATA}")
 def test_real_files_of_other_formats_are_described(call):
     # Energies as the calculations print them: CP2K in hartree, VASP in eV.
-    result = call("inspect", DATA / "cp2k/hfo2/000.log.gz")
+    result = call("inspect", find("cp2k/hfo2/000.log.gz"))
     assert "-325.766" in result.output
-    result = call("inspect", DATA / "vasp_licl/OUTCAR")
+    result = call("inspect", find("vasp_licl/OUTCAR"))
     assert "kbar (pressure)" in result.output
     assert "Li Cl" in result.output
 

@@ -10,10 +10,10 @@ import pytest
 from core.figures import synthetic
 from pipeline_core.figures import reproduction, results, style
 from pipeline_core.figures.expected import read_expected
+from real_data import read_paper
 
 ROOT = Path(__file__).parents[3]
 CHGNET = ROOT / "workflows" / "experiments" / "chgnet" / "expected.yaml"
-PAPER = ROOT.parent / "shared" / "papers" / "chgnet.txt"
 
 HEAD = """\
 paper: A paper
@@ -209,12 +209,10 @@ def test_two_entries_cannot_share_an_id(folder):
 
 def test_the_chgnet_file_holds_the_tables_of_the_paper():
     # Oracle: the text of the paper itself.
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
     entries = {entry.id: entry.value for entry in read_expected(CHGNET).entries}
     table1 = re.findall(
         r"^(?:Fast)?CHGNet\t(\S+ ?\S*)\t([\d.]+)[Kk]\t(\d+)\t(\d+)\t([\d.]+)\t(\d+)$",
-        PAPER.read_text(),
+        read_paper("chgnet"),
         re.MULTILINE,
     )
     assert len(table1) == 3
@@ -223,7 +221,7 @@ def test_the_chgnet_file_holds_the_tables_of_the_paper():
         expected = [float(numbers[0]) * 1000, *map(float, numbers[1:])]
         assert [entries[f"{name}_{quantity}"] for quantity in quantities] == expected
     table2 = re.findall(
-        r"</sub>\t\d+\t\d+\t\d+\t([\d.]+)\t([\d.]+)\t([\d.]+)$", PAPER.read_text(), re.M
+        r"</sub>\t\d+\t\d+\t\d+\t([\d.]+)\t([\d.]+)\t([\d.]+)$", read_paper("chgnet"), re.M
     )
     assert len(table2) == 3
     for numbers, name in zip(table2, ("limno2", "litipo5", "li9co7o16"), strict=True):
@@ -232,9 +230,7 @@ def test_the_chgnet_file_holds_the_tables_of_the_paper():
 
 
 def test_every_number_of_the_chgnet_file_stands_in_the_paper():
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
-    text = PAPER.read_text()
+    text = read_paper("chgnet")
     for entry in read_expected(CHGNET).entries:
         forms = {f"{entry.value:g}", f"{entry.value:.2f}", f"{entry.value:.3f}"}
         forms |= {f"{entry.value / 1000:.1f}{letter}" for letter in "kK"}

@@ -10,17 +10,12 @@ import pytest
 from pipeline_core.project import Project
 from pipeline_core.provenance import sha256
 from pipeline_core.samples import SampleFile
+from real_data import find
 
 ROOT = Path(__file__).parents[3]
-DATA = ROOT.parent / "shared" / "data"
-IRON = DATA / "fitsnap" / "Fe_Linear_NPJ2021.json.tar.gz"
-TUNGSTEN = DATA / "fitsnap" / "WBe_PRB2019.json.tar.gz"
-MPTRJ = DATA / "mattersim_benchmarks" / "mptrj-random-1k.xyz"
-ACAC = DATA / "botnet" / "dataset_acac"
-
-
-def needs(path: Path):
-    return pytest.mark.skipif(not path.exists(), reason=f"no data set at ../shared: {path.name}")
+IRON = "fitsnap/Fe_Linear_NPJ2021.json.tar.gz"
+TUNGSTEN = "fitsnap/WBe_PRB2019.json.tar.gz"
+MPTRJ = "mattersim_benchmarks/mptrj-random-1k.xyz"
 
 
 def test_the_stress_of_the_shipped_hafnia_is_confirmed(workshop, tmp_path):
@@ -61,22 +56,19 @@ def test_repeated_hafnia_mixes_sizes_and_keeps_runs_together(workshop, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "folder"), [("acac", ACAC), ("mptrj_1k", MPTRJ.parent)], ids=["acac", "mptrj_1k"]
+    ("name", "folder"), [("acac", "botnet/dataset_acac"), ("mptrj_1k", "mattersim_benchmarks")]
 )
 def test_the_hashes_of_downloads_are_those_of_the_published_files(workshop, tmp_path, name, folder):
-    if not folder.exists():
-        pytest.skip(f"no data set at ../shared: {folder.name}")
     run = Project(ROOT / "workflows", tmp_path, workshop.registry).dataset(name)
     assert run.options.downloads
     for file, download in run.options.downloads.items():
-        path = folder / Path(file).name
+        path = find(folder) / Path(file).name
         assert sha256(path) == download.sha256
         assert download.url.endswith(f"/{path.name}")
 
 
-@needs(IRON)
 def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
-    run, summary = workshop.import_(sources=[{"path": str(IRON)}])
+    run, summary = workshop.import_(sources=[{"path": str(find(IRON))}])
     assert summary["samples"] == 2517
     (source,) = json.loads(run.report.read_text())["sources"]
     found = source["agreement_with_energies"]
@@ -88,24 +80,22 @@ def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
     assert found["stress"]["factor"] == pytest.approx(1, abs=0.02)
 
 
-@needs(IRON)
 def test_iron_with_the_sign_of_another_code_is_refused(workshop):
     units = {"stress_sign": "tension"}
     with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):
-        workshop.import_(sources=[{"path": str(IRON), "units": units}])
+        workshop.import_(sources=[{"path": str(find(IRON)), "units": units}])
 
 
-@needs(TUNGSTEN)
 def test_the_stated_unit_of_tungsten_beryllium_is_found_wrong(workshop):
     """Most groups of the set hold kbar under the name bar; the energies tell."""
     with pytest.raises(ValueError, match=r"units.stress is bar, kbar would fit"):
-        workshop.import_(sources=[{"path": str(TUNGSTEN)}])
+        workshop.import_(sources=[{"path": str(find(TUNGSTEN))}])
 
 
-@needs(MPTRJ)
 def test_eighty_five_elements(workshop):
     run, summary = workshop.import_(
-        sources=[{"path": str(MPTRJ), "group": "composition"}], split={"method": "composition"}
+        sources=[{"path": str(find(MPTRJ)), "group": "composition"}],
+        split={"method": "composition"},
     )
     assert (summary["samples"], summary["elements"], summary["skipped"]) == (1000, 85, 0)
     with SampleFile(run.data, "data", ["atomic_numbers"]) as samples:
@@ -114,12 +104,12 @@ def test_eighty_five_elements(workshop):
     assert summary["reference_rms"] < 1.5
 
 
-@needs(ACAC)
 def test_published_train_and_test_files_of_a_molecule(workshop):
+    folder = find("botnet/dataset_acac")
     run, summary = workshop.import_(
         sources=[
-            {"path": f"{ACAC}/train_300K.xyz", "group": "file"},
-            {"path": f"{ACAC}/test_MD_*.xyz", "group": "file", "split": "test"},
+            {"path": f"{folder}/train_300K.xyz", "group": "file"},
+            {"path": f"{folder}/test_MD_*.xyz", "group": "file", "split": "test"},
         ],
         labels=["energy", "forces"],
         split={"test": 0.0},

@@ -1,29 +1,11 @@
-"""Where the real data are, and a small water molecule that all formats can hold."""
+"""A small water molecule that all formats can hold."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
-
-PROJECT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="session")
-def shared() -> Callable[[str], Path]:
-    """Return a path below the folder of real data, or skip."""
-
-    def find(name: str) -> Path:
-        path = PROJECT.parent / "shared" / "data" / name
-        if not path.exists():
-            pytest.skip(f"needs the real data ../shared/data/{name}")
-        return path
-
-    return find
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline_core.readers import extxyz, mptrj
 from pipeline_core.readers.describe import Value, describe, missing_label
+from real_data import find
 
 FRAMES = """\
 1
@@ -50,8 +51,8 @@ def test_only_the_first_frames_are_looked_at(path):
     assert describe(path, extxyz.READER, limit=1).values["REF_Energy"].n_frames == 1
 
 
-def test_a_real_file(shared):
-    path = shared("mattersim_benchmarks/mptrj-random-1k.xyz")
+def test_a_real_file():
+    path = find("mattersim_benchmarks/mptrj-random-1k.xyz")
     found = describe(path, extxyz.READER)
     images = ase.io.read(path, ":50")
     forces = np.concatenate([atoms.get_forces() for atoms in images])

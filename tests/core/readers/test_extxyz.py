@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pipeline_core.readers import BadFrame, Frame, files
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.extxyz import READER, read, values
+from real_data import find
 
 TWO_ATOMS = """\
 2
@@ -62,8 +63,8 @@ def assert_same(frame, atoms):
         ("botnet/dataset_acac/test_H_transfer.xyz", None),  # no forces
     ],
 )
-def test_real_files_read_as_by_ase(shared, name, n_frames):
-    path = shared(name)
+def test_real_files_read_as_by_ase(name, n_frames):
+    path = find(name)
     frames = list(read(path, {}))
     images = ase.io.read(path, ":")
     assert len(frames) == len(images)
@@ -204,8 +205,8 @@ def test_one_magnetic_moment_an_atom(tmp_path):
     assert np.array_equal(one(tmp_path, text).labels["magmoms"], [2.5, -2.5])
 
 
-def test_compressed_files_read_like_plain_ones(shared, tmp_path):
-    path = shared("mattersim_benchmarks/high_level_water.xyz")
+def test_compressed_files_read_like_plain_ones(tmp_path):
+    path = find("mattersim_benchmarks/high_level_water.xyz")
     packed = tmp_path / "water.xyz.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     for plain, compressed in zip(read(path, {}), read(packed, {}), strict=True):
@@ -213,8 +214,8 @@ def test_compressed_files_read_like_plain_ones(shared, tmp_path):
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_truncated_file_loses_its_last_frame_only(shared, tmp_path, compressed):
-    content = shared("mattersim_benchmarks/high_level_water.xyz").read_bytes()
+def test_a_truncated_file_loses_its_last_frame_only(tmp_path, compressed):
+    content = find("mattersim_benchmarks/high_level_water.xyz").read_bytes()
     path = tmp_path / ("a.xyz.gz" if compressed else "a.xyz")
     content = gzip.compress(content, mtime=0) if compressed else content
     path.write_bytes(content[: len(content) * 87 // 100])

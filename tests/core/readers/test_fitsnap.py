@@ -19,6 +19,7 @@ from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.fitsnap import READER, read
 from pipeline_core.units import stress_factor
+from real_data import find
 
 DATASET = {
     "LatticeStyle": "angstrom",
@@ -104,8 +105,8 @@ def test_a_file_that_cannot_be_used_costs_itself(tmp_path, changes, reason):
     assert reason in bad.reason
 
 
-def test_a_truncated_archive_ends_with_a_bad_frame(shared, tmp_path):
-    content = shared("fitsnap/Fe_Linear_NPJ2021.json.tar.gz").read_bytes()
+def test_a_truncated_archive_ends_with_a_bad_frame(tmp_path):
+    content = find("fitsnap/Fe_Linear_NPJ2021.json.tar.gz").read_bytes()
     path = tmp_path / "a.tar.gz"
     path.write_bytes(content[:200_000])
     *frames, last = open_frames(path, READER, {})
@@ -121,8 +122,8 @@ def test_what_is_no_archive_is_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def iron(shared):
-    return list(open_frames(shared("fitsnap/Fe_Linear_NPJ2021.json.tar.gz"), READER, {}))
+def iron():
+    return list(open_frames(find("fitsnap/Fe_Linear_NPJ2021.json.tar.gz"), READER, {}))
 
 
 def energy_per_work(frames, unit):
@@ -166,8 +167,8 @@ def test_stress_of_iron_has_the_stated_sign_and_unit(iron):
 
 
 @pytest.mark.slow
-def test_tungsten_beryllium_is_complete_and_its_stress_is_in_kbar(shared):
-    frames = list(open_frames(shared("fitsnap/WBe_PRB2019.json.tar.gz"), READER, {}))
+def test_tungsten_beryllium_is_complete_and_its_stress_is_in_kbar():
+    frames = list(open_frames(find("fitsnap/WBe_PRB2019.json.tar.gz"), READER, {}))
     assert all(isinstance(frame, Frame) for frame in frames)
     assert len(frames) == 25_422
     assert sum(len(frame.atomic_numbers) for frame in frames) == 531_642

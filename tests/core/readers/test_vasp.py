@@ -19,6 +19,7 @@ from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.vasp import READER, values
 from pipeline_core.units import stress_factor
+from real_data import find
 
 
 def frames_of(path, **keys):
@@ -26,15 +27,15 @@ def frames_of(path, **keys):
 
 
 @pytest.fixture(scope="session")
-def xml(shared):
+def xml():
     """Text of the vasprun.xml, without the bulk that no reader here looks at."""
-    text = gzip.decompress(shared("vasp_licl/vasprun.xml.gz").read_bytes()).decode("latin-1")
+    text = gzip.decompress(find("vasp_licl/vasprun.xml.gz").read_bytes()).decode("latin-1")
     return re.sub("<eigenvalues>.*(?=</calculation>)", "", text, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="session")
-def outcar(shared):
-    return shared("vasp_licl/OUTCAR").read_text()
+def outcar():
+    return find("vasp_licl/OUTCAR").read_text()
 
 
 def longer_xml(xml):
@@ -103,15 +104,15 @@ def test_the_real_run_is_what_pymatgen_reads(tmp_path, xml):
     assert frame.info == {"folder": tmp_path.name}
 
 
-def test_the_real_run_has_the_moments_of_its_outcar(shared):
-    expected = [site["tot"] for site in Outcar(shared("vasp_licl/OUTCAR")).magnetization]
+def test_the_real_run_has_the_moments_of_its_outcar():
+    expected = [site["tot"] for site in Outcar(find("vasp_licl/OUTCAR")).magnetization]
     for name in ("vasprun.xml.gz", "OUTCAR"):
-        (frame,) = frames_of(shared(f"vasp_licl/{name}"))
+        (frame,) = frames_of(find(f"vasp_licl/{name}"))
         assert np.array_equal(frame.labels["magmoms"], expected)
 
 
-def test_the_real_outcar_is_what_ase_reads(shared):
-    path = shared("vasp_licl/OUTCAR")
+def test_the_real_outcar_is_what_ase_reads():
+    path = find("vasp_licl/OUTCAR")
     (frame,) = frames_of(path)
     assert_as_ase(frame, ase.io.read(path, format="vasp-out"))
 

@@ -8,7 +8,6 @@ of NumPy and `lpt`.
 import time
 from functools import partial
 from math import ceil
-from pathlib import Path
 
 import ase.io
 import numpy as np
@@ -28,8 +27,7 @@ from pipeline_kernels.packing import (
     random,
     windows,
 )
-
-MPTRJ = Path(__file__).parents[3] / "../shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
+from real_data import find
 
 sizes_of = st.lists(st.integers(0, 30).map(float), min_size=1, max_size=120).map(np.array)
 ranks_of = st.integers(1, 6)
@@ -248,10 +246,10 @@ def test_a_million_graphs_in_less_than_a_second():
 @pytest.fixture(scope="module")
 def features():
     """Atoms + bonds + angles of real structures, as section V C of arXiv:2412.20796 counts."""
-    if not MPTRJ.exists():
-        pytest.skip(f"no data set at ../shared: {MPTRJ.name}")
     numbers = []
-    for atoms in ase.io.iread(MPTRJ, ":", format="extxyz"):
+    for atoms in ase.io.iread(
+        find("mattersim_benchmarks/mptrj-random-1k.xyz"), ":", format="extxyz"
+    ):
         edges, _, lengths = neighbour_graph(atoms.positions, atoms.cell.array, atoms.pbc, 6.0)
         close = np.bincount(edges[lengths < 3, 0], minlength=len(atoms))
         numbers.append(len(atoms) + len(edges) / 2 + (close * (close - 1)).sum())

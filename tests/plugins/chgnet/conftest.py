@@ -4,7 +4,6 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import ase
 import ase.io
@@ -16,9 +15,8 @@ from pipeline_chgnet.weights import published
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
+from real_data import find
 
-ROOT = Path(__file__).parents[3]
-MPTRJ = ROOT.parent / "shared/data/mattersim_benchmarks/mptrj-random-1k.xyz"
 GRAPH = GraphOptions(cutoff=6.0, angle_cutoff=3.0)
 
 
@@ -54,9 +52,7 @@ def crystal() -> ase.Atoms:
 
 @pytest.fixture(scope="session")
 def mptrj() -> list[ase.Atoms]:
-    if not MPTRJ.exists():
-        pytest.skip(f"needs real structures: {MPTRJ.name} is not in ../shared/data")
-    return ase.io.read(MPTRJ, ":")
+    return ase.io.read(find("mattersim_benchmarks/mptrj-random-1k.xyz"), ":")
 
 
 @pytest.fixture(scope="session")

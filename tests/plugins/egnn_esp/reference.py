@@ -7,7 +7,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-import pytest
 import yaml
 
 from pipeline_core.project import Project
@@ -21,13 +20,10 @@ from pipeline_egnn_esp.sources.packed import read_packed
 
 ROOT = Path(__file__).parents[3]
 CP2K = Path(__file__).parent / "cp2k"
-SHARED = ROOT.parent / "shared/data/cp2k"
 WHOLE = ROOT / "workflows/datasets/hfo2/levels/matrices/tetragonal-2000K.h5"
 """Frame 000 of this run with all pairs, and the levels that CP2K prints of it."""
 HAFNIA = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
 WATER = {"O": [0, 1], "H": [0]}
-
-needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="no ../shared/data/cp2k")
 
 
 def printed_levels(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -30,16 +30,15 @@ from pipeline_egnn_esp.rotation import rotated, wigner_matrices
 from pipeline_egnn_esp.sources.csr import read_csr
 from plugins.egnn_esp.reference import (
     CP2K,
-    SHARED,
     WATER,
     WHOLE,
     levels_of_cp2k,
-    needs_shared,
     packed,
     printed_levels,
     run_of,
     shipped,
 )
+from real_data import find
 
 OCCUPIED = 48
 
@@ -85,18 +84,16 @@ def test_levels_of_a_skew_chain_are_those_of_cp2k(water_runs, run, basis):
     assert_allclose(levels(run_of(water_runs / run, basis=basis), k), energies, atol=1e-5)
 
 
-@needs_shared
 def test_levels_of_silicon_are_those_of_cp2k():
     k, energies = printed_levels(CP2K / "si8.bs")
-    found = levels(run_of(SHARED / "si8_k", basis={"Si": [0, 1]}), k)
+    found = levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
     assert_allclose(found, energies, atol=1e-4)
 
 
-@needs_shared
 def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
     """Orbitals up to f; the Hamiltonian only to the egg-box error of CP2K's grid, 5.2 meV."""
     first, second = (_molecule(name) for name in ("rot_a_300", "rot_b_300"))
-    rotation = np.load(SHARED / "rotated_molecule/R.npy")
+    rotation = np.load(find("cp2k/rotated_molecule/R.npy"))
     turned = rotated(first, rotation)
     vectors = [m.structure.positions - m.structure.positions[0] for m in (turned, second)]
     assert_allclose(vectors[0], vectors[1], atol=1e-7)
@@ -106,7 +103,7 @@ def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
 
 
 def _molecule(name: str) -> BlockMatrix:
-    folder = SHARED / "rotated_molecule" / name
+    folder = find("cp2k/rotated_molecule") / name
     atoms = structure(folder / "job.inp")
     basis = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
     pairs = pairs_within(atoms, 10)
@@ -131,7 +128,6 @@ def test_overlaps_are_symmetric_about_the_line_of_two_atoms(water_runs):
         assert asymmetry_about_axis(wrong, _farther(wrong)).max() > 0.05
 
 
-@needs_shared
 def test_overlaps_of_f_orbitals_are_symmetric_about_the_line_of_two_atoms():
     matrix = _molecule("rot_b_300")
     assert asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-8

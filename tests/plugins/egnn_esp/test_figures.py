@@ -35,8 +35,8 @@ from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from plugins.drawn import only, rows, titles
 from plugins.egnn_esp import made_up_results, reference, trained
+from real_data import read_paper
 
-PAPER = made_up_results.ROOT.parent / "shared" / "papers" / "egnn_esp.txt"
 EXPECTED = made_up_results.ROOT / "workflows" / "experiments" / "egnn_esp" / "expected.yaml"
 BASIS = Basis({symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()})
 ELECTRONS = {"Hf": 12, "O": 6}
@@ -80,9 +80,7 @@ def expected():
 
 @pytest.fixture(scope="module")
 def text():
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
-    return PAPER.read_text()
+    return read_paper("egnn_esp")
 
 
 def test_every_number_stands_in_the_paper(text, expected):

@@ -39,14 +39,13 @@ from pipeline_egnn_esp.writers import write_cp2k
 from plugins.egnn_esp.reference import (
     HAFNIA,
     ROOT,
-    SHARED,
     WATER,
     WHOLE,
     dataset,
-    needs_shared,
     run_of,
     shipped,
 )
+from real_data import find
 
 DEEPH = DeepHSource(reader="deeph", path="hamiltonians.h5")
 
@@ -160,7 +159,6 @@ def test_images_add_up_to_the_gamma_point(water_runs, chain):
     assert_array_equal(run_of(chain, cutoff=13.0).overlap, matrix.overlap)
 
 
-@needs_shared
 def test_a_large_gamma_cell_is_read_as_its_nearest_images(tmp_path):
     """Oracle: the same molecule without periods. An atom in the middle goes to another corner."""
     matrix = _gamma(tmp_path, "XYZ", cutoff=7.0)
@@ -174,7 +172,7 @@ def test_a_large_gamma_cell_is_read_as_its_nearest_images(tmp_path):
 def _gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
     own = folder / periodic
     own.mkdir()
-    source = SHARED / "rotated_molecule/rot_a_300"
+    source = find("cp2k/rotated_molecule/rot_a_300")
     for path in source.glob("*.csr"):
         (own / path.name).write_bytes(path.read_bytes())
     text = (source / "job.inp").read_text()

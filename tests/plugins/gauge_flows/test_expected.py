@@ -12,8 +12,7 @@ import yaml
 from pipeline_core.figures import reproduction
 from pipeline_core.figures.expected import read_expected
 from plugins.gauge_flows import made_up
-
-PAPER = made_up.ROOT.parent / "shared" / "papers" / "gauge_flows.txt"
+from real_data import read_paper
 
 NUMBERS = {
     "layers": "= 192$ layers",
@@ -42,9 +41,7 @@ NUMBERS = {
 
 
 def test_the_papers_numbers_are_in_its_text():
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
-    text = PAPER.read_text()
+    text = read_paper("gauge_flows")
     entries = {entry.id: entry for entry in read_expected(made_up.EXPECTED).entries}
     for name, place in NUMBERS.items():
         assert place in text, name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from ase.data import atomic_masses_iupac2016, atomic_numbers
@@ -15,11 +13,9 @@ from pipeline_htfbr.datasets import EtheneSource
 from pipeline_htfbr.ethene import ethene_if_installed
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.sources.trajectories import ethene_points, follow
+from real_data import find
 
 pytest.importorskip("tblite")
-
-DATA = Path(__file__).parents[3].parent / "shared/data/ethene"
-needs_reference = pytest.mark.skipif(not DATA.exists(), reason="no reference set in ../shared")
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +26,22 @@ def surface():
 @pytest.fixture(scope="module")
 def reference():
     """Frequencies, cm⁻¹, and directions, (12, 6, 3) bohr, of the modes of the reference set."""
-    meta = np.load(DATA / "ethene_meta.npz")
+    meta = np.load(find("ethene/ethene_meta.npz"))
     return meta["freq_cm1"], meta["T"].T.reshape(12, 6, 3)
 
 
-@needs_reference
 def test_frequencies_are_those_of_the_reference(surface, reference):
     frequencies = np.array(surface.molecule.variables.frequencies)
     assert_allclose(frequencies, reference[0], atol=0.01)
     assert_allclose(frequencies[[0, -1]], [841, 3129], atol=1)
 
 
-@needs_reference
 def test_energies_are_those_of_the_reference(surface, reference):
     """Its modes have signs of their own."""
     signs = np.sign(np.einsum("iax,iax->i", surface.directions, reference[1]))
     # Two pairs of modes differ by less than 1 cm⁻¹ and mix at the level of the accuracy of tblite.
     assert_allclose(surface.directions * signs[:, None, None], reference[1], atol=1e-3)
-    points = np.load(DATA / "ethene12d.npy")[::400]
+    points = np.load(find("ethene/ethene12d.npy"))[::400]
     energies = surface.energies(points[:, :12] * signs) / HARTREE
     assert_allclose(energies, points[:, 12], rtol=0, atol=5e-5)
     assert np.sqrt(np.mean((energies - points[:, 12]) ** 2)) < 5e-6

@@ -12,8 +12,8 @@ from pipeline_core.figures.expected import read_expected
 from pipeline_htfbr.figures import FIGURES, comparison, cuts, energies, stationary, training
 from plugins.drawn import rows
 from plugins.htfbr import made_up
+from real_data import read_paper
 
-PAPER = made_up.ROOT.parent / "shared" / "papers" / "htfbr.txt"
 EXPECTED = made_up.ROOT / "workflows" / "experiments" / "htfbr" / "expected.yaml"
 
 
@@ -39,9 +39,7 @@ def words(figure):
 
 def paper_table(number, n_columns):
     """Return the rows of a table in the text of the paper."""
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
-    lines = PAPER.read_text().split(f"Table {number}:")[0].splitlines()
+    lines = read_paper("htfbr").split(f"Table {number}:")[0].splitlines()
     pattern = re.compile(r"^\|?\s*(.+?)\s*\|?$")
     found = []
     for line in reversed(lines):

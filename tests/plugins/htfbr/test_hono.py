@@ -18,16 +18,14 @@ from scipy.optimize import minimize
 from pipeline_core.units import BOHR, HARTREE, factor
 from pipeline_htfbr.hono import COORDINATES, HONO
 from pipeline_htfbr.molecule import Molecule
+from real_data import find
 
 ROOT = Path(__file__).parents[3]
-DATA = ROOT.parent / "shared/data/hono"
 CM = factor("energy", "cm^-1")
 R_ON, R_OH, R_NO, COS_HON, COS_ONO, TAU = range(6)
 TRANS = np.array(
     [2.696732586, 1.822912197, 2.213326419, np.cos(1.777642018), np.cos(1.9315017), np.pi]
 )
-
-needs_reference = pytest.mark.skipif(not DATA.exists(), reason="no reference set in ../shared")
 
 
 def product(axes) -> np.ndarray:
@@ -67,19 +65,17 @@ def test_cis_and_the_barrier():
     assert np.degrees(angles[heights.argmax()]) == pytest.approx(86.5, abs=0.5)
 
 
-@needs_reference
 def test_a_published_grid():
     order = [R_OH, R_NO, COS_ONO, R_ON, COS_HON, TAU]
     x = product([axis(number, 5) for number in order])[:, np.argsort(order)]
-    deviation = HONO().energies(x) / CM - np.loadtxt(DATA / "e_ref_5pow6_cm1.txt")
+    deviation = HONO().energies(x) / CM - np.loadtxt(find("hono/e_ref_5pow6_cm1.txt"))
     assert abs(deviation.mean()) < 2
     assert deviation.std() < 0.3
     assert np.ptp(deviation) < 1.5
 
 
-@needs_reference
 def test_published_points():
-    table = np.loadtxt(DATA / "ref_ab_729.txt")
+    table = np.loadtxt(find("hono/ref_ab_729.txt"))
     x = table[:, :6].copy()
     x[:, [COS_HON, COS_ONO]] = np.cos(x[:, [COS_HON, COS_ONO]])
     deviation = HONO().energies(x) / CM - table[:, 6]
@@ -87,12 +83,11 @@ def test_published_points():
     assert deviation.std() < 0.3
 
 
-@needs_reference
 def test_the_coefficients_are_those_of_two_copies():
     """The copies: the operator file of MCTDH and the QuantumModelLib, which agree."""
     ours = ROOT / "plugins/pipeline_htfbr/hono_coefficients.csv"
     table = np.loadtxt(ours, delimiter=",", skiprows=4)
-    assert_allclose(table, np.loadtxt(DATA / "coefficients.csv", delimiter=",", skiprows=1))
+    assert_allclose(table, np.loadtxt(find("hono/coefficients.csv"), delimiter=",", skiprows=1))
 
 
 def test_the_whole_grid():

@@ -15,8 +15,8 @@ from pipeline_mace.figures import FIGURES, bins, losses, saturation, scaling, sh
 from pipeline_mace.figures.configurations import trained
 from plugins.drawn import only, rows, titles
 from plugins.mace import made_up
+from real_data import read_paper
 
-PAPER = made_up.ROOT.parent / "shared" / "papers" / "mace.txt"
 EXPECTED = made_up.ROOT / "workflows" / "experiments" / "mace" / "expected.yaml"
 
 
@@ -38,9 +38,7 @@ def expected():
 
 @pytest.fixture(scope="module")
 def text():
-    if not PAPER.exists():
-        pytest.skip(f"{PAPER.name} is not there: it is not part of the project")
-    return PAPER.read_text()
+    return read_paper("mace")
 
 
 def change_workload(run, **changes):
