@@ -16,18 +16,16 @@ _TERMS: Final = 26
 @torch.inference_mode(False)
 def basis(n_colours: int, device: torch.device) -> Tensor:
     """Return antihermitian traceless T_a with tr T_a^dag T_b = delta_ab, (N^2 - 1, N, N)."""
-    found = []
+    generators = []
     for i in range(n_colours):
         for j in range(i):
-            for value in (1.0, 1j):
-                one = torch.zeros(n_colours, n_colours, dtype=torch.complex128)
-                one[i, j], one[j, i] = value, -complex(value).conjugate()
-                found.append(one)
+            unit = torch.zeros(n_colours, n_colours, dtype=torch.complex128)
+            unit[i, j] = 1
+            generators += [unit - unit.mT, 1j * (unit + unit.mT)]
     for k in range(1, n_colours):
         entries = torch.tensor([1.0] * k + [-float(k)] + [0.0] * (n_colours - k - 1))
-        found.append(1j * torch.diag(entries).to(torch.complex128))
-    norms = [one.abs().square().sum().sqrt() for one in found]
-    return torch.stack([one / norm for one, norm in zip(found, norms, strict=True)]).to(device)
+        generators.append(1j * torch.diag(entries).to(torch.complex128))
+    return torch.stack([one / one.abs().square().sum().sqrt() for one in generators]).to(device)
 
 
 @lru_cache(maxsize=8)
@@ -49,9 +47,8 @@ def components(matrices: Tensor) -> Tensor:
 def element(vector: Tensor, n_colours: int) -> Tensor:
     """Return the matrix (..., N, N) with components (..., N^2 - 1)."""
     generators = basis(n_colours, vector.device)
-    return (vector.to(generators.dtype) @ generators.flatten(1)).unflatten(
-        -1, (n_colours, n_colours)
-    )
+    flat = vector.to(generators.dtype) @ generators.flatten(1)
+    return flat.reshape(*vector.shape[:-1], n_colours, n_colours)
 
 
 def left_product(loops: Tensor) -> Tensor:
@@ -67,7 +64,7 @@ def left_product(loops: Tensor) -> Tensor:
     n = n_colours**2 - 1
     # Re tr T_a^dag T_b L = - Re sum_ij (T_a T_b)_ij L_ji
     table = _products(n_colours, loops.device)
-    return -(loops.mT.flatten(-2) @ table).real.unflatten(-1, (n, n))
+    return -(loops.mT.flatten(-2) @ table).real.reshape(*loops.shape[:-2], n, n)
 
 
 def adjoint(vector: Tensor, n_colours: int) -> Tensor:

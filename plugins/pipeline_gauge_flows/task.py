@@ -32,8 +32,8 @@ def gauge_task(run: Run) -> Task:
         ValueError: No action is named, the configurations of the dataset are of another lattice or
             action than the flow needs, or an option would have no effect.
     """
-    options, train = run.options, run.section("train", GaugeTrainOptions)
-    assert isinstance(options, GaugeOptions)
+    options = run.section("model", GaugeOptions)
+    train = run.section("train", GaugeTrainOptions)
     structure = read_structure(run)
     try:
         _refuse_idle(options, train, structure)
@@ -87,8 +87,7 @@ def target_action(run: Run) -> ActionOptions:
     Raises:
         ValueError: Neither the experiment nor a dataset names one.
     """
-    options, ensemble = run.options, ensemble_of(run)
-    assert isinstance(options, GaugeOptions)
+    options, ensemble = run.section("model", GaugeOptions), ensemble_of(run)
     if options.action is not None:
         return options.action
     if ensemble is None:
@@ -104,8 +103,7 @@ def base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
     Raises:
         ValueError: It starts from an ensemble, but the experiment names no dataset.
     """
-    options, ensemble = run.options, ensemble_of(run)
-    assert isinstance(options, GaugeOptions)
+    options, ensemble = run.section("model", GaugeOptions), ensemble_of(run)
     if options.prior == "haar":
         return None
     if ensemble is None:
@@ -117,8 +115,8 @@ def base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
 
 
 def _samples(run: Run, lattice: Lattice, split: str) -> Samples:
-    options, train = run.options, run.section("train", GaugeTrainOptions)
-    assert isinstance(options, GaugeOptions)
+    options = run.section("model", GaugeOptions)
+    train = run.section("train", GaugeTrainOptions)
     dtype = parameter_dtype(train.precision).to_complex()
     if train.objective == "forward_kl":
         return EnsembleSamples(run, lattice, target_action(run), split, "target", dtype)

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit, uint32, uint64
+from numpy.typing import NDArray
+
+Key = NDArray[np.uint32]
+"""Two numbers."""
+Stream = tuple[np.uint32, np.uint32, np.uint32]
 
 _ROUNDS = 10
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -17,7 +22,9 @@ _SHIFT = np.uint64(11)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def philox(c0, c1, c2, c3, k0, k1):
+def philox(
+    c0: np.uint32, c1: np.uint32, c2: np.uint32, c3: np.uint32, k0: np.uint32, k1: np.uint32
+) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
     """Return four random uint32 from a counter of four and a key of two, all uint32."""
     for _ in range(_ROUNDS):
         p0, p1 = _M0 * uint64(c0), _M1 * uint64(c2)
@@ -32,7 +39,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def uniforms(draw, stream, key):
+def uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
     """Return two numbers in (0, 1).
 
     Args:
@@ -47,6 +54,7 @@ def uniforms(draw, stream, key):
     return x * _TO_UNIT, y * _TO_UNIT
 
 
-def key_of(seed: int, number: int) -> np.ndarray:
+def key_of(seed: int, number: int) -> Key:
     """Return a key (2,) uint32 for a seed and a number, such as that of a Markov chain."""
-    return np.random.SeedSequence([seed, number]).generate_state(2, np.uint32)
+    state = np.random.SeedSequence([seed, number]).generate_state(2, np.uint32)
+    return state.astype(np.uint32)

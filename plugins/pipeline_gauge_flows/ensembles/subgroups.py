@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from math import cos, expm1, log, log1p, pi, sin, sqrt
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.philox import uniforms
+from pipeline_gauge_flows.ensembles.philox import Key, Stream, uniforms
+
+Matrix = NDArray[np.complex128]
+"""(N, N)."""
+Quaternion = tuple[float, float, float, float]
+Tables = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
+"""Weights of the planes (D, D), sites x + mu and x - mu, (D, V) each."""
 
 _KENNEDY_PENDLETON = 1.7
 """Concentration from which on their method needs fewer draws than Creutz's."""
@@ -20,7 +28,7 @@ _FLAT = 1e-9
 
 
 @njit(cache=True, nogil=True, inline="always")
-def multiply(a, b, out):
+def multiply(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a b to `out`."""
     n = a.shape[0]
     for i in range(n):
@@ -32,7 +40,7 @@ def multiply(a, b, out):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def multiply_dagger(a, b, out):
+def multiply_dagger(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a b^dag to `out`."""
     n = a.shape[0]
     for i in range(n):
@@ -44,7 +52,7 @@ def multiply_dagger(a, b, out):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def dagger_multiply(a, b, out):
+def dagger_multiply(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a^dag b to `out`."""
     n = a.shape[0]
     for i in range(n):
@@ -56,12 +64,14 @@ def dagger_multiply(a, b, out):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def staple_sum(links, tables, mu, x, total, room):
+def staple_sum(
+    links: Matrix, tables: Tables, mu: int, x: int, total: Matrix, room: tuple[Matrix, Matrix]
+) -> None:
     """Write the weighted sum of the staples that transform like U_mu(x) to `total`.
 
     Args:
         links: (D, V, N, N).
-        tables: Weights of the planes (D, D), sites x + mu and x - mu, (D, V) each.
+        tables: Weights of the planes, and neighbours.
         mu: Direction of the link.
         x: Its site.
         total: (N, N), written.
@@ -87,7 +97,7 @@ def staple_sum(links, tables, mu, x, total, room):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def quaternion(m, i, j):
+def quaternion(m: Matrix, i: int, j: int) -> Quaternion:
     """Return the quaternion r with Re tr(q r) = Re tr(q m_ij) for every q in SU(2)."""
     return (
         (m[i, i].real + m[j, j].real) / 2,
@@ -98,7 +108,7 @@ def quaternion(m, i, j):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def times(a, b):
+def times(a: Quaternion, b: Quaternion) -> Quaternion:
     """Return the product of two quaternions."""
     return (
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
@@ -109,7 +119,7 @@ def times(a, b):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def rotate_rows(q, m, i, j):
+def rotate_rows(q: Quaternion, m: Matrix, i: int, j: int) -> None:
     """Multiply m from the left by the quaternion q in the subgroup (i, j)."""
     a, b = complex(q[0], q[3]), complex(q[2], q[1])
     for k in range(m.shape[0]):
@@ -119,7 +129,7 @@ def rotate_rows(q, m, i, j):
 
 
 @njit(cache=True, nogil=True)
-def draw_cosine(concentration, draw, stream, key):
+def draw_cosine(concentration: float, draw: int, stream: Stream, key: Key) -> tuple[float, int]:
     """Draw x in [-1, 1] with density sqrt(1 - x^2) exp(concentration x).
 
     By Kennedy and Pendleton, Phys. Lett. B 156, 393 (1985), or, where the concentration is low,
@@ -149,7 +159,9 @@ def draw_cosine(concentration, draw, stream, key):
 
 
 @njit(cache=True, nogil=True)
-def draw_quaternion(concentration, draw, stream, key):
+def draw_quaternion(
+    concentration: float, draw: int, stream: Stream, key: Key
+) -> tuple[Quaternion, int]:
     """Draw q in SU(2) with density exp(concentration q0) relative to Haar.
 
     Returns:
@@ -164,7 +176,7 @@ def draw_quaternion(concentration, draw, stream, key):
 
 
 @njit(cache=True, nogil=True)
-def heat(u, m, stream, key):
+def heat(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
     """Draw a link anew in each SU(2) subgroup in turn (Cabibbo and Marinari).
 
     Phys. Lett. B 119, 387 (1982).
@@ -188,7 +200,7 @@ def heat(u, m, stream, key):
 
 
 @njit(cache=True, nogil=True)
-def reflect(u, m):
+def reflect(u: Matrix, m: Matrix) -> None:
     """Move a link to the opposite side of each subgroup's distribution; the action stays.
 
     Creutz, Phys. Rev. D 36, 515 (1987); Brown and Woch, Phys. Rev. Lett. 58, 2394 (1987).
@@ -207,7 +219,7 @@ def reflect(u, m):
 
 
 @njit(cache=True, nogil=True)
-def reunitarise(u):
+def reunitarise(u: Matrix) -> None:
     """Take out rounding errors: the rows are made orthonormal in turn, the determinant 1."""
     n = u.shape[0]
     for i in range(n - 1):

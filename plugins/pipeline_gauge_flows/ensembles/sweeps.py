@@ -7,6 +7,7 @@ odd. Random numbers belong to links and sweeps: the result does not depend on th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import count
 from typing import Final
@@ -16,8 +17,9 @@ from numba import njit, uint32
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.ensembles.philox import key_of
+from pipeline_gauge_flows.ensembles.philox import Key, key_of
 from pipeline_gauge_flows.ensembles.subgroups import (
+    Tables,
     heat,
     multiply_dagger,
     reflect,
@@ -27,6 +29,8 @@ from pipeline_gauge_flows.ensembles.subgroups import (
 from pipeline_kernels import native
 
 Links = NDArray[np.complex128]
+Sites = NDArray[np.int64]
+Body = Callable[[Links, Tables, int, Sites], None]
 
 _PIECE: Final = 512
 """Links that a thread takes at a time."""
@@ -54,7 +58,7 @@ class Sweeps:
         self._tables = (weights, *neighbours)
 
     @cached_property
-    def colours(self) -> list[NDArray[np.int64]]:
+    def colours(self) -> list[Sites]:
         """Sites of each colour; neighbours differ in colour."""
         coordinates = self.lattice.coordinates.numpy()
         extents = np.array(self.lattice.extents)
@@ -73,12 +77,14 @@ class Sweeps:
         """Move every link at constant action, links (D, V, N, N)."""
         self._over_all(_reflect_links, links)
 
-    def _over_all(self, body, links: Links) -> None:
+    def _over_all(self, body: Body, links: Links) -> None:
         for sites in self.colours:
             for mu in range(self.lattice.dimension):
                 numbers = count()
 
-                def work(sites: NDArray[np.int64] = sites, mu: int = mu, numbers=numbers) -> None:
+                def work(
+                    sites: Sites = sites, mu: int = mu, numbers: Iterator[int] = numbers
+                ) -> None:
                     while (begin := next(numbers) * _PIECE) < len(sites):
                         piece = sites[begin : begin + _PIECE]
                         body(links, self._tables, mu, piece)
@@ -87,7 +93,9 @@ class Sweeps:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _heat_links(key, sweep, links, tables, mu, sites):
+def _heat_links(
+    key: Key, sweep: np.uint32, links: Links, tables: Tables, mu: int, sites: Sites
+) -> None:
     n = links.shape[2]
     total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
     room = (first, np.empty((n, n), np.complex128))
@@ -100,7 +108,7 @@ def _heat_links(key, sweep, links, tables, mu, sites):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _reflect_links(links, tables, mu, sites):
+def _reflect_links(links: Links, tables: Tables, mu: int, sites: Sites) -> None:
     n = links.shape[2]
     total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
     room = (first, np.empty((n, n), np.complex128))

@@ -57,8 +57,8 @@ class Part:
 
 def evaluated(run: Run) -> dict[str, Any]:
     """Do the work of `evaluate_flow`; return its summary."""
-    options, model = run.section("evaluate", GaugeEvaluateOptions), run.options
-    assert isinstance(model, GaugeOptions)
+    options = run.section("evaluate", GaugeEvaluateOptions)
+    model = run.section("model", GaugeOptions)
     with connect_ranks(run.device, run.state) as ranks, ExitStack() as stack:
         task, flow = trained(run, ranks.device)
         ensemble = ensemble_for(run)
@@ -200,9 +200,8 @@ def _between(
 
 
 def _theory(run: Run) -> dict[str, Any]:
-    model = run.options
-    assert isinstance(model, GaugeOptions)
-    return {"prior": model.prior, "action": target_action(run).model_dump(mode="json")}
+    prior = run.section("model", GaugeOptions).prior
+    return {"prior": prior, "action": target_action(run).model_dump(mode="json")}
 
 
 def _bootstrap(run: Run, options: GaugeEvaluateOptions, number: int) -> Bootstrap:

@@ -42,8 +42,8 @@ def ensemble_for(run: Run) -> Ensemble | None:
 
 def unseen(run: Run) -> list[str]:
     """Return the splits that the training of a run has not seen."""
-    model, train = run.options, run.section("train", GaugeTrainOptions)
-    assert isinstance(model, GaugeOptions)
+    model = run.section("model", GaugeOptions)
+    train = run.section("train", GaugeTrainOptions)
     learned = model.prior == "ensemble" or train.objective == "forward_kl"
     return [name for name in SPLITS if not (learned and name == "train")]
 

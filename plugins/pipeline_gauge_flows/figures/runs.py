@@ -108,8 +108,7 @@ def flow_of(run: Run) -> Report | None:
 
 def theory(run: Run) -> str:
     """Return what tells apart the distributions that flows lead to, and where they start."""
-    options = run.options
-    assert isinstance(options, GaugeOptions)
+    options = run.section("model", GaugeOptions)
     action = options.action.model_dump(mode="json") if options.action else None
     lattice = run.sections["graph"].model_dump(mode="json").get("lattice")
     dataset = run.dataset.name if run.dataset is not None else None
@@ -159,9 +158,7 @@ def _names(alike: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _loops(run: Run) -> str:
-    options = run.options
-    assert isinstance(options, GaugeOptions)
-    return _LOOPS[options.layers.loops]
+    return _LOOPS[run.section("model", GaugeOptions).layers.loops]
 
 
 def _stem(runs: Sequence[Run]) -> str:

@@ -90,8 +90,8 @@ def curve(run: Run) -> Curve | None:
 
 def steps_an_epoch(run: Run) -> int | None:
     """Return the optimizer steps of an epoch; None if the data are not there."""
-    options, train = run.options, run.section("train", GaugeTrainOptions)
-    assert isinstance(options, GaugeOptions)
+    options = run.section("model", GaugeOptions)
+    train = run.section("train", GaugeTrainOptions)
     n: int | None = options.draws.train
     if options.prior == "ensemble" or train.objective == "forward_kl":
         report = results.read_json(run.dataset.report) if run.dataset is not None else None
@@ -204,8 +204,7 @@ def _papers(axes: Axes, experiment: ExperimentRun, found: Sequence[Group]) -> No
         return
     known = runs.paper(experiment)
     for group in found:
-        options = group.runs[0].options
-        assert isinstance(options, GaugeOptions)
+        options = group.runs[0].section("model", GaugeOptions)
         entry = known.get(_PAPERS[options.layers.loops])
         if entry is not None:
             look: dict[str, Any] = {"color": group.colour, "linestyle": ":", "linewidth": 0.9}

@@ -117,7 +117,7 @@ def checksums(links: NDArray[Any]) -> tuple[int, int]:
     """
     volume = int(np.prod(links.shape[:4]))
     data = np.ascontiguousarray(links).reshape(volume, -1).view(np.uint8)
-    sites = np.fromiter((zlib.crc32(site) for site in data), np.uint64, volume)
+    sites = np.fromiter((zlib.crc32(site.tobytes()) for site in data), np.uint64, volume)
     a, b = (_rotated(sites, np.arange(volume, dtype=np.uint64) % m) for m in (29, 31))
     return int(np.bitwise_xor.reduce(a)), int(np.bitwise_xor.reduce(b))
 

@@ -22,8 +22,8 @@ SCHEMA: Final = "plugin/gauge_flows/inference"
 
 def used(run: Run) -> dict[str, Any]:
     """Do the work of `infer_flow`; return its summary."""
-    options, model = run.section("infer", GaugeInferOptions), run.options
-    assert isinstance(model, GaugeOptions)
+    options = run.section("infer", GaugeInferOptions)
+    model = run.section("model", GaugeOptions)
     if options.samples is not None and model.prior != "haar":
         raise ValueError(
             f"{run.experiment}: infer.samples: the flow starts from an ensemble, of which it has "

@@ -64,7 +64,7 @@ class _Rank:
         self.rank, self._barrier, self._values = rank, barrier, values
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         return self.rank == 0
 
     def gather(self, value: Any) -> list[Any]:
