@@ -19,7 +19,6 @@ PACKAGES: Final = (
     "ase",
     "pymatgen",
     "vesin",
-    "lightning-fabric",
     "snakemake",
 )
 

@@ -27,7 +27,7 @@ from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.loader import Step
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
-from pipeline_core.training.precision import make_precision
+from pipeline_core.training.precision import Precision
 from pipeline_core.training.profile import StepClock
 
 
@@ -61,7 +61,7 @@ class Learner:
             options.optimizer, self._module.parameters(), fused=not scaled
         )
         self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
-        self.precision = make_precision(options.precision, ranks.device)
+        self.precision = Precision(options.precision, ranks.device)
         weights = list(task.objective.weights.values())
         self._weights = torch.tensor(weights, dtype=torch.float64, device=ranks.device)
 
@@ -83,11 +83,13 @@ class Learner:
         clock.finish_share()
         self._gradients.all_reduce_sum(self._ranks)
         clock.mark("communication")
-        self.precision.unscale_gradients(self._optimizer)
+        scaler = self.precision.scaler
+        scaler.unscale_(self._optimizer)
         norm = self._gradients.norm()
         if self._clip_norm is not None:
             self._gradients.clip(norm, self._clip_norm)
-        self.precision.optimizer_step(self._optimizer)
+        scaler.step(self._optimizer)
+        scaler.update()
         if self._average is not None:
             self._average.update_parameters(self._module)
         totals.add(step, sums, counts, norm)
@@ -95,12 +97,12 @@ class Learner:
 
     def _backward(self, batch: Batch, counts: Tensor) -> Tensor:
         """Add the gradients of one micro-batch; return the sums of its terms, (n_terms,)."""
-        with self.precision.forward_context():
+        with self.precision.autocast():
             outputs = self._module(batch)
         terms = self._objective.sums(outputs, batch)
         sums = torch.stack([terms[name].double() for name in self._objective.weights])
         loss = (self._weights * sums / counts.clamp(min=1)).sum()
-        self.precision.backward(loss, None)
+        torch.autograd.backward(self.precision.scaler.scale(loss))
         return sums.detach()
 
     def train(self) -> None:
@@ -114,7 +116,7 @@ class Learner:
             "average": self._average.state_dict() if self._average is not None else None,
             "optimizer": self._optimizer.state_dict(),
             "rate": self.rate.state_dict(),
-            "precision": self.precision.state_dict(),
+            "precision": self.precision.scaler.state_dict(),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -124,4 +126,4 @@ class Learner:
             self._average.load_state_dict(saved["average"])
         self._optimizer.load_state_dict(saved["optimizer"])
         self.rate.load_state_dict(saved["rate"])
-        self.precision.load_state_dict(saved["precision"])
+        self.precision.scaler.load_state_dict(saved["precision"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
 import torch
-from lightning_fabric.plugins import MixedPrecision, Precision
+
+_AUTOCAST: Final = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 
 def parameter_dtype(precision: str) -> torch.dtype:
@@ -11,12 +15,23 @@ def parameter_dtype(precision: str) -> torch.dtype:
     return torch.float64 if precision == "64-true" else torch.float32
 
 
-def make_precision(precision: str, device: torch.device) -> Precision:
-    """Return Fabric's plugin for a precision: autocast, and for float16 the scale of the loss.
+class Precision:
+    """What mixed precision adds to a step: autocast, and for float16 the scale of the loss.
 
-    Double precision needs neither, and Fabric's own plugin for it would change torch's default type
-    while the loader works in another thread.
+    Args:
+        precision: As in `train.precision`.
+        device: Where the model computes.
+
+    Attributes:
+        scaler: Scales the loss; passes everything through unless the precision is "16-mixed".
     """
-    if precision.endswith("mixed"):
-        return MixedPrecision(precision, device.type)
-    return Precision()
+
+    def __init__(self, precision: str, device: torch.device) -> None:
+        self._device, self._dtype = device.type, _AUTOCAST.get(precision)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "16-mixed")
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context of a forward pass."""
+        if self._dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=self._dtype)

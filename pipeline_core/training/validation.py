@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning_fabric.plugins import Precision
 from torch import Tensor, nn
 
 from pipeline_core.balance.sampler import Numbers
@@ -15,6 +14,7 @@ from pipeline_core.evaluation.residuals import residuals
 from pipeline_core.task import Outputs, Quantity, Samples, Task
 from pipeline_core.training.history import means
 from pipeline_core.training.loader import epoch_batches, total_counts
+from pipeline_core.training.precision import Precision
 
 
 def validate(
@@ -47,7 +47,7 @@ def validate(
     with torch.no_grad():
         for loaded in epoch_batches(samples, bins, ranks.device):
             batch = to_device(loaded, ranks.device)
-            with precision.forward_context():
+            with precision.autocast():
                 outputs = module(batch)
             sums = task.objective.sums(outputs, batch)
             totals[0, :n_terms] += torch.stack([sums[name].double() for name in weights])
