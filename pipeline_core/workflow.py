@@ -36,8 +36,8 @@ READS: Final = {
 }
 """Artifacts of a run that each stage reads; `figures` reads those of all variants."""
 
-THREADS: Final = 8
-"""Cores of a training on few processes; Snakemake takes fewer where there are fewer."""
+THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4}
+"""Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
 
 Paths = Callable[[Any], list[str]]
 """What Snakemake wants as input: a function of a job's wildcards."""
@@ -203,9 +203,18 @@ class Plan:
         ranks = self._run(wildcards).ranks
         return ranks if ranks > 1 else 0
 
-    def threads(self, wildcards: Any) -> int:
-        """Return the cores of a training: one a process at least."""
-        return max(THREADS, self._run(wildcards).ranks)
+    def threads(self, stage: str) -> Callable[[Any], int]:
+        """Return the function that gives the cores of a stage: one a process at least.
+
+        Runs of the scale `smoke` take one: more of them are under way at once, which ends sooner.
+        """
+
+        def count(wildcards: Any) -> int:
+            run = self._run(wildcards)
+            n_cores = 1 if run.file.scale == "smoke" else THREADS[stage]
+            return max(n_cores, run.ranks if stage == "train" else 1)
+
+        return count
 
     def _run(self, wildcards: Any) -> Run:
         return self.project.run(wildcards.experiment, wildcards.variant)

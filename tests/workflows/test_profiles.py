@@ -144,9 +144,18 @@ def test_ranks_share_the_threads_of_their_job(ranked, monkeypatch, threads, rank
     monkeypatch.chdir(ranked)
     monkeypatch.syspath_prepend(ranked / "site")
     plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
-    assert plan.threads(job) == cores
+    assert plan.threads("train")(job) == cores
     assert plan.launcher(job, threads).startswith(f"env OMP_NUM_THREADS={share} torchrun ")
     assert plan.tasks(job) == ranks
+
+
+def test_small_runs_take_one_core_each(ranked, monkeypatch):
+    path = ranked / "workflows/experiments/toy/first.yaml"
+    path.write_text("scale: smoke\n" + path.read_text())
+    monkeypatch.chdir(ranked)
+    monkeypatch.syspath_prepend(ranked / "site")
+    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
+    assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [2, 1, 1]
 
 
 def test_slurm_makes_room_for_the_ranks_of_a_variant(ranked, profile):

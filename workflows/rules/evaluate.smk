@@ -6,7 +6,7 @@ rule evaluate:
         "<results>/{experiment}/{variant}/predictions.h5",
     log:
         "<results>/{experiment}/{variant}/logs/evaluate.log",
-    threads: 4
+    threads: plan.threads("evaluate")
     resources:
         device="auto",
     params:

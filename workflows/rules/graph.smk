@@ -5,7 +5,6 @@ rule graph:
         "<results>/{experiment}/{variant}/graph.h5",
     log:
         "<results>/{experiment}/{variant}/logs/graph.log",
-    threads: 4
     params:
         project=plan.arguments,
         options=plan.params("graph"),

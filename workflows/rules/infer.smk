@@ -5,7 +5,7 @@ rule infer:
         "<results>/{experiment}/{variant}/inference.h5",
     log:
         "<results>/{experiment}/{variant}/logs/infer.log",
-    threads: 4
+    threads: plan.threads("infer")
     resources:
         device="auto",
     params:

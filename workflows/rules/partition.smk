@@ -5,7 +5,6 @@ rule partition:
         "<results>/{experiment}/{variant}/partition.h5",
     log:
         "<results>/{experiment}/{variant}/logs/partition.log",
-    threads: 4
     params:
         project=plan.arguments,
         options=plan.params("partition"),

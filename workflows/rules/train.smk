@@ -6,7 +6,7 @@ rule train:
         "<results>/{experiment}/{variant}/history.jsonl",
     log:
         "<results>/{experiment}/{variant}/logs/train.log",
-    threads: plan.threads
+    threads: plan.threads("train")
     resources:
         mpi=plan.launcher,
         tasks_per_node=plan.tasks,
