@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import atomic_numbers
-from pipeline_core.readers.cp2k_input import Structure, structure, symbol_of
+from pipeline_core.readers.cp2k_input import structure, symbol_of
 from pipeline_core.readers.cp2k_output import Evaluation, Output
 from pipeline_core.readers.extxyz import Block, blocks
 from pipeline_core.readers.files import compressed_or_not, opened_text, plain_name
+from pipeline_core.structure import Structure
 
 _SNAPSHOT: Final = re.compile(r"i = *(\d+),.*E = *(\S+)")
 _SAME_CELL: Final = 1e-3  # Å; outputs print three decimals

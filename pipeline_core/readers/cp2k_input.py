@@ -14,19 +14,10 @@ from pipeline_core.readers import Floats
 from pipeline_core.readers.checks import atomic_numbers
 from pipeline_core.readers.extxyz import Block, blocks
 from pipeline_core.readers.files import opened_text
+from pipeline_core.structure import Structure
 from pipeline_core.units import factor
 
 _SYMBOL: Final = re.compile(r"[A-Za-z]{1,2}")
-
-
-@dataclass(frozen=True)
-class Structure:
-    """Atoms (Å), cell (Å, rows are lattice vectors) and periodic directions."""
-
-    atomic_numbers: NDArray[np.int32]
-    positions: Floats
-    cell: Floats
-    pbc: NDArray[np.bool_]
 
 
 @dataclass

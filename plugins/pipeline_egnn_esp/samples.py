@@ -14,9 +14,9 @@ from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.graphs import graph_fields, neighbour_graph
-from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
+from pipeline_core.structure import Structure
 from pipeline_core.task import Sizes
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.distributed import twins

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import Predicted
 from pipeline_egnn_esp.inference.parts import Part

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.inference.parts import Part
 from pipeline_egnn_esp.layers import Edges
 from pipeline_egnn_esp.network import Network

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.readers.cp2k_input import Structure
-from pipeline_egnn_esp.inference.neighbours import Neighbours
+from pipeline_core.neighbours import NeighbourSearch
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.matrices import BlockIndex, is_first
 from pipeline_egnn_esp.partition_options import Method
 from pipeline_kernels.halo import HaloPlan
@@ -86,7 +86,7 @@ def shared(structure: Structure, cutoff: float, method: Method, ranks: Ranks, li
     labels = np.zeros(n_atoms, dtype=np.int64)
     if ranks.is_rank_zero and ranks.size > 1:
         atoms = np.arange(n_atoms)
-        found = Neighbours(structure, cutoff, atoms).of(atoms)
+        found = NeighbourSearch(structure, cutoff, atoms).find_edges(atoms)
         edges = np.concatenate([index.astype(np.int32) for index, _ in found])
         places = structure.positions, structure.cell, structure.pbc
         labels = partition(*places, edges, ranks.size, cutoff, method, link)
@@ -130,7 +130,7 @@ def part_of(structure: Structure, cutoff: float, labels: Ints, rank: int, n_rank
 def _edges(
     structure: Structure, cutoff: float, own: Ints
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    found = Neighbours(structure, cutoff, own).of(own)
+    found = NeighbourSearch(structure, cutoff, own).find_edges(own)
     pairs = [(index.astype(np.int32), shift.astype(np.int16)) for index, shift in found]
     if not pairs:
         return np.zeros((0, 2), dtype=np.int32), np.zeros((0, 3), dtype=np.int16)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pipeline_core.fields import named_sample
 from pipeline_core.inference.structures import atoms_of_file, sample_row
-from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.tiling import Tiling

@@ -23,10 +23,10 @@ from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.hookspecs import Summary
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.splits import divide
-from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import Sample, SampleFile, SampleWriter
 from pipeline_core.store import write_json
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import merged, require_sound
 from pipeline_egnn_esp.datasets import (

@@ -23,7 +23,7 @@ from ase.data import chemical_symbols
 from ase.geometry import complete_cell
 from numpy.typing import NDArray
 
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_hermitian
 from pipeline_egnn_esp.datasets import DeepHSource

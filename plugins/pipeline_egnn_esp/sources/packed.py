@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from ase.data import chemical_symbols
 
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_core.units import factor
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import PackedSource

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.partition_options import Method
 from pipeline_egnn_esp.studies.options import Partitions
 from pipeline_egnn_esp.studies.volumes import Volumes, edges_within, packed, volumes_of_rows

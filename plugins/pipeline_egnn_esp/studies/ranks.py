@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predicted
 from pipeline_egnn_esp.inference.parts import Part, part_of

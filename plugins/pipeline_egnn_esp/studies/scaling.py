@@ -25,7 +25,7 @@ from scipy.optimize import nnls
 from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.graphs import neighbour_graph
 from pipeline_core.profiling.report import fit_record
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.studies.options import Scaling, Tiles, Weak

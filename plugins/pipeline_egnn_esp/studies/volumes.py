@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.studies.options import Packing, Tiles
 from pipeline_kernels.partition import PartitionMetrics, Rows
 from pipeline_kernels.partition.synthetic import neighbour_edges, random_packing

@@ -18,7 +18,7 @@ import scipy.linalg
 from ase import Atoms
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import levels
 from pipeline_egnn_esp.basis import Basis

@@ -1,8 +1,8 @@
 """Ranks, each with the edges of its own atoms, some at a time, give what the network gives.
 
-Oracles: the network on the whole structure at once; the neighbour search of the engine; the
-spectrum of a repeated cell, which is that of the cell at the k-points that fold onto its Gamma
-point; the kernel's account of the memory of a process.
+Oracles: the network on the whole structure at once; the spectrum of a repeated cell, which is that
+of the cell at the k-points that fold onto its Gamma point; the kernel's account of the memory of a
+process.
 """
 
 from dataclasses import replace
@@ -12,14 +12,12 @@ import pytest
 import torch
 from ase import Atoms
 
-from pipeline_core.graphs import neighbour_graph
 from pipeline_core.profiling.memory import peak_bytes
-from pipeline_core.readers.cp2k_input import Structure
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.bands import levels, monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predicted
-from pipeline_egnn_esp.inference.neighbours import Neighbours
 from pipeline_egnn_esp.inference.parts import part_of
 from pipeline_egnn_esp.inference.plan import Extra, memory_plan
 from pipeline_egnn_esp.inference.tiling import Tiling
@@ -71,20 +69,6 @@ def first_of(sample):
 
 def padding(sample, index):
     return torch.from_numpy(BASIS.mask(*sample["atomic_numbers"][index].T))
-
-
-@pytest.mark.parametrize("pbc", [(True, True, True), (False, True, False), (False,) * 3])
-def test_edges_of_some_atoms_are_those_of_the_graph(pbc):
-    """Against the neighbour search of the engine; the cell is smaller than the cutoff."""
-    sample = made_up.packing(["O"], (3, 2, 1), CUTOFF)
-    where = sample["positions"], sample["cell"], np.array(pbc)
-    index, shift, _ = neighbour_graph(*where, 5.0)
-    structure = Structure(sample["atomic_numbers"], *where)
-    for receivers in (np.arange(6), np.array([1, 4])):
-        found = list(Neighbours(structure, 5.0, receivers).of(receivers))
-        mine = np.isin(index[:, 0], receivers)
-        np.testing.assert_array_equal(np.concatenate([pair[0] for pair in found]), index[mine])
-        np.testing.assert_array_equal(np.concatenate([pair[1] for pair in found]), shift[mine])
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

@@ -18,11 +18,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pipeline_core.fields import SPLITS
 from pipeline_core.graphs import neighbour_graph
 from pipeline_core.project import Project
-from pipeline_core.readers.cp2k_input import Structure
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import provenance_of
+from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import levels
 from pipeline_egnn_esp.basis import Basis

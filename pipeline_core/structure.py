@@ -1,0 +1,25 @@
+"""Atoms in a cell, the input that all models of atoms share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Atoms in a cell.
+
+    Attributes:
+        atomic_numbers: (n_atoms,)
+        positions: Å, (n_atoms, 3).
+        cell: Rows are lattice vectors, Å, (3, 3).
+        pbc: Periodic directions, (3,).
+    """
+
+    atomic_numbers: NDArray[np.int32]
+    positions: NDArray[np.float64]
+    cell: NDArray[np.float64]
+    pbc: NDArray[np.bool_]
