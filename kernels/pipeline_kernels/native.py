@@ -1,8 +1,9 @@
-"""C that the system compiler translates at first use, for kernels that numba cannot make fast.
+"""Routines in C, for kernels that numba cannot make fast.
 
-The shared object is kept in a folder of the user, so a machine compiles each source once, and is
-called through ctypes: nothing is linked to torch, and the interpreter's lock is free meanwhile.
-Where there is no compiler `load` returns None, and the kernel falls back to numba.
+A library comes with the built package; a source tree compiles it at first use and keeps it in a
+folder of the user, so a machine compiles each source once. It is called through ctypes: nothing is
+linked to torch, and the interpreter's lock is free meanwhile. Where there is neither a library nor
+a compiler, operators run their reference, and the user is warned once.
 
 | variable                 | meaning                                                              |
 |--------------------------|----------------------------------------------------------------------|
@@ -11,127 +12,91 @@ Where there is no compiler `load` returns None, and the kernel falls back to num
 """
 
 import ctypes
-import hashlib
-import logging
 import os
 import shlex
 import subprocess
-import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
-# No OpenMP: torch and numba bring one each, and idle threads of one take the cores of another.
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-shared", "-fPIC")
-THIS_CPU = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler knows
-TIME_LIMIT = 300  # seconds for one source
+from pipeline_kernels import compiler
+from pipeline_kernels.sources import FOLDER, SOURCES
 
-_log = logging.getLogger(__name__)
+C_TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.complex64: "float",
+    torch.complex128: "double",
+}
+LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # of what torch names so
+PREBUILT = FOLDER / "prebuilt"
+MAX_KEPT = 2**26  # bytes of memory that a thread keeps from call to call
+
 _failures: dict[str, str] = {}
 _thread = threading.local()
 
-
-@cache
-def load(name: str, source: str, **macros: str) -> ctypes.CDLL | None:
-    """Compiles C, or takes it from the cache, and loads it.
-
-    Args:
-        name: what messages and files are called.
-        source: the C.
-        macros: macros to define, for instance a type.
-
-    Returns:
-        The library, or None where it cannot be made; `why_not` tells the reason.
-    """
-    try:
-        return _load(name, source, [f"-D{key}={value}" for key, value in macros.items()])
-    except subprocess.CalledProcessError as error:
-        reason = f"{shlex.join(error.cmd)}: {error.stderr.strip()}"
-    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-        reason = str(error)
-    _failures[name] = reason
-    _log.info("%s: numba instead of C, since %s", name, reason)
-    return None
+Argument = Tensor | np.ndarray | ctypes.Structure | int | None
 
 
-def why_not() -> str:
-    """Returns why sources could not be compiled or loaded, a line or more for each; or nothing."""
-    return "\n".join(f"{name}: {reason}" for name, reason in _failures.items())
-
-
-def parallel(work: Callable[[], None], n_threads: int) -> None:
-    """Runs `work` in so many threads at once, one of them the caller's.
-
-    Each call has to take its pieces from a counter that all share, until none is left: a thread
-    that starts late then finds nothing to do, and what has not started when the caller has finished
-    is cancelled.
-
-    Args:
-        work: calls C and returns when no piece is left.
-        n_threads: number of threads.
-    """
-    helpers = [_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
-    try:
-        work()
-    finally:
-        running = [helper for helper in helpers if not helper.cancel()]
-        for helper in running:
-            helper.exception()  # waits
-    for helper in running:
-        helper.result()
-
-
-def memory(n_bytes: int) -> int:
-    """Returns the address of memory of the calling thread, kept from one call to the next.
-
-    A new allocation of this size would be handed over by the system page by page, which takes
-    longer than many a kernel.
-    """
-    kept = getattr(_thread, "memory", None)
-    if kept is None or kept.nbytes < n_bytes:
-        kept = _thread.memory = np.empty(n_bytes, np.uint8)
-    address: int = kept.ctypes.data
-    return address
+class UnavailableError(RuntimeError):
+    """There is no library, and none can be compiled."""
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked one (a data loader's worker) inherits none."""
-    return ThreadPoolExecutor(os.cpu_count(), f"pipeline_kernels-{process}")
+def load_library(name: str, **macros: str) -> ctypes.CDLL:
+    """Load a library of `sources.SOURCES`: as built with the package, kept, or compiled now.
 
+    Args:
+        name: the key of the source.
+        macros: macros to define, for instance `REAL="float"`.
 
-def _load(name: str, source: str, macros: list[str]) -> ctypes.CDLL:
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    target, description = _target(compiler)
-    command = [*compiler, *FLAGS, *target, *macros]
-    text = "\0".join([source, *command, description])
-    path = _folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
-    if not _intact(path):
-        _compile(command, source, path)
-    return ctypes.CDLL(str(path))
-
-
-def _target(compiler: list[str]) -> tuple[tuple[str, ...], str]:
-    """Returns the options for this processor, and every macro they predefine.
-
-    Those name the compiler's version and each set of instructions it may use: nodes that differ
-    share a folder without harm.
+    Raises:
+        UnavailableError: if it cannot be had; the user has been warned.
     """
-    for options in THIS_CPU:
-        command = [*compiler, *options, "-dM", "-E", "-x", "c", os.devnull]
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False
-        )
-        if result.returncode == 0:
-            return options, result.stdout
-    raise subprocess.CalledProcessError(result.returncode, command, stderr=result.stderr)
+    return open_library(name, SOURCES[name].text, **macros)
 
 
-def _folder() -> Path:
+@cache
+def open_library(name: str, text: str, **macros: str) -> ctypes.CDLL:
+    """Load the library that this C gives, as `load_library` does."""
+    level = choose_level()
+    file = compiler.name_library(name, text, macros, level)
+    if (PREBUILT / file).exists():
+        return ctypes.CDLL(str(PREBUILT / file))
+    if file not in _failures:
+        try:
+            return ctypes.CDLL(str(_compile(file, text, macros, level)))
+        except subprocess.CalledProcessError as error:
+            _failures[file] = f"{shlex.join(error.cmd)}: {error.stderr.strip()}"
+        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+            _failures[file] = str(error)
+        _warn(f"{name}: {_failures[file]}")
+    raise UnavailableError(_failures[file])
+
+
+def choose_level() -> str:
+    """Return the key of `compiler.LEVELS` whose instructions this processor has."""
+    if len(compiler.LEVELS) == 1:
+        return next(iter(compiler.LEVELS))
+    return LEVELS.get(torch.backends.cpu.get_cpu_capability(), "x86-64-v2")
+
+
+def _compile(file: str, text: str, macros: dict[str, str], level: str) -> Path:
+    """Return where the library is kept, after compiling it unless it is there."""
+    path = _open_cache() / file
+    if not compiler.is_intact(path):
+        compiler.compile_library(text, macros, level, path)
+    return path
+
+
+def _open_cache() -> Path:
     if chosen := os.environ.get("PIPELINE_KERNELS_CACHE"):
         folder = Path(chosen)
     else:
@@ -144,30 +109,126 @@ def _folder() -> Path:
     return folder
 
 
-def _compile(command: list[str], source: str, path: Path) -> None:
-    """Writes the library under a name of its own, then renames it: other ranks do the same."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
-        code, made = Path(folder) / f"{path.stem}.c", Path(folder) / path.name
-        code.write_text(source)
-        subprocess.run(
-            [*command, str(code), "-o", str(made), "-lm"],
-            capture_output=True,
-            text=True,
-            timeout=TIME_LIMIT,
-            check=True,
+def _warn(reason: str) -> None:
+    if len(_failures) == 1:  # the first of this process speaks for all
+        warnings.warn(
+            "Kernels without their library in C are left to plain PyTorch, which takes 3 to 30 "
+            "times as long. Install a C compiler (cc, or name it by CC), or a wheel of this "
+            f"package that was built where there is one. {reason}",
+            RuntimeWarning,
+            stacklevel=2,
         )
-        with made.open("ab") as file:
-            file.write(hashlib.sha256(made.read_bytes()).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        made.rename(path)
 
 
-def _intact(path: Path) -> bool:
-    """Whether the file ends in its own digest: to load a damaged one would kill the process."""
+def call_routine(
+    library: ctypes.CDLL, name: str, *arguments: Argument, n_threads: int, n_bytes: int = 0
+) -> None:
+    """Call a routine in several threads, which take its pieces from a counter that they share.
+
+    Args:
+        library: from `load_library`.
+        name: of the routine. It takes the arguments, the address of the counter, and with
+            `n_bytes` that of memory for the thread.
+        arguments: tensors and arrays are passed by the address of their contiguous numbers (null
+            without any), structures by theirs, numbers as `int64_t`.
+        n_threads: number of threads.
+        n_bytes: of memory that each thread needs.
+    """
+    routine, counter = getattr(library, name), ctypes.c_int64(0)
+    values = [_convert(argument) for argument in arguments]
+    values.append(ctypes.c_void_p(ctypes.addressof(counter)))
+
+    def work() -> None:
+        own = np.empty(n_bytes, np.uint8) if n_bytes > MAX_KEPT else get_memory(n_bytes)
+        routine(*values, *([ctypes.c_void_p(own.ctypes.data)] if n_bytes else []))
+
+    run_in_threads(work, n_threads)
+
+
+def compute_size(library: ctypes.CDLL, name: str, *arguments: Argument) -> int:
+    """Call a function that returns an `int64_t`, with arguments as `call_routine` passes them."""
+    function = getattr(library, name)
+    function.restype = ctypes.c_int64
+    size: int = function(*map(_convert, arguments))
+    return size
+
+
+def make_plain(tensor: Tensor) -> Tensor:
+    """Return a tensor as C reads it: contiguous, no conjugate or sign pending, no gradient."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _convert(argument: Argument) -> ctypes.c_void_p | ctypes.c_int64:
+    if isinstance(argument, Tensor):
+        assert argument.is_contiguous()
+        return ctypes.c_void_p(argument.data_ptr() if argument.numel() else None)
+    if isinstance(argument, np.ndarray):
+        return ctypes.c_void_p(argument.ctypes.data)
+    if isinstance(argument, ctypes.Structure):
+        return ctypes.c_void_p(ctypes.addressof(argument))
+    return ctypes.c_void_p(None) if argument is None else ctypes.c_int64(argument)
+
+
+def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
+    """Run `work` in so many threads at once, one of them the caller's.
+
+    Each call has to take its pieces from a counter that all share, until none is left: a thread
+    that starts late then finds nothing to do, and what has not started when the caller has finished
+    is cancelled.
+
+    Args:
+        work: calls C and returns when no piece is left.
+        n_threads: number of threads.
+    """
+    helpers = [_make_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return False
-    size = hashlib.sha256().digest_size
-    return content[-size:] == hashlib.sha256(content[:-size]).digest()
+        work()
+    finally:
+        running = [helper for helper in helpers if not helper.cancel()]
+        for helper in running:
+            helper.exception()  # waits
+    for helper in running:
+        helper.result()
+
+
+def get_memory(n_bytes: int) -> np.ndarray:
+    """Return memory of the calling thread, kept from one call to the next.
+
+    A new allocation of this size would be handed over by the system page by page, which takes
+    longer than many a kernel.
+    """
+    kept: np.ndarray | None = getattr(_thread, "memory", None)
+    if kept is None or kept.nbytes < n_bytes:
+        kept = _thread.memory = np.empty(n_bytes, np.uint8)
+    return kept
+
+
+@cache
+def _make_pool(process: int) -> ThreadPoolExecutor:
+    """Threads of this process: a forked one (a data loader's worker) inherits none."""
+    return ThreadPoolExecutor(os.cpu_count(), f"pipeline_kernels-{process}")
+
+
+# ---- for routines that do not use `load_library` and `call_routine` yet ----
+
+parallel = run_in_threads
+
+
+@cache
+def load(name: str, source: str, **macros: str) -> ctypes.CDLL | None:
+    """Return the library, or None where it cannot be had."""
+    try:
+        return open_library(name, source, **macros)
+    except UnavailableError:
+        return None
+
+
+def why_not() -> str:
+    """Return why sources could not be compiled or loaded."""
+    return "\n".join(_failures.values())
+
+
+def memory(n_bytes: int) -> int:
+    """Return the address of `get_memory`."""
+    address: int = get_memory(n_bytes).ctypes.data
+    return address

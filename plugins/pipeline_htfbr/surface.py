@@ -222,7 +222,7 @@ def draw_weights(module: Surface, init: str) -> None:
     children's products.
     """
     with torch.no_grad():
-        for B in module.shape.tensors(module.transfers):
+        for B in module.shape.split_transfers(module.transfers):
             left, right, rank = B.shape
             B.normal_(std=(left * right) ** -0.5 * (0.1 if init == "graded" else 1.0))
             if init == "graded":

@@ -121,7 +121,7 @@ class Peer(nn.Module):
         self._nodes = module.shape.nodes
         parts = table.functions.T.split(list(module.shape.leaf_ranks), dim=1)
         self._leaves, self._energies = [part.contiguous() for part in parts], table.energies
-        tensors = module.shape.tensors(module.transfers.detach())
+        tensors = module.shape.split_transfers(module.transfers.detach())
         self.transfers = nn.ParameterList(B.clone() for B in tensors)
 
     def forward(self) -> Tensor:

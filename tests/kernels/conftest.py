@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 from pipeline_kernels import native, threads
+from pipeline_kernels.compiler import LEVELS
+
+CHOOSE_LEVEL = native.choose_level
 
 
 @contextmanager
@@ -47,7 +49,23 @@ def interpreted() -> Iterator[Callable]:
 
 
 @contextmanager
-def _implementation(cpu: ModuleType, name: str, *probe: Any) -> Iterator[str]:
+def _choose_level(choose: Callable[[], str]) -> Iterator[None]:
+    caches = native.load_library, native.open_library
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "choose_level", choose)
+        for function in caches:
+            function.cache_clear()
+        yield
+    for function in caches:
+        function.cache_clear()
+
+
+def _refuse() -> str:
+    raise native.UnavailableError("left out by a test")
+
+
+@contextmanager
+def _numba_or_c(cpu: Any, name: str, *probe: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if name == "numba":
             patch.setattr(cpu, "_library", lambda *_: None)
@@ -57,12 +75,45 @@ def _implementation(cpu: ModuleType, name: str, *probe: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def use_implementation() -> Callable[..., AbstractContextManager[str]]:
-    """A context in which the module `cpu` of a family calculates by C or by numba.
+def use_numba_or_c() -> Callable[..., AbstractContextManager[str]]:
+    """A context in which the module `cpu` of a family calculates by C or by numba."""
+    return _numba_or_c
 
-    Its arguments: the module, "C" or "numba", and some with which the module makes its library.
-    """
+
+@contextmanager
+def _implementation(name: str) -> Iterator[None]:
+    with _choose_level(_refuse if name == "reference" else CHOOSE_LEVEL):
+        if name == "C":
+            _skip_without_c()
+        yield
+
+
+def _skip_without_c() -> None:
+    try:
+        native.load_library("tree", REAL="float")
+    except native.UnavailableError as error:
+        pytest.skip(f"needs a C compiler: {error}")
+
+
+@pytest.fixture(scope="session")
+def use_implementation() -> Callable[[str], AbstractContextManager[None]]:
+    """A context in which operators calculate by "C", or by their "reference" as without it."""
     return _implementation
+
+
+@contextmanager
+def _level(name: str) -> Iterator[None]:
+    if list(LEVELS).index(name) < list(LEVELS).index(CHOOSE_LEVEL()):
+        pytest.skip(f"this processor is not one of {name}")
+    with _choose_level(lambda: name):
+        _skip_without_c()
+        yield
+
+
+@pytest.fixture(scope="session")
+def use_level() -> Callable[[str], AbstractContextManager[None]]:
+    """A context in which C is compiled for processors of a level of `compiler.LEVELS`."""
+    return _level
 
 
 @pytest.fixture

@@ -1,21 +1,25 @@
-"""C compiled at first use: the cache, what happens without a compiler, threads.
+"""Libraries in C: built with the package, compiled at first use, kept, or not to be had.
 
 Oracle: what the C standard says the few lines below return.
 """
 
+import ctypes
 import subprocess
 import sys
 import threading
+import warnings
 from itertools import count
 
+import numpy as np
 import pytest
+import torch
 
-from pipeline_kernels import native
+from pipeline_kernels import compiler, native
 
 ANSWER = "long answer(void) { return ANSWER; }"
 LOAD = f"""
 from pipeline_kernels import native
-print(native.load("answer", {ANSWER!r}, ANSWER="42").answer(), end="")
+print(native.open_library("answer", {ANSWER!r}, ANSWER="42").answer(), end="")
 """
 
 
@@ -24,32 +28,43 @@ def folder(tmp_path, monkeypatch):
     """An empty cache, and nothing loaded before."""
     monkeypatch.setenv("PIPELINE_KERNELS_CACHE", str(tmp_path))
     monkeypatch.setattr(native, "_failures", {})
-    native.load.cache_clear()
+    native.open_library.cache_clear()
     yield tmp_path
-    native.load.cache_clear()
+    native.open_library.cache_clear()
 
 
 @pytest.fixture
-def answer(folder):
+def answer(folder, compiler_needed):
     """The file that holds the library, made by another process: nothing of it is loaded here."""
-    if native.load("probe", "int probe;") is None:
-        pytest.skip(f"needs a C compiler: {native.why_not()}")
     subprocess.run([sys.executable, "-c", LOAD], check=True, capture_output=True)
     (path,) = folder.glob("answer-*.so")
     return path
 
 
+@pytest.fixture
+def compiler_needed(tmp_path):
+    path = tmp_path / "probe.so"
+    try:
+        compiler.compile_library("int probe;", {}, native.choose_level(), path)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"needs a C compiler: {error}")
+    path.unlink()
+
+
+def open_answer(text=ANSWER, number="42"):
+    return native.open_library("answer", text, ANSWER=number).answer()
+
+
 def test_each_source_and_each_macro_has_its_library(answer, folder):
-    assert native.load("answer", ANSWER, ANSWER="42").answer() == 42
-    assert native.load("answer", ANSWER, ANSWER="43").answer() == 43
-    assert native.load("answer", ANSWER + "int more;", ANSWER="42").answer() == 42
+    assert open_answer() == 42
+    assert open_answer(number="43") == 43
+    assert open_answer(ANSWER + "int more;") == 42
     assert len(list(folder.glob("answer-*.so"))) == 3
-    assert native.why_not() == ""
 
 
 def test_what_another_process_compiled_is_used(answer):
     before = answer.stat()
-    assert native.load("answer", ANSWER, ANSWER="42").answer() == 42
+    assert open_answer() == 42
     assert (answer.stat().st_ino, answer.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -57,42 +72,87 @@ def test_what_another_process_compiled_is_used(answer):
 def test_a_damaged_file_is_made_again(answer, damage):
     whole = answer.read_bytes()
     answer.write_bytes(damage(whole))
-    assert native.load("answer", ANSWER, ANSWER="42").answer() == 42
+    assert open_answer() == 42
     assert len(answer.read_bytes()) == len(whole)
 
 
-def test_many_processes_may_compile_at_once(folder):
-    if native.load("probe", "int probe;") is None:
-        pytest.skip(f"needs a C compiler: {native.why_not()}")
+def test_many_processes_may_compile_at_once(folder, compiler_needed):
     command = [sys.executable, "-c", LOAD]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
     assert [process.communicate()[0] for process in started] == [b"42"] * 3
-    left = {path.name.split("-")[0] for path in folder.iterdir()}
-    assert left == {"probe", "answer"}
-    assert len(list(folder.iterdir())) == 2
+    (path,) = folder.iterdir()
+    assert path.name.startswith("answer-")
+
+
+def test_what_was_built_with_the_package_needs_no_compiler(
+    answer, folder, tmp_path_factory, monkeypatch
+):
+    prebuilt = tmp_path_factory.mktemp("prebuilt")
+    answer.rename(prebuilt / answer.name)
+    monkeypatch.setattr(native, "PREBUILT", prebuilt)
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    assert open_answer() == 42
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
         ("CC", "/no/such/compiler", "/no/such/compiler"),
-        ("CC", "false --option", "false --option -dM"),
+        ("CC", "false --option", "false --option -std"),
         ("PIPELINE_KERNELS_CACHE", "/dev/null/cache", "set PIPELINE_KERNELS_CACHE to a folder"),
     ],
 )
-def test_without_a_compiler_or_a_folder_there_is_a_reason(
+def test_without_a_compiler_or_a_folder_there_is_one_warning(
     folder, monkeypatch, variable, value, reason
 ):
     monkeypatch.setenv(variable, value)
-    assert native.load("answer", ANSWER, ANSWER="42") is None
-    assert native.why_not().startswith("answer: ")
-    assert reason in native.why_not()
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        for number in ("42", "42", "43"):
+            with pytest.raises(native.UnavailableError, match=reason):
+                open_answer(number=number)
+    assert len(warned) == 1
+    assert "times as long. Install" in str(warned[0].message)
+    assert reason in str(warned[0].message)
 
 
-def test_an_error_of_the_compiler_is_the_reason(answer, folder):
-    assert native.load("wrong", "int wrong(void) { return nothing; }") is None
-    assert "nothing" in native.why_not()
-    assert not list(folder.glob("*wrong*"))
+def test_an_error_of_the_compiler_is_the_reason(folder, compiler_needed):
+    with (
+        pytest.warns(RuntimeWarning, match="nothing"),
+        pytest.raises(native.UnavailableError, match="nothing"),
+    ):
+        native.open_library("wrong", "int wrong(void) { return nothing; }")
+    assert not list(folder.iterdir())
+
+
+SCALE = """
+#include <stdint.h>
+typedef struct { double factor; } Scale;
+int64_t last(const double *x, int64_t n) { return x ? x[n - 1] : -1; }
+void scale(const double *x, double *out, const Scale *scale, int64_t n, int64_t *counter,
+           double *memory)
+{
+    for (int64_t i; (i = __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) < n;) {
+        *memory = scale->factor * x[i];
+        out[i] = *memory;
+    }
+}
+"""
+
+
+class Scale(ctypes.Structure):
+    _fields_ = (("factor", ctypes.c_double),)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_routines_take_tensors_arrays_structures_and_numbers(folder, compiler_needed, n_threads):
+    library = native.open_library("scale", SCALE)
+    x, out = torch.arange(100, dtype=torch.float64), np.empty(100)
+    native.call_routine(library, "scale", x, out, Scale(0.5), 100, n_threads=n_threads, n_bytes=8)
+    assert np.array_equal(out, 0.5 * x.numpy())
+    assert native.compute_size(library, "last", x, 100) == 99
+    assert native.compute_size(library, "last", x[:0], 0) == -1
+    assert native.compute_size(library, "last", None, 0) == -1
 
 
 @pytest.mark.parametrize(
@@ -109,7 +169,7 @@ def test_the_folder_follows_the_environment(tmp_path, monkeypatch, variables, ex
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, str(tmp_path / value))
-    assert native._folder() == tmp_path / expected
+    assert native._open_cache() == tmp_path / expected
     assert (tmp_path / expected).stat().st_mode & 0o777 == 0o700
 
 
@@ -124,7 +184,7 @@ def test_threads_share_the_pieces(n_threads):
         while (piece := next(numbers)) < 100:
             done.append(piece)
 
-    native.parallel(work, n_threads)
+    native.run_in_threads(work, n_threads)
     assert sorted(done) == list(range(100))
     assert len(idents) == n_threads
 
@@ -140,14 +200,14 @@ def test_an_error_in_a_thread_is_raised():
         assert started.wait(10)
 
     with pytest.raises(ValueError, match="piece 3"):
-        native.parallel(work, 2)
+        native.run_in_threads(work, 2)
 
 
 def test_a_thread_keeps_its_memory():
-    address = native.memory(100)
-    assert native.memory(50) == address
+    own = native.get_memory(100)
+    assert native.get_memory(50) is own
     others = []
-    thread = threading.Thread(target=lambda: others.append(native.memory(100)))
+    thread = threading.Thread(target=lambda: others.append(native.get_memory(100)))
     thread.start()
     thread.join()
-    assert others != [address]
+    assert others[0] is not own

@@ -6,7 +6,7 @@ import sys
 import numba
 import pytest
 
-from pipeline_kernels.threads import GRAIN_SIZE, n_threads
+from pipeline_kernels.threads import GRAIN_SIZE, choose_threads
 
 FORK_AFTER_THREADS = """
 import os, torch
@@ -25,7 +25,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_follows_torch_within_what_numba_has(use_threads):
     for asked in (1, 2, 10_000):
         with use_threads(asked):
-            assert n_threads(1 << 40) == min(asked, numba.config.NUMBA_NUM_THREADS)
+            assert choose_threads(1 << 40) == min(asked, numba.config.NUMBA_NUM_THREADS)
 
 
 def test_sets_numba_to_the_number_it_returns(use_threads):
@@ -33,12 +33,12 @@ def test_sets_numba_to_the_number_it_returns(use_threads):
         pytest.skip("needs two processor cores")
     numba.set_num_threads(1)
     with use_threads(2):
-        n_threads(1 << 40)
+        choose_threads(1 << 40)
     assert numba.get_num_threads() == 2
 
 
 def test_small_work_stays_on_one_thread():
-    assert n_threads(0) == n_threads(2 * GRAIN_SIZE - 1) == 1
+    assert choose_threads(0) == choose_threads(2 * GRAIN_SIZE - 1) == 1
 
 
 def test_a_forked_process_with_one_thread_can_run_kernels():

@@ -30,7 +30,7 @@ class Irrep(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Self:
-        """Reads a name as `0e` or `1o`: the degree, then `e` for even or `o` for odd.
+        """Read a name as `0e` or `1o`: the degree, then `e` for even or `o` for odd.
 
         Raises:
             ValueError: if it is no such name.
@@ -41,7 +41,7 @@ class Irrep(NamedTuple):
         return cls(int(degree), 1 if parity == "e" else -1)
 
     def times(self, other: "Irrep") -> "list[Irrep]":
-        """Returns what the product with another one contains, by degree."""
+        """Return what the product with another one contains, by degree."""
         degrees = range(abs(self.l - other.l), self.l + other.l + 1)
         return [Irrep(degree, self.parity * other.parity) for degree in degrees]
 
@@ -51,7 +51,7 @@ class Irrep(NamedTuple):
 
 @cache
 def clebsch_gordan(l1: int, l2: int, l3: int) -> np.ndarray:
-    """Couples two real representations to a third.
+    """Couple two real representations to a third.
 
     The sign is that of `e3nn.o3.wigner_3j`, the sum of squares is 1.
 
@@ -84,7 +84,7 @@ def clebsch_gordan(l1: int, l2: int, l3: int) -> np.ndarray:
 
 
 def _racah(j1: int, m1: int, j2: int, m2: int, J: int) -> float:
-    """Returns `<j1 m1 j2 m2 | J M>` by the formula of G. Racah, Phys. Rev. 62, 438 (1942)."""
+    """Return `<j1 m1 j2 m2 | J M>` by the formula of G. Racah, Phys. Rev. 62, 438 (1942)."""
     M, f = m1 + m2, factorial
     triangle = f(j1 + j2 - J) * f(J + j1 - j2) * f(J - j1 + j2) / f(j1 + j2 + J + 1)
     states = prod(map(f, (J + M, J - M, j1 - m1, j1 + m1, j2 - m2, j2 + m2)))
@@ -96,7 +96,7 @@ def _racah(j1: int, m1: int, j2: int, m2: int, J: int) -> float:
 
 
 def _complex_to_real(degree: int) -> np.ndarray:
-    """Returns the unitary matrix whose columns are real harmonics in terms of complex ones.
+    """Return the unitary matrix whose columns are real harmonics in terms of complex ones.
 
     The phase `(-i)^l` makes every coupling real.
     """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def solid_harmonics(vectors: Tensor, lmax: int) -> Tensor:
-    """Calculates the regular solid harmonics about the z axis, of norm² (2 l + 1) r^(2 l).
+    """Calculate the regular solid harmonics about the z axis, of norm² (2 l + 1) r^(2 l).
 
     Polynomials of x, y and z, hence smooth at zero, too. The powers (x + i y)^m give what depends
     on the angle about the axis, the recursion of the associated Legendre functions (NIST Digital
@@ -44,7 +44,7 @@ def solid_harmonics(vectors: Tensor, lmax: int) -> Tensor:
 
 @cache
 def harmonic_norms(lmax: int) -> np.ndarray:
-    """Returns the factors of each degree and order, those of P_m^m included, by degree, then m."""
+    """Return the factors of each degree and order, those of P_m^m included, by degree, then m."""
     norms = np.zeros((lmax + 1, lmax + 1))
     for degree in range(lmax + 1):
         for m in range(degree + 1):

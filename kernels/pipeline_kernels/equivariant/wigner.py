@@ -29,12 +29,12 @@ CHUNK = 1024  # edges whose intermediate results stay in the cache
 
 
 def n_entries(lmax: int) -> int:
-    """Returns the number of entries of the blocks of degree 0 to `lmax`."""
+    """Return the number of entries of the blocks of degree 0 to `lmax`."""
     return sum((2 * degree + 1) ** 2 for degree in range(lmax + 1))
 
 
 def edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Calculates the Wigner matrices that turn each edge onto the polar axis.
+    """Calculate the Wigner matrices that turn each edge onto the polar axis.
 
     Made once per structure: 660 bytes an edge in float32 at `lmax` = 4. No derivative.
 
@@ -71,7 +71,7 @@ def edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) ->
 
 
 def rotate(x: Tensor, frames: Tensor, transposed: bool = False) -> Tensor:
-    """Multiplies features of each edge by its Wigner matrices, in plain PyTorch.
+    """Multiply features of each edge by its Wigner matrices, in plain PyTorch.
 
     Args:
         x: features `(n_edges, (lmax + 1)^2, C)`.
@@ -96,7 +96,7 @@ def _rows_by_degree(x: Tensor) -> list[Tensor]:
 
 
 def _frames(first: Tensor, polar: Tensor, third: Tensor, lmax: int) -> Tensor:
-    """Sums `D[i, j] = K[i, j] cos(m_j a) - K[i, -j] sin(m_j a)` with `K = J Z(-b) J`."""
+    """Sum `D[i, j] = K[i, j] cos(m_j a) - K[i, -j] sin(m_j a)` with `K = J Z(-b) J`."""
     across = torch.hypot(first, third)
     on_axis = across == 0
     cos_a = torch.where(on_axis, 1.0, third / across)
@@ -107,7 +107,7 @@ def _frames(first: Tensor, polar: Tensor, third: Tensor, lmax: int) -> Tensor:
 
 
 def _waves(cosine: Tensor, sine: Tensor, lmax: int) -> Tensor:
-    """Returns `1, cos(t), sin(t), ..., cos(lmax t), sin(lmax t)` in columns."""
+    """Return `1, cos(t), sin(t), ..., cos(lmax t), sin(lmax t)` in columns."""
     columns = [torch.ones_like(cosine)]
     c, s = torch.ones_like(cosine), torch.zeros_like(cosine)
     for _ in range(lmax):
@@ -118,7 +118,7 @@ def _waves(cosine: Tensor, sine: Tensor, lmax: int) -> Tensor:
 
 @cache
 def _tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Returns the matrices that make K, K with columns m and -m exchanged, cosines and sines.
+    """Return the matrices that make K, K with columns m and -m exchanged, cosines and sines.
 
     Each is `(2 lmax + 1, n_entries(lmax))`, in terms of `_waves`.
     """
@@ -140,7 +140,7 @@ def _tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
 
 
 def _turns(degree: int) -> np.ndarray:
-    """Returns the coefficients `(2 l + 1, 2 l + 1, 2 l + 1)` of `_waves(t)` in `Z(-t)`."""
+    """Return the coefficients `(2 l + 1, 2 l + 1, 2 l + 1)` of `_waves(t)` in `Z(-t)`."""
     turns = np.zeros((2 * degree + 1,) * 3)
     for i, m in enumerate(range(-degree, degree + 1)):
         turns[max(0, 2 * abs(m) - 1), i, i] = 1
@@ -151,7 +151,7 @@ def _turns(degree: int) -> np.ndarray:
 
 @cache
 def axis_swap(degree: int) -> np.ndarray:
-    """Returns `J_l`, `(2 l + 1, 2 l + 1)`, by coupling degrees l - 1 and 1 to l."""
+    """Return `J_l`, `(2 l + 1, 2 l + 1)`, by coupling degrees l - 1 and 1 to l."""
     if degree == 0:
         return np.ones((1, 1))
     if degree == 1:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import native
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 # What sources stand on, in this order, and what one of them does besides.
 PARTS = ("vectors", "common")
@@ -37,7 +37,7 @@ def run(source: str, routine: str, arrays: Sequence[Tensor], *numbers: int) -> N
     if n == 0:
         return
     arrays = [array.detach().resolve_conj().resolve_neg().contiguous() for array in arrays]
-    threads = n_threads(2 * sum(array.numel() for array in arrays))
+    threads = choose_threads(2 * sum(array.numel() for array in arrays))
     library = _library(source, n_colours, arrays[0].dtype)
     if library is None:
         _run_loops(source, routine, arrays, numbers, threads)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3 import fields
 from pipeline_kernels.su3 import paths_loops as loops
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 SIZES = ("batch", "n_links", "length", "n_places", "n_paths")
 
@@ -52,7 +52,7 @@ def _run(
     table, adjoint = table.contiguous(), adjoint.contiguous()
     if table.numel() and not 0 <= int(table.min()) <= int(table.max()) < links.shape[1]:
         raise ValueError(f"table: expected numbers of {links.shape[1]} links, got others")
-    threads = n_threads(len(links) * table.numel() * links.shape[-1] ** 2)
+    threads = choose_threads(len(links) * table.numel() * links.shape[-1] ** 2)
     library = _library(links.shape[-1], links.dtype)
     if library is None:
         getattr(loops, name)(arrays, table, adjoint, threads)

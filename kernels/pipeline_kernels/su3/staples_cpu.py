@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline_kernels.su3 import fields
 from pipeline_kernels.su3 import staples_loops as loops
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 POINTERS = ("forward", "backward", "active", "coefficients")
 SIZES = ("batch", "n_in", "n_out", "n_directions", "volume")
@@ -71,5 +71,5 @@ def _run(
     kept.append(coefficients.detach().to(S.real.dtype).contiguous())
     sizes = S.shape[0], S.shape[1], coefficients.shape[0], *S.shape[2:4]
     layer = Layer(*(table.data_ptr() for table in kept), *sizes)
-    threads = n_threads(S.numel() * coefficients.shape[0])
+    threads = choose_threads(S.numel() * coefficients.shape[0])
     fields.run(library, name, fields.plain(arrays), layer, threads, is_gradient=len(arrays) > 2)

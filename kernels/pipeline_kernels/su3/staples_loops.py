@@ -9,7 +9,7 @@ from numba import njit
 from torch import Tensor
 
 from pipeline_kernels import native
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 
 def staple_layer(
@@ -86,7 +86,7 @@ def _each(calculate: Callable[[int], None], S: Tensor) -> None:
         while (b := next(numbers)) < len(S):
             calculate(b)
 
-    native.parallel(work, min(len(S), n_threads(S.numel())))
+    native.parallel(work, min(len(S), choose_threads(S.numel())))
 
 
 @njit(cache=True, nogil=True)

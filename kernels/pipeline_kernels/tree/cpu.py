@@ -1,43 +1,45 @@
-"""The contraction of a tree on the CPU: C where there is a compiler, numba elsewhere.
+"""The contraction of a tree on the CPU, in C.
 
-Both divide the samples in the same way into pieces that threads take, and add what the pieces of a
-gradient give in their order, so that no result depends on the number of threads.
+Samples are divided into pieces that threads take, and what the pieces of a gradient give is added
+in their order, so that no result depends on the number of threads.
 """
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_kernels import native
-from pipeline_kernels.threads import n_threads
-from pipeline_kernels.tree import loops
+from pipeline_kernels.native import (
+    C_TYPES,
+    Argument,
+    call_routine,
+    compute_size,
+    load_library,
+    make_plain,
+)
+from pipeline_kernels.threads import choose_threads
 from pipeline_kernels.tree.shape import TreeShape
 
-C_TYPES = {torch.float32: "float", torch.float64: "double"}
 MAX_SEGMENTS = 64  # partial sums over the samples, of which each takes as much memory as a gradient
-POINTERS = {"contract": 5, "tangent": 6, "gradient": 7}  # arguments before `n`
 
 
 def contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Implements `reference.contract` for the shape that `code` stands for."""
-    shape, _ = _tree(tuple(code))
+    """Implement `reference.contract` for the shape that `code` stands for."""
+    shape, _ = _decode(tuple(code))
     n = features.shape[1]
     root, inner = features.new_empty(n), features.new_empty(shape.n_inner, n)
-    _run("contract", code, [features, transfers, inner, root], [n])
+    _run("contract", code, [features, transfers], [inner, root, n])
     return root, inner
 
 
 def tangent(
     features: Tensor, transfers: Tensor, inner: Tensor, direction: Tensor, code: Sequence[int]
 ) -> Tensor:
-    """Implements `reference.tangent` along a change of the transfers."""
+    """Implement `reference.tangent` along a change of the transfers."""
     root = features.new_empty(features.shape[1])
-    _run("tangent", code, [features, transfers, inner, direction, root], [len(root)])
+    _run("tangent", code, [features, transfers, inner, direction], [root, len(root)])
     return root
 
 
@@ -49,26 +51,27 @@ def gradient(
     code: Sequence[int],
     by_features: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Implements `reference.gradient`; without `by_features` its first result is empty."""
-    n, library = features.shape[1], _library(features.dtype)
-    segment = _segment(n, library.block_size() if library else loops.BLOCK)
+    """Implement `reference.gradient`; without `by_features` its first result is empty."""
+    n = features.shape[1]
+    segment = _choose_segment(n, features.dtype)
     partial = transfers.new_empty(-(-n // segment), len(transfers))
     grads = features.new_empty(len(features) if by_features else 0, n)
-    arrays = [features, transfers, inner, weights, grads, partial]
-    _run("gradient", code, arrays, [n, segment])
+    operands = [features, transfers, inner, weights]
+    _run("gradient", code, operands, [grads, partial, n, segment])
     by_transfers = torch.from_numpy(partial.numpy().sum(0))
     return grads if by_features else features.new_empty(0), by_transfers
 
 
-def _segment(n: int, block: int) -> int:
-    """Returns the number of samples, whole blocks of them, that one thread sums."""
+def _choose_segment(n: int, dtype: torch.dtype) -> int:
+    """Return the number of samples, whole blocks of them, that one thread sums."""
+    block = compute_size(load_library("tree", REAL=C_TYPES[dtype]), "block_size")
     return block * max(2, -(-n // (block * MAX_SEGMENTS)))
 
 
 @cache
-def _tree(code: tuple[int, ...]) -> tuple[TreeShape, np.ndarray]:
-    """Returns the shape and the numbers that describe it to C: `Tree` in native.c."""
-    shape = TreeShape.decoded(code)
+def _decode(code: tuple[int, ...]) -> tuple[TreeShape, np.ndarray]:
+    """Return the shape and the numbers that describe it to C: `Tree` in native.c."""
+    shape = TreeShape.decode(code)
     d = shape.n_leaves
     rows = [row + (slot >= d) * shape.n_features for slot, row in enumerate(shape.rows)]
     numbers = [shape.n_features, rows[-1] + 1, len(shape.nodes), shape.n_transfers]
@@ -78,37 +81,17 @@ def _tree(code: tuple[int, ...]) -> tuple[TreeShape, np.ndarray]:
     return shape, np.array(numbers, np.int64)
 
 
-@cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    source = Path(__file__).with_name("native.c").read_text()
-    library = native.load("tree", source, REAL=C_TYPES[dtype])
-    if library is not None:
-        pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        library.block_size.restype = integer
-        library.memory_size.argtypes, library.memory_size.restype = [pointer], integer
-        for name, n_pointers in POINTERS.items():
-            function = getattr(library, name)
-            sizes = [integer] * (2 if name == "gradient" else 1)
-            function.argtypes = [pointer] * n_pointers + sizes + [pointer, pointer]
-            function.restype = None
-    return library
-
-
-def _run(name: str, code: Sequence[int], tensors: list[Tensor], sizes: list[int]) -> None:
-    """Calls a routine in as many threads as its work repays."""
-    n, library = sizes[0], _library(tensors[0].dtype)
+def _run(
+    name: str, code: Sequence[int], operands: Sequence[Tensor], others: Sequence[Argument]
+) -> None:
+    """Call a routine on the operands and what follows them, in as many threads as they repay."""
+    library, n = load_library("tree", REAL=C_TYPES[operands[0].dtype]), operands[0].shape[1]
     if n == 0:
         return
-    _, tree = _tree(tuple(code))
-    tensors = [tensor.detach().contiguous() for tensor in tensors]
-    threads = n_threads(int(tree[1]) * n)
-    if library is None:
-        arrays = tuple(tensor.numpy() for tensor in tensors)
-        loops.run(name, tree, arrays, max([loops.BLOCK, *sizes[1:]]), threads)
-        return
-    routine: Callable[..., None] = getattr(library, name)
-    counter = ctypes.c_int64(0)
-    addresses = [tensor.data_ptr() or None for tensor in tensors]
-    arguments = (tree.ctypes.data, *addresses, *sizes, ctypes.addressof(counter))
-    n_bytes = library.memory_size(tree.ctypes.data)
-    native.parallel(lambda: routine(*arguments, native.memory(n_bytes)), threads)
+    _, tree = _decode(tuple(code))
+    plain = [make_plain(x) for x in operands]
+    n_threads, n_bytes = (
+        choose_threads(int(tree[1]) * n),
+        compute_size(library, "memory_size", tree),
+    )
+    call_routine(library, name, tree, *plain, *others, n_threads=n_threads, n_bytes=n_bytes)

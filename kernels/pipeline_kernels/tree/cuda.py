@@ -31,8 +31,8 @@ MAX_PARTIAL = 2**25  # numbers in the sums of all programs
 
 
 def contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Implements `reference.contract`, to which trees beyond `MAX_RANK`, `MAX_LEAVES` are left."""
-    shape, n = _decoded(tuple(code)), features.shape[1]
+    """Implement `reference.contract`, to which trees beyond `MAX_RANK`, `MAX_LEAVES` are left."""
+    shape, n = _decode(tuple(code)), features.shape[1]
     if not _fits(shape):
         root, inner = reference.contract(features, transfers, shape)
         return root.clone(), inner
@@ -46,7 +46,7 @@ def contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[
                 n,
                 shape,
                 BLOCK,
-                num_warps=_warps(shape, features.dtype),
+                num_warps=_choose_warps(shape, features.dtype),
             )
     return value, inner
 
@@ -59,16 +59,16 @@ def gradient(
     code: Sequence[int],
     by_features: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Implements `reference.gradient`; the first result is empty unless `by_features`.
+    """Implement `reference.gradient`; the first result is empty unless `by_features`.
 
     Each program sums over its samples, the last to finish of each group of programs over the group,
     the last of those over the groups: always in the same order, whichever happen to be the last.
     """
-    shape, n = _decoded(tuple(code)), features.shape[1]
+    shape, n = _decode(tuple(code)), features.shape[1]
     if n == 0 or not _fits(shape):
         by_leaf, by_tensor = reference.gradient(features, transfers, inner, weights, shape)
         return by_leaf if by_features else features.new_empty(0), by_tensor
-    n_programs = min(triton.cdiv(n, BLOCK), _max_programs(features, shape))
+    n_programs = min(triton.cdiv(n, BLOCK), _count_programs(features, shape))
     group = math.isqrt(n_programs - 1) + 1
     n_groups = triton.cdiv(n_programs, group)
     by_leaf = features.new_empty(features.shape if by_features else 0)
@@ -85,34 +85,35 @@ def gradient(
             n,
             shape,
             BLOCK,
-            num_warps=_warps(shape, features.dtype),
+            num_warps=_choose_warps(shape, features.dtype),
         )
     return by_leaf, by_tensor
 
 
-_decoded = cache(TreeShape.decoded)  # its checks take longer than a launch
+_decode = cache(TreeShape.decode)  # its checks take longer than a launch
 
 
 def _fits(shape: TreeShape) -> bool:
     return max(shape.ranks) <= MAX_RANK and shape.n_leaves <= MAX_LEAVES
 
 
-def _warps(shape: TreeShape, dtype: torch.dtype) -> int:
-    """Returns how many warps share a tile, fewer where tensor cores (float64) multiply."""
+def _choose_warps(shape: TreeShape, dtype: torch.dtype) -> int:
+    """Return how many warps share a tile, fewer where tensor cores (float64) multiply."""
     return (4 if max(shape.ranks) <= 16 else 8) // (2 if dtype == torch.float64 else 1)
 
 
-def _max_programs(features: Tensor, shape: TreeShape) -> int:
-    """Returns how many programs share the samples: enough to fill the GPU, as each has its sums."""
+def _count_programs(features: Tensor, shape: TreeShape) -> int:
+    """Return how many programs share the samples: enough to fill the GPU, as each has its sums."""
     if not features.is_cuda:  # interpreted
         return 7
-    processors = torch.cuda.get_device_properties(features.device).multi_processor_count
-    return min(4 * processors, MAX_GROUP.value**2, MAX_PARTIAL // shape.n_transfers)
+    processors: int = torch.cuda.get_device_properties(features.device).multi_processor_count
+    limit: int = MAX_GROUP.value**2
+    return min(4 * processors, limit, MAX_PARTIAL // shape.n_transfers)
 
 
 @triton.jit
 def _contract(value, u, transfers, n: tl.int64, SHAPE: tl.constexpr, BLOCK: tl.constexpr):
-    """Stores the values of all nodes; `u` has the rows of leaves, of inner nodes."""
+    """Store the values of all nodes; `u` has the rows of leaves, of inner nodes."""
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     for t in tl.static_range(SHAPE.n_leaves - 1):
         u_t = _node(u, transfers, n, column, SHAPE, t)
@@ -125,7 +126,7 @@ def _contract(value, u, transfers, n: tl.int64, SHAPE: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 def _node(u, transfers, n, column, SHAPE: tl.constexpr, t: tl.constexpr):
-    """Returns the values of a node, `(rank, samples)`."""
+    """Return the values of a node, `(rank, samples)`."""
     n_i: tl.constexpr = SHAPE.tensor_shapes[t][0]
     n_j: tl.constexpr = SHAPE.tensor_shapes[t][1]
     n_k: tl.constexpr = SHAPE.tensor_shapes[t][2]
@@ -144,7 +145,7 @@ def _node(u, transfers, n, column, SHAPE: tl.constexpr, t: tl.constexpr):
 
 @triton.jit
 def _gradient(g, sums, u, transfers, n: tl.int64, SHAPE: tl.constexpr, BLOCK: tl.constexpr):
-    """Stores derivatives; `g` has the rows of leaves (or None), of inner nodes, of the root."""
+    """Store derivatives; `g` has the rows of leaves (or None), of inner nodes, of the root."""
     for t in tl.static_range(SHAPE.n_leaves - 2, -1, -1):
         _node_gradient(g, sums[1], u, transfers, n, SHAPE, t, BLOCK)
     _sum_partial(sums, SHAPE.n_transfers)
@@ -154,7 +155,7 @@ def _gradient(g, sums, u, transfers, n: tl.int64, SHAPE: tl.constexpr, BLOCK: tl
 def _node_gradient(
     g, partial, u, transfers, n, SHAPE: tl.constexpr, t: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Sums the derivatives by the tensor of a node, stores those by its children."""
+    """Sum the derivatives by the tensor of a node, stores those by its children."""
     n_i: tl.constexpr = SHAPE.tensor_shapes[t][0]
     n_j: tl.constexpr = SHAPE.tensor_shapes[t][1]
     n_k: tl.constexpr = SHAPE.tensor_shapes[t][2]
@@ -194,19 +195,19 @@ def _node_gradient(
 
 @triton.jit
 def _product(a, b):
-    """Returns the product of two matrices, in their own precision; a rank of 1 is not padded."""
+    """Return the product of two matrices, in their own precision; a rank of 1 is not padded."""
     return a * b if a.shape[1] == 1 else tl.dot(a, b, input_precision="ieee", out_dtype=a.dtype)
 
 
 @triton.constexpr_function
 def _padded(rank):
-    """Returns how many rows or columns hold a rank: what `tl.dot` takes, or one."""
+    """Return how many rows or columns hold a rank: what `tl.dot` takes, or one."""
     return 1 if rank == 1 else max(16, triton.next_power_of_2(rank))
 
 
 @triton.jit
 def _slot(rows, n, SHAPE: tl.constexpr, slot: tl.constexpr):
-    """Returns where the rows of a slot begin, in those of leaves or those of inner nodes."""
+    """Return where the rows of a slot begin, in those of leaves or those of inner nodes."""
     return (rows[0] if slot < SHAPE.n_leaves else rows[1]) + SHAPE.rows[slot] * n
 
 
@@ -226,7 +227,7 @@ def _store_rows(rows, count: tl.constexpr, values, n, column):
 
 @triton.jit
 def _sum_partial(sums, n_entries: tl.constexpr):
-    """Adds the sums of all programs, in the programs that finish last."""
+    """Add the sums of all programs, in the programs that finish last."""
     by_tensor, partial, finished, group = sums
     program, n_programs = tl.program_id(0), tl.num_programs(0)
     n_groups, own = tl.cdiv(n_programs, group), program // group
@@ -241,7 +242,7 @@ def _sum_partial(sums, n_entries: tl.constexpr):
 
 @triton.jit
 def _is_last(counter, size):
-    """Returns whether `size` programs have come here; the last may read what the others wrote."""
+    """Return whether `size` programs have come here; the last may read what the others wrote."""
     tl.debug_barrier()  # all threads have written
     return tl.atomic_add(counter, 1, sem="acq_rel") == size - 1
 

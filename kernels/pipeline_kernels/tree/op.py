@@ -1,4 +1,4 @@
-"""The contraction of a tree as `torch.library` operators: devices, shapes, derivatives, checks."""
+"""The contraction of a tree as operators of torch: checks, shapes, devices, derivatives."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.operators import (
+    define_derivative,
+    define_operator,
+    differentiate_reference,
+)
 from pipeline_kernels.tree import cpu, reference
 from pipeline_kernels.tree.shape import TreeShape
 
@@ -13,7 +18,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
-    """Evaluates a function in hierarchical Tucker form at many points.
+    """Evaluate a function in hierarchical Tucker form at many points.
 
     Differentiable any number of times by features and transfers.
 
@@ -35,8 +40,7 @@ def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
         ValueError: if the arguments do not fit together.
     """
     _check(features, transfers, shape)
-    value: Tensor = _contract(features, transfers, shape.encoded())[0]
-    return value
+    return _contract(features, transfers, shape.encode())[0]
 
 
 class Linear:
@@ -57,34 +61,29 @@ class Linear:
     def __init__(self, features: Tensor, transfers: Tensor, shape: TreeShape) -> None:
         _check(features, transfers, shape)
         self._features, self._transfers = features.detach(), transfers.detach()
-        self._shape, self._code = shape, shape.encoded()
-        self.value: Tensor
+        self._shape, self._code = shape, shape.encode()
         self.value, self._inner = _contract(self._features, self._transfers, self._code)
 
     def tangent(self, direction: Tensor) -> Tensor:
-        """Returns the Jacobian times a change `(n_transfers,)` of the transfers, `(n,)`.
+        """Return the Jacobian times a change `(n_transfers,)` of the transfers, `(n,)`.
 
         Raises:
             ValueError: if the direction does not fit.
         """
         _check(self._features, direction, self._shape)
-        direction = direction.detach()
-        found: Tensor = _tangent(
-            self._features, self._transfers, self._inner, direction, self._code
+        return _tangent(
+            self._features, self._transfers, self._inner, direction.detach(), self._code
         )
-        return found
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Returns weights `(n,)` of the values times the Jacobian, `(n_transfers,)`."""
-        weights = weights.detach()
-        found: Tensor = _gradient(
-            self._features, self._transfers, self._inner, weights, self._code, False
+        """Return weights `(n,)` of the values times the Jacobian, `(n_transfers,)`."""
+        return _gradient(
+            self._features, self._transfers, self._inner, weights.detach(), self._code, False
         )[1]
-        return found
 
 
 def jacobian(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
-    """Differentiates each value by each transfer.
+    """Differentiate each value by each transfer.
 
     Args:
         features: as for `contract`.
@@ -99,7 +98,7 @@ def jacobian(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
     """
     _check(features, transfers, shape)
     with torch.no_grad():
-        _, inner = _contract(features, transfers, shape.encoded())
+        _, inner = _contract(features, transfers, shape.encode())
         return reference.jacobian(features, transfers, inner, shape)
 
 
@@ -125,31 +124,42 @@ def _check(features: Tensor, transfers: Tensor, shape: TreeShape) -> None:
         )
 
 
-@torch.library.custom_op("pipeline_kernels::tree_contract", mutates_args=())
+def _shape_contract(
+    features: Tensor, transfers: Tensor, code: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    n = features.shape[1]
+    return features.new_empty(n), features.new_empty(TreeShape.decode(code).n_inner, n)
+
+
+@define_operator(
+    "tree_contract",
+    cpu=cpu.contract,
+    cuda="pipeline_kernels.tree.cuda:contract",
+    fake=_shape_contract,
+)
 def _contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[Tensor, Tensor]:
-    root, inner = reference.contract(features, transfers, TreeShape.decoded(code))
+    root, inner = reference.contract(features, transfers, TreeShape.decode(code))
     return root.clone(), inner
 
 
-@_contract.register_kernel("cpu")
-def _contract_cpu(features, transfers, code):
-    return cpu.contract(features, transfers, code)
+def _shape_gradient(
+    features: Tensor,
+    transfers: Tensor,
+    inner: Tensor,
+    weights: Tensor,
+    code: Sequence[int],
+    by_features: bool,
+) -> tuple[Tensor, Tensor]:
+    grads = features.new_empty(features.shape if by_features else 0)
+    return grads, transfers.new_empty(transfers.shape)
 
 
-@_contract.register_kernel("cuda")
-def _contract_cuda(features, transfers, code):
-    from pipeline_kernels.tree import cuda
-
-    return cuda.contract(features, transfers, code)
-
-
-@_contract.register_fake
-def _contract_shape(features, transfers, code):
-    shape, n = TreeShape.decoded(code), features.shape[1]
-    return features.new_empty(n), features.new_empty(shape.n_inner, n)
-
-
-@torch.library.custom_op("pipeline_kernels::tree_gradient", mutates_args=())
+@define_operator(
+    "tree_gradient",
+    cpu=cpu.gradient,
+    cuda="pipeline_kernels.tree.cuda:gradient",
+    fake=_shape_gradient,
+)
 def _gradient(
     features: Tensor,
     transfers: Tensor,
@@ -158,96 +168,55 @@ def _gradient(
     code: Sequence[int],
     by_features: bool,
 ) -> tuple[Tensor, Tensor]:
-    shape = TreeShape.decoded(code)
+    shape = TreeShape.decode(code)
     grads, by_tensor = reference.gradient(features, transfers, inner, weights, shape)
     return grads if by_features else features.new_empty(0), by_tensor
 
 
-@_gradient.register_kernel("cpu")
-def _gradient_cpu(features, transfers, inner, weights, code, by_features):
-    return cpu.gradient(features, transfers, inner, weights, code, by_features)
-
-
-@_gradient.register_kernel("cuda")
-def _gradient_cuda(features, transfers, inner, weights, code, by_features):
-    from pipeline_kernels.tree import cuda
-
-    return cuda.gradient(features, transfers, inner, weights, code, by_features)
-
-
-@_gradient.register_fake
-def _gradient_shape(features, transfers, inner, weights, code, by_features):
-    grads = features.new_empty(features.shape) if by_features else features.new_empty(0)
-    return grads, transfers.new_empty(transfers.shape)
-
-
-@torch.library.custom_op("pipeline_kernels::tree_tangent", mutates_args=())
+@define_operator(
+    "tree_tangent", cpu=cpu.tangent, fake=lambda features, *_: features.new_empty(features.shape[1])
+)
 def _tangent(
     features: Tensor, transfers: Tensor, inner: Tensor, direction: Tensor, code: Sequence[int]
 ) -> Tensor:
-    shape = TreeShape.decoded(code)
-    return reference.tangent(features, transfers, inner, direction, shape)
-
-
-@_tangent.register_kernel("cpu")
-def _tangent_cpu(features, transfers, inner, direction, code):
-    return cpu.tangent(features, transfers, inner, direction, code)
-
-
-@_tangent.register_fake
-def _tangent_shape(features, transfers, inner, direction, code):
-    return features.new_empty(features.shape[1])
-
-
-def _save_contract(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    features, transfers, ctx.code = inputs
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(features, transfers, output[1])
+    return reference.tangent(features, transfers, inner, direction, TreeShape.decode(code))
 
 
 def _contract_backward(
-    ctx: Any, weights: Tensor | None, _: Tensor | None
+    ctx: Any, saved: Sequence[Any], weights: Tensor | None, _: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     if weights is None:
-        return None, None, None
-    features, transfers, inner = ctx.saved_tensors
+        return None, None
+    features, transfers, code, inner = saved
     by_features, by_transfers = ctx.needs_input_grad[:2]
-    grads, by_tensor = _gradient(features, transfers, inner, weights, ctx.code, by_features)
-    return grads if by_features else None, by_tensor if by_transfers else None, None
-
-
-def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    features, transfers, _, weights, ctx.code, ctx.by_features = inputs
-    ctx.save_for_backward(features, transfers, weights)
+    grads, by_tensor = _gradient(features, transfers, inner, weights, code, by_features)
+    return grads if by_features else None, by_tensor if by_transfers else None
 
 
 def _gradient_backward(
-    ctx: Any, d_features: Tensor, d_transfers: Tensor
+    ctx: Any, saved: Sequence[Any], d_features: Tensor, d_transfers: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Differentiates the first derivatives, in plain PyTorch: any higher order follows from it.
+    """Differentiate the first derivatives, in plain PyTorch: any higher order follows from it.
 
     Gradients g_features and g_transfers of sum_n w_n f_n enter further results by
     <g_features, d_features> + <g_transfers, d_transfers> = sum_n w_n (df_n along d): the tangent.
     """
-    shape, again = TreeShape.decoded(ctx.code), torch.is_grad_enabled()
-    needed = [ctx.needs_input_grad[i] for i in (0, 1, 3)]
-    with torch.enable_grad():
-        # Views, so that a path from one argument to another outside of here does not count.
-        features, transfers, weights = (
-            t.view_as(t) if again else t.detach().requires_grad_(need)
-            for t, need in zip(ctx.saved_tensors, needed, strict=True)
-        )
+    features, transfers, _, weights, code, by_features = saved
+    shape, along = TreeShape.decode(code), d_features if by_features else None
+
+    def compute_total(features: Tensor, transfers: Tensor, weights: Tensor) -> Tensor:
         _, inner = reference.contract(features, transfers, shape)
-        along = d_features if ctx.by_features else None
         change = reference.tangent(features, transfers, inner, d_transfers, shape, along)
-        total = (weights * change).sum()
-    arguments = (features, transfers, weights)
-    wanted = [t for t, need in zip(arguments, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(total, wanted, create_graph=again, materialize_grads=True))
-    by_features, by_transfers, by_weights = (next(found) if need else None for need in needed)
-    return by_features, by_transfers, None, by_weights, None, None
+        return (weights * change).sum()
+
+    needed = [ctx.needs_input_grad[i] for i in (0, 1, 3)]
+    by_x, by_B, by_weights = differentiate_reference(
+        compute_total, (features, transfers, weights), needed
+    )
+    return by_x, by_B, None, by_weights
 
 
-_contract.register_autograd(_contract_backward, setup_context=_save_contract)
-_gradient.register_autograd(_gradient_backward, setup_context=_save_gradient)
+define_derivative(
+    _contract, _contract_backward, keep_outputs=[1], constant_outputs=[1], materialize=False
+)
+define_derivative(_gradient, _gradient_backward, drop=[2])

@@ -7,10 +7,10 @@ from pipeline_kernels.tree.shape import TreeShape
 
 
 def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> tuple[Tensor, Tensor]:
-    """Returns the values of the root `(n,)` and of all other interior nodes `(n_inner, n)`."""
+    """Return the values of the root `(n,)` and of all other interior nodes `(n_inner, n)`."""
     slots = list(features.split(list(shape.leaf_ranks)))
-    for node, B in zip(shape.nodes, shape.tensors(transfers), strict=True):
-        slots.append(_node(slots[node.left], slots[node.right], B))
+    for node, B in zip(shape.nodes, shape.split_transfers(transfers), strict=True):
+        slots.append(_combine(slots[node.left], slots[node.right], B))
     *inner, root = slots[shape.n_leaves :]
     return root[0], torch.cat(inner) if inner else features.new_empty(0, features.shape[1])
 
@@ -18,12 +18,12 @@ def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> tuple[Ten
 def gradient(
     features: Tensor, transfers: Tensor, inner: Tensor, weights: Tensor, shape: TreeShape
 ) -> tuple[Tensor, Tensor]:
-    """Returns the derivatives of `sum_n weights[n] * root[n]` by features and by transfers.
+    """Return the derivatives of `sum_n weights[n] * root[n]` by features and by transfers.
 
     `inner` is what `contract` returned.
     """
     slots = [*features.split(list(shape.leaf_ranks)), *_split_inner(inner, shape)]
-    tensors = shape.tensors(transfers)
+    tensors = shape.split_transfers(transfers)
     grads: list[Tensor] = [weights[None]] * (2 * shape.n_leaves - 1)
     by_tensor: list[Tensor] = []
     for i in reversed(range(len(shape.nodes))):
@@ -43,19 +43,19 @@ def tangent(
     shape: TreeShape,
     d_features: Tensor | None = None,
 ) -> Tensor:
-    """Returns the derivative `(n,)` of the root along a change of the transfers and features."""
+    """Return the derivative `(n,)` of the root along a change of the transfers and features."""
     slots = [*features.split(list(shape.leaf_ranks)), *_split_inner(inner, shape)]
     changes: list[Tensor | None] = [None] * shape.n_leaves
     if d_features is not None:
         changes = list(d_features.split(list(shape.leaf_ranks)))
-    tensors = zip(shape.tensors(transfers), shape.tensors(d_transfers), strict=True)
+    tensors = zip(shape.split_transfers(transfers), shape.split_transfers(d_transfers), strict=True)
     for node, (B, dB) in zip(shape.nodes, tensors, strict=True):
         left, right = slots[node.left], slots[node.right]
-        change = _node(left, right, dB)
+        change = _combine(left, right, dB)
         if (d_left := changes[node.left]) is not None:
-            change = change + _node(d_left, right, B)
+            change = change + _combine(d_left, right, B)
         if (d_right := changes[node.right]) is not None:
-            change = change + _node(left, d_right, B)
+            change = change + _combine(left, d_right, B)
         changes.append(change)
     root = changes[-1]
     assert root is not None
@@ -63,24 +63,24 @@ def tangent(
 
 
 def jacobian(features: Tensor, transfers: Tensor, inner: Tensor, shape: TreeShape) -> Tensor:
-    """Returns the derivative of each value of the root by each transfer, `(n, n_transfers)`."""
+    """Return the derivative of each value of the root by each transfer, `(n, n_transfers)`."""
     slots = [*features.split(list(shape.leaf_ranks)), *_split_inner(inner, shape)]
-    tensors = shape.tensors(transfers)
+    tensors = shape.split_transfers(transfers)
     ones = features.new_ones(1, features.shape[1])
     grads = [ones] * (2 * shape.n_leaves - 1)
-    found = features.new_empty(features.shape[1], shape.n_transfers)
+    derivatives = features.new_empty(features.shape[1], shape.n_transfers)
     for i in reversed(range(len(shape.nodes))):
         node, B = shape.nodes[i], tensors[i]
         left, right, g = slots[node.left], slots[node.right], grads[shape.n_leaves + i]
         part = torch.einsum("in,jn,kn->nijk", left, right, g).flatten(1)
-        found[:, shape.offsets[i] : shape.offsets[i + 1]] = part
+        derivatives[:, shape.offsets[i] : shape.offsets[i + 1]] = part
         grads[node.left] = torch.einsum("ijk,jn,kn->in", B, right, g)
         grads[node.right] = torch.einsum("ijk,in,kn->jn", B, left, g)
-    return found
+    return derivatives
 
 
-def _node(left: Tensor, right: Tensor, B: Tensor) -> Tensor:
-    """Returns `u[k, n] = sum_ij left[i, n] right[j, n] B[i, j, k]`."""
+def _combine(left: Tensor, right: Tensor, B: Tensor) -> Tensor:
+    """Return `u[k, n] = sum_ij left[i, n] right[j, n] B[i, j, k]`."""
     return torch.einsum("in,jn,ijk->kn", left, right, B)
 
 

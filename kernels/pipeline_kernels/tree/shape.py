@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Self
 
 from torch import Tensor
@@ -90,39 +91,37 @@ class TreeShape:
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Where the transfer tensor of each node begins, and where the last one ends."""
-        found = [0]
-        for left, right, rank in self.tensor_shapes:
-            found.append(found[-1] + left * right * rank)
-        return tuple(found)
+        sizes = (left * right * rank for left, right, rank in self.tensor_shapes)
+        return tuple(accumulate(sizes, initial=0))
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """First row of every slot: of leaves in `features`, of inner nodes in `inner`."""
-        found, start = [], 0
+        rows, start = [], 0
         for slot, rank in enumerate(self.ranks):
             start = 0 if slot == self.n_leaves else start
-            found.append(start)
+            rows.append(start)
             start += rank
-        return tuple(found)
+        return tuple(rows)
 
     @cached_property
     def tensor_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """Shape of the transfer tensor of each node: left rank, right rank, own rank."""
         return tuple((self.ranks[n.left], self.ranks[n.right], n.rank) for n in self.nodes)
 
-    def tensors(self, transfers: Tensor) -> list[Tensor]:
+    def split_transfers(self, transfers: Tensor) -> list[Tensor]:
         """Return the transfer tensors as views, one a node, `(rank_left, rank_right, rank)`."""
         parts = transfers.split([a * b * c for a, b, c in self.tensor_shapes])
         return [part.view(shape) for part, shape in zip(parts, self.tensor_shapes, strict=True)]
 
-    def encoded(self) -> list[int]:
-        """Return the shape as integers, as an operator takes it; `decoded` is the way back."""
+    def encode(self) -> list[int]:
+        """Return the shape as integers, as an operator takes it; `decode` is the way back."""
         nodes = [number for n in self.nodes for number in (n.left, n.right, n.rank)]
         return [self.n_leaves, *self.leaf_ranks, *nodes]
 
     @classmethod
-    def decoded(cls, code: Sequence[int]) -> Self:
-        """Return the shape that `encoded` has turned into integers."""
+    def decode(cls, code: Sequence[int]) -> Self:
+        """Return the shape that `encode` has turned into integers."""
         d = code[0]
         nodes = [Node(*code[i : i + 3]) for i in range(1 + d, len(code), 3)]
         return cls(tuple(code[1 : 1 + d]), tuple(nodes))

@@ -140,7 +140,7 @@ def _write_terms(group: h5py.Group, terms: Terms) -> None:
 def _write_tree(group: h5py.Group, surface: Surface) -> None:
     children = np.array([(node.left, node.right) for node in surface.shape.nodes])
     group.create_dataset("children", data=children)
-    for i, B in enumerate(surface.shape.tensors(surface.transfers)):
+    for i, B in enumerate(surface.shape.split_transfers(surface.transfers)):
         group.create_dataset(f"B_{i}", data=B.detach().numpy(), chunks=True, fletcher32=True)
     for mu, matrix in enumerate(surface.maps):
         data = matrix.detach().numpy()

@@ -83,7 +83,7 @@ def expanded(surface: Surface, tolerance: float, max_terms: int) -> Terms:
         TooManyTerms: So few products do not reach the tolerance.
     """
     scale, shift = float(surface.scale) / HARTREE, float(surface.shift) / HARTREE
-    tensors = [B.detach().numpy() for B in surface.shape.tensors(surface.transfers)]
+    tensors = [B.detach().numpy() for B in surface.shape.split_transfers(surface.transfers)]
     slots = [_leaf_table(surface, mu) for mu in range(len(surface.leaves))]
     bounds = _outer_bounds(surface, tensors)
     share = _INNER_PART * tolerance / max(1, len(tensors) - 1)

@@ -144,7 +144,7 @@ def in_own_functions(
         leaves.append(replace(leaf, degree=leaf.degrees[rank - 1]))
         counts.append(leaves[-1].count)
     parts = []
-    for node, B in zip(shape.nodes, shape.tensors(transfers), strict=True):
+    for node, B in zip(shape.nodes, shape.split_transfers(transfers), strict=True):
         by_leaf = B
         if node.left < len(leaves):
             m = maps[node.left][: B.shape[0], : counts[node.left]]

@@ -33,7 +33,7 @@ def kronecker(module: Surface) -> Forward:
         parts = list(functions.T.split([leaf.count for leaf in module.leaves], dim=1))
         for mu, combinations in enumerate(module.maps):
             parts[mu] = parts[mu] @ combinations
-        tensors = module.shape.tensors(module.transfers)
+        tensors = module.shape.split_transfers(module.transfers)
         for node, B in zip(module.shape.nodes, tensors, strict=True):
             products = parts[node.left][:, :, None] * parts[node.right][:, None, :]
             parts.append(products.flatten(1) @ B.flatten(0, 1))  # (n, rank)

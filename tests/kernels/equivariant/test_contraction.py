@@ -124,9 +124,9 @@ def check(case: Case) -> None:
 
 
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_implementation):
+def implementation(request, use_numba_or_c):
     """Everything in the test is calculated by C, then by numba."""
-    with use_implementation(cpu, request.param, torch.float64) as name:
+    with use_numba_or_c(cpu, request.param, torch.float64) as name:
         yield name
 
 

@@ -94,13 +94,13 @@ class Case:
         return reference.product(h, Y, w, self.ends, self.receivers.n_segments, self.plan)
 
     def gradient(self, wanted=(True, True, True)):
-        return _gradient(self.operands, self.edges, self.plan.encoded(), list(wanted))
+        return _gradient(self.operands, self.edges, self.plan.encode(), list(wanted))
 
 
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_implementation):
+def implementation(request, use_numba_or_c):
     """Everything in the test is calculated by C, then by numba."""
-    with use_implementation(cpu, request.param, PLANS["first layer"], torch.float64) as name:
+    with use_numba_or_c(cpu, request.param, PLANS["first layer"], torch.float64) as name:
         yield name
 
 
@@ -143,7 +143,7 @@ def test_paths_are_those_of_mace(plan):
     assert [(path.source, path.degrees[1]) for path in plan.paths] == [i[:2] for i in instructions]
     assert [str(irrep) for irrep in plan.irreps_out] == [str(irrep) for _, irrep in results]
     assert plan.dim_out == results.dim
-    assert ProductPlan.decoded(plan.encoded()) == plan
+    assert ProductPlan.decode(plan.encode()) == plan
 
 
 def test_few_coefficients_are_not_zero():
@@ -326,7 +326,7 @@ def test_infinity_stays_where_it_belongs(implementation):
 def test_operators_keep_the_rules_of_torch(implementation, channels):
     case = Case.of(PLANS["second layer"], channels=channels)
     operands = [x.requires_grad_() for x in case.operands]
-    code = case.plan.encoded()
+    code = case.plan.encode()
     opcheck(_product, (*operands[1:], case.edges, code))
     for wanted in ([True, True, True], [False, True, False]):
         opcheck(_gradient, (operands, case.edges, code, wanted))

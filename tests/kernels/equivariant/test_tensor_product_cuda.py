@@ -65,7 +65,7 @@ def test_interpreted_kernels_equal_the_formula(interpreted, plan, sizes, dtype, 
     from pipeline_kernels.equivariant.tensor_product import cuda
 
     operands, ends = random_case(plan, *sizes, dtype, seed)
-    code = plan.encoded()
+    code = plan.encode()
     out = interpreted(cuda.product, *operands[1:], lists(ends), code)
     grads = interpreted(cuda.gradient, operands, lists(ends), code, EVERYTHING)
     check([out, *grads], plan, operands, ends)
@@ -78,7 +78,7 @@ def test_interpreted_kernels_leave_out_what_is_not_wanted(interpreted, wanted):
     from pipeline_kernels.equivariant.tensor_product import cuda
 
     operands, ends = random_case(SECOND, 3, 5, 8, torch.float64)
-    arguments = (operands, lists(ends), SECOND.encoded())
+    arguments = (operands, lists(ends), SECOND.encode())
     full = interpreted(cuda.gradient, *arguments, EVERYTHING)
     part = interpreted(cuda.gradient, *arguments, wanted)
     for want, some, whole in zip(wanted, part, full, strict=True):

@@ -33,9 +33,9 @@ CASES = [(N, angles) for N in COLOURS for angles in ANGLES[N]]
 
 
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_implementation):
+def implementation(request, use_numba_or_c):
     """Everything in the test is calculated by C, then by numba."""
-    with use_implementation(lanes, request.param, "exponential", 3, torch.complex128) as name:
+    with use_numba_or_c(lanes, request.param, "exponential", 3, torch.complex128) as name:
         yield name
 
 

@@ -52,7 +52,7 @@ def tolerance(dtype):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_products_and_derivatives_of_random_tables(use_implementation, implementation, dtype):
+def test_products_and_derivatives_of_random_tables(use_numba_or_c, implementation, dtype):
     @settings(deadline=None, max_examples=30)
     @given(**CASES)
     def holds(seed, batch, n_links, shape, n_colours):
@@ -67,7 +67,7 @@ def test_products_and_derivatives_of_random_tables(use_implementation, implement
         (ours,) = torch.autograd.grad(found, links, by.to(dtype))
         assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
 
-    with use_implementation(paths_cpu, implementation, 3, dtype):
+    with use_numba_or_c(paths_cpu, implementation, 3, dtype):
         holds()
 
 
@@ -90,10 +90,10 @@ def test_derivatives_of_both_orders(n_colours):
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_threads_give_the_same_bits(use_implementation, use_threads, implementation):
+def test_threads_give_the_same_bits(use_numba_or_c, use_threads, implementation):
     links, table, adjoint = random_case(2, 70, 8, (3, 6, 4), 3, torch.complex64)
     found = []
-    with use_implementation(paths_cpu, implementation, 3, torch.complex64):
+    with use_numba_or_c(paths_cpu, implementation, 3, torch.complex64):
         for n in (1, 2):
             with use_threads(n):
                 x = links.clone().requires_grad_()

@@ -20,9 +20,9 @@ LIMITS = {torch.complex128: 1e-14, torch.complex64: 2e-7}
 
 
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_implementation):
+def implementation(request, use_numba_or_c):
     """Everything in the test is calculated by C, then by numba."""
-    with use_implementation(lanes, request.param, "projection", 3, torch.complex128) as name:
+    with use_numba_or_c(lanes, request.param, "projection", 3, torch.complex128) as name:
         yield name
 
 

@@ -21,9 +21,9 @@ LATTICES = [(2, 3), (3, 2, 4), (2, 2, 3, 2)]
 
 
 @pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_implementation):
+def implementation(request, use_numba_or_c):
     """Everything in the test is calculated by C, then by numba."""
-    with use_implementation(staples_cpu, request.param, 3, torch.complex128) as name:
+    with use_numba_or_c(staples_cpu, request.param, 3, torch.complex128) as name:
         yield name
 
 

@@ -1,16 +1,13 @@
-"""The contraction of a tree on the CPU, in C and in numba.
+"""The contraction of a tree on the CPU: C, and the reference where there is none.
 
 Oracles: PyTorch's automatic differentiation of the formula in plain PyTorch (`reference.contract`),
 finite differences.
 """
 
-import os
-import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 import pytest
 import torch
@@ -20,11 +17,10 @@ from torch import Tensor
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels import native
-from pipeline_kernels.tree import Linear, Node, TreeShape, contract, cpu, reference
+from pipeline_kernels.compiler import LEVELS
+from pipeline_kernels.tree import Linear, Node, TreeShape, contract, reference
 from pipeline_kernels.tree.op import _contract, _gradient, _tangent
 
-LIBRARY = cpu._library
 RELATIVE = {torch.float32: 1e-5, torch.float64: 1e-12}
 FORK_AFTER_THREADS = """
 import os, torch
@@ -98,11 +94,11 @@ def balanced(leaf_ranks, rank):
     return TreeShape(tuple(leaf_ranks), tuple(nodes))
 
 
-@pytest.fixture(scope="module", params=["C", "numba"])
+@pytest.fixture(scope="module", params=["C", "reference"])
 def implementation(request, use_implementation):
-    """Everything in the test is calculated by C, then by numba."""
-    with use_implementation(cpu, request.param, torch.float64) as name:
-        yield name
+    """Everything in the test is calculated by C, then as without a compiler."""
+    with use_implementation(request.param):
+        yield
 
 
 def check(case: Case) -> None:
@@ -116,8 +112,8 @@ def check(case: Case) -> None:
         case.transfers,
         case.direction,
     )
-    ours = _contract(case.features, case.transfers, shape.encoded())
-    both = _gradient(case.features, case.transfers, ours[1], case.weights, shape.encoded(), True)
+    ours = _contract(case.features, case.transfers, shape.encode())
+    both = _gradient(case.features, case.transfers, ours[1], case.weights, shape.encode(), True)
     linear = Linear(case.features, case.transfers, shape)
     assert torch.equal(linear.value, ours[0])
     assert torch.equal(linear.gradient(case.weights), both[1])
@@ -154,15 +150,15 @@ def test_every_size_of_a_tile(implementation):
 
 
 @pytest.mark.parametrize("dtype", RELATIVE)
-def test_does_not_depend_on_the_threads(use_threads, implementation, dtype):
+def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
     case = Case.of(balanced((4, 3, 5, 2), 6), 9001, dtype)
     results = []
     for threads in (1, 2, 3):
-        with use_threads(threads):
-            root, inner = _contract(case.features, case.transfers, case.shape.encoded())
+        with use_implementation("C"), use_threads(threads):
+            root, inner = _contract(case.features, case.transfers, case.shape.encode())
             results.append((root, inner))
             results[-1] += _gradient(
-                case.features, case.transfers, inner, case.weights, case.shape.encoded(), True
+                case.features, case.transfers, inner, case.weights, case.shape.encode(), True
             )
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -195,7 +191,7 @@ def test_first_and_second_derivatives(implementation):
 
 def test_operators_keep_the_rules_of_torch(implementation):
     case = Case.of(balanced((2, 3, 4), 3), 17, torch.float32)
-    code = case.shape.encoded()
+    code = case.shape.encode()
     inputs = (case.features.requires_grad_(), case.transfers.requires_grad_())
     inner = _contract(*inputs, code)[1].detach()
     opcheck(_contract, (*inputs, code))
@@ -214,7 +210,7 @@ def test_only_what_is_needed_gets_a_gradient(implementation):
         transfers.detach(),
         reference.contract(case.features, transfers.detach(), case.shape)[1],
         torch.ones(50, dtype=torch.float64),
-        case.shape.encoded(),
+        case.shape.encode(),
         False,
     )
     assert case.features.grad is None
@@ -226,17 +222,10 @@ def test_only_what_is_needed_gets_a_gradient(implementation):
     assert_close(by_transfers, expected)
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names instructions of x86-64")
-@pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx"])
-def test_processors_with_shorter_vectors(tmp_path, monkeypatch, without):
-    if LIBRARY(torch.float32) is None:
-        pytest.skip(f"needs a C compiler: {native.why_not()}")
-    monkeypatch.setenv("CC", f"{os.environ.get('CC', 'cc')} {without}")
-    monkeypatch.setenv("PIPELINE_KERNELS_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "load", native.load.__wrapped__)
-    monkeypatch.setattr(cpu, "_library", cache(LIBRARY.__wrapped__))
-    check(Case.of(balanced((3, 7, 13, 4), 9), 301, torch.float32))
-    assert len(list(tmp_path.iterdir())) == 1
+@pytest.mark.parametrize("level", LEVELS)
+def test_processors_with_shorter_vectors(use_level, level):
+    with use_level(level):
+        check(Case.of(balanced((3, 7, 13, 4), 9), 301, torch.float32))
 
 
 def test_infinity_stays_with_its_sample(implementation):

@@ -69,7 +69,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, shape, n, dtype):
     from pipeline_kernels.tree import cuda
 
     features, transfers, weights = case = random_case(shape, n, dtype)
-    code = shape.encoded()
+    code = shape.encode()
     value, inner = interpreted(cuda.contract, features, transfers, code)
     arguments = (features, transfers, inner, weights, code)
     by_features, by_transfers = interpreted(cuda.gradient, *arguments, True)
@@ -84,8 +84,8 @@ def test_interpreted_kernels_take_any_layout(interpreted):
 
     features, transfers, weights = random_case(PAIR, 7, torch.float64)
     features, weights = features.T.contiguous().T, weights[:1].expand(7)
-    value, inner = interpreted(cuda.contract, features, transfers, PAIR.encoded())
-    arguments = (features, transfers, inner, weights, PAIR.encoded(), True)
+    value, inner = interpreted(cuda.contract, features, transfers, PAIR.encode())
+    arguments = (features, transfers, inner, weights, PAIR.encode(), True)
     ours = (value, inner, *interpreted(cuda.gradient, *arguments))
     check(ours, PAIR, (features, transfers, weights))
 
@@ -103,8 +103,8 @@ def test_trees_beyond_the_kernels_are_left_to_the_reference(shape):
     from pipeline_kernels.tree import cuda
 
     features, transfers, weights = case = random_case(shape, 4, torch.float64)
-    value, inner = cuda.contract(features, transfers, shape.encoded())
-    grads = cuda.gradient(features, transfers, inner, weights, shape.encoded(), True)
+    value, inner = cuda.contract(features, transfers, shape.encode())
+    grads = cuda.gradient(features, transfers, inner, weights, shape.encode(), True)
     check((value, inner, *grads), shape, case)
 
 
@@ -124,7 +124,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
         (cuda._gradient, {**gradient, "g": ("constexpr", p, p)}, {**sizes, (0, 0): None}),
     ]:
         made = compiled(
-            capability, kernel, signature, constants, num_warps=cuda._warps(HONO, dtype)
+            capability, kernel, signature, constants, num_warps=cuda._choose_warps(HONO, dtype)
         )
         assert made["cubin"]
         assert "tf32" not in made["ptx"]  # products in full precision
@@ -143,7 +143,7 @@ def value_and_gradients(shape, features, transfers, weights):
 def test_gpu_equals_the_reference(gpu, shape, n, dtype):
     case = random_case(shape, n, dtype, gpu)
     value, *grads = value_and_gradients(shape, *case)
-    _, inner = torch.ops.pipeline_kernels.tree_contract(*case[:2], shape.encoded())
+    _, inner = torch.ops.pipeline_kernels.tree_contract(*case[:2], shape.encode())
     check((value, inner, *grads), shape, case)
 
 

@@ -45,7 +45,7 @@ def assign(module: Surface, functions: Sequence[Callable], shift: float = 0.0) -
             matrix.zero_()
             matrix[0, 0] = 1
             matrix[:, 1] = torch.from_numpy(coefficients(leaf, function) / scale)
-        for B in module.shape.tensors(module.transfers):
+        for B in module.shape.split_transfers(module.transfers):
             B.zero_()
             B[0, 0, 0] = 1
             B[0, 1, -1] = B[1, 0, -1] = 1

@@ -58,7 +58,7 @@ def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None,
         for parameter in module.parameters():
             draws = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(0.3 * draws)
-        for B in module.shape.tensors(module.transfers):
+        for B in module.shape.split_transfers(module.transfers):
             i, j, _ = torch.meshgrid(*map(torch.arange, B.shape), indexing="ij")
             B.mul_(torch.exp(-decay * (i + j).double()))
         module.shift.fill_(-40.0)

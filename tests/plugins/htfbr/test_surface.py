@@ -35,7 +35,7 @@ def surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
 
 def series(module):
     """Coefficients of all products of Chebyshev polynomials, (n, n, n), by NumPy alone."""
-    B, root = (tensor.detach().numpy() for tensor in module.shape.tensors(module.transfers))
+    B, root = (tensor.detach().numpy() for tensor in module.shape.split_transfers(module.transfers))
     maps = [np.eye(leaf.count) for leaf in module.leaves]
     if len(module.maps):
         maps = [one.detach().numpy() for one in module.maps]
@@ -144,7 +144,7 @@ def test_graded_weights_pass_on_the_products_of_lowest_degree():
     torch.manual_seed(0)
     module = surface(degree=5, rank=6)
     draw_weights(module, "graded")
-    node = module.shape.tensors(module.transfers)[0].detach().numpy()  # (6, 6, 6)
+    node = module.shape.split_transfers(module.transfers)[0].detach().numpy()  # (6, 6, 6)
     degree = np.add.outer(np.arange(6), np.arange(6)).ravel()
     low = degree <= 2  # 1, s, t, s², st, t²: six products for six functions
     assert low.sum() == 6

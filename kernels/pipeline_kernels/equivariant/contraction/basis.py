@@ -10,7 +10,7 @@ ZERO = 1e-10  # below it a coefficient is rounding
 
 
 def couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
-    """Couples several copies of the inputs, one after the other, in every way that yields `to`.
+    """Couple several copies of the inputs, one after the other, in every way that yields `to`.
 
     The generalised Clebsch-Gordan coefficients of I. Batatia et al. (arXiv:2206.07697, eq. 10):
     what is coupled already (the left operand) and the next copy to what the product contains, with
@@ -43,7 +43,7 @@ def couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
 
 
 def _single(irreps: Sequence[Irrep]) -> list[tuple[Irrep, np.ndarray]]:
-    """Returns the inputs themselves, each as a row of the identity for each component."""
+    """Return the inputs themselves, each as a row of the identity for each component."""
     ends = np.cumsum([irrep.dim for irrep in irreps])
     identity = np.eye(ends[-1])
     return [
@@ -54,7 +54,7 @@ def _single(irreps: Sequence[Irrep]) -> list[tuple[Irrep, np.ndarray]]:
 def _couple_next(
     left: Irrep, path: np.ndarray, irreps: Sequence[Irrep]
 ) -> list[tuple[Irrep, np.ndarray]]:
-    """Couples what a path has led to with each input."""
+    """Couple what a path has led to with each input."""
     dim, found, begin = sum(irrep.dim for irrep in irreps), [], 0
     for right in irreps:
         for irrep in left.times(right):
@@ -69,7 +69,7 @@ def _couple_next(
 
 
 def _sign(*degrees: int) -> float:
-    """Returns the sign of the tables of e3nn 0.4, on which mace-torch is built, relative to ours.
+    """Return the sign of the tables of e3nn 0.4, on which mace-torch is built, relative to ours.
 
     There the first entry other than zero is positive where the entry of `m = 0` vanishes, with the
     degrees in ascending order.
@@ -81,7 +81,7 @@ def _sign(*degrees: int) -> float:
 
 
 def polynomials(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Collects equal products of inputs: the inputs commute, so that only sums of couplings count.
+    """Collect equal products of inputs: the inputs commute, so that only sums of couplings count.
 
     Args:
         tensor: result of `couplings`.
@@ -103,7 +103,7 @@ def polynomials(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def independent(values: np.ndarray) -> np.ndarray:
-    """Returns an orthonormal basis of the columns (Gram and Schmidt, the first ones first).
+    """Return an orthonormal basis of the columns (Gram and Schmidt, the first ones first).
 
     Most couplings of many copies are combinations of others once the copies are equal.
     """

@@ -16,7 +16,7 @@ from torch import Tensor
 from pipeline_kernels import native
 from pipeline_kernels.equivariant.contraction import loops
 from pipeline_kernels.equivariant.contraction.tables import Tables
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 C_TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -52,21 +52,21 @@ class Batch:
 
 
 def value(features: Tensor, coefficients: Tensor, batch: Batch) -> Tensor:
-    """Implements `reference.value`."""
+    """Implement `reference.value`."""
     out = features.new_empty(len(features), batch.n_outputs, features.shape[2])
     _run("value", batch, x=features, c=coefficients, out=out)
     return out
 
 
 def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, batch: Batch) -> Tensor:
-    """Implements `reference.by_features`."""
+    """Implement `reference.by_features`."""
     found = features.new_empty(features.shape)
     _run("by_features", batch, x=features, c=coefficients, g=weights, by_x=found)
     return found
 
 
 def by_coefficients(features: Tensor, weights: Tensor, batch: Batch, n_present: int) -> Tensor:
-    """Implements `reference.by_coefficients`."""
+    """Implement `reference.by_coefficients`."""
     partial = features.new_empty(len(batch.chunks), batch.n_terms, features.shape[2])
     _run("by_coefficients", batch, x=features, g=weights, by_c=partial)
     return _by_element(partial, batch, n_present)
@@ -75,7 +75,7 @@ def by_coefficients(features: Tensor, weights: Tensor, batch: Batch, n_present: 
 def tangents(
     features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, batch: Batch
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implements `reference.tangents`."""
+    """Implement `reference.tangents`."""
     out = features.new_empty(len(features), batch.n_outputs, features.shape[2])
     by_x = features.new_empty(features.shape)
     partial = features.new_empty(len(batch.chunks), batch.n_terms, features.shape[2])
@@ -85,7 +85,7 @@ def tangents(
 
 
 def _by_element(partial: Tensor, batch: Batch, n_present: int) -> Tensor:
-    """Adds what the chunks of each element give."""
+    """Add what the chunks of each element give."""
     if len(partial) == n_present:
         return partial
     found = partial.new_zeros(n_present, *partial.shape[1:])
@@ -118,12 +118,12 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
 
 
 def _run(name: str, batch: Batch, **tensors: Tensor) -> None:
-    """Calls a routine in as many threads as its work repays; it writes to the last tensors."""
+    """Call a routine in as many threads as its work repays; it writes to the last tensors."""
     tensors = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
     n_atoms, _, n_channels = tensors["x"].shape
     if n_atoms * n_channels == 0:
         return
-    threads = n_threads(tensors["x"].numel())
+    threads = choose_threads(tensors["x"].numel())
     library = _library(tensors["x"].dtype)
     if library is None:
         arrays = {key: tensor.numpy() for key, tensor in tensors.items()}

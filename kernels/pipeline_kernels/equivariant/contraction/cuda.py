@@ -37,24 +37,24 @@ class _Batch:
 
 
 def value(features: Tensor, coefficients: Tensor, *batch: object) -> Tensor:
-    """Implements `reference.value`."""
+    """Implement `reference.value`."""
     return _value(features, None, coefficients, _Batch(*batch))
 
 
 def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, *batch: object) -> Tensor:
-    """Implements `reference.by_features`."""
+    """Implement `reference.by_features`."""
     return _by_features(features, None, coefficients, weights, _Batch(*batch))
 
 
 def by_coefficients(features: Tensor, weights: Tensor, n_present: int, *batch: object) -> Tensor:
-    """Implements `reference.by_coefficients`."""
+    """Implement `reference.by_coefficients`."""
     return _by_coefficients(features, None, weights, n_present, _Batch(*batch))
 
 
 def tangents(
     features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, *batch: object
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implements `reference.tangents`."""
+    """Implement `reference.tangents`."""
     x, u, c, g, all_else = features, direction, coefficients, weights, _Batch(*batch)
     by_c = _by_coefficients(x, u, g, len(c), all_else)
     return _value(x, u, c, all_else), _by_features(x, u, c, g, all_else), by_c
@@ -88,7 +88,7 @@ def _by_coefficients(
 def _launch(
     kernel: triton.JITFunction, tensors: tuple[Tensor | None, ...], batch: _Batch, parts: int
 ) -> None:
-    """Starts a program for each part of a chunk and each block of channels."""
+    """Start a program for each part of a chunk and each block of channels."""
     *inputs, result = tensors
     x = inputs[0]
     if x.numel() == 0:
@@ -167,14 +167,14 @@ def _coefficients(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.c
 
 @triton.jit
 def _chunk(chunks, number):
-    """Returns the row of the coefficients of a chunk, its first atom and its last + 1."""
+    """Return the row of the coefficients of a chunk, its first atom and its last + 1."""
     chunk = chunks + 3 * number
     return tl.load(chunk), tl.load(chunk + 1), tl.load(chunk + 2)
 
 
 @triton.jit
 def _tile(order, first, last, n_channels, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
-    """Returns atoms as a column, channels as a row, and which of both there are."""
+    """Return atoms as a column, channels as a row, and which of both there are."""
     place = first + tl.arange(0, ATOMS)[:, None]
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
     atom = tl.load(order + place, place < last, 0)
@@ -183,7 +183,7 @@ def _tile(order, first, last, n_channels, ATOMS: tl.constexpr, WIDTH: tl.constex
 
 @triton.jit
 def _product(x, u, term, own, mask, n_channels):
-    """Returns the product of the three inputs of a term, or its change along u."""
+    """Return the product of the three inputs of a term, or its change along u."""
     k = tl.load(term + 2)
     found = _input(x, k, own, mask, n_channels, 1.0) * _pair(x, u, term, own, mask, n_channels)
     if u is not None:
@@ -194,7 +194,7 @@ def _product(x, u, term, own, mask, n_channels):
 
 @triton.jit
 def _pair(x, u, factors, own, mask, n_channels):
-    """Returns the product of two inputs, or its change along u."""
+    """Return the product of two inputs, or its change along u."""
     i, j = tl.load(factors), tl.load(factors + 1)
     a = _input(x, i, own, mask, n_channels, 1.0)
     b = _input(x, j, own, mask, n_channels, 1.0)
@@ -208,5 +208,5 @@ def _pair(x, u, factors, own, mask, n_channels):
 
 @triton.jit
 def _input(x, index, own, mask, n_channels, absent: tl.constexpr):
-    """Returns an input of the atoms of the tile, a constant in place of one that is absent (-1)."""
+    """Return an input of the atoms of the tile, a constant in place of one that is absent (-1)."""
     return tl.load(x + own + index * n_channels, mask & (index >= 0), absent)

@@ -23,7 +23,7 @@ def run(
     tables: Tables,
     threads: int,
 ) -> None:
-    """Does what the routine of that name in native.c does.
+    """Do what the routine of that name in native.c does.
 
     Args:
         name: `value`, `by_features`, `by_coefficients` or `tangents`.

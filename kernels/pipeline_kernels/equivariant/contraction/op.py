@@ -23,7 +23,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement) -> Tensor:
-    """Combines couplings with weights to the coefficients of a polynomial.
+    """Combine couplings with weights to the coefficients of a polynomial.
 
     Differentiable any number of times by the weights.
 
@@ -56,7 +56,7 @@ def coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement)
 def contract(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> Tensor:
-    """Evaluates a polynomial of the features of each atom, channel by channel.
+    """Evaluate a polynomial of the features of each atom, channel by channel.
 
     Differentiable any number of times by features and coefficients.
 
@@ -253,7 +253,7 @@ _NOTHING = (None,) * 4  # for order, chunks, code, sizes
 
 
 def _wanted(ctx: Any, argument: int) -> bool:
-    """Whether a gradient by an argument is asked for now.
+    """Return whether a gradient by an argument is asked for now.
 
     Unlike `ctx.needs_input_grad`, which says whether it could be: coefficients that are trained
     have a gradient, but forces do not need it.
@@ -295,7 +295,7 @@ def _by_coefficients_backward(ctx: Any, direction: Tensor) -> tuple[Tensor | Non
 
 
 def _tangents_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """Differentiates in plain PyTorch: any higher order follows from it."""
+    """Differentiate in plain PyTorch: any higher order follows from it."""
     tensors, tail = _saved(ctx)
     again, needed = torch.is_grad_enabled(), ctx.needs_input_grad[:4]
     with torch.enable_grad():

@@ -108,7 +108,7 @@ class Polynomial:
         return self._arranged[1].sizes
 
     def factors(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Splits the expansion, whose rank is small, into two narrow matrices.
+        """Split the expansion, whose rank is small, into two narrow matrices.
 
         Args:
             like: a tensor that has the type and the device that are wanted.
@@ -119,7 +119,7 @@ class Polynomial:
         return _factors(self, like.dtype, like.device)
 
     def code(self, device: torch.device) -> Tensor:
-        """Returns all `Tables` one after the other, int32, on a device."""
+        """Return all `Tables` one after the other, int32, on a device."""
         return _code(self, device)
 
     @cached_property
@@ -170,7 +170,7 @@ def _polynomials(
 
 
 def _padded(terms: np.ndarray) -> np.ndarray:
-    """Puts absent inputs, -1, between the output and the inputs."""
+    """Put absent inputs, -1, between the output and the inputs."""
     return np.insert(terms, [1] * (1 + DEGREE - terms.shape[1]), -1, axis=1)
 
 
@@ -193,7 +193,7 @@ class AtomsByElement:
 
     @classmethod
     def of(cls, element: Tensor) -> Self:
-        """Sorts atoms.
+        """Sort atoms.
 
         Args:
             element: element of each atom, any integers from 0, `(n_atoms,)` int64.

@@ -10,14 +10,14 @@ from pipeline_kernels.equivariant.contraction.tables import Tables
 
 
 def rows(order: Tensor, chunks: Tensor) -> Tensor:
-    """Returns for each atom the row of the coefficients, from an `AtomsByElement`."""
+    """Return for each atom the row of the coefficients, from an `AtomsByElement`."""
     found = torch.empty_like(order)
     found[order] = torch.repeat_interleave(chunks[:, 0], chunks[:, 2] - chunks[:, 1])
     return found
 
 
 def value(features: Tensor, coefficients: Tensor, rows: Tensor, tables: Tables) -> Tensor:
-    """Returns `sum_t c[t] x[i_t] x[j_t] x[k_t]` of the terms of each output."""
+    """Return `sum_t c[t] x[i_t] x[j_t] x[k_t]` of the terms of each output."""
     a, b, c = _factors(features, tables)
     return _over_terms(coefficients[rows] * a * b * c, tables)
 
@@ -25,7 +25,7 @@ def value(features: Tensor, coefficients: Tensor, rows: Tensor, tables: Tables) 
 def by_features(
     features: Tensor, coefficients: Tensor, weights: Tensor, rows: Tensor, tables: Tables
 ) -> Tensor:
-    """Returns the derivative of `(weights * value).sum()` by the features."""
+    """Return the derivative of `(weights * value).sum()` by the features."""
     a, b, c = _factors(features, tables)
     weighted = coefficients[rows] * weights[:, tables.terms[:, 0]]
     parts = [weighted * b * c, weighted * a * c, weighted * a * b]
@@ -35,7 +35,7 @@ def by_features(
 def by_coefficients(
     features: Tensor, weights: Tensor, rows: Tensor, tables: Tables, n_present: int
 ) -> Tensor:
-    """Returns the derivative of `(weights * value).sum()` by the coefficients."""
+    """Return the derivative of `(weights * value).sum()` by the coefficients."""
     a, b, c = _factors(features, tables)
     terms = weights[:, tables.terms[:, 0]] * a * b * c
     return terms.new_zeros(n_present, *terms.shape[1:]).index_add(0, rows, terms)
@@ -49,7 +49,7 @@ def tangents(
     rows: Tensor,
     tables: Tables,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the changes of `value`, `by_features`, `by_coefficients` along one of features."""
+    """Return the changes of `value`, `by_features`, `by_coefficients` along one of features."""
     a, b, c = _factors(features, tables)
     da, db, dc = _factors(direction, tables, absent=0)
     change = da * b * c + a * db * c + a * b * dc
@@ -62,7 +62,7 @@ def tangents(
 
 
 def _factors(features: Tensor, tables: Tables, absent: int = 1) -> list[Tensor]:
-    """Returns the inputs of each term, three tensors `(n_atoms, n_terms, n_channels)`."""
+    """Return the inputs of each term, three tensors `(n_atoms, n_terms, n_channels)`."""
     n_atoms, _, n_channels = features.shape
     last = features.new_full((n_atoms, 1, n_channels), absent)  # what the index -1 finds
     extended = torch.cat([features, last], 1)
@@ -76,7 +76,7 @@ def _over_terms(terms: Tensor, tables: Tables) -> Tensor:
 
 
 def _over_factors(parts: list[Tensor], features: Tensor, tables: Tables) -> Tensor:
-    """Adds to each input what its places in the terms give."""
+    """Add to each input what its places in the terms give."""
     n_atoms, n_inputs, n_channels = features.shape
     found = features.new_zeros(n_atoms, n_inputs + 1, n_channels)
     for part, index in zip(parts, tables.terms[:, 1:].T % (n_inputs + 1), strict=True):

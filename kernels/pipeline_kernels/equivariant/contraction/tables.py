@@ -57,7 +57,7 @@ class Tables(NamedTuple):
 
     @classmethod
     def of(cls, code: Tensor, sizes: Sequence[int]) -> Self:
-        """Returns the tables, as views, that have this code and these sizes."""
+        """Return the tables, as views, that have this code and these sizes."""
         n_inputs, n_outputs, n_pairs, n_rights, n_terms, n_factors = sizes
         n_lefts = 1 + n_inputs + n_pairs
         shapes = [(n_terms, 1 + DEGREE), (n_pairs, 2), (n_rights, 2), (n_rights + 1,), (n_terms,)]
@@ -68,7 +68,7 @@ class Tables(NamedTuple):
 
 
 def arrange(terms: np.ndarray, n_inputs: int, n_outputs: int) -> tuple[np.ndarray, Tables]:
-    """Chooses the factors of terms.
+    """Choose the factors of terms.
 
     Args:
         terms: output and inputs of each term, ascending, first those that are absent (-1),
@@ -103,7 +103,7 @@ def arrange(terms: np.ndarray, n_inputs: int, n_outputs: int) -> tuple[np.ndarra
 
 
 def _cover(monomials: np.ndarray) -> list[tuple[int, int]]:
-    """Chooses few pairs of inputs such that each product of three contains one of them."""
+    """Choose few pairs of inputs such that each product of three contains one of them."""
     triples = {tuple(row) for row in monomials.tolist() if row[0] >= 0}
     chosen: list[tuple[int, int]] = []
     while triples:
@@ -120,7 +120,7 @@ def _pairs(triple: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _split(monomial: list[int], pairs: list[tuple[int, int]], n_inputs: int) -> tuple[int, int]:
-    """Returns the left factor of a term and the input of its right one."""
+    """Return the left factor of a term and the input of its right one."""
     i, j, k = monomial
     if i >= 0:
         pair, right = next(
@@ -133,7 +133,7 @@ def _split(monomial: list[int], pairs: list[tuple[int, int]], n_inputs: int) -> 
 
 
 def _put_last(terms: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Moves the input of the right factor to the end of each term."""
+    """Move the input of the right factor to the end of each term."""
     found = terms.copy()
     for row, chosen in zip(found, last, strict=True):
         position = DEGREE - list(row[:0:-1]).index(chosen)
@@ -142,7 +142,7 @@ def _put_last(terms: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def _derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lists for each input what it is multiplied with: term, output, the two other inputs."""
+    """List for each input what it is multiplied with: term, output, the two other inputs."""
     number = np.arange(len(terms))
     parts = []
     for position in range(1, 1 + DEGREE):
@@ -155,5 +155,5 @@ def _derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _offsets(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Returns where each of `count` numbers begins in an ascending order of them."""
+    """Return where each of `count` numbers begins in an ascending order of them."""
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=count))])

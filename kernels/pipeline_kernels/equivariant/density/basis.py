@@ -47,7 +47,7 @@ class DensityBasis:
         return (hypot(self.cutoff, SOFTENING) - SOFTENING) / self.n_functions
 
     def radial(self, distances: Tensor) -> Tensor:
-        """Returns f g_n at distances `(n,)` below the cutoff, `(n, n_functions)`."""
+        """Return f g_n at distances `(n,)` below the cutoff, `(n, n_functions)`."""
         centres = torch.arange(self.n_functions, dtype=distances.dtype, device=distances.device)
         softened = (distances.square() + SOFTENING**2).sqrt() - SOFTENING
         gaussians = torch.exp(-0.5 * (softened[:, None] / self.width - centres).square())

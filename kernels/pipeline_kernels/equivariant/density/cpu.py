@@ -11,7 +11,7 @@ from pipeline_kernels import native
 from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
 from pipeline_kernels.equivariant.harmonics import harmonic_norms
 from pipeline_kernels.message import Segments
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 CHUNK = 64  # edges that a thread takes at a time
 
@@ -19,7 +19,7 @@ CHUNK = 64  # edges that a thread takes at a time
 def bond_density(
     vectors: Tensor, kinds: Tensor, receivers: Segments, basis: DensityBasis, dtype: torch.dtype
 ) -> Tensor:
-    """Implements `op.bond_density`."""
+    """Implement `op.bond_density`."""
     native_type = dtype if dtype in (torch.float32, torch.float64) else torch.float32
     density = vectors.new_empty(len(vectors), *basis.shape, dtype=native_type)
     edges = (vectors.contiguous().numpy(), kinds.contiguous().numpy())
@@ -32,7 +32,7 @@ def bond_density(
         while (start := next(numbers) * CHUNK) < n:
             _project(edges, lists, norms, radial, out, start, min(start + CHUNK, n))
 
-    native.parallel(work, n_threads(density.numel()))
+    native.parallel(work, choose_threads(density.numel()))
     return density.to(dtype)
 
 
@@ -68,7 +68,7 @@ def _project(edges, lists, norms, radial_basis, out, begin, end):
 
 @njit(cache=True, nogil=True)
 def _harmonics(x, y, z, norms, out):
-    """Does what `solid_harmonics` does."""
+    """Do what `solid_harmonics` does."""
     lmax, square = len(norms) - 1, x * x + y * y + z * z
     cosine, sine = 1.0, 0.0
     for m in range(lmax + 1):

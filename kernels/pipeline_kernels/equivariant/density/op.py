@@ -15,7 +15,7 @@ def bond_density(
     basis: DensityBasis,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Projects the density of atoms around the middle of each edge on a basis.
+    """Project the density of atoms around the middle of each edge on a basis.
 
     No derivative by the vectors, as of `edge_frames`.
 

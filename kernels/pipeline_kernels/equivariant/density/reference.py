@@ -13,7 +13,7 @@ PAIRS = 1 << 18  # pairs of edges of one receiver that are looked at together
 def bond_density(
     vectors: Tensor, kinds: Tensor, receivers: Segments, basis: DensityBasis, dtype: torch.dtype
 ) -> Tensor:
-    """Implements `op.bond_density` in PyTorch."""
+    """Implement `op.bond_density` in PyTorch."""
     order, counts = receivers.order, receivers.offsets.diff()
     if not len(order):
         order = torch.arange(len(vectors), device=vectors.device)

@@ -30,7 +30,7 @@ def so2_convolution(
     factors: Tensor | None = None,
     n_extra: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Gathers features, rotates them to the frames of the edges and mixes channels and degrees.
+    """Gather features, rotate them to the frames of the edges and mix channels and degrees.
 
     `so2_linear` of `to_edges` of the tables, their channels side by side; but rotated features are
     made for some edges at a time, in the forward pass and again in the backward pass, and never
@@ -81,7 +81,7 @@ def so2_linear(
     factors: Tensor | None = None,
     n_extra: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Mixes channels and degrees of features in the frames of edges (arXiv:2302.03655).
+    """Mix channels and degrees of features in the frames of edges (arXiv:2302.03655).
 
     Each order m by itself, so that the result turns with the features about the edge:
 
@@ -122,7 +122,7 @@ def so2_linear(
 
 
 def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
-    """Returns what a gate multiplies with: SiLU of degree 0, a sigmoid of a scalar of the others.
+    """Return what a gate multiplies with: SiLU of degree 0, a sigmoid of a scalar of the others.
 
     To be given to `so2_linear` or `from_edges` with the same `y`, which multiply as they go:
     `silu(y) = sigmoid(y) y`.
@@ -142,7 +142,7 @@ def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
 def _prepared(
     weights: Sequence[Tensor], bias: Tensor, channels: int, n_extra: int, layout: Layout
 ) -> tuple[list[Tensor], Tensor]:
-    """Checks weights and makes one matrix `[[W_r, W_i], [-W_i, W_r]]` of those of each m > 0."""
+    """Check weights and make one matrix `[[W_r, W_i], [-W_i, W_r]]` of those of each m > 0."""
     n_main = bias.numel() - n_extra
     shapes = layout.weight_shapes(channels, n_main // layout.n_degrees(0), n_extra)
     found = [tuple(W.shape) for W in weights]
@@ -197,7 +197,7 @@ def _gradient(
     code: Sequence[int],
     wanted: Sequence[bool],
 ) -> list[Tensor]:
-    """Differentiates by each table, the factors and each weight; what is not wanted is empty."""
+    """Differentiate by each table, the factors and each weight; what is not wanted is empty."""
     source = _source(tables, edges, frames, factors, code, weights[0].dtype)
     g, g_extra = (x.detach().contiguous() for x in grads)
     results = _results(tables, factors, weights, wanted, zero=True)
@@ -222,7 +222,7 @@ def _results(
     wanted: Sequence[bool],
     zero: bool,
 ) -> list[Tensor]:
-    """Makes the gradients to add to; those of weights of a narrow type are sums in float32."""
+    """Make the gradients to add to; those of weights of a narrow type are sums in float32."""
     pairs = list(zip(tables, wanted, strict=False))
     pairs.append((tables[0] if factors is None else factors, wanted[len(tables)]))
     pairs += [(W, wanted[-1]) for W in weights]

@@ -15,7 +15,7 @@ from pipeline_kernels import native
 from pipeline_kernels.equivariant.so2 import loops
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 C_TYPES = {torch.float32: "float", torch.float64: "double"}
 ROUTINES = ("lift", "lower", "factor_gradient")
@@ -37,21 +37,21 @@ class Work(ctypes.Structure):
 def lift(
     y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
-    """Writes `reference.to_edges` of the span of `ends` to y."""
+    """Write `reference.to_edges` of the span of `ends` to y."""
     _run("lift", [x, frames, factors, y], factors, y, ends, layout, by_row=False)
 
 
 def lower(
     x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
-    """Adds `reference.from_edges` of the span of `ends` to x."""
+    """Add `reference.from_edges` of the span of `ends` to x."""
     _run("lower", [y, frames, factors, x], factors, y, ends, layout, by_row=True)
 
 
 def factor_gradient(
     by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
 ) -> None:
-    """Writes `reference.factor_gradient` of the span of `ends` to rows of all edges."""
+    """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
     _run("factor_gradient", [y, frames, x, by_factors], by_factors, y, ends, layout, by_row=False)
 
 
@@ -64,12 +64,12 @@ def _run(
     layout: Layout,
     by_row: bool,
 ) -> None:
-    """Calls a routine in as many threads as its work repays."""
+    """Call a routine in as many threads as its work repays."""
     by_row = by_row and ends.first is not None
     begin, end = (0, len(ends.first)) if by_row else ends.span
     if y.numel() == 0 or begin == end:
         return
-    threads = n_threads(y.numel())
+    threads = choose_threads(y.numel())
     chunk = max(1, (end - begin) // (PIECES * threads))
     if (library := _library(layout, y.dtype)) is None:
         loops.run(name, [*tensors], ends, (begin, end), layout, chunk, threads)

@@ -20,7 +20,7 @@ MAX_BLOCK = 64  # channels that a program holds at once
 def lift(
     y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
-    """Writes `reference.to_edges` of the span of `ends` to y."""
+    """Write `reference.to_edges` of the span of `ends` to y."""
     grid, block = _grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
@@ -37,7 +37,7 @@ def lift(
 def lower(
     x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
-    """Adds `reference.from_edges` of the span of `ends` to x."""
+    """Add `reference.from_edges` of the span of `ends` to x."""
     grid, block = _grid(y, len(y) if ends.first is None else len(ends.first))
     order = ends.order if ends.order is not None and len(ends.order) else None
     lists = order, ends.first, ends.last
@@ -57,7 +57,7 @@ def lower(
 def factor_gradient(
     by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
 ) -> None:
-    """Writes `reference.factor_gradient` of the span of `ends` to rows of all edges."""
+    """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
     grid, block = _grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
@@ -78,7 +78,7 @@ def _grid(y: Tensor, n: int) -> tuple[tuple[int, int], int]:
 
 
 def _sizes(y: Tensor, factors: Tensor | None) -> tuple[int, ...]:
-    """Returns channels, strides of edges and rows of y, and of edges and degrees of factors."""
+    """Return channels, strides of edges and rows of y, and of edges and degrees of factors."""
     strides = (0, 0) if factors is None else (factors.stride(0), factors.stride(1))
     by_degree = strides[1] if factors is not None and factors.shape[1] > 1 else 0
     return y.shape[2], y.stride(0), y.stride(1), strides[0], by_degree
@@ -189,7 +189,7 @@ def _turned_back(
     l: tl.constexpr,  # noqa: E741
     BLOCK: tl.constexpr,
 ):
-    """Returns `D^T P^T y` of one degree of an edge."""
+    """Return `D^T P^T y` of one degree of an edge."""
     j = tl.arange(0, _padded(2 * l + 1))
     total = tl.zeros((_padded(2 * l + 1), BLOCK), y.dtype.element_ty)
     for i in tl.static_range(2 * l + 1):
@@ -202,7 +202,7 @@ def _turned_back(
 
 @triton.jit
 def _places(i, l: tl.constexpr, LAYOUT: tl.constexpr):  # noqa: E741
-    """Returns rows by order of the components of a degree, and whether they are kept."""
+    """Return rows by order of the components of a degree, and whether they are kept."""
     place = tl.zeros_like(i) - 1
     for row in tl.static_range(2 * l + 1):
         place = tl.where(i == row, _place(l, row - l, LAYOUT), place)
@@ -211,14 +211,14 @@ def _places(i, l: tl.constexpr, LAYOUT: tl.constexpr):  # noqa: E741
 
 @triton.constexpr_function
 def _place(degree, order, layout):
-    """Returns the row by order of a component, or -1."""
+    """Return the row by order of a component, or -1."""
     places = layout.places
     return places.index((degree, order)) if (degree, order) in places else -1
 
 
 @triton.constexpr_function
 def _start(degree):
-    """Returns where the block of a degree begins in a frame."""
+    """Return where the block of a degree begins in a frame."""
     return degree * (4 * degree * degree - 1) // 3
 
 

@@ -28,7 +28,7 @@ class Ends:
 
     @classmethod
     def of(cls, lists: Sequence[Tensor], n_edges: int) -> Self:
-        """Makes those of all edges from the three lists of `Segments`, empty ones for none."""
+        """Make those of all edges from the three lists of `Segments`, empty ones for none."""
         index, order, offsets = (x.contiguous() for x in lists)
         if len(offsets) == 0:
             return cls(None, None, None, None, (0, n_edges))
@@ -40,7 +40,7 @@ class Ends:
         return slice(*self.span) if self.index is None else self.index[slice(*self.span)]
 
     def tiles(self, size: int, by_row: bool) -> Iterator["Ends"]:
-        """Cuts the edges into spans of so many.
+        """Cut the edges into spans of so many.
 
         Args:
             size: edges of a tile.

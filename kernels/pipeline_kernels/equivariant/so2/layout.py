@@ -64,13 +64,13 @@ class Layout:
         return tuple(slice(*ends) for ends in pairwise(starts))
 
     def n_degrees(self, m: int) -> int:
-        """Returns how many degrees have the order m."""
+        """Return how many degrees have the order m."""
         return self.lmax + 1 - m
 
     def weight_shapes(
         self, channels_in: int, channels_out: int, n_extra: int = 0
     ) -> list[tuple[int, ...]]:
-        """Returns the shapes of the weights of a linear layer, see `so2_linear`."""
+        """Return the shapes of the weights of a linear layer, see `so2_linear`."""
         n = self.n_degrees
         shapes: list[tuple[int, ...]] = [(n(0) * channels_in, n(0) * channels_out + n_extra)]
         return shapes + [

@@ -22,7 +22,7 @@ def run(
     chunk: int,
     threads: int,
 ) -> None:
-    """Does what the routine of that name in native.c does for a span of edges or rows."""
+    """Do what the routine of that name in native.c does for a span of edges or rows."""
     operands, numbers = tuple(_array(x, tensors[0]) for x in tensors), count()
     lists = tuple(_array(x) for x in (ends.index, ends.order, ends.first, ends.last))
     begin, end = span
@@ -44,7 +44,7 @@ def _array(x: Tensor | None, like: Tensor | None = None) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _entry(row):
-    """Returns where in a frame the row of the component (l, m) begins."""
+    """Return where in a frame the row of the component (l, m) begins."""
     degree, order = row[0], row[1]
     return degree * (4 * degree * degree - 1) // 3 + (degree + order) * (2 * degree + 1)
 

@@ -27,7 +27,7 @@ def to_edges(
     rows: Segments | None = None,
     factors: Tensor | None = None,
 ) -> Tensor:
-    """Rotates features to the frames of the edges: `y_e = P D_e (f_e x_i(e))`.
+    """Rotate features to the frames of the edges: `y_e = P D_e (f_e x_i(e))`.
 
     Differentiable any number of times by `x` and `factors`.
 
@@ -68,7 +68,7 @@ def from_edges(
     receivers: Segments | None = None,
     factors: Tensor | None = None,
 ) -> Tensor:
-    """Rotates features back and sums over edges: `x_i = sum_{e: i(e) = i} f_e D_e^T P^T y_e`.
+    """Rotate features back and sum over edges: `x_i = sum_{e: i(e) = i} f_e D_e^T P^T y_e`.
 
     The adjoint of `to_edges`, with the same symbols. Each sum has a fixed order.
 
@@ -101,14 +101,14 @@ def from_edges(
 
 
 def lists(segments: Segments | None, like: Tensor) -> list[Tensor]:
-    """Returns the three lists of a plan, empty ones for none."""
+    """Return the three lists of a plan, empty ones for none."""
     if segments is None:
         return [like.new_empty(0, dtype=torch.int64) for _ in range(3)]
     return [segments.index, segments.order, segments.offsets]
 
 
 def kernels(x: Tensor) -> ModuleType:
-    """Returns the module of the tensor's device."""
+    """Return the module of the tensor's device."""
     if x.device.type == "cuda":
         from pipeline_kernels.equivariant.so2 import cuda
 
@@ -117,7 +117,7 @@ def kernels(x: Tensor) -> ModuleType:
 
 
 def check_frames(frames: Tensor, layout: Layout) -> None:
-    """Raises `ValueError` unless they are frames of the layout."""
+    """Raise `ValueError` unless they are frames of the layout."""
     expected = n_entries(layout.lmax)
     if frames.ndim != 2 or frames.shape[1] != expected or frames.dtype not in DTYPES:
         raise ValueError(
@@ -127,7 +127,7 @@ def check_frames(frames: Tensor, layout: Layout) -> None:
 
 
 def check(name: str, x: Tensor, shape: tuple[int | None, ...], frames: Tensor) -> None:
-    """Raises `ValueError` unless shape, dtype and device fit the frames."""
+    """Raise `ValueError` unless shape, dtype and device fit the frames."""
     fits = len(shape) == x.ndim and all(
         b is None or a == b for a, b in zip(x.shape, shape, strict=True)
     )
@@ -140,7 +140,7 @@ def check(name: str, x: Tensor, shape: tuple[int | None, ...], frames: Tensor) -
 
 
 def check_edges(name: str, segments: Segments | None, frames: Tensor) -> None:
-    """Raises `ValueError` unless the plan is one of as many edges as there are frames."""
+    """Raise `ValueError` unless the plan is one of as many edges as there are frames."""
     if segments is None:
         return
     if segments.n_elements != len(frames) or segments.index.device != frames.device:
@@ -151,7 +151,7 @@ def check_edges(name: str, segments: Segments | None, frames: Tensor) -> None:
 
 
 def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout: Layout) -> None:
-    """Raises `ValueError` unless there is a factor for each channel, or for each of each degree."""
+    """Raise `ValueError` unless there is a factor for each channel, or for each of each degree."""
     if factors is not None:
         one = factors.ndim == 3 and factors.shape[1] == 1
         check("factors", factors, (len(frames), 1 if one else layout.lmax + 1, channels), frames)
@@ -208,7 +208,7 @@ def _factor_gradient(
     code: Sequence[int],
     n_factors: int,
 ) -> Tensor:
-    """Differentiates `S` by as many factors for each edge and channel."""
+    """Differentiate `S` by as many factors for each edge and channel."""
     by_f = y.new_empty(len(frames), n_factors, y.shape[2])
     ends = Ends.of(edges, len(frames))
     kernels(y).factor_gradient(by_f, *_ready(y, x, frames), ends, Layout(*code))

@@ -12,7 +12,7 @@ TILE_BYTES = 2**28  # of operands of a matrix product
 def lift(
     y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
-    """Writes `reference.to_edges` of the span of `ends` to y."""
+    """Write `reference.to_edges` of the span of `ends` to y."""
     part = slice(*ends.span)
     f = None if factors is None else factors[part]
     y.copy_(reference.to_edges(x[ends.picked], frames[part], f, None, layout))
@@ -21,7 +21,7 @@ def lift(
 def lower(
     x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
-    """Adds `reference.from_edges` of the span of `ends` to x."""
+    """Add `reference.from_edges` of the span of `ends` to x."""
     part = slice(*ends.span)
     f = None if factors is None else factors[part]
     if ends.index is None:
@@ -33,7 +33,7 @@ def lower(
 def factor_gradient(
     by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
 ) -> None:
-    """Writes `reference.factor_gradient` of the span of `ends` to rows of all edges."""
+    """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
     part, n_factors = slice(*ends.span), by_factors.shape[1]
     by_factors[part] = reference.factor_gradient(
         y, x[ends.picked], frames[part], None, n_factors, layout

@@ -44,7 +44,7 @@ class Source:
         return [table.shape[2] for table in self.tables]
 
     def tiles(self, by_row: bool) -> Iterator[tuple[Ends, ...]]:
-        """Yields the ends of each table for one tile after the other."""
+        """Yield the ends of each table for one tile after the other."""
         x, n_edges = self.tables[0], self.ends[0].span[1]
         n_bytes = self.layout.n_rows * sum(self.channels) * x.element_size()
         whole = self.frames is None and self.factors is None
@@ -52,7 +52,7 @@ class Source:
         return zip(*(ends.tiles(size, by_row) for ends in self.ends), strict=True)
 
     def operand(self, tile: Sequence[Ends]) -> Tensor:
-        """Makes the operands of a tile, `(n, n_rows, C)`."""
+        """Make the operands of a tile, `(n, n_rows, C)`."""
         begin, end = tile[0].span
         if self.frames is None:
             return self._scaled(self.tables[0][begin:end], slice(begin, end)).to(self.dtype)
@@ -68,7 +68,7 @@ class Source:
     def differentiate(
         self, g: Tensor, tile: Sequence[Ends], by_tables: Sequence[Tensor], by_factors: Tensor
     ) -> None:
-        """Adds the gradients of `sum g x` of a tile; empty results are not wanted."""
+        """Add the gradients of `sum g x` of a tile; empty results are not wanted."""
         g = g.to(self.tables[0].dtype)
         if self.frames is None:
             self._differentiate_scaled(g, slice(*tile[0].span), by_tables[0], by_factors)
@@ -108,7 +108,7 @@ class Source:
                 by_f[span, degrees].addcmul_(g[:, rows], x[:, rows])
 
     def _halves(self, factors: Tensor) -> Iterator[tuple[slice, slice]]:
-        """Yields the rows of each order, and their degrees, which follow one another."""
+        """Yield the rows of each order, and their degrees, which follow one another."""
         for m, rows in enumerate(self.layout.blocks):
             degrees = slice(None) if factors.shape[1] == 1 else slice(m, None)
             n = self.layout.n_degrees(m)
@@ -119,7 +119,7 @@ class Source:
 def forward(
     source: Source, weights: Sequence[Tensor], bias: Tensor, n_extra: int
 ) -> tuple[Tensor, Tensor]:
-    """Returns the features `(n_edges, n_rows, C_out)` and the scalars `(n_edges, n_extra)`."""
+    """Return the features `(n_edges, n_rows, C_out)` and the scalars `(n_edges, n_extra)`."""
     layout, n_edges = source.layout, source.ends[0].span[1]
     n_main = len(bias) - n_extra
     y = bias.new_empty(n_edges, layout.n_rows, n_main // layout.n_degrees(0))
@@ -142,7 +142,7 @@ def backward(
     g_extra: Tensor,
     results: tuple[Sequence[Tensor], Tensor, Sequence[Tensor]],
 ) -> None:
-    """Adds the gradients of `sum g y + sum g_extra extra` by tables, factors and weights.
+    """Add the gradients of `sum g y + sum g_extra extra` by tables, factors and weights.
 
     Args:
         source: of the operands.
@@ -180,6 +180,6 @@ def _by_operand(parts: Sequence[Tensor], weights: Sequence[Tensor], layout: Layo
 
 
 def _flat(x: Tensor, rows: slice) -> Tensor:
-    """Views rows of each edge as one row of a matrix."""
+    """View rows of each edge as one row of a matrix."""
     part = x[:, rows]
     return part.view(len(x), part.shape[1] * part.shape[2])

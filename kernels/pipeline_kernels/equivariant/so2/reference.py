@@ -10,18 +10,18 @@ from pipeline_kernels.equivariant.wigner import rotate
 
 
 def to_m_major(x: Tensor, layout: Layout) -> Tensor:
-    """Sorts components by order: `(n_edges, dim, C)` to `(n_edges, n_rows, C)`."""
+    """Sort components by order: `(n_edges, dim, C)` to `(n_edges, n_rows, C)`."""
     return x[:, layout.sources]
 
 
 def to_l_major(y: Tensor, layout: Layout) -> Tensor:
-    """Sorts components by degree, with zeros where an order is left out."""
+    """Sort components by degree, with zeros where an order is left out."""
     out = y.new_zeros(len(y), layout.dim, y.shape[2])
     return out.index_copy(1, torch.tensor(layout.sources, device=y.device), y)
 
 
 def by_degree(factors: Tensor, layout: Layout) -> Tensor:
-    """Repeats factors `(n_edges, lmax + 1 or 1, C)` for each component of a degree."""
+    """Repeat factors `(n_edges, lmax + 1 or 1, C)` for each component of a degree."""
     if factors.shape[1] == 1:
         return factors
     counts = torch.tensor([2 * degree + 1 for degree in range(layout.lmax + 1)])
@@ -31,7 +31,7 @@ def by_degree(factors: Tensor, layout: Layout) -> Tensor:
 def to_edges(
     x: Tensor, frames: Tensor, factors: Tensor | None, index: Tensor | None, layout: Layout
 ) -> Tensor:
-    """Returns `y_e = P D_e (f_e x_i(e))`, `(n_edges, n_rows, C)`."""
+    """Return `y_e = P D_e (f_e x_i(e))`, `(n_edges, n_rows, C)`."""
     rows = x if index is None else x[index]
     scaled = rows if factors is None else rows * by_degree(factors, layout)
     return to_m_major(rotate(scaled, frames), layout)
@@ -45,7 +45,7 @@ def from_edges(
     n_nodes: int,
     layout: Layout,
 ) -> Tensor:
-    """Returns `x_i = sum over edges e with i(e) = i of f_e D_e^T P^T y_e`, `(n_nodes, dim, C)`."""
+    """Return `x_i = sum over edges e with i(e) = i of f_e D_e^T P^T y_e`, `(n_nodes, dim, C)`."""
     turned = rotate(to_l_major(y, layout), frames, transposed=True)
     rows = turned if factors is None else turned * by_degree(factors, layout)
     if index is None:
@@ -56,7 +56,7 @@ def from_edges(
 def factor_gradient(
     y: Tensor, x: Tensor, frames: Tensor, index: Tensor | None, n_factors: int, layout: Layout
 ) -> Tensor:
-    """Returns the derivative of `sum y * to_edges(x)` by the factors."""
+    """Return the derivative of `sum y * to_edges(x)` by the factors."""
     rows = x if index is None else x[index]
     product = rotate(to_l_major(y, layout), frames, transposed=True) * rows
     if n_factors == 1:
@@ -68,7 +68,7 @@ def factor_gradient(
 def so2_linear(
     x: Tensor, weights: Sequence[Tensor], bias: Tensor, layout: Layout, n_extra: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Mixes channels and degrees of each order, `y_+ = W_r x_+ - W_i x_-`, `y_- = ...`."""
+    """Mix channels and degrees of each order, `y_+ = W_r x_+ - W_i x_-`, `y_- = ...`."""
     n_main = len(bias) - n_extra
     channels = n_main // layout.n_degrees(0)
     main, extra = (x[:, layout.blocks[0]].flatten(1) @ weights[0] + bias).tensor_split([n_main], 1)
@@ -81,13 +81,13 @@ def so2_linear(
 
 
 def gate(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
-    """Returns `silu(y)` of degree 0 and `sigmoid(gate_l) y` of the others."""
+    """Return `silu(y)` of degree 0 and `sigmoid(gate_l) y` of the others."""
     factors = torch.cat([y[:, 0], gates], 1).sigmoid().unflatten(1, (-1, y.shape[2]))
     return scale(y, factors, layout)
 
 
 def scale(y: Tensor, factors: Tensor | None, layout: Layout) -> Tensor:
-    """Multiplies components by order with the factors of their degrees."""
+    """Multiply components by order with the factors of their degrees."""
     if factors is None or factors.shape[1] == 1:
         return y if factors is None else y * factors
     return y * factors[:, [degree for degree, _ in layout.places]]

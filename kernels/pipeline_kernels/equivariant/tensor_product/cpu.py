@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from pipeline_kernels import native
 from pipeline_kernels.equivariant.tensor_product import loops
 from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 C_TYPES = {torch.float32: "float", torch.float64: "double"}
 ARRAYS = {"product": 4, "gradient": 7}  # of numbers, that a routine takes
@@ -36,8 +36,8 @@ class Graph(ctypes.Structure):
 
 
 def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) -> Tensor:
-    """Implements `reference.product` for the plan that `code` stands for."""
-    plan = _decoded(tuple(code))
+    """Implement `reference.product` for the plan that `code` stands for."""
+    plan = _decode(tuple(code))
     n_nodes, channels = edges[5].shape[0] - 1, h.shape[2]
     lanes = _lanes(plan, h.dtype)
     h, w = _padded(h, lanes), _padded(w, lanes)
@@ -49,8 +49,8 @@ def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) 
 def gradient(
     operands: Sequence[Tensor], edges: Edges, code: Sequence[int], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implements `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
-    plan = _decoded(tuple(code))
+    """Implement `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
+    plan = _decode(tuple(code))
     g, h, Y, w = operands
     channels, lanes = h.shape[2], _lanes(plan, h.dtype)
     g, h, w = _padded(g, lanes), _padded(h, lanes), _padded(w, lanes)
@@ -62,7 +62,7 @@ def gradient(
     return _cropped(by_h, channels), by_Y, _cropped(by_w, channels)
 
 
-_decoded = cache(ProductPlan.decoded)
+_decode = cache(ProductPlan.decode)
 
 
 def _lanes(plan: ProductPlan, dtype: torch.dtype) -> int:
@@ -71,7 +71,7 @@ def _lanes(plan: ProductPlan, dtype: torch.dtype) -> int:
 
 
 def _padded(x: Tensor, lanes: int) -> Tensor:
-    """Returns the tensor contiguous, its channels filled up with zeros to whole vectors."""
+    """Return the tensor contiguous, its channels filled up with zeros to whole vectors."""
     missing = -x.shape[2] % lanes
     return (pad(x, (0, missing)) if missing else x).detach().contiguous()
 
@@ -83,7 +83,7 @@ def _cropped(x: Tensor, channels: int) -> Tensor:
 def _run(
     name: str, plan: ProductPlan, tensors: list[Tensor], edges: Edges, by_sender: bool
 ) -> None:
-    """Calls a routine in as many threads as its work repays."""
+    """Call a routine in as many threads as its work repays."""
     senders, receivers = edges[0].contiguous(), edges[3].contiguous()
     order, offsets = (x.contiguous() for x in (edges[1:3] if by_sender else edges[4:6]))
     tensors = [tensor.detach().contiguous() for tensor in tensors]
@@ -94,7 +94,7 @@ def _run(
             x.zero_()
     if n_nodes == 0 or channels == 0:
         return
-    threads = n_threads(len(senders) * plan.n_paths * channels)
+    threads = choose_threads(len(senders) * plan.n_paths * channels)
     chunk = max(1, n_nodes // (PIECES * threads))
     if library is None:
         indices = (x.numpy() for x in (senders, receivers, order, offsets))
@@ -137,7 +137,7 @@ def _library(plan: ProductPlan, dtype: torch.dtype) -> ctypes.CDLL | None:
 
 
 def _prelude(plan: ProductPlan) -> str:
-    """Writes what native.c expects of a plan."""
+    """Write what native.c expects of a plan."""
     lines = ["#include <stdint.h>"]
     couple, uncouple, paths, n_sums = [], [], [], 0
     for p, path in enumerate(plan.paths):

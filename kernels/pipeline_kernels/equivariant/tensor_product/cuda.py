@@ -25,8 +25,8 @@ Edges = Sequence[Tensor]  # index, order and offsets of senders, then of receive
 
 
 def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) -> Tensor:
-    """Implements `reference.product` for the plan that `code` stands for."""
-    plan = _decoded(tuple(code))
+    """Implement `reference.product` for the plan that `code` stands for."""
+    plan = _decode(tuple(code))
     senders, _, _, _, order, offsets = (x.contiguous() for x in edges)
     n_nodes, channels = len(offsets) - 1, h.shape[2]
     out = h.new_empty(n_nodes, plan.dim_out, channels)
@@ -49,8 +49,8 @@ def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) 
 def gradient(
     operands: Sequence[Tensor], edges: Edges, code: Sequence[int], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Implements `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
-    plan = _decoded(tuple(code))
+    """Implement `reference.gradient`; what is not wanted of h, Y and w comes back empty."""
+    plan = _decode(tuple(code))
     g, h, Y, w = (x.contiguous() for x in operands)
     senders, order, offsets, receivers, _, _ = (x.contiguous() for x in edges)
     C, channels = _coefficients(plan, h.dtype, h.device), h.shape[2]
@@ -71,12 +71,12 @@ def gradient(
     return by_h, by_Y, by_w
 
 
-_decoded = cache(ProductPlan.decoded)
+_decode = cache(ProductPlan.decode)
 
 
 @cache
 def _coefficients(plan: ProductPlan, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Returns `C[m2, m1, m3]` of one path after the other, flattened."""
+    """Return `C[m2, m1, m3]` of one path after the other, flattened."""
     parts = [path.coefficients().swapaxes(0, 1).flatten() for path in plan.paths]
     return torch.as_tensor(np.concatenate(parts), dtype=dtype, device=device)
 
@@ -87,7 +87,7 @@ def _block(channels: int) -> int:
 
 @triton.jit
 def _product(out, operands, C, edges, channels: tl.int64, PLAN: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums one path over the edges that one node receives, for some channels."""
+    """Sum one path over the edges that one node receives, for some channels."""
     for p in tl.static_range(_count(PLAN.paths)):
         if tl.program_id(1) == p:
             _path_product(out, operands, C, edges, channels, PLAN, p, BLOCK)
@@ -120,7 +120,7 @@ def _path_product(
 def _gradient_by_sender(
     by_h, operands, C, edges, channels: tl.int64, PLAN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Sums the derivative by one feature of a node over the edges that it sends, all paths."""
+    """Sum the derivative by one feature of a node over the edges that it sends, all paths."""
     for source in tl.static_range(_count(PLAN.irreps_in)):
         if tl.program_id(1) == source:
             _source_gradient(by_h, operands, C, edges, channels, PLAN, source, BLOCK)
@@ -160,7 +160,7 @@ def _source_gradient(
 def _gradient_by_edge(
     results, operands, C, ends, channels: tl.int64, PLAN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Stores the derivatives by harmonics and weights of one edge."""
+    """Store the derivatives by harmonics and weights of one edge."""
     by_Y, by_w = results
     g, h, Y, w = operands
     e, m = tl.program_id(0).to(tl.int64), tl.arange(0, _padded(PLAN.dim_sh))
@@ -188,7 +188,7 @@ def _path_gradient(
     p: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Stores the derivative by the weight of a path; returns that by the harmonics."""
+    """Store the derivative by the weight of a path; returns that by the harmonics."""
     d1: tl.constexpr = PLAN.paths[p].dims[0]
     d2: tl.constexpr = PLAN.paths[p].dims[1]
     d3: tl.constexpr = PLAN.paths[p].dims[2]
@@ -217,7 +217,7 @@ def _path_gradient(
 
 @triton.jit
 def _couple(Y, C, PLAN: tl.constexpr, p: tl.constexpr):
-    """Returns `T[m1, m3]` of an edge."""
+    """Return `T[m1, m3]` of an edge."""
     d2: tl.constexpr = PLAN.paths[p].dims[1]
     T = tl.load(Y + PLAN.paths[p].rows[1]) * _load_coefficients(C, PLAN, p, 0)
     for m2 in tl.static_range(1, d2):
@@ -227,7 +227,7 @@ def _couple(Y, C, PLAN: tl.constexpr, p: tl.constexpr):
 
 @triton.jit
 def _pulled(T, g, channels, c, PLAN: tl.constexpr, p: tl.constexpr):
-    """Returns `u[m1]` of an edge."""
+    """Return `u[m1]` of an edge."""
     z = _load(g + PLAN.paths[p].rows[2] * channels, PLAN.paths[p].dims[2], channels, c)
     return tl.sum(T[:, :, None] * z[None, :, :], 1)
 
@@ -266,11 +266,11 @@ def _count(things):
 
 @triton.constexpr_function
 def _start(plan, p):
-    """Returns where the coefficients of a path begin."""
+    """Return where the coefficients of a path begin."""
     return sum(d1 * d2 * d3 for d1, d2, d3 in (path.dims for path in plan.paths[:p]))
 
 
 @triton.constexpr_function
 def _row_in(plan, source):
-    """Returns where the components of an input feature begin."""
+    """Return where the components of an input feature begin."""
     return sum(irrep.dim for irrep in plan.irreps_in[:source])

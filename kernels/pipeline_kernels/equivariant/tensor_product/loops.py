@@ -9,7 +9,7 @@ from pipeline_kernels import native
 
 
 def run(name: str, arrays: tuple[np.ndarray, ...], chunk: int, threads: int) -> None:
-    """Does what the routine of that name in native.c does.
+    """Do what the routine of that name in native.c does.
 
     Args:
         name: `product` or `gradient`.

@@ -20,7 +20,7 @@ DTYPES = (torch.float32, torch.float64)
 def tensor_product(
     h: Tensor, Y: Tensor, w: Tensor, senders: Segments, receivers: Segments, plan: ProductPlan
 ) -> Tensor:
-    """Multiplies features of neighbours with harmonics of the edges and sums over the edges.
+    """Multiply features of neighbours with harmonics of the edges and sum over the edges.
 
     Differentiable any number of times by h, Y and w. Sums have a fixed order, so that results are
     reproducible to the last bit on one device, whatever the number of threads.
@@ -51,7 +51,7 @@ def tensor_product(
     """
     _check(h, Y, w, senders, receivers, plan)
     edges = [x for ends in (senders, receivers) for x in (ends.index, ends.order, ends.offsets)]
-    found: Tensor = _product(h, Y, w, edges, plan.encoded())
+    found: Tensor = _product(h, Y, w, edges, plan.encode())
     return found
 
 
@@ -87,7 +87,7 @@ def _product(
     h: Tensor, Y: Tensor, w: Tensor, edges: Sequence[Tensor], code: Sequence[int]
 ) -> Tensor:
     ends, n_nodes = (edges[0], edges[3]), edges[5].shape[0] - 1
-    return reference.product(h, Y, w, ends, n_nodes, ProductPlan.decoded(code))
+    return reference.product(h, Y, w, ends, n_nodes, ProductPlan.decode(code))
 
 
 @_product.register_kernel("cpu")
@@ -104,7 +104,7 @@ def _product_cuda(h, Y, w, edges, code):
 
 @_product.register_fake
 def _product_shape(h, Y, w, edges, code):
-    dim_out = ProductPlan.decoded(code).dim_out
+    dim_out = ProductPlan.decode(code).dim_out
     return h.new_empty(edges[5].shape[0] - 1, dim_out, h.shape[2])
 
 
@@ -115,9 +115,9 @@ def _gradient(
     code: Sequence[int],
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Differentiates `S(*operands)` by h, Y and w; what is not wanted of them comes back empty."""
+    """Differentiate `S(*operands)` by h, Y and w; what is not wanted of them comes back empty."""
     (g, h, Y, w), ends = operands, (edges[0], edges[3])
-    by_h, by_Y, by_w = reference.gradient(g, h, Y, w, ends, ProductPlan.decoded(code))
+    by_h, by_Y, by_w = reference.gradient(g, h, Y, w, ends, ProductPlan.decode(code))
     found = zip((by_h, by_Y, by_w), wanted, strict=True)
     by_h, by_Y, by_w = (x if want else x.new_empty((0,) * x.ndim) for x, want in found)
     return by_h, by_Y, by_w
@@ -162,7 +162,7 @@ def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _gradient_backward(ctx: Any, *directions: Tensor | None) -> tuple[Any, ...]:
-    """Differentiates the first derivatives.
+    """Differentiate the first derivatives.
 
     Gradients of S by h, Y and w enter further results by the change of S along the `directions` of
     these three: S with h replaced, plus S with Y replaced, plus S with w replaced.
@@ -187,7 +187,7 @@ def _gradient_backward(ctx: Any, *directions: Tensor | None) -> tuple[Any, ...]:
 
 
 def _total(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Adds in place: both are new, and another array of all weights would take longer to get."""
+    """Add in place: both are new, and another array of all weights would take longer to get."""
     return b if a is None else a if b is None else a.add_(b)
 
 

@@ -34,7 +34,7 @@ class Path:
         return 2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1
 
     def coefficients(self) -> np.ndarray:
-        """Returns the coefficients `C[m1, m2, m3]`, with `sqrt(2 l3 + 1)`, as float64."""
+        """Return the coefficients `C[m1, m2, m3]`, with `sqrt(2 l3 + 1)`, as float64."""
         return sqrt(self.dims[2]) * clebsch_gordan(*self.degrees)
 
 
@@ -76,7 +76,7 @@ class ProductPlan:
 
     @classmethod
     def of(cls, irreps_in: str, lmax: int, irreps_target: str) -> Self:
-        """Makes the plan for representations in the notation of e3nn without multiplicities.
+        """Make the plan for representations in the notation of e3nn without multiplicities.
 
         Args:
             irreps_in: of the features, for instance `0e + 1o`.
@@ -152,14 +152,14 @@ class ProductPlan:
             values.append(coefficients[m])
         return np.concatenate(places), np.concatenate(values)
 
-    def encoded(self) -> list[int]:
-        """Return the plan as integers, as an operator takes it; `decoded` is the way back."""
+    def encode(self) -> list[int]:
+        """Return the plan as integers, as an operator takes it; `decode` is the way back."""
         irreps = [number for irrep in (*self.irreps_in, *self.irreps_target) for number in irrep]
         return [self.lmax, len(self.irreps_in), *irreps]
 
     @classmethod
-    def decoded(cls, code: Sequence[int]) -> Self:
-        """Return the plan that `encoded` has turned into integers."""
+    def decode(cls, code: Sequence[int]) -> Self:
+        """Return the plan that `encode` has turned into integers."""
         lmax, n_in, *numbers = code
         irreps = [Irrep(*numbers[i : i + 2]) for i in range(0, len(numbers), 2)]
         return cls(tuple(irreps[:n_in]), lmax, tuple(irreps[n_in:]))

@@ -9,7 +9,7 @@ from pipeline_kernels.equivariant.tensor_product.plan import Path, ProductPlan
 def product(
     h: Tensor, Y: Tensor, w: Tensor, ends: tuple[Tensor, Tensor], n_nodes: int, plan: ProductPlan
 ) -> Tensor:
-    """Returns `out_i = sum over edges e into i of sum_p w_ep C_p h_s(e) Y_e`.
+    """Return `out_i = sum over edges e into i of sum_p w_ep C_p h_s(e) Y_e`.
 
     `ends` are sender and receiver of each edge; shapes are those of `ProductPlan`.
     """
@@ -26,7 +26,7 @@ def product(
 def gradient(
     g: Tensor, h: Tensor, Y: Tensor, w: Tensor, ends: tuple[Tensor, Tensor], plan: ProductPlan
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the derivatives of `sum g * product(h, Y, w)` by h, Y and w."""
+    """Return the derivatives of `sum g * product(h, Y, w)` by h, Y and w."""
     senders, receivers = ends
     by_h, by_Y, by_w = torch.zeros_like(h), torch.zeros_like(Y), torch.zeros_like(w)
     for p, path in enumerate(plan.paths):

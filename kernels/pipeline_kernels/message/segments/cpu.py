@@ -8,7 +8,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 NATIVE = (torch.float32, torch.float64)  # narrower types are summed in float32
 
@@ -23,7 +23,7 @@ def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
     rows = _matrix(out)
     sources = tuple(_matrix(table) for table in tables)
     picks = tuple(index.contiguous().numpy() for index in indices)
-    threads = n_threads(rows.size)
+    threads = choose_threads(rows.size)
     if threads == 1:
         _gather_rows(sources, picks, rows, 0, n_elements)
     else:
@@ -40,7 +40,7 @@ def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     out = values.new_empty(n_segments, *values.shape[1:])
     sums, rows = _matrix(out), _matrix(values)
     elements, starts = order.contiguous().numpy(), offsets.contiguous().numpy()
-    threads = n_threads(rows.size + sums.size)
+    threads = choose_threads(rows.size + sums.size)
     if threads == 1:
         _sum_segments(rows, elements, starts, sums, 0, n_segments)
     else:

@@ -7,7 +7,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from pipeline_kernels.threads import n_threads
+from pipeline_kernels.threads import choose_threads
 
 
 def softmax(logits: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def gradient(
 
 def _run(body: Any, driver: Any, operands: tuple[Tensor, ...], n_elements: int) -> None:
     arrays = tuple(x.detach().contiguous().numpy() for x in operands)
-    offsets, threads = arrays[-1], n_threads(n_elements)
+    offsets, threads = arrays[-1], choose_threads(n_elements)
     if threads == 1:
         body(arrays, 0, len(offsets) - 1)
     else:

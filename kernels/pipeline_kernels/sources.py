@@ -1,0 +1,47 @@
+"""The libraries in C: of which files each is made, with which macros it is compiled.
+
+Imported by `setup.py` too: standard library alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parent
+REAL: Mapping[str, tuple[str, ...]] = {"REAL": ("float", "double")}
+
+
+class Source(NamedTuple):
+    """A library in C.
+
+    Attributes:
+        files: its C, one file after the other, relative to this folder.
+        macros: values of each macro for which it is compiled.
+    """
+
+    files: tuple[str, ...]
+    macros: Mapping[str, tuple[str, ...]] = REAL
+
+    @property
+    def text(self) -> str:
+        """The whole C."""
+        return _read(self.files)
+
+    @property
+    def variants(self) -> Iterator[dict[str, str]]:
+        """Macros of each library that is made of it."""
+        for values in product(*self.macros.values()):
+            yield dict(zip(self.macros, values, strict=True))
+
+
+@cache
+def _read(files: tuple[str, ...]) -> str:
+    return "".join((FOLDER / file).read_text() for file in files)
+
+
+SOURCES = {
+    "contraction": Source(("equivariant/contraction/native.c",)),
+    "tree": Source(("tree/native.c",)),
+}
