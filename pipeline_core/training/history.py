@@ -46,7 +46,7 @@ class EpochTotals:
     def zero(cls, n_terms: int, device: torch.device) -> Self:
         """Return the totals of an epoch that begins."""
         zeros = torch.zeros(2 * n_terms + 2, dtype=torch.float64, device=device)
-        return cls(*zeros.split([n_terms, n_terms, 2]))  # type: ignore[no-untyped-call]
+        return cls(*zeros.split([n_terms, n_terms, 2]))
 
     def add(self, step: Step, sums: Tensor, counts: Tensor, norm: Tensor) -> None:
         """Add one step; nothing waits for the device."""

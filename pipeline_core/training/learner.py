@@ -53,7 +53,7 @@ class Learner:
         self._clip_norm = options.clip_norm
         self._average = None
         if options.ema_decay is not None:
-            average = get_ema_multi_avg_fn(options.ema_decay)  # type: ignore[no-untyped-call]
+            average = get_ema_multi_avg_fn(options.ema_decay)
             self._average = AveragedModel(self._module, multi_avg_fn=average)
         self._gradients = FlatGradients(self._module.parameters())
         scaled = options.precision == "16-mixed"
