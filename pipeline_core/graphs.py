@@ -74,23 +74,56 @@ def bonds(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
     """
     if len(edge_index) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    reach = 1 + np.abs(edge_shift).max(initial=0)
-    width = 2 * reach + 1
-    n_atoms = edge_index.max(initial=0) + 1
-
-    def key(index: Ints, shift: Ints) -> Ints:
-        result: Ints = index[:, 0] * n_atoms + index[:, 1]
-        for axis in range(3):
-            result = result * width + shift[:, axis] + reach
-        return result
-
     # The smaller of the keys of an edge and its reverse names their bond.
-    ours, reverse = key(edge_index, edge_shift), key(edge_index[:, ::-1], -edge_shift)
+    ours, reverse = _make_edge_keys(edge_index, edge_shift)
     _, bond_edge, edge_bond = np.unique(
         np.minimum(ours, reverse), return_index=True, return_inverse=True
     )
     assert 2 * len(bond_edge) == len(edge_index), "an edge without its reverse"
     return edge_bond.astype(np.int64), bond_edge.astype(np.int64)
+
+
+def find_reverse_edges(edge_index: Ints, edge_shift: Ints) -> Ints:
+    """Find the edge (j, i, -S) of each edge (i, j, S).
+
+    Args:
+        edge_index: (receiver, sender), (n_edges, 2), of any number of structures.
+        edge_shift: (n_edges, 3)
+
+    Returns:
+        (n_edges,)
+
+    Raises:
+        ValueError: An edge has none.
+    """
+    if len(edge_index) == 0:
+        return np.zeros(0, np.int64)
+    ours, reverse = _make_edge_keys(edge_index, edge_shift)
+    order = np.argsort(ours)
+    places = np.minimum(np.searchsorted(ours, reverse, sorter=order), len(order) - 1)
+    result: Ints = order[places]
+    lonely = np.flatnonzero(ours[result] != reverse)
+    if len(lonely):
+        i, j = edge_index[lonely[0]].tolist()
+        raise ValueError(
+            f"{len(lonely)} edges lack the reverse edge, such as that of atoms {i} and {j} with "
+            f"shift {edge_shift[lonely[0]].tolist()}; give the graph both directions of each pair"
+        )
+    return result
+
+
+def _make_edge_keys(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
+    """Return a number for each edge, and that of its reverse, (n_edges,) each."""
+    reach = 1 + np.abs(edge_shift).max(initial=0)
+    n_atoms = edge_index.max(initial=0) + 1
+
+    def key(index: Ints, shift: Ints) -> Ints:
+        result: Ints = index[:, 0] * n_atoms + index[:, 1]
+        for axis in range(3):
+            result = result * (2 * reach + 1) + shift[:, axis] + reach
+        return result
+
+    return key(edge_index, edge_shift), key(edge_index[:, ::-1], -edge_shift)
 
 
 def angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:

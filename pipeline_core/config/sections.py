@@ -47,9 +47,34 @@ class GraphOptions(Section):
 Strategy = Literal["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
 
 
-class PartitionOptions(Section):
-    """How samples are shared between ranks."""
+PartitionMethod = Literal["auto", "low_nn", "metis", "metis_volume", "grid"]
+"""Methods of `pipeline_kernels.partition`, which is too heavy to be imported here."""
 
+
+class LinkOptions(Section):
+    """What messages between ranks take, by which auto and grid choose.
+
+    The defaults are those of GPUs: the bandwidth that the paper of Low-NN measures
+    (arXiv:2507.03840), and an assumed latency.
+    """
+
+    latency: NotNegative = 20e-6
+    """Seconds of a message."""
+    bandwidth: Positive = 20.4e9
+    """Bytes per second."""
+
+
+class PartitionOptions(Section):
+    """How work is divided between ranks: samples, or the atoms of each structure."""
+
+    parts: Literal["samples", "graph"] = "samples"
+    """samples: each rank takes whole samples. graph: each rank takes a domain of each structure,
+    for structures that are too large for one rank, or fewer than ranks; the model must say how far
+    atoms influence each other."""
+    method: PartitionMethod = "auto"
+    """How the atoms of a structure are divided, with parts: graph."""
+    link: LinkOptions = LinkOptions()
+    """What an exchange between domains takes, with parts: graph."""
     capacity: Positive | None = None
     """Largest cost that a rank holds in memory at once; null for no limit.
 

@@ -63,6 +63,12 @@ class Ranks:
                 dist.all_reduce(tensor)
         return tensor
 
+    def all_reduce_or(self, tensor: Tensor) -> Tensor:
+        """Replace integers on the CPU by their bitwise or over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor, op=dist.ReduceOp.BOR)
+        return tensor
+
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors on the CPU by those of rank 0, in place."""
         if self.size > 1:

@@ -28,8 +28,9 @@ from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import partition
-from plugins.egnn_esp import made_up, reference, threads
+from plugins.egnn_esp import made_up, reference
 from plugins.egnn_esp.blocks import by_name, same_blocks
+from rank_threads import on_threads
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 CUTOFF = 3.0
@@ -91,7 +92,7 @@ def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
     assert len(first) > 11 * n_ranks
     index, shift = sample["edge_index"], sample["edge_shift"]
     place, n_blocks = BlockIndex(index, shift), 0
-    for part, found in threads.on_threads(n_ranks, one):
+    for part, found in on_threads(n_ranks, one):
         ends = [part.rows[rows[part.first]] for rows in (part.receivers, part.senders)]
         numbers = place.find(np.stack(ends, axis=1), part.shifts[part.first].astype(np.int64))
         mask = padding(sample, index[numbers])
@@ -115,7 +116,7 @@ def test_a_rank_without_atoms_takes_part():
         part = part_of(structure, CUTOFF, labels, transport.rank, 2)
         return predicted(module, part, structure, transport, 20)
 
-    full, empty = threads.on_threads(2, one)
+    full, empty = on_threads(2, one)
     assert len(full.edges) == np.count_nonzero(first_of(sample))
     assert len(empty.edges) == len(empty.nodes) == 0
 
