@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
     from pipeline_core.run import ExperimentRun
+
+
+Rows: TypeAlias = list[list[object]]
+"""What a figure shows as a table: rows of cells, the first one of their names."""
+
+Drawn: TypeAlias = "tuple[Drawing, Rows] | None"
+"""A matplotlib figure with its table; None if the experiment has nothing to show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +29,18 @@ class Figure:
         caption: What is seen, for a reader of the report.
         category: Heading in the report: "Overview", "Data", "Training", "Accuracy", "Dynamics",
             "Balance", "Reproduction", "Provenance", or one of the plugin's own.
-        draw: Function (experiment) -> (matplotlib figure, table as list of rows with a header
-            row), or None if the experiment has nothing to show, for example no molecular dynamics.
-        plugin: Name of the model that it belongs to, whose variants alone it then draws; None for
-            all.
+        draw: Function (experiment) -> (matplotlib figure, table), or None if the experiment has
+            nothing to show, for example no molecular dynamics.
+        plugin: Name of the model whose variants alone it draws; None for all. The engine sets it
+            for the figures of a plugin with a model.
     """
 
     name: str
     title: str
     caption: str
     category: str
-    draw: Callable[[ExperimentRun], tuple[Drawing, list[list[object]]] | None]
+    draw: Callable[[ExperimentRun], Drawn]
     plugin: str | None = None
 
 
-__all__ = ["Figure"]
+__all__ = ["Drawn", "Figure", "Rows"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
 
 _WAYS: Final = {
@@ -26,20 +25,20 @@ _FINE: Final = 0.1
 """Percentage below which the axis is linear."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the forecast of lost time against the number of ranks, a panel for each forecast."""
-    forecasts = _distinct(experiment)
+    forecasts = _find_distinct(experiment)
     if not forecasts:
         return None
     n_columns = min(len(forecasts), _IN_A_ROW)
     n_rows = -(-len(forecasts) // n_columns)
-    figure, rows = style.canvas(
+    figure, rows = style.make_canvas(
         n_rows, n_columns, width=style.COLUMN * n_columns, height=3.3, sharey=True
     )
     panels = [axes for row in rows for axes in row]
-    table: list[list[object]] = [["variant", "sharing", "ranks", *_REPORTED]]
+    table: Rows = [["variant", "sharing", "ranks", *_REPORTED]]
     for axes, (variant, forecast) in zip(panels, forecasts.items(), strict=False):
-        _curves(axes, forecast)
+        _draw_curves(axes, forecast)
         if len(forecasts) > 1:
             axes.set_title(variant)
         for way in _WAYS:
@@ -47,45 +46,37 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
             table += [[variant, way, n, *(r[name] for name in _REPORTED)] for n, r in reports]
     for axes in panels[len(forecasts) :]:
         axes.remove()
-    _percent_axis(panels[0])
+    _set_percent_axis(panels[0])
     for row in rows:
         row[0].set_ylabel("forecast of time lost (%)")
-    style.legend_above(figure, max(panels, key=lambda axes: len(axes.lines)))
+    style.add_legend_above(figure, max(panels, key=lambda axes: len(axes.lines)))
     return figure, table
 
 
-def _curves(axes: Axes, forecast: list[dict[str, Any]]) -> None:
+def _draw_curves(axes: Axes, forecast: list[dict[str, Any]]) -> None:
     for place, (way, (text, line)) in enumerate(_WAYS.items()):
         shown = [entry for entry in forecast if way in entry]
         lost = [100 * (1 - entry[way]["efficiency"]) for entry in shown]
         if shown:
-            ranks, colour = [entry["ranks"] for entry in shown], style.colour(place)
+            ranks, colour = [entry["ranks"] for entry in shown], style.choose_colour(place)
             axes.plot(ranks, lost, line, color=colour, label=text, clip_on=False)
-    _rank_axis(axes, [entry["ranks"] for entry in forecast])
+    style.set_rank_axis(axes, [entry["ranks"] for entry in forecast])
 
 
-def _distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]:
+def _find_distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]:
     """Return the forecasts that differ, each under the first variant that has it."""
     found: dict[str, list[dict[str, Any]]] = {}
     for variant, run in experiment.runs.items():
-        forecast = results.balance(run)
+        forecast = results.read_balance(run)
         if forecast and forecast not in found.values():
             found[variant] = forecast
     return found
 
 
-def _percent_axis(axes: Axes) -> None:
+def _set_percent_axis(axes: Axes) -> None:
     """Show zero too, which all ways reach on one rank."""
     axes.set_yscale("symlog", linthresh=_FINE)
     axes.set_ylim(0, 100)
     axes.yaxis.set_major_locator(FixedLocator([0, 0.1, 1, 10, 100]))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-
-
-def _rank_axis(axes: Axes, ranks: list[int]) -> None:
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(sorted(set(ranks))))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.set_xlabel("number of ranks")

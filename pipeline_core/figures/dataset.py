@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
 
 Floats = NDArray[np.float64]
@@ -24,30 +24,30 @@ _MANY: Final = 300  # samples in the fullest bin above which the axis is logarit
 _FEW: Final = 7  # different numbers of atoms that have a tick each
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the samples of each group by split, and the distributions of forces and of sizes."""
-    report = results.import_report(experiment)
-    if report is None:
+    report = results.read_import_report(experiment)
+    if report is None or "splits" not in report:
         return None
-    groups = samples_by_group(report)
-    forces = {s: np.linalg.norm(f, axis=1) for s, f in _labelled_forces(experiment).items()}
-    atoms = samples_by_size(report)
-    figure, (left, *others) = _panels(len(groups), bool(forces) + bool(atoms))
-    samples = results.samples_name(experiment)
-    _group_bars(left, groups)
+    groups = count_by_group(report)
+    forces = {s: np.linalg.norm(f, axis=1) for s, f in _read_forces(experiment).items()}
+    atoms = count_by_size(report)
+    figure, (left, *others) = _make_panels(len(groups), bool(forces) + bool(atoms))
+    samples = results.name_samples(experiment)
+    _draw_groups(left, groups)
     left.set_xlabel(samples)
-    table: list[list[object]] = [["group", *SPLITS]]
+    table: Rows = [["group", *SPLITS]]
     table += [
         [name, *(counts.get(split, 0) for split in SPLITS)] for name, counts in groups.items()
     ]
     if forces:
-        _force_histogram(others[0], forces, results.reference_name(experiment))
+        _draw_forces(others[0], forces, results.name_reference(experiment))
     if atoms:
-        _size_histogram(others[-1], atoms, samples)
+        _draw_sizes(others[-1], atoms, samples)
     return figure, table
 
 
-def _panels(n_groups: int, n_others: int) -> tuple[Figure, list[Axes]]:
+def _make_panels(n_groups: int, n_others: int) -> tuple[Figure, list[Axes]]:
     """Return a figure with the panel of the groups on the left and up to two on the right."""
     height = max(2.2 * max(1, n_others), 0.9 + 0.16 * n_groups)
     figure = Figure(figsize=(style.PAGE, height), layout="constrained")
@@ -56,7 +56,7 @@ def _panels(n_groups: int, n_others: int) -> tuple[Figure, list[Axes]]:
     return figure, [axes[name] for name in ("groups", *names)]
 
 
-def samples_by_size(report: dict[str, Any]) -> dict[str, dict[int, int]]:
+def count_by_size(report: dict[str, Any]) -> dict[str, dict[int, int]]:
     """Return part of the dataset -> number of atoms -> samples; empty if all have the same."""
     sizes = {
         name: {int(atoms): n for atoms, n in part["sizes"].items()}
@@ -66,35 +66,44 @@ def samples_by_size(report: dict[str, Any]) -> dict[str, dict[int, int]]:
     return sizes if len(different) > 1 else {}
 
 
-def samples_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Return group -> split -> samples; of many groups the largest, and the others as one."""
-    listed: dict[str, dict[str, int]] = report["groups"]["largest"]
-    if len(listed) <= 1:
+def count_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """Return group -> split -> samples; of many groups the largest, and the others as one.
+
+    Data that a plugin makes itself may have no groups.
+    """
+    groups = report.get("groups", {"count": 0, "largest": {}})
+    largest: dict[str, dict[str, int]] = groups["largest"]
+    if len(largest) <= 1:
         return {"all": report["splits"]}
-    if report["groups"]["count"] <= MOST_GROUPS:
-        return {name: listed[name] for name in sorted(listed)}
-    kept = dict(list(listed.items())[: MOST_GROUPS - 1])
+    if groups["count"] <= MOST_GROUPS:
+        return {name: largest[name] for name in sorted(largest)}
+    kept = dict(list(largest.items())[: MOST_GROUPS - 1])
     others = {s: report["splits"][s] - sum(c[s] for c in kept.values()) for s in SPLITS}
-    return {**kept, f"{report['groups']['count'] - len(kept)} others": others}
+    return {**kept, f"{groups['count'] - len(kept)} others": others}
 
 
-def _labelled_forces(experiment: ExperimentRun) -> dict[str, Floats]:
+def _read_forces(experiment: ExperimentRun) -> dict[str, Floats]:
     """Return the labelled forces of every predicted split, (n_atoms, 3)."""
     found: dict[str, Floats] = {}
     for run in experiment.runs.values():
-        for split, (label, _) in results.forces(run).items():
+        for split, (label, _) in results.read_forces(run).items():
             found.setdefault(split, label)
     return found
 
 
-def _group_bars(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
+def _draw_groups(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
     start = np.zeros(len(groups))
     for number, split in enumerate(SPLITS):
         counts = np.asarray([group.get(split, 0) for group in groups.values()])
         if counts.any():
             name = f"{split} ({counts.sum():,})"
             axes.barh(
-                range(len(groups)), counts, 0.75, start, color=style.colour(number), label=name
+                range(len(groups)),
+                counts,
+                0.75,
+                start,
+                color=style.choose_colour(number),
+                label=name,
             )
         start += counts
     axes.set_yticks(range(len(groups)), list(groups))
@@ -106,28 +115,28 @@ def _group_bars(axes: Axes, groups: dict[str, dict[str, int]]) -> None:
     )
 
 
-def _force_histogram(axes: Axes, sizes: dict[str, Floats], reference: str) -> None:
+def _draw_forces(axes: Axes, sizes: dict[str, Floats], reference: str) -> None:
     edges = np.linspace(0, float(np.quantile(np.concatenate(list(sizes.values())), 0.999)), _BINS)
     for split, values in sizes.items():
         counts, _ = np.histogram(values, edges)
-        colour = style.colour(SPLITS.index(split))
+        colour = style.choose_colour(SPLITS.index(split))
         name = f"{split}, mean {values.mean():.2f} eV/Å"
         axes.stairs(counts / len(values), edges, color=colour, label=name, linewidth=1.2)
     axes.set(
         xlabel=f"{reference} force |F| (eV/Å)", ylabel="fraction of atoms", xlim=(0, edges[-1])
     )
-    style.legend_with_room(axes)
+    style.add_legend_with_room(axes)
 
 
-def _size_histogram(axes: Axes, sizes: dict[str, dict[int, int]], samples: str) -> None:
+def _draw_sizes(axes: Axes, sizes: dict[str, dict[int, int]], samples: str) -> None:
     every = sorted({atoms for part in sizes.values() for atoms in part})
     wide = every[-1] > _WIDE * every[0]
-    edges = _edges(every[0], every[-1], logarithmic=wide)
+    edges = _make_edges(every[0], every[-1], logarithmic=wide)
     most = 0
     for number, (name, part) in enumerate(sizes.items()):
         counts, _ = np.histogram(list(part), edges, weights=list(part.values()))
         most = max(most, int(counts.max()))
-        colour = style.colour(len(SPLITS) + number)  # the first ones stand for splits
+        colour = style.choose_colour(len(SPLITS) + number)  # the first ones stand for splits
         label = f"{name} ({sum(part.values()):,})"
         axes.stairs(counts, edges, color=colour, fill=True, alpha=0.25)
         axes.stairs(counts, edges, color=colour, label=label, linewidth=1.0)
@@ -135,21 +144,21 @@ def _size_histogram(axes: Axes, sizes: dict[str, dict[int, int]], samples: str) 
     axes.set(xlabel="number of atoms", ylabel=samples, xlim=(edges[0] / margin, edges[-1] * margin))
     if wide:
         axes.set_xscale("log")
-        style.log_ticks(axes.xaxis)
+        style.set_log_ticks(axes.xaxis)
     if len(every) <= _FEW:
         axes.set_xticks(every, [f"{atoms:,}" for atoms in every])
         axes.set_xticks([], minor=True)
     if most > _MANY:
         axes.set_yscale("log")
         axes.set_ylim(bottom=0.7)
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.yaxis)
     else:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     if len(sizes) > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
 
 
-def _edges(smallest: int, largest: int, *, logarithmic: bool) -> Floats:
+def _make_edges(smallest: int, largest: int, *, logarithmic: bool) -> Floats:
     """Return the edges of bins, halves of odd numbers, so that each holds whole numbers of atoms.
 
     On a logarithmic scale bins are as wide as can be told apart, and at least one number.

@@ -35,23 +35,23 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     Raises:
         ValueError: A figure is unknown or fails, or a file is damaged.
     """
-    figures = chosen(experiment)
+    figures = choose_figures(experiment)
     report = reproduction.compare(experiment)
-    drawn = {f.name: files for f in figures if (files := _files(f, experiment)) is not None}
+    drawn = {f.name: files for f in figures if (files := _draw_files(f, experiment)) is not None}
     pictures = [summary.Picture(f, drawn[f.name].pop(_PNG)) for f in figures if f.name in drawn]
     files = {
         **{name: content for drawing in drawn.values() for name, content in drawing.items()},
-        "summary.html": summary.page(experiment, pictures, report).encode(),
-        "summary.rst": summary.gist(experiment).encode(),
+        "summary.html": summary.make_page(experiment, pictures, report).encode(),
+        "summary.rst": summary.make_gist(experiment).encode(),
     }
     if report is not None:
-        files["reproduction.csv"] = savers.table(reproduction.table(report))
+        files["reproduction.csv"] = savers.encode_table(reproduction.make_table(report))
     _remove_old(experiment)
     for name, content in files.items():
         savers.write(experiment.folder / name, content)
     if report is not None:
         store.write_json(experiment.reproduction, report)
-    entries = [_entry(f, list(drawn[f.name])) for f in figures if f.name in drawn]
+    entries = [_make_entry(f, list(drawn[f.name])) for f in figures if f.name in drawn]
     store.write_json(experiment.folder / INDEX, [_SUMMARY, *entries])
     return {
         "drawn": list(drawn),
@@ -59,7 +59,7 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     }
 
 
-def chosen(experiment: ExperimentRun) -> list[Figure]:
+def choose_figures(experiment: ExperimentRun) -> list[Figure]:
     """Return the figures that the experiment asks for.
 
     They come from the engine, the plugins of the variants and plugins without a model. A plugin's
@@ -69,7 +69,7 @@ def chosen(experiment: ExperimentRun) -> list[Figure]:
     Raises:
         ValueError: The experiment names a figure that there is not.
     """
-    known = _known(experiment)
+    known = _list_figures(experiment)
     names = experiment.options.names
     if names == "all":
         return list(known.values())
@@ -82,28 +82,37 @@ def chosen(experiment: ExperimentRun) -> list[Figure]:
     return [figure for figure in known.values() if figure.name in names]
 
 
-def _known(experiment: ExperimentRun) -> dict[str, Figure]:
+def _list_figures(experiment: ExperimentRun) -> dict[str, Figure]:
     """Return all figures of an experiment by name, in the order of the report."""
-    brought: dict[tuple[str | None, str], Figure] = {}
+    shared = _collect(experiment, None)
+    listed: dict[tuple[str | None, str], Figure] = {}
     for info in experiment.models:
-        hook = experiment.project.registry.hook("figures", info.name)
-        # The engine registers first, and the hook lists what registered last first.
-        figures = [figure for figures in reversed(hook()) for figure in figures]
+        figures = [
+            figure if figure in shared else replace(figure, plugin=info.name)
+            for figure in _collect(experiment, info.name)
+        ]
         new = {(f.plugin, f.name): f for f in figures if f.plugin in (None, info.name)}
-        brought |= {key: figure for key, figure in new.items() if key not in brought}
-    known: dict[str, Figure] = {}
-    for plugin, name in brought:
-        figure = brought[plugin, name]
-        if name in known and len(experiment.models) > 1:
-            figure = replace(figure, name=f"{name}_{plugin}", title=f"{figure.title} ({plugin})")
-        known[figure.name] = figure
-    return known
+        listed |= {key: figure for key, figure in new.items() if key not in listed}
+    by_name: dict[str, Figure] = {}
+    for (plugin, name), figure in listed.items():
+        several = name in by_name and len(experiment.models) > 1
+        title = f"{figure.title} ({plugin})"
+        chosen = replace(figure, name=f"{name}_{plugin}", title=title) if several else figure
+        by_name[chosen.name] = chosen
+    return by_name
 
 
-def _files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
+def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
+    """Return the figures of the plugin of a model and of all plugins without one."""
+    hook = experiment.project.registry.hook("figures", model)
+    # The engine registers first, and the hook lists what registered last first.
+    return [figure for figures in reversed(hook()) for figure in figures]
+
+
+def _draw_files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
     """Draw one figure; return its files, and a PNG for the summary under the name `_PNG`."""
     shown = experiment if figure.plugin is None else experiment.only(figure.plugin)
-    with style.applied():
+    with style.apply_style():
         try:
             drawn = figure.draw(shown)
         except Exception as error:
@@ -115,18 +124,18 @@ def _files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None
         if drawn is None:
             return None
         drawing, rows = drawn
-        savers.settle(drawing)
-        pictures = {kind: savers.image(drawing, kind) for kind in experiment.options.formats}
-        png = pictures.get("png") or savers.image(drawing, "png")
+        savers.settle_layout(drawing)
+        pictures = {kind: savers.encode_image(drawing, kind) for kind in experiment.options.formats}
+        png = pictures.get("png") or savers.encode_image(drawing, "png")
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
-        f"{figure.name}.csv": savers.table(rows),
+        f"{figure.name}.csv": savers.encode_table(rows),
         f"{figure.name}.rst": f"{figure.caption}\n".encode(),
         _PNG: png,
     }
 
 
-def _entry(figure: Figure, files: list[str]) -> dict[str, Any]:
+def _make_entry(figure: Figure, files: list[str]) -> dict[str, Any]:
     entry = {key: getattr(figure, key) for key in ("name", "title", "caption", "category")}
     return {**entry, "files": files}
 

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline_core.figures import results, style
-from pipeline_core.figures.quantities import shown
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun, Run
 
 Floats = NDArray[np.float64]
@@ -61,23 +60,23 @@ class Trajectory:
     summary: dict[str, Any]
 
 
-def trajectories(experiment: ExperimentRun) -> dict[str, list[Trajectory]]:
+def read_trajectories(experiment: ExperimentRun) -> dict[str, list[Trajectory]]:
     """Read all molecular-dynamics runs of all variants, by their names."""
     found: dict[str, list[Trajectory]] = {}
     for run in experiment.runs.values():
-        for trajectory in of_run(run):
+        for trajectory in read_run(run):
             found.setdefault(trajectory.name, []).append(trajectory)
     return found
 
 
-def of_run(run: Run) -> list[Trajectory]:
+def read_run(run: Run) -> list[Trajectory]:
     """Read all molecular-dynamics runs of one variant."""
-    with results.inference(run) as file:
+    with results.open_inference(run) as file:
         groups = [(name, group) for name, group in (file or {}).items() if "conserved" in group]
-        return [_trajectory(name, run.label, group) for name, group in groups]
+        return [_read_trajectory(name, run.label, group) for name, group in groups]
 
 
-def _trajectory(name: str, variant: str, group: Any) -> Trajectory:
+def _read_trajectory(name: str, variant: str, group: Any) -> Trajectory:
     conserved = group["conserved"][:]
     return Trajectory(
         name=name,
@@ -90,61 +89,62 @@ def _trajectory(name: str, variant: str, group: Any) -> Trajectory:
     )
 
 
-def draw_conservation(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw_conservation(experiment: ExperimentRun) -> Drawn:
     """Draw conserved energy and temperature against time, one row a molecular-dynamics run."""
-    runs = trajectories(experiment)
+    runs = read_trajectories(experiment)
     if not runs:
         return None
-    figure, axes = style.canvas(len(runs), 2, width=style.PAGE, height=2.1)
+    figure, axes = style.make_canvas(len(runs), 2, width=style.PAGE, height=2.1)
     for (left, right), members in zip(axes, runs.values(), strict=True):
-        left.set_title(_title(members[0]))
+        left.set_title(_make_title(members[0]))
         for number, run in enumerate(members):
             name = f"{run.variant}: " if len(members) > 1 else ""
-            _conserved_curve(left, run, name, style.colour(number))
-            right.plot(run.time, run.temperature, color=style.colour(number), linewidth=0.8)
+            _draw_conserved(left, run, name, style.choose_colour(number))
+            right.plot(run.time, run.temperature, color=style.choose_colour(number), linewidth=0.8)
         left.set_ylabel("conserved energy (meV/atom)")
         right.set_ylabel("temperature (K)")
-        _target(right, members[0].summary)
-        style.legend_with_room(left)
+        _draw_target(right, members[0].summary)
+        style.add_legend_with_room(left)
     for axis in axes[-1]:
         axis.set_xlabel("time (ps)")
-    return figure, _conservation_table(runs)
+    return figure, _tabulate_conservation(runs)
 
 
-def ensemble(run: Trajectory) -> str:
+def name_ensemble(run: Trajectory) -> str:
     """Return the name of the ensemble for readers."""
     return _ENSEMBLES.get(run.summary["ensemble"], str(run.summary["ensemble"]))
 
 
-def _title(run: Trajectory) -> str:
+def _make_title(run: Trajectory) -> str:
     name = run.name.replace("_", " ")
-    return f"{name}: {ensemble(run)}, {run.summary['n_atoms']} atoms"
+    return f"{name}: {name_ensemble(run)}, {run.summary['n_atoms']} atoms"
 
 
-def _conserved_curve(axes: Axes, run: Trajectory, name: str, colour: str) -> None:
+def _draw_conserved(axes: Axes, run: Trajectory, name: str, colour: str) -> None:
     drift = run.summary.get("drift_meV_per_atom_per_ps")
-    text = f"{name}{shown(drift, 2)} meV/atom/ps"
+    text = f"{name}{format_number(drift, 2)} meV/atom/ps"
     axes.plot(run.time, run.conserved, color=colour, linewidth=0.8, alpha=0.8, label=text)
     if drift is not None:
         middle = run.conserved.mean() + drift * (run.time - run.time.mean())
         axes.plot(run.time, middle, color=colour, linestyle="--", linewidth=0.8)
 
 
-def _target(axes: Axes, summary: dict[str, Any]) -> None:
+def _draw_target(axes: Axes, summary: dict[str, Any]) -> None:
     if summary["ensemble"] != "nve":
         axes.axhline(summary["target_temperature_K"], color=style.FAINT, linestyle=":", zorder=0)
 
 
-def _conservation_table(runs: dict[str, list[Trajectory]]) -> list[list[object]]:
+def _tabulate_conservation(runs: dict[str, list[Trajectory]]) -> Rows:
     members = [run for group in runs.values() for run in group]
     body = [[run.name, run.variant, *(run.summary.get(c) for c in _COLUMNS)] for run in members]
     return [["run", "variant", *_COLUMNS], *body]
 
 
-def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw_rdf(experiment: ExperimentRun) -> Drawn:
     """Draw the radial distribution functions, a row for each run, a column for each pair."""
     runs = {
-        name: [r for r in members if r.rdf] for name, members in trajectories(experiment).items()
+        name: [r for r in members if r.rdf]
+        for name, members in read_trajectories(experiment).items()
     }
     runs = {name: members for name, members in runs.items() if members}
     if not runs:
@@ -155,28 +155,30 @@ def draw_rdf(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | N
         (name, pairs[i : i + n_columns]) for name in runs for i in range(0, len(pairs), n_columns)
     ]
     width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.canvas(len(rows), n_columns, width=width, height=1.9)
-    table: list[list[object]] = [["run", "variant", "pair", "r_A", "g"]]
+    figure, axes = style.make_canvas(len(rows), n_columns, width=width, height=1.9)
+    table: Rows = [["run", "variant", "pair", "r_A", "g"]]
     for row, (name, members) in zip(axes, rows, strict=True):
         for panel in row[len(members) :]:
             panel.set_axis_off()
         for panel, pair in zip(row, members, strict=False):
-            table += _rdf_panel(panel, pair, runs[name])
+            table += _draw_rdf_panel(panel, pair, runs[name])
         row[0].set_ylabel("g(r)")
         if len(runs) > 1:
             row[0].set_title(f"{name.replace('_', ' ')}: {row[0].get_title(loc='left')}")
     for panel in axes[-1]:
         panel.set_xlabel("distance r (Å)")
-    style.legend_above(figure, axes[0][0])
+    style.add_legend_above(figure, axes[0][0])
     return figure, table
 
 
-def _rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> list[list[object]]:
-    rows: list[list[object]] = []
+def _draw_rdf_panel(axes: Axes, pair: str, members: list[Trajectory]) -> Rows:
+    rows: Rows = []
     axes.axhline(1, color=style.FAINT, linewidth=0.6, linestyle=":", zorder=0)
     for number, run in enumerate(members):
         if pair in run.rdf:
-            axes.plot(run.rdf["r"], run.rdf[pair], color=style.colour(number), label=run.variant)
+            axes.plot(
+                run.rdf["r"], run.rdf[pair], color=style.choose_colour(number), label=run.variant
+            )
             rows += [
                 [run.name, run.variant, pair, *point]
                 for point in zip(run.rdf["r"].tolist(), run.rdf[pair].tolist(), strict=True)

@@ -8,13 +8,12 @@ from typing import Final, Literal
 import numpy as np
 from ase.data import atomic_numbers
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import results, style
-from pipeline_core.figures.quantities import quantity, with_unit
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics
 from pipeline_core.run import ExperimentRun
 
@@ -29,46 +28,46 @@ _FEWEST: Final = 20
 """Atoms that an average over a range of forces takes at least."""
 
 
-def draw_by_element(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw_by_element(experiment: ExperimentRun) -> Drawn:
     """Draw the force error of each element on the held-out split, one colour a variant."""
-    book = {v: dict(_by_element(m)) for v, m in _metrics(experiment).items()}
+    book = {v: dict(_list_by_element(m)) for v, m in _read_metrics(experiment).items()}
     elements = sorted({e for errors in book.values() for e in errors}, key=atomic_numbers.get)
     if not elements:
         return None
     rows = [elements[i : i + _ROW] for i in range(0, len(elements), _ROW)]
     width = style.COLUMN if len(elements) < 10 else style.PAGE
-    figure, axes = style.canvas(len(rows), 1, width=width, height=2.2, sharey=True)
+    figure, axes = style.make_canvas(len(rows), 1, width=width, height=2.2, sharey=True)
     for (panel,), members in zip(axes, rows, strict=True):
-        _element_bars(panel, members, book)
+        _draw_elements(panel, members, book)
         panel.set_xlim(-0.6, len(rows[0]) - 0.4)
     axes[-1][0].set_xlabel("element, number of atoms compared")
-    style.legend_above(figure, axes[0][0])
-    return figure, _table("element", "forces", book)
+    style.add_legend_above(figure, axes[0][0])
+    return figure, _make_table("element", "forces", book)
 
 
-def _metrics(experiment: ExperimentRun) -> dict[str, Metrics]:
-    found = {run.label: results.metrics(run) for run in experiment.runs.values()}
+def _read_metrics(experiment: ExperimentRun) -> dict[str, Metrics]:
+    found = {run.label: results.read_metrics(run) for run in experiment.runs.values()}
     return {variant: report for variant, report in found.items() if report is not None}
 
 
-def _by_element(report: Metrics) -> Iterator[tuple[str, Errors]]:
+def _list_by_element(report: Metrics) -> Iterator[tuple[str, Errors]]:
     if report.held_out is not None:
         for element, table in report.splits[report.held_out].elements.items():
             if "forces" in table and table["forces"].count:
                 yield element, table["forces"]
 
 
-def _element_bars(axes: Axes, elements: list[str], book: Errorbook) -> None:
-    forces = quantity("forces")
-    _bars(axes, elements, book, forces.error_factor, "vertical")
+def _draw_elements(axes: Axes, elements: list[str], book: Errorbook) -> None:
+    forces = find_quantity("forces")
+    _draw_bars(axes, elements, book, forces.error_factor, "vertical")
     n_atoms = [max(e[name].count // 3 for e in book.values() if name in e) for name in elements]
-    labels = [f"{name}\n{_compact(n)}" for name, n in zip(elements, n_atoms, strict=True)]
+    labels = [f"{name}\n{_format_compact(n)}" for name, n in zip(elements, n_atoms, strict=True)]
     axes.set_xticks(range(len(elements)), labels)
     axes.tick_params(axis="x", length=0, labelsize=6)
-    axes.set_ylabel(with_unit("force MAE", forces.error_unit))
+    axes.set_ylabel(add_unit("force MAE", forces.error_unit))
 
 
-def _bars(
+def _draw_bars(
     axes: Axes,
     names: list[str],
     book: Errorbook,
@@ -81,10 +80,10 @@ def _bars(
         places = [i - 0.4 + (number + 0.5) * thickness for i in range(len(names))]
         values = [factor * ((errors[n].mae if n in errors else None) or 0.0) for n in names]
         draw = axes.bar if direction == "vertical" else axes.barh
-        draw(places, values, 0.92 * thickness, color=style.colour(number), label=variant)
+        draw(places, values, 0.92 * thickness, color=style.choose_colour(number), label=variant)
 
 
-def _compact(number: int) -> str:
+def _format_compact(number: int) -> str:
     """Return a count in few characters, such as 12k."""
     for limit, letter in ((1_000_000, "M"), (1_000, "k")):
         if number >= limit:
@@ -92,11 +91,11 @@ def _compact(number: int) -> str:
     return str(number)
 
 
-def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw_by_group(experiment: ExperimentRun) -> Drawn:
     """Draw energy and force errors of each group of every evaluated split, one colour a variant."""
-    reports = _metrics(experiment)
+    reports = _read_metrics(experiment)
     books = {
-        name: {variant: dict(_by_group(report, name)) for variant, report in reports.items()}
+        name: {variant: dict(_list_by_group(report, name)) for variant, report in reports.items()}
         for name in ("energy_per_atom", "energy", "forces")
     }
     books = {name: book for name, book in books.items() if any(book.values())}
@@ -107,32 +106,32 @@ def draw_by_group(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]
     if n_groups < 2 or not books:
         return None
     height = 0.7 + len(groups) * (0.1 + 0.11 * len(reports))
-    figure, (axes,) = style.canvas(1, len(books), width=style.PAGE, height=height, sharey=True)
-    table: list[list[object]] = []
+    figure, (axes,) = style.make_canvas(1, len(books), width=style.PAGE, height=height, sharey=True)
+    table: Rows = []
     for panel, (name, book) in zip(axes, books.items(), strict=True):
-        shown = quantity(name)
-        _bars(panel, groups, book, shown.error_factor, "horizontal")
-        panel.set_xlabel(with_unit(f"{shown.title} MAE", shown.error_unit))
+        shown = find_quantity(name)
+        _draw_bars(panel, groups, book, shown.error_factor, "horizontal")
+        panel.set_xlabel(add_unit(f"{shown.title} MAE", shown.error_unit))
         panel.xaxis.set_major_locator(MaxNLocator(5))
         panel.tick_params(axis="y", length=0)
-        table += _table("group", name, book)[1 if table else 0 :]
+        table += _make_table("group", name, book)[1 if table else 0 :]
     axes[0].set_yticks(range(len(groups)), groups)
     axes[0].set_ylim(len(groups) - 0.5, -0.5)
-    style.legend_above(figure, axes[0])
+    style.add_legend_above(figure, axes[0])
     return figure, table
 
 
-def _by_group(report: Metrics, name: str) -> Iterator[tuple[str, Errors]]:
+def _list_by_group(report: Metrics, name: str) -> Iterator[tuple[str, Errors]]:
     for split in sorted(report.splits, key=SPLITS.index):
         for group, table in sorted(report.splits[split].groups.items()):
             if name in table and table[name].count:
                 yield f"{group} ({split})", table[name]
 
 
-def _table(kind: str, name: str, book: Errorbook) -> list[list[object]]:
-    shown = quantity(name)
+def _make_table(kind: str, name: str, book: Errorbook) -> Rows:
+    shown = find_quantity(name)
     header: list[object] = ["variant", "quantity", kind, "count", "MAE", "RMSE", "unit of errors"]
-    body: list[list[object]] = [
+    body: Rows = [
         [
             variant,
             name,
@@ -147,27 +146,27 @@ def _table(kind: str, name: str, book: Errorbook) -> list[list[object]]:
     return [header, *body]
 
 
-def draw_by_size(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw_by_size(experiment: ExperimentRun) -> Drawn:
     """Draw the error of the force vector against the size of the labelled force."""
     curves = {}
     for run in experiment.runs.values():
-        report = results.metrics(run)
-        pair = results.forces(run).get(report.held_out or "") if report else None
+        report = results.read_metrics(run)
+        pair = results.read_forces(run).get(report.held_out or "") if report else None
         if pair is not None and len(pair[0]) >= 2 * _FEWEST:
-            curves[run.label] = binned_errors(*pair)
+            curves[run.label] = bin_errors(*pair)
     if not curves:
         return None
-    figure, ((axes,),) = style.canvas(height=2.6)
+    figure, ((axes,),) = style.make_canvas(height=2.6)
     for number, (variant, rows) in enumerate(curves.items()):
-        colour = style.colour(number)
+        colour = style.choose_colour(number)
         axes.plot(rows[:, 0], rows[:, 1], "o-", color=colour, label=variant)
         axes.fill_between(rows[:, 0], rows[:, 2], rows[:, 3], color=colour, alpha=0.15)
     axes.set(xscale="log", yscale="log")
-    style.log_ticks(axes.xaxis)
-    _guides(axes, np.concatenate([rows[:, 0] for rows in curves.values()]))
-    reference = results.reference_name(experiment)
+    style.set_log_ticks(axes.xaxis)
+    _draw_guides(axes, np.concatenate([rows[:, 0] for rows in curves.values()]))
+    reference = results.name_reference(experiment)
     axes.set(xlabel=f"{reference} force |F| (eV/Å)", ylabel="force error |ΔF| (eV/Å)")
-    style.legend_above(figure, axes)
+    style.add_legend_above(figure, axes)
     header: list[object] = [
         "variant",
         "force_eV_per_A",
@@ -179,7 +178,7 @@ def draw_by_size(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]]
     return figure, [header, *([v, *row] for v, rows in curves.items() for row in rows.tolist())]
 
 
-def binned_errors(label: Floats, predicted: Floats) -> Floats:
+def bin_errors(label: Floats, predicted: Floats) -> Floats:
     """Average the errors of forces over ranges of the labelled force that hold equally many atoms.
 
     Args:
@@ -199,7 +198,7 @@ def binned_errors(label: Floats, predicted: Floats) -> Floats:
     return np.asarray([row for row in rows if row[0] > 0])
 
 
-def _guides(axes: Axes, sizes: Floats) -> None:
+def _draw_guides(axes: Axes, sizes: Floats) -> None:
     """Draw where the error is a tenth of the force, and all of it."""
     low, high = axes.get_ylim()
     ends = np.asarray([sizes.min(), sizes.max()])

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Section
 from pipeline_core.config.yaml_files import read_yaml, validated
+from pipeline_core.run import ExperimentRun
 
 ARTIFACTS: Final = (
     "metrics",
@@ -85,6 +86,16 @@ class Expected(Section):
                 raise ValueError(f"two entries have the id {entry.id!r}")
             seen.add(entry.id)
         return self
+
+
+def read_paper(experiment: ExperimentRun) -> dict[str, Entry]:
+    """Return the numbers of the paper of an experiment by their ids; none without a file of them.
+
+    Raises:
+        ValueError: The file is wrong; the message names keys and lines.
+    """
+    expected = read_expected(experiment.path.parent / "expected.yaml")
+    return {entry.id: entry for entry in expected.entries} if expected else {}
 
 
 def read_expected(path: Path) -> Expected | None:

@@ -6,21 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import results, style
-from pipeline_core.figures.quantities import Quantity, quantity, with_unit
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.run import ExperimentRun
 
 History = list[dict[str, Any]]
 Value = Callable[[dict[str, Any]], float | None]
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw loss, error of each quantity and learning rate of all variants."""
-    found = {run.label: results.history(run) for run in experiment.runs.values()}
+    found = {run.label: results.read_history(run) for run in experiment.runs.values()}
     # A plugin that trains in steps of its own, not epochs, brings figures of its own.
     histories = {
         v: records
@@ -29,68 +28,70 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     }
     if not histories:
         return None
-    names = list(dict.fromkeys(n for h in histories.values() for n in _of(h[0], "mae")))
+    names = list(dict.fromkeys(n for h in histories.values() for n in _read_part(h[0], "mae")))
     n_panels = 2 + len(names)
     n_columns = 3 if n_panels > 4 else 2
     n_rows = -(-n_panels // n_columns)
-    figure, rows = style.canvas(n_rows, n_columns, width=style.PAGE, height=2.0, sharex=True)
+    figure, rows = style.make_canvas(n_rows, n_columns, width=style.PAGE, height=2.0, sharex=True)
     panels = [axes for row in rows for axes in row]
-    _losses(panels[0], histories)
+    _draw_losses(panels[0], histories)
     for axes, name in zip(panels[1:], names, strict=False):
-        _errors(axes, histories, name, _shown(name, experiment))
-    _curves(panels[1 + len(names)], histories, lambda record: record.get("lr"))
+        _draw_errors(axes, histories, name, _find_quantity(name, experiment))
+    _draw_curves(panels[1 + len(names)], histories, lambda record: record.get("lr"))
     panels[1 + len(names)].set(ylabel="learning rate", yscale="log")
     for axes in panels[:n_panels]:
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.yaxis)
     for axes in panels[n_panels:]:
         axes.set_axis_off()
     for axes in panels[max(0, n_panels - n_columns) : n_panels]:
         axes.set_xlabel("epoch")
         axes.tick_params(labelbottom=True)
-    style.legend_above(figure, panels[1 + len(names)])
-    return figure, _table(histories, names)
+    style.add_legend_above(figure, panels[1 + len(names)])
+    return figure, _make_table(histories, names)
 
 
-def _shown(name: str, experiment: ExperimentRun) -> Quantity:
+def _find_quantity(name: str, experiment: ExperimentRun) -> Quantity:
     # The trainer compares total energies of structures per atom, see `Quantity.per_atom` of a task.
     per_atom = name == "energy" and experiment.model_info.data_kind == "structure"
-    return quantity("energy_per_atom" if per_atom else name)
+    return find_quantity("energy_per_atom" if per_atom else name)
 
 
-def _losses(axes: Axes, histories: dict[str, History]) -> None:
-    _curves(axes, histories, lambda record: record["train"]["loss"], linestyle=":")
-    if any(_of(records[0], "val") for records in histories.values()):
-        _curves(axes, histories, lambda record: _of(record, "val").get("loss"))
+def _draw_losses(axes: Axes, histories: dict[str, History]) -> None:
+    _draw_curves(axes, histories, lambda record: record["train"]["loss"], linestyle=":")
+    if any(_read_part(records[0], "val") for records in histories.values()):
+        _draw_curves(axes, histories, lambda record: _read_part(record, "val").get("loss"))
         lines = [Line2D([], [], color=style.INK, linestyle=line) for line in (":", "-")]
         axes.legend(lines, ["training", "validation"])
     axes.set(ylabel="loss", yscale="log")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
-def _errors(axes: Axes, histories: dict[str, History], name: str, shown: Quantity) -> None:
+def _draw_errors(axes: Axes, histories: dict[str, History], name: str, shown: Quantity) -> None:
     def value(record: dict[str, Any]) -> float | None:
-        error = _of(record, "mae").get(name)
+        error = _read_part(record, "mae").get(name)
         return None if error is None else error * shown.error_factor
 
-    _curves(axes, histories, value)
-    axes.set(ylabel=with_unit(f"{shown.title} MAE", shown.error_unit), yscale="log")
+    _draw_curves(axes, histories, value)
+    axes.set(ylabel=add_unit(f"{shown.title} MAE", shown.error_unit), yscale="log")
 
 
-def _curves(axes: Axes, histories: dict[str, History], value: Value, linestyle: str = "-") -> None:
+def _draw_curves(
+    axes: Axes, histories: dict[str, History], value: Value, linestyle: str = "-"
+) -> None:
     for number, (variant, records) in enumerate(histories.items()):
         points = [(record["epoch"], value(record)) for record in records]
         kept = [(epoch, number) for epoch, number in points if number is not None and number > 0]
         marker = "o" if len(kept) < 2 else ""
         x, y = [epoch for epoch, _ in kept], [number for _, number in kept]
-        axes.plot(x, y, linestyle, marker=marker, color=style.colour(number), label=variant)
+        axes.plot(x, y, linestyle, marker=marker, color=style.choose_colour(number), label=variant)
 
 
-def _of(record: dict[str, Any], part: str) -> dict[str, float | None]:
+def _read_part(record: dict[str, Any], part: str) -> dict[str, float | None]:
     """Return a part of a record; training without validation has none."""
     return record.get(part) or {}
 
 
-def _table(histories: dict[str, History], names: list[str]) -> list[list[object]]:
+def _make_table(histories: dict[str, History], names: list[str]) -> Rows:
     errors = [f"{name}_mae" for name in names]
     header: list[object] = [
         "variant",
@@ -102,13 +103,13 @@ def _table(histories: dict[str, History], names: list[str]) -> list[list[object]
         "grad_norm",
         "seconds",
     ]
-    body: list[list[object]] = [
+    body: Rows = [
         [
             variant,
             record["epoch"],
             record["train"]["loss"],
-            _of(record, "val").get("loss"),
-            *(_of(record, "mae").get(name) for name in names),
+            _read_part(record, "val").get("loss"),
+            *(_read_part(record, "mae").get(name) for name in names),
             record.get("lr"),
             record.get("grad_norm"),
             record.get("seconds"),

@@ -12,8 +12,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import results, style
-from pipeline_core.figures.quantities import Quantity, shown, with_unit
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.quantities import Quantity, add_unit, format_number
 from pipeline_core.figures.results import Comparison
 from pipeline_core.run import ExperimentRun
 
@@ -26,70 +26,72 @@ _OFFSET: Final = 10.0
 """Labels whose mean exceeds their range by this factor are shown relative to it."""
 
 
-Rows = dict[str, list[Comparison]]
+Compared = dict[str, list[Comparison]]
 """Variant -> what was compared."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw one row of panels a variant, one column a quantity."""
-    rows = _compared(experiment)
+    rows = _read_rows(experiment)
     if not rows:
         return None
     names = list(dict.fromkeys(c.quantity.name for compared in rows.values() for c in compared))
     if len(names) == 1:
-        return _side_by_side(experiment, rows, names[0])
+        return _draw_side_by_side(experiment, rows, names[0])
     width = style.PAGE if len(names) > 2 else style.COLUMN * len(names)
     height = 0.95 * width / len(names)
-    figure, axes = style.canvas(len(rows), len(names), width=width, height=height)
+    figure, axes = style.make_canvas(len(rows), len(names), width=width, height=height)
     cells = {
         (variant, name): axes[row][column]
         for row, variant in enumerate(rows)
         for column, name in enumerate(names)
     }
-    _fill(figure, cells, rows, results.reference_name(experiment))
+    _fill(figure, cells, rows, results.name_reference(experiment))
     if len(rows) > 1:
         for row, variant in zip(axes, rows, strict=True):
             row[0].set_title(variant, weight="bold")
-    return figure, table(rows)
+    return figure, make_table(rows)
 
 
-def draw_forces(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw_forces(experiment: ExperimentRun) -> Drawn:
     """Draw the forces alone, one panel a variant."""
     return draw_quantity(experiment, "forces")
 
 
-def draw_quantity(experiment: ExperimentRun, name: str) -> tuple[Figure, list[list[object]]] | None:
+def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
     """Draw one quantity alone, one panel a variant; None if no variant predicts it."""
-    compared = _compared(experiment).items()
+    compared = _read_rows(experiment).items()
     rows = {v: [c for c in cs if c.quantity.name == name] for v, cs in compared}
     rows = {variant: chosen for variant, chosen in rows.items() if chosen}
-    return _side_by_side(experiment, rows, name) if rows else None
+    return _draw_side_by_side(experiment, rows, name) if rows else None
 
 
-def _side_by_side(
-    experiment: ExperimentRun, rows: Rows, name: str
-) -> tuple[Figure, list[list[object]]]:
+def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> tuple[Figure, Rows]:
     """Draw one quantity, one panel a variant."""
     n_columns = min(3, len(rows))
     n_rows = -(-len(rows) // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.canvas(n_rows, n_columns, width=width, height=0.95 * width / n_columns)
+    figure, axes = style.make_canvas(
+        n_rows, n_columns, width=width, height=0.95 * width / n_columns
+    )
     panels = [panel for row in axes for panel in row]
     cells = {(variant, name): panel for variant, panel in zip(rows, panels, strict=False)}
-    _fill(figure, cells, rows, results.reference_name(experiment))
+    _fill(figure, cells, rows, results.name_reference(experiment))
     for variant, panel in zip(rows, panels, strict=False):
         panel.set_title(variant if len(rows) > 1 else "")
     for panel in panels[len(rows) :]:
         panel.set_axis_off()
-    return figure, table(rows)
+    return figure, make_table(rows)
 
 
-def _compared(experiment: ExperimentRun) -> Rows:
-    found = {run.label: results.comparisons(run) for run in experiment.runs.values()}
+def _read_rows(experiment: ExperimentRun) -> Compared:
+    found = {run.label: results.read_comparisons(run) for run in experiment.runs.values()}
     return {variant: compared for variant, compared in found.items() if compared}
 
 
-def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Rows, reference: str) -> None:
+def _fill(
+    figure: Figure, cells: dict[tuple[str, str], Axes], rows: Compared, reference: str
+) -> None:
     """Draw every cell (variant, quantity); a quantity has the same axes in all of them."""
     by_cell = {(v, c.quantity.name): c for v, compared in rows.items() for c in compared}
     densities = []
@@ -98,21 +100,21 @@ def _fill(figure: Figure, cells: dict[tuple[str, str], Axes], rows: Rows, refere
             axes.set_axis_off()
             continue
         shared = [compared for (_, other), compared in by_cell.items() if other == name]
-        shift = centre(shared)
+        shift = find_centre(shared)
         compared = by_cell[variant, name]
-        densities.append(panel(axes, compared, common_range(shared, shift), shift))
-        _labels(axes, compared.quantity, reference, shift)
-    _one_scale(figure, [density for density in densities if density is not None])
+        densities.append(draw_panel(axes, compared, find_common_range(shared, shift), shift))
+        _set_labels(axes, compared.quantity, reference, shift)
+    _share_scale(figure, [density for density in densities if density is not None])
 
 
-def centre(compared: Iterable[Comparison]) -> float:
+def find_centre(compared: Iterable[Comparison]) -> float:
     """Return what is subtracted from values far from zero, such as total energies, else zero."""
     labels = np.concatenate([c.label for c in compared])
     mean = float(labels.mean())
     return mean if abs(mean) > _OFFSET * float(np.ptp(labels)) else 0.0
 
 
-def common_range(compared: Iterable[Comparison], shift: float) -> Range:
+def find_common_range(compared: Iterable[Comparison], shift: float) -> Range:
     """Return limits that hold all labels and predictions, less `shift`, with a small margin."""
     values = np.concatenate([np.concatenate([c.label, c.predicted]) for c in compared]) - shift
     low, high = float(values.min()), float(values.max())
@@ -120,7 +122,7 @@ def common_range(compared: Iterable[Comparison], shift: float) -> Range:
     return low - margin, high + margin
 
 
-def panel(
+def draw_panel(
     axes: Axes, compared: Comparison, limits: Range, shift: float = 0.0
 ) -> PolyCollection | None:
     """Draw one quantity.
@@ -149,7 +151,7 @@ def panel(
     axes.text(
         0.04,
         0.98,
-        _metrics_text(compared),
+        _format_metrics(compared),
         transform=axes.transAxes,
         va="top",
         fontsize=6.5,
@@ -160,15 +162,17 @@ def panel(
     return density
 
 
-def _metrics_text(compared: Comparison) -> str:
-    mae, rmse = (f"{shown(error)} {compared.quantity.error_unit}" for error in _errors(compared))
+def _format_metrics(compared: Comparison) -> str:
+    mae, rmse = (
+        f"{format_number(error)} {compared.quantity.error_unit}" for error in _read_errors(compared)
+    )
     lines = [f"MAE {mae}", f"RMSE {rmse}"]
     if compared.errors.r2 is not None:
         lines.append(f"R² {compared.errors.r2:.3f}".replace("-", "−"))
     return "\n".join(lines)
 
 
-def _errors(compared: Comparison) -> tuple[float, float]:
+def _read_errors(compared: Comparison) -> tuple[float, float]:
     """Return MAE and RMSE in the unit of errors."""
     mae, rmse, factor = compared.errors.mae, compared.errors.rmse, compared.quantity.error_factor
     assert mae is not None
@@ -176,13 +180,13 @@ def _errors(compared: Comparison) -> tuple[float, float]:
     return mae * factor, rmse * factor
 
 
-def _labels(axes: Axes, quantity: Quantity, reference: str, shift: float) -> None:
+def _set_labels(axes: Axes, quantity: Quantity, reference: str, shift: float) -> None:
     relative = " − mean" if shift else ""
-    axes.set_xlabel(with_unit(f"{reference} {quantity.title}{relative}", quantity.unit))
-    axes.set_ylabel(with_unit("predicted", quantity.unit))
+    axes.set_xlabel(add_unit(f"{reference} {quantity.title}{relative}", quantity.unit))
+    axes.set_ylabel(add_unit("predicted", quantity.unit))
 
 
-def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
+def _share_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     """Give all densities one logarithmic scale, and the figure one colour bar."""
     if not densities:
         return
@@ -199,7 +203,7 @@ def _one_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     bar.outline.set_visible(False)
 
 
-def table(rows: Rows) -> list[list[object]]:
+def make_table(rows: Compared) -> Rows:
     """Return the errors that the panels show, with a header."""
     header: list[object] = [
         "variant",
@@ -211,13 +215,13 @@ def table(rows: Rows) -> list[list[object]]:
         "R2",
         "unit of errors",
     ]
-    body: list[list[object]] = [
+    body: Rows = [
         [
             variant,
             c.split,
             c.quantity.name,
             c.errors.count,
-            *_errors(c),
+            *_read_errors(c),
             c.errors.r2,
             c.quantity.error_unit,
         ]

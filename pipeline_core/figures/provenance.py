@@ -7,66 +7,64 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from pipeline_core import store
-from pipeline_core.figures import results, tables
-from pipeline_core.figures.quantities import shown
+from pipeline_core.figures import Drawn, Rows, results, tables
+from pipeline_core.figures.quantities import format_number
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 
 Fact = tuple[str, str]
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the table of what made the results."""
-    found = rows(experiment)
+    found = collect_rows(experiment)
     if not found:
         return None
-    table: list[list[object]] = [["what", "value"]]
+    table: Rows = [["what", "value"]]
     table += [[name, value] for name, value in found]
     return tables.draw(["what", "value"], found, [0.2, 0.8]), table
 
 
-def rows(experiment: ExperimentRun) -> list[Fact]:
+def collect_rows(experiment: ExperimentRun) -> list[Fact]:
     """Return all rows of the table."""
-    return facts(experiment) + times(experiment)
+    return collect_facts(experiment) + collect_times(experiment)
 
 
-def facts(experiment: ExperimentRun) -> list[Fact]:
+def collect_facts(experiment: ExperimentRun) -> list[Fact]:
     """Return name and value of what the results depend on."""
     runs = list(experiment.runs.values())
-    record = _provenance(runs[0])
+    record = _read_provenance(runs[0])
     if not record:
         return []
     found = [
         ("experiment", f"{experiment.experiment} (scale: {experiment.file.scale})"),
         ("variants", ", ".join(experiment.runs)),
-        *(fact for info in experiment.models for fact in _plugin(info, runs)),
+        *(fact for info in experiment.models for fact in _describe_plugin(info, runs)),
         ("commit", record["commit"] or "none: not in a Git repository"),
-        ("seed", _seeds(runs)),
+        ("seed", _format_seeds(runs)),
         (
             "versions",
             ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         ),
     ]
-    return found + (_dataset(runs[0].dataset) if runs[0].dataset else [])
+    return found + (_describe_dataset(runs[0].dataset) if runs[0].dataset else [])
 
 
-def _plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
+def _describe_plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
     """Return what a model is, and which source made the results of its first variant."""
-    record = next(_provenance(run) for run in runs if run.model_info.name == info.name)
+    record = next(_read_provenance(run) for run in runs if run.model_info.name == info.name)
     source = f", source fingerprint {record['fingerprint']}" if record else ""
     return [("plugin", f"{info.name}{source}"), ("citation", info.citation)]
 
 
-def _seeds(runs: Sequence[Run]) -> str:
+def _format_seeds(runs: Sequence[Run]) -> str:
     if len({run.seed for run in runs}) == 1:
         return str(runs[0].seed)
     return ", ".join(f"{run.variant}: {run.seed}" for run in runs)
 
 
-def _provenance(run: Run) -> dict[str, Any]:
+def _read_provenance(run: Run) -> dict[str, Any]:
     """Return the record of the predictions, else of the errors."""
     content = results.read_json(run.metrics)
     record = content.get("provenance") if isinstance(content, dict) else None
@@ -75,7 +73,7 @@ def _provenance(run: Run) -> dict[str, Any]:
     return record or {}
 
 
-def _dataset(dataset: DatasetRun) -> list[Fact]:
+def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
     found = [("dataset", f"{dataset.name}: {dataset.options.description}")]
     if dataset.data.exists():
         inputs = store.provenance_of(dataset.data).get("inputs", {})
@@ -84,37 +82,40 @@ def _dataset(dataset: DatasetRun) -> list[Fact]:
     return found
 
 
-def times(experiment: ExperimentRun) -> list[Fact]:
+def collect_times(experiment: ExperimentRun) -> list[Fact]:
     """Return how long each stage took and on what, one row a variant and stage."""
     dataset = next(iter(experiment.runs.values())).dataset
-    imported = results.records(dataset.folder)[-1:] if dataset else []
-    found = [("data", _cost(record)) for record in imported]
+    imported = results.read_records(dataset.folder)[-1:] if dataset else []
+    found = [("data", _format_cost(record)) for record in imported]
     for run in experiment.runs.values():
-        found += [(f"{run.variant}: {r['stage']}", _cost(r)) for r in stage_records(run)]
+        found += [
+            (f"{run.variant}: {r['stage']}", _format_cost(r)) for r in read_stage_records(run)
+        ]
     return found
 
 
-def stage_records(run: Run) -> list[dict[str, Any]]:
+def read_stage_records(run: Run) -> list[dict[str, Any]]:
     """Return the last record of each stage of a run, in the order of the stages."""
-    last = {record["stage"]: record for record in results.records(run.folder)}
+    last = {record["stage"]: record for record in results.read_records(run.folder)}
     return [last[stage] for stage in RUN_STAGES if stage in last]
 
 
-def hardware(record: dict[str, Any]) -> str:
+def describe_hardware(record: dict[str, Any]) -> str:
     """Return on what a stage ran."""
     place = record.get("gpu") or f"{record.get('cpu', 'unknown')}, {record.get('cores', '?')} cores"
     ranks = record.get("ranks", 1)
     return f"{place}, {ranks} ranks" if ranks > 1 else str(place)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time for readers."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.1f} {unit}"
-    return f"{shown(seconds, 2)} s"
+    return f"{format_number(seconds, 2)} s"
 
 
-def _cost(record: dict[str, Any]) -> str:
+def _format_cost(record: dict[str, Any]) -> str:
     memory = record.get("peak_memory", 0) / 2**30
-    return f"{duration(record['seconds'])}, {memory:.1f} GiB at most, {hardware(record)}"
+    seconds = format_duration(record["seconds"])
+    return f"{seconds}, {memory:.1f} GiB at most, {describe_hardware(record)}"

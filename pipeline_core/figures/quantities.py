@@ -40,7 +40,7 @@ _KNOWN: Final = (
 _BY_NAME: Final = {quantity.name: quantity for quantity in _KNOWN}
 
 
-def quantity(name: str, unit: str = "1") -> Quantity:
+def find_quantity(name: str, unit: str = "1") -> Quantity:
     """Return how a quantity is shown; one that is not known here keeps its name and `unit`."""
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -48,12 +48,12 @@ def quantity(name: str, unit: str = "1") -> Quantity:
     return Quantity(name, name.replace("_", " "), shown, 1, shown, 1)
 
 
-def with_unit(text: str, unit: str) -> str:
+def add_unit(text: str, unit: str) -> str:
     """Return a label for an axis, such as "force (eV/Å)"."""
     return f"{text} ({unit})" if unit else text
 
 
-def shown(number: float | None, digits: int = 3) -> str:
+def format_number(number: float | None, digits: int = 3) -> str:
     """Return a number with so many significant digits for readers; a dash for None."""
     if number is None:
         return "–"

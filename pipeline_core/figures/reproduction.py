@@ -7,37 +7,35 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from matplotlib.figure import Figure
-
-from pipeline_core.figures import dynamics, results, tables
+from pipeline_core.figures import Drawn, Rows, dynamics, results, tables
 from pipeline_core.figures.expected import Entry, Expected, Measure, read_expected
-from pipeline_core.figures.provenance import hardware, stage_records
-from pipeline_core.figures.quantities import shown
+from pipeline_core.figures.provenance import describe_hardware, read_stage_records
+from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun, Run
 
 NOT_ATTEMPTED: Final = "not attempted"
 HEADER: Final = ("where", "quantity", "paper", "ours", "status", "what differs")
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the rows that have a number of ours as a table; the CSV file has all rows."""
     report = compare(experiment)
     rows = [] if report is None else [r for r in report["entries"] if r["status"] != NOT_ATTEMPTED]
     if report is None or not rows:
         return None
-    cells = [readable(row) for row in rows]
-    return tables.draw(HEADER, cells, [0.12, 0.26, 0.11, 0.11, 0.1, 0.3]), table(report)
+    cells = [format_row(row) for row in rows]
+    return tables.draw(HEADER, cells, [0.12, 0.26, 0.11, 0.11, 0.1, 0.3]), make_table(report)
 
 
-def readable(row: Mapping[str, Any]) -> list[str]:
+def format_row(row: Mapping[str, Any]) -> list[str]:
     """Return a row for readers: where, quantity, paper, ours, status, what differs."""
     unit = "" if row["unit"] == "1" else f" {row['unit']}"
-    ours = f"{shown(row['ours'])}{unit}" if row["ours"] is not None else "–"
+    ours = f"{format_number(row['ours'])}{unit}" if row["ours"] is not None else "–"
     paper = f"{row['paper']:g}{unit}"
     return [row["where"], row["quantity"], paper, ours, row["status"], row["differs"]]
 
 
-def table(report: Mapping[str, Any]) -> list[list[object]]:
+def make_table(report: Mapping[str, Any]) -> Rows:
     """Return all rows with a header, as CSV has them."""
     header: list[object] = list(report["entries"][0]) if report["entries"] else []
     return [header, *(list(row.values()) for row in report["entries"])]
@@ -57,7 +55,7 @@ def compare(experiment: ExperimentRun) -> dict[str, Any] | None:
     expected = read_expected(path)
     if expected is None:
         return None
-    rows = [_row(entry, expected, experiment, path) for entry in expected.entries]
+    rows = [_make_row(entry, expected, experiment, path) for entry in expected.entries]
     return {
         "experiment": experiment.experiment,
         "scale": experiment.file.scale,
@@ -68,12 +66,14 @@ def compare(experiment: ExperimentRun) -> dict[str, Any] | None:
     }
 
 
-def _row(entry: Entry, expected: Expected, experiment: ExperimentRun, path: Path) -> dict[str, Any]:
+def _make_row(
+    entry: Entry, expected: Expected, experiment: ExperimentRun, path: Path
+) -> dict[str, Any]:
     measure, ours = entry.measure, None
     here = measure is not None and measure.experiment == experiment.experiment
     if measure is not None and here:
         try:
-            ours = _measured(measure, experiment)
+            ours = _measure(measure, experiment)
         except ValueError as error:
             raise ValueError(f"{path}: {entry.id}: measure: {error}") from None
     differs = entry.differs
@@ -92,19 +92,21 @@ def _row(entry: Entry, expected: Expected, experiment: ExperimentRun, path: Path
         "paper_scale": entry.scale or expected.scale,
         "paper_hardware": expected.hardware,
         "our_scale": experiment.file.scale if ours is not None else None,
-        "our_hardware": _hardware(measure, experiment) if measure and ours is not None else None,
+        "our_hardware": _find_hardware(measure, experiment)
+        if measure and ours is not None
+        else None,
         "source": entry.source,
     }
 
 
-def _measured(measure: Measure, experiment: ExperimentRun) -> float | None:
+def _measure(measure: Measure, experiment: ExperimentRun) -> float | None:
     """Return our number in the unit of the paper; None if its stage has not been run."""
-    value = _number(measure.of, experiment)
-    divisor = _number(measure.over, experiment) if measure.over is not None else 1.0
+    value = _find_number(measure.of, experiment)
+    divisor = _find_number(measure.over, experiment) if measure.over is not None else 1.0
     return None if value is None or divisor is None else measure.factor * value / divisor
 
 
-def _number(pointer: str, experiment: ExperimentRun) -> float | None:
+def _find_number(pointer: str, experiment: ExperimentRun) -> float | None:
     variant, artifact, *keys = pointer.split("/")
     if variant not in experiment.runs:
         raise ValueError(
@@ -115,13 +117,13 @@ def _number(pointer: str, experiment: ExperimentRun) -> float | None:
     if not value:
         return None
     for key in keys:
-        value = _below(value, key, pointer)
+        value = _descend(value, key, pointer)
     if value is not None and not isinstance(value, int | float):
         raise ValueError(f"{pointer}: is no number but {type(value).__name__}")
     return None if value is None else float(value)
 
 
-def _below(value: Any, key: str, pointer: str) -> Any:
+def _descend(value: Any, key: str, pointer: str) -> Any:
     if isinstance(value, list):
         value = {str(n): value[n] for n in range(-len(value), len(value))}
     if not isinstance(value, dict) or key not in value:
@@ -130,13 +132,13 @@ def _below(value: Any, key: str, pointer: str) -> Any:
     return value[key]
 
 
-def _dynamics(run: Run) -> dict[str, dict[str, Any]]:
-    return {trajectory.name: trajectory.summary for trajectory in dynamics.of_run(run)}
+def _read_dynamics(run: Run) -> dict[str, dict[str, Any]]:
+    return {trajectory.name: trajectory.summary for trajectory in dynamics.read_run(run)}
 
 
-def _workload(run: Run) -> dict[str, Any]:
+def _read_profile(run: Run) -> dict[str, Any]:
     """Return the workload with its projections by mode, strategy and number of ranks."""
-    content = dict(results.workload(run) or {})
+    content = dict(results.read_profile(run) or {})
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for entry in content.get("projection", ()):
         by_strategy = found.setdefault(entry["mode"], {})
@@ -144,24 +146,24 @@ def _workload(run: Run) -> dict[str, Any]:
     return {**content, "projection": found} if content else {}
 
 
-def _epoch(run: Run) -> dict[str, float]:
-    seconds = results.epoch_seconds(run)
+def _read_epoch(run: Run) -> dict[str, float]:
+    seconds = results.compute_epoch_seconds(run)
     return {} if seconds is None else {"seconds": seconds}
 
 
 _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
     "metrics": lambda run: results.read_json(run.metrics),
-    "history": results.history,
-    "epoch": _epoch,
-    "inference": _dynamics,
-    "attributes": results.attributes,
-    "workload": _workload,
-    "balance": lambda run: {str(entry["ranks"]): entry for entry in results.balance(run)},
-    "records": lambda run: {record["stage"]: record for record in stage_records(run)},
+    "history": results.read_history,
+    "epoch": _read_epoch,
+    "inference": _read_dynamics,
+    "attributes": results.read_attributes,
+    "workload": _read_profile,
+    "balance": lambda run: {str(entry["ranks"]): entry for entry in results.read_balance(run)},
+    "records": lambda run: {record["stage"]: record for record in read_stage_records(run)},
 }
 
 
-def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
+def _find_hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
     """Return what the stage that our number stems from ran on."""
     variant, artifact, *_ = measure.of.split("/")
     stage = {
@@ -174,5 +176,5 @@ def _hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
         "balance": "partition",
     }
     wanted = measure.stage or stage.get(artifact) or measure.of.split("/")[2]
-    records = {record["stage"]: record for record in stage_records(experiment.runs[variant])}
-    return hardware(records[wanted]) if wanted in records else None
+    records = {record["stage"]: record for record in read_stage_records(experiment.runs[variant])}
+    return describe_hardware(records[wanted]) if wanted in records else None

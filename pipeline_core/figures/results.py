@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from pipeline_core import store
 from pipeline_core.config.yaml_files import validated
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures.quantities import Quantity, quantity
+from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.samples import SampleFile
 
@@ -88,18 +88,18 @@ class Comparison:
     errors: Errors
 
 
-def reference_name(experiment: ExperimentRun) -> str:
+def name_reference(experiment: ExperimentRun) -> str:
     """Return what the labels are called on an axis."""
     return "DFT" if experiment.model_info.data_kind == "structure" else "reference"
 
 
-def samples_name(experiment: ExperimentRun) -> str:
+def name_samples(experiment: ExperimentRun) -> str:
     """Return what the samples are called: frames of structures, points of surfaces."""
     names = {"structure": "frames", "point": "points"}
     return names.get(experiment.model_info.data_kind, "samples")
 
 
-def metrics(run: Run) -> Metrics | None:
+def read_metrics(run: Run) -> Metrics | None:
     """Read the errors of a run; None if it has none in the engine's layout."""
     content = read_json(run.metrics)
     if not isinstance(content, dict) or "splits" not in content:
@@ -107,41 +107,43 @@ def metrics(run: Run) -> Metrics | None:
     return validated(Metrics, content, run.metrics)
 
 
-def history(run: Run) -> list[dict[str, Any]]:
+def read_history(run: Run) -> list[dict[str, Any]]:
     """Read one record an epoch; empty if the run has none."""
     return read_lines(run.history)
 
 
-def epoch_seconds(run: Run) -> float | None:
+def compute_epoch_seconds(run: Run) -> float | None:
     """Return the median time of an epoch's training steps; None if the run was not trained.
 
     The first epoch does not count where there are more: it pays for what is compiled and cached.
     """
-    times = [record["seconds"] for record in _warm(history(run)) if "seconds" in record]
+    times = [record["seconds"] for record in _skip_first(read_history(run)) if "seconds" in record]
     return float(np.median(times)) if times else None
 
 
-def profile(run: Run) -> dict[str, Floats]:
+def read_rank_seconds(run: Run) -> dict[str, Floats]:
     """Return the seconds an epoch that each rank computed, communicated and waited.
 
     Returns:
         compute, communication, idle -> (n_ranks,), means over the epochs that count for
         `epoch_seconds`; empty if the training was not profiled.
     """
-    profiles = [record["profile"] for record in _warm(history(run)) if record.get("profile")]
+    profiles = [
+        record["profile"] for record in _skip_first(read_history(run)) if record.get("profile")
+    ]
     parts = profiles[0] if profiles else {}
     return {part: np.mean([p[part] for p in profiles], axis=0) for part in parts}
 
 
-def _warm(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _skip_first(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return records[1:] or records
 
 
-def comparisons(run: Run) -> list[Comparison]:
+def read_comparisons(run: Run) -> list[Comparison]:
     """Read labels and predictions of every quantity on the held-out split."""
-    report = metrics(run)
+    report = read_metrics(run)
     split = report.held_out if report else None
-    if report is None or split is None or not _holds(run.predictions, "predictions"):
+    if report is None or split is None or not _has_schema(run.predictions, "predictions"):
         return []
     with SampleFile(run.predictions, "predictions") as file:
         chosen = file.column("split") == SPLITS.index(split)
@@ -153,12 +155,14 @@ def comparisons(run: Run) -> list[Comparison]:
             errors = report.splits[split].quantities.get(shown)
             if errors is not None and errors.count:
                 found.append(
-                    _comparison(file, name, chosen, quantity(shown, errors.unit), split, errors)
+                    _read_comparison(
+                        file, name, chosen, find_quantity(shown, errors.unit), split, errors
+                    )
                 )
     return found
 
 
-def _comparison(
+def _read_comparison(
     file: SampleFile,
     name: str,
     chosen: NDArray[np.bool_],
@@ -178,9 +182,9 @@ def _comparison(
     return Comparison(shown, split, label[present], predicted[present], errors)
 
 
-def forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
+def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
     """Return labelled and predicted forces of each predicted split, (n_atoms, 3) in eV/Å."""
-    if not _holds(run.predictions, "predictions"):
+    if not _has_schema(run.predictions, "predictions"):
         return {}
     with SampleFile(run.predictions, "predictions") as file:
         if "forces_label" not in file.fields:
@@ -196,18 +200,18 @@ def forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
     return found
 
 
-def balance(run: Run) -> list[dict[str, Any]]:
+def read_balance(run: Run) -> list[dict[str, Any]]:
     """Read the forecast of balance, one entry a number of ranks; empty if there is none."""
-    if not _holds(run.partition, "partition"):
+    if not _has_schema(run.partition, "partition"):
         return []
     with store.opened(run.partition, "partition") as file:
         forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
     return forecast
 
 
-def sizes(run: Run) -> dict[str, dict[str, Counts]]:
+def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
     """Read how large the samples are: split -> kind, such as "atom" -> (n_samples,)."""
-    if not _holds(run.partition, "partition"):
+    if not _has_schema(run.partition, "partition"):
         return {}
     with store.opened(run.partition, "partition") as file, store.damage_explained(run.partition):
         return {
@@ -217,25 +221,25 @@ def sizes(run: Run) -> dict[str, dict[str, Counts]]:
         }
 
 
-def workload(run: Run) -> dict[str, Any] | None:
+def read_profile(run: Run) -> dict[str, Any] | None:
     """Read time and memory of training steps and what follows; None if they were not measured."""
-    with inference(run) as file:
+    with open_inference(run) as file:
         text = None if file is None else file.attrs.get("workload")
     content: dict[str, Any] | None = None if text is None else json.loads(text)
     return content
 
 
 @contextmanager
-def inference(run: Run) -> Iterator[h5py.File | None]:
+def open_inference(run: Run) -> Iterator[h5py.File | None]:
     """Open what the model was used for; None if there is nothing in the engine's layout."""
-    if not _holds(run.inference, "inference"):
+    if not _has_schema(run.inference, "inference"):
         yield None
         return
     with store.opened(run.inference, "inference") as file, store.damage_explained(run.inference):
         yield file
 
 
-def attributes(run: Run) -> dict[str, Any]:
+def read_attributes(run: Run) -> dict[str, Any]:
     """Read the attributes of what the model was used for, in the engine's layout or a plugin's own.
 
     Returns:
@@ -244,15 +248,17 @@ def attributes(run: Run) -> dict[str, Any]:
     if not run.inference.exists():
         return {}
     with store.damage_explained(run.inference), h5py.File(run.inference, "r") as file:
-        return _attributes(file)
+        return _collect_attributes(file)
 
 
-def _attributes(group: h5py.Group) -> dict[str, Any]:
-    below = {name: _attributes(one) for name, one in group.items() if isinstance(one, h5py.Group)}
-    return below | {name: _parsed(value) for name, value in group.attrs.items()}
+def _collect_attributes(group: h5py.Group) -> dict[str, Any]:
+    below = {
+        name: _collect_attributes(one) for name, one in group.items() if isinstance(one, h5py.Group)
+    }
+    return below | {name: _parse_attribute(value) for name, value in group.attrs.items()}
 
 
-def _parsed(value: Any) -> Any:
+def _parse_attribute(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     try:
@@ -261,14 +267,14 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
+def read_import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Read what the data stage says of the dataset; None if there is none."""
     dataset = next(iter(experiment.runs.values())).dataset
     content = read_json(dataset.report) if dataset else None
     return content if isinstance(content, dict) else None
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
+def read_records(folder: Path) -> list[dict[str, Any]]:
     """Read the records of the stages that wrote into a folder, in the order of their ends."""
     return read_lines(folder / "records.jsonl")
 
@@ -284,7 +290,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise _broken(path, error) from None
+        raise _explain(path, error) from None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -298,14 +304,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except ValueError as error:
-        raise _broken(path, error) from None
+        raise _explain(path, error) from None
 
 
-def _broken(path: Path, error: ValueError) -> ValueError:
+def _explain(path: Path, error: ValueError) -> ValueError:
     return ValueError(f"{path}: not readable as JSON ({error}); remove it and run its stage again")
 
 
-def _holds(path: Path, schema: str) -> bool:
+def _has_schema(path: Path, schema: str) -> bool:
     """Tell whether a file is there and holds the engine's layout, not a plugin's own."""
     if not path.exists():
         return False

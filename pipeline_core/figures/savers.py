@@ -23,13 +23,13 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def settle(drawing: Figure) -> None:
+def settle_layout(drawing: Figure) -> None:
     """Lay a figure out once and for all, so that no format depends on those saved before it."""
     drawing.draw_without_rendering()
     drawing.set_layout_engine("none")
 
 
-def image(drawing: Figure, kind: str, **options: Any) -> bytes:
+def encode_image(drawing: Figure, kind: str, **options: Any) -> bytes:
     """Return a figure as the bytes of a PNG, SVG or PDF file.
 
     Args:
@@ -42,7 +42,7 @@ def image(drawing: Figure, kind: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def table(rows: Iterable[Sequence[object]]) -> bytes:
+def encode_table(rows: Iterable[Sequence[object]]) -> bytes:
     """Return rows as CSV; numbers keep all digits, None is an empty cell."""
     buffer = StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)

@@ -12,8 +12,8 @@ from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validated
 from pipeline_core.figures import dynamics, results
-from pipeline_core.figures.provenance import duration, hardware, stage_records
-from pipeline_core.figures.quantities import quantity, shown
+from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
+from pipeline_core.figures.quantities import find_quantity, format_number
 from pipeline_core.figures.results import Errors, Split
 from pipeline_core.run import ExperimentRun, Run
 
@@ -39,6 +39,7 @@ _SEEN: Final = {
     "training": "The errors are those of samples that the model was trained on.",
     "validation": "The samples of the errors are those that the best epoch was chosen by.",
 }
+_NOT_COMPARED: Final = "No predictions have been compared with labels."
 _SHOWN: Final = ("forces", "energy_per_atom", "stress", "magmoms")
 _FEW: Final = 200
 """Held-out samples below which their number is a limit worth telling."""
@@ -73,15 +74,15 @@ class Headline(BaseModel):
     numbers: list[Number]
 
 
-def held_out(run: Run) -> tuple[str, Split] | None:
+def read_held_out(run: Run) -> tuple[str, Split] | None:
     """Return name and errors of the held-out split of a run."""
-    report = results.metrics(run)
+    report = results.read_metrics(run)
     if report is None or report.held_out is None:
         return None
     return _SPLITS.get(report.held_out, report.held_out), report.splits[report.held_out]
 
 
-def verdict(experiment: ExperimentRun) -> tuple[str, str]:
+def judge(experiment: ExperimentRun) -> tuple[str, str]:
     """Judge the base variant in one sentence, by its forces or else by what it predicts first.
 
     A plugin's own verdict goes before.
@@ -92,69 +93,76 @@ def verdict(experiment: ExperimentRun) -> tuple[str, str]:
     Raises:
         ValueError: What the plugin says is not as it should be.
     """
-    headline = _headline(experiment.runs[BASE])
+    headline = _read_headline(experiment.runs[BASE])
     if headline is not None:
         return headline.verdict, "unknown"
-    found = held_out(experiment.runs[BASE])
-    errors = found[1].quantities.get("forces") if found else None
-    ratio = relative(errors)
-    if found is None or ratio is None:
-        first = next(_errors(experiment.runs[BASE]), None)
-        if found is None or first is None:
-            return "No predictions have been compared with labels.", "unknown"
-        text = f"{first.title} on {_samples(experiment, found)}: {first.value} ({first.note})."
-        return text, "unknown"
+    held_out = read_held_out(experiment.runs[BASE])
+    if held_out is None:
+        return _NOT_COMPARED, "unknown"
+    place = _describe_samples(experiment, held_out)
+    ratio = compute_relative_error(held_out[1].quantities.get("forces"))
+    if ratio is None:
+        first = next(_collect_errors(experiment.runs[BASE]), None)
+        if first is None:
+            return _NOT_COMPARED, "unknown"
+        return f"{first.title} on {place}: {first.value} ({first.note}).", "unknown"
     word = next((word for limit, word in _GRADES if ratio < limit), None)
     judged = word or "no better than predicting no force at all"
-    place = _samples(experiment, found)
-    text = f"The force error on {place} is {_percent(ratio)} of the mean absolute force: {judged}."
-    return text, word or "large"
+    size = f"{_format_percent(ratio)} of the mean absolute force"
+    return f"The force error on {place} is {size}: {judged}.", word or "large"
 
 
-def relative(errors: Errors | None) -> float | None:
+def compute_relative_error(errors: Errors | None) -> float | None:
     """Return the mean absolute error over the mean size of the labels."""
     if errors is None or errors.mae is None or not errors.label_mean_absolute:
         return None
     return errors.mae / errors.label_mean_absolute
 
 
-def _percent(ratio: float) -> str:
+def _format_percent(ratio: float) -> str:
     return f"{100 * ratio:.{0 if ratio >= 0.1 else 1}f} %"
 
 
-def _samples(experiment: ExperimentRun, found: tuple[str, Split]) -> str:
-    return f"{found[1].n_samples:,} {found[0]} {results.samples_name(experiment)}"
+def _describe_samples(experiment: ExperimentRun, held_out: tuple[str, Split]) -> str:
+    name, split = held_out
+    return f"{split.n_samples:,} {name} {results.name_samples(experiment)}"
 
 
-def numbers(experiment: ExperimentRun) -> list[Number]:
+def collect_numbers(experiment: ExperimentRun) -> list[Number]:
     """Return the key numbers of the base variant."""
     run = experiment.runs[BASE]
-    return [*_data(experiment), *_training(run), *_errors(run), *_dynamics(run), *_time(experiment)]
+    return [
+        *_collect_data(experiment),
+        *_collect_training(run),
+        *_collect_errors(run),
+        *_collect_dynamics(run),
+        *_collect_time(experiment),
+    ]
 
 
-def _data(experiment: ExperimentRun) -> Iterator[Number]:
-    report, dataset = results.import_report(experiment), experiment.runs[BASE].dataset
-    if report is not None and dataset is not None:
+def _collect_data(experiment: ExperimentRun) -> Iterator[Number]:
+    report, dataset = results.read_import_report(experiment), experiment.runs[BASE].dataset
+    if report is not None and dataset is not None and "splits" in report:
         parts = ", ".join(f"{n:,} {_SPLITS[s]}" for s, n in report["splits"].items())
         if isinstance(dataset.options, Dataset):
             parts = f"{parts}; {_METHODS[dataset.options.split.method]}"
-        samples = results.samples_name(experiment)
-        yield Number("Data", f"{report['samples']:,} {samples}", parts)
+        samples = results.name_samples(experiment)
+        yield Number("Data", f"{sum(report['splits'].values()):,} {samples}", parts)
 
 
-def _training(run: Run) -> Iterator[Number]:
-    records = results.history(run)
+def _collect_training(run: Run) -> Iterator[Number]:
+    records = results.read_history(run)
     content = results.read_json(run.metrics) or {}
     if "n_parameters" in content:
         yield Number("Model", run.model_info.name, f"{content['n_parameters']:,} parameters")
     if records:
         seconds = sum(record.get("seconds") or 0 for record in records)
-        place = [hardware(r) for r in stage_records(run) if r["stage"] == "train"]
-        note = " on ".join([duration(seconds), *place])
+        place = [describe_hardware(r) for r in read_stage_records(run) if r["stage"] == "train"]
+        note = " on ".join([format_duration(seconds), *place])
         yield Number("Training", f"{records[-1]['epoch']:,} epochs", note)
 
 
-def _headline(run: Run) -> Headline | None:
+def _read_headline(run: Run) -> Headline | None:
     """Return what the plugin says of a run; None if it leaves that to the engine."""
     content = results.read_json(run.metrics)
     if not isinstance(content, dict) or "headline" not in content:
@@ -162,51 +170,51 @@ def _headline(run: Run) -> Headline | None:
     return validated(Headline, content["headline"], run.metrics, ["headline"])
 
 
-def _errors(run: Run) -> Iterator[Number]:
-    headline = _headline(run)
+def _collect_errors(run: Run) -> Iterator[Number]:
+    headline = _read_headline(run)
     if headline is not None:
         yield from headline.numbers
         return
-    found = held_out(run)
+    found = read_held_out(run)
     reported = found[1].quantities if found else {}
     known = [name for name in _SHOWN if name in reported]
     for name in known or reported:
         errors = reported[name]
         if errors.mae is not None:
-            kind = quantity(name, errors.unit)
-            ratio = relative(errors) if name == "forces" else None
-            notes = [f"{_percent(ratio)} of the mean absolute component"] if ratio else []
+            kind = find_quantity(name, errors.unit)
+            ratio = compute_relative_error(errors) if name == "forces" else None
+            notes = [f"{_format_percent(ratio)} of the mean absolute component"] if ratio else []
             notes += [f"R² {errors.r2:.3f}"] if errors.r2 is not None else []
             yield Number(
                 f"{kind.title.capitalize()} error",
-                f"{shown(errors.mae * kind.error_factor)} {kind.error_unit}",
+                f"{format_number(errors.mae * kind.error_factor)} {kind.error_unit}",
                 ", ".join(notes),
             )
 
 
-def _dynamics(run: Run) -> Iterator[Number]:
-    for trajectory in dynamics.of_run(run):
+def _collect_dynamics(run: Run) -> Iterator[Number]:
+    for trajectory in dynamics.read_run(run):
         facts = trajectory.summary
         drift = facts.get("drift_meV_per_atom_per_ps")
         yield Number(
-            f"Dynamics, {dynamics.ensemble(trajectory)}",
+            f"Dynamics, {dynamics.name_ensemble(trajectory)}",
             f"{facts['steps']:,} steps",
             f"{facts['n_atoms']:,} atoms, {facts['timestep_fs']:g} fs a step; "
-            f"energy drifts by {shown(drift, 2)} meV/atom/ps",
+            f"energy drifts by {format_number(drift, 2)} meV/atom/ps",
         )
 
 
-def _time(experiment: ExperimentRun) -> Iterator[Number]:
-    records = [record for run in experiment.runs.values() for record in stage_records(run)]
+def _collect_time(experiment: ExperimentRun) -> Iterator[Number]:
+    records = [record for run in experiment.runs.values() for record in read_stage_records(run)]
     if records:
         total = sum(record["seconds"] for record in records)
         several = f" of {len(experiment.runs)} variants" if len(experiment.runs) > 1 else ""
-        yield Number("Wall time", duration(total), f"all stages{several}")
+        yield Number("Wall time", format_duration(total), f"all stages{several}")
 
 
-def sentences(experiment: ExperimentRun) -> list[str]:
+def write_sentences(experiment: ExperimentRun) -> list[str]:
     """Tell what was run, on what, and how good it is, in the order in which it happened."""
-    found = {number.title: number for number in numbers(experiment)}
+    found = {number.title: number for number in collect_numbers(experiment)}
     run = experiment.runs[BASE]
     lines = [f"{experiment.file.description.rstrip('.')}."]
     if run.dataset is not None and "Data" in found:
@@ -225,18 +233,20 @@ def sentences(experiment: ExperimentRun) -> list[str]:
             for info in experiment.models[1:]
         ]
         lines.append(f"Beside it: {'; '.join(others)}.")
-    lines.append(verdict(experiment)[0])
+    lines.append(judge(experiment)[0])
     return lines
 
 
-def variants(experiment: ExperimentRun) -> list[list[str]]:
+def tabulate_variants(experiment: ExperimentRun) -> list[list[str]]:
     """Return the errors of all variants with a header; empty if there is only one.
 
     Models and seeds have columns where they differ.
     """
     rows = []
     for run in experiment.runs.values():
-        numbers = {number.title: number for number in [*_training(run), *_errors(run)]}
+        numbers = {
+            number.title: number for number in [*_collect_training(run), *_collect_errors(run)]
+        }
         size = numbers.pop("Model", None)
         rows.append(
             {
@@ -253,7 +263,7 @@ def variants(experiment: ExperimentRun) -> list[list[str]]:
     return [titles, *([row.get(title, "–") for title in titles] for row in rows)]
 
 
-def commands(experiment: ExperimentRun) -> list[str]:
+def list_commands(experiment: ExperimentRun) -> list[str]:
     """Return the commands that make everything anew, and the one that draws again."""
     name = experiment.experiment
     return [
@@ -262,27 +272,27 @@ def commands(experiment: ExperimentRun) -> list[str]:
     ]
 
 
-def limits(experiment: ExperimentRun) -> list[str]:
+def list_limits(experiment: ExperimentRun) -> list[str]:
     """Return what a reader should not conclude."""
     found = [_SCALES[experiment.file.scale]] if experiment.file.scale in _SCALES else []
     run = experiment.runs[BASE]
-    compared = held_out(run)
+    compared = read_held_out(run)
     if compared is not None and compared[1].n_samples < _FEW:
-        found.append(f"The errors come from {_samples(experiment, compared)} only.")
+        found.append(f"The errors come from {_describe_samples(experiment, compared)} only.")
     if compared is not None and compared[0] in _SEEN:
         found.append(_SEEN[compared[0]])
-    found.append(_spread(experiment))
+    found.append(_describe_spread(experiment))
     data = run.dataset.options if run.dataset is not None else None
     if isinstance(data, Dataset) and data.split.method == "random":
         found.append(
             "The split is random: if frames come from trajectories, neighbours in time lie on both "
             "sides, and the errors are those of interpolation."
         )
-    report: dict[str, Any] = results.import_report(experiment) or {}
+    report: dict[str, Any] = results.read_import_report(experiment) or {}
     return [*found, *(f"{warning}." for warning in report.get("warnings", []))]
 
 
-def _spread(experiment: ExperimentRun) -> str:
+def _describe_spread(experiment: ExperimentRun) -> str:
     """Say which trainings, if any, show how much errors scatter from seed to seed."""
     alike: dict[str, dict[int, str]] = {}
     for run in experiment.runs.values():

@@ -6,7 +6,7 @@ does not show on white. Densities use viridis, whose lightness rises evenly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK: Final = "#222222"
@@ -24,6 +24,8 @@ COLUMN: Final = 3.4
 PAGE: Final = 7.0
 """Width of both columns, inches."""
 
+_TICKS_APART: Final = 1.6
+"""Ratio of two numbers of ranks that are both written on an axis, at least."""
 _HANDLE: Final = 0.45
 _CHARACTER: Final = 0.065
 """Widths of the handle and of a character of a legend, at most, inches."""
@@ -68,7 +70,7 @@ _SETTINGS: Final[dict[Any, Any]] = {
 
 
 @contextmanager
-def applied() -> Iterator[None]:
+def apply_style() -> Iterator[None]:
     """Draw and save in this style inside the block, whatever the user's own settings are."""
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -76,7 +78,7 @@ def applied() -> Iterator[None]:
         yield
 
 
-def canvas(
+def make_canvas(
     n_rows: int = 1,
     n_columns: int = 1,
     *,
@@ -98,12 +100,12 @@ def canvas(
     return figure, [list(row) for row in axes]
 
 
-def colour(number: int) -> str:
+def choose_colour(number: int) -> str:
     """Return the colour of the curve with this number; they repeat after the seventh."""
     return COLOURS[number % len(COLOURS)]
 
 
-def log_ticks(axis: Axis) -> None:
+def set_log_ticks(axis: Axis) -> None:
     """Label a logarithmic axis with plain numbers, at 1, 2 and 5 where it spans little."""
     low, high = sorted(axis.get_view_interval())
     few_decades = high < 300 * low
@@ -113,7 +115,20 @@ def log_ticks(axis: Axis) -> None:
         axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
 
 
-def legend_above(figure: Figure, axes: Axes) -> None:
+def set_rank_axis(axes: Axes, ranks: Iterable[int], label: str = "number of ranks") -> None:
+    """Put numbers of ranks on a logarithmic x axis, the largest one always."""
+    axes.set_xscale("log", base=2)
+    ticks: list[int] = []
+    for n in sorted(set(ranks), reverse=True):
+        if not ticks or ticks[-1] >= _TICKS_APART * n:
+            ticks.append(n)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.set_xlabel(label)
+
+
+def add_legend_above(figure: Figure, axes: Axes) -> None:
     """Put one legend for the whole figure above its axes, if there is more than one curve."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
@@ -122,7 +137,7 @@ def legend_above(figure: Figure, axes: Axes) -> None:
         figure.legend(handles, labels, loc="outside upper left", ncols=n_columns)
 
 
-def legend_with_room(axes: Axes) -> None:
+def add_legend_with_room(axes: Axes) -> None:
     """Put a legend at the top of a panel, above its curves."""
     low, high = axes.get_ylim()
     n_lines = len(axes.get_legend_handles_labels()[1])

@@ -38,7 +38,7 @@ class Picture:
         return int.from_bytes(self.png[16:20])  # of the header that every PNG begins with
 
 
-def page(
+def make_page(
     experiment: ExperimentRun, pictures: Sequence[Picture], report: Mapping[str, Any] | None
 ) -> str:
     """Return the page.
@@ -48,24 +48,28 @@ def page(
         pictures: The drawn figures, in their order.
         report: The paper's numbers beside ours, if there is a paper.
     """
-    text, grade = story.verdict(experiment)
+    text, grade = story.judge(experiment)
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(experiment.experiment),
-        lead=escape(_lead(experiment)),
+        lead=escape(_make_lead(experiment)),
         verdict=escape(text),
         grade=grade,
         explained=escape(story.GRADES_EXPLAINED) if grade != "unknown" else "",
-        numbers="".join(_number(number) for number in story.numbers(experiment)),
-        variants=_section("All variants", story.variants(experiment)),
-        reproduction=_reproduction(report),
-        pictures="".join(_picture(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE),
-        commands=escape("\n".join(story.commands(experiment))),
-        limits="".join(f"<li>{escape(limit)}</li>" for limit in story.limits(experiment)),
-        provenance=_table([[name, value] for name, value in provenance.rows(experiment)]),
+        numbers="".join(_format_number(number) for number in story.collect_numbers(experiment)),
+        variants=_format_section("All variants", story.tabulate_variants(experiment)),
+        reproduction=_format_reproduction(report),
+        pictures="".join(
+            _format_picture(p) for p in pictures if p.figure.name not in _TOLD_OTHERWISE
+        ),
+        commands=escape("\n".join(story.list_commands(experiment))),
+        limits="".join(f"<li>{escape(limit)}</li>" for limit in story.list_limits(experiment)),
+        provenance=_format_table(
+            [[name, value] for name, value in provenance.collect_rows(experiment)]
+        ),
     )
 
 
-def _lead(experiment: ExperimentRun) -> str:
+def _make_lead(experiment: ExperimentRun) -> str:
     """Return what was run, and what each model is."""
     several = len(experiment.models) > 1
     models = [
@@ -75,24 +79,24 @@ def _lead(experiment: ExperimentRun) -> str:
     return " ".join([f"{experiment.file.description.rstrip('.')}.", *models])
 
 
-def gist(experiment: ExperimentRun) -> str:
+def make_gist(experiment: ExperimentRun) -> str:
     """Return the story as reStructuredText, for the first page of Snakemake's report."""
-    title, told = experiment.experiment, " ".join(story.sentences(experiment))
-    lines = [title, "-" * len(title), "", _escaped(told), ""]
-    for number in story.numbers(experiment):
+    title, told = experiment.experiment, " ".join(story.write_sentences(experiment))
+    lines = [title, "-" * len(title), "", _escape(told), ""]
+    for number in story.collect_numbers(experiment):
         note = f" ({number.note})" if number.note else ""
-        lines.append(f"- {_escaped(number.title)}: {_escaped(number.value + note)}")
+        lines.append(f"- {_escape(number.title)}: {_escape(number.value + note)}")
     return "\n".join([*lines, ""])
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return text in which reStructuredText sees no markup."""
     for mark in "\\*`|_":
         text = text.replace(mark, f"\\{mark}")
     return text
 
 
-def _number(number: story.Number) -> str:
+def _format_number(number: story.Number) -> str:
     return (
         f'<div class="number"><h3>{escape(number.title)}</h3>'
         f"<strong>{escape(number.value)}</strong>"
@@ -100,14 +104,14 @@ def _number(number: story.Number) -> str:
     )
 
 
-def _section(title: str, rows: Sequence[Sequence[str]], note: str = "") -> str:
+def _format_section(title: str, rows: Sequence[Sequence[str]], note: str = "") -> str:
     if not rows:
         return ""
     text = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f"<h2>{escape(title)}</h2>{text}{_table(rows[1:], rows[0])}"
+    return f"<h2>{escape(title)}</h2>{text}{_format_table(rows[1:], rows[0])}"
 
 
-def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
+def _format_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
@@ -115,7 +119,7 @@ def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
     return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"
 
 
-def _reproduction(report: Mapping[str, Any] | None) -> str:
+def _format_reproduction(report: Mapping[str, Any] | None) -> str:
     if report is None:
         return ""
     rows = [r for r in report["entries"] if r["status"] != reproduction.NOT_ATTEMPTED]
@@ -124,11 +128,11 @@ def _reproduction(report: Mapping[str, Any] | None) -> str:
     note = f"{report['paper']}. {left} of its {total} numbers have no counterpart here."
     if not rows:
         return f'<h2>The paper\'s numbers beside ours</h2><p class="note">{escape(note)}</p>'
-    table = [reproduction.HEADER, *(reproduction.readable(row) for row in rows)]
-    return _section("The paper's numbers beside ours", table, note)
+    table = [reproduction.HEADER, *(reproduction.format_row(row) for row in rows)]
+    return _format_section("The paper's numbers beside ours", table, note)
 
 
-def _picture(picture: Picture) -> str:
+def _format_picture(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode("ascii")
     wide = ' class="wide"' if picture.width > _WIDE else ""
     title, caption = escape(picture.figure.title), escape(picture.figure.caption)

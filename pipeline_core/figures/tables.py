@@ -27,7 +27,7 @@ def draw(header: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[
         rows: Cells; long ones are wrapped.
         widths: Part of the width that each column has; they add up to 1.
     """
-    cells = [[_wrapped(c, w) for c, w in zip(row, widths, strict=True)] for row in (header, *rows)]
+    cells = [[_wrap(c, w) for c, w in zip(row, widths, strict=True)] for row in (header, *rows)]
     n_lines = [max(len(cell) for cell in row) for row in cells]
     height = _LINE * (sum(n_lines) + _GAP * len(n_lines) + 1)
     figure = Figure(figsize=(style.PAGE, height))
@@ -35,20 +35,20 @@ def draw(header: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[
     axes.set(xlim=(0, 1), ylim=(height, 0))
     axes.set_axis_off()
     top = 0.5 * _LINE
-    _rule(axes, top)
+    _draw_rule(axes, top)
     for number, row in enumerate(cells):
-        _row(axes, row, widths, top + 0.5 * _GAP * _LINE, "normal" if number else "bold")
+        _draw_row(axes, row, widths, top + 0.5 * _GAP * _LINE, "normal" if number else "bold")
         top += _LINE * (n_lines[number] + _GAP)
         if number in (0, len(cells) - 1):
-            _rule(axes, top)
+            _draw_rule(axes, top)
     return figure
 
 
-def _wrapped(cell: str, width: float) -> list[str]:
+def _wrap(cell: str, width: float) -> list[str]:
     return wrap(cell, max(8, int(width * style.PAGE / _CHARACTER))) or [""]
 
 
-def _row(
+def _draw_row(
     axes: Axes, row: Sequence[Sequence[str]], widths: Sequence[float], top: float, weight: str
 ) -> None:
     left = 0.0
@@ -58,5 +58,5 @@ def _row(
         left += width
 
 
-def _rule(axes: Axes, height: float) -> None:
+def _draw_rule(axes: Axes, height: float) -> None:
     axes.plot([0, 1], [height, height], color=style.INK, linewidth=0.7, clip_on=False)

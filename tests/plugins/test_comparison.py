@@ -68,7 +68,9 @@ def test_all_models_are_compared_with_the_same_labels(experiment):
         with SampleFile(run.predictions, "predictions") as file:
             labels = file.column("energy_label")[file.column("split") == 2]
         np.testing.assert_allclose(np.sort(labels), np.sort(energies), rtol=1e-12)
-    reports = [results.metrics(run).splits["test"].quantities for run in experiment.runs.values()]
+    reports = [
+        results.read_metrics(run).splits["test"].quantities for run in experiment.runs.values()
+    ]
     assert len({report["forces"].label_mean_absolute for report in reports}) == 1
     assert len({report["forces"].mae for report in reports}) == 3
 

@@ -13,7 +13,7 @@ from pipeline_core.workflow import Plan
 from workflows.toy import REPOSITORY, planned, snakemake
 
 PROFILES = sorted(path.parent.name for path in REPOSITORY.glob("profiles/*/profile.yaml"))
-NEUTRAL = {"printshellcmds", "rerun-incomplete", "show-failed-logs"}
+NEUTRAL = {"keep-going", "printshellcmds", "rerun-incomplete", "show-failed-logs"}
 RULES = {path.stem for path in (REPOSITORY / "workflows/rules").glob("*.smk")}
 
 

@@ -38,7 +38,6 @@ FIGURES: Final = [
         "before. Dashed: the fewest messages that reach 90 % of the best throughput.",
         category="Reproduction",
         draw=throughput.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure5",
@@ -49,7 +48,6 @@ FIGURES: Final = [
         f"divisions by planes. {_PACKING}",
         category="Partition",
         draw=partitions.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure5_domains",
@@ -58,7 +56,6 @@ FIGURES: Final = [
         f"{_PACKING}",
         category="Partition",
         draw=domains.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure6",
@@ -68,7 +65,6 @@ FIGURES: Final = [
         "between measured and projected passes.",
         category="Reproduction",
         draw=strong.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure6_topology",
@@ -78,7 +74,6 @@ FIGURES: Final = [
         "other part in one exchange; white: none.",
         category="Partition",
         draw=topology.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure7",
@@ -89,7 +84,6 @@ FIGURES: Final = [
         "efficiency on 512 GPUs.",
         category="Reproduction",
         draw=weak.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure8_distance",
@@ -100,7 +94,6 @@ FIGURES: Final = [
         "predicted. Elements below the lower edge lie on it.",
         category="Reproduction",
         draw=distances.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure8_errors",
@@ -109,7 +102,6 @@ FIGURES: Final = [
         "97.5th percentiles; of one of each hermitian pair. The black line is the mean of all.",
         category="Reproduction",
         draw=violins.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="figure8_tiled",
@@ -118,7 +110,6 @@ FIGURES: Final = [
         "predicted Hamiltonian, the largest magnitude of each pixel over all images of the cell.",
         category="Reproduction",
         draw=tiled.draw,
-        plugin="egnn_esp",
     ),
     Figure(
         name="spectra",
@@ -127,7 +118,6 @@ FIGURES: Final = [
         "data. Energies count from the zero of the labels.",
         category="Accuracy",
         draw=spectra.draw,
-        plugin="egnn_esp",
     ),
 ]
 

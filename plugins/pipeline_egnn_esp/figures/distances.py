@@ -8,10 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.figures.elements import Elements, elements
 
@@ -33,12 +32,12 @@ _LINES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the density of magnitudes over distance, of H and of the errors, with their means."""
     found = elements(experiment)
     if found is None or found.on_site.all():
         return None
-    figure, (row,) = style.canvas(1, 2, width=style.PAGE, height=2.7, sharey=True)
+    figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=2.7, sharey=True)
     figure.set_dpi(200)
     values = {"data": np.abs(found.label), "errors of the model": found.error}
     middles, means = _means(found)
@@ -51,10 +50,10 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     row[0].plot(middles, means["data"], **_LINES["data"])
     for name, look in _LINES.items():
         row[1].plot(middles, means[name], **look)
-    style.legend_above(figure, row[1])
+    style.add_legend_above(figure, row[1])
     row[0].set_ylabel("magnitude (meV)")
     figure.colorbar(mesh, ax=row[1], label="elements", pad=0.02)
-    table: list[list[object]] = [["distance", "data", "model", "distances_alone", "unit"]]
+    table: Rows = [["distance", "data", "model", "distances_alone", "unit"]]
     columns = (middles, means["data"], means["model"], means["distances alone"])
     table += [[*map(float, numbers), "meV"] for numbers in zip(*columns, strict=True)]
     return figure, table

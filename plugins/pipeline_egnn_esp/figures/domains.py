@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.figures import pictures
 from pipeline_egnn_esp.figures.studies import NAMES, domains
@@ -16,20 +15,20 @@ _DIAMETER = 2.4
 """Of an atom, Å."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the atoms next to the faces of the box, coloured by part, for each method."""
     found = domains(experiment)
     if found is None:
         return None
     n_columns = min(2, len(found.labels))
     n_rows = -(-len(found.labels) // n_columns)
-    figure, rows = style.canvas(n_rows, n_columns, width=style.PAGE, height=2.2)
+    figure, rows = style.make_canvas(n_rows, n_columns, width=style.PAGE, height=2.2)
     figure.set_dpi(pictures.RASTER_DPI)
     panels = [axes for row in rows for axes in row]
     shown = pictures.near_faces(found.positions, found.cell, _DEPTH)
     wrapped = (found.positions @ np.linalg.inv(found.cell)) % 1.0 @ found.cell
     palette = pictures.part_colours(found.parts)
-    table: list[list[object]] = [["method", "part", "atoms", "neighbours", "received"]]
+    table: Rows = [["method", "part", "atoms", "neighbours", "received"]]
     for axes, (method, labels) in zip(panels, found.labels.items(), strict=False):
         colours = pictures.colours_of(labels[shown], palette)
         pictures.draw_atoms(axes, wrapped[shown], colours, _DIAMETER)

@@ -60,7 +60,7 @@ def elements(experiment: ExperimentRun) -> Elements | None:
     for run in experiment.runs.values():
         content = results.read_json(run.metrics)
         about = content.get("matrices") if isinstance(content, dict) else None
-        report = results.metrics(run)
+        report = results.read_metrics(run)
         split = report.held_out if report else None
         if about and split and about["target"] == "hamiltonian" and run.predictions.exists():
             return _elements(run, split, about)

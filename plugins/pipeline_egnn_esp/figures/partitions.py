@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import in_order, look, rank_axis, study
+from pipeline_egnn_esp.figures.studies import in_order, look, study
 
 _PANELS: Final = {
     "neighbours": ("neighbours_mean", "neighbours_max"),
@@ -22,13 +21,13 @@ _PANELS: Final = {
 """What is shown: the mean over parts, or the number itself, and the maximum."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw means over parts as lines, with bars up to the largest, a row for each cutoff."""
     found = study(experiment, "partitions")
     if found is None:
         return None
     records, cutoffs = found["records"], list(found["edges"])
-    figure, rows = style.canvas(
+    figure, rows = style.make_canvas(
         len(cutoffs), len(_PANELS), width=style.PAGE, height=2.1, sharex=True
     )
     for row, cutoff in zip(rows, cutoffs, strict=True):
@@ -39,8 +38,8 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
         edges = found["edges"][cutoff]
         row[0].set_title(f"{found['atoms']:,} atoms, {edges:,} edges within {cutoff} Å")
     for axes in rows[-1]:
-        rank_axis(axes, [one["parts"] for one in records], "parts")
-    style.legend_above(figure, rows[0][0])
+        style.set_rank_axis(axes, [one["parts"] for one in records], "parts")
+    style.add_legend_above(figure, rows[0][0])
     header: list[object] = list(records[0])
     return figure, [header, *([one[str(key)] for key in header] for one in records)]
 

@@ -8,11 +8,10 @@ from typing import Any, Final
 import numpy as np
 from ase.data import chemical_symbols
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pipeline_core import store
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_egnn_esp.figures.studies import SCHEMA
 from pipeline_egnn_esp.options import ESPEvaluateOptions
@@ -56,16 +55,16 @@ class Spectra:
         return float(below.max()) - _AROUND, float(above.min()) + _AROUND
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the bands, and on their right the density of states, of the first structure with any."""
     found = _first(experiment)
     if found is None:
         return None
     widths = [w for w, part in ((2.2, found.bands), (1.0, found.density)) if part]
-    figure, (row,) = style.canvas(
+    figure, (row,) = style.make_canvas(
         1, len(widths), width=style.PAGE, height=3.0, width_ratios=widths, sharey=True
     )
-    table: list[list[object]] = [["structure", "quantity", "x", "predicted", "reference"]]
+    table: Rows = [["structure", "quantity", "x", "predicted", "reference"]]
     if found.bands:
         table += [[found.name, "band_eV", *cells] for cells in _bands(row[0], found.bands)]
     if found.density:
@@ -74,7 +73,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     row[0].set_ylabel("energy (eV)")
     if found.window is not None:
         row[0].set_ylim(found.window)
-    style.legend_above(figure, row[-1])
+    style.add_legend_above(figure, row[-1])
     return figure, table
 
 
@@ -106,7 +105,7 @@ def _n_occupied(run: Run, numbers: list[int]) -> int | None:
     return sum(electrons[symbol] for symbol in symbols) // 2
 
 
-def _bands(axes: Axes, bands: Part) -> list[list[object]]:
+def _bands(axes: Axes, bands: Part) -> Rows:
     x, predicted, other = bands["x"], bands["predicted"], bands.get("reference")
     jumps = np.flatnonzero(np.diff(x) <= 0) + 1  # where the path goes on elsewhere
     for which, looks in _LOOKS.items():
@@ -141,7 +140,7 @@ def _name(label: str | bytes) -> str:
     return "Γ" if text == "G" else text
 
 
-def _density(axes: Axes, density: Part, window: tuple[float, float] | None) -> list[list[object]]:
+def _density(axes: Axes, density: Part, window: tuple[float, float] | None) -> Rows:
     energy = density["energy"]
     for which, looks in _LOOKS.items():
         if which in density:

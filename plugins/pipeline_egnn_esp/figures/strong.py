@@ -11,25 +11,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import in_order, look, rank_axis, study
+from pipeline_egnn_esp.figures.studies import in_order, look, study
 
 Record = dict[str, Any]
-Rows = list[list[object]]
 
 _KIB: Final = 1024
 _COLUMNS: Final = ("seconds", "fastest", "compute", "latency", "transfer", "idle")
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, Rows] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw times of a pass above, and below what they follow from: the link, and its messages."""
     found = study(experiment, "scaling")
     if found is None:
         return None
     projected = [one for one in found["projected"] if one["mode"] == "strong"]
     cutoffs = list(dict.fromkeys(one["cutoff"] for one in projected))
-    figure, rows = style.canvas(2, 1 + len(cutoffs), width=style.PAGE, height=2.3)
+    figure, rows = style.make_canvas(2, 1 + len(cutoffs), width=style.PAGE, height=2.3)
     measured = [one for one in found["measured"] if one["mode"] == "strong"]
     _measured(rows[0][0], measured, found)
     _link(rows[1][0], found["link"])
@@ -52,10 +51,10 @@ def _measured(axes: Axes, records: Sequence[Record], found: Record) -> None:
         look_of: Record = {"color": style.COLOURS[0], "markerfacecolor": face, "markersize": 4.5}
         axes.plot(one["ranks"], one["seconds"], "o", **look_of)
     axes.set(title="measured", ylabel="pass (s)", yscale="log")
-    rank_axis(axes, ranks, "ranks")
+    style.set_rank_axis(axes, ranks, "ranks")
     low, high = axes.get_ylim()
     axes.set_ylim(low / 1.3, 1.3 * high)
-    style.log_ticks(axes.yaxis)
+    style.set_log_ticks(axes.yaxis)
 
 
 def _projected(axes: Axes, records: Sequence[Record]) -> None:
@@ -69,8 +68,8 @@ def _projected(axes: Axes, records: Sequence[Record]) -> None:
     ideal = first["seconds"] * first["ranks"] / ends
     axes.plot(ends, ideal, ":", color=style.FAINT, linewidth=0.8, zorder=0)
     axes.set(ylabel="pass (s)", yscale="log")
-    style.log_ticks(axes.yaxis)
-    rank_axis(axes, [one["ranks"] for one in records], "ranks")
+    style.set_log_ticks(axes.yaxis)
+    style.set_rank_axis(axes, [one["ranks"] for one in records], "ranks")
 
 
 def _messages(axes: Axes, records: Sequence[Record]) -> None:
@@ -81,7 +80,7 @@ def _messages(axes: Axes, records: Sequence[Record]) -> None:
         axes.plot(ranks, seconds, "--", markerfacecolor="white", **look(method))
     axes.set(ylabel="messages (ms)")
     axes.set_ylim(bottom=0)
-    rank_axis(axes, [one["ranks"] for one in records], "ranks")
+    style.set_rank_axis(axes, [one["ranks"] for one in records], "ranks")
 
 
 def _link(axes: Axes, link: Record) -> None:
@@ -97,7 +96,7 @@ def _link(axes: Axes, link: Record) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
     axes.set_xlim(least / 1.5, 1.5 * most)
-    style.log_ticks(axes.yaxis)
+    style.set_log_ticks(axes.yaxis)
     text = f"{1e6 * latency:.3g} µs, {bandwidth / 1e9:.2g} GB/s"
     source = "given" if link["source"] == "given" else "measured"
     axes.set_title(f"link, {source}: {text}")

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from pipeline_core import store
@@ -33,8 +31,6 @@ _LOOKS: Final = {
     "grid": (style.COLOURS[2], "s"),
     "auto": (style.COLOURS[1], "D"),
 }
-_TICKS_APART: Final = 1.6
-"""Ratio of two numbers of ranks that are both written on an axis, at least."""
 
 
 @dataclass(frozen=True)
@@ -110,16 +106,3 @@ def look(method: str) -> dict[str, Any]:
     """Return colour, marker and label of a method."""
     colour, marker = _LOOKS[method]
     return {"color": colour, "marker": marker, "label": NAMES[method]}
-
-
-def rank_axis(axes: Axes, ranks: Iterable[int], label: str) -> None:
-    """Put numbers of ranks on a logarithmic x axis, the largest one always."""
-    axes.set_xscale("log", base=2)
-    ticks: list[int] = []
-    for n in sorted(set(ranks), reverse=True):
-        if not ticks or ticks[-1] >= _TICKS_APART * n:
-            ticks.append(n)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.set_xlabel(label)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.figures.studies import study
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a curve for each size of embeddings, and where it is saturated."""
     found = study(experiment, "throughput")
     if found is None:
         return None
-    figure, ((axes,),) = style.canvas(width=style.COLUMN, height=2.6)
-    table: list[list[object]] = [["device", "threads", "channels", "messages", "seconds", "rate"]]
+    figure, ((axes,),) = style.make_canvas(width=style.COLUMN, height=2.6)
+    table: Rows = [["device", "threads", "channels", "messages", "seconds", "rate"]]
     for number, curve in enumerate(found["curves"]):
-        colour, kib = style.colour(number), curve["message_bytes"] / 1024
+        colour, kib = style.choose_colour(number), curve["message_bytes"] / 1024
         label = f"E = {curve['channels']}: {kib:.3g} KiB a message"
         axes.plot(curve["messages"], curve["per_second"], "-o", color=colour, label=label)
         axes.axvline(curve["saturated"], color=colour, linestyle="--", linewidth=0.7, zorder=0)
@@ -25,7 +23,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
         rows = zip(curve["messages"], curve["seconds"], curve["per_second"], strict=True)
         table += [[*facts, *row] for row in rows]
     axes.set(xscale="log", yscale="log", xlabel="messages", ylabel="messages per second")
-    style.log_ticks(axes.xaxis)
-    style.log_ticks(axes.yaxis)
+    style.set_log_ticks(axes.xaxis)
+    style.set_log_ticks(axes.yaxis)
     figure.legend(loc="outside upper left", ncols=1)
     return figure, table

@@ -11,12 +11,11 @@ from ase.data import chemical_symbols, covalent_radii
 from ase.data.colors import jmol_colors
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from pipeline_core import store
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.figures import pictures
 from pipeline_egnn_esp.figures.studies import SCHEMA
@@ -29,12 +28,12 @@ _DEPTH: Final = 6.0
 """Å below the faces of the box to which atoms are drawn."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the largest structure of which there is a picture."""
     found = _largest(experiment)
     if found is None:
         return None
-    figure, ((left, right),) = style.canvas(1, 2, width=style.PAGE, height=3.2)
+    figure, ((left, right),) = style.make_canvas(1, 2, width=style.PAGE, height=3.2)
     figure.set_dpi(pictures.RASTER_DPI)
     _structure(left, found)
     n_orbitals, elements = found["orbitals"], found["elements"]

@@ -8,10 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.figures import pictures
 from pipeline_egnn_esp.figures.studies import NAMES, domains
@@ -26,16 +25,16 @@ _FEW_LINES: Final = 60
 """Above so many, lines are the fainter the more there are, so that those of most traffic show."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the graph of the parts, and the matrix of what they send, for each method."""
     found = domains(experiment)
     if found is None:
         return None
     n = len(found.traffic)
-    figure, rows = style.canvas(2, n, width=style.PAGE, height=style.PAGE / n)
+    figure, rows = style.make_canvas(2, n, width=style.PAGE, height=style.PAGE / n)
     figure.set_dpi(pictures.RASTER_DPI)
     most = max(traffic.max() for traffic in found.traffic.values())
-    table: list[list[object]] = [["method", "to", "from", "atoms"]]
+    table: Rows = [["method", "to", "from", "atoms"]]
     image: Any = None
     for upper, lower, (method, traffic) in zip(*rows, found.traffic.items(), strict=True):
         _graph(upper, traffic, int(most))

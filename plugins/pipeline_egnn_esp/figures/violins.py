@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.figures.elements import LETTERS, Elements, elements
 
@@ -24,17 +23,17 @@ _BINS: Final = 40
 _COLOURS: Final = {"of atoms": style.COLOURS[1], "of pairs": style.COLOURS[0]}
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a violin for each group of elements, with its mean."""
     found = elements(experiment)
     if found is None:
         return None
     panels = {"distance (Å)": _by_distance(found), "orbitals": _by_orbitals(found)}
     widths = [max(4, len(groups)) for groups in panels.values()]
-    figure, (row,) = style.canvas(
+    figure, (row,) = style.make_canvas(
         1, 2, width=style.PAGE, height=2.7, width_ratios=widths, sharey=True
     )
-    table: list[list[object]] = [["by", "group", "of", "elements", "mean_meV", "median_meV"]]
+    table: Rows = [["by", "group", "of", "elements", "mean_meV", "median_meV"]]
     for axes, (label, groups) in zip(row, panels.items(), strict=True):
         _violins(axes, groups)
         axes.set_xlabel(label)
@@ -45,7 +44,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     for kind, colour in _COLOURS.items():
         row[0].fill_between([], [], color=colour, alpha=0.5, label=f"elements {kind}")
     row[0].plot([], [], color=style.INK, linewidth=1, label="mean")
-    style.legend_above(figure, row[0])
+    style.add_legend_above(figure, row[0])
     return figure, table
 
 

@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_expected
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import rank_axis, study
+from pipeline_egnn_esp.figures.studies import study
 
 Record = dict[str, Any]
-Rows = list[list[object]]
 
 _MODES: Final = {"line": "projected, one direction", "cube": "projected, all directions"}
 _PAPERS_RANKS: Final = 512
@@ -30,7 +29,7 @@ _PARTS: Final = {
 """Colour and hatch of what a part does beside computing, from below."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, Rows] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw efficiencies in one and in all directions, and what is lost in the latter."""
     found = study(experiment, "scaling")
     if found is None:
@@ -41,7 +40,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, Rows] | None:
     if not series and len(measured) < 2:
         return None
     n = 1 + len(series) + ("cube" in series)
-    figure, (row,) = style.canvas(1, n, width=style.PAGE, height=2.6)
+    figure, (row,) = style.make_canvas(1, n, width=style.PAGE, height=2.6)
     _measured(row[0], measured, found)
     papers = _papers(experiment)
     for axes, (mode, records) in zip(row[1:], series.items(), strict=False):
@@ -69,7 +68,7 @@ def _measured(axes: Axes, records: Sequence[Record], found: Record) -> None:
         axes.plot(one["ranks"], efficiency, "o", clip_on=False, **look)
     axes.set(title="measured", ylabel="efficiency (%)")
     _percent(axes, [*modelled, *efficiencies(records)])
-    rank_axis(axes, ranks, "ranks")
+    style.set_rank_axis(axes, ranks, "ranks")
 
 
 def _projected(axes: Axes, records: Sequence[Record], papers: float | None) -> None:
@@ -90,7 +89,7 @@ def _projected(axes: Axes, records: Sequence[Record], papers: float | None) -> N
         axes.plot(_PAPERS_RANKS, papers, "x", color=style.COLOURS[1], markersize=5)
         ranks, values = [*ranks, _PAPERS_RANKS], [*values, papers]
     _percent(axes, values, lowest=min(80.0, min(values) - 5))
-    rank_axis(axes, ranks, "ranks")
+    style.set_rank_axis(axes, ranks, "ranks")
 
 
 def _percent(axes: Axes, values: Sequence[float], lowest: float = 0.0) -> None:

@@ -29,7 +29,6 @@ FIGURES: Final = [
         "look larger than they are; the divergence is the steadier measure.",
         category="Reproduction",
         draw=training.draw,
-        plugin="gauge_flows",
     ),
     Figure(
         name="learning",
@@ -39,7 +38,6 @@ FIGURES: Final = [
         "mean over the steps of an epoch, before clipping.",
         category="Training",
         draw=learning.draw,
-        plugin="gauge_flows",
     ),
     Figure(
         name="derivatives",
@@ -53,7 +51,6 @@ FIGURES: Final = [
         "for independent ensembles. Grey: what the paper found for the pion in QCD.",
         category="Reproduction",
         draw=derivatives.draw,
-        plugin="gauge_flows",
     ),
     Figure(
         name="cost_samplers",
@@ -65,7 +62,6 @@ FIGURES: Final = [
         "Markov chain.",
         category="Cost",
         draw=costs.draw_samplers,
-        plugin="gauge_flows",
     ),
     Figure(
         name="cost_derivatives",
@@ -78,7 +74,6 @@ FIGURES: Final = [
         "other's at equal cost.",
         category="Cost",
         draw=costs.draw_derivatives,
-        plugin="gauge_flows",
     ),
     Figure(
         name="log_z",
@@ -88,7 +83,6 @@ FIGURES: Final = [
         f"estimates from samples of the flow (full) and from an ensemble (hollow). {_BOOTSTRAP}",
         category="Accuracy",
         draw=partition_function.draw,
-        plugin="gauge_flows",
     ),
     Figure(
         name="observables",
@@ -98,7 +92,6 @@ FIGURES: Final = [
         "are not independent.",
         category="Accuracy",
         draw=observables.draw,
-        plugin="gauge_flows",
     ),
     Figure(
         name="volumes",
@@ -107,7 +100,6 @@ FIGURES: Final = [
         "that weigh independently give, with two standard errors of ESS(V₀).",
         category="Accuracy",
         draw=volumes.draw,
-        plugin="gauge_flows",
     ),
     Figure(
         name="weights",
@@ -118,7 +110,6 @@ FIGURES: Final = [
         "seed of each flow. Pareto k beyond 0.7: averages with the weights are not to be trusted.",
         category="Accuracy",
         draw=weights.draw,
-        plugin="gauge_flows",
     ),
 ]
 

@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from matplotlib.figure import Figure
-
 from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import tables
-from pipeline_core.figures.provenance import duration
-from pipeline_core.figures.quantities import shown
+from pipeline_core.figures import Drawn, Rows, tables
+from pipeline_core.figures.expected import read_paper
+from pipeline_core.figures.provenance import format_duration
+from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun
 from pipeline_core.training.checkpoint import load_model
 from pipeline_gauge_flows.evaluation.cost import cheapest, training_seconds
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.derivatives import CONJUGATE, Derivatives, derivatives
-from pipeline_gauge_flows.figures.runs import Evaluated, Report, Rows
-
-Drawn = tuple[Figure, Rows] | None
+from pipeline_gauge_flows.figures.runs import Evaluated, Report
 
 _CHAINS: Final = {"heatbath": "heat bath", "hmc": "HMC"}
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -34,9 +31,9 @@ def time(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds >= 100:
-        return duration(seconds)
+        return format_duration(seconds)
     factor, unit = next((f, u) for f, u in _UNITS if seconds >= f or u == "µs")
-    return f"{shown(seconds / factor, 2)} {unit}"
+    return f"{format_number(seconds / factor, 2)} {unit}"
 
 
 def draw_samplers(experiment: ExperimentRun) -> Drawn:
@@ -78,7 +75,7 @@ def _flow_cells(one: Evaluated) -> list[str]:
     if costs:
         best = min(costs, key=costs.__getitem__)
         how = {"reweighted": "1 / ESS", "chain": "2 τ of the chain"}[best]
-        needed, least = f"{shown(costs[best] / _each(cost), 2)}: {how}", costs[best]
+        needed, least = f"{format_number(costs[best] / _each(cost), 2)}: {how}", costs[best]
     return [
         f"flow: {one.run.label}",
         runs.described(one.flow),
@@ -102,7 +99,7 @@ def _pays(cost: Report) -> str:
         return "–"
     if cost["break_even"] is not None:
         return f"{cost['break_even']:,.0f} configurations"
-    return f"never, {shown(cost['flow_over_rival'], 2)} × {_CHAINS[cost['rival']]}"
+    return f"never, {format_number(cost['flow_over_rival'], 2)} × {_CHAINS[cost['rival']]}"
 
 
 def _chain_cells(theory: str, key: str, timed: Sequence[Evaluated]) -> list[str]:
@@ -114,7 +111,7 @@ def _chain_cells(theory: str, key: str, timed: Sequence[Evaluated]) -> list[str]
         _CHAINS[key],
         theory,
         time(best["cpu_seconds"]),
-        "–" if needed is None else f"{shown(needed, 2)}: 2 τ",
+        "–" if needed is None else f"{format_number(needed, 2)}: 2 τ",
         time(best["seconds_per_independent"]),
         "none",
         "",
@@ -210,7 +207,7 @@ def draw_derivatives(experiment: ExperimentRun) -> Drawn:
     if not found:
         return None
     columns = {one.run.label: _ours(one) for one in found}
-    theirs = _papers({name: entry.value for name, entry in runs.paper(experiment).items()})
+    theirs = _papers({name: entry.value for name, entry in read_paper(experiment).items()})
     table: Rows = [["term", "paper_gpu_hours", *(f"{name}_seconds" for name in columns)]]
     cells = []
     for key, called in _TERMS.items():
@@ -229,7 +226,7 @@ def _cell(key: str, value: float | None, *, hours: bool = False) -> str:
     if key.startswith("pays"):
         return "never" if value == inf else f"{value:,.0f} configurations"
     if key.endswith("ratio"):
-        return shown(value, 2)
+        return format_number(value, 2)
     return f"{value:g} GPU h" if hours else time(value)
 
 

@@ -8,14 +8,11 @@ from typing import Any, Final
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun, Run
-from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Report, Rows
-
-Drawn = tuple[Figure, Rows] | None
+from pipeline_gauge_flows.figures.runs import Report
 
 CONJUGATE: Final = "conjugate"
 """The derivative of the action by the parameter, among the observables."""
@@ -68,7 +65,7 @@ def derivatives(experiment: ExperimentRun) -> list[Derivatives]:
     """Return the runs of which derivatives were taken."""
     found = []
     for run in experiment.runs.values():
-        group = results.attributes(run).get("derivatives")
+        group = results.read_attributes(run).get("derivatives")
         if group is not None:
             found.append(Derivatives(run, group["report"]))
     return found
@@ -88,7 +85,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     found = derivatives(experiment)
     if not found:
         return None
-    figure, panels = style.canvas(
+    figure, panels = style.make_canvas(
         len(found), 3, width=style.PAGE, height=2.6, width_ratios=(1.15, 1.15, 1)
     )
     table: Rows = [
@@ -180,7 +177,7 @@ def _ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
             face = "white" if key == "best" else colour
             axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=label)
     axes.axvline(1, color=style.INK, linewidth=0.7)
-    known = runs.paper(experiment)
+    known = read_paper(experiment)
     low, high = (known.get(name) for name in _PAPERS)
     if low is not None and high is not None:
         look: Report = {"color": style.FAINT, "alpha": 0.25, "zorder": 0}
@@ -189,7 +186,7 @@ def _ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
     axes.set_yticks(
         [-n for n in range(len(observables))], [title(name, symbol) for name in observables]
     )
-    style.log_ticks(axes.xaxis)
+    style.set_log_ticks(axes.xaxis)
     axes.set_ylim(-len(observables) + 0.4, 0.6)
 
 

@@ -11,13 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Group, Rows
+from pipeline_gauge_flows.figures.runs import Group
 from pipeline_gauge_flows.figures.training import curve
 
-Drawn = tuple[Figure, Rows] | None
 History = Sequence[dict[str, Any]]
 Value = Callable[[dict[str, Any]], float | None]
 
@@ -31,11 +30,11 @@ def draw(experiment: ExperimentRun) -> Drawn:
         (group, run, records)
         for group in runs.groups(experiment)
         for run in group.runs
-        if (records := results.history(run))
+        if (records := results.read_history(run))
     ]
     if not found:
         return None
-    figure, rows = style.canvas(2, 2, width=style.PAGE, height=2.0, sharex=True)
+    figure, rows = style.make_canvas(2, 2, width=style.PAGE, height=2.0, sharex=True)
     loss, ess, norm, rate = (axes for row in rows for axes in row)
     for group, run, records in found:
         _line(loss, group, records, lambda one: one["train"]["loss"], ":")
@@ -74,7 +73,7 @@ def _finish(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
     norm.set(ylabel="norm of the gradient", yscale="log", xlabel="epoch")
     rate.set(ylabel="learning rate", yscale="log", xlabel="epoch")
     for axes in (norm, rate):
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.yaxis)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     lines = [Line2D([], [], color=style.INK, linestyle=line) for line in (":", "-")]
     loss.legend(lines, ["training", "validation"], loc="upper right")

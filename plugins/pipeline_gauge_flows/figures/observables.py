@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.derivatives import title
-from pipeline_gauge_flows.figures.runs import Evaluated, Rows
-
-Drawn = tuple[Figure, Rows] | None
+from pipeline_gauge_flows.figures.runs import Evaluated
 
 _AGAINST: Final = {"known": ("theory", "o"), "ensemble": ("Markov chains", "s")}
 """Keys of `sigmas`: label and marker."""
@@ -31,7 +28,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     names = list(dict.fromkeys(name for one in found for name in one.first["observables"]))
     names = [name for name in names if any(_distances(one, name) for one in found)]
     height = 0.9 + len(names) * max(0.3, 0.09 * len(found))
-    figure, ((axes,),) = style.canvas(width=style.PAGE, height=height)
+    figure, ((axes,),) = style.make_canvas(width=style.PAGE, height=height)
     for width, alpha in ((2, 0.12), (1, 0.2)):
         axes.axvspan(-width, width, color=style.FAINT, alpha=alpha, zorder=0, linewidth=0)
     axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)

@@ -6,16 +6,13 @@ from collections.abc import Sequence, Set
 from typing import Final
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.style import INK
 from pipeline_core.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Evaluated, Report, Rows
-
-Drawn = tuple[Figure, Rows] | None
+from pipeline_gauge_flows.figures.runs import Evaluated, Report
 
 _REFERENCES: Final = {
     "exact": "the exact one",
@@ -30,7 +27,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     if not found:
         return None
     height = max(1.8, 0.7 + 0.22 * len(found))
-    figure, (row,) = style.canvas(1, 2, width=style.PAGE, height=height, sharey=True)
+    figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=height, sharey=True)
     for place, one in enumerate(found):
         _bracket(row[0], -place, one)
         _estimates(row[1], -place, one)

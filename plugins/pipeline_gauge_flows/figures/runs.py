@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline_core.figures import results, style
-from pipeline_core.figures.expected import Entry, read_expected
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.evaluation.resampling import Value
 from pipeline_gauge_flows.options import GaugeOptions
 
-Rows = list[list[object]]
 Report = dict[str, Any]
 
 _LOOPS: Final = {"plaquette": "fixed plaquette", "learned": "learned loops"}
@@ -83,7 +81,7 @@ def groups(experiment: ExperimentRun) -> list[Group]:
         alike.setdefault(_training(run), []).append(run)
     names = _names(list(alike.values()))
     return [
-        Group(name, runs, style.colour(number))
+        Group(name, runs, style.choose_colour(number))
         for number, (name, runs) in enumerate(zip(names, alike.values(), strict=True))
     ]
 
@@ -139,12 +137,6 @@ def shown(content: Mapping[str, float | None] | None) -> str:
     if content is None or content["value"] is None:
         return "–"
     return str(Value(content["value"], content["error"] or 0.0))
-
-
-def paper(experiment: ExperimentRun) -> dict[str, Entry]:
-    """Return the numbers of the paper by their ids; none without `expected.yaml`."""
-    found = read_expected(experiment.path.parent / "expected.yaml")
-    return {entry.id: entry for entry in found.entries} if found else {}
 
 
 def _training(run: Run) -> str:

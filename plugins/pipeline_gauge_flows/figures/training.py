@@ -8,19 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Group, Rows
+from pipeline_gauge_flows.figures.runs import Group
 from pipeline_gauge_flows.objective import LARGEST_EXPONENT
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 
 Floats = NDArray[np.float64]
-Drawn = tuple[Figure, Rows] | None
 
 _PAPERS: Final = {"learned": "ess_learned", "plaquette": "ess_plaquette"}
 """Ids of the paper's effective sample sizes."""
@@ -56,7 +55,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
             by_theory.setdefault(runs.theory(group.runs[0]), []).append(group)
     if not by_theory:
         return None
-    figure, panels = style.canvas(
+    figure, panels = style.make_canvas(
         len(by_theory), 4, width=style.PAGE, height=2.3, width_ratios=_WIDTHS
     )
     table: Rows = [["variant", "group", "seed", "steps", "split", "ess", "ess_error", "kl"]]
@@ -77,7 +76,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 def curve(run: Run) -> Curve | None:
     """Return the curve of a run; None if it was not trained."""
-    records = results.history(run)
+    records = results.read_history(run)
     if not records or "weight" not in (records[0].get("train") or {}):
         return None
     split = "val" if records[0].get("val") else "train"
@@ -153,7 +152,7 @@ def _divergences(curves: Axes, ends: Axes, log_z: Mapping[str, Any] | None) -> N
     limits = [axes.get_ylim() for axes in (curves, ends) if axes.lines]
     for axes in (curves, ends):
         axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.yaxis)
     ends.tick_params(labelleft=False)
 
 
@@ -202,7 +201,7 @@ def _papers(axes: Axes, experiment: ExperimentRun, found: Sequence[Group]) -> No
     flows = [flow for group in found for run in group.runs if (flow := runs.flow_of(run))]
     if not flows or not all(map(_is_papers, flows)):
         return
-    known = runs.paper(experiment)
+    known = read_paper(experiment)
     for group in found:
         options = group.runs[0].section("model", GaugeOptions)
         entry = known.get(_PAPERS[options.layers.loops])

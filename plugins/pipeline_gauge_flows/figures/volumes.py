@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Rows
-
-Drawn = tuple[Figure, Rows] | None
 
 _SMALL: Final = 0.1
 """Effective sample size from which on down the axis is logarithmic."""
@@ -26,7 +22,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     found = [one for one in runs.evaluated(experiment) if len(one.flow["volume_law"]) > 1]
     if not found:
         return None
-    figure, ((axes,),) = style.canvas(height=2.6)
+    figure, ((axes,),) = style.make_canvas(height=2.6)
     table: Rows = [["variant", "lattice", "volume", "ess", "error", "expected", "sigmas"]]
     names: dict[float, str] = {}
     for number, one in enumerate(found):
@@ -51,11 +47,11 @@ def draw(experiment: ExperimentRun) -> Drawn:
     axes.xaxis.set_minor_locator(NullLocator())
     if least < _SMALL:
         axes.set_yscale("log")
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.yaxis)
     else:
         axes.set_ylim(0, 1)
     for group in runs.groups(experiment):
         if group.colour in {one.colour for one in found}:
             axes.plot([], [], "o-", color=group.colour, label=group.name)
-    style.legend_above(figure, axes)
+    style.add_legend_above(figure, axes)
     return figure, table

@@ -6,17 +6,15 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Evaluated, Rows
+from pipeline_gauge_flows.figures.runs import Evaluated
 
 Floats = NDArray[np.float64]
-Drawn = tuple[Figure, Rows] | None
 
 _MOST_BINS: Final = 60
 _FEWEST: Final = 30
@@ -37,7 +35,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     everything = np.concatenate([own for _, own, _ in found.values()])
     low, high = np.quantile(everything, [_TAILS, 1 - _TAILS])
     span = float(low - 0.05 * (high - low)), float(high + 0.25 * (high - low))
-    figure, ((axes,),) = style.canvas(width=style.PAGE, height=2.6)
+    figure, ((axes,),) = style.make_canvas(width=style.PAGE, height=2.6)
     table: Rows = [["variant", "from", "log_weight_less_log_z", "density"]]
     for one, own, targets in found.values():
         tail = one.first["k_hat"]
@@ -47,8 +45,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
             table += _histogram(axes, span, targets, one, f"{one.run.label}: target", "target")
     axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
     axes.set(xlabel="log w − log Z", ylabel="density", yscale="log")
-    style.log_ticks(axes.yaxis)
-    style.legend_above(figure, axes)
+    style.set_log_ticks(axes.yaxis)
+    style.add_legend_above(figure, axes)
     return figure, table
 
 

@@ -15,7 +15,6 @@ FIGURES: Final = [
         caption="Energies above the lowest one, in each split that was predicted.",
         category="Data",
         draw=energies.draw_points,
-        plugin="htfbr",
     ),
     Figure(
         name="parity",
@@ -24,7 +23,6 @@ FIGURES: Final = [
         f"colour counts points per cell where there are more than {parity.MOST_POINTS}.",
         category="Accuracy",
         draw=partial(parity.draw_quantity, name="energy"),
-        plugin="htfbr",
     ),
     Figure(
         name="fits",
@@ -34,7 +32,6 @@ FIGURES: Final = [
         "that of the last set; the time is that of the fit alone.",
         category="Accuracy",
         draw=comparison.draw_fits,
-        plugin="htfbr",
     ),
     Figure(
         name="energy_windows",
@@ -44,7 +41,6 @@ FIGURES: Final = [
         "high one, which holds most points.",
         category="Accuracy",
         draw=energies.draw_windows,
-        plugin="htfbr",
     ),
     Figure(
         name="cuts",
@@ -53,7 +49,6 @@ FIGURES: Final = [
         "the others held fixed; lines are fits, dots the exact surface.",
         category="Surface",
         draw=cuts.draw,
-        plugin="htfbr",
     ),
     Figure(
         name="stationary_points",
@@ -62,7 +57,6 @@ FIGURES: Final = [
         "with their energies and harmonic frequencies.",
         category="Surface",
         draw=stationary.draw,
-        plugin="htfbr",
     ),
     Figure(
         name="table2",
@@ -73,7 +67,6 @@ FIGURES: Final = [
         "iterations for the solver.",
         category="Reproduction",
         draw=comparison.draw_table2,
-        plugin="htfbr",
     ),
     Figure(
         name="table3",
@@ -85,7 +78,6 @@ FIGURES: Final = [
         "records.",
         category="Reproduction",
         draw=comparison.draw_table3,
-        plugin="htfbr",
     ),
     Figure(
         name="table4",
@@ -96,7 +88,6 @@ FIGURES: Final = [
         "Table 2.",
         category="Reproduction",
         draw=comparison.draw_table4,
-        plugin="htfbr",
     ),
     Figure(
         name="figure3",
@@ -106,7 +97,6 @@ FIGURES: Final = [
         "tree, dataloader is torch's Dataset and DataLoader with autograd.",
         category="Reproduction",
         draw=training.draw_time,
-        plugin="htfbr",
     ),
     Figure(
         name="figure4",
@@ -115,7 +105,6 @@ FIGURES: Final = [
         "steps by two implementations.",
         category="Reproduction",
         draw=training.draw_curves,
-        plugin="htfbr",
     ),
 ]
 

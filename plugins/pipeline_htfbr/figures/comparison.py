@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from matplotlib.figure import Figure
-
-from pipeline_core.figures import results, tables
-from pipeline_core.figures.expected import Entry
-from pipeline_core.figures.quantities import shown
+from pipeline_core.figures import Drawn, Rows, results, tables
+from pipeline_core.figures.expected import Entry, read_paper
+from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
-from pipeline_htfbr.figures.fits import Fit, divided, fits, fits_of, paper, undivided
-
-Rows = list[list[object]]
-Drawn = tuple[Figure, Rows] | None
+from pipeline_htfbr.figures.fits import Fit, divided, fits, fits_of, undivided
 
 DEVICES: Final = {
     "cpu1": "1 CPU",
@@ -57,7 +52,7 @@ def draw_fits(experiment: ExperimentRun) -> Drawn:
         ranks, degrees, seconds = text.ranks(fit), text.degrees(fit), fit.surface["seconds"]
         about = [fit.run.variant, fit.method, fit.n_parameters, ranks, degrees]
         table.append([*about, *errors, worst, places[-1] if places else None, seconds])
-        numbers = [*map(shown, errors), shown(worst)]
+        numbers = [*map(format_number, errors), format_number(worst)]
         facts = [fit.title, f"{fit.n_parameters:,}", ranks, degrees]
         cells.append([*facts, *numbers, text.time(seconds)])
     width = 0.52 / (len(places) + 2)
@@ -67,7 +62,7 @@ def draw_fits(experiment: ExperimentRun) -> Drawn:
 
 def draw_table2(experiment: ExperimentRun) -> Drawn:
     """Draw Table 2: fits of HONO."""
-    known = paper(experiment)
+    known = read_paper(experiment)
     ours = fits_of(experiment, "hono")
     if not ours or "hono_gpu1_nuwa_train" not in known:
         return None
@@ -82,7 +77,7 @@ def draw_table2(experiment: ExperimentRun) -> Drawn:
 
 def draw_table4(experiment: ExperimentRun) -> Drawn:
     """Draw Table 4: fits of ethene."""
-    known = paper(experiment)
+    known = read_paper(experiment)
     ours = fits_of(experiment, "ethene_xtb")
     if not ours or "ethene_gpu1_nuwa_train" not in known:
         return None
@@ -138,7 +133,7 @@ def _readable(row: Sequence[Any], n_losses: int) -> list[str]:
 
 def draw_table3(experiment: ExperimentRun) -> Drawn:
     """Draw Table 3: gap between training and test by the number of shares of the batch."""
-    known = paper(experiment)
+    known = read_paper(experiment)
     compared = [fit for fit in fits_of(experiment, "hono") if fit.surface["gap"]]
     shared = divided(compared)
     if len(shared) < 2 or "gap_1_nuwa" not in known:
@@ -168,7 +163,7 @@ def _gaps(row: Sequence[Any]) -> list[str]:
 
 
 def _training_losses(fit: Fit) -> list[float]:
-    return [record["train"]["loss"] for record in results.history(fit.run)]
+    return [record["train"]["loss"] for record in results.read_history(fit.run)]
 
 
 def _deviation(losses: Sequence[float], whole: Sequence[float]) -> float | None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import uses
 from pipeline_htfbr.figures.uses import Cut
@@ -20,7 +20,7 @@ _LEVELS: Final = 9
 _EXACT_DOTS: Final = 25
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the cuts of the first variant that has some."""
     found = {run.variant: uses.cuts(run) for run in experiment.runs.values()}
     variant = next((name for name, cuts in found.items() if cuts), None)
@@ -30,7 +30,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     n_columns = min(_COLUMNS, len(cuts))
     n_rows = -(-len(cuts) // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.canvas(n_rows, n_columns, width=width, height=2.1)
+    figure, axes = style.make_canvas(n_rows, n_columns, width=width, height=2.1)
     panels = [panel for row in axes for panel in row]
     for panel, cut in zip(panels, cuts, strict=False):
         _line(panel, cut) if len(cut.axes) == 1 else _contours(panel, cut)

@@ -6,16 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from pipeline_core import units
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_core.samples import SampleFile
 from pipeline_htfbr.figures.fits import Fit, fits, undivided
-
-Drawn = tuple[Figure, list[list[object]]] | None
 
 _PLACES: Final = {"test": "test points", "grid": "whole grid", "off_grid": "off the grid"}
 _BINS: Final = 50
@@ -28,8 +25,8 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
     if not places:
         return None
     width = style.PAGE if len(places) > 1 else style.COLUMN
-    figure, (panels,) = style.canvas(1, len(places), width=width, sharey=True)
-    table: list[list[object]] = [
+    figure, (panels,) = style.make_canvas(1, len(places), width=width, sharey=True)
+    table: Rows = [
         ["variant", "place", "from_cm-1", "to_cm-1", "points", "RMSE_cm-1", "MAE_cm-1", "max_cm-1"]
     ]
     for axes, place in zip(panels, places, strict=True):
@@ -40,7 +37,7 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
                 for w in fit.surface["errors"].get(place, {}).get("windows", [])
             ]
     panels[0].set_ylabel("RMSE (cm⁻¹)")
-    style.legend_above(figure, panels[0])
+    style.add_legend_above(figure, panels[0])
     return figure, table
 
 
@@ -59,9 +56,9 @@ def _panel(axes: Axes, place: str, found: list[Fit]) -> None:
         errors = {(w["from"], w["to"]): w["rmse"] for w in reported}
         drawn = [(i, errors[w]) for i, w in enumerate(windows) if errors.get(w)]
         x, y = [i for i, _ in drawn], [error for _, error in drawn]
-        axes.plot(x, y, "o-", color=style.colour(number), label=fit.run.variant)
+        axes.plot(x, y, "o-", color=style.choose_colour(number), label=fit.run.variant)
     axes.set(yscale="log", xlim=(-0.4, len(windows) - 0.6), title=_PLACES[place])
-    style.log_ticks(axes.yaxis)
+    style.set_log_ticks(axes.yaxis)
     axes.set_xticks(range(len(windows)), [f"{_range(*w)}\n{filled[w]:,}" for w in windows])
     axes.tick_params(axis="x", length=0, labelsize=5.5)
     axes.set_xlabel("energy (10³ cm⁻¹), points")
@@ -83,20 +80,24 @@ def draw_points(experiment: ExperimentRun) -> Drawn:
         energy = file.column("energy_label") / units.factor("energy", "cm^-1")
     height = (energy - energy.min()) / 1000
     edges = np.linspace(0.0, float(height.max()) or 1.0, _BINS + 1)
-    figure, ((axes,),) = style.canvas(height=2.4)
-    table: list[list[object]] = [["split", "from_cm-1", "to_cm-1", "points"]]
+    figure, ((axes,),) = style.make_canvas(height=2.4)
+    table: Rows = [["split", "from_cm-1", "to_cm-1", "points"]]
     for code, split in enumerate(SPLITS):
         rows: Any = codes == code
         if rows.any():
             counts, _ = np.histogram(height[rows], edges)
             name = f"{split} ({rows.sum():,} points)"
             axes.stairs(
-                counts / rows.sum(), edges, color=style.colour(code), label=name, linewidth=1.2
+                counts / rows.sum(),
+                edges,
+                color=style.choose_colour(code),
+                label=name,
+                linewidth=1.2,
             )
             ends = (1000 * edges).tolist()
             bars = zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
             table += [[split, *bar] for bar in bars]
     axes.set(xlabel="energy above the lowest point (10³ cm⁻¹)", ylabel="fraction of points")
     axes.set_xlim(0, float(edges[-1]))
-    style.legend_with_room(axes)
+    style.add_legend_with_room(axes)
     return figure, table

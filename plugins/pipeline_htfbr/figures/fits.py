@@ -9,8 +9,7 @@ from typing import Any
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.figures import results
-from pipeline_core.figures.expected import Entry, read_expected
-from pipeline_core.figures.provenance import hardware, stage_records
+from pipeline_core.figures.provenance import describe_hardware, read_stage_records
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_htfbr.options import HTTrainOptions
 
@@ -54,8 +53,8 @@ class Fit:
     @property
     def hardware(self) -> str:
         """What it was trained on, "" if that is not on record."""
-        found = [record for record in stage_records(self.run) if record["stage"] == "train"]
-        return hardware(found[0]) if found else ""
+        found = [record for record in read_stage_records(self.run) if record["stage"] == "train"]
+        return describe_hardware(found[0]) if found else ""
 
     def error(self, place: str, unit: str = "hartree", kind: str = "rmse") -> float | None:
         """Return an error at a place (train, val, test, grid, off_grid); None if not compared."""
@@ -101,9 +100,3 @@ def undivided(found: Sequence[Fit]) -> list[Fit]:
     """Return fits without those that differ from others in their number of shares alone."""
     shared = {fit.run.variant for fit in divided(found).values()}
     return [fit for fit in found if fit.run.variant not in shared]
-
-
-def paper(experiment: ExperimentRun) -> dict[str, Entry]:
-    """Return the numbers of the paper by their ids; none without `expected.yaml`."""
-    expected = read_expected(experiment.path.parent / "expected.yaml")
-    return {entry.id: entry for entry in expected.entries} if expected else {}

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from pipeline_core.figures import tables
+from pipeline_core.figures import Drawn, Rows, tables
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import uses
 from pipeline_htfbr.figures.uses import Floats, Stationary
@@ -28,9 +27,9 @@ _COLUMNS: Final = (
 )
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the stationary points of all variants that have some."""
-    table: list[list[object]] = [list(_COLUMNS)]
+    table: Rows = [list(_COLUMNS)]
     cells = []
     for run in experiment.runs.values():
         rows = list(_rows(*uses.stationary_points(run)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline_core.figures.quantities import shown
+from pipeline_core.figures.quantities import format_number
 from pipeline_htfbr.figures.fits import Fit
 
 _MINUS = "−"
@@ -32,7 +32,7 @@ def time(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds < 120:
-        return f"{shown(seconds, 2)} s"
+        return f"{format_number(seconds, 2)} s"
     minutes = round(seconds / 60)
     if minutes < 120:
         return f"{minutes} min"

@@ -7,17 +7,16 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
 from pipeline_htfbr.figures.comparison import DEVICES, FRAMEWORKS, SECONDS
-from pipeline_htfbr.figures.fits import LEARNED, Fit, fits_of, paper
+from pipeline_htfbr.figures.fits import LEARNED, Fit, fits_of
 
-Drawn = tuple[Figure, list[list[object]]] | None
 Losses = dict[str, list[tuple[int, float, float | None]]]
 """Variant -> epoch, training loss, validation loss."""
 
@@ -41,14 +40,14 @@ def draw_time(experiment: ExperimentRun) -> Drawn:
         Bar(DEVICES[device], framework, entry.value * SECONDS[entry.unit] / 3600, "paper")
         for device in DEVICES
         for framework in FRAMEWORKS
-        if (entry := paper(experiment).get(f"hono_{device}_{framework}_time"))
+        if (entry := read_paper(experiment).get(f"hono_{device}_{framework}_time"))
     ]
     if not ours or not bars:
         return None
     for fit in ours:
         hours = _EPOCHS * fit.surface["seconds_per_epoch"] / 3600
         bars.append(Bar(fit.hardware or "here", fit.method, hours, "projected"))
-    figure, ((axes,),) = style.canvas(width=style.PAGE, height=2.6)
+    figure, ((axes,),) = style.make_canvas(width=style.PAGE, height=2.6)
     _bars(axes, bars)
     handles = [
         Patch(facecolor=_colour(kind), hatch=_hatch(status), edgecolor="white", label=label)
@@ -80,7 +79,7 @@ def _bars(axes: Axes, bars: list[Bar]) -> None:
     axes.set_yscale("log")
     hours = [bar.hours for bar in bars]
     axes.set_ylim(0.5 * min(hours), 2 * max(hours))
-    style.log_ticks(axes.yaxis)
+    style.set_log_ticks(axes.yaxis)
     axes.set_xticks(range(len(devices)), [wrapped(device) for device in devices])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("time for 100,000 epochs (h)")
@@ -93,7 +92,7 @@ def wrapped(device: str) -> str:
 
 def _colour(kind: str) -> str:
     """Return one colour for ours and the paper's own, another for what they are compared with."""
-    return style.colour(int(kind in ("benchmark", "dataloader")))
+    return style.choose_colour(int(kind in ("benchmark", "dataloader")))
 
 
 def _hatch(status: str) -> str:
@@ -125,7 +124,7 @@ def _settings(fit: Fit) -> dict[str, Any]:
 def _losses(runs: list[Any]) -> Losses:
     found: Losses = {}
     for run in runs:
-        records = [record for record in results.history(run) if record.get("train")]
+        records = [record for record in results.read_history(run) if record.get("train")]
         points = [
             (record["epoch"], record["train"]["loss"], (record.get("val") or {}).get("loss"))
             for record in records
@@ -138,7 +137,7 @@ def _losses(runs: list[Any]) -> Losses:
 def _drawn(losses: Losses) -> Drawn:
     if not losses:
         return None
-    figure, (panels,) = style.canvas(1, 2, width=style.PAGE, sharex=True, sharey=True)
+    figure, (panels,) = style.make_canvas(1, 2, width=style.PAGE, sharex=True, sharey=True)
     columns: list[tuple[str, Callable[[Any], Any]]] = [
         ("training loss", lambda point: point[1]),
         ("validation loss", lambda point: point[2]),
@@ -150,12 +149,12 @@ def _drawn(losses: Losses) -> Drawn:
             x, y = [one for one, _ in shown], [one for _, one in shown]
             # Curves that lie on each other are seen through the dashes of the later one.
             line = "-" if number == 0 else "--"
-            axes.plot(x, y, line, marker=marker, color=style.colour(number), label=variant)
+            axes.plot(x, y, line, marker=marker, color=style.choose_colour(number), label=variant)
         axes.set(xlabel="epoch", ylabel=name, yscale="log")
         axes.tick_params(labelleft=True)
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.yaxis)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    style.legend_above(figure, panels[0])
-    table: list[list[object]] = [["variant", "epoch", "train_loss", "val_loss"]]
+    style.add_legend_above(figure, panels[0])
+    table: Rows = [["variant", "epoch", "train_loss", "val_loss"]]
     table += [[variant, *point] for variant, points in losses.items() for point in points]
     return figure, table

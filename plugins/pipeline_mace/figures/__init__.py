@@ -27,7 +27,6 @@ FIGURES: Final = [
         "the cell count, so a small cell may have more edges than pairs of atoms.",
         category="Reproduction",
         draw=sizes.draw,
-        plugin="mace",
     ),
     Figure(
         name="figure6",
@@ -37,7 +36,6 @@ FIGURES: Final = [
         "there is nothing to balance. The paper's values are a picture only.",
         category="Reproduction",
         draw=scaling.draw_ablation,
-        plugin="mace",
     ),
     Figure(
         name="figure7",
@@ -47,7 +45,6 @@ FIGURES: Final = [
         f"to itself. {_PROJECTED} {_FOUR} Of the paper's times only those that its text gives.",
         category="Reproduction",
         draw=scaling.draw_strong,
-        plugin="mace",
     ),
     Figure(
         name="figure8",
@@ -57,7 +54,6 @@ FIGURES: Final = [
         "times in the text of the paper.",
         category="Reproduction",
         draw=scaling.draw_speedup,
-        plugin="mace",
     ),
     Figure(
         name="figure9",
@@ -68,7 +64,6 @@ FIGURES: Final = [
         "same, so rounding alone tells the two trainings apart.",
         category="Reproduction",
         draw=losses.draw,
-        plugin="mace",
     ),
     Figure(
         name="figure10",
@@ -78,7 +73,6 @@ FIGURES: Final = [
         f"{_PROJECTED} None of this was measured.",
         category="Reproduction",
         draw=scaling.draw_weak,
-        plugin="mace",
     ),
     Figure(
         name="figure11",
@@ -89,7 +83,6 @@ FIGURES: Final = [
         "holds or time allows, or that was tried.",
         category="Workload",
         draw=saturation.draw,
-        plugin="mace",
     ),
     Figure(
         name="figure12",
@@ -98,7 +91,6 @@ FIGURES: Final = [
         "its cost. The dashed line is the mean; all ranks wait for the longest bar.",
         category="Workload",
         draw=bins.draw,
-        plugin="mace",
     ),
     Figure(
         name="figure13",
@@ -107,7 +99,6 @@ FIGURES: Final = [
         f"first. Right: shares of the mean rank. {_PROJECTED}",
         category="Workload",
         draw=shares.draw,
-        plugin="mace",
     ),
 ]
 

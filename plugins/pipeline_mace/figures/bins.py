@@ -8,10 +8,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
 
 _WAYS: Final = {
@@ -21,13 +20,13 @@ _WAYS: Final = {
 }
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the first step of an epoch, a bar for each rank and a piece for each sample."""
     entry = _entry(experiment)
     if entry is None:
         return None
     steps = {way: entry[way]["first_step"] for way in _WAYS if entry.get(way, {}).get("first_step")}
-    figure, (row,) = style.canvas(
+    figure, (row,) = style.make_canvas(
         1, len(steps), width=style.PAGE, height=2.6, sharex=True, sharey=True
     )
     largest = max(cost for ranks in steps.values() for costs in ranks for cost in costs)
@@ -38,7 +37,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     row[0].set_ylim(entry["ranks"] - 0.4, -0.6)
     scale = mpl.cm.ScalarMappable(Normalize(0, largest), "viridis")
     figure.colorbar(scale, ax=row, label="cost of the sample", pad=0.01, aspect=25)
-    table: list[list[object]] = [["sharing", "rank", "sample", "cost"]]
+    table: Rows = [["sharing", "rank", "sample", "cost"]]
     table += [
         [way, rank, number, cost]
         for way, ranks in steps.items()
@@ -53,7 +52,7 @@ def _entry(experiment: ExperimentRun) -> dict[str, Any] | None:
     found = [
         entry
         for run in experiment.runs.values()
-        for entry in results.balance(run)
+        for entry in results.read_balance(run)
         if any(entry.get(way, {}).get("first_step") for way in _WAYS)
     ]
     most = max(found, key=lambda entry: entry["ranks"], default=None)

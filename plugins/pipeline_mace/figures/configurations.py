@@ -8,19 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline_core.config.sections import GraphOptions, PartitionOptions, TrainOptions
 from pipeline_core.figures import results, style
-from pipeline_core.figures.expected import Entry, read_expected
-from pipeline_core.figures.provenance import stage_records
+from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_mace.options import MACEOptions
 
 _SHARINGS: Final = {"random": False, "balanced": True}
-_TICKS_APART: Final = 1.6
-"""Ratio of two numbers of ranks that are both written on an axis, at least."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Trained:
     @property
     def seconds(self) -> float:
         """Median time of an epoch, s."""
-        seconds = results.epoch_seconds(self.run)
+        seconds = results.compute_epoch_seconds(self.run)
         assert seconds is not None, self.run.variant
         return seconds
 
@@ -92,9 +87,9 @@ def trained(experiment: ExperimentRun) -> list[Trained]:
 def _trained(run: Run) -> Trained | None:
     strategy = run.section("partition", PartitionOptions).strategy
     configuration = configuration_of(run, strategy)
-    if configuration is None or results.epoch_seconds(run) is None:
+    if configuration is None or results.compute_epoch_seconds(run) is None:
         return None
-    records = {record["stage"]: record for record in stage_records(run)}
+    records = {record["stage"]: record for record in read_stage_records(run)}
     ranks = records.get("train", {}).get("ranks", 1)
     return Trained(run, configuration, ranks, _settings(run))
 
@@ -125,27 +120,8 @@ def epoch_times(found: Iterable[Trained]) -> dict[Configuration, dict[int, float
 def workloads(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
     """Return the measured training steps: variant -> what `results.workload` reads."""
     found = {
-        run.variant: results.workload(run)
+        run.variant: results.read_profile(run)
         for run in experiment.runs.values()
         if isinstance(run.options, MACEOptions)
     }
     return {variant: content for variant, content in found.items() if content is not None}
-
-
-def paper(experiment: ExperimentRun) -> dict[str, Entry]:
-    """Return the numbers of the paper by their ids; none without `expected.yaml`."""
-    expected = read_expected(experiment.path.parent / "expected.yaml")
-    return {entry.id: entry for entry in expected.entries} if expected else {}
-
-
-def rank_axis(axes: Axes, ranks: Iterable[int]) -> None:
-    """Put numbers of ranks on a logarithmic x axis, the largest one always."""
-    axes.set_xscale("log", base=2)
-    ticks: list[int] = []
-    for n in sorted(set(ranks), reverse=True):
-        if not ticks or ticks[-1] >= _TICKS_APART * n:
-            ticks.append(n)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.set_xlabel("number of ranks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from pipeline_core.figures.expected import Entry
+from pipeline_core.figures.expected import Entry, read_paper
 from pipeline_core.run import ExperimentRun
 from pipeline_mace.figures.configurations import (
     BASELINE,
@@ -14,7 +14,6 @@ from pipeline_mace.figures.configurations import (
     Configuration,
     configuration_of,
     epoch_times,
-    paper,
     trained,
     workloads,
 )
@@ -71,7 +70,7 @@ def projected(experiment: ExperimentRun, mode: str) -> list[Point]:
 def papers(experiment: ExperimentRun) -> list[Point]:
     """Return the times that the text of the paper gives."""
     found = []
-    for identifier, entry in paper(experiment).items():
+    for identifier, entry in read_paper(experiment).items():
         parts = identifier.split("_")
         if len(parts) == 3 and parts[0] == "strong" and parts[1] in _PAPER_TIMES:
             configuration, ranks = _PAPER_TIMES[parts[1]], int(parts[2])
@@ -86,7 +85,7 @@ def _seconds(entry: Entry) -> float:
 
 def papers_efficiency(experiment: ExperimentRun) -> list[Point]:
     """Return the efficiency of strong scaling that the text of the paper gives."""
-    entry = paper(experiment).get("strong_efficiency_740")
+    entry = read_paper(experiment).get("strong_efficiency_740")
     return [] if entry is None else [Point(BOTH, "paper", 740, entry.value / 100)]
 
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
 from pipeline_mace.figures.configurations import BASELINE, BOTH, Configuration, trained
 
-Drawn = tuple[Figure, list[list[object]]] | None
 Losses = dict[int, NDArray[np.float64]]
 """Seed -> loss of each epoch."""
 
@@ -25,17 +23,17 @@ def draw(experiment: ExperimentRun) -> Drawn:
     if not found[BASELINE] or not found[BOTH]:
         return None
     differences = _differences(found)
-    figure, (row,) = style.canvas(1, 2 if differences else 1, width=style.PAGE, height=2.4)
+    figure, (row,) = style.make_canvas(1, 2 if differences else 1, width=style.PAGE, height=2.4)
     for configuration, line in ((BASELINE, "-"), (BOTH, "--")):
         _curves(row[0], configuration, found[configuration], line)
     row[0].set(xlabel="epoch", ylabel="training loss", yscale="log")
-    style.log_ticks(row[0].yaxis)
+    style.set_log_ticks(row[0].yaxis)
     row[0].legend(loc="upper right")
     if differences:
         _apart(row[1], differences, found[BASELINE])
     for axes in row:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    table: list[list[object]] = [["configuration", "seed", "epoch", "train_loss"]]
+    table: Rows = [["configuration", "seed", "epoch", "train_loss"]]
     for configuration, losses in found.items():
         for seed, values in losses.items():
             table += [[configuration.name, seed, n, float(v)] for n, v in enumerate(values, 1)]
@@ -50,7 +48,7 @@ def _losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
     found: dict[Configuration, Losses] = {BASELINE: {}, BOTH: {}}
     for one in runs:
         if one.ranks == fewest and one.configuration in found:
-            losses = [record["train"]["loss"] for record in results.history(one.run)]
+            losses = [record["train"]["loss"] for record in results.read_history(one.run)]
             found[one.configuration].setdefault(one.run.seed, np.asarray(losses))
     return found
 

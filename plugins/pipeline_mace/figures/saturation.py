@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_mace.figures.configurations import workloads
 
@@ -16,12 +15,12 @@ _COLUMNS: Final = ("class_atoms", "samples", "atoms", "edges", "seconds", "memor
 _GIB: Final = 2**30
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw time and memory of a step against the size of the batch, a row for each variant."""
     found = {v: w for v, w in workloads(experiment).items() if w.get("steps")}
     if not found:
         return None
-    figure, rows = style.canvas(
+    figure, rows = style.make_canvas(
         len(found), 3, width=style.PAGE, height=2.3, sharex="col", sharey="col"
     )
     for row, (variant, content) in zip(rows, found.items(), strict=True):
@@ -33,11 +32,11 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
     for axes, label in zip(rows[-1], labels, strict=True):
         axes.set_xlabel(label)
     for axes in (panel for row in rows for panel in row):
-        style.log_ticks(axes.xaxis)
-        style.log_ticks(axes.yaxis)
+        style.set_log_ticks(axes.xaxis)
+        style.set_log_ticks(axes.yaxis)
         axes.tick_params(labelleft=True)
-    style.legend_above(figure, rows[0][0])
-    table: list[list[object]] = [["variant", "device", "precision", *_COLUMNS]]
+    style.add_legend_above(figure, rows[0][0])
+    table: Rows = [["variant", "device", "precision", *_COLUMNS]]
     for variant, content in found.items():
         facts = [variant, content["device"], content["precision"]]
         table += [[*facts, *(step[name] for name in _COLUMNS)] for step in content["steps"]]
@@ -49,7 +48,10 @@ def _row(row: list[Axes], content: dict[str, Any]) -> None:
     classes = sorted({step["class_atoms"] for step in steps})
     for number, atoms in enumerate(classes):
         mine = sorted((s for s in steps if s["class_atoms"] == atoms), key=lambda s: s["samples"])
-        look: dict[str, Any] = {"color": style.colour(number), "label": f"{atoms} atoms a sample"}
+        look: dict[str, Any] = {
+            "color": style.choose_colour(number),
+            "label": f"{atoms} atoms a sample",
+        }
         size = [step["atoms"] for step in mine]
         line = _STYLES[number]
         row[0].plot([s["samples"] for s in mine], [s["seconds"] for s in mine], line, **look)

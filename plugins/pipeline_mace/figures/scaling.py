@@ -10,14 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import style
+from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_mace.figures.configurations import (
     BASELINE,
     BOTH,
     CONFIGURATIONS,
     Configuration,
-    rank_axis,
 )
 from pipeline_mace.figures.epochs import (
     Point,
@@ -31,9 +30,6 @@ from pipeline_mace.figures.epochs import (
     strong_efficiencies,
     weak_efficiencies,
 )
-
-Rows = list[list[object]]
-Drawn = tuple[Figure, Rows] | None
 
 _LINES: Final[dict[Status, Literal["-", "--", "none"]]] = {
     "measured": "-",
@@ -53,7 +49,7 @@ def draw_ablation(experiment: ExperimentRun) -> Drawn:
     if not any(point.configuration != BASELINE for point in points):
         return None
     ranks = sorted({point.ranks for point in points})
-    figure, ((axes,),) = style.canvas(width=style.COLUMN, height=2.4)
+    figure, ((axes,),) = style.make_canvas(width=style.COLUMN, height=2.4)
     for configuration in CONFIGURATIONS:
         mine = [point for point in points if point.configuration == configuration]
         if mine:
@@ -64,7 +60,7 @@ def draw_ablation(experiment: ExperimentRun) -> Drawn:
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("speed-up over baseline")
     axes.margins(y=0.1)
-    style.legend_above(figure, axes)
+    style.add_legend_above(figure, axes)
     header: list[object] = ["configuration", "ranks", "speedup", "status"]
     return figure, [header, *([p.configuration.name, p.ranks, p.value, p.status] for p in points)]
 
@@ -98,13 +94,15 @@ def draw_strong(experiment: ExperimentRun) -> Drawn:
     if len({point.configuration for *_, points in panels[:2] for point in points}) < 2:
         return None
     widths = [1.0 if points[0].status == "measured" else 1.6 for *_, points in shown]
-    figure, (row,) = style.canvas(1, len(shown), width=style.PAGE, height=2.7, width_ratios=widths)
+    figure, (row,) = style.make_canvas(
+        1, len(shown), width=style.PAGE, height=2.7, width_ratios=widths
+    )
     for axes, (title, label, unit, points) in zip(row, shown, strict=True):
         _curves(axes, [point._replace(value=point.value / unit) for point in points])
         axes.set(title=title, ylabel=label, yscale="log")
         _ideal(axes, points, unit)
-        rank_axis(axes, [point.ranks for point in points])
-        style.log_ticks(axes.yaxis)
+        style.set_rank_axis(axes, [point.ranks for point in points])
+        style.set_log_ticks(axes.yaxis)
     _legend(figure, [point for *_, points in shown for point in points], ideal=True)
     header: list[object] = ["configuration", "status", "ranks", "seconds"]
     everything = [point for *_, points in panels for point in points]
@@ -122,17 +120,17 @@ def draw_speedup(experiment: ExperimentRun) -> Drawn:
         return None
     gains += [p for p in speedups(papers(experiment)) if p.configuration != BASELINE]
     kept = [*strong_efficiencies(strong), *papers_efficiency(experiment)]
-    figure, (row,) = style.canvas(1, 2 if strong else 1, width=style.PAGE, height=2.7)
+    figure, (row,) = style.make_canvas(1, 2 if strong else 1, width=style.PAGE, height=2.7)
     _curves(row[0], gains)
     row[0].set(ylabel="speed-up over baseline")
     row[0].set_ylim(bottom=0)
-    rank_axis(row[0], [point.ranks for point in gains])
+    style.set_rank_axis(row[0], [point.ranks for point in gains])
     if strong:
         _curves(row[1], [p._replace(value=100 * p.value) for p in kept])
         fewest = min(point.ranks for point in strong)
         row[1].set(ylabel=f"efficiency from {fewest} ranks (%)")
         _percent(row[1])
-        rank_axis(row[1], [point.ranks for point in kept])
+        style.set_rank_axis(row[1], [point.ranks for point in kept])
     _legend(figure, [*gains, *kept])
     table: Rows = [["quantity", "configuration", "status", "ranks", "value"]]
     for name, points in (("speedup", gains), ("efficiency", kept)):
@@ -145,16 +143,16 @@ def draw_weak(experiment: ExperimentRun) -> Drawn:
     points = projected(experiment, "weak")
     if not points:
         return None
-    figure, (row,) = style.canvas(1, 2, width=style.PAGE, height=2.5)
+    figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=2.5)
     _curves(row[0], [point._replace(value=point.value / 3600) for point in points])
     row[0].set(ylabel="epoch (h)", yscale="log")
-    style.log_ticks(row[0].yaxis)
+    style.set_log_ticks(row[0].yaxis)
     efficiencies = weak_efficiencies(points)
     _curves(row[1], [point._replace(value=100 * point.value) for point in efficiencies])
     row[1].set(ylabel="efficiency (%)")
     _percent(row[1])
     for axes in row:
-        rank_axis(axes, [point.ranks for point in points])
+        style.set_rank_axis(axes, [point.ranks for point in points])
     _legend(figure, points)
     table: Rows = [["configuration", "status", "ranks", "samples", "seconds", "efficiency"]]
     for point, efficiency in zip(points, efficiencies, strict=True):

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
 from pipeline_mace.figures.configurations import (
     CONFIGURATIONS,
@@ -30,13 +29,13 @@ _PARTS: Final = {
 """Colour and hatch of each part, from below."""
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw measured seconds of each rank, and projected shares on most ranks."""
     measured, (most, projected) = _measured(experiment), _projected(experiment)
     if not measured and not projected:
         return None
     shown = [bool(measured), bool(projected)]
-    figure, (row,) = style.canvas(1, sum(shown), width=style.PAGE, height=2.6)
+    figure, (row,) = style.make_canvas(1, sum(shown), width=style.PAGE, height=2.6)
     if measured:
         _ranks(row[0], measured)
     if projected:
@@ -46,7 +45,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
         for part, (colour, hatch) in _PARTS.items()
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
-    table: list[list[object]] = [["configuration", "status", "ranks", "rank", *_PARTS, "unit"]]
+    table: Rows = [["configuration", "status", "ranks", "rank", *_PARTS, "unit"]]
     for c, profile in measured.items():
         ranks = np.stack([profile[part] for part in _PARTS], axis=1)  # (n_ranks, n_parts)
         table += [
@@ -61,7 +60,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
 
 def _measured(experiment: ExperimentRun) -> dict[Configuration, Profile]:
     """Return the profile of each configuration on the most ranks that were profiled."""
-    profiles = [(one, results.profile(one.run)) for one in trained(experiment)]
+    profiles = [(one, results.read_rank_seconds(one.run)) for one in trained(experiment)]
     profiled = [(one, profile) for one, profile in profiles if profile and one.ranks > 1]
     most = max((one.ranks for one, _ in profiled), default=0)
     found: dict[Configuration, Profile] = {}

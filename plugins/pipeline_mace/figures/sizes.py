@@ -6,12 +6,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pipeline_core.figures import results, style
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.figures.configurations import paper
 
 Counts = NDArray[np.int64]
 
@@ -37,21 +36,21 @@ class Range(NamedTuple):
     most: int
 
 
-def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
+def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the ranges of Table 3 with ours, and the edges of our samples."""
     found = _sizes(experiment)
     if found is None:
         return None
     atoms, edges = found
     ranges = [*_papers(experiment), Range(_name(experiment), len(atoms), atoms.min(), atoms.max())]
-    figure, (row,) = style.canvas(1, 3, width=style.PAGE, height=2.6, width_ratios=[1.5, 1, 1])
+    figure, (row,) = style.make_canvas(1, 3, width=style.PAGE, height=2.6, width_ratios=[1.5, 1, 1])
     _ranges(row[0], ranges)
     row[0].set_title("samples", loc="right")
     _cloud(row[1], atoms, edges / atoms, "edges per atom")
     _cloud(row[2], atoms, edges / atoms**2, "edges / atoms²")
     row[2].set_yscale("log")
-    style.log_ticks(row[2].yaxis)
-    table: list[list[object]] = [["set", "samples", "least", "most", "edges", "edges_per_atom"]]
+    style.set_log_ticks(row[2].yaxis)
+    table: Rows = [["set", "samples", "least", "most", "edges", "edges_per_atom"]]
     table += [["paper: " + r.name, r.samples, r.least, r.most, None, None] for r in ranges[:-1]]
     for count, number in zip(*np.unique(atoms, return_counts=True), strict=True):
         mean = float(edges[atoms == count].mean())
@@ -64,7 +63,7 @@ def draw(experiment: ExperimentRun) -> tuple[Figure, list[list[object]]] | None:
 def _sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
     """Return atoms and edges of the samples of all splits, of the first run that has them."""
     for run in experiment.runs.values():
-        splits = [s for s in results.sizes(run).values() if {"atom", "edge"} <= s.keys()]
+        splits = [s for s in results.read_sizes(run).values() if {"atom", "edge"} <= s.keys()]
         if sum(len(s["atom"]) for s in splits):
             atoms, edges = (np.concatenate([s[k] for s in splits]) for k in ("atom", "edge"))
             return atoms, edges
@@ -72,7 +71,7 @@ def _sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
 
 
 def _papers(experiment: ExperimentRun) -> list[Range]:
-    known = paper(experiment)
+    known = read_paper(experiment)
     found = []
     for key, name in TABLE3.items():
         if f"table3_{key}_graphs" in known:
@@ -108,11 +107,11 @@ def _ranges(axes: Axes, ranges: list[Range]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set(xlabel="atoms of a sample", xscale="log")
     axes.set_xlim(0.8, 12_000)  # room for the numbers of samples
-    style.log_ticks(axes.xaxis)
+    style.set_log_ticks(axes.xaxis)
     axes.set_xticks([1, 10, 100, 1000])
 
 
 def _cloud(axes: Axes, atoms: Counts, values: NDArray[np.float64], label: str) -> None:
     axes.plot(atoms, values, "o", color=style.COLOURS[0], markersize=2.5, alpha=0.5, mew=0)
     axes.set(xlabel="atoms of a sample", ylabel=label, xscale="log")
-    style.log_ticks(axes.xaxis)
+    style.set_log_ticks(axes.xaxis)

@@ -13,7 +13,7 @@ from pipeline_core.figures import balance, dataset, dynamics, errors, learning, 
 
 @pytest.fixture(autouse=True)
 def _style():
-    with style.applied():
+    with style.apply_style():
         yield
 
 
@@ -31,7 +31,7 @@ def test_learning_curves_show_every_epoch_of_every_variant(experiment):
         "learning rate",
     ]
     assert all(axes.get_yscale() == "log" for axes in (loss, energy, forces, stress, rate))
-    history = results.history(experiment.runs["wide"])
+    history = results.read_history(experiment.runs["wide"])
     expected = [1000 * record["mae"]["forces"] for record in history]
     assert np.array_equal(lines(forces)["wide"].get_ydata(), expected)
     assert len(loss.lines) == 4  # training and validation of two variants
@@ -45,7 +45,7 @@ def test_points_have_no_atoms(experiment):
     assert figure.axes[1].get_ylabel() == "energy MAE (meV)"
     assert dataset.draw(points)[0].axes[0].get_xlabel() == "points"
     assert dataset.draw(experiment)[0].axes[0].get_xlabel() == "frames"
-    assert [results.reference_name(e) for e in (points, experiment)] == ["reference", "DFT"]
+    assert [results.name_reference(e) for e in (points, experiment)] == ["reference", "DFT"]
 
 
 def test_groups_of_samples_without_atoms_are_compared_by_their_energy(folder):
@@ -82,7 +82,7 @@ def test_elements_are_in_order_of_their_number_with_counts_of_atoms(experiment):
     labels = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
     # 72 test frames of 8 Cu and 4 Au.
     assert labels == ["Cu\n576", "Au\n288"]
-    mae = results.metrics(experiment.runs["base"]).splits["test"].elements["Au"]["forces"].mae
+    mae = results.read_metrics(experiment.runs["base"]).splits["test"].elements["Au"]["forces"].mae
     heights = {bar.get_height() for bar in figure.axes[0].patches}
     assert 1000 * mae in heights
     assert len(table) == 1 + 2 * 2
@@ -105,7 +105,7 @@ def test_groups_of_all_splits_are_shown_with_their_split(experiment):
 def test_binned_errors_of_proportional_errors_are_exact():
     # Oracle: predictions that are a tenth too large are wrong by a tenth of every force.
     label = np.random.default_rng(0).normal(size=(500, 3))
-    rows = errors.binned_errors(label, 1.1 * label)
+    rows = errors.bin_errors(label, 1.1 * label)
     assert np.allclose(rows[:, 1], 0.1 * rows[:, 0])
     assert rows[:, 4].sum() == 500
     assert np.all(np.diff(rows[:, 0]) > 0)
@@ -126,9 +126,9 @@ def test_the_drawn_drift_is_the_slope_of_the_drawn_energy(experiment):
 
 
 def test_time_is_in_picoseconds_and_energy_per_atom(experiment):
-    _, wide = dynamics.trajectories(experiment)["nve"]
+    _, wide = dynamics.read_trajectories(experiment)["nve"]
     assert wide.time[-1] == pytest.approx(100 * 4.0 / 1000)
-    with results.inference(experiment.runs["wide"]) as file:
+    with results.open_inference(experiment.runs["wide"]) as file:
         change = file["nve/conserved"][-1] - file["nve/conserved"][0]
     assert wide.conserved[-1] == pytest.approx(1000 * change / 32)
 
@@ -137,7 +137,7 @@ def test_each_pair_of_elements_has_its_radial_distribution(experiment):
     figure, table = dynamics.draw_rdf(experiment)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles[:3] == ["heat bath: Au–Au", "Cu–Au", "Cu–Cu"]
-    with results.inference(experiment.runs["base"]) as file:
+    with results.open_inference(experiment.runs["base"]) as file:
         expected = file["heat_bath/rdf/Cu-Au"][:]
     assert np.array_equal(lines(figure.axes[1])["base"].get_ydata(), expected)
     assert {row[2] for row in table[1:]} == {"Au-Au", "Cu-Au", "Cu-Cu"}
@@ -170,7 +170,7 @@ def test_no_label_of_the_balance_covers_anything(experiment, monkeypatch, n_fore
             for number in range(n_forecasts)
         ]
     )
-    monkeypatch.setattr(results, "balance", lambda _: next(forecasts, None))
+    monkeypatch.setattr(results, "read_balance", lambda _: next(forecasts, None))
     runs = {f"variant{number}": run for number, run in enumerate([*experiment.runs.values()] * 3)}
     figure, table = balance.draw(replace(experiment, runs=runs))
     figure.savefig(io.BytesIO(), dpi=100)
@@ -187,7 +187,7 @@ def test_no_label_of_the_balance_covers_anything(experiment, monkeypatch, n_fore
 def test_the_dataset_shows_every_frame(experiment):
     figure, table = dataset.draw(experiment)
     bars = figure.axes[0].patches
-    report = results.import_report(experiment)
+    report = results.read_import_report(experiment)
     assert sum(bar.get_width() for bar in bars) == report["samples"]
     assert sum(sum(row[1:]) for row in table[1:]) == report["samples"]
 
@@ -195,7 +195,7 @@ def test_the_dataset_shows_every_frame(experiment):
 def test_small_groups_are_shown_together():
     many = {f"group{i:03}": {"train": 200 - i, "val": 1, "test": 0} for i in range(100)}
     totals = {s: sum(group[s] for group in many.values()) for s in ("train", "val", "test")}
-    groups = dataset.samples_by_group({"splits": totals, "groups": {"count": 100, "largest": many}})
+    groups = dataset.count_by_group({"splits": totals, "groups": {"count": 100, "largest": many}})
     assert len(groups) == dataset.MOST_GROUPS
     assert list(groups)[-1] == "77 others"
     assert {s: sum(g[s] for g in groups.values()) for s in totals} == totals

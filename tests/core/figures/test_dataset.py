@@ -10,12 +10,13 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import StepPatch
 
 from core.figures import synthetic
-from pipeline_core.figures import dataset, style
+from pipeline_core.fields import SPLITS
+from pipeline_core.figures import dataset, story, style
 
 
 @pytest.fixture(autouse=True)
 def _style():
-    with style.applied():
+    with style.apply_style():
         yield
 
 
@@ -53,7 +54,7 @@ def test_every_sample_of_every_part_is_shown_at_its_size(folder):
         assert not set(edges % 1) - {0.5}
     assert axes.get_xscale() == "log"
     colours = {to_hex(patch.get_edgecolor()) for patch in axes.patches}
-    assert not colours & {style.colour(number).lower() for number in range(3)}
+    assert not colours & {style.choose_colour(number).lower() for number in range(3)}
 
 
 def test_a_few_sizes_have_a_tick_each(folder):
@@ -72,3 +73,20 @@ def test_many_samples_of_one_size_do_not_hide_the_few(folder):
 
 def test_equal_sizes_need_no_panel(folder):
     assert drawn(folder, one={"15": 500}, other={"15": 3}) is None
+
+
+def test_data_without_groups_are_one_bar(folder):
+    experiment = synthetic.load(folder)
+    path = experiment.runs["base"].dataset.report
+    content = json.loads(path.read_text())
+    del content["groups"]
+    path.write_text(json.dumps(content))
+    _, table = dataset.draw(experiment)
+    assert table == [["group", *SPLITS], ["all", *(content["splits"][s] for s in SPLITS)]]
+
+
+def test_a_report_that_counts_nothing_is_no_figure_and_no_number(folder):
+    experiment = synthetic.load(folder)
+    experiment.runs["base"].dataset.report.write_text('{"temperature": 300}')
+    assert dataset.draw(experiment) is None
+    assert "Data" not in {number.title for number in story.collect_numbers(experiment)}

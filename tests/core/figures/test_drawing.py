@@ -13,7 +13,7 @@ from core.figures import synthetic
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure, parity
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
-from pipeline_core.figures.drawing import chosen, draw_experiment
+from pipeline_core.figures.drawing import choose_figures, draw_experiment
 
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name != "reproduction"]
 
@@ -150,7 +150,7 @@ def test_a_failing_figure_of_a_plugin_is_named_and_nothing_is_changed(folder):
 
 def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results):
     more = plugin(figure("mine", plugin="toy"), figure("another", plugin="other"), figure("parity"))
-    found = {f.name: f for f in chosen(synthetic.load(results, more))}
+    found = {f.name: f for f in choose_figures(synthetic.load(results, more))}
     assert list(found) == [*(f.name for f in ENGINE_FIGURES), "mine"]
     assert found["parity"].title == "T"  # a plugin's figure replaces the engine's
 
@@ -171,7 +171,7 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
     synthetic.mixed(folder)
     experiment = synthetic.load(folder, more)
     own = ["of_toy", "of_other", "balance_other"]
-    assert [f.name for f in chosen(experiment)] == [
+    assert [f.name for f in choose_figures(experiment)] == [
         *(f.name for f in ENGINE_FIGURES), "of_all", *own
     ]  # fmt: skip
     assert set(draw_experiment(experiment)["nothing_to_draw"]) >= {"of_all", *own}

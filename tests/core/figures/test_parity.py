@@ -7,7 +7,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core.figures import parity, results, style
-from pipeline_core.figures.quantities import quantity
+from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Comparison, Errors
 
 
@@ -21,14 +21,14 @@ def comparison(label, predicted, name="forces"):
         r2=1 - (error**2).sum() / ((label - label.mean()) ** 2).sum(),
         label_mean_absolute=np.abs(label).mean(),
     )
-    return Comparison(quantity(name), "test", label, predicted, errors)
+    return Comparison(find_quantity(name), "test", label, predicted, errors)
 
 
 def drawn(compared):
-    with style.applied():
-        figure, ((axes,),) = style.canvas()
-        limits = parity.common_range([compared], 0.0)
-        density = parity.panel(axes, compared, limits)
+    with style.apply_style():
+        figure, ((axes,),) = style.make_canvas()
+        limits = parity.find_common_range([compared], 0.0)
+        density = parity.draw_panel(axes, compared, limits)
         figure.draw_without_rendering()
     return axes, density
 
@@ -74,12 +74,12 @@ def test_the_errors_stand_in_the_panel(numbers):
 def test_total_energies_are_shown_relative_to_their_mean(numbers):
     label, predicted = numbers
     far, near = comparison(label - 738.6, predicted - 738.6), comparison(label, predicted)
-    assert parity.centre([near]) == 0
-    assert parity.centre([far]) == pytest.approx((label - 738.6).mean())
+    assert parity.find_centre([near]) == 0
+    assert parity.find_centre([far]) == pytest.approx((label - 738.6).mean())
 
 
 def test_all_variants_share_the_axes_of_a_quantity(experiment):
-    with style.applied():
+    with style.apply_style():
         figure, table = parity.draw(experiment)
     panels = [axes for axes in figure.axes if axes.get_xlabel()]
     labels = [axes.get_xlabel() for axes in panels[:3]]
@@ -91,7 +91,7 @@ def test_all_variants_share_the_axes_of_a_quantity(experiment):
 
 def test_the_errors_are_those_of_the_predictions(experiment):
     # Oracle: NumPy on the numbers that are drawn, against the metrics that are printed.
-    for compared in results.comparisons(experiment.runs["base"]):
+    for compared in results.read_comparisons(experiment.runs["base"]):
         scale = compared.quantity.factor
         errors = compared.predicted - compared.label
         assert len(errors) == compared.errors.count
@@ -101,7 +101,7 @@ def test_the_errors_are_those_of_the_predictions(experiment):
 
 
 def test_forces_alone_have_one_panel_a_variant(experiment):
-    with style.applied():
+    with style.apply_style():
         figure, table = parity.draw_forces(experiment)
     assert [a.get_title(loc="left") for a in figure.axes[:2]] == ["base", "wide"]
     assert [row[0] for row in table] == ["variant", "base", "wide"]
@@ -114,7 +114,7 @@ def test_a_single_quantity_has_its_variants_side_by_side(folder):
         energy = content["splits"]["test"]["quantities"]["energy"]
         content["splits"]["test"]["quantities"] = {"energy": energy}
         run.metrics.write_text(json.dumps(content))
-    with style.applied():
+    with style.apply_style():
         figure, table = parity.draw(experiment)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["base", "wide"]
     places = [axes.get_subplotspec() for axes in figure.axes]

@@ -15,11 +15,11 @@ from pipeline_core.figures import provenance, style, tables
     [(0.7, "0.70 s"), (119.0, "119 s"), (120.0, "2.0 min"), (7200.0, "2.0 h"), (9e5, "250.0 h")],
 )
 def test_times_have_units_that_people_use(seconds, text):
-    assert provenance.duration(seconds) == text
+    assert provenance.format_duration(seconds) == text
 
 
 def test_of_several_trainings_the_last_one_counts(experiment):
-    rows = dict(provenance.rows(experiment))
+    rows = dict(provenance.collect_rows(experiment))
     assert rows["base: train"] == "12.6 min, 1.0 GiB at most, A processor, 2 cores, 2 ranks"
     assert rows["seed"] == "7"
     assert f"fingerprint {experiment.project.registry.fingerprint('toy')}" in rows["plugin"]
@@ -32,7 +32,7 @@ def test_of_several_trainings_the_last_one_counts(experiment):
 
 def test_each_plugin_has_its_fingerprint_and_each_variant_its_seed(folder):
     experiment = synthetic.mixed(folder)
-    rows = provenance.rows(experiment)
+    rows = provenance.collect_rows(experiment)
     of = experiment.project.registry.fingerprint
     assert [value for name, value in rows if name == "plugin"] == [
         f"{name}, source fingerprint {of(name)}" for name in ("toy", "other")
@@ -50,12 +50,12 @@ def test_the_raw_data_are_known_by_the_hash_of_their_hashes(folder):
         pass
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     expected = f"2 files, SHA-256 of their hashes {digest[:16]}"
-    assert dict(provenance.rows(experiment))["raw data"] == expected
+    assert dict(provenance.collect_rows(experiment))["raw data"] == expected
 
 
 def test_a_table_keeps_all_words_and_stays_on_the_page():
     rows = [["short", "many words " * 30], ["", "the end"]]
-    with style.applied():
+    with style.apply_style():
         figure = tables.draw(["what", "value"], rows, [0.3, 0.7])
         figure.draw_without_rendering()
         texts = figure.axes[0].texts

@@ -3,7 +3,7 @@
 import ase.units
 import pytest
 
-from pipeline_core.figures.quantities import quantity, shown, with_unit
+from pipeline_core.figures.quantities import add_unit, find_quantity, format_number
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,16 @@ from pipeline_core.figures.quantities import quantity, shown, with_unit
     ],
 )
 def test_numbers_have_three_digits(number, text):
-    assert shown(number) == text
+    assert format_number(number) == text
 
 
 def test_units_of_figures_agree_with_ase():
-    assert quantity("stress").factor * ase.units.GPa == pytest.approx(1, rel=1e-6)
-    assert quantity("forces").error_factor == 1000
-    assert quantity("energy_per_atom").error_unit == "meV/atom"
+    assert find_quantity("stress").factor * ase.units.GPa == pytest.approx(1, rel=1e-6)
+    assert find_quantity("forces").error_factor == 1000
+    assert find_quantity("energy_per_atom").error_unit == "meV/atom"
 
 
 def test_a_quantity_of_a_plugin_keeps_its_name_and_unit():
-    shown_as = quantity("order_parameter", "Hz")
+    shown_as = find_quantity("order_parameter", "Hz")
     assert (shown_as.title, shown_as.unit, shown_as.factor) == ("order parameter", "Hz", 1)
-    assert with_unit("ratio", quantity("ratio").unit) == "ratio"
+    assert add_unit("ratio", find_quantity("ratio").unit) == "ratio"

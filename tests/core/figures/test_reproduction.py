@@ -61,7 +61,11 @@ def test_without_a_paper_there_is_nothing_to_compare(experiment):
 def test_our_number_stands_beside_the_papers(folder):
     report = compared(folder, FORCES)
     (row,) = report["entries"]
-    ours = results.metrics(synthetic.load(folder).runs["base"]).splits["test"].quantities["forces"]
+    ours = (
+        results.read_metrics(synthetic.load(folder).runs["base"])
+        .splits["test"]
+        .quantities["forces"]
+    )
     assert row["ours"] == 1000 * ours.mae
     assert row["ratio"] == row["ours"] / 62
     assert row["status"] == "measured"
@@ -169,7 +173,7 @@ def test_a_stage_that_has_not_run_is_not_attempted(folder):
 def test_the_picture_has_the_compared_rows_and_the_table_all(folder):
     experiment = synthetic.load(folder)
     (experiment.path.parent / "expected.yaml").write_text(HEAD + FORCES + OTHERS)
-    with style.applied():
+    with style.apply_style():
         figure, table = reproduction.draw(experiment)
     words = [text.get_text() for text in figure.axes[0].texts]
     assert "62 meV/Å" in words

@@ -20,22 +20,24 @@ print(hashes(KINDS))
 
 
 def drawing():
-    with style.applied():
-        figure, ((left, right),) = style.canvas(1, 2, width=style.PAGE)
+    with style.apply_style():
+        figure, ((left, right),) = style.make_canvas(1, 2, width=style.PAGE)
         left.plot([0, 1, 2], [1, 10, 3], label="a first curve")
         left.plot([0, 1, 2], [2, 3, 30], label="a second curve")
         left.set(xlabel="time (ps)", ylabel="energy (meV/Å)", yscale="log")
         x = np.linspace(-1, 1, 400)
         right.hexbin(x, x**3, gridsize=9, mincnt=1)
-        style.legend_above(figure, left)
-        savers.settle(figure)
+        style.add_legend_above(figure, left)
+        savers.settle_layout(figure)
     return figure
 
 
 def hashes(kinds):
     figure = drawing()
-    with style.applied():
-        found = {kind: hashlib.sha256(savers.image(figure, kind)).hexdigest() for kind in kinds}
+    with style.apply_style():
+        found = {
+            kind: hashlib.sha256(savers.encode_image(figure, kind)).hexdigest() for kind in kinds
+        }
     return {kind: found[kind] for kind in sorted(found)}
 
 
@@ -60,17 +62,17 @@ def test_a_format_does_not_depend_on_those_saved_before():
 
 def test_another_figure_has_other_bytes():
     figure = drawing()
-    with style.applied():
-        before = savers.image(figure, "png")
+    with style.apply_style():
+        before = savers.encode_image(figure, "png")
         figure.axes[0].set_xlabel("another label")
-        assert savers.image(figure, "png") != before
+        assert savers.encode_image(figure, "png") != before
 
 
 @pytest.mark.parametrize("mark", [b"<dc:date>", b"CreationDate"])
 def test_no_file_holds_a_date(mark):
     figure = drawing()
-    with style.applied():
-        assert all(mark not in savers.image(figure, kind) for kind in KINDS)
+    with style.apply_style():
+        assert all(mark not in savers.encode_image(figure, kind) for kind in KINDS)
 
 
 def test_settings_of_the_caller_are_left_as_they_were():
@@ -83,4 +85,4 @@ def test_settings_of_the_caller_are_left_as_they_were():
 
 def test_tables_keep_all_digits_and_leave_what_is_missing_empty():
     rows = [["what", "number"], ["a, b", 0.1 + 0.2], ["c", None]]
-    assert savers.table(rows) == b'what,number\n"a, b",0.30000000000000004\nc,\n'
+    assert savers.encode_table(rows) == b'what,number\n"a, b",0.30000000000000004\nc,\n'

@@ -13,8 +13,8 @@ from docutils.writers.html5_polyglot import Writer
 from core.figures import synthetic
 from pipeline_core.config.datasets import Split
 from pipeline_core.figures import results, story, style, summary
-from pipeline_core.figures.drawing import chosen
-from pipeline_core.figures.savers import image
+from pipeline_core.figures.drawing import choose_figures
+from pipeline_core.figures.savers import encode_image
 
 VOID = {"meta", "img"}
 
@@ -60,7 +60,7 @@ def scaled(folder, factor):
     ],
 )
 def test_the_verdict_is_the_error_over_the_mean_size_of_the_forces(folder, ratio, words, grade):
-    text, found = story.verdict(scaled(folder, ratio))
+    text, found = story.judge(scaled(folder, ratio))
     assert text.startswith("The force error on 72 test frames is ")
     assert words in text
     assert found == grade
@@ -73,7 +73,7 @@ def test_each_way_to_split_is_told(folder, method):
     content = yaml.safe_load(path.read_text())
     content["split"] = {"method": method, "test_groups": ["*"] if method == "list" else []}
     path.write_text(yaml.safe_dump(content))
-    (data,) = (n for n in story.numbers(synthetic.load(folder)) if n.title == "Data")
+    (data,) = (n for n in story.collect_numbers(synthetic.load(folder)) if n.title == "Data")
     assert any(word in data.note for word in ("held", "drawn at random", "divided"))
 
 
@@ -84,7 +84,7 @@ def test_a_model_without_forces_is_told_by_what_it_predicts(folder):
     values = content["splits"]["test"]["quantities"]["energy"] | {"unit": "1"}
     content["splits"]["test"]["quantities"] = {"action_density": values}
     path.write_text(json.dumps(content))
-    text, grade = story.verdict(experiment)
+    text, grade = story.judge(experiment)
     assert text.startswith("Action density error on 72 test frames: ")
     assert f"R² {values['r2']:.3f}" in text
     assert grade == "unknown"
@@ -106,17 +106,17 @@ TOLD = {
 
 def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
     experiment = set_headline(folder, TOLD)
-    assert story.verdict(experiment) == ("It samples well.", "unknown")
-    found = {number.title: number for number in story.numbers(experiment)}
+    assert story.judge(experiment) == ("It samples well.", "unknown")
+    found = {number.title: number for number in story.collect_numbers(experiment)}
     assert found["Acceptance"] == story.Number("Acceptance", "61 %", "of 4,096")
     assert "Force error" not in found
     assert {"Data", "Training", "Wall time"} <= found.keys()
-    assert story.sentences(experiment)[-1] == "It samples well."
-    header, base, wide = story.variants(experiment)
+    assert story.write_sentences(experiment)[-1] == "It samples well."
+    header, base, wide = story.tabulate_variants(experiment)
     # The other variant says nothing, so that its errors stand.
     assert (base[header.index("Acceptance")], wide[header.index("Acceptance")]) == ("61 %", "–")
     assert base[header.index("Force error")] == "–"
-    text = summary.page(experiment, [], None)
+    text = summary.make_page(experiment, [], None)
     assert "It samples well." in text
     assert story.GRADES_EXPLAINED not in text
 
@@ -124,7 +124,7 @@ def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
 def test_what_a_plugin_says_wrongly_is_refused_with_its_place(folder):
     experiment = set_headline(folder, {"verdict": "Good.", "numbers": [{"titel": "Acceptance"}]})
     with pytest.raises(ValueError, match=r"metrics\.json.*headline\.numbers"):
-        story.verdict(experiment)
+        story.judge(experiment)
 
 
 def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
@@ -132,7 +132,7 @@ def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
     import numpy as np
 
     forces = next(
-        c for c in results.comparisons(experiment.runs["base"]) if c.quantity.name == "forces"
+        c for c in results.read_comparisons(experiment.runs["base"]) if c.quantity.name == "forces"
     )
     assert np.abs(0 - forces.label).mean() == pytest.approx(
         forces.errors.label_mean_absolute, rel=1e-6
@@ -140,7 +140,7 @@ def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
 
 
 def test_the_key_numbers_are_those_of_the_files(experiment):
-    found = {number.title: number for number in story.numbers(experiment)}
+    found = {number.title: number for number in story.collect_numbers(experiment)}
     assert found["Data"].value == "1,080 frames"
     assert found["Data"].note == "960 training, 48 validation, 72 test; frames drawn at random"
     assert found["Model"].note == "411,200 parameters"
@@ -153,7 +153,7 @@ def test_the_key_numbers_are_those_of_the_files(experiment):
 
 
 def test_the_limits_name_scale_size_seed_and_warnings(experiment):
-    text = " ".join(story.limits(experiment))
+    text = " ".join(story.list_limits(experiment))
     assert "scale is laptop" in text
     assert "72 test frames only" in text
     assert "seed 7" in text
@@ -171,14 +171,14 @@ def test_errors_on_samples_that_were_used_are_a_limit(folder, left, limit):
     content = json.loads(path.read_text())
     content["splits"] = {left: content["splits"]["test"]}
     path.write_text(json.dumps(content))
-    assert limit in " ".join(story.limits(experiment))
+    assert limit in " ".join(story.list_limits(experiment))
 
 
 def test_the_page_is_well_formed_and_fetches_nothing(experiment):
-    figure = next(f for f in chosen(experiment) if f.name == "balance")
-    with style.applied():
-        picture = summary.Picture(figure, image(figure.draw(experiment)[0], "png"))
-    text = summary.page(experiment, [picture], None)
+    figure = next(f for f in choose_figures(experiment) if f.name == "balance")
+    with style.apply_style():
+        picture = summary.Picture(figure, encode_image(figure.draw(experiment)[0], "png"))
+    text = summary.make_page(experiment, [picture], None)
     page = Page(text)
     assert page.open == []
     sources = [value for name, value in page.attributes if name in ("src", "href")]
@@ -192,23 +192,23 @@ def test_the_page_is_well_formed_and_fetches_nothing(experiment):
 def test_what_people_wrote_is_escaped(folder):
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
     path.write_text(path.read_text().replace("made up", "<b>made & up</b>"))
-    text = summary.page(synthetic.load(folder), [], None)
+    text = summary.make_page(synthetic.load(folder), [], None)
     assert "&lt;b&gt;made &amp; up&lt;/b&gt;" in text
 
 
 def test_the_gist_is_what_docutils_takes_for_clean_text(experiment):
     # Oracle: docutils, halting at the first warning.
     html = publish_string(
-        summary.gist(experiment),
+        summary.make_gist(experiment),
         writer=Writer(),
         settings_overrides={"halt_level": 2, "report_level": 2},
     ).decode()
     assert "moderate" in html
-    assert len(re.findall("<li>", html)) == len(story.numbers(experiment))
+    assert len(re.findall("<li>", html)) == len(story.collect_numbers(experiment))
 
 
 def test_all_variants_stand_in_one_table(experiment):
-    header, base, wide = story.variants(experiment)
+    header, base, wide = story.tabulate_variants(experiment)
     assert header == ["Variant", "Training", "Force error", "Energy error", "Stress error"]
     assert (base[0], wide[0]) == ("base", "wide")
     assert float(wide[2].split()[0]) < float(base[2].split()[0])
@@ -216,20 +216,20 @@ def test_all_variants_stand_in_one_table(experiment):
 
 def test_several_models_and_seeds_are_named_wherever_runs_are(folder):
     experiment = synthetic.mixed(folder)
-    header, base, _, rival = story.variants(experiment)
+    header, base, _, rival = story.tabulate_variants(experiment)
     assert header[:4] == ["Variant", "Model", "Seed", "Training"]
     assert base[1:3] == ["toy, 411,200 parameters", "7"]
     assert rival[1:3] == ["other, 411,200 parameters", "8"]
-    assert "Beside it: other (variant rival)." in story.sentences(experiment)
-    text = summary.page(experiment, [], None)
+    assert "Beside it: other (variant rival)." in story.write_sentences(experiment)
+    text = summary.make_page(experiment, [], None)
     assert "toy: A test model (Nobody, J. Irrepr. Res. 1, 1 (1955))." in text
     assert "other: Its rival (Nobody, J. Irrepr. Res. 1, 1 (1955))." in text
-    assert "One training a variant (seeds 7, 8)" in " ".join(story.limits(experiment))
+    assert "One training a variant (seeds 7, 8)" in " ".join(story.list_limits(experiment))
 
 
 def test_trainings_that_differ_in_the_seed_alone_are_told_apart_from_single_ones(folder):
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
     path.write_text(f"{synthetic.EXPERIMENT}  again: {{seed: 8}}\n  and_again: {{seed: 9}}\n")
-    text = " ".join(story.limits(synthetic.load(folder)))
+    text = " ".join(story.list_limits(synthetic.load(folder)))
     assert "The spread over seeds is that of base, again, and_again." in text
     assert "One training" not in text

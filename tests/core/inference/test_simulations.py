@@ -62,7 +62,7 @@ def test_a_study_of_the_training_step(tmp_path):
     with store.opened(run.inference, "inference") as file:
         assert list(file) == ["first"]
         study = json.loads(file.attrs["workload"])
-    assert [trajectory.name for trajectory in dynamics.of_run(run)] == ["first"]
+    assert [trajectory.name for trajectory in dynamics.read_run(run)] == ["first"]
     assert run.model.read_bytes() == trained
     assert study["device"] == "cpu"
     assert study["precision"] == "32-true"

@@ -197,7 +197,7 @@ def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
 
 
 def test_figures_find_the_comparison(run):
-    (found,) = results.comparisons(run)
+    (found,) = results.read_comparisons(run)
     assert found.quantity.name == "hamiltonian"
     assert found.split == "test"
     assert len(found.label) == len(found.predicted) > 10_000

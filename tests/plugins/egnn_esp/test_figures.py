@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from pipeline_core.figures import reproduction, results, savers, style
-from pipeline_core.figures.drawing import chosen
+from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.basis import Basis
@@ -49,7 +49,7 @@ WANTED = {
 
 @pytest.fixture(autouse=True)
 def _style():
-    with style.applied():
+    with style.apply_style():
         yield
 
 
@@ -352,7 +352,7 @@ def test_spectra_are_shown_around_the_gap(learned):
 def test_without_results_nothing_is_drawn(tmp_path):
     experiment = made_up_results.load(tmp_path)
     assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
-    names = {figure.name for figure in chosen(experiment)}
+    names = {figure.name for figure in choose_figures(experiment)}
     assert names >= {figure.name for figure in FIGURES}
 
 
@@ -361,8 +361,8 @@ def test_the_same_results_give_the_same_bytes(figure, scaling, learned):
     experiment = scaling if figure.draw(learned) is None else learned
     first, again = (figure.draw(experiment) for _ in range(2))
     for drawing, _ in (first, again):
-        savers.settle(drawing)
-    assert savers.image(first[0], "svg") == savers.image(again[0], "svg")
-    assert savers.table(first[1]) == savers.table(again[1])
+        savers.settle_layout(drawing)
+    assert savers.encode_image(first[0], "svg") == savers.encode_image(again[0], "svg")
+    assert savers.encode_table(first[1]) == savers.encode_table(again[1])
     assert len(first[1]) > 1
     assert {len(row) for row in first[1]} == {len(first[1][0])}

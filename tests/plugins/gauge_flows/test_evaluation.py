@@ -172,10 +172,10 @@ def test_what_is_said_first(identity, measured):
         "Acceptance", "Plaquette",
     ]  # fmt: skip
     # The engine's figures of errors have nothing to say of it, and do not fail.
-    assert results.metrics(identity) is None
-    assert results.comparisons(identity) == []
+    assert results.read_metrics(identity) is None
+    assert results.read_comparisons(identity) == []
     experiment = identity.project.experiment("flow")
-    assert any(number.title == "Data" for number in story.numbers(experiment))
+    assert any(number.title == "Data" for number in story.collect_numbers(experiment))
 
 
 def test_results_are_those_of_any_number_of_ranks():

@@ -34,7 +34,7 @@ SIGMAS = 4.0
 
 @pytest.fixture(autouse=True)
 def _style():
-    with style.applied():
+    with style.apply_style():
         yield
 
 
@@ -350,7 +350,7 @@ def test_all_figures_are_drawn_into_the_report(tmp_path):
     summary = draw_experiment(found)
     named = {figure.name for figure in FIGURES}
     assert named - set(summary["drawn"]) == {"derivatives", "cost_derivatives"}
-    assert story.verdict(found) == ("Made up.", "unknown")
+    assert story.judge(found) == ("Made up.", "unknown")
     captions = json.loads((found.folder / "index.json").read_text())
     learned = next(entry for entry in captions if entry["name"] == "learning")
     assert "effective sample size" in learned["caption"].lower()

@@ -217,9 +217,9 @@ def test_the_engines_metrics_stay_and_its_figures_speak_of_points(tmp_path, monk
     mae = metrics["splits"]["test"]["quantities"]["energy"]["mae"]
     assert mae == pytest.approx(np.abs(A + B * x[2::3, 0]).mean(), rel=1e-6)
     experiment = load(tmp_path)
-    assert results.reference_name(experiment) == "reference"
-    assert story.verdict(experiment)[0].startswith("Energy error on 100 test points: ")
-    with style.applied():
+    assert results.name_reference(experiment) == "reference"
+    assert story.judge(experiment)[0].startswith("Energy error on 100 test points: ")
+    with style.apply_style():
         figure, _ = learning.draw(experiment)
     assert figure.axes[1].get_ylabel() == "energy MAE (meV)"
     assert figure.axes[1].lines[0].get_ydata() == [500.0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.figures import reproduction, style
-from pipeline_core.figures.drawing import chosen, draw_experiment
+from pipeline_core.figures.drawing import choose_figures, draw_experiment
 from pipeline_core.figures.expected import read_expected
 from pipeline_htfbr.figures import FIGURES, comparison, cuts, energies, stationary, training
 from plugins.drawn import rows
@@ -19,7 +19,7 @@ EXPECTED = made_up.ROOT / "workflows" / "experiments" / "htfbr" / "expected.yaml
 
 @pytest.fixture(autouse=True)
 def _style():
-    with style.applied():
+    with style.apply_style():
         yield
 
 
@@ -289,4 +289,4 @@ def test_the_report_of_points_speaks_of_no_atoms(hono):
     page = re.sub(r'src="[^"]*"', "", page)
     for text in [*texts, page]:
         assert not re.search(r"\bDFT\b|/atom|\bframes?\b", text)
-    assert {f.name for f in chosen(hono)} >= {f.name for f in FIGURES}
+    assert {f.name for f in choose_figures(hono)} >= {f.name for f in FIGURES}

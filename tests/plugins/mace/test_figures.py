@@ -9,7 +9,7 @@ import pytest
 from pipeline_core import store
 from pipeline_core.config.sections import InferOptions
 from pipeline_core.figures import reproduction, savers, style
-from pipeline_core.figures.drawing import chosen
+from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
 from pipeline_mace.figures import FIGURES, bins, losses, saturation, scaling, shares, sizes
 from pipeline_mace.figures.configurations import trained
@@ -22,7 +22,7 @@ EXPECTED = made_up.ROOT / "workflows" / "experiments" / "mace" / "expected.yaml"
 
 @pytest.fixture(autouse=True)
 def _style():
-    with style.applied():
+    with style.apply_style():
         yield
 
 
@@ -252,7 +252,7 @@ def test_figure_11_where_the_system_tells_no_memory(experiment):
     figure, _ = saturation.draw(experiment)
     assert figure.axes[2].texts[0].get_text() == "capacity: 5,000\n(limit 4.0 GiB)"
     assert len(figure.axes[2].lines[0].get_xdata()) == 0
-    savers.image(figure, "png")
+    savers.encode_image(figure, "png")
 
 
 def test_figure_12_draws_each_sample_once_in_each_way(experiment):
@@ -305,15 +305,17 @@ def test_other_settings_are_not_compared(experiment):
 def test_without_results_nothing_is_drawn(tmp_path):
     experiment = made_up.load(tmp_path)
     assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
-    assert {figure.name for figure in chosen(experiment)} >= {f"figure{n}" for n in range(5, 14)}
+    assert {figure.name for figure in choose_figures(experiment)} >= {
+        f"figure{n}" for n in range(5, 14)
+    }
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(experiment, figure):
     first, again = (figure.draw(experiment) for _ in range(2))
     for drawing, _ in (first, again):
-        savers.settle(drawing)
-    assert savers.image(first[0], "svg") == savers.image(again[0], "svg")
-    assert savers.table(first[1]) == savers.table(again[1])
+        savers.settle_layout(drawing)
+    assert savers.encode_image(first[0], "svg") == savers.encode_image(again[0], "svg")
+    assert savers.encode_table(first[1]) == savers.encode_table(again[1])
     assert len(first[1]) > 1
     assert {len(row) for row in first[1]} == {len(first[1][0])}
