@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -15,6 +16,20 @@ RUN_STAGES: Final = ("graph", "partition", "train", "evaluate", "infer", "figure
 """The stages that have a section in an experiment; a dataset file describes the data stage."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """Makes models of one version of a plugin models of the next.
+
+    Attributes:
+        weights: From the names and tensors of a module's state to those of the next version.
+            Parameters keep their order, by which optimizers know them.
+        metadata: From `Task.metadata` to that of the next version.
+    """
+
+    weights: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    metadata: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +47,8 @@ class ModelInfo:
             `infer` may have a property `files`: what the stage reads beside the artifacts.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
+        upgrades: From each earlier version of the module's weights and metadata, counted from 1,
+            to what makes the next one of it.
     """
 
     name: str
@@ -42,6 +59,7 @@ class ModelInfo:
     predicts: tuple[str, ...] = ()
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
     dataset: type[DatasetFile] | None = None
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

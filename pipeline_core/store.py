@@ -20,13 +20,7 @@ from typing import Any, Final
 
 import h5py
 
-SCHEMA_VERSIONS: Final[dict[str, int]] = {
-    "data": 1,
-    "graph": 1,
-    "partition": 1,
-    "predictions": 1,
-    "inference": 1,
-}
+from pipeline_core import upgrades
 
 _REMIND_AFTER: Final = 0.05
 """Seconds after which an interrupt is raised again that met HDF5 in the middle of a write."""
@@ -66,8 +60,7 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
 
     Args:
         path: Final name of the artifact.
-        schema: A key of `SCHEMA_VERSIONS`, or "plugin/<name>" for a plugin's own layout (version
-            1).
+        schema: A key of `upgrades.STORES`, or "plugin/<name>" for a plugin's own layout.
         provenance: JSON-able record of where the artifact comes from.
 
     Raises:
@@ -77,7 +70,7 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
         try:
             with h5py.File(sink, "w", libver="v110") as file:
                 file.attrs["schema"] = schema
-                file.attrs["schema_version"] = SCHEMA_VERSIONS.get(schema, 1)
+                file.attrs["schema_version"] = upgrades.count_version(_upgrades(schema))
                 file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
                 yield file
         finally:
@@ -133,25 +126,25 @@ class _Sink(io.FileIO):
 def opened(path: Path, schema: str) -> Iterator[h5py.File]:
     """Open an artifact for reading, having checked that it is what the caller expects.
 
+    One of an earlier version is yielded as the version of today.
+
     Raises:
-        ValueError: The file is missing, damaged, of another schema, or of another version.
+        ValueError: The file is missing, damaged, of another schema, or of a later version.
     """
     with _open(path) as file:
         with damage_explained(path):
-            found = file.attrs.get("schema")
-            version = int(file.attrs.get("schema_version", 0))
-        if found != schema:
+            actual = file.attrs.get("schema")
+        if actual != schema:
             raise ValueError(
-                f"{path}: holds {found!r}, expected {schema!r}; the file was made by another "
+                f"{path}: holds {actual!r}, expected {schema!r}; the file was made by another "
                 "stage: check the paths, or remove it and run the stage again"
             )
-        ours = SCHEMA_VERSIONS.get(schema, 1)
-        if version != ours:
-            raise ValueError(
-                f"{path}: schema {schema!r} version {version}, this package reads version {ours}; "
-                "remove the file and run its stage again"
-            )
-        yield file
+        with upgrades.upgraded_store(file, _upgrades(schema), path) as current:
+            yield current
+
+
+def _upgrades(schema: str) -> Mapping[int, upgrades.StoreUpgrade]:
+    return upgrades.STORES.get(schema, {})
 
 
 def _open(path: Path) -> h5py.File:

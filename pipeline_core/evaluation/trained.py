@@ -21,7 +21,7 @@ def trained_task(run: Run, device: torch.device) -> Task:
     Raises:
         ValueError: `run.model` is missing or damaged, or it is not the model of this run.
     """
-    content = load_model(run.model)
+    content = load_model(run.model, run.model_info)
     task = build_task(run, content["metadata"])
     load_trained_weights(task.module, content, run.model)
     task.module.to(device)

@@ -17,7 +17,7 @@ from pipeline_core.potential import Potential
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import Run
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.checkpoint import load_model, upgrade_model
 from pipeline_core.training.tasks import build_task
 
 
@@ -44,7 +44,7 @@ def potential_of_run(run: Run) -> TrainedPotential:
     Raises:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
-    content = load_model(run.model)
+    content = load_model(run.model, run.model_info)
     return _trained(run, build_task(run, content["metadata"]).module, content, run.model)
 
 
@@ -62,7 +62,8 @@ def run_of_file(path: Path, registry: Registry) -> Run:
         ValueError: The file is not a model, or its plugin is not installed.
     """
     content = load_model(path)
-    info, metadata = registry.model_info(content["plugin"]), content["metadata"]
+    info = registry.model_info(content["plugin"])
+    metadata = upgrade_model(content, info, path)["metadata"]
     models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
     stored = {"model": metadata["options"], "graph": metadata["graph"]}
     return _FileRun(

@@ -42,7 +42,7 @@ class RunConformance(OnProject):
         """A stored model is the trained one."""
         if "task" not in self.hooks(trained):
             pytest.skip("the plugin trains and stores the model itself")
-        content = load_model(trained.model)
+        content = load_model(trained.model, trained.model_info)
         module = build_task(trained, content["metadata"]).module
         check_probe(module, content, trained.model)
 

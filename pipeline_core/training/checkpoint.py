@@ -4,8 +4,9 @@ The file is a torch archive without pickled code. Its keys:
 
 | key                     | content                                                               |
 |-------------------------|-----------------------------------------------------------------------|
-| `format`                | 1                                                                     |
+| `format`                | version of the engine's part                                          |
 | `plugin`                | name of the model                                                     |
+| `plugin_version`        | version of `metadata` and of the names in `weights`                   |
 | `metadata`              | `Task.metadata`                                                       |
 | `weights`               | state of the module after its best epoch, averaged if asked for       |
 | `dtype`                 | type of the parameters, such as "float32"                             |
@@ -23,19 +24,21 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from pipeline_core import upgrades
 from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch
+from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.run import Run
 from pipeline_core.store import atomic
 from pipeline_core.task import Outputs, Task
 
-FORMAT: Final = 1
 _KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "provenance", "probe"}
 _TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-9}
 """Largest deviation from a stored prediction, as a part of the largest one of its field."""
@@ -70,8 +73,9 @@ def write_model(
         origin, batch = {}, task.probe()
     metadata = dict(task.metadata or {})
     content = {
-        "format": FORMAT,
+        "format": upgrades.count_version(upgrades.MODEL),
         "plugin": run.model_info.name,
+        "plugin_version": upgrades.count_version(run.model_info.upgrades),
         "metadata": metadata,
         "weights": module.state_dict(),
         "dtype": str(next(module.parameters()).dtype).removeprefix("torch."),
@@ -85,19 +89,43 @@ def write_model(
         torch.save(content, temporary)
 
 
-def load_model(path: Path) -> dict[str, Any]:
-    """Read a `model.pt`, tensors on the CPU.
+def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
+    """Read a `model.pt`, tensors on the CPU; one of an earlier version becomes one of today.
+
+    Args:
+        path: The file.
+        info: What upgrades metadata and weights; None to have them as they are.
 
     Raises:
-        ValueError: The file is missing, damaged, or no model of this format.
+        ValueError: The file is missing, damaged, no model, or of a later version.
     """
     content = load_archive(path, "run the stage 'train' first")
-    if content.get("format") != FORMAT or not content.keys() >= _KEYS:
-        raise ValueError(
-            f"{path}: not a model of format {FORMAT} (found format {content.get('format')!r}); "
-            "train it again with this version"
-        )
-    return content
+    version = content.get("format")
+    if not isinstance(version, int) or not content.keys() >= _KEYS:
+        raise ValueError(f"{path}: not a model; give the path of a model.pt")
+    content = upgrades.upgrade(content, version, upgrades.MODEL, str(path))
+    return content if info is None else upgrade_model(content, info, path)
+
+
+def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[str, Any]:
+    """Bring metadata and weights of a loaded model to the version of its plugin.
+
+    Args:
+        content: What `load_model` returned.
+        info: The plugin.
+        path: The file, for messages.
+
+    Raises:
+        ValueError: They are of a later version.
+    """
+
+    def apply(step: Upgrade, content: dict[str, Any]) -> dict[str, Any]:
+        changed = {"metadata": step.metadata(content["metadata"])}
+        return {**content, **changed, "weights": step.weights(content["weights"])}
+
+    steps = {number: partial(apply, step) for number, step in info.upgrades.items()}
+    place = f"{path}: the part of the plugin {info.name!r}"
+    return upgrades.upgrade(content, content["plugin_version"], steps, place)
 
 
 def load_archive(path: Path, cure: str) -> dict[str, Any]:

@@ -91,15 +91,15 @@ class Session:
             ValueError: The weights to start from are missing or do not fit.
         """
         resumable = self._ranks.is_rank_zero and state.is_resumable(
-            self._path, self._facts, self._options.epochs
+            self._path, self._run.model_info, self._facts, self._options.epochs
         )
         resumes, module = self._ranks.broadcast(resumable), self._task.module
-        initialize_weights(module, self._options, fresh=not resumes)
+        initialize_weights(module, self._options, self._run.model_info, fresh=not resumes)
         self._ranks.broadcast_tensors(module.state_dict().values())
         module.to(self._ranks.device)
         if not resumes:
             return None
-        saved = state.load_state(self._path)
+        saved = state.load_state(self._path, self._run.model_info)
         self.progress = Progress(**saved["progress"])
         if not self._ranks.is_rank_zero:
             self.progress.best_weights = {}
@@ -151,8 +151,8 @@ class Session:
     def save(self, content: Mapping[str, Any]) -> None:
         """Save a state from rank 0: progress, and what the caller needs to continue."""
         if self._ranks.is_rank_zero:
-            progress = vars(self.progress)
-            state.save_state(self._path, {"facts": self._facts, "progress": progress, **content})
+            parts = {"facts": self._facts, "progress": vars(self.progress), **content}
+            state.save_state(self._path, self._run.model_info, parts)
 
     def write_model(self, split: str, probe: Numbers) -> None:
         """Write the best model from rank 0, with its predictions of some samples of a split."""

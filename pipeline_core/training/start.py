@@ -12,6 +12,7 @@ from ase.data import chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
+from pipeline_core.model_info import ModelInfo
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.precision import parameter_dtype
 
@@ -21,7 +22,7 @@ _FAR: Final = 1.0
 """eV by which reference energies of an element may differ without a word."""
 
 
-def start_metadata(options: TrainOptions) -> Mapping[str, Any] | None:
+def start_metadata(options: TrainOptions, info: ModelInfo) -> Mapping[str, Any] | None:
     """Return what the model to be fine-tuned says of itself; None if there is none in a file.
 
     Raises:
@@ -30,11 +31,13 @@ def start_metadata(options: TrainOptions) -> Mapping[str, Any] | None:
     start = options.start_from
     if start is None or start.startswith(PUBLISHED):
         return None
-    found: Mapping[str, Any] = load_model(Path(start))["metadata"]
-    return found
+    metadata: Mapping[str, Any] = load_model(Path(start), info)["metadata"]
+    return metadata
 
 
-def initialize_weights(module: nn.Module, options: TrainOptions, *, fresh: bool) -> None:
+def initialize_weights(
+    module: nn.Module, options: TrainOptions, info: ModelInfo, *, fresh: bool
+) -> None:
     """Give a freshly built module the type and the weights that a training starts with.
 
     A module whose authors have published weights may offer them by a method `load_published(name)`,
@@ -44,6 +47,7 @@ def initialize_weights(module: nn.Module, options: TrainOptions, *, fresh: bool)
     Args:
         module: On the CPU.
         options: The training.
+        info: The model.
         fresh: False if a saved state will overwrite the weights.
 
     Raises:
@@ -54,7 +58,7 @@ def initialize_weights(module: nn.Module, options: TrainOptions, *, fresh: bool)
     start = options.start_from if fresh else None
     content, own = None, _reference_energies(module)
     if start is not None and not start.startswith(PUBLISHED):
-        content = load_model(Path(start))
+        content = load_model(Path(start), info)
         check_probe(module, content, Path(start))
     if parameter_dtype(options.precision) == torch.float64:
         module.double()

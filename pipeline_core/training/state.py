@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from pipeline_core import upgrades
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.provenance import sha256
 from pipeline_core.run import Run
 from pipeline_core.store import atomic
 from pipeline_core.training.checkpoint import load_archive
 
 logger = logging.getLogger(__name__)
+
+_SOURCE: Final = "plugin source"
+"""The fact that a state of an earlier version cannot share with ours."""
 
 
 def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
@@ -34,7 +40,7 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     if options.schedule.name != "cosine":
         facts.pop("train.epochs", None)
     source = run.project.registry.fingerprint(run.model_info.name)
-    return {**facts, "seed": str(run.seed), "plugin source": source, **input_hashes(run, options)}
+    return {**facts, "seed": str(run.seed), _SOURCE: source, **input_hashes(run, options)}
 
 
 def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
@@ -56,22 +62,23 @@ def model_provenance(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str,
     }
 
 
-def is_resumable(path: Path, facts: Mapping[str, str], epochs: int) -> bool:
+def is_resumable(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int) -> bool:
     """Return whether a saved state can be continued; say why if there is one that cannot.
 
     Args:
         path: The state.
+        info: The model.
         facts: What a state of the run depends on, as `resume_key` returns it.
         epochs: Length of the training now.
     """
     if not path.exists():
         return False
     try:
-        state = load_archive(path, "")
+        state = load_state(path, info)
     except ValueError as error:
         logger.warning("%s; training starts afresh", error)
         return False
-    saved = state["facts"]
+    saved = {_SOURCE: facts[_SOURCE], **state["facts"]}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
     if changed:
         reason = f"another {', '.join(changed)}"
@@ -83,15 +90,44 @@ def is_resumable(path: Path, facts: Mapping[str, str], epochs: int) -> bool:
     return False
 
 
-def save_state(path: Path, content: Mapping[str, Any]) -> None:
+def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
     """Write a state atomically."""
+    versions = {
+        "format": upgrades.count_version(upgrades.STATE),
+        "plugin_version": upgrades.count_version(info.upgrades),
+    }
     with atomic(path) as temporary:
-        torch.save(dict(content), temporary)
+        torch.save({**versions, **content}, temporary)
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    """Read a state that `is_resumable` has accepted."""
-    return load_archive(path, "all nodes must see one results folder")
+def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:
+    """Read a state; one of an earlier version becomes one of today.
+
+    Raises:
+        ValueError: The file is missing, damaged, or of a later version.
+    """
+    state = load_archive(path, "all nodes must see one results folder")
+    state = upgrades.upgrade(state, state.get("format", 0), upgrades.STATE, str(path))
+    steps = {number: partial(_upgrade_weights, step) for number, step in info.upgrades.items()}
+    place = f"{path}: the part of the plugin {info.name!r}"
+    return upgrades.upgrade(state, state["plugin_version"], steps, place)
+
+
+def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade the three places in which a state holds weights."""
+    learner, progress, prefix = state["learner"], state["progress"], "module."
+    average = learner.get("average")
+    if average is not None:  # as torch's AveragedModel keeps it
+        inner = {n.removeprefix(prefix): t for n, t in average.items() if n.startswith(prefix)}
+        others = {n: t for n, t in average.items() if not n.startswith(prefix)}
+        average = others | {prefix + n: t for n, t in step.weights(inner).items()}
+    best = progress["best_weights"]
+    return {
+        **state,
+        "facts": {name: fact for name, fact in state["facts"].items() if name != _SOURCE},
+        "learner": {**learner, "module": step.weights(learner["module"]), "average": average},
+        "progress": {**progress, "best_weights": best and step.weights(best)},
+    }
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

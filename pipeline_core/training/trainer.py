@@ -52,7 +52,7 @@ def train_run(run: Run) -> dict[str, Any]:
     """
     options = run.section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
-        task = build_task(run, start_metadata(options))
+        task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         trainer = Trainer(run, task, options, ranks)
         with limit_numpy_threads():

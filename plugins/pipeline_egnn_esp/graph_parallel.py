@@ -43,7 +43,7 @@ def train_graphs(run: Run) -> dict[str, Any]:
     """Train as `pipeline_core.training.trainer.train_run`, all ranks on every structure."""
     options = run.section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
-        task = build_task(run, start_metadata(options))
+        task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)
         trainer = GraphTrainer(run, task, options, ranks)
         with limit_numpy_threads():

@@ -65,7 +65,7 @@ def make_case(run: Run, n_points: int, ranks: Ranks) -> Case:
     torch.manual_seed(0)
     options, module = run.section("train", HTTrainOptions), build_task(run).module
     assert isinstance(module, Surface)
-    initialize_weights(module, options, fresh=True)
+    initialize_weights(module, options, run.model_info, fresh=True)
     (table,) = standard_tables(run, module, gradients=False, splits=("train",))
     return Case(module, table.at(torch.arange(n_points) % len(table)), options, ranks)
 

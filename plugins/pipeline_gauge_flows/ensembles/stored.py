@@ -82,7 +82,15 @@ class Ensemble:
         found = json.loads(self._file.attributes["statistics"])
         self.tau_int: float | None = found and found["plaquette"]["tau_int"]
         self.split: NDArray[np.int8] = self._file.column("split")
-        self.chain: NDArray[np.int32] = self._file.column("chain")
+        self.chain = self._read_chain()
+
+    def _read_chain(self) -> NDArray[np.int32]:
+        """Return the chain of each configuration; files once held the group of a chain alone."""
+        if "chain" in self._file.fields:
+            chain: NDArray[np.int32] = self._file.column("chain")
+            return chain
+        _, numbers = np.unique(self._file.column("group"), return_inverse=True)
+        return numbers.astype(np.int32)
 
     def __enter__(self) -> Self:
         return self

@@ -135,7 +135,7 @@ class GradientFit:
         forward = method.forward(self._module)
         descent = Descent(self._module, forward, self._options, self._ranks)
         if saved is not None:
-            descent.load_state_dict(saved["descent"])
+            descent.load_state_dict(saved["learner"])
         return descent
 
     def _planned(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
@@ -180,7 +180,7 @@ class GradientFit:
         record = self._record(last + 1, torch.stack(norms), time.perf_counter() - begin)
         descent = self._descent
         self._session.end_epoch(
-            record, self._module, descent.rate, lambda: {"descent": descent.state_dict()}
+            record, self._module, descent.rate, lambda: {"learner": descent.state_dict()}
         )
 
     def _record(self, epoch: int, norms: Tensor, seconds: float) -> Record:

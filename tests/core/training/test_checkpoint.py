@@ -72,7 +72,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"model.pt: no such file; run the stage 'train'"):
         load_model(tmp_path / "model.pt")
     torch.save({"weights": torch.zeros(2)}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="not a model of format 1"):
+    with pytest.raises(ValueError, match="not a model; give the path"):
         load_model(tmp_path / "model.pt")
     torch.save([1, 2], tmp_path / "model.pt")
     with pytest.raises(ValueError, match="damaged"):
@@ -102,10 +102,11 @@ def test_fine_tuning_on_another_level_of_theory(trained, tmp_path, caplog, choic
     content["weights"]["atom_energies"][1] = -7.0
     content["probe"]["outputs"] = {}
     torch.save(content, tmp_path / "model.pt")
-    module = build_task(toy.make_run(tmp_path)).module
+    run = toy.make_run(tmp_path)
+    module = build_task(run).module
     module.atom_energies[1:3] = torch.tensor([493.0, -3.0])
     start = {"start_from": str(tmp_path / "model.pt"), "reference_energies": choice}
-    initialize_weights(module, TrainOptions(**start), fresh=True)
+    initialize_weights(module, TrainOptions(**start), run.model_info, fresh=True)
     assert module.atom_energies[1:3].tolist() == [493.0 if choice == "dataset" else -7.0, -3.0]
     warned = "differ from those of the model by up to 500.0 eV (H)" in caplog.text
     assert warned == (choice == "model")

@@ -80,7 +80,7 @@ def test_samples_may_be_drawn_for_each_epoch(tmp_path):
     run = toy.make_run(tmp_path, model={"drawn": True})
     train_run(run)
     *_, expected = plain_training(run, build_task(run).module.double(), 3)
-    steps = load_state(run.state / "last.pt")["learner"]["module"]
+    steps = load_state(run.state / "last.pt", run.model_info)["learner"]["module"]
     assert_same_weights(steps, expected.state_dict(), **ROUNDING)
 
 

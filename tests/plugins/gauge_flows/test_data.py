@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -90,6 +91,19 @@ GENERATE = {
         "start": "cold",
     },
 }
+
+
+def test_a_file_of_a_version_without_chains_has_one_of_each_group(dataset):
+    generate = {"method": "heatbath", "n_configurations": 6, "chains": 2}
+    run = dataset(**SMALL, generate=generate)
+    make_data(run)
+    with Ensemble(run.data) as ensemble:
+        chains = ensemble.chain.tolist()
+    with h5py.File(run.data, "a") as file:
+        del file["chain"]
+    with Ensemble(run.data) as ensemble:
+        assert ensemble.chain.tolist() == chains
+    assert sorted(set(chains)) == [0, 1]
 
 
 @pytest.mark.parametrize("method", GENERATE)

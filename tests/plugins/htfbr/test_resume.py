@@ -55,8 +55,8 @@ from pipeline_core.training import state
 from pipeline_htfbr.training import fit, train_surface
 
 save = state.save_state
-def last_save(path, content):
-    save(path, content)
+def last_save(path, info, content):
+    save(path, info, content)
     if content["progress"]["epoch"] == 4:
         fit.Descent.step = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 state.save_state = last_save

@@ -1,0 +1,79 @@
+"""Models and states of an earlier version of a plugin: parameters under their new names."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+
+import toy_potential as toy
+from pipeline_core.model_info import Upgrade
+from pipeline_core.training.checkpoint import check_probe, load_model
+from pipeline_core.training.tasks import build_task
+from pipeline_core.training.trainer import train_run
+
+TRAIN = {"ema_decay": 0.9, "optimizer": {"name": "adamw", "lr": 1e-2}}
+
+
+def to_former(weights):
+    return {name.replace("net.", "layers."): tensor for name, tensor in weights.items()}
+
+
+def to_present(weights):
+    return {name.replace("layers.", "net."): tensor for name, tensor in weights.items()}
+
+
+def rename_width(metadata):
+    options = {**metadata["options"], "width": metadata["options"]["channels"]}
+    del options["channels"]
+    return {**metadata, "options": options}
+
+
+def of_today(run):
+    """Return a run whose plugin has changed since it wrote its files."""
+    upgrades = {1: Upgrade(weights=to_present, metadata=rename_width)}
+    return replace(run, model_info=replace(run.model_info, upgrades=upgrades))
+
+
+def test_a_model_of_an_earlier_version_predicts_the_same(tmp_path):
+    run = toy.make_run(tmp_path)
+    train_run(run)
+    content = load_model(run.model)
+    content["weights"] = to_former(content["weights"])
+    content["metadata"]["options"]["channels"] = content["metadata"]["options"].pop("width")
+    torch.save(content, run.model)
+    upgraded = load_model(run.model, of_today(run).model_info)
+    assert upgraded["metadata"]["options"]["width"] == 8
+    check_probe(build_task(run, upgraded["metadata"]).module, upgraded, run.model)
+    with pytest.raises(ValueError, match="do not fit the module"):
+        check_probe(build_task(run).module, load_model(run.model, run.model_info), run.model)
+
+
+def test_a_model_of_a_later_version_is_refused(tmp_path):
+    run = toy.make_run(tmp_path)
+    train_run(of_today(run))
+    with pytest.raises(ValueError, match=r"the part of the plugin 'toy': of version 2"):
+        load_model(run.model, run.model_info)
+
+
+def test_a_state_of_an_earlier_version_goes_on(tmp_path, caplog):
+    run = toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 2})
+    train_run(run)
+    path = run.state / "last.pt"
+    state = torch.load(path, weights_only=True)
+    learner, progress = state["learner"], state["progress"]
+    learner["module"], learner["average"] = map(to_former, (learner["module"], learner["average"]))
+    progress["best_weights"] = to_former(progress["best_weights"])
+    state["facts"]["plugin source"] = "another"
+    torch.save(state, path)
+    parts = of_today(toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 4}))
+    with caplog.at_level(logging.WARNING):
+        train_run(parts)
+    assert not caplog.records
+    whole = toy.make_run(tmp_path / "whole", TRAIN | {"epochs": 4})
+    train_run(whole)
+    weights = load_model(whole.model)["weights"]
+    continued = load_model(parts.model)["weights"]
+    assert all(torch.equal(tensor, continued[name]) for name, tensor in weights.items())

@@ -1,0 +1,104 @@
+"""Files of earlier versions load, are upgraded, predict and go on as they would have then.
+
+`vN/<plugin>.tar.xz` is what `make.py` made with the code of that version; the oracles are the
+numbers in it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline_core.inference.potentials import potential_of_run, run_of_file
+from pipeline_core.project import Project
+from pipeline_core.registry import Registry
+from pipeline_core.run import Run
+from pipeline_core.samples import SampleFile
+from pipeline_core.testing.projects import call
+
+FILES = sorted(Path(__file__).parent.glob("v*/*.tar.xz"))
+TIMES = {"seconds", "samples_per_s"}
+OF_THE_PROGRAM = {"provenance", "fingerprint"} | TIMES
+RENAMED = {"strategy": {"paper": "mace_bins"}}
+"""Options of experiment files, which their user edits."""
+
+pytestmark = pytest.mark.parametrize(
+    "archive", FILES, ids=[f"{path.parent.name}-{path.name.split('.')[0]}" for path in FILES]
+)
+
+
+def unpacked(archive: Path, folder: Path, **train) -> Run:
+    """Return the run of an archive, with options of its training."""
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+    root = folder / archive.name.split(".")[0]
+    path = root / "workflows/experiments/older.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["train"] |= train
+    for section in content.values():
+        for key, names in RENAMED.items():
+            if isinstance(section, dict) and key in section:
+                section[key] = names.get(section[key], section[key])
+    path.write_text(yaml.safe_dump(content))
+    run = Project(root / "workflows", root / "results", Registry()).run("older")
+    return replace(run, device="cpu")
+
+
+def numbers(content, place=""):
+    """Return the numbers of nested JSON by their place, without what differs from run to run."""
+    if isinstance(content, dict):
+        inner = {name: c for name, c in content.items() if name not in OF_THE_PROGRAM}
+        parts = [numbers(c, f"{place}/{name}") for name, c in inner.items()]
+    elif isinstance(content, list):
+        parts = [numbers(c, f"{place}/{number}") for number, c in enumerate(content)]
+    else:
+        is_number = isinstance(content, int | float) and not isinstance(content, bool)
+        return {place: content} if is_number else {}
+    return {name: number for part in parts for name, number in part.items()}
+
+
+def test_the_model_predicts_the_same(archive, tmp_path):
+    run = unpacked(archive, tmp_path)
+    metrics = json.loads(run.metrics.read_text())
+    with SampleFile(run.predictions, "predictions") as file:
+        before = {name: file.column(name) for name in file.fields}
+    run.metrics.unlink()
+    run.predictions.unlink()
+    call(run, "evaluate")
+    expected, actual = numbers(metrics), numbers(json.loads(run.metrics.read_text()))
+    assert len(expected) > 5
+    assert {name: actual.get(name) for name in expected} == pytest.approx(expected, rel=1e-6)
+    with SampleFile(run.predictions, "predictions") as file:
+        for name, column in before.items():
+            if column.dtype.kind == "f":
+                same = pytest.approx(column, rel=1e-7, abs=1e-9, nan_ok=True)
+                assert file.column(name) == same
+
+
+def test_the_training_goes_on(archive, tmp_path, caplog):
+    run = unpacked(archive, tmp_path, epochs=4)
+    with caplog.at_level(logging.WARNING):
+        call(run, "train")
+    assert "afresh" not in caplog.text
+    root = run.project.workflows.parent
+    expected, actual = (
+        [numbers(json.loads(line)) for line in path.read_text().splitlines()]
+        for path in (root / "longer.jsonl", run.history)
+    )
+    assert len(expected) == len(actual)
+    for one, other in zip(expected, actual, strict=True):
+        assert other == pytest.approx(one, rel=1e-6)
+
+
+def test_the_file_alone_is_enough(archive, tmp_path):
+    run = unpacked(archive, tmp_path)
+    if run.model_info.name not in ("chgnet", "mace"):
+        pytest.skip("no potential of atoms")
+    alone = potential_of_run(run_of_file(run.model, run.project.registry))
+    assert set(alone.elements) == {"Ag", "Cu"}
