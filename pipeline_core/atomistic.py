@@ -15,11 +15,11 @@ from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions, TrainOptions
 from pipeline_core.fields import SPLITS
 from pipeline_core.graphs import graph_fields
+from pipeline_core.objective import LabelObjective
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Quantity, Sizes, Task
-from pipeline_core.training.objective import LabelObjective
 
 INPUTS = ("atomic_numbers", "positions", "cell", "pbc")
 

@@ -1,28 +1,40 @@
-"""The engine's own plugins, registered like everyone's: stages, readers and observers."""
+"""Where all plugins come together: the contract, the engine's own, those that are installed."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint
+from typing import Any, Final
 
+from pipeline_core.hookspecs import PipelineSpecs
 from pipeline_core.observers import progress, records, tensorboard
 from pipeline_core.readers import catalogue
+from pipeline_core.registry import Registry
 from pipeline_core.stages import data, evaluate, figures, graph, infer, partition, train
 
+ENGINE: Final = (
+    ("engine.data", data),
+    ("engine.graph", graph),
+    ("engine.partition", partition),
+    ("engine.train", train),
+    ("engine.evaluate", evaluate),
+    ("engine.infer", infer),
+    ("engine.figures", figures),
+    ("engine.readers", catalogue),
+    ("observer.records", records),
+    ("observer.progress", progress),
+    ("observer.tensorboard", tensorboard),
+)
+"""The engine's own plugins, by name; the modules are light and import their work late."""
 
-def builtin_plugins() -> list[tuple[str, ModuleType]]:
-    """Return name and module of each; the modules are light and import their work late."""
-    stages = {
-        "data": data,
-        "graph": graph,
-        "partition": partition,
-        "train": train,
-        "evaluate": evaluate,
-        "infer": infer,
-        "figures": figures,
-    }
-    observers = {"records": records, "progress": progress, "tensorboard": tensorboard}
-    return [
-        *((f"engine.{name}", module) for name, module in stages.items()),
-        ("engine.readers", catalogue),
-        *((f"observer.{name}", module) for name, module in observers.items()),
-    ]
+
+def load_registry(
+    points: Iterable[EntryPoint] | None = None, builtin: Iterable[tuple[str, Any]] = ENGINE
+) -> Registry:
+    """Return all plugins: the engine's own stages, readers and observers, and the installed ones.
+
+    Args:
+        points: Entry points to load; those of the installed packages if None.
+        builtin: Name and module of plugins without entry points, for tests.
+    """
+    return Registry(PipelineSpecs, builtin, points)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,7 +49,8 @@ class Project:
         kind: type[DatasetFile] = Mixture if "parts" in content else Dataset
         if isinstance(plugin := content.get("plugin"), str):
             kind = self._model_info(plugin, path).dataset or kind
-        return DatasetRun(self, name, path, validated(kind, content, path))
+        folder = self.results / "datasets" / name
+        return DatasetRun(name, path, validated(kind, content, path), folder, self.registry)
 
     def _part(self, mixture: Path, number: int, part: Part) -> DatasetRun:
         keys = ["parts", str(number), "dataset"]
@@ -86,7 +87,8 @@ class Project:
                     f"the plugin of the experiment, those of the kind {info.data_kind!r}; compare "
                     "models of one kind"
                 )
-        return ExperimentRun(self, name, path, file, info, runs)
+        folder = self.results / name / "figures"
+        return ExperimentRun(name, path, file, info, _complete(runs), self.registry, folder)
 
     def run(self, experiment: str, variant: str = BASE) -> Run:
         """Load one variant of an experiment.
@@ -94,12 +96,7 @@ class Project:
         Raises:
             ValueError: As `experiment`, or there is no such variant.
         """
-        runs = self.experiment(experiment).runs
-        if variant not in runs:
-            raise ValueError(
-                f"experiment {experiment!r} has no variant {variant!r}, only {', '.join(runs)}"
-            )
-        return runs[variant]
+        return self.experiment(experiment).run(variant)
 
     def _model_info(self, plugin: str, path: Path, place: Sequence[str] = ("plugin",)) -> ModelInfo:
         try:
@@ -127,7 +124,55 @@ class Project:
             reader = f"as plugin {info.name!r} of variant {variant!r} reads it"
             raise ValueError(f"{error} ({reader})") from None
         data = self.dataset(chosen.dataset) if chosen.dataset else None
-        return Run(self, name, variant, chosen, info, data, sections)
+        folder = self.results / name / variant
+        return Run(
+            experiment=name,
+            variant=variant,
+            label=variant,
+            file=chosen,
+            model_info=info,
+            dataset=data,
+            sections=sections,
+            registry=self.registry,
+            folder=folder,
+            graph=folder / "graph.h5",
+            partition=folder / "partition.h5",
+            model=folder / "model.pt",
+        )
+
+
+def _complete(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """Return the variants with what they follow from each other: shared artifacts and label."""
+    models = {run.model_info.name for run in runs.values()}
+    base_label = runs[BASE].model_info.name if len(models) == len(runs) > 1 else BASE
+    return {
+        variant: replace(
+            run,
+            label=base_label if variant == BASE else variant,
+            graph=_find_owner(run, runs.values(), "graph").graph,
+            partition=_find_owner(run, runs.values(), "graph", "partition").partition,
+        )
+        for variant, run in runs.items()
+    }
+
+
+def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
+    """Return the first run whose artifacts of `stages` are sure to equal those of `run`."""
+    return next(
+        other for other in runs if all(_causes(other, s) == _causes(run, s) for s in stages)
+    )
+
+
+def _causes(run: Run, stage: str) -> tuple[object, ...]:
+    """Return what the artifact of a stage follows from, beside data and earlier artifacts."""
+    seed = None if stage == "graph" and _has_engine_graph(run) else run.seed
+    return run.model_info.name, seed, run.params(stage)
+
+
+def _has_engine_graph(run: Run) -> bool:
+    """Return whether the engine makes the graph, from data and section alone."""
+    plugins = [p for p in run.registry.plugins if p.model in (None, run.model_info)]
+    return all("graph" not in plugin.hooks for plugin in plugins)
 
 
 def _place(path: Path, keys: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,10 +18,7 @@ from typing import Any
 import pluggy
 
 from pipeline_core import PROJECT
-from pipeline_core.hookspecs import PipelineSpecs
 from pipeline_core.model_info import ModelInfo
-
-HOOKS = tuple(name for name in vars(PipelineSpecs) if not name.startswith("_"))
 
 
 @dataclass(frozen=True)
@@ -51,21 +48,20 @@ class Registry:
     """All plugins of an environment.
 
     Args:
+        specs: Class of the hook specifications.
+        builtin: Name and module of the plugins without entry points: the engine's own.
         points: Entry points to load; those of the installed packages if None.
-        builtin: Plugins without entry points: the engine's own stages and observers if None.
     """
 
     def __init__(
         self,
+        specs: type,
+        builtin: Iterable[tuple[str, Any]],
         points: Iterable[EntryPoint] | None = None,
-        builtin: Iterable[tuple[str, Any]] | None = None,
     ) -> None:
+        self.hooks = tuple(name for name in vars(specs) if not name.startswith("_"))
         self.manager = pluggy.PluginManager(PROJECT)
-        self.manager.add_hookspecs(PipelineSpecs)
-        if builtin is None:
-            from pipeline_core.builtin import builtin_plugins
-
-            builtin = builtin_plugins()
+        self.manager.add_hookspecs(specs)
         for name, plugin in builtin:
             self.manager.register(plugin, name)
         points = entry_points(group=PROJECT) if points is None else points
@@ -148,10 +144,10 @@ class Registry:
         name = f"{plugin.name} ({plugin.distribution})" if taken else plugin.name
         self.manager.register(module, name)
         hooks = tuple(c.name for c in self.manager.get_hookcallers(module) or ())
-        unknown = [hook for hook in hooks if hook not in HOOKS]
+        unknown = [hook for hook in hooks if hook not in self.hooks]
         if unknown:
             self.manager.unregister(module)
-            return replace(plugin, error=_unknown_hook(unknown[0]))
+            return replace(plugin, error=_explain_unknown_hook(unknown[0], self.hooks))
         info = module.model() if "model" in hooks else None
         if info is not None and not isinstance(info, ModelInfo):
             self.manager.unregister(module)
@@ -174,9 +170,9 @@ def source_files(module: str) -> list[Path]:
     return [Path(spec.origin)] if spec.origin else []
 
 
-def _unknown_hook(name: str) -> str:
-    near = difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"hooks are {', '.join(HOOKS)}"
+def _explain_unknown_hook(name: str, hooks: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"hooks are {', '.join(hooks)}"
     return f"implements a hook {name!r} that does not exist; {hint}"
 
 

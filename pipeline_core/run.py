@@ -1,8 +1,9 @@
 """Runs: what is to be computed, validated, and where its files lie.
 
-A `Project` gives three views of its files: a `DatasetRun` (the data stage), a `Run` (one variant of
-one experiment: what is trained), and an `ExperimentRun` (all variants together: what is drawn).
-Snakemake and the command line take every path from here.
+A `Project` reads its files into three records: a `DatasetRun` (the data stage), a `Run` (one
+variant of one experiment: what is trained), and an `ExperimentRun` (all variants together: what is
+drawn). They are complete: nothing is read again. Snakemake and the command line take every path
+from here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
@@ -20,9 +21,7 @@ from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import FiguresOptions
 from pipeline_core.model_info import ModelInfo
-
-if TYPE_CHECKING:
-    from pipeline_core.project import Project
+from pipeline_core.registry import Registry
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -35,17 +34,19 @@ class DatasetRun:
     """A dataset to be imported.
 
     Attributes:
-        project: Where it belongs.
         name: Its name.
         path: The dataset file.
         options: Its content.
+        folder: Folder of its artifacts.
+        registry: The plugins.
         mixed: The datasets that a mixture consists of.
     """
 
-    project: Project
     name: str
     path: Path
     options: DatasetFile
+    folder: Path
+    registry: Registry
     mixed: tuple[DatasetRun, ...] = ()
 
     @property
@@ -67,11 +68,6 @@ class DatasetRun:
                 "does not make the data: implement the hook data(run)"
             )
         return self.options
-
-    @property
-    def folder(self) -> Path:
-        """Folder of its artifacts."""
-        return self.project.results / "datasets" / self.name
 
     @property
     def data(self) -> Path:
@@ -104,40 +100,38 @@ class Run:
     """One variant of one experiment: the unit that is trained.
 
     Attributes:
-        project: Where it belongs.
         experiment: Name of the experiment, such as "chgnet/hfo2".
         variant: Name of the variant.
+        label: What figures call it: its variant, or its model for the base where each variant has
+            another model.
         file: The experiment file with the overrides of the variant, and without variants.
         model_info: The plugin's model.
         dataset: The data; None for a model that needs none.
         sections: Validated options: "model" and one a stage.
+        registry: The plugins.
+        folder: Folder of its artifacts.
+        graph: Structure of each sample (HDF5); that of the first variant that makes the same one.
+        partition: Costs and shares (HDF5); that of the first variant that makes the same one.
+        model: Trained weights and what is needed to rebuild the model.
         device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
         metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
             it or starts from it; None for a new one.
     """
 
-    project: Project
     experiment: str
     variant: str
+    label: str
     file: ExperimentFile
     model_info: ModelInfo
     dataset: DatasetRun | None
     sections: Mapping[str, BaseModel]
+    registry: Registry
+    folder: Path
+    graph: Path
+    partition: Path
+    model: Path
     device: str = "auto"
     metadata: Mapping[str, Any] | None = None
-
-    @cached_property
-    def label(self) -> str:
-        """What figures call it: its variant, or its model for the base where each has another."""
-        runs = self.project.experiment(self.experiment).runs.values()
-        names = {run.model_info.name for run in runs}
-        compares = self.variant == BASE and len(names) == len(runs) > 1
-        return self.model_info.name if compares else self.variant
-
-    @property
-    def folder(self) -> Path:
-        """Folder of its artifacts."""
-        return self.project.results / self.experiment / self.variant
 
     @property
     def data(self) -> Path:
@@ -152,21 +146,6 @@ class Run:
                 f"{self.model_info.name!r} needs here; add the key `dataset`"
             )
         return self.dataset.data
-
-    @property
-    def graph(self) -> Path:
-        """Structure of each sample (HDF5)."""
-        return self._owner("graph").folder / "graph.h5"
-
-    @property
-    def partition(self) -> Path:
-        """Costs and shares (HDF5)."""
-        return self._owner("graph", "partition").folder / "partition.h5"
-
-    @property
-    def model(self) -> Path:
-        """Trained weights and what is needed to rebuild the model."""
-        return self.folder / "model.pt"
 
     @property
     def history(self) -> Path:
@@ -234,7 +213,7 @@ class Run:
             experiment=self.experiment,
             variant=self.variant,
             plugin=self.model_info.name,
-            fingerprint=self.project.registry.fingerprint(self.model_info.name),
+            fingerprint=self.registry.fingerprint(self.model_info.name),
             seed=self.seed,
             options=self.params(stage),
         )
@@ -247,49 +226,28 @@ class Run:
             for key in keys.get(stage, [stage, "model"])
         }
 
-    def _owner(self, *stages: str) -> Run:
-        """The first variant whose artifacts of `stages` are sure to equal ours: they are shared."""
-        for run in self.project.experiment(self.experiment).runs.values():
-            if all(run._causes(stage) == self._causes(stage) for stage in stages):
-                return run
-        raise AssertionError("a run shares at least with itself")
-
-    def _causes(self, stage: str) -> tuple[object, ...]:
-        """What the artifact of a stage follows from, beside data and earlier artifacts."""
-        seed = None if stage == "graph" and self._has_the_engines_graph else self.seed
-        return self.model_info.name, seed, self.params(stage)
-
-    @property
-    def _has_the_engines_graph(self) -> bool:
-        """Whether the engine makes the graph, from data and section alone."""
-        heard = [p for p in self.project.registry.plugins if p.model in (None, self.model_info)]
-        return all("graph" not in plugin.hooks for plugin in heard)
-
 
 @dataclass(frozen=True)
 class ExperimentRun:
     """All variants of an experiment.
 
     Attributes:
-        project: Where it belongs.
         experiment: Its name.
         path: Its file.
         file: Content of the file.
         model_info: The model of the base variant.
         runs: The variants, the base first.
+        registry: The plugins.
+        folder: Folder of the figures.
     """
 
-    project: Project
     experiment: str
     path: Path
     file: ExperimentFile
     model_info: ModelInfo
     runs: Mapping[str, Run]
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the figures."""
-        return self.project.results / self.experiment / "figures"
+    registry: Registry
+    folder: Path
 
     @property
     def reproduction(self) -> Path:
@@ -306,7 +264,20 @@ class ExperimentRun:
         """The models of all variants, each once, that of the base first."""
         return list({run.model_info.name: run.model_info for run in self.runs.values()}.values())
 
+    def run(self, variant: str) -> Run:
+        """Return a variant.
+
+        Raises:
+            ValueError: There is no such variant.
+        """
+        if variant not in self.runs:
+            raise ValueError(
+                f"experiment {self.experiment!r} has no variant {variant!r}, "
+                f"only {', '.join(self.runs)}"
+            )
+        return self.runs[variant]
+
     def only(self, plugin: str) -> ExperimentRun:
         """Return the experiment with those variants alone that have this plugin."""
         runs = {v: run for v, run in self.runs.items() if run.model_info.name == plugin}
-        return replace(self, model_info=self.project.registry.model_info(plugin), runs=runs)
+        return replace(self, model_info=self.registry.model_info(plugin), runs=runs)

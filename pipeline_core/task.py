@@ -8,7 +8,7 @@ to exactly the gradient of the whole batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
 from pipeline_core.fields import Field, field
+from pipeline_core.run import Run
+from pipeline_core.seeds import seed_everything
 
 Outputs = dict[str, Tensor]
 Sizes = Mapping[str, NDArray[np.int64]]
@@ -132,3 +134,26 @@ class Task:
     quantities: tuple[Quantity, ...] = ()
     metadata: Mapping[str, Any] | None = None
     probe: Callable[[], Batch] | None = None
+
+
+def build_task(run: Run, metadata: Mapping[str, Any] | None = None) -> Task:
+    """Return the task of a run's plugin, with weights drawn from the seed of the run.
+
+    Args:
+        run: The run.
+        metadata: What the trained model says of itself that is to be rebuilt; None for a new one.
+
+    Raises:
+        ValueError: The plugin has none.
+    """
+    name = run.model_info.name
+    seed_everything(run.seed)
+    if metadata is not None:
+        run = replace(run, metadata=metadata)
+    task: Task | None = run.registry.hook("task", name)(run=run)
+    if task is None:
+        raise ValueError(
+            f"plugin {name!r} gives no task: implement the hook task(run), or the stages that ask "
+            "for one"
+        )
+    return task

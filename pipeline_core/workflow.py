@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.raw_files import matched
 from pipeline_core.config.sections import PUBLISHED, Section
 from pipeline_core.config.yaml_files import validated
@@ -58,21 +59,6 @@ class WorkflowOptions(Section):
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
 
 
-class _OnceReadProject(Project):
-    """A project that reads each experiment once, however many jobs ask for it."""
-
-    def experiment(self, name: str) -> ExperimentRun:
-        if name not in self._experiments:
-            experiment = super().experiment(name)
-            check_names(experiment)
-            self._experiments[name] = experiment
-        return self._experiments[name]
-
-    @cached_property
-    def _experiments(self) -> dict[str, ExperimentRun]:
-        return {}
-
-
 class Plan:
     """Inputs, parameters and targets, as functions of the wildcards of a job.
 
@@ -88,9 +74,10 @@ class Plan:
 
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
         self.options = validated(WorkflowOptions, config, Path("workflows/config.yaml"))
-        self.project = _OnceReadProject(
-            Path(self.options.workflows), Path(self.options.results), registry or Registry()
+        self.project = Project(
+            Path(self.options.workflows), Path(self.options.results), registry or load_registry()
         )
+        self._experiments: dict[str, ExperimentRun] = {}  # each is read once, for all its jobs
         self.arguments = f"--workflows {self.options.workflows} --results {self.options.results}"
 
     @property
@@ -151,7 +138,7 @@ class Plan:
         """Return the function that gives the artifacts that a stage reads."""
 
         def paths(wildcards: Any) -> list[str]:
-            experiment = self.project.experiment(wildcards.experiment)
+            experiment = self._experiment(wildcards.experiment)
             if stage == "figures":
                 paper = experiment.path.with_name("expected.yaml")
                 files = [getattr(r, a) for r in experiment.runs.values() for a in READS[stage]]
@@ -177,7 +164,7 @@ class Plan:
 
         def text(wildcards: Any) -> str:
             if stage == "figures":
-                runs = list(self.project.experiment(wildcards.experiment).runs.values())
+                runs = list(self._experiment(wildcards.experiment).runs.values())
             else:
                 runs = [self._run(wildcards)]
             plugins = dict.fromkeys(run.model_info.name for run in runs)
@@ -217,11 +204,18 @@ class Plan:
         return count
 
     def _run(self, wildcards: Any) -> Run:
-        return self.project.run(wildcards.experiment, wildcards.variant)
+        return self._experiment(wildcards.experiment).run(wildcards.variant)
+
+    def _experiment(self, name: str) -> ExperimentRun:
+        if name not in self._experiments:
+            experiment = self.project.experiment(name)
+            check_names(experiment)
+            self._experiments[name] = experiment
+        return self._experiments[name]
 
     def experiments(self, wildcards: Any) -> list[str]:
         """Return the figures of all configured experiments."""
-        return [str(self.project.experiment(name).folder) for name in self.options.experiments]
+        return [str(self._experiment(name).folder) for name in self.options.experiments]
 
     @property
     def papers(self) -> list[str]:
@@ -234,7 +228,7 @@ class Plan:
 
         def paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
-            experiments = [self.project.experiment(name) for name in experiment_names(folder)]
+            experiments = [self._experiment(name) for name in experiment_names(folder)]
             found = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
             if not found:
                 scales = sorted({e.file.scale for e in experiments})

@@ -27,17 +27,16 @@ from torch import Tensor, nn
 from pipeline_core import hookimpl
 from pipeline_core.balance.partitioning import write_partition
 from pipeline_core.batch import Batch, collate
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import PartitionOptions, Section, TrainOptions
 from pipeline_core.distributed.world import find_world
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.objective import LabelObjective
 from pipeline_core.potential import Potential
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
-from pipeline_core.task import Outputs, Quantity, Sizes, Task
-from pipeline_core.training.objective import LabelObjective
+from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
 from pipeline_core.training.precision import parameter_dtype
-from pipeline_core.training.tasks import build_task
 from processes import start
 
 EPOCHS_HEARD: list[dict[str, Any]] = []
@@ -222,7 +221,7 @@ def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any)
 
 def load_run(folder: Path) -> Run:
     points = [EntryPoint("toy", "toy_potential", "pipeline_core")]
-    return Project(folder / "workflows", folder / "results", Registry(points, [])).run("pairs")
+    return Project(folder / "workflows", folder / "results", load_registry(points, [])).run("pairs")
 
 
 def start_on_ranks(folder: Path, n_ranks: int, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import Strategy
-from pipeline_core.training.seeds import epoch_order
+from pipeline_core.seeds import epoch_order
 from pipeline_kernels import packing
 from pipeline_kernels.packing import Plan, split_by_capacity
 

@@ -66,7 +66,7 @@ def _check_files(dataset: DatasetRun) -> None:
     if isinstance(options, Dataset):
         from pipeline_core.importing.sources import find_sources
 
-        readers = dataset.project.registry.collect("readers")
+        readers = dataset.registry.collect("readers")
         find_sources(dataset.path, options.sources, readers, options.downloads)
     else:
         raw_files(dataset)

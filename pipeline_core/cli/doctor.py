@@ -15,11 +15,11 @@ from pathlib import Path
 
 import typer
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
 from pipeline_core.cli.output import aligned
 from pipeline_core.distributed.world import find_world
 from pipeline_core.provenance import PACKAGES
-from pipeline_core.registry import Registry
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
 
@@ -72,7 +72,7 @@ def examine(results: Path) -> Iterator[Finding]:
         "Slurm", ("sbatch",), "only for --profile slurm: call it where sbatch is on the PATH"
     )
     yield _folder(results)
-    for plugin in Registry().plugins:
+    for plugin in load_registry().plugins:
         found = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
         yield Finding(f"plugin {plugin.name}", found, plugin.error or "", needed=False)
 

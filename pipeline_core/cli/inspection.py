@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.cli.listings import units_text
 from pipeline_core.cli.output import aligned
 from pipeline_core.readers import Reader
-from pipeline_core.registry import Registry
 
 if TYPE_CHECKING:
     from pipeline_core.readers.describe import Description
@@ -40,7 +40,7 @@ def choose_reader(file: Path, name: str | None) -> Reader:
     """
     from pipeline_core.readers.catalogue import guessed
 
-    known: dict[str, Reader] = {r.name: r for r in Registry().collect("readers")}
+    known: dict[str, Reader] = {r.name: r for r in load_registry().collect("readers")}
     if name is None:
         return guessed(file, known.values())
     if name not in known:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.cli.output import aligned
 from pipeline_core.readers import Units
-from pipeline_core.registry import Plugin, Registry
+from pipeline_core.registry import Plugin
 
 
 def plugins() -> None:
     """List the installed plugins, the broken ones with their error."""
-    rows = [_row(plugin) for plugin in Registry().plugins]
+    rows = [_row(plugin) for plugin in load_registry().plugins]
     header = ("name", "status", "distribution", "version", "hooks", "about")
     typer.echo(aligned([header, *rows]))
 
@@ -34,7 +35,7 @@ def readers() -> None:
     """List the raw formats that datasets can be read from."""
     rows = [
         (r.name, " ".join(r.suffixes) or "-", units_text(r.units), r.summary)
-        for r in sorted(Registry().collect("readers"), key=lambda reader: reader.name)
+        for r in sorted(load_registry().collect("readers"), key=lambda reader: reader.name)
     ]
     typer.echo(aligned([("name", "suffixes", "units", "about"), *rows]))
 

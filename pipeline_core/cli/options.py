@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 
 Workflows = Annotated[Path, typer.Option(help="Folder with datasets/ and experiments/.")]
 Results = Annotated[Path, typer.Option(help="Folder for artifacts.")]
@@ -29,4 +29,4 @@ __all__ = ["BASE", "RESULTS", "WORKFLOWS", "project"]
 
 def project(workflows: Path, results: Path) -> Project:
     """Return the project in two folders, with the plugins of this environment."""
-    return Project(workflows, results, Registry())
+    return Project(workflows, results, load_registry())

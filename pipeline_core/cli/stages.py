@@ -60,7 +60,7 @@ def _command(stage: str) -> Callable[..., None]:
 
 
 def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
-    summary = run.project.registry.hook(hook, plugin)(run=run)
+    summary = run.registry.hook(hook, plugin)(run=run)
     if find_world().rank == 0 and summary:
         typer.echo(listing(summary))
 

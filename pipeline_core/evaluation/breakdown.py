@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.evaluation.records import Texts
-from pipeline_core.evaluation.residuals import labels, residuals
+from pipeline_core.residuals import labels, residuals
 from pipeline_core.task import Quantity
 
 MOST_GROUPS: Final = 64

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from pipeline_core.run import Run
-from pipeline_core.task import Task
+from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
-from pipeline_core.training.tasks import build_task
 
 
 def trained_task(run: Run, device: torch.device) -> Task:

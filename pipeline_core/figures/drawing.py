@@ -104,7 +104,7 @@ def _list_figures(experiment: ExperimentRun) -> dict[str, Figure]:
 
 def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
     """Return the figures of the plugin of a model and of all plugins without one."""
-    hook = experiment.project.registry.hook("figures", model)
+    hook = experiment.registry.hook("figures", model)
     # The engine registers first, and the hook lists what registered last first.
     return [figure for figures in reversed(hook()) for figure in figures]
 

@@ -61,7 +61,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
 
 def _found(run: DatasetRun) -> dict[str, list[RawSource]]:
     """Find the raw files of every part, by its name."""
-    readers = run.project.registry.collect("readers")
+    readers = run.registry.collect("readers")
     found = {}
     for part in run.parts:
         options = part.frames

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,15 +15,9 @@ from ase.geometry import wrap_positions
 from pipeline_core.batch import Batch, collate, to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
-from pipeline_core.inference.potentials import (
-    TrainedPotential,
-    potential_of_run,
-    run_of_file,
-)
+from pipeline_core.inference.potentials import TrainedPotential, load_potential
 from pipeline_core.potential import Potential
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
-from pipeline_core.training.seeds import generator_states, set_generator_states
 
 _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
 """Rows and columns of xx yy zz yz xz xy."""
@@ -109,46 +102,18 @@ def _ase_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, An
     return results
 
 
-def load_calculator(
-    path: str | Path,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
-    registry: Registry | None = None,
-) -> Calculator:
-    """Load a trained model as an ASE calculator; needs nothing but the file and the model's plugin.
-
-    Args:
-        path: A `model.pt`.
-        device: A torch device name.
-        dtype: Floating-point type of a `Potential`; the one of the training if None.
-        registry: Where to look for the plugin; the installed plugins if None.
-
-    Raises:
-        ValueError: The file is not a model, its plugin is not installed, or it is not a potential
-            and its plugin has no calculator of its own.
-    """
-    registry, cpu = registry or Registry(), torch.device("cpu")
-    run = run_of_file(Path(path), registry)
-    states = generator_states(cpu)  # the caller's generators are none of our business
-    try:
-        if dtype is not None:
-            return _calculator(potential_of_run(run), device, dtype)
-        return registry.hook("calculator", run.model_info.name)(run=run, device=device)
-    finally:
-        set_generator_states(states, cpu)
-
-
-def run_calculator(run: Run, device: str) -> PotentialCalculator:
+def make_run_calculator(run: Run, device: str) -> PotentialCalculator:
     """Return the trained potential of a run as an ASE calculator.
 
     Raises:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
-    potential = potential_of_run(run)
-    return _calculator(potential, device, potential.dtype)
+    potential = load_potential(run)
+    return make_calculator(potential, device, potential.dtype)
 
 
-def _calculator(
+def make_calculator(
     potential: TrainedPotential, device: str, dtype: torch.dtype
 ) -> PotentialCalculator:
+    """Return a trained potential as an ASE calculator."""
     return PotentialCalculator(potential.module, potential.graph, potential.elements, device, dtype)

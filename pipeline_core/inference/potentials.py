@@ -14,11 +14,10 @@ from pipeline_core.config.sections import ENGINE_SECTIONS, GraphOptions
 from pipeline_core.config.yaml_files import validated
 from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.potential import Potential
-from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import Run
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model, upgrade_model
-from pipeline_core.training.tasks import build_task
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class TrainedPotential:
     dtype: torch.dtype
 
 
-def potential_of_run(run: Run) -> TrainedPotential:
+def load_potential(run: Run) -> TrainedPotential:
     """Return the trained potential of a run.
 
     Raises:
@@ -48,7 +47,7 @@ def potential_of_run(run: Run) -> TrainedPotential:
     return _trained(run, build_task(run, content["metadata"]).module, content, run.model)
 
 
-def run_of_file(path: Path, registry: Registry) -> Run:
+def make_file_run(path: Path, registry: Registry) -> Run:
     """Return a run of which nothing is left but its model.
 
     It has the model's own options and the defaults for all else, no dataset, and `path` for its
@@ -66,27 +65,21 @@ def run_of_file(path: Path, registry: Registry) -> Run:
     metadata = upgrade_model(content, info, path)["metadata"]
     models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
     stored = {"model": metadata["options"], "graph": metadata["graph"]}
-    return _FileRun(
-        project=Project(path.parent, path.parent, registry),
+    return Run(
         experiment=content["experiment"],
         variant=BASE,
+        label=info.name,
         file=ExperimentFile(description="A trained model", plugin=info.name),
         model_info=info,
         dataset=None,
         sections={key: validated(kind, stored.get(key, {}), path) for key, kind in models.items()},
+        registry=registry,
+        folder=path.parent,
+        graph=path.parent / "graph.h5",
+        partition=path.parent / "partition.h5",
+        model=path,
         metadata=metadata,
-        path=path,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _FileRun(Run):
-    path: Path
-
-    @property
-    def model(self) -> Path:
-        """The file, wherever it lies."""
-        return self.path
 
 
 def _trained(run: Run, module: nn.Module, content: dict[str, Any], path: Path) -> TrainedPotential:

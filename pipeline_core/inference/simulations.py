@@ -29,7 +29,7 @@ def simulate_run(run: Run) -> dict[str, Any]:
             study.
     """
     options = run.section("infer", InferOptions)
-    calculator_of = run.project.registry.hook("calculator", run.model_info.name)
+    calculator_of = run.registry.hook("calculator", run.model_info.name)
     results: dict[str, Any] = {}
     with connect_ranks(run.device, run.state) as ranks:
         if not ranks.is_rank_zero:

@@ -16,8 +16,8 @@ from pipeline_core.profiling.network import given_network, measure_network
 from pipeline_core.profiling.projection import Cluster, project
 from pipeline_core.profiling.steps import step_records, step_totals
 from pipeline_core.run import Run
+from pipeline_core.seeds import determinism
 from pipeline_core.task import Samples, Sizes, Task
-from pipeline_core.training.seeds import determinism
 
 
 def study_workload(run: Run, options: Workload, device: torch.device) -> dict[str, Any]:

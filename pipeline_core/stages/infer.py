@@ -23,6 +23,6 @@ def infer(run: Run) -> Summary:
 @hookimpl(trylast=True)
 def calculator(run: Run, device: str) -> Calculator:
     """Give the trained potential of a run as an ASE calculator."""
-    from pipeline_core.inference.calculator import run_calculator
+    from pipeline_core.inference.calculator import make_run_calculator
 
-    return run_calculator(run, device)
+    return make_run_calculator(run, device)

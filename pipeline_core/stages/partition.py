@@ -12,6 +12,6 @@ from pipeline_core.run import Run
 def partition(run: Run) -> Summary:
     """Write costs and evaluation batches into `run.partition`; forecast the balance of ranks."""
     from pipeline_core.balance.partitioning import write_partition
-    from pipeline_core.training.tasks import build_task
+    from pipeline_core.task import build_task
 
     return write_partition(run, build_task(run), run.section("partition", PartitionOptions))

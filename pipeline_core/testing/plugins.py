@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import pytest
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS
-from pipeline_core.registry import Plugin, Registry
+from pipeline_core.registry import Plugin
 
 HEAVY = ("torch", "ase", "pymatgen", "matplotlib")
 
@@ -24,7 +25,7 @@ class PluginConformance:
     @classmethod
     def listed(cls) -> Plugin:
         """The plugin as `pipeline-core plugins` lists it."""
-        plugins = Registry().plugins
+        plugins = load_registry().plugins
         found = [p for p in plugins if p.model is not None and p.model.name == cls.plugin]
         broken = [f"{p.name}: {p.error}" for p in plugins if p.error]
         assert len(found) == 1, f"{len(found)} plugins are called {cls.plugin!r}; broken: {broken}"

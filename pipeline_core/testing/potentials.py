@@ -18,9 +18,8 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
-from pipeline_core.task import Outputs
+from pipeline_core.task import Outputs, build_task
 from pipeline_core.testing.projects import OnProject, alloys
-from pipeline_core.training.tasks import build_task
 
 Predict = Callable[..., Outputs]
 

@@ -14,9 +14,9 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.io import write
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 
 EXPERIMENT: Final = "conformance"
@@ -91,12 +91,12 @@ def write_project(
     (datasets / f"{_DATA}.yaml").write_text(text, encoding="utf-8")
     path = experiments / f"{EXPERIMENT}.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return Project(folder / "workflows", folder / "results", Registry())
+    return Project(folder / "workflows", folder / "results", load_registry())
 
 
 def call(run: Run, stage: str) -> Mapping[str, Any]:
     """Run a stage of a run as its command does."""
-    registry = run.project.registry
+    registry = run.registry
     if stage == "data":
         assert run.dataset is not None
         summary = registry.hook("data", run.dataset.options.plugin)(run=run.dataset)

@@ -14,9 +14,9 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
+from pipeline_core.task import build_task
 from pipeline_core.testing.projects import EXPERIMENT, OnProject, call, write_project
 from pipeline_core.training.checkpoint import check_probe, load_model
-from pipeline_core.training.tasks import build_task
 
 TIMES = ("seconds", "samples_per_s")
 """Keys of the history that differ from run to run."""
@@ -93,7 +93,7 @@ class RunConformance(OnProject):
 
     def hooks(self, run: Run) -> tuple[str, ...]:
         """Return the hooks that the plugin implements."""
-        plugins = run.project.registry.plugins
+        plugins = run.registry.plugins
         return next(p.hooks for p in plugins if p.model and p.model.name == self.plugin)
 
 

@@ -39,7 +39,7 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     facts.pop("train.profile", None)
     if options.schedule.name != "cosine":
         facts.pop("train.epochs", None)
-    source = run.project.registry.fingerprint(run.model_info.name)
+    source = run.registry.fingerprint(run.model_info.name)
     return {**facts, "seed": str(run.seed), _SOURCE: source, **input_hashes(run, options)}
 
 

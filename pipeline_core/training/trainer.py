@@ -20,20 +20,19 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.run import Run
-from pipeline_core.task import DrawnSamples, Task
-from pipeline_core.training.history import EpochTotals, Record, epoch_record
-from pipeline_core.training.learner import Learner
-from pipeline_core.training.loader import epoch_steps
-from pipeline_core.training.profile import EpochTimes, StepClock
-from pipeline_core.training.seeds import (
+from pipeline_core.seeds import (
     determinism,
     generator_states,
     seed_everything,
     set_generator_states,
 )
+from pipeline_core.task import DrawnSamples, Task, build_task
+from pipeline_core.training.history import EpochTotals, Record, epoch_record
+from pipeline_core.training.learner import Learner
+from pipeline_core.training.loader import epoch_steps
+from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
 from pipeline_core.training.start import start_metadata
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch, to_device
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.evaluation.residuals import residuals
+from pipeline_core.residuals import residuals
 from pipeline_core.task import Outputs, Quantity, Samples, Task
 from pipeline_core.training.history import means
 from pipeline_core.training.loader import epoch_batches, total_counts

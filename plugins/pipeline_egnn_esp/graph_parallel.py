@@ -23,10 +23,9 @@ from pipeline_core.config.sections import GraphOptions, TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.run import Run
-from pipeline_core.task import Samples, Sizes, Task
-from pipeline_core.training.seeds import determinism, seed_everything
+from pipeline_core.seeds import determinism, seed_everything
+from pipeline_core.task import Samples, Sizes, Task, build_task
 from pipeline_core.training.start import start_metadata
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import Trainer
 from pipeline_egnn_esp.distributed import Halo, link_of, split_batch
 from pipeline_egnn_esp.options import ESPOptions

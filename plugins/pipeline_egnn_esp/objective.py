@@ -11,7 +11,7 @@ from typing import Final, Literal
 from torch import Tensor
 
 from pipeline_core.batch import Batch
-from pipeline_core.evaluation.residuals import residuals
+from pipeline_core.residuals import residuals
 from pipeline_core.task import Outputs, Quantity
 from pipeline_egnn_esp.options import BlockLoss
 from pipeline_egnn_esp.scaling import ScaledNetwork

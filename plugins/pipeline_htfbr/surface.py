@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
+from pipeline_core.objective import LabelObjective
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task
-from pipeline_core.training.objective import LabelObjective
 from pipeline_htfbr.basis import Leaf, features
 from pipeline_htfbr.dimension_tree import interior, nodes
 from pipeline_htfbr.options import HTOptions, HTTrainOptions

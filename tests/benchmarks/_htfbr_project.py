@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
@@ -34,12 +34,12 @@ def make_project(
         path = folder / "workflows" / f"{name}.yaml"
         path.parent.mkdir(parents=True)
         path.write_text(yaml.safe_dump(dict(content)), encoding="utf-8")
-    return Project(folder / "workflows", folder / "results", Registry())
+    return Project(folder / "workflows", folder / "results", load_registry())
 
 
 def call(run: Run, stage: str) -> tuple[Mapping[str, Any], float]:
     """Run a stage; return its summary and the seconds that it took."""
-    hook = run.project.registry.hook(stage, PLUGIN)
+    hook = run.registry.hook(stage, PLUGIN)
     begin = time.perf_counter()
     with threads_of_children(1) if stage == "data" else contextlib.nullcontext():
         summary = hook(run=run.dataset if stage == "data" else run)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
+from pipeline_core.task import build_task
 from pipeline_core.training.start import initialize_weights
-from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.descent import Descent

@@ -65,10 +65,10 @@ def write_frames(path: Path, n_frames: int) -> None:
 
 def import_stream(folder: Path) -> None:
     """Run the data stage and print what it took; the subprocess."""
+    from pipeline_core.builtin import load_registry
     from pipeline_core.project import Project
-    from pipeline_core.registry import Registry
 
-    registry = Registry()
+    registry = load_registry()
     run = Project(folder / "workflows", folder / "results", registry).dataset("stream")
     begin = time.perf_counter()
     summary = registry.hook("data", None)(run=run)

@@ -14,7 +14,8 @@ import pytest
 
 from fake_packages import forget, install, model_source
 from pipeline_core import PROJECT, hookimpl
-from pipeline_core.registry import HOOKS, Registry
+from pipeline_core.builtin import load_registry
+from pipeline_core.registry import Registry
 
 
 @pytest.fixture
@@ -29,12 +30,12 @@ def registry_of(site: Path, builtin=()) -> Registry:
     points = [
         p for d in distributions(path=[str(site)]) for p in d.entry_points if p.group == PROJECT
     ]
-    return Registry(sorted(points, key=lambda p: p.dist.name), builtin=builtin)
+    return load_registry(sorted(points, key=lambda p: p.dist.name), builtin=builtin)
 
 
 def test_a_distribution_on_the_path_is_found_without_installation(site):
     install(site, "alpha", model_source("alpha"), version="1.2")
-    (plugin,) = (p for p in Registry(builtin=()).plugins if p.name == "alpha")
+    (plugin,) = (p for p in load_registry(builtin=()).plugins if p.name == "alpha")
     assert (plugin.distribution, plugin.version, plugin.hooks) == ("alpha", "1.2", ("model",))
     assert plugin.error is None
     assert plugin.model.name == "alpha"
@@ -94,7 +95,7 @@ def test_two_distributions_with_one_entry_point_name_are_both_listed(site):
     points = [p for f in (one, two) for d in distributions(path=[str(f)]) for p in d.entry_points]
     sys.path.insert(0, str(one))
     try:
-        registry = Registry(points, builtin=())
+        registry = load_registry(points, builtin=())
     finally:
         sys.path.remove(str(one))
     # One module cannot be registered twice: the second distribution is listed with that error.
@@ -113,7 +114,7 @@ def test_an_unknown_model_is_answered_with_the_nearest_and_all_installed(site):
 
 def test_with_nothing_installed_the_message_says_so():
     with pytest.raises(ValueError, match="no plugin 'alpha' is installed, only none"):
-        Registry([], builtin=()).model_info("alpha")
+        load_registry([], builtin=()).model_info("alpha")
 
 
 class Engine:
@@ -184,14 +185,15 @@ def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch
     kernel = package / "deep" / "kernel.c"
     kernel.write_text("int one;")
     point = EntryPoint("gamma", "gamma_package.plugin", PROJECT)
-    before = Registry([point], builtin=()).fingerprint("gamma")
+    before = load_registry([point], builtin=()).fingerprint("gamma")
     kernel.write_text("int two;")
-    assert Registry([point], builtin=()).fingerprint("gamma") != before
+    assert load_registry([point], builtin=()).fingerprint("gamma") != before
 
 
 def test_every_stage_and_every_offer_is_a_hook():
     stages = {"data", "graph", "partition", "train", "evaluate", "infer", "draw"}
-    assert stages | {"model", "task", "readers", "figures", "calculator", "epoch"} == set(HOOKS)
+    hooks = load_registry(()).hooks
+    assert stages | {"model", "task", "readers", "figures", "calculator", "epoch"} == set(hooks)
 
 
 def test_what_models_bring_to_lists_is_open_to_all(site):

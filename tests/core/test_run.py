@@ -9,10 +9,9 @@ import pytest
 
 from fake_packages import model_source
 from pipeline_core import PROJECT
-from pipeline_core.builtin import builtin_plugins
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 
 EXPERIMENT = """\
 description: A test
@@ -67,7 +66,7 @@ def project(tmp_path, monkeypatch):
     points = [EntryPoint(name, f"{name}_of_runs", PROJECT) for name in sources]
     for name, source in sources.items():
         (tmp_path / f"{name}_of_runs.py").write_text(source)
-    registry = Registry(points, builtin_plugins())
+    registry = load_registry(points)
     workflows = tmp_path / "workflows"
     (workflows / "datasets").mkdir(parents=True)
     (workflows / "datasets" / "water.yaml").write_text("description: d\nsources: [{path: a.xyz}]\n")

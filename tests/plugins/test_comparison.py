@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import results
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import EXPERIMENT, call, write_project
 
@@ -90,7 +90,7 @@ def test_the_report_holds_all_models(experiment):
 
 
 def test_the_comparison_on_hafnium_oxide_takes_each_model_at_its_own_settings():
-    project = Project(WORKFLOWS, Path("results"), Registry())
+    project = Project(WORKFLOWS, Path("results"), load_registry())
     rival, alone = project.run("mace/hfo2", "chgnet"), project.run("chgnet/hfo2")
     assert [run.label for run in project.experiment("mace/hfo2").runs.values()] == [
         "mace",

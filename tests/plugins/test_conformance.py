@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.registry import Registry
 from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
 
 MATRICES = Path(__file__).parents[2] / "workflows/datasets/hfo2/matrices"
@@ -80,5 +80,5 @@ def suite(info: ModelInfo) -> dict[str, type]:
     }
 
 
-for _info in Registry().models():
+for _info in load_registry().models():
     globals().update(suite(_info))

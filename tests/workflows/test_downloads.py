@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from pipeline_core.registry import Registry
+from pipeline_core.builtin import load_registry
 from pipeline_core.workflow import Plan
 from workflows.toy import planned, snakemake
 
@@ -70,7 +70,7 @@ def test_a_mixture_needs_the_files_of_its_parts(remote):
 
 def test_a_mixture_is_imported_again_when_a_part_changes(remote):
     config = {name: str(remote / name) for name in ("workflows", "results")}
-    plan = Plan({"experiments": [], **config}, Registry(points=()))
+    plan = Plan({"experiments": [], **config}, load_registry(points=()))
     both = SimpleNamespace(dataset="both")
     write(remote, "more", sources=[{"path": "raw.xyz"}])
     write(remote, "both", parts=[{"dataset": "more"}])

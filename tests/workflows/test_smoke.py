@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.testing.projects import call
 from pipeline_core.workflow import experiment_names
 
@@ -25,7 +25,7 @@ NAMES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path):
-    project = Project(WORKFLOWS, tmp_path, Registry())
+    project = Project(WORKFLOWS, tmp_path, load_registry())
     experiment = project.experiment(name)
     first = next(iter(experiment.runs.values()))
     if first.dataset is not None:

@@ -46,7 +46,7 @@ def test_the_rules_are_formatted():
         "from snakemake.cli import main; main(['-n', '--quiet', 'all'])",
         "from pipeline_core.cli import app; app(['--help'])",
         "from pipeline_core.cli import app; app(['plugins'])",
-        "from pipeline_core.registry import Registry; Registry()",
+        "from pipeline_core.builtin import load_registry; load_registry()",
     ],
 )
 def test_nothing_heavy_is_imported_to_plan_the_work(fresh, entry):

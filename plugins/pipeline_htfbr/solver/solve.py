@@ -13,10 +13,10 @@ from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
+from pipeline_core.task import build_task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
 from pipeline_core.training.precision import parameter_dtype
-from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.dimension_tree import interior
 from pipeline_htfbr.options import HTOptions, HTTrainOptions, SolverOptions
 from pipeline_htfbr.points import read_points
@@ -198,7 +198,7 @@ class _Solver:
         self._recorded += record["seconds"]
         if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
-            hook = self._run.project.registry.hook("epoch", self._run.model_info.name)
+            hook = self._run.registry.hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
 
     def _finish(self, tree: Tree, start: Expansion) -> dict[str, Any]:

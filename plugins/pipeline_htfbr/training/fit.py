@@ -19,11 +19,10 @@ from torch import Tensor
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
-from pipeline_core.task import Task
+from pipeline_core.seeds import determinism
+from pipeline_core.task import Task, build_task
 from pipeline_core.training.history import EpochTotals, Record, epoch_record, means
-from pipeline_core.training.seeds import determinism
 from pipeline_core.training.session import Session
-from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.training.seeds import epoch_order
+from pipeline_core.seeds import epoch_order
 
 Numbers = NDArray[np.int64]
 

@@ -15,9 +15,9 @@ import pytest
 import toy_potential as toy
 from pipeline_core.balance.partitioning import WAYS, read_shares, write_partition
 from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.seeds import epoch_order
 from pipeline_core.stages.partition import partition
-from pipeline_core.training.seeds import epoch_order
-from pipeline_core.training.tasks import build_task
+from pipeline_core.task import build_task
 from pipeline_kernels.packing import lpt
 
 

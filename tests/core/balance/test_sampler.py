@@ -16,8 +16,8 @@ from numpy.testing import assert_array_equal
 
 import toy_potential as toy
 from pipeline_core.balance.sampler import Sampler
+from pipeline_core.seeds import epoch_order
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.seeds import epoch_order
 from pipeline_core.training.trainer import train_run
 from pipeline_kernels.packing import lpt, mace_bins
 

@@ -19,18 +19,17 @@ from ase import Atoms
 from core.inference.lennard_jones import GRAPH, LennardJones, ase_lennard_jones
 from pipeline_core import hookimpl
 from pipeline_core.atomistic import potential_task
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import Section
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.graphs import write_graphs
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import evaluate, infer
-from pipeline_core.task import Task
+from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.tasks import build_task
 
 SCALE = 1.1
 """Of the trained model; the labels have 1."""
@@ -148,10 +147,10 @@ def load_run(folder: Path) -> Run:
     """Load the run of a folder that `make_run` has filled."""
     points = [EntryPoint("argon", "core.evaluation.argon", "pipeline_core")]
     stages = [("engine.evaluate", evaluate), ("engine.infer", infer)]
-    project = Project(folder / "workflows", folder / "results", Registry(points, stages))
+    project = Project(folder / "workflows", folder / "results", load_registry(points, stages))
     return replace(project.run("lj"), device="cpu")
 
 
 if __name__ == "__main__":
     run_of_rank = load_run(Path(sys.argv[1]))
-    run_of_rank.project.registry.hook("evaluate", "argon")(run=run_of_rank)
+    run_of_rank.registry.hook("evaluate", "argon")(run=run_of_rank)

@@ -13,7 +13,7 @@ from pipeline_core import hookimpl
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
-from pipeline_core.training.tasks import build_task
+from pipeline_core.task import build_task
 from processes import finish
 
 TESTS = Path(__file__).parents[2]
@@ -184,13 +184,13 @@ def test_what_the_file_says_of_the_model(tmp_path):
 
     assert metrics["n_parameters"] == 1
     assert metrics["plugin"] == "argon"
-    assert metrics["fingerprint"] == run.project.registry.fingerprint("argon")
+    assert metrics["fingerprint"] == run.registry.fingerprint("argon")
     assert metrics["provenance"]["stage"] == "evaluate"
 
 
 def test_the_stage_is_the_engine_s_and_says_its_errors(tmp_path):
     run = make_run(tmp_path)
-    summary = run.project.registry.hook("evaluate", "argon")(run=run)
+    summary = run.registry.hook("evaluate", "argon")(run=run)
 
     assert run.metrics.exists()
     assert summary["test"]["MAE forces"].endswith(" eV/Å")
@@ -219,8 +219,8 @@ def test_splits_without_samples_are_explained(tmp_path):
 def test_a_model_without_labels_to_compare_with_is_explained(tmp_path):
     run = make_run(tmp_path)
     nothing = replace(build_task(run), quantities=())
-    run.project.registry.manager.unregister(name="argon")
-    run.project.registry.manager.register(_Tasks(nothing), "argon")
+    run.registry.manager.unregister(name="argon")
+    run.registry.manager.register(_Tasks(nothing), "argon")
 
     with pytest.raises(ValueError, match=r"no prediction of plugin 'argon' has labels"):
         evaluate_run(run)

@@ -11,12 +11,12 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 
 from pipeline_core import PROJECT, store
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.samples import SampleWriter
 from pipeline_core.stages import figures
 from pipeline_core.units import GPA
@@ -69,7 +69,7 @@ def describe(folder):
 def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
     points = [EntryPoint(name, f"{name}_of_figures", PROJECT) for name in ("toy", "other")]
-    registry = Registry(points, builtin=[("engine.figures", figures), *more_plugins])
+    registry = load_registry(points, builtin=[("engine.figures", figures), *more_plugins])
     return Project(folder / "workflows", folder / "results", registry).experiment("toy/alloy")
 
 

@@ -22,7 +22,7 @@ def test_of_several_trainings_the_last_one_counts(experiment):
     rows = dict(provenance.collect_rows(experiment))
     assert rows["base: train"] == "12.6 min, 1.0 GiB at most, A processor, 2 cores, 2 ranks"
     assert rows["seed"] == "7"
-    assert f"fingerprint {experiment.project.registry.fingerprint('toy')}" in rows["plugin"]
+    assert f"fingerprint {experiment.registry.fingerprint('toy')}" in rows["plugin"]
     assert "numpy" in rows["versions"]
     stages = [name for name in rows if name.startswith("wide: ")]
     assert [name.split()[1] for name in stages] == [
@@ -33,7 +33,7 @@ def test_of_several_trainings_the_last_one_counts(experiment):
 def test_each_plugin_has_its_fingerprint_and_each_variant_its_seed(folder):
     experiment = synthetic.mixed(folder)
     rows = provenance.collect_rows(experiment)
-    of = experiment.project.registry.fingerprint
+    of = experiment.registry.fingerprint
     assert [value for name, value in rows if name == "plugin"] == [
         f"{name}, source fingerprint {of(name)}" for name in ("toy", "other")
     ]

@@ -13,9 +13,9 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.readers import catalogue
-from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.stages import data
 
@@ -57,7 +57,7 @@ class Workshop:
         self.datasets = folder / "workflows" / "datasets"
         self.datasets.mkdir(parents=True)
         builtin = [("engine.readers", catalogue), ("engine.data", data)]
-        self.registry = Registry(points=(), builtin=builtin)
+        self.registry = load_registry(points=(), builtin=builtin)
         self.project = Project(folder / "workflows", folder / "results", self.registry)
 
     def write(self, name: str, frames: list[Atoms], **options) -> Path:

@@ -15,10 +15,10 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
 from pipeline_core import hookimpl, provenance
+from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.project import Project
 from pipeline_core.readers import Frame, Reader, Units
-from pipeline_core.registry import Registry
 from pipeline_core.samples import SampleFile
 from pipeline_core.stages import data
 from pipeline_core.store import provenance_of
@@ -231,7 +231,7 @@ def test_frames_are_not_kept(tmp_path, monkeypatch):
     (datasets / "d.yaml").write_text(
         "description: d\nsources: [{path: a.lazy}]\nlabels: [energy]\nreference_energies: none\n"
     )
-    registry = Registry(points=(), builtin=[("lazy", Lazy), ("engine.data", data)])
+    registry = load_registry(points=(), builtin=[("lazy", Lazy), ("engine.data", data)])
     run = Project(tmp_path / "workflows", tmp_path / "results", registry).dataset("d")
     gc.collect()
     assert registry.hook("data", None)(run=run)["samples"] == 300
@@ -257,13 +257,13 @@ def test_a_full_disk_leaves_nothing(workshop, alloys):
 import resource, signal, sys
 from pathlib import Path
 from pipeline_core.readers import catalogue
-from pipeline_core.registry import Registry
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.stages import data
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 folder = Path(sys.argv[1])
-registry = Registry(points=(), builtin=[("readers", catalogue), ("data", data)])
+registry = load_registry(points=(), builtin=[("readers", catalogue), ("data", data)])
 run = Project(folder / "workflows", folder / "results", registry).dataset("alloys")
 try:
     registry.hook("data", None)(run=run)

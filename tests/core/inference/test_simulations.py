@@ -10,11 +10,11 @@ from ase.constraints import FixAtoms
 
 from core.evaluation.argon import REFERENCES, SCALE, make_run, structures
 from pipeline_core import store
+from pipeline_core.builtin import load_registry
+from pipeline_core.calculator import load_calculator
 from pipeline_core.figures import dynamics
-from pipeline_core.inference.calculator import load_calculator
 from pipeline_core.inference.simulations import simulate_run
 from pipeline_core.inference.structures import start_structure
-from pipeline_core.registry import Registry
 
 SHORT = {"steps": 6, "every": 2, "temperature": 30.0, "timestep": 2.0}
 
@@ -25,7 +25,7 @@ def test_md_runs_of_an_experiment(tmp_path):
         {"name": "second", **SHORT, "ensemble": "npt", "start": "val:1", "repeat": [1, 2, 1]},
     ]
     run = make_run(tmp_path, infer={"md": md})
-    summary = run.project.registry.hook("infer", "argon")(run=run)
+    summary = run.registry.hook("infer", "argon")(run=run)
 
     assert list(summary) == ["first", "second"]
     with store.opened(run.inference, "inference") as file:
@@ -168,7 +168,7 @@ def expected(atoms):
 
 def test_the_calculator_of_a_run(tmp_path):
     run = make_run(tmp_path)
-    calculator = run.project.registry.hook("calculator", "argon")(run=run, device="cpu")
+    calculator = run.registry.hook("calculator", "argon")(run=run, device="cpu")
 
     for atoms in structures(3):
         energy, forces = expected(atoms)
@@ -187,7 +187,7 @@ def test_a_model_alone_is_enough_for_a_calculator(tmp_path):
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
 
-    calculator = load_calculator(moved, dtype=torch.float64, registry=run.project.registry)
+    calculator = load_calculator(moved, dtype=torch.float64, registry=run.registry)
 
     assert torch.equal(torch.random.get_rng_state(), before)
     assert calculator.elements == ("Ar", "Kr")
@@ -202,7 +202,7 @@ def test_a_model_whose_plugin_is_missing_is_explained(tmp_path):
     run = make_run(tmp_path)
 
     with pytest.raises(ValueError, match=r"no plugin 'argon' is installed"):
-        load_calculator(run.model, registry=Registry([], []))
+        load_calculator(run.model, registry=load_registry([], []))
 
 
 def test_a_file_that_is_no_model_is_explained(tmp_path):
@@ -210,4 +210,4 @@ def test_a_file_that_is_no_model_is_explained(tmp_path):
     path.write_text("weights")
 
     with pytest.raises(ValueError, match=r"model.pt: truncated, damaged or not written by"):
-        load_calculator(path, registry=Registry([], []))
+        load_calculator(path, registry=load_registry([], []))

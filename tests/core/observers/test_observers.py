@@ -30,10 +30,10 @@ def run(tmp_path):
 
 def observed(run, *observers):
     """Train with these observers registered, as the engine registers its own."""
-    manager = run.project.registry.manager
+    manager = run.registry.manager
     for observer in (train_stage, *observers):
         manager.register(observer)
-    return run.project.registry.hook("train", "toy")(run=run)
+    return run.registry.hook("train", "toy")(run=run)
 
 
 def test_a_record_of_each_stage(run):
@@ -52,7 +52,7 @@ def test_a_record_of_each_stage(run):
 
 def test_records_are_added(run):
     observed(run, records)
-    run.project.registry.hook("train", "toy")(run=run)
+    run.registry.hook("train", "toy")(run=run)
     assert len((run.folder / "records.jsonl").read_text().splitlines()) == 2
 
 

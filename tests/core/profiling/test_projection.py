@@ -11,7 +11,7 @@ from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
 from pipeline_core.profiling.network import ring_seconds
 from pipeline_core.profiling.projection import Cluster, draw_sizes, project, simulate
-from pipeline_core.training.seeds import epoch_order
+from pipeline_core.seeds import epoch_order
 from pipeline_kernels import packing
 
 PARTS = ("compute", "communication", "idle")

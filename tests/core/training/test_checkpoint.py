@@ -8,9 +8,9 @@ import torch
 
 import toy_potential as toy
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import check_probe, load_model
 from pipeline_core.training.start import initialize_weights
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
 

@@ -14,9 +14,9 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 import toy_potential as toy
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.state import load_state
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
 

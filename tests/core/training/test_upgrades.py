@@ -10,8 +10,8 @@ import torch
 
 import toy_potential as toy
 from pipeline_core.model_info import Upgrade
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import check_probe, load_model
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 
 TRAIN = {"ema_decay": 0.9, "optimizer": {"name": "adamw", "lr": 1e-2}}

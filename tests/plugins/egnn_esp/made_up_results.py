@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_core import store
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_egnn_esp.figures.studies import SCHEMA
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.studies import _by_cutoff, _scaling, _throughput
@@ -26,7 +26,7 @@ WORSE = {"low_nn": 1.0, "metis": 1.2, "grid": 0.9, "auto": 0.8}
 
 def load(folder, name="egnn_esp/scaling"):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, Registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
 
 
 def write(folder):

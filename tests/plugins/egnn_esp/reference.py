@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 import yaml
 
-from pipeline_core.project import Project
-from pipeline_core.registry import Registry
+from pipeline_core.builtin import load_registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset, PackedSource
@@ -69,5 +68,6 @@ def dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> DatasetRun:
     path = folder / "workflows/datasets/matrices.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
-    project = Project(folder / "workflows", folder / "results", Registry([]))
-    return DatasetRun(project, "matrices", path, MatrixDataset.model_validate(content))
+    options = MatrixDataset.model_validate(content)
+    results = folder / "results/datasets/matrices"
+    return DatasetRun("matrices", path, options, results, load_registry([]))

@@ -69,7 +69,7 @@ def learned(tmp_path_factory):
     run = replace(run, sections={**run.sections, "evaluate": section})
     call(run, "evaluate")
     infer_run(run)
-    experiment = run.project.experiment(trained.NAME)
+    experiment = trained.project(folder).experiment(trained.NAME)
     return replace(experiment, runs={"base": run})
 
 

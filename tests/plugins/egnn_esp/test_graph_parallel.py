@@ -15,8 +15,8 @@ import pytest
 
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.samples import SampleFile
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 from pipeline_egnn_esp import graph_parallel
 from pipeline_egnn_esp.graph_parallel import train_graphs
@@ -45,10 +45,7 @@ def opened(folder, results):
         (folder / results / "datasets").symlink_to(folder / "results/datasets")
         for path in (folder / "results/egnn_esp/small/base").glob("*.h5"):
             (target / path.name).symlink_to(path)
-    run = trained.opened(folder)
-    run = replace(run, project=replace(run.project, results=folder / results))
-    dataset = replace(run.dataset, project=run.project)
-    return replace(run, dataset=dataset)
+    return trained.opened(folder, results=results)
 
 
 def run_rank(rank, folder, port, stage):

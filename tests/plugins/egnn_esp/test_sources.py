@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
 from pipeline_core.graphs import neighbour_graph
-from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import provenance_of
@@ -289,8 +288,8 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
     import yaml
 
     options = MatrixDataset.model_validate(yaml.safe_load(path.read_text()))
-    project = Project(ROOT / "workflows", tmp_path / "results", Registry([]))
-    run = DatasetRun(project, "hfo2_matrices", path, options)
+    folder = tmp_path / "results/datasets/hfo2_matrices"
+    run = DatasetRun("hfo2_matrices", path, options, folder, load_registry([]))
     summary = make_data(run)
     assert (summary["samples"], summary["train"], summary["val"], summary["test"]) == (79, 65, 7, 7)
     assert summary["warnings"] == []

@@ -14,9 +14,9 @@ from scipy.spatial.transform import Rotation
 from pipeline_core.graphs import neighbour_graph
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
+from pipeline_core.task import build_task
 from pipeline_core.testing.projects import EXPERIMENT, call
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.tasks import build_task
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions

@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.inference.options import ESPInferOptions
@@ -63,11 +63,15 @@ def write_project(folder: Path, **sections: Mapping[str, Any]) -> None:
     (experiments / "small.yaml").write_text(yaml.safe_dump(experiment))
 
 
-def opened(folder: Path, infer: Mapping[str, Any] | None = None) -> Run:
-    """Return the run in a folder, with a section `infer`."""
+def project(folder: Path, results: str = "results") -> Project:
+    """Return the project in a folder."""
     point = EntryPoint("egnn_esp", "pipeline_egnn_esp.plugin", "pipeline_core")
-    project = Project(folder / "workflows", folder / "results", Registry([point]))
-    run = project.run(NAME)
+    return Project(folder / "workflows", folder / results, load_registry([point]))
+
+
+def opened(folder: Path, infer: Mapping[str, Any] | None = None, results: str = "results") -> Run:
+    """Return the run in a folder, with a section `infer`."""
+    run = project(folder, results).run(NAME)
     options = ESPInferOptions.model_validate_json(json.dumps(infer or {}))
     return replace(run, sections={**run.sections, "infer": options}, device="cpu")
 

@@ -16,8 +16,8 @@ import numpy as np
 import yaml
 
 from pipeline_core import store
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
@@ -61,7 +61,7 @@ def experiment(folder: Path, content: dict[str, Any], expected: str | None = Non
     if expected is not None:
         (path.parent / "expected.yaml").write_text(expected)
     points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
-    project = Project(folder / "workflows", folder / "results", Registry(points))
+    project = Project(folder / "workflows", folder / "results", load_registry(points))
     return project.experiment("gauge_flows/made_up")
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_gauge_flows import algebra
@@ -93,13 +93,22 @@ def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor
 
 def make_run(folder: Path, **sections: Any) -> Run:
     """Write an experiment into a folder and do its stages before the training."""
-    points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
     content = {"description": "A flow.", "plugin": "gauge_flows", **sections}
     path = folder / "workflows/experiments/flow.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
-    project = Project(folder / "workflows", folder / "results", Registry(points))
-    run = replace(project.run("flow"), device="cpu")
+    run = load_run(folder)
     for stage in STAGES:
         call(run, stage)
     return run
+
+
+def load_project(folder: Path) -> Project:
+    """Return the project in a folder."""
+    points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
+    return Project(folder / "workflows", folder / "results", load_registry(points))
+
+
+def load_run(folder: Path) -> Run:
+    """Return the run in a folder."""
+    return replace(load_project(folder).run("flow"), device="cpu")

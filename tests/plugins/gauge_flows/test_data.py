@@ -17,10 +17,9 @@ import pytest
 import torch
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.yaml_files import read_yaml, validated
 from pipeline_core.fields import SPLITS
-from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import provenance_of
@@ -45,9 +44,9 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
         path = tmp_path / "workflows/datasets/theory.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(text))
-        project = Project(tmp_path / "workflows", tmp_path / "results", Registry())
         options = validated(EnsembleDataset, read_yaml(path), path)
-        return DatasetRun(project, "theory", path, options)
+        folder = tmp_path / "results/datasets/theory"
+        return DatasetRun("theory", path, options, folder, load_registry())
 
     return make
 

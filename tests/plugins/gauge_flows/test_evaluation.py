@@ -12,7 +12,6 @@ import math
 import os
 import sys
 from dataclasses import replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,6 @@ import pytest
 import torch
 
 from pipeline_core.figures import results, story
-from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles.stored import Ensemble
@@ -45,7 +42,7 @@ from pipeline_gauge_flows.evaluation.series import drawn
 from pipeline_gauge_flows.exact import strong_coupling, torus_log_z, torus_plaquette
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
-from plugins.gauge_flows.small import small_flow
+from plugins.gauge_flows.small import load_project, load_run, small_flow
 from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
 from processes import finish
 
@@ -174,7 +171,7 @@ def test_what_is_said_first(identity, measured):
     # The engine's figures of errors have nothing to say of it, and do not fail.
     assert results.read_metrics(identity) is None
     assert results.read_comparisons(identity) == []
-    experiment = identity.project.experiment("flow")
+    experiment = load_project(identity.folder.parents[2]).experiment("flow")
     assert any(number.title == "Data" for number in story.collect_numbers(experiment))
 
 
@@ -312,7 +309,7 @@ def test_two_ranks_write_what_one_does(identity):
     options = {"samples": 50, "batch_size": 8, "lattices": [[4, 8]]}
     _, expected = evaluated(identity, **options)
     identity.metrics.unlink()
-    folder = identity.project.results.parent
+    folder = identity.folder.parents[2]
     path = os.pathsep.join(filter(None, sys.path))
     finish([__file__, folder, json.dumps(options)], 2, PYTHONPATH=path)
     found = json.loads(identity.metrics.read_text())
@@ -379,7 +376,4 @@ def test_a_flow_brackets_log_z_in_four_dimensions(tmp_path):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
-    project = Project(folder / "workflows", folder / "results", Registry(points))
-    run = replace(project.run("flow"), device="cpu")
-    evaluate_flow(asked(run, **json.loads(sys.argv[2])))
+    evaluate_flow(asked(load_run(folder), **json.loads(sys.argv[2])))

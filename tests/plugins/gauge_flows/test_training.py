@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from pipeline_core.project import Project
+from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.tasks import build_task
 from pipeline_gauge_flows import exact, sampling
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.evaluation.inputs import trained
@@ -303,7 +303,7 @@ def test_an_action_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):
 def test_the_project_can_be_moved(tmp_path):
     """`run.graph` holds lattice and masks; nothing of a run names another folder."""
     run = make_run(tmp_path, **SECTIONS)
-    moved = Project(tmp_path / "workflows", tmp_path / "results", run.project.registry).run("flow")
+    moved = Project(tmp_path / "workflows", tmp_path / "results", run.registry).run("flow")
     task = build_task(replace(moved, device="cpu"))
     assert len(task.module.flow.layers) == 4
     assert task.module.flow.lattice == Lattice((4, 4), 3)

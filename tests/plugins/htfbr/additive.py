@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.tasks import build_task
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.dimension_tree import balanced, nodes
 from pipeline_htfbr.hono import HONO

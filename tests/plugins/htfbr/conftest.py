@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 from pipeline_htfbr.points import Coordinate, Points, write_points
 from plugins.htfbr.fits import SECTIONS, polynomial, slopes
@@ -49,7 +49,7 @@ def make_project(
         path = folder / "workflows" / kind / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(text))
-    project = Project(folder / "workflows", folder / "results", Registry())
+    project = Project(folder / "workflows", folder / "results", load_registry())
     run = project.run(name)
     write_points(run.data, points, {"made": "by a test"})
     for stage in ("graph", "partition"):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_core import store
+from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.samples import SampleWriter
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ ENDS = (0.0, 5000.0, 10000.0, 20000.0, 40000.0, None)
 
 def load(folder, name):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, Registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
 
 
 def sizes(rmse):

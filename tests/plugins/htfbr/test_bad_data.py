@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 
 ROWS = ["r,phi,E,run", "1.0,10,0.5,a", "1.5,20,0.7,a", "2.0,30,0.1,b", "2.5,40,0.2,b"]
 SOURCE = {
@@ -39,7 +39,7 @@ class Workshop:
         """Run the data stage."""
         content = {"description": "Points.", "plugin": "htfbr", "source": source, **more}
         (self.folder / "set.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-        project = Project(self.folder.parent, self.results, Registry())
+        project = Project(self.folder.parent, self.results, load_registry())
         run = project.dataset("set")
         project.registry.hook("data", "htfbr")(run=run)
 

@@ -15,7 +15,7 @@ from ase import Atoms, units
 from ase.calculators.fd import calculate_numerical_forces
 from ase.md.verlet import VelocityVerlet
 
-from pipeline_core.inference.calculator import load_calculator
+from pipeline_core.calculator import load_calculator
 from pipeline_core.units import BOHR
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.calculator import SurfaceCalculator, surface_calculator

@@ -11,12 +11,12 @@ import pytest
 import torch
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.figures import learning, results, story, style
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
+from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.tasks import build_task
 from pipeline_htfbr import evaluation
 from pipeline_htfbr.points import Coordinate, Points, write_points
 
@@ -51,7 +51,9 @@ class Exact:
 
 
 def load(folder):
-    return Project(folder / "workflows", folder / "results", Registry()).experiment("htfbr/toy")
+    return Project(folder / "workflows", folder / "results", load_registry()).experiment(
+        "htfbr/toy"
+    )
 
 
 def describe(folder, **sections):

@@ -15,7 +15,6 @@ import torch
 import yaml
 from numpy.polynomial import chebyshev
 
-from pipeline_core.project import Project
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.dimension_tree import balanced, nodes
@@ -93,8 +92,7 @@ def run(tmp_path_factory, project):
 def exported(run, module, folder, **options):
     """Export into a folder of its own."""
     section = run.sections["infer"].model_copy(update=options)
-    project = Project(run.project.workflows, folder, run.project.registry)
-    run = replace(run, project=project, sections={**run.sections, "infer": section})
+    run = replace(run, folder=folder, sections={**run.sections, "infer": section})
     summary = export_surface(run, module, structure_of(module), None)
     return run.folder, summary
 
@@ -253,8 +251,7 @@ def test_the_file_says_what_the_coordinates_are(run, tmp_path):
     module = additive(hono_leaves(), [np.cos] * 6)
     hono = HONO()
     structure = Structure(hono.coordinates, module.leaves, balanced(range(6)))
-    project = Project(run.project.workflows, tmp_path, run.project.registry)
-    run = replace(run, project=project)
+    run = replace(run, folder=tmp_path)
     export_surface(run, module, structure, hono.molecule)
 
     with h5py.File(run.folder / "sum_of_products.h5") as file:

@@ -49,7 +49,7 @@ KILLED = """
 import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from pipeline_core.registry import Registry
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.training import state
 from pipeline_htfbr.training import fit, train_surface
@@ -61,7 +61,7 @@ def last_save(path, info, content):
         fit.Descent.step = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 state.save_state = last_save
 folder = Path(sys.argv[1])
-run = Project(folder / "workflows", folder / "results", Registry()).run("points")
+run = Project(folder / "workflows", folder / "results", load_registry()).run("points")
 train_surface(replace(run, device="cpu"))
 """
 

@@ -201,7 +201,7 @@ def test_the_polish_keeps_what_validation_prefers():
 
 
 def solved(run):
-    run.project.registry.hook("train", "htfbr")(run=run)
+    run.registry.hook("train", "htfbr")(run=run)
     return trained_task(run, torch.device("cpu")).module
 
 

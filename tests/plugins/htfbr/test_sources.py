@@ -16,9 +16,9 @@ import pytest
 import yaml
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun
 from pipeline_core.store import provenance_of
 from pipeline_core.workflow import raw_files
@@ -44,13 +44,15 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
         path = tmp_path / "workflows/datasets/points.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(content))
-        return Project(tmp_path / "workflows", tmp_path / "results", Registry()).dataset("points")
+        return Project(tmp_path / "workflows", tmp_path / "results", load_registry()).dataset(
+            "points"
+        )
 
     return make
 
 
 def made(run: DatasetRun) -> Points:
-    run.project.registry.hook("data", "htfbr")(run=run)
+    run.registry.hook("data", "htfbr")(run=run)
     return read_points(run.data)
 
 
@@ -202,13 +204,13 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
     ("name", "expected"), [("hono", [9000, 1000, 10_000]), ("hono_smoke", [2100, 300, 600])]
 )
 def test_the_shipped_datasets_of_hono(tmp_path, name, expected):
-    run = Project(ROOT / "workflows", tmp_path, Registry()).dataset(name)
+    run = Project(ROOT / "workflows", tmp_path, load_registry()).dataset(name)
     assert np.bincount(made(run).split).tolist() == expected
 
 
 def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     pytest.importorskip("tblite")
-    project = Project(ROOT / "workflows", tmp_path, Registry())
+    project = Project(ROOT / "workflows", tmp_path, load_registry())
     assert project.dataset("ethene").options.source.points == 42_907
     points = made(project.dataset("ethene_smoke"))
     by_split = [set(points.group[points.of(name)]) for name in SPLITS]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.polynomial import chebyshev, legendre
 
-from pipeline_core.training.tasks import build_task
+from pipeline_core.task import build_task
 from pipeline_htfbr.basis import Leaf, features
 from pipeline_htfbr.dimension_tree import balanced, nodes
 from pipeline_htfbr.points import Coordinate

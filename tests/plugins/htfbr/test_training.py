@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.tasks import build_task
 from pipeline_core.training.trainer import train_run
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.training import train_surface
@@ -206,7 +206,7 @@ def test_epochs_are_told(fit, monkeypatch):
         def epoch(self, record):
             heard.append(record)
 
-    run.project.registry.manager.register(Listener())
+    run.registry.manager.register(Listener())
     train_surface(run)
     assert heard == lines(run)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline_core import store
+from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import InferOptions
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 
 ROOT = Path(__file__).parents[3]
 ATOMS = np.repeat([12, 24, 48, 96, 192], 32)
@@ -22,7 +22,7 @@ RATE = 5e-4
 
 def load(folder, name="mace/scaling"):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, Registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
 
 
 def write(folder):

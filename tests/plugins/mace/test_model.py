@@ -9,10 +9,10 @@ from ase.io import write
 
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.samples import SampleFile
+from pipeline_core.task import build_task
 from pipeline_core.testing.potentials import batch_of
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.tasks import build_task
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 

@@ -22,8 +22,8 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.io import write
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 
 MATRICES = Path(__file__).parents[3] / "workflows/datasets/hfo2/matrices/cubic-0600K.h5"
 EPOCHS = 2
@@ -155,7 +155,7 @@ def write_experiment(folder: Path, plugin: str, epochs: int) -> None:
 def run_stages(folder: Path, plugin: str, epochs: int, *stages: str) -> Any:
     """Run stages of the experiment in a folder; return the run."""
     write_experiment(folder, plugin, epochs)
-    registry = Registry()
+    registry = load_registry()
     run = Project(folder / "workflows", folder / "results", registry).run("older")
     for stage in stages:
         registry.hook(stage, plugin)(run=run.dataset if stage == "data" else run)

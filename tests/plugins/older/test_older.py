@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline_core.builtin import load_registry
 from pipeline_core.inference.potentials import potential_of_run, run_of_file
 from pipeline_core.project import Project
-from pipeline_core.registry import Registry
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
@@ -46,7 +46,7 @@ def unpacked(archive: Path, folder: Path, **train) -> Run:
             if isinstance(section, dict) and key in section:
                 section[key] = names.get(section[key], section[key])
     path.write_text(yaml.safe_dump(content))
-    run = Project(root / "workflows", root / "results", Registry()).run("older")
+    run = Project(root / "workflows", root / "results", load_registry()).run("older")
     return replace(run, device="cpu")
 
 
@@ -100,5 +100,5 @@ def test_the_file_alone_is_enough(archive, tmp_path):
     run = unpacked(archive, tmp_path)
     if run.model_info.name not in ("chgnet", "mace"):
         pytest.skip("no potential of atoms")
-    alone = potential_of_run(run_of_file(run.model, run.project.registry))
+    alone = potential_of_run(run_of_file(run.model, run.registry))
     assert set(alone.elements) == {"Ag", "Cu"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.training.seeds import (
+from pipeline_core.seeds import (
     determinism,
     epoch_order,
     generator_states,

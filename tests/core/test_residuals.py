@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline_core.evaluation.residuals import residuals
+from pipeline_core.residuals import residuals
 from pipeline_core.task import Quantity
 
 NAN = float("nan")

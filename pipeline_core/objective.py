@@ -11,7 +11,7 @@ from torch.nn import functional
 from pipeline_core import units
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import LossTerm
-from pipeline_core.evaluation.residuals import labels, residuals
+from pipeline_core.residuals import labels, residuals
 from pipeline_core.task import Outputs, Quantity
 
 

@@ -6,8 +6,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from pipeline_core.config.sections import LossTerm
+from pipeline_core.objective import LabelObjective
 from pipeline_core.task import Quantity
-from pipeline_core.training.objective import LabelObjective
 
 NAN = float("nan")
 ENERGY, FORCES = Quantity("energy", per_atom=True), Quantity("forces")
