@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.inference.potentials import potential_of_run, run_of_file
+from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -100,5 +100,5 @@ def test_the_file_alone_is_enough(archive, tmp_path):
     run = unpacked(archive, tmp_path)
     if run.model_info.name not in ("chgnet", "mace"):
         pytest.skip("no potential of atoms")
-    alone = potential_of_run(run_of_file(run.model, run.registry))
+    alone = load_potential(make_file_run(run.model, run.registry))
     assert set(alone.elements) == {"Ag", "Cu"}
