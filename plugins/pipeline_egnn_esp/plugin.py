@@ -89,7 +89,7 @@ def infer(run: Run) -> Summary:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give the figures of the paper."""
-    from pipeline_egnn_esp.figures import FIGURES
+    """Give the figures of a model and those of the paper."""
+    from pipeline_egnn_esp import figures, paper
 
-    return FIGURES
+    return [*figures.FIGURES, *paper.FIGURES]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_core import store
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun, Run
-from pipeline_egnn_esp.figures.studies import SCHEMA
+from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 
 Floats = NDArray[np.float64]

@@ -24,17 +24,20 @@ the run holds one group a structure, which the reader `packed` takes where the o
 | `density/`         | `energy`, eV; `predicted`, `reference`, states per eV and cell             |
 | `bands/`           | `k`, `x`, `ticks`, attribute `labels`; `predicted`, `reference`, (n_k, n)  |
 
-Its group `studies` is described in `pipeline_egnn_esp.studies`.
+Its group `studies` is described in `pipeline_egnn_esp.paper.studies`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pipeline_core.hookspecs import Summary
 
 if TYPE_CHECKING:
     from pipeline_core.run import Run
+
+SCHEMA: Final = "plugin/egnn_esp/inference"
+"""Of `run.inference`."""
 
 
 def infer_run(run: Run) -> Summary:

@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.sections import Count, Positive, Section
 from pipeline_core.fields import named_sample
+from pipeline_egnn_esp.paper.studies.options import Partitions, Scaling, Throughput
 from pipeline_egnn_esp.partition_options import Method
-from pipeline_egnn_esp.studies.options import Partitions, Scaling, Throughput
 
 
 class Levels(Section):
@@ -104,7 +104,7 @@ class ESPInferOptions(Section):
     dense_orbitals: Count = 6000
     """Largest number of orbitals of which all levels are calculated: time grows with its cube."""
     throughput: Throughput | None = None
-    """A study of a node block, see `pipeline_egnn_esp.studies`; null for none."""
+    """A study of a node block, see `pipeline_egnn_esp.paper.studies`; null for none."""
     partitions: Partitions | None = None
     """A study of ways to share a large structure; null for none."""
     scaling: Scaling | None = None

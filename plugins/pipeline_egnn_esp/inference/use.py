@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import getpid
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import h5py
 import numpy as np
@@ -21,6 +21,7 @@ from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.run import Run
 from pipeline_egnn_esp.distributed import link_of
+from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.collect import (
     SLAB_BYTES,
     Source,
@@ -45,16 +46,14 @@ from pipeline_egnn_esp.inference.transport import transport_of
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.paper.studies import study
 from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.samples import energy_zero
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_egnn_esp.sources.deeph import write_deeph
-from pipeline_egnn_esp.studies import study
 from pipeline_egnn_esp.writers import write_cp2k
 
 Ints = NDArray[np.int64]
-
-SCHEMA: Final = "plugin/egnn_esp/inference"
 
 
 def used(run: Run, ranks: Ranks) -> dict[str, Any]:

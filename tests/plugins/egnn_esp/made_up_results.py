@@ -8,12 +8,12 @@ import numpy as np
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_egnn_esp.figures.studies import SCHEMA
+from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.options import ESPInferOptions
-from pipeline_egnn_esp.studies import _by_cutoff, _scaling, _throughput
-from pipeline_egnn_esp.studies.options import Packing, Partitions
-from pipeline_egnn_esp.studies.partitions import study_partitions
-from pipeline_egnn_esp.studies.throughput import saturation
+from pipeline_egnn_esp.paper.studies import _by_cutoff, _scaling, _throughput
+from pipeline_egnn_esp.paper.studies.options import Packing, Partitions
+from pipeline_egnn_esp.paper.studies.partitions import study_partitions
+from pipeline_egnn_esp.paper.studies.throughput import saturation
 from pipeline_kernels.partition import Link
 
 ROOT = Path(__file__).parents[3]

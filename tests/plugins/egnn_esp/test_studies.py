@@ -16,18 +16,18 @@ import pytest
 import torch
 
 from pipeline_core.balance.cost_model import CostModel
-from pipeline_egnn_esp import studies
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import ESPOptions
+from pipeline_egnn_esp.paper import studies
+from pipeline_egnn_esp.paper.studies import ranks
+from pipeline_egnn_esp.paper.studies.options import Packing, Partitions, Scaling, Throughput, Weak
+from pipeline_egnn_esp.paper.studies.partitions import study_partitions
+from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measured
+from pipeline_egnn_esp.paper.studies.scaling import Machine, fit_link, study_scaling
+from pipeline_egnn_esp.paper.studies.throughput import saturation, study_throughput
+from pipeline_egnn_esp.paper.studies.volumes import Volumes, packed, tiled, volumes_of_parts
 from pipeline_egnn_esp.partition_options import LinkOptions
-from pipeline_egnn_esp.studies import ranks
-from pipeline_egnn_esp.studies.options import Packing, Partitions, Scaling, Throughput, Weak
-from pipeline_egnn_esp.studies.partitions import study_partitions
-from pipeline_egnn_esp.studies.ranks import Job, Measurement, measured
-from pipeline_egnn_esp.studies.scaling import Machine, fit_link, study_scaling
-from pipeline_egnn_esp.studies.throughput import saturation, study_throughput
-from pipeline_egnn_esp.studies.volumes import Volumes, packed, tiled, volumes_of_parts
 from pipeline_kernels.partition import Link, metrics, partition
 from pipeline_kernels.partition.synthetic import neighbour_edges
 
@@ -177,7 +177,7 @@ def one_second_an_edge(monkeypatch):
         link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
         return ranks.Passes(seconds, 0 * seconds, link if what.link else [])
 
-    monkeypatch.setattr("pipeline_egnn_esp.studies.scaling.measured", passes)
+    monkeypatch.setattr("pipeline_egnn_esp.paper.studies.scaling.measured", passes)
 
 
 def test_projections_follow_from_what_was_measured(one_second_an_edge):

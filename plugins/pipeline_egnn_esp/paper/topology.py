@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures import pictures
-from pipeline_egnn_esp.figures.studies import NAMES, domains
+from pipeline_egnn_esp.paper import pictures
+from pipeline_egnn_esp.paper.results import NAMES, domains
 
 Floats = NDArray[np.float64]
 Traffic = NDArray[np.int64]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pipeline_core import store
 from pipeline_core.figures import style
 from pipeline_core.run import ExperimentRun, Run
+from pipeline_egnn_esp.inference import SCHEMA
 
-SCHEMA: Final = "plugin/egnn_esp/inference"
 NAMES: Final = {
     "low_nn": "Low-NN",
     "metis": "METIS",

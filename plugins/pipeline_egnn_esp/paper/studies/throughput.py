@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pipeline_egnn_esp.layers import Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.studies.options import Throughput
+from pipeline_egnn_esp.paper.studies.options import Throughput
 from pipeline_kernels.equivariant.wigner import edge_frames
 from pipeline_kernels.message import Segments
 

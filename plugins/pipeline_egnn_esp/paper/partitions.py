@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import in_order, look, study
+from pipeline_egnn_esp.paper.results import in_order, look, study
 
 _PANELS: Final = {
     "neighbours": ("neighbours_mean", "neighbours_max"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pipeline_core.structure import Structure
-from pipeline_egnn_esp.studies.options import Packing, Tiles
+from pipeline_egnn_esp.paper.studies.options import Packing, Tiles
 from pipeline_kernels.partition import PartitionMetrics, Rows
 from pipeline_kernels.partition.synthetic import neighbour_edges, random_packing
 

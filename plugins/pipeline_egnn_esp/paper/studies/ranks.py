@@ -6,7 +6,7 @@ measured.
 
 Run as a program by torchrun, this module is one of the ranks:
 
-    torchrun --nproc-per-node=2 -m pipeline_egnn_esp.studies.ranks FOLDER
+    torchrun --nproc-per-node=2 -m pipeline_egnn_esp.paper.studies.ranks FOLDER
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_expected
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import study
+from pipeline_egnn_esp.paper.results import study
 
 Record = dict[str, Any]
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.structure import Structure
+from pipeline_egnn_esp.paper.studies.options import Partitions
+from pipeline_egnn_esp.paper.studies.volumes import Volumes, edges_within, packed, volumes_of_rows
 from pipeline_egnn_esp.partition_options import Method
-from pipeline_egnn_esp.studies.options import Partitions
-from pipeline_egnn_esp.studies.volumes import Volumes, edges_within, packed, volumes_of_rows
 from pipeline_kernels.partition import (
     Domain,
     Link,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import study
+from pipeline_egnn_esp.paper.results import study
 
 
 def draw(experiment: ExperimentRun) -> Drawn:

@@ -6,8 +6,8 @@ import numpy as np
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures import pictures
-from pipeline_egnn_esp.figures.studies import NAMES, domains
+from pipeline_egnn_esp.paper import pictures
+from pipeline_egnn_esp.paper.results import NAMES, domains
 
 _DEPTH = 2.5
 """Å below the faces to which atoms are drawn; those below would be hidden."""

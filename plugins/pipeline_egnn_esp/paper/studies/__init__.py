@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pipeline_egnn_esp.basis import Basis
     from pipeline_egnn_esp.inference.options import ESPInferOptions
     from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_egnn_esp.paper.studies.partitions import Drawn, Found
     from pipeline_egnn_esp.partition_options import LinkOptions
-    from pipeline_egnn_esp.studies.partitions import Drawn, Found
 
 GROUP: Final = "studies"
 """Group of `run.inference`; no structure can have this name."""
@@ -71,7 +71,7 @@ def study(
         return {}
     group, summary = file.create_group(GROUP), {}
     if options.throughput is not None:
-        from pipeline_egnn_esp.studies.throughput import study_throughput
+        from pipeline_egnn_esp.paper.studies.throughput import study_throughput
 
         content = study_throughput(options.throughput, model, device)
         _write(group, "throughput", content)
@@ -79,7 +79,7 @@ def study(
     shared = []
     if options.partitions is not None:
         from pipeline_egnn_esp.distributed import link_of
-        from pipeline_egnn_esp.studies.partitions import study_partitions
+        from pipeline_egnn_esp.paper.studies.partitions import study_partitions
 
         chosen_by = link_of(link, model, _SIZE)
         found = study_partitions(options.partitions, basis.elements, chosen_by, seed)
@@ -90,7 +90,7 @@ def study(
         summary["partitions"] = _by_cutoff(content)
         shared = found.shared
     if options.scaling is not None:
-        from pipeline_egnn_esp.studies.scaling import study_scaling
+        from pipeline_egnn_esp.paper.studies.scaling import study_scaling
 
         content = study_scaling(
             options.scaling, model, basis, shared, device, options.work_bytes, seed

@@ -28,10 +28,10 @@ from pipeline_core.profiling.report import fit_record
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.studies.options import Scaling, Tiles, Weak
-from pipeline_egnn_esp.studies.partitions import Shared
-from pipeline_egnn_esp.studies.ranks import LINK_ROWS, Job, Measurement, Passes, measured
-from pipeline_egnn_esp.studies.volumes import (
+from pipeline_egnn_esp.paper.studies.options import Scaling, Tiles, Weak
+from pipeline_egnn_esp.paper.studies.partitions import Shared
+from pipeline_egnn_esp.paper.studies.ranks import LINK_ROWS, Job, Measurement, Passes, measured
+from pipeline_egnn_esp.paper.studies.volumes import (
     Volumes,
     edges_within,
     packed,

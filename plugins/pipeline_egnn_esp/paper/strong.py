@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.studies import in_order, look, study
+from pipeline_egnn_esp.paper.results import in_order, look, study
 
 Record = dict[str, Any]
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pipeline_core import store
 from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures import pictures
-from pipeline_egnn_esp.figures.studies import SCHEMA
+from pipeline_egnn_esp.inference import SCHEMA
+from pipeline_egnn_esp.paper import pictures
 
 Floats = NDArray[np.float64]
 
