@@ -19,7 +19,7 @@ from pipeline_htfbr.structure import Structure
 from pipeline_htfbr.surface import Surface
 
 
-class SurfaceCalculator(Calculator):
+class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
     """Energy (eV) and forces (eV/Å) of a molecule on a fitted surface.
 
     Args:

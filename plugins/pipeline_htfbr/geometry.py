@@ -77,25 +77,27 @@ def positions_at(x: Floats, molecule: Molecule, coordinates: Sequence[Coordinate
         return moved
     start, _ = derivatives_at(reference, molecule, coordinates)
     way = _shortest(np.asarray(x) - start, coordinates)
-    positions: Floats | None = reference
+    positions: Floats = reference
     for part in np.linspace(0, 1, _PATH_STEPS + 1)[1:]:
-        positions = _solved(start + part * way, positions, molecule, coordinates)
-        if positions is None:
+        solution = _solve(start + part * way, positions, molecule, coordinates)
+        if solution is None:
             names = ", ".join(f"{c.name} {v:.6g}" for c, v in zip(coordinates, x, strict=True))
             raise ValueError(f"no geometry of the molecule was found that has {names}")
+        positions = solution
     return positions
 
 
-def _solved(
+def _solve(
     target: Floats, positions: Floats, molecule: Molecule, coordinates: Sequence[Coordinate]
 ) -> Floats | None:
+    """Find positions of given coordinates by Newton steps; None if they do not converge."""
     for _ in range(_NEWTON_STEPS):
         values, by_positions = derivatives_at(positions, molecule, coordinates)
         missing = _shortest(target - values, coordinates)
         if np.abs(missing).max() < 1e-11 * (1 + np.abs(target).max()):
             return positions
-        step: Floats = np.linalg.lstsq(by_positions, missing, rcond=1e-10)[0]
-        positions = positions + step.reshape(-1, 3)
+        step = np.linalg.lstsq(by_positions, missing, rcond=1e-10)[0]
+        positions = np.add(positions, step.reshape(-1, 3))
     return None
 
 
@@ -132,7 +134,7 @@ def _dihedral(a: Tensor, b: Tensor, c: Tensor, name: str) -> Tensor:
 
 
 def _length(vector: Tensor, name: str) -> Tensor:
-    length = vector.norm()
+    length: Tensor = vector.norm()
     if float(length.detach()) < STRAIGHT:
         raise ValueError(f"coordinate {name}: two of its atoms lie at the same place")
     return length
@@ -140,7 +142,7 @@ def _length(vector: Tensor, name: str) -> Tensor:
 
 def _normal(a: Tensor, b: Tensor, name: str) -> Tensor:
     """Return the product of two vectors that must not be parallel."""
-    normal = torch.linalg.cross(a, b)
+    normal: Tensor = torch.linalg.cross(a, b)
     sine = normal.detach().norm() / (_length(a, name) * _length(b, name)).detach()
     if float(sine) < STRAIGHT:
         raise ValueError(
@@ -155,7 +157,10 @@ def _normal_coordinates(positions: Tensor, molecule: Molecule, modes: NormalMode
     reference = _centred(positions.new_tensor(molecule.reference), masses)
     displaced = _in_eckart_frame(_centred(positions, masses), reference, masses) - reference
     weighted = positions.new_tensor(modes.displacements) * masses.sqrt()  # (d, n_atoms, 3)
-    return torch.linalg.pinv(weighted.flatten(1)).T @ (masses.sqrt() * displaced).flatten()
+    coordinates: Tensor = (
+        torch.linalg.pinv(weighted.flatten(1)).T @ (masses.sqrt() * displaced).flatten()
+    )
+    return coordinates
 
 
 def _centred(positions: Tensor, masses: Tensor) -> Tensor:
@@ -174,7 +179,7 @@ def _in_eckart_frame(positions: Tensor, reference: Tensor, masses: Tensor) -> Te
         left, _, right = torch.linalg.svd((masses * reference).T @ positions)
         sign = torch.det(left) * torch.det(right)
         rotation = left @ torch.diag(torch.stack([sign**0, sign**0, sign])) @ right
-    rotated = positions @ rotation.T
+    rotated: Tensor = positions @ rotation.T
     for _ in range(2):
         torque = (masses * torch.linalg.cross(reference, rotated)).sum(0)
         product = (masses * rotated).T @ reference  # (3, 3)

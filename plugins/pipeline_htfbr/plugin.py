@@ -95,10 +95,10 @@ def infer(run: Run) -> Summary:
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give the tables and figures of the paper."""
-    from pipeline_htfbr.figures import FIGURES
+    """Give what shows a fit, and the tables and figures of the paper."""
+    from pipeline_htfbr import figures, paper
 
-    return FIGURES
+    return [*figures.FIGURES, *paper.FIGURES]
 
 
 @hookimpl

@@ -111,8 +111,7 @@ def surface_task(run: Run) -> Task:
     Raises:
         ValueError: Ranks do not fit the tree, or there are no gradients to fit.
     """
-    options, train = run.options, run.section("train", HTTrainOptions)
-    assert isinstance(options, HTOptions)
+    options, train = run.section("model", HTOptions), run.section("train", HTTrainOptions)
     points = read_points(run.data) if run.dataset else None
     if run.metadata is None:
         gradients = wants_gradients(train)

@@ -26,12 +26,12 @@ from pipeline_core.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.training.start import initialize_weights
 from pipeline_htfbr.options import HTTrainOptions
+from pipeline_htfbr.paper.rival import kronecker, loaded_steps
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.fit import Steps
 from pipeline_htfbr.training.plan import Plan
 from pipeline_htfbr.training.resident import resident_steps
-from pipeline_htfbr.training.rival import kronecker, loaded_steps
 from pipeline_htfbr.training.tables import Forward, Table, standard_tables
 from pipeline_kernels.tree import TreeShape, reference
 

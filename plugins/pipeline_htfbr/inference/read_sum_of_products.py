@@ -32,10 +32,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Tables = list[tuple[Floats, Floats]]
 
 CHUNK = 2_000_000
 """Numbers of one coordinate that are worked on at once."""
@@ -52,12 +57,13 @@ class Coordinate(NamedTuple):
     family: str
     degree: int
 
-    def functions(self, x):
+    def functions(self, x: Floats) -> tuple[Floats, Floats]:
         """Return the functions at x (n,) and their derivatives, both (count, n)."""
         if self.family in ("chebyshev", "legendre"):
             slope = 2 / (self.upper - self.lower)
             values, derivatives = self._polynomials(slope * (x - self.lower) - 1)
             return values, slope * derivatives
+        assert self.period is not None, "all other functions are periodic"
         m = np.arange(1, self.degree + 1)[:, None]
         w = m * 2 * np.pi / self.period
         even, odd = (np.cos(w * x), -w * np.sin(w * x)), (np.sin(w * x), w * np.cos(w * x))
@@ -66,9 +72,9 @@ class Coordinate(NamedTuple):
             rows = cosine if self.family == "cosine" else np.stack([cosine, sine], axis=1)
             rest = rows.reshape(-1, len(x))
             both.append(np.concatenate([np.full((1, len(x)), first), rest]))
-        return tuple(both)
+        return both[0], both[1]
 
-    def _polynomials(self, s):
+    def _polynomials(self, s: Floats) -> tuple[Floats, Floats]:
         values, derivatives = [np.ones_like(s), s], [np.zeros_like(s), np.ones_like(s)]
         for m in range(1, self.degree):
             up, down = (
@@ -81,45 +87,51 @@ class Coordinate(NamedTuple):
         norms = np.ones(self.degree + 1)
         if self.family == "legendre":
             norms = np.sqrt(2 * np.arange(self.degree + 1) + 1)
-        count = self.degree + 1
-        return tuple(norms[:, None] * np.stack(rows[:count]) for rows in (values, derivatives))
+        count, column = self.degree + 1, norms[:, None]
+        return column * np.stack(values[:count]), column * np.stack(derivatives[:count])
 
 
 class _Surface:
     """What both forms have in common: coordinates, energy, gradient."""
 
-    def __init__(self, coordinates, shift):
+    def __init__(self, coordinates: list[Coordinate], shift: float) -> None:
         self.coordinates, self.shift = coordinates, shift
 
-    def energy(self, x):
+    def energy(self, x: ArrayLike) -> Floats:
         """Return the energy at x, (d,) or (n, d): hartree, a number or (n,)."""
         energy, _ = self._evaluate(self._points(x), gradients=False)
         return energy if np.ndim(x) == 2 else energy[0]
 
-    def gradient(self, x):
+    def gradient(self, x: ArrayLike) -> Floats:
         """Return the gradient at x, (d,) or (n, d): hartree per unit, of the shape of x."""
         _, gradient = self._evaluate(self._points(x), gradients=True)
-        return gradient if np.ndim(x) == 2 else gradient[0]
+        return gradient if np.ndim(x) == 2 else np.asarray(gradient[0])
 
-    def _points(self, x):
+    def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
+        """Return energies (n,) and gradients (n, d), which are zero if they are not asked for."""
+        raise NotImplementedError
+
+    def _points(self, x: ArrayLike) -> Floats:
         points = np.atleast_2d(np.asarray(x, dtype=float))
         if points.shape[1] != len(self.coordinates):
             names = ", ".join(one.name for one in self.coordinates)
             raise ValueError(f"{points.shape[1]} numbers a point, expected one each for {names}")
         return points
 
-    def _tables(self, points):
+    def _tables(self, points: Floats) -> Tables:
         return [one.functions(x) for one, x in zip(self.coordinates, points.T, strict=True)]
 
 
 class SumOfProducts(_Surface):
     """The sum of products: c (n_terms,) hartree and function numbers f (n_terms, d)."""
 
-    def __init__(self, coordinates, shift, c, f):
+    def __init__(
+        self, coordinates: list[Coordinate], shift: float, c: Floats, f: NDArray[np.intp]
+    ) -> None:
         super().__init__(coordinates, shift)
         self.c, self.f = c, f
 
-    def _evaluate(self, points, gradients):
+    def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
         energy, gradient = np.full(len(points), self.shift), np.zeros(points.shape)
         n_points = min(len(points), 64)
         n_terms = max(1, CHUNK // max(1, n_points))
@@ -138,8 +150,10 @@ class SumOfProducts(_Surface):
         return energy, gradient
 
     @staticmethod
-    def _slopes(tables, f, factors, before):
-        slopes, after = [], 1.0
+    def _slopes(
+        tables: Tables, f: NDArray[np.intp], factors: list[Floats], before: list[Floats]
+    ) -> Floats:
+        slopes, after = [], np.ones(())
         for mu in reversed(range(len(factors))):
             slopes.append((before[mu] * tables[mu][1][f[:, mu]] * after).sum(0))
             after = after * factors[mu]
@@ -154,33 +168,39 @@ class Tree(_Surface):
     parents. Slots 0 ... d-1 are the leaves, slot d + i is node i.
     """
 
-    def __init__(self, coordinates, shift, scale, maps, nodes):
+    def __init__(
+        self,
+        coordinates: list[Coordinate],
+        shift: float,
+        scale: float,
+        maps: Sequence[Floats | None],
+        nodes: Sequence[tuple[int, int, Floats]],
+    ) -> None:
         super().__init__(coordinates, shift)
         self.scale, self.maps, self.nodes = scale, maps, nodes
 
-    def _evaluate(self, points, gradients):
-        slots, slopes = [], []
+    def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
+        slots: list[Floats] = []
+        slopes: list[Floats] = []
         for table, matrix in zip(self._tables(points), self.maps, strict=True):
-            values, derivatives = (t if matrix is None else matrix.T @ t for t in table)
-            slots.append(values)
-            slopes.append(derivatives)
+            for rows, values in zip((slots, slopes), table, strict=True):
+                rows.append(values if matrix is None else matrix.T @ values)
         for left, right, B in self.nodes:
             slots.append(np.einsum("in,jn,ijk->kn", slots[left], slots[right], B, optimize=True))
         energy = self.shift + self.scale * slots[-1][0]
         if not gradients:
-            return energy, None
-        outer = [None] * len(slots)
-        outer[-1] = np.ones((1, len(points)))
+            return energy, np.zeros(points.shape)
+        outer = [np.ones((1, len(points))) for _ in slots]
         for i in reversed(range(len(self.nodes))):
             left, right, B = self.nodes[i]
             above = outer[len(self.coordinates) + i]
             outer[left] = np.einsum("ijk,jn,kn->in", B, slots[right], above, optimize=True)
             outer[right] = np.einsum("ijk,in,kn->jn", B, slots[left], above, optimize=True)
-        rows = [(g * slope).sum(0) for g, slope in zip(outer, slopes, strict=False)]
-        return energy, self.scale * np.stack(rows, axis=1)
+        gradient = [(g * slope).sum(0) for g, slope in zip(outer, slopes, strict=False)]
+        return energy, self.scale * np.stack(gradient, axis=1)
 
 
-def load(path, form="terms"):
+def load(path: str | Path, form: str = "terms") -> SumOfProducts | Tree:
     """Read an exported surface.
 
     Args:
@@ -215,8 +235,9 @@ def load(path, form="terms"):
         )
 
 
-def _from_text(path):
-    coordinates, shift = [], 0.0
+def _from_text(path: Path) -> SumOfProducts:
+    coordinates: list[Coordinate] = []
+    shift = 0.0
     with path.open(encoding="utf-8") as file:
         for line in file:
             key, _, rest = line.partition(" ")
@@ -232,7 +253,7 @@ def _from_text(path):
     return SumOfProducts(coordinates, shift, table[:, 0], table[:, 1:].astype(np.intp))
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> None:
     """Evaluate a surface at a point of the command line."""
     parser = argparse.ArgumentParser(description="Evaluate an exported potential energy surface.")
     parser.add_argument("file", help="sum_of_products.txt or sum_of_products.h5")

@@ -150,7 +150,8 @@ def _steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
     step[:, :order] *= -1
     moved: Floats = np.einsum("nij,nj->ni", vectors, step)
     longest = np.abs(moved).max(1, keepdims=True, initial=0)
-    return moved * (_TRUST / np.maximum(longest, _TRUST))
+    steps: Floats = moved * (_TRUST / np.maximum(longest, _TRUST))
+    return steps
 
 
 def _scaled(landscape: Landscape, domain: Domain, x: Floats) -> tuple[Floats, Floats]:

@@ -88,8 +88,7 @@ class _Solver:
 
     def fit(self) -> dict[str, Any]:
         """Solve, and write what was found."""
-        options, model = self._options.solver, self._run.options
-        assert isinstance(model, HTOptions)
+        options, model = self._options.solver, self._run.section("model", HTOptions)
         best: Expansion | None = None
         tree: Tree | None = None
         for found in ridge_start(self._problem.data, options.max_terms):

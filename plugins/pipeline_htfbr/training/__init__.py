@@ -29,6 +29,6 @@ def train_surface(run: Run) -> Summary | None:
         from pipeline_htfbr.training.resident import train_resident
 
         return train_resident(run)
-    from pipeline_htfbr.training.rival import train_with_loader
+    from pipeline_htfbr.paper.rival import train_with_loader
 
     return train_with_loader(run)

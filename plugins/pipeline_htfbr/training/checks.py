@@ -51,14 +51,14 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
     Raises:
         ValueError: There is one.
     """
-    assert isinstance(run.options, HTOptions)
+    model = run.section("model", HTOptions)
     method, default = options.method, HTTrainOptions()
     problems = {
         "model.rank: only method 'solver' chooses ranks itself; give a number": (
-            method != "solver" and run.options.rank == "adaptive"
+            method != "solver" and model.rank == "adaptive"
         ),
         "model.leaf_rank: the solver passes on the functions of a leaf themselves; remove it": (
-            method == "solver" and run.options.leaf_rank is not None
+            method == "solver" and model.leaf_rank is not None
         ),
         "train.loss: its terms belong to method 'trainer'; remove them": (
             method != "trainer" and bool(options.loss)

@@ -15,6 +15,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_htfbr.points import Coordinate, Points, write_points
+from plugins.htfbr import made_up
 from plugins.htfbr.fits import SECTIONS, polynomial, slopes
 
 DATASET = {
@@ -120,3 +121,13 @@ def fit(tmp_path):
         return replace(make_project(tmp_path / folder, data, content), device="cpu")
 
     return make
+
+
+@pytest.fixture
+def hono(tmp_path):
+    return made_up.write(tmp_path, "htfbr/hono", "hono")
+
+
+@pytest.fixture
+def ethene(tmp_path):
+    return made_up.write(tmp_path, "htfbr/ethene", "ethene_xtb")

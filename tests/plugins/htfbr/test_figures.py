@@ -1,4 +1,4 @@
-"""Tables and figures of HT-FBR: the numbers that they show, and the numbers of the paper."""
+"""Figures of fits: the numbers that they show."""
 
 import json
 import re
@@ -6,168 +6,20 @@ import re
 import numpy as np
 import pytest
 
-from pipeline_core.figures import reproduction, style
+from pipeline_core.figures import style
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
-from pipeline_core.figures.expected import read_expected
-from pipeline_htfbr.figures import FIGURES, comparison, cuts, energies, stationary, training
+from pipeline_htfbr import paper
+from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
 from plugins.drawn import rows
 from plugins.htfbr import made_up
-from real_data import read_paper
 
-EXPECTED = made_up.ROOT / "workflows" / "experiments" / "htfbr" / "expected.yaml"
+ALL = [*FIGURES, *paper.FIGURES]
 
 
 @pytest.fixture(autouse=True)
 def _style():
     with style.apply_style():
         yield
-
-
-@pytest.fixture
-def hono(tmp_path):
-    return made_up.write(tmp_path, "htfbr/hono", "hono")
-
-
-@pytest.fixture
-def ethene(tmp_path):
-    return made_up.write(tmp_path, "htfbr/ethene", "ethene_xtb")
-
-
-def words(figure):
-    return [text.get_text() for text in figure.axes[0].texts]
-
-
-def paper_table(number, n_columns):
-    """Return the rows of a table in the text of the paper."""
-    lines = read_paper("htfbr").split(f"Table {number}:")[0].splitlines()
-    pattern = re.compile(r"^\|?\s*(.+?)\s*\|?$")
-    found = []
-    for line in reversed(lines):
-        cells = re.split(r"\s*\|\s*|\t", pattern.sub(r"\1", line)) if line.strip() else []
-        if len(cells) == n_columns:
-            found.append(cells)
-        elif found:
-            break
-    return found[::-1]
-
-
-def number(text):
-    """Return a number of the paper: $3.7e-4$, 88,999, 100k."""
-    text = text.strip("$ ").replace(" ", "").replace(",", "")
-    return float(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
-
-
-def minutes(text):
-    """Return a time of the paper, such as 5h57m or 47m18s, to the minute."""
-    parts = {unit: int(n) for n, unit in re.findall(r"(\d+)([hms])", text)}
-    return 60 * parts.get("h", 0) + parts.get("m", 0) + parts.get("s", 0) / 60
-
-
-@pytest.mark.parametrize(
-    ("table", "surface", "keys"),
-    [(2, "hono", ("train", "test", "time")), (4, "ethene", ("train", "epochs", "time"))],
-)
-def test_the_entries_are_those_of_tables_2_and_4(table, surface, keys):
-    # Oracle: the text of the paper itself.
-    entries = {entry.id: entry for entry in read_expected(EXPECTED).entries}
-    found = [row for row in paper_table(table, 5) if row[0][0].isdigit()]
-    assert len(found) == 9
-    for device, framework, *cells in found:
-        count, kind = device.split()
-        name = f"{surface}_{kind.lower()}{count}_{framework}"
-        for key, cell in zip(keys, cells, strict=True):
-            entry = entries[f"{name}_{key}"]
-            if key == "time":
-                ours = entry.value * comparison.SECONDS[entry.unit] / 60
-                assert ours == pytest.approx(minutes(cell), abs=0.03), (name, cell)
-            else:
-                assert entry.value == number(cell), (name, key)
-
-
-def test_the_entries_are_those_of_table_3():
-    entries = {entry.id: entry.value for entry in read_expected(EXPECTED).entries}
-    found = [row for row in paper_table(3, 3) if row[0].isdigit()]
-    assert [row[0] for row in found] == ["1", "2", "4", "8"]
-    for count, nuwa, benchmark in found:
-        assert entries[f"gap_{count}_nuwa"] == number(nuwa)
-        assert entries[f"gap_{count}_benchmark"] == number(benchmark)
-
-
-def test_each_measure_leads_to_a_number(hono, ethene):
-    for experiment in (hono, ethene):
-        report = reproduction.compare(experiment)
-        here = [e for e in read_expected(EXPECTED).entries if e.measure]
-        here = [e.id for e in here if e.measure.experiment == experiment.experiment]
-        found = {row["id"]: row for row in report["entries"]}
-        assert all(found[name]["ours"] is not None for name in here)
-    # A second an epoch over the number of the variant: 3 for resident, 4 for dataloader.
-    report = {row["id"]: row for row in reproduction.compare(hono)["entries"]}
-    assert report["speedup_1_gpu"]["ours"] == pytest.approx(3 / 4)
-    assert report["hono_cpu1_nuwa_time"]["ours"] == pytest.approx(100_000 / 60 / 3)
-    assert report["hono_cpu1_nuwa_time"]["our_hardware"] == "A processor, 2 cores"
-    assert report["direct_decomposition"]["ours"] == pytest.approx(1.1 * 6e-4)
-
-
-@pytest.mark.parametrize("name", ["hono_paper", "ethene_paper"])
-def test_what_is_measured_at_the_scale_of_the_paper_can_be_found(tmp_path, name):
-    exact = "hono" if name == "hono_paper" else "ethene_xtb"
-    experiment = made_up.write(tmp_path, f"htfbr/{name}", exact)
-    report = reproduction.compare(experiment)
-    assert sum(row["ours"] is not None for row in report["entries"]) >= 3
-
-
-def test_table_2_has_the_papers_rows_and_ours(hono):
-    figure, table = comparison.draw_table2(hono)
-    (row,) = rows(table, whose="paper", device="8 GPU", fit="nuwa")
-    assert (row["train"], row["test"], row["points"], row["epochs"]) == (5.3e-4, 6.1e-4, 1e4, 1e5)
-    ours = rows(table, whose="ours")
-    assert [row["fit"] for row in ours][:4] == [
-        "solver",
-        "adaptive (solver)",
-        "resident",
-        "dataloader",
-    ]
-    assert ours[0]["grid"] == pytest.approx(6.6e-4)
-    assert ours[0]["seconds"] == 100.0
-    shown = words(figure)
-    assert {"3.7e−4", "5 h 57 min", "ours: solver", "100 s", "6.6e−4"} <= set(shown)
-
-
-def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
-    figure, table = comparison.draw_table3(hono)
-    assert [row[0] for row in table[1:]] == [1, 2, 4, 8]
-    for number_of_shares, nuwa, _, ours, deviation in table[1:]:
-        variant = list(hono.runs).index(f"shares_{number_of_shares}")
-        first = list(hono.runs).index("shares_1")
-        expected = (1 + 1e-9 * variant) / (1 + 1e-9 * first) - 1
-        assert deviation == pytest.approx(expected, abs=1e-15)
-        assert (ours, nuwa > 0) == (3e-4, True)
-    assert "3.1e−4" in words(figure)
-
-
-def test_table_4_has_the_papers_rows_and_ours(ethene):
-    figure, table = comparison.draw_table4(ethene)
-    (row,) = rows(table, whose="paper", device="1 GPU", fit="benchmark")
-    assert (row["train"], row["test"], row["epochs"]) == (3.3e-4, None, 88_999)
-    assert len(rows(table, whose="ours")) == 4
-    assert "42,907" in words(figure)
-
-
-def test_figure_3_projects_the_measured_time_of_an_epoch(hono):
-    figure, table = training.draw_time(hono)
-    (paper,) = rows(table, device="1 GPU", implementation="benchmark")
-    assert paper["hours"] == pytest.approx(7 + 51 / 60)
-    (ours,) = rows(table, implementation="resident")
-    assert ours["hours"] == pytest.approx(100_000 / 3 / 3600)
-    assert (ours["device"], ours["status"]) == ("A processor, 2 cores", "projected")
-    assert figure.axes[0].get_yscale() == "log"
-
-
-def test_figure_4_lays_the_curves_of_two_implementations_over_each_other(ethene):
-    figure, table = training.draw_curves(ethene)
-    assert [line.get_label() for line in figure.axes[0].lines] == ["short", "dataloader"]
-    assert np.allclose(figure.axes[0].lines[0].get_ydata(), 1 / np.arange(10, 110, 10))
-    assert len(table) == 1 + 2 * 10
 
 
 def test_windows_without_points_are_left_out(hono):
@@ -185,12 +37,12 @@ def test_windows_without_points_are_left_out(hono):
 
 
 def test_the_fits_are_told_in_inverse_centimetres(hono):
-    figure, table = comparison.draw_fits(hono)
+    figure, table = overview.draw(hono)
     (row,) = rows(table, variant="adaptive")
     assert row["ranks"] == "10, 10, 13, 10"
     assert row["test_rmse_cm-1"] == pytest.approx(3e-4 * made_up.HARTREE_IN_CM)
     assert row["largest_error_on"] == "off_grid"
-    assert "4,100" in words(figure)
+    assert "4,100" in made_up.words(figure)
 
 
 def test_energies_are_counted_above_the_lowest(hono):
@@ -230,7 +82,7 @@ def test_stationary_points_stand_beside_those_of_the_exact_surface(hono):
     assert saddle["fitted_frequencies_cm-1"] == "540i, 1650"
     # The second minimum of each surface has no counterpart.
     assert [row["exact_cm-1"] for row in rows(table, **{"fitted_cm-1": 93.0})] == [None]
-    assert "4100.0" in words(figure)
+    assert "4100.0" in made_up.words(figure)
 
 
 def test_uses_of_a_surface_that_is_known_by_its_points_alone(hono):
@@ -264,7 +116,7 @@ def test_an_experiment_shows_what_it_has(tmp_path, hono):
     own = made_up.write(tmp_path / "own", "htfbr/smoke", "hono")
     named = {experiment.experiment: set() for experiment in (hono, ethene, own)}
     for experiment in (hono, ethene, own):
-        for figure in FIGURES:
+        for figure in ALL:
             if figure.draw(experiment) is not None:
                 named[experiment.experiment].add(figure.name)
     everywhere = {"fits", "energy_windows"}
@@ -277,7 +129,7 @@ def test_an_experiment_shows_what_it_has(tmp_path, hono):
 
 def test_without_results_nothing_is_drawn(tmp_path):
     experiment = made_up.load(tmp_path, "htfbr/hono")
-    assert [figure.draw(experiment) for figure in FIGURES] == [None] * len(FIGURES)
+    assert [figure.draw(experiment) for figure in ALL] == [None] * len(ALL)
 
 
 def test_the_report_of_points_speaks_of_no_atoms(hono):
@@ -289,4 +141,4 @@ def test_the_report_of_points_speaks_of_no_atoms(hono):
     page = re.sub(r'src="[^"]*"', "", page)
     for text in [*texts, page]:
         assert not re.search(r"\bDFT\b|/atom|\bframes?\b", text)
-    assert {f.name for f in choose_figures(hono)} >= {f.name for f in FIGURES}
+    assert {f.name for f in choose_figures(hono)} >= {f.name for f in ALL}

@@ -14,8 +14,8 @@ from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
-from pipeline_htfbr.figures.comparison import DEVICES, FRAMEWORKS, SECONDS
 from pipeline_htfbr.figures.fits import LEARNED, Fit, fits_of
+from pipeline_htfbr.paper.tables import DEVICES, FRAMEWORKS, SECONDS
 
 Losses = dict[str, list[tuple[int, float, float | None]]]
 """Variant -> epoch, training loss, validation loss."""

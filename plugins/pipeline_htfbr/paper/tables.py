@@ -1,4 +1,4 @@
-"""Tables 2, 3 and 4 of the paper with our rows below, and a table of all fits."""
+"""Tables 2, 3 and 4 of the paper with our rows below."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from pipeline_core.figures import Drawn, Rows, results, tables
 from pipeline_core.figures.expected import Entry, read_paper
-from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
-from pipeline_htfbr.figures.fits import Fit, divided, fits, fits_of, undivided
+from pipeline_htfbr.figures.fits import Fit, divided, fits_of, undivided
 
 DEVICES: Final = {
     "cpu1": "1 CPU",
@@ -22,42 +21,6 @@ DEVICES: Final = {
 """Devices of the paper, as the ids of `expected.yaml` name them."""
 FRAMEWORKS: Final = ("nuwa", "benchmark")
 SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
-
-
-def draw_fits(experiment: ExperimentRun) -> Drawn:
-    """Draw the table of all variants, errors in cm⁻¹."""
-    found = fits(experiment)
-    if not found:
-        return None
-    places = [p for p in ("train", "test", "grid", "off_grid") if any(_has(f, p) for f in found)]
-    names = {"train": "train", "test": "test", "grid": "grid", "off_grid": "off grid"}
-    header = ["fit", "param.", "ranks", "degrees", *(names[p] for p in places), "largest", "time"]
-    table: Rows = [
-        [
-            "variant",
-            "method",
-            "parameters",
-            "ranks",
-            "degrees",
-            *(f"{place}_rmse_cm-1" for place in places),
-            "largest_error_cm-1",
-            "largest_error_on",
-            "seconds",
-        ]
-    ]
-    cells = []
-    for fit in found:
-        errors = [fit.error(place, "cm^-1") for place in places]
-        worst = fit.error(places[-1], "cm^-1", "max_error") if places else None
-        ranks, degrees, seconds = text.ranks(fit), text.degrees(fit), fit.surface["seconds"]
-        about = [fit.run.variant, fit.method, fit.n_parameters, ranks, degrees]
-        table.append([*about, *errors, worst, places[-1] if places else None, seconds])
-        numbers = [*map(format_number, errors), format_number(worst)]
-        facts = [fit.title, f"{fit.n_parameters:,}", ranks, degrees]
-        cells.append([*facts, *numbers, text.time(seconds)])
-    width = 0.52 / (len(places) + 2)
-    widths = [0.16, 0.09, 0.13, 0.1, *[width] * (len(places) + 2)]
-    return tables.draw(header, cells, widths), table
 
 
 def draw_table2(experiment: ExperimentRun) -> Drawn:
@@ -178,7 +141,3 @@ def _value(entry: Entry | None) -> float | None:
 
 def _seconds(entry: Entry | None) -> float | None:
     return None if entry is None else entry.value * SECONDS[entry.unit]
-
-
-def _has(fit: Fit, place: str) -> bool:
-    return place in fit.surface["errors"]
