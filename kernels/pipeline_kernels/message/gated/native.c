@@ -1,0 +1,571 @@
+/* Gated messages and their derivatives (see __init__.py), float or double (macro REAL).
+ *
+ * Features are the lanes of vectors; rows are filled up with zeros to whole vectors. BLOCK messages
+ * go through together and stay in the second-level cache: the rows that they read are gathered,
+ * products with the weights run over all of them with sums in registers, and what lies between runs
+ * message by message. No pass keeps an intermediate; the next one calculates it again.
+ *
+ * Derivatives by parameters are summed over ranges of messages, each with a row of its own, so that
+ * the order in which all is added does not depend on the threads.
+ *
+ * Symbols are those of the formulas; a prime is `d_` here.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define BYTES 64
+#define COLUMNS 4 /* vectors of a tile of a product: of 32 registers, ROWS times COLUMNS sums */
+#elif defined(__AVX2__)
+#define BYTES 32
+#define COLUMNS 2 /* of 16 registers */
+#elif defined(__aarch64__)
+#define BYTES 16
+#define COLUMNS 4
+#else
+#define BYTES 16
+#define COLUMNS 2
+#endif
+#define ROWS 6
+#define BLOCK 64
+#define LANES ((int64_t)(BYTES / sizeof(REAL)))
+#define QUAD 16
+#define EPSILON ((REAL)1e-5) /* of the normalisation, that of torch */
+
+#define INLINE static inline __attribute__((always_inline))
+/* Early enough that the arrays of sums become registers. */
+#define UNROLLED _Pragma("GCC unroll 16")
+
+typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (uint32_t)0, (uint64_t)0)) word;
+typedef REAL vec __attribute__((vector_size(BYTES)));
+typedef REAL loose __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
+typedef REAL quad __attribute__((vector_size(QUAD), may_alias));
+typedef word bits __attribute__((vector_size(BYTES)));
+
+/* A row that is null means: that of the message itself. Factors, the weight with its bias, and the
+ * derivatives by parameters may be null. */
+typedef struct {
+    const REAL *tables[3], *factors, *gain, *shift, *weight, *bias;
+    const REAL *gradient;                /* by the sums */
+    const REAL *d_tables[3], *d_factors; /* directions */
+    const int64_t *rows[3], *factor_row, *target;
+    REAL *messages, *by_sum;     /* of each message: its value, and the derivative by `gradient` */
+    REAL *by_h, *by_factor;      /* of each message */
+    REAL *by_gain, *by_shift, *by_weight, *by_bias; /* of each range */
+    int64_t n_messages, n_ranges;
+    int64_t width, hidden; /* D and H */
+} Arrays;
+
+/* Vectors of a half row: D or H of them, whole; see `Scratch`. */
+typedef struct {
+    int64_t d, h;
+    vec *gain, *shift, *bias, *weight, *transposed;     /* (2, d), weight (2, H, d), (2, D, h) */
+    vec *by_gain, *by_shift, *by_bias, *by_weight;      /* sums of one range, of those shapes */
+    vec *u, *du, *d_u, *curve;                          /* (2, BLOCK, h) */
+    vec *y, *g, *d_y, *a;                               /* (2, BLOCK, d) */
+} Scratch;
+
+enum { VALUE, FIRST, SECOND };
+
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t scratch(const Arrays *A, vec *memory, Scratch *s)
+{
+    const int64_t d = (A->width + LANES - 1) / LANES, h = (A->hidden + LANES - 1) / LANES;
+    vec *next = memory;
+    s->d = d, s->h = h;
+    s->gain = next, next += 2 * d;
+    s->shift = next, next += 2 * d;
+    s->bias = next, next += 2 * d;
+    s->weight = next, next += 2 * d * A->hidden;
+    s->transposed = next, next += 2 * h * A->width;
+    s->by_gain = next, next += 2 * d;
+    s->by_shift = next, next += 2 * d;
+    s->by_bias = next, next += 2 * d;
+    s->by_weight = next, next += 2 * d * A->hidden;
+    s->u = next, next += 2 * BLOCK * h;
+    s->du = next, next += 2 * BLOCK * h;
+    s->d_u = next, next += 2 * BLOCK * h;
+    s->curve = next, next += 2 * BLOCK * h;
+    s->y = next, next += 2 * BLOCK * (d > h ? d : h); /* these take rows of h in the end */
+    s->d_y = next, next += 2 * BLOCK * (d > h ? d : h);
+    s->g = next, next += 2 * BLOCK * d;
+    s->a = next, next += 2 * BLOCK * d;
+    return next - memory;
+}
+
+int64_t memory_size(const Arrays *A)
+{
+    Scratch s;
+    return (scratch(A, 0, &s) + 1) * BYTES;
+}
+
+/* ---- vectors ---- */
+
+INLINE vec load(const REAL *from, int64_t count)
+{
+    if (count >= LANES)
+        return *(const loose *)from;
+    vec v = {0};
+    memcpy(&v, from, count * sizeof(REAL));
+    return v;
+}
+
+INLINE void store(REAL *to, vec v, int64_t count)
+{
+    if (count >= LANES)
+        *(loose *)to = v;
+    else
+        memcpy(to, &v, count * sizeof(REAL));
+}
+
+INLINE REAL total(vec v)
+{
+    const quad *part = (const quad *)&v;
+    quad sum = part[0];
+    for (int q = 1; q < BYTES / QUAD; q++)
+        sum += part[q];
+    REAL all = sum[0];
+    for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
+        all += sum[l];
+    return all;
+}
+
+#define OF(F, D) (sizeof(REAL) == 4 ? (REAL)(F) : (REAL)(D))
+#define TERMS (sizeof(REAL) == 4 ? 6 : 12)
+
+/* 1 / (1 + exp(-x)) to a few units in the last place; beyond the range of exp, as at its end. What is
+ * no number stays none.
+ *
+ * exp(t) = 2^n exp(f) with f in [-ln 2 / 2, ln 2 / 2]; exp(f) = 1 + f + f² P(f), where P is that of the
+ * Cephes library (Moshier, 1992) in single precision, and the Taylor series in double. */
+INLINE vec sigmoid(vec x)
+{
+    static const REAL P[2][12] = {
+        {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5},
+        {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+         1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5}};
+    const REAL limit = OF(87, 708), round = OF(0x1.8p23, 0x1.8p52);
+    const int mantissa = sizeof(REAL) == 4 ? 23 : 52;
+    const bits high = (bits)(x < -limit), low = (bits)(x > limit);
+    const vec t = (vec)(((bits)-x & ~(high | low)) | ((bits)((vec){0} + limit) & high) |
+                        ((bits)((vec){0} - limit) & low));
+    const vec shifted = t * OF(1.4426950408889634, 1.4426950408889634) + round, n = shifted - round;
+    const vec f = t - n * OF(0.693359375, 6.93145751953125e-1) -
+                  n * OF(-2.12194440e-4, 1.42860682030941723212e-6);
+    vec p = (vec){0} + P[sizeof(REAL) == 8][0];
+    UNROLLED
+    for (int k = 1; k < TERMS; k++)
+        p = p * f + P[sizeof(REAL) == 8][k];
+    p = p * f * f + f + 1;
+    /* The last bits of `shifted` are n; they become the exponent. */
+    const bits power = ((bits)shifted + (word)(sizeof(REAL) == 4 ? 127 : 1023)) << mantissa;
+    return 1 / (1 + p * (vec)power);
+}
+
+/* ---- products of matrices ---- */
+
+/* out[r] += sum_k a[r * row + k * step] b[k], or = without `add`, for R rows of C vectors. */
+INLINE void tile(const int R, const int C, const REAL *a, int64_t row, int64_t step, int64_t depth,
+                 const vec *b, int64_t stride, vec *out, int add)
+{
+    vec sums[ROWS][COLUMNS];
+    UNROLLED
+    for (int r = 0; r < R; r++) {
+        UNROLLED
+        for (int c = 0; c < C; c++)
+            sums[r][c] = (vec){0};
+    }
+    for (int64_t k = 0; k < depth; k++, a += step, b += stride) {
+        vec right[COLUMNS];
+        UNROLLED
+        for (int c = 0; c < C; c++)
+            right[c] = b[c];
+        UNROLLED
+        for (int r = 0; r < R; r++) {
+            UNROLLED
+            for (int c = 0; c < C; c++)
+                sums[r][c] += a[r * row] * right[c];
+        }
+    }
+    UNROLLED
+    for (int r = 0; r < R; r++, out += stride) {
+        UNROLLED
+        for (int c = 0; c < C; c++)
+            out[c] = add ? out[c] + sums[r][c] : sums[r][c];
+    }
+}
+
+typedef void Tile(const REAL *, int64_t, int64_t, int64_t, const vec *, int64_t, vec *, int);
+
+#define INSTANCE(R, C)                                                                            \
+    static void tile_##R##_##C(const REAL *a, int64_t row, int64_t step, int64_t depth,           \
+                               const vec *b, int64_t stride, vec *out, int add)                   \
+    {                                                                                             \
+        tile(R, C, a, row, step, depth, b, stride, out, add);                                     \
+    }
+#define EACH_ROW(F, C) F(1, C) F(2, C) F(3, C) F(4, C) F(5, C) F(6, C)
+#define NAME(R, C) tile_##R##_##C,
+EACH_ROW(INSTANCE, 1)
+EACH_ROW(INSTANCE, 2)
+#if COLUMNS == 4
+EACH_ROW(INSTANCE, 3)
+EACH_ROW(INSTANCE, 4)
+static Tile *const tiles[COLUMNS][ROWS] = {
+    {EACH_ROW(NAME, 1)}, {EACH_ROW(NAME, 2)}, {EACH_ROW(NAME, 3)}, {EACH_ROW(NAME, 4)}};
+#else
+static Tile *const tiles[COLUMNS][ROWS] = {{EACH_ROW(NAME, 1)}, {EACH_ROW(NAME, 2)}};
+#endif
+
+/* Size of the next of the nearly equal tiles, of at most `most` rows, into which `left` are cut. */
+INLINE int64_t size_of(int64_t left, int64_t most)
+{
+    const int64_t n = (left + most - 1) / most;
+    return (left + n - 1) / n;
+}
+
+/* `tile` for n rows of `stride` vectors. */
+static void multiply(const REAL *a, int64_t row, int64_t step, int64_t n, int64_t depth,
+                     const vec *b, int64_t stride, vec *out, int add)
+{
+    for (int64_t c = 0, columns; c < stride; c += columns) {
+        columns = size_of(stride - c, COLUMNS);
+        for (int64_t r = 0, rows; r < n; r += rows) {
+            rows = size_of(n - r, ROWS);
+            tiles[columns - 1][rows - 1](a + r * row, row, step, depth, b + c, stride,
+                                         out + r * stride + c, add);
+        }
+    }
+}
+
+/* out = x W of both halves, x (2, BLOCK, h), out (2, BLOCK, d). */
+static void through_weight(const Arrays *A, const Scratch *s, const vec *x, vec *out, int64_t count)
+{
+    for (int half = 0; half < 2; half++)
+        multiply((const REAL *)(x + half * BLOCK * s->h), s->h * LANES, 1, count, A->hidden,
+                 s->weight + half * A->hidden * s->d, s->d, out + half * BLOCK * s->d, 0);
+}
+
+/* out = g Wᵀ of both halves, g (2, BLOCK, d), out (2, BLOCK, h). */
+static void back_through_weight(const Arrays *A, const Scratch *s, const vec *g, vec *out,
+                                int64_t count)
+{
+    for (int half = 0; half < 2; half++)
+        multiply((const REAL *)(g + half * BLOCK * s->d), s->d * LANES, 1, count, A->width,
+                 s->transposed + half * A->width * s->h, s->h, out + half * BLOCK * s->h, 0);
+}
+
+/* by_weight += xᵀ g */
+static void add_weight(const Arrays *A, const Scratch *s, const vec *x, const vec *g, int64_t count)
+{
+    for (int half = 0; half < 2; half++)
+        multiply((const REAL *)(x + half * BLOCK * s->h), 1, s->h * LANES, A->hidden, count,
+                 g + half * BLOCK * s->d, s->d, s->by_weight + half * A->hidden * s->d, 1);
+}
+
+/* ---- the messages of a block ---- */
+
+INLINE const REAL *row_of(const REAL *table, const int64_t *rows, int64_t e, int64_t size)
+{
+    return table + (rows ? rows[e] : e) * size;
+}
+
+/* u = h s, and for derivatives du; of a direction u' and h' d²u. Without a hidden layer y and y'. */
+INLINE void gather(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
+{
+    const int64_t H = A->hidden ? A->hidden : A->width, n = A->hidden ? s->h : s->d;
+    for (int64_t i = 0; i < count; i++) {
+        const REAL *x[3], *d_x[3];
+        for (int t = 0; t < 3; t++) {
+            x[t] = row_of(A->tables[t], A->rows[t], first + i, 2 * H);
+            if (KIND == SECOND)
+                d_x[t] = row_of(A->d_tables[t], A->rows[t], first + i, 2 * H);
+        }
+        for (int half = 0; half < 2; half++)
+            for (int64_t v = 0; v < n; v++) {
+                const int64_t c = half * H + v * LANES, left = H - v * LANES;
+                const int64_t o = (half * BLOCK + i) * n + v;
+                const vec h = load(x[0] + c, left) + load(x[1] + c, left) + load(x[2] + c, left);
+                vec d_h;
+                if (KIND == SECOND)
+                    d_h = load(d_x[0] + c, left) + load(d_x[1] + c, left) + load(d_x[2] + c, left);
+                if (!A->hidden) {
+                    s->y[o] = h;
+                    if (KIND == SECOND)
+                        s->d_y[o] = d_h;
+                    continue;
+                }
+                const vec sig = sigmoid(h), u = h * sig, rest = sig - u * sig, du = rest + u;
+                s->u[o] = u;
+                if (KIND != VALUE)
+                    s->du[o] = du;
+                if (KIND == SECOND) {
+                    s->d_u[o] = d_h * du;
+                    s->curve[o] = d_h * ((1 - sig) * (du + rest));
+                }
+            }
+    }
+}
+
+/* r = (mean(y²) + ε)^(-½), after y has become y + b */
+INLINE REAL normalise(const int V, const Arrays *A, const vec *bias, vec *y)
+{
+    vec sum = {0};
+    UNROLLED
+    for (int64_t v = 0; v < V; v++) {
+        y[v] += bias[v];
+        sum += y[v] * y[v];
+    }
+    const REAL square = total(sum) / A->width + EPSILON;
+    return 1 / (sizeof(REAL) == 4 ? (REAL)__builtin_sqrtf(square) : (REAL)__builtin_sqrt(square));
+}
+
+/* From y of message e, the i-th of the block, what VALUE or FIRST is to give; y becomes g_y. */
+INLINE void message(const int KIND, const int V, const Arrays *A, const Scratch *s, int64_t e,
+                    int64_t i)
+{
+    const int64_t D = A->width;
+    vec *core = s->y + i * V, *gate = s->y + (BLOCK + i) * V;
+    const REAL r0 = normalise(V, A, s->bias, core), r1 = normalise(V, A, s->bias + V, gate);
+    const REAL *g = KIND == FIRST ? row_of(A->gradient, A->target, e, D) : 0;
+    const REAL *f = A->factors ? row_of(A->factors, A->factor_row, e, D) : 0;
+    vec *g_core = s->g + i * V, *g_gate = s->g + (BLOCK + i) * V, k0 = {0}, k1 = {0};
+    UNROLLED
+    for (int64_t v = 0; v < V; v++) {
+        const int64_t c = v * LANES, left = D - c;
+        const vec n0 = core[v] * r0, n1 = gate[v] * r1;
+        const vec z = s->gain[v] * n0 + s->shift[v];
+        const vec q0 = sigmoid(z), q1 = sigmoid(s->gain[V + v] * n1 + s->shift[V + v]);
+        const vec p = z * q0, m = p * q1, factor = f ? load(f + c, left) : (vec){0} + 1;
+        if (KIND == VALUE) {
+            store(A->messages + e * D + c, f ? m * factor : m, left);
+            continue;
+        }
+        vec g_m = load(g + c, left);
+        if (f) {
+            store(A->by_factor + e * D + c, g_m * m, left);
+            g_m *= factor;
+        }
+        const vec g_z0 = g_m * q1 * (q0 + p - p * q0), g_z1 = g_m * p * (q1 - q1 * q1);
+        s->by_gain[v] += g_z0 * n0, s->by_gain[V + v] += g_z1 * n1;
+        s->by_shift[v] += g_z0, s->by_shift[V + v] += g_z1;
+        core[v] = n0, gate[v] = n1;
+        g_core[v] = g_z0 * s->gain[v], g_gate[v] = g_z1 * s->gain[V + v];
+        k0 += g_core[v] * n0, k1 += g_gate[v] * n1;
+    }
+    if (KIND == VALUE)
+        return;
+    const REAL mean0 = total(k0) / D, mean1 = total(k1) / D;
+    UNROLLED
+    for (int64_t v = 0; v < V; v++) {
+        g_core[v] = r0 * (g_core[v] - core[v] * mean0);
+        g_gate[v] = r1 * (g_gate[v] - gate[v] * mean1);
+        s->by_bias[v] += g_core[v], s->by_bias[V + v] += g_gate[v];
+    }
+}
+
+/* From y and y' of message e, what SECOND is to give; g becomes g_y and a becomes a_y. */
+INLINE void message_second(const int V, const Arrays *A, const Scratch *s, int64_t e, int64_t i)
+{
+    const int64_t D = A->width;
+    vec *y[2], *d_y[2], *g_n[2], *x[2];
+    REAL r[2], c[2], k[2], mean[2];
+    vec gn_n[2] = {{0}}, gn_dn[2] = {{0}}, x_n[2] = {{0}};
+    for (int h = 0; h < 2; h++) {
+        const int64_t o = (h * BLOCK + i) * V;
+        y[h] = s->y + o, d_y[h] = s->d_y + o, g_n[h] = s->g + o, x[h] = s->a + o;
+        r[h] = normalise(V, A, s->bias + h * V, y[h]);
+        vec sum = {0};
+        UNROLLED
+        for (int64_t v = 0; v < V; v++) {
+            y[h][v] *= r[h];
+            sum += y[h][v] * d_y[h][v];
+        }
+        c[h] = total(sum) / D;
+    }
+    const REAL *gradient = row_of(A->gradient, A->target, e, D);
+    const REAL *f = A->factors ? row_of(A->factors, A->factor_row, e, D) : 0;
+    const REAL *d_f = f ? row_of(A->d_factors, A->factor_row, e, D) : 0;
+    UNROLLED
+    for (int64_t v = 0; v < V; v++) {
+        const int64_t o = v * LANES, left = D - o;
+        const vec n0 = y[0][v], n1 = y[1][v], gain0 = s->gain[v], gain1 = s->gain[V + v];
+        const vec d_n0 = r[0] * (d_y[0][v] - n0 * c[0]), d_n1 = r[1] * (d_y[1][v] - n1 * c[1]);
+        const vec d_z0 = gain0 * d_n0, d_z1 = gain1 * d_n1, z = gain0 * n0 + s->shift[v];
+        const vec q0 = sigmoid(z), q1 = sigmoid(gain1 * n1 + s->shift[V + v]), p = z * q0;
+        const vec rest = q0 - p * q0, dp = rest + p, dq = q1 - q1 * q1;
+        const vec d_p = d_z0 * dp, d_q = d_z1 * dq, d_m = d_p * q1 + p * d_q;
+        vec g_m = load(gradient + o, left), d_g_m = {0};
+        if (f) {
+            const vec factor = load(f + o, left), d_factor = load(d_f + o, left);
+            store(A->by_factor + e * D + o, d_m * g_m, left);
+            store(A->by_sum + e * D + o, d_m * factor + p * q1 * d_factor, left);
+            d_g_m = g_m * d_factor;
+            g_m *= factor;
+        } else
+            store(A->by_sum + e * D + o, d_m, left);
+        const vec g_z0 = g_m * q1 * dp, g_z1 = g_m * p * dq;
+        const vec a_z0 = g_m * q1 * ((1 - q0) * (dp + rest)) * d_z0 + dp * (g_m * d_q + d_g_m * q1);
+        const vec a_z1 = dq * (g_m * (d_p + p * ((1 - q1 - q1) * d_z1)) + d_g_m * p);
+        s->by_gain[v] += g_z0 * d_n0 + a_z0 * n0, s->by_gain[V + v] += g_z1 * d_n1 + a_z1 * n1;
+        s->by_shift[v] += a_z0, s->by_shift[V + v] += a_z1;
+        g_n[0][v] = gain0 * g_z0, g_n[1][v] = gain1 * g_z1;
+        x[0][v] = gain0 * a_z0, x[1][v] = gain1 * a_z1;
+        gn_n[0] += g_n[0][v] * n0, gn_n[1] += g_n[1][v] * n1;
+        gn_dn[0] += g_n[0][v] * d_n0, gn_dn[1] += g_n[1][v] * d_n1;
+        x_n[0] += x[0][v] * n0, x_n[1] += x[1][v] * n1;
+    }
+    for (int h = 0; h < 2; h++) {
+        k[h] = total(gn_n[h]) / D;
+        /* x is yet to change by -r (c g_n + k y'), and its mean with n by -2 r c k */
+        mean[h] = (total(x_n[h]) + total(gn_dn[h])) / D - 2 * r[h] * c[h] * k[h];
+        UNROLLED
+        for (int64_t v = 0; v < V; v++) {
+            const vec n = y[h][v], g = g_n[h][v];
+            const vec moved = x[h][v] - r[h] * (c[h] * g + k[h] * d_y[h][v]);
+            g_n[h][v] = r[h] * (g - n * k[h]);
+            x[h][v] = r[h] * (moved - n * mean[h]);
+            s->by_bias[h * V + v] += x[h][v];
+        }
+    }
+}
+
+/* by_h = g du, with `curve` + g_2 curve */
+static void store_rows(const Arrays *A, const vec *g, const vec *du, const vec *g_2,
+                       const vec *curve, int64_t vectors, int64_t first, int64_t count)
+{
+    const int64_t H = A->hidden ? A->hidden : A->width;
+    for (int64_t i = 0; i < count; i++)
+        for (int half = 0; half < 2; half++)
+            for (int64_t v = 0; v < vectors; v++) {
+                const int64_t o = (half * BLOCK + i) * vectors + v;
+                vec by_h = du ? g[o] * du[o] : g[o];
+                if (curve)
+                    by_h += g_2[o] * curve[o];
+                store(A->by_h + ((first + i) * 2 + half) * H + v * LANES, by_h, H - v * LANES);
+            }
+}
+
+INLINE void messages(const int KIND, const int V, const Arrays *A, const Scratch *s, int64_t first,
+                     int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (KIND == SECOND)
+            message_second(V, A, s, first + i, i);
+        else
+            message(KIND, V, A, s, first + i, i);
+}
+
+INLINE void block(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
+{
+    gather(KIND, A, s, first, count);
+    if (A->hidden)
+        through_weight(A, s, s->u, s->y, count);
+    if (A->hidden && KIND == SECOND)
+        through_weight(A, s, s->d_u, s->d_y, count);
+    switch (s->d) { /* common widths, for which loops over a row are unrolled */
+    case 1:
+        messages(KIND, 1, A, s, first, count);
+        break;
+    case 4:
+        messages(KIND, 4, A, s, first, count);
+        break;
+    case 8:
+        messages(KIND, 8, A, s, first, count);
+        break;
+    default:
+        messages(KIND, s->d, A, s, first, count);
+    }
+    if (KIND == VALUE)
+        return;
+    const vec *g = KIND == SECOND ? s->a : s->g;
+    if (!A->hidden) {
+        store_rows(A, g, 0, 0, 0, s->d, first, count);
+        return;
+    }
+    if (A->by_weight) {
+        add_weight(A, s, s->u, g, count);
+        if (KIND == SECOND)
+            add_weight(A, s, s->d_u, s->g, count);
+    }
+    back_through_weight(A, s, g, s->y, count);
+    if (KIND == SECOND)
+        back_through_weight(A, s, s->g, s->d_y, count);
+    store_rows(A, s->y, s->du, s->d_y, KIND == SECOND ? s->curve : 0, s->h, first, count);
+}
+
+/* ---- parameters, and their derivatives by range ---- */
+
+static void pack(const REAL *from, int64_t n_rows, int64_t width, int64_t stride, vec *to)
+{
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t v = 0; v < stride; v++)
+            to[r * stride + v] = load(from + r * width + v * LANES, width - v * LANES);
+}
+
+static void unpack(const vec *from, int64_t n_rows, int64_t width, int64_t stride, REAL *to)
+{
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t v = 0; v < stride; v++)
+            store(to + r * width + v * LANES, from[r * stride + v], width - v * LANES);
+}
+
+static void pack_parameters(const Arrays *A, const Scratch *s)
+{
+    const int64_t D = A->width, H = A->hidden;
+    pack(A->gain, 2, D, s->d, s->gain);
+    pack(A->shift, 2, D, s->d, s->shift);
+    if (!H) {
+        memset(s->bias, 0, 2 * s->d * BYTES);
+        return;
+    }
+    pack(A->bias, 2, D, s->d, s->bias);
+    pack(A->weight, 2 * H, D, s->d, s->weight);
+    memset(s->transposed, 0, 2 * D * s->h * BYTES);
+    for (int64_t half = 0; half < 2; half++)
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t d = 0; d < D; d++)
+                ((REAL *)(s->transposed + (half * D + d) * s->h))[h] =
+                    A->weight[(half * H + h) * D + d];
+}
+
+static void store_sums(const Arrays *A, const Scratch *s, int64_t range)
+{
+    const int64_t D = A->width, H = A->hidden;
+    unpack(s->by_gain, 2, D, s->d, A->by_gain + range * 2 * D);
+    unpack(s->by_shift, 2, D, s->d, A->by_shift + range * 2 * D);
+    if (H) {
+        unpack(s->by_bias, 2, D, s->d, A->by_bias + range * 2 * D);
+        unpack(s->by_weight, 2 * H, D, s->d, A->by_weight + range * 2 * H * D);
+    }
+}
+
+/* ---- what is called from outside ----
+ *
+ * Every thread makes the same call with memory of its own and takes the next range from the counter
+ * that they share. */
+
+INLINE void ranges(const int KIND, const Arrays *A, int64_t *counter, void *memory)
+{
+    Scratch s;
+    scratch(A, (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES), &s);
+    pack_parameters(A, &s);
+    for (int64_t n; (n = __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) < A->n_ranges;) {
+        const int64_t end = (n + 1) * A->n_messages / A->n_ranges;
+        if (KIND != VALUE)
+            memset(s.by_gain, 0, (s.u - s.by_gain) * BYTES);
+        for (int64_t first = n * A->n_messages / A->n_ranges; first < end; first += BLOCK)
+            block(KIND, A, &s, first, smaller(BLOCK, end - first));
+        if (KIND != VALUE && A->by_gain)
+            store_sums(A, &s, n);
+    }
+}
+
+#define ROUTINE(NAME, KIND)                                                                       \
+    void NAME(const Arrays *A, int64_t *counter, void *memory)                                    \
+    {                                                                                             \
+        ranges(KIND, A, counter, memory);                                                         \
+    }
+ROUTINE(values, VALUE)
+ROUTINE(gradient, FIRST)
+ROUTINE(second, SECOND)
