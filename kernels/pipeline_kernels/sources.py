@@ -43,5 +43,6 @@ def _read(files: tuple[str, ...]) -> str:
 
 SOURCES = {
     "contraction": Source(("equivariant/contraction/native.c",)),
+    "gated": Source(("message/gated/native.c",)),
     "tree": Source(("tree/native.c",)),
 }

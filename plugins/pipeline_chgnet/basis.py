@@ -67,7 +67,7 @@ class AngularBasis(nn.Module):
         return waves / math.sqrt(math.pi)
 
 
-def angles_between(one: Tensor, other: Tensor) -> Tensor:
+def compute_angles(one: Tensor, other: Tensor) -> Tensor:
     """Return the angles between unit vectors, (n,), radian.
 
     The cosine is shrunk by 1e-6, as in version 0.3.0, which keeps the derivative of the arc cosine

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pipeline_chgnet.messages import Route, gated_messages
 from pipeline_chgnet.topology import Topology
 from pipeline_kernels.message import gather_sum
+from pipeline_kernels.message.gated import Route, gated_messages
 
 
 class GatedPerceptron(nn.Module):
@@ -43,25 +43,26 @@ class GatedPerceptron(nn.Module):
         self.gain = nn.Parameter(torch.ones(2, 1, outputs))
         self.shift = nn.Parameter(torch.zeros(2, 1, outputs))
 
-    def first_maps(self) -> tuple[list[Tensor], Tensor]:
+    def split_first_map(self) -> tuple[list[Tensor], Tensor]:
         """Return the weights that act on each part, (2 width, n_part), and the bias (2 width,)."""
-        weight, bias = self.first.weight, self.first.bias
+        weight: Tensor = self.first.weight
+        bias: Tensor = self.first.bias
         if self.second_weight is None:  # the norm follows at once
-            weight = _centred(weight.unflatten(0, (2, -1)), 1).flatten(0, 1)
-            bias = _centred(bias.unflatten(0, (2, -1)), 1).flatten()
+            weight = _center(weight.unflatten(0, (2, -1)), 1).flatten(0, 1)
+            bias = _center(bias.unflatten(0, (2, -1)), 1).flatten()
         return list(weight.split(self.inputs, dim=1)), bias
 
     def forward(
-        self, route: Route, tables: Sequence[Tensor], factors: Tensor | None = None
+        self, tables: Sequence[Tensor], route: Route, factors: Tensor | None = None
     ) -> Tensor:
         """Compute messages from the outputs of the first maps; see `gated_messages`."""
         hidden = None
         if self.second_weight is not None and self.second_bias is not None:
-            hidden = _centred(self.second_weight, 2), _centred(self.second_bias, 2)
-        return gated_messages(route, tables, self.gain, self.shift, hidden, factors)
+            hidden = _center(self.second_weight, 2), _center(self.second_bias, 2)
+        return gated_messages(tables, route, self.gain, self.shift, hidden, factors)
 
 
-def _centred(weight: Tensor, dim: int) -> Tensor:
+def _center(weight: Tensor, dim: int) -> Tensor:
     """Take the mean of the layer normalisation out of what is normalised, beforehand."""
     return weight - weight.mean(dim, keepdim=True)
 
@@ -88,9 +89,11 @@ class AtomConvolution(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_atoms, atom)
         """Update the features of atoms."""
-        (receiver, sender, bond), bias = self.perceptron.first_maps()
+        (receiver, sender, bond), bias = self.perceptron.split_first_map()
         tables = [linear(atoms, receiver, bias), linear(atoms, sender), linear(bonds, bond)]
-        return atoms + self.output(self.perceptron(topology.atom_messages, tables, weights))
+        sums = self.perceptron(tables, topology.atom_messages, weights)
+        updated: Tensor = atoms + self.output(sums)
+        return updated
 
 
 class BondConvolution(nn.Module):
@@ -117,9 +120,10 @@ class BondConvolution(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_short, bond)
         """Update the features of short bonds."""
-        tables = _angle_tables(self.perceptron, atoms, bonds, angles, topology)
-        sums = self.perceptron(topology.bond_messages, tables, weights)
-        return bonds + self.output(weights * sums)  # w_ij is the same for all k
+        tables = _make_angle_tables(self.perceptron, atoms, bonds, angles, topology)
+        sums = self.perceptron(tables, topology.bond_messages, weights)
+        updated: Tensor = bonds + self.output(weights * sums)  # w_ij is the same for all k
+        return updated
 
 
 class AngleUpdate(nn.Module):
@@ -143,15 +147,16 @@ class AngleUpdate(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_angles, angle)
         """Update the features of angles."""
-        tables = _angle_tables(self.perceptron, atoms, bonds, angles, topology)
-        return angles + self.perceptron(topology.angle_messages, tables)
+        tables = _make_angle_tables(self.perceptron, atoms, bonds, angles, topology)
+        updated: Tensor = angles + self.perceptron(tables, topology.angle_messages)
+        return updated
 
 
-def _angle_tables(
+def _make_angle_tables(
     perceptron: GatedPerceptron, atoms: Tensor, bonds: Tensor, angles: Tensor, topology: Topology
 ) -> list[Tensor]:
     """Apply the first maps; the first arm knows atom and first bond, so these share a table."""
-    (atom, first, second, angle), bias = perceptron.first_maps()
+    (atom, first, second, angle), bias = perceptron.split_first_map()
     arms = gather_sum(
         [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]
     )

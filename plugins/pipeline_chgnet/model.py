@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Self
 
 import torch
 from ase.data import chemical_symbols
 from torch import Tensor, nn
 
-from pipeline_chgnet.basis import AngularBasis, RadialBasis, angles_between
+from pipeline_chgnet.basis import AngularBasis, RadialBasis, compute_angles
 from pipeline_chgnet.layers import AngleUpdate, AtomConvolution, BondConvolution
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
 from pipeline_chgnet.topology import Topology
+from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, n_samples
 from pipeline_core.potential import Potential
 from pipeline_core.task import Outputs
-
-N_ELEMENTS: Final = 94
-"""Hydrogen to plutonium."""
 
 
 class CHGNet(Potential):
@@ -57,7 +55,18 @@ class CHGNet(Potential):
         self.angle_updates = nn.ModuleList(AngleUpdate(atom, bond, angle) for _ in range(n - 2))
         self.magmom = nn.Linear(atom, 1)
         self.readout_norm = nn.LayerNorm(atom)
-        self.readout = _perceptron(atom, options.readout_features)
+        self.readout = _build_readout(atom, options.readout_features)
+
+    @classmethod
+    def published(cls, version: str = "0.3.0") -> Self:
+        """Return the network with published weights and reference energies.
+
+        Raises:
+            ValueError: The version is unknown, or the package that holds the weights is missing.
+        """
+        model = cls(CHGNetOptions())
+        model.load_published(version)
+        return model
 
     def load_published(self, version: str) -> None:
         """Take over published weights and reference energies, such as those of version 0.3.0.
@@ -65,9 +74,7 @@ class CHGNet(Potential):
         Raises:
             ValueError: The version is unknown or not installed, or this is another network.
         """
-        from pipeline_chgnet.weights import published_state
-
-        state, theirs = published_state(version), dict(CHGNetOptions())
+        state, theirs = read_published(version), dict(CHGNetOptions())
         changed = [f"model.{name}" for name, value in self.options if value != theirs[name]]
         if changed:
             raise ValueError(
@@ -90,7 +97,7 @@ class CHGNet(Potential):
         Raises:
             ValueError: An element is beyond plutonium, or the batch has no bond graph.
         """
-        _check(batch)
+        _check_batch(batch)
         topology = Topology.of(batch)
         atoms, magmoms = self._convolve(
             self.atom_embedding(batch["atomic_numbers"] - 1),
@@ -106,8 +113,9 @@ class CHGNet(Potential):
         arms = vectors.index_select(0, topology.arms)
         arms = arms / torch.linalg.vector_norm(arms, dim=1, keepdim=True)
         first, second = (arms.index_select(0, side) for side in topology.angle_arms)
-        basis = self.angular_basis(angles_between(first, second))
-        return self.angle_embedding(basis.to(self.angle_embedding.weight.dtype))
+        basis = self.angular_basis(compute_angles(first, second))
+        features: Tensor = self.angle_embedding(basis.to(self.angle_embedding.weight.dtype))
+        return features
 
     def _convolve(
         self,
@@ -134,7 +142,7 @@ class CHGNet(Potential):
         return last(atoms, bonds, atom_weights, topology), magmoms
 
 
-def _perceptron(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
+def _build_readout(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for width in hidden:
         layers += [nn.Linear(inputs, width), nn.SiLU()]
@@ -142,7 +150,7 @@ def _perceptron(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(inputs, 1))
 
 
-def _check(batch: Batch) -> None:
+def _check_batch(batch: Batch) -> None:
     if "angle_edges" not in batch:
         raise ValueError("the graph has no angles; set graph.angle_cutoff and build it again")
     largest = int(batch["atomic_numbers"].max())

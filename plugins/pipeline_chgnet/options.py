@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from pipeline_core.config.sections import Count, GraphOptions, Positive, Section
 
+N_ELEMENTS: Final = 94
+"""Hydrogen to plutonium."""
 
-def _odd(value: int) -> int:
+
+def _check_odd(value: int) -> int:
     if value % 2 == 0:
         raise ValueError(f"must be odd (a constant and pairs of sine and cosine), got {value}")
     return value
@@ -28,7 +31,7 @@ class CHGNetOptions(Section):
     readout_features: list[Count] = Field(default=[64, 64, 64], min_length=1)
     """Widths of the hidden layers that turn the features of an atom into its energy."""
     radial_functions: Count = 31
-    angular_functions: Annotated[Count, AfterValidator(_odd)] = 31
+    angular_functions: Annotated[Count, AfterValidator(_check_odd)] = 31
     """Size of the angular basis: one constant, then as many sines as cosines."""
     envelope_power: Count = 8
     """Power p of the polynomial envelope that takes the radial basis to zero at the cutoff."""

@@ -30,8 +30,7 @@ def model() -> ModelInfo:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the network and what its training needs."""
-    options = run.options
-    assert isinstance(options, CHGNetOptions)
+    options = run.section("model", CHGNetOptions)
     check_cutoffs(options, run.section("graph", CHGNetGraphOptions))
     precision = run.section("train", TrainOptions).precision
     if not precision.endswith("-true"):

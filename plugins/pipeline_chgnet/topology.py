@@ -8,9 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from pipeline_chgnet.messages import Route
 from pipeline_core.batch import Batch
 from pipeline_kernels.message import Segments
+from pipeline_kernels.message.gated import Route
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_chgnet.model import N_ELEMENTS, CHGNet
-from pipeline_chgnet.options import CHGNetOptions
+from pipeline_chgnet.options import N_ELEMENTS
 from pipeline_core.potential import MAX_Z
 
 VERSIONS: Final = ("0.3.0", "r2scan")
@@ -42,42 +41,35 @@ _ANGLE_PARTS: Final = (3, 0, 1, 2)
 """Order of our parts (atom, first, second, angle) among theirs (first, second, angle, atom)."""
 
 
-def published(version: str = "0.3.0") -> CHGNet:
-    """Return CHGNet with published weights and reference energies.
+def read_published(version: str = "0.3.0") -> State:
+    """Read published weights under the names of `CHGNet(CHGNetOptions())`.
 
     Raises:
         ValueError: The version is unknown, or the package that holds the weights is not installed.
     """
-    model = CHGNet(CHGNetOptions())
-    model.load_published(version)
-    return model
-
-
-def published_state(version: str = "0.3.0") -> State:
-    """Return published weights under the names of `CHGNet(CHGNetOptions())`.
-
-    Raises:
-        ValueError: The version is unknown, or the package that holds the weights is not installed.
-    """
-    file = torch.load(_file(version), map_location="cpu", weights_only=True)
+    file = torch.load(_find_file(version), map_location="cpu", weights_only=True)
     theirs: State = file["model"]["state_dict"]
     ours: State = {}
     for name, source in _RENAMED.items():
-        ours |= {f"{name}.{key}": value for key, value in _below(theirs, source).items()}
+        ours |= {f"{name}.{key}": value for key, value in _select_below(theirs, source).items()}
     for name, source in _FREQUENCIES.items():
         ours[f"{name}.frequencies"] = theirs[f"{source}.frequencies"]
     for t in range(4):
-        ours |= _layer(f"atom_convolutions.{t}", _below(theirs, f"atom_conv_layers.{t}"))
+        ours |= _translate_layer(
+            f"atom_convolutions.{t}", _select_below(theirs, f"atom_conv_layers.{t}")
+        )
     for t in range(3):
-        ours |= _layer(f"bond_convolutions.{t}", _below(theirs, f"bond_conv_layers.{t}"))
+        ours |= _translate_layer(
+            f"bond_convolutions.{t}", _select_below(theirs, f"bond_conv_layers.{t}")
+        )
     for t in range(2):
-        ours |= _layer(f"angle_updates.{t}", _below(theirs, f"angle_layers.{t}"))
+        ours |= _translate_layer(f"angle_updates.{t}", _select_below(theirs, f"angle_layers.{t}"))
     energies = torch.zeros(MAX_Z + 1, dtype=torch.float64)
     energies[1 : N_ELEMENTS + 1] = theirs["composition_model.fc.weight"][0]
     return ours | {"atom_energies": energies}
 
 
-def _file(version: str) -> Path:
+def _find_file(version: str) -> Path:
     if version not in VERSIONS:
         raise ValueError(
             f"unknown published weights {version!r} of CHGNet; known: {', '.join(VERSIONS)}"
@@ -97,7 +89,7 @@ def _file(version: str) -> Path:
     return files[0]
 
 
-def _below(state: State, prefix: str) -> State:
+def _select_below(state: State, prefix: str) -> State:
     return {
         key.removeprefix(f"{prefix}."): value
         for key, value in state.items()
@@ -105,13 +97,13 @@ def _below(state: State, prefix: str) -> State:
     }
 
 
-def _layer(name: str, theirs: State) -> State:
+def _translate_layer(name: str, theirs: State) -> State:
     """Translate one convolution or update; core and gate of theirs are halves of ours."""
     (kind,) = {key.split(".")[0] for key in theirs} - {"mlp_out"}
     parts = _ATOM_PARTS if kind == "twoBody_atom" else _ANGLE_PARTS
     core, gate = (
-        _below(theirs, f"{kind}.mlp_core.layers"),
-        _below(theirs, f"{kind}.mlp_gate.layers"),
+        _select_below(theirs, f"{kind}.mlp_core.layers"),
+        _select_below(theirs, f"{kind}.mlp_gate.layers"),
     )
     first, *second = sorted({key.split(".")[0] for key in core}, key=int)
     columns = torch.cat([core[f"{first}.weight"], gate[f"{first}.weight"]]).chunk(len(parts), dim=1)

@@ -28,7 +28,7 @@ from _data import find_mptrj
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from pipeline_chgnet.weights import published
+from pipeline_chgnet.model import CHGNet
 from pipeline_core.batch import collate, to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
@@ -41,7 +41,7 @@ class Ours:
     """The plugin."""
 
     def __init__(self, structures: Sequence[ase.Atoms], device: torch.device) -> None:
-        self.model, self.device = published(), device
+        self.model, self.device = CHGNet.published(), device
         references = self.model.atom_energies
         self.model.to(device).atom_energies = references.to(device)
         options = GraphOptions(cutoff=6.0, angle_cutoff=3.0)

@@ -9,10 +9,11 @@ map of concatenated features splits into one linear map per part,
 so that the matrix products run over the (few) nodes and only `gather_sum` runs over the (many)
 edges. `segment_sum` is the way back. Each is the other's derivative.
 
-| package    | what it holds                                                |
-|------------|--------------------------------------------------------------|
-| `segments` | `gather_sum`, `segment_sum`, and the plan that both work by  |
-| `softmax`  | attention: a softmax over each segment, and sums it weights  |
+| package    | what it holds                                                       |
+|------------|---------------------------------------------------------------------|
+| `segments` | `gather_sum`, `segment_sum`, and the plan that both work by         |
+| `softmax`  | attention: a softmax over each segment, and sums that it weights    |
+| `gated`    | messages of a gated perceptron: gather, perceptron and sum in one   |
 """
 
 from pipeline_kernels.message.segments import Segments, gather_sum, segment_sum

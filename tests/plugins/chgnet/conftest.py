@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_chgnet.weights import published
+from pipeline_chgnet.model import CHGNet
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import sample_graph
@@ -61,7 +61,7 @@ def trained() -> Callable[[torch.dtype], torch.nn.Module]:
     pytest.importorskip("chgnet")
 
     def in_precision(dtype: torch.dtype) -> torch.nn.Module:
-        model = published()
+        model = CHGNet.published()
         energies = model.atom_energies
         model.to(dtype).atom_energies = energies
         return model.eval()

@@ -48,8 +48,12 @@ def test_a_graph_without_angles_is_explained():
 
 
 def test_mixed_precision_is_refused():
-    sections = {"graph": CHGNetGraphOptions(), "train": TrainOptions(precision="bf16-mixed")}
-    run = SimpleNamespace(options=CHGNetOptions(), section=lambda stage, _: sections[stage])
+    sections = {
+        "model": CHGNetOptions(),
+        "graph": CHGNetGraphOptions(),
+        "train": TrainOptions(precision="bf16-mixed"),
+    }
+    run = SimpleNamespace(section=lambda stage, _: sections[stage])
 
     with pytest.raises(ValueError, match=r"set it to '32-true' or '64-true'"):
         plugin.task(run)

@@ -8,15 +8,15 @@ import torch
 
 from pipeline_chgnet.model import CHGNet
 from pipeline_chgnet.options import CHGNetOptions
-from pipeline_chgnet.weights import VERSIONS, published, published_state
+from pipeline_chgnet.weights import VERSIONS, read_published
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_they_fill_the_whole_model(version):
     pytest.importorskip("chgnet", reason="needs the extra 'peers'")
-    model = published(version)
+    model = CHGNet.published(version)
 
-    state = published_state(version)
+    state = read_published(version)
 
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
@@ -31,14 +31,14 @@ def test_a_network_of_other_sizes_is_refused():
 
 def test_an_unknown_version_is_explained():
     with pytest.raises(ValueError, match=r"unknown published weights '0\.1'.*known: 0\.3\.0"):
-        published_state("0.1")
+        read_published("0.1")
 
 
 def test_a_missing_package_is_explained(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
     with pytest.raises(ValueError, match=r"pip install 'pipeline-core\[peers\]'"):
-        published_state()
+        read_published()
 
 
 def test_an_incomplete_package_is_explained(monkeypatch, tmp_path):
@@ -46,4 +46,4 @@ def test_an_incomplete_package_is_explained(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
 
     with pytest.raises(ValueError, match=r"lacks the weights '0\.3\.0'; run: pip install"):
-        published_state()
+        read_published()

@@ -28,6 +28,8 @@
 #endif
 #define ROWS 6
 #define BLOCK 64
+#define AHEAD 4 /* messages, of rows that are asked for */
+#define LINE 64 /* bytes of a line of cache */
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define QUAD 16
 #define EPSILON ((REAL)1e-5) /* of the normalisation, that of torch */
@@ -270,11 +272,26 @@ INLINE const REAL *row_of(const REAL *table, const int64_t *rows, int64_t e, int
     return table + (rows ? rows[e] : e) * size;
 }
 
+/* Ask for the rows that message e reads, which come from far. */
+INLINE void fetch(const REAL *const *tables, const int64_t *const *rows, int64_t e, int64_t size)
+{
+    for (int t = 0; t < 3; t++) {
+        const char *row = (const char *)row_of(tables[t], rows[t], e, size);
+        for (int64_t i = 0; i < size * (int64_t)sizeof(REAL); i += LINE)
+            __builtin_prefetch(row + i);
+    }
+}
+
 /* u = h s, and for derivatives du; of a direction u' and h' d²u. Without a hidden layer y and y'. */
 INLINE void gather(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
 {
     const int64_t H = A->hidden ? A->hidden : A->width, n = A->hidden ? s->h : s->d;
     for (int64_t i = 0; i < count; i++) {
+        if (first + i + AHEAD < A->n_messages) {
+            fetch(A->tables, A->rows, first + i + AHEAD, 2 * H);
+            if (KIND == SECOND)
+                fetch(A->d_tables, A->rows, first + i + AHEAD, 2 * H);
+        }
         const REAL *x[3], *d_x[3];
         for (int t = 0; t < 3; t++) {
             x[t] = row_of(A->tables[t], A->rows[t], first + i, 2 * H);

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from torch import Tensor
 
 from pipeline_kernels.message.segments import Segments, segment_sum
 
-N_TABLES = 3
+N_TABLES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -35,29 +35,39 @@ class Route:
         """Number of rows that messages are added to."""
         return self.n_messages if self.targets is None else self.targets.n_segments
 
-    def encode(self) -> list[Tensor | None]:
-        """Return the plans as tensors, as an operator takes them; `decode` is the way back."""
-        plans = (*self.tables, self.factors, self.targets)
-        lists = [(p.index, p.order, p.offsets) if p else (None, None, None) for p in plans]
-        return [tensor for plan in lists for tensor in plan]
+    @property
+    def plans(self) -> tuple[Segments | None, ...]:
+        """All plans: of the tables, the factors and the targets."""
+        return *self.tables, self.factors, self.targets
+
+    def encode(self) -> tuple[list[Tensor], list[int]]:
+        """Return tensors and numbers, as an operator takes them; `decode` is the way back.
+
+        Returns:
+            The tensors of the plans that there are, and the number of messages followed by whether
+            there is a plan for each table, for factors and for targets.
+        """
+        present = [plan for plan in self.plans if plan is not None]
+        lists = [x for plan in present for x in (plan.index, plan.order, plan.offsets)]
+        return lists, [self.n_messages, *(int(plan is not None) for plan in self.plans)]
 
     @classmethod
-    def decode(cls, lists: Sequence[Tensor | None], n_messages: int) -> Self:
-        """Return the route that `encode` has turned into tensors."""
+    def decode(cls, lists: Sequence[Tensor], code: Sequence[int]) -> Self:
+        """Return the route that `encode` has turned into tensors and numbers."""
+        n_messages, *present = code
+        tensors = iter(lists)
         first, second, third, factors, targets = (
-            _plan(*lists[i : i + 3]) for i in range(0, len(lists), 3)
+            _read_plan(tensors) if there else None for there in present
         )
         return cls((first, second, third), factors, targets, n_messages)
 
 
-def _plan(index: Tensor | None, order: Tensor | None, offsets: Tensor | None) -> Segments | None:
-    if index is None or order is None or offsets is None:
-        return None
-    return Segments(index, order, offsets)
+def _read_plan(tensors: Iterator[Tensor]) -> Segments:
+    return Segments(next(tensors), next(tensors), next(tensors))
 
 
 class Inputs(NamedTuple):
-    """The tensors that messages are computed from, or what stands for each of them.
+    """The tensors that messages are computed from, or derivatives by them.
 
     Attributes:
         tables: (n_t, 2 H) each.
@@ -72,29 +82,37 @@ class Inputs(NamedTuple):
     factors: Tensor | None
     gain: Tensor
     shift: Tensor
-    weight: Tensor | None
-    bias: Tensor | None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
 
-    @classmethod
-    def of(
-        cls, tables: Sequence[Tensor], factors: Tensor | None, parameters: Sequence[Tensor]
-    ) -> Self:
-        """Gather them from what an operator takes."""
-        gain, shift, *hidden = parameters
-        weight, bias = hidden or (None, None)
-        return cls(tables, factors, gain, shift, weight, bias)
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Gain and shift, and weight and bias if there are any."""
+        parameters = self.gain, self.shift, self.weight, self.bias
+        return [parameter for parameter in parameters if parameter is not None]
 
-    def list_tensors(self) -> list[Tensor]:
-        """Return all that are there, in the order of the fields."""
-        tensors = *self.tables, self.factors, self.gain, self.shift, self.weight, self.bias
-        return [tensor for tensor in tensors if tensor is not None]
+    @property
+    def data(self) -> list[Tensor]:
+        """Tables, and factors if there are any."""
+        return [*self.tables] if self.factors is None else [*self.tables, self.factors]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that are there, in the order of the fields."""
+        return self.data + self.parameters
+
+    def replace_tensors(self, tensors: Sequence[Tensor]) -> Self:
+        """Return the same fields made of other tensors, which come in the order of `tensors`."""
+        tables, others = tensors[:N_TABLES], list(tensors[N_TABLES:])
+        factors = None if self.factors is None else others.pop(0)
+        return type(self)(tables, factors, *others)
 
 
 def gather_rows(table: Tensor, plan: Segments | None) -> Tensor:
-    """Return the row of a table that each message reads."""
+    """Return the row of a table that each message reads, (n_messages, width)."""
     return table if plan is None else table.index_select(0, plan.index)
 
 
 def sum_rows(values: Tensor, plan: Segments | None) -> Tensor:
-    """Sum the values of the messages that read the same row of a table."""
+    """Sum the values (n_messages, width) of messages that read the same row of a table."""
     return values if plan is None else segment_sum(values, plan)

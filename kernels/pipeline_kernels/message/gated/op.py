@@ -1,0 +1,221 @@
+"""Gated messages as `torch.library` operators: devices, shapes, derivatives, checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.message.gated import cpu, reference
+from pipeline_kernels.message.gated.route import N_TABLES, Inputs, Route
+from pipeline_kernels.message.segments import DTYPES
+from pipeline_kernels.operators import define_derivative, define_operator, differentiate_reference
+
+
+def gated_messages(
+    tables: Sequence[Tensor],
+    route: Route,
+    gain: Tensor,
+    shift: Tensor,
+    hidden: tuple[Tensor, Tensor] | None = None,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Compute messages and add those of one target; the formula is that of the package.
+
+    Differentiable any number of times. Fast are the values, the first derivatives, and the
+    derivatives of those by tables and factors, as training by forces needs them; what goes beyond
+    is plain PyTorch.
+
+    Args:
+        tables: Three of (n_t, 2 H): core and gate side by side; one of them holds the bias.
+        route: Rows of the tables that a message reads, row that it is added to.
+        gain: (2, 1, D) of the layer normalisation.
+        shift: (2, 1, D) of the layer normalisation.
+        hidden: Weight (2, H, D) and bias (2, 1, D) of the second linear layer, centred over D;
+            without it H = D, and the sum of the tables must be centred over each half.
+        factors: (n_factors, D), of which `route.factors` takes one row a message, or None.
+
+    Returns:
+        (n_targets, D), or (n_messages, D) without targets, in the widest type of the arguments, at
+        least float32.
+
+    Raises:
+        ValueError: The arguments do not fit together.
+    """
+    inputs = Inputs(tables, factors, gain, shift, *(hidden or ()))
+    _check(inputs, route)
+    dtype = torch.float32
+    for tensor in inputs.tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    # Views: `_are_wanted` must not be asked about a leaf.
+    parameters = [x.to(dtype).view_as(x) for x in inputs.parameters]
+    factors = None if factors is None else factors.to(dtype)
+    return _messages([x.to(dtype) for x in tables], factors, parameters, *route.encode())
+
+
+def _check(inputs: Inputs, route: Route) -> None:
+    if len(inputs.tables) != N_TABLES:
+        raise ValueError(f"tables: expected {N_TABLES}, got {len(inputs.tables)}")
+    width = inputs.gain.shape[-1]
+    n_hidden = width if inputs.weight is None else inputs.weight.shape[1]
+    if (inputs.factors is None) != (route.factors is None):
+        raise ValueError("factors: expected a tensor and a plan in the route, or neither")
+    expected: dict[str, tuple[int, ...]]
+    expected = {f"tables[{t}]": (_count_rows(route, t), 2 * n_hidden) for t in range(N_TABLES)}
+    expected |= {"factors": (_count_rows(route, N_TABLES), width)}
+    expected |= {"gain": (2, 1, width), "shift": (2, 1, width)}
+    expected |= {"weight": (2, n_hidden, width), "bias": (2, 1, width)}
+    tensors = {f"tables[{t}]": table for t, table in enumerate(inputs.tables)}
+    tensors |= {name: x for name, x in inputs._asdict().items() if isinstance(x, Tensor)}
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != expected[name]:
+            raise ValueError(f"{name}: expected {expected[name]}, got {tuple(tensor.shape)}")
+        if tensor.dtype not in DTYPES:
+            raise ValueError(f"{name}: expected a dtype of {DTYPES}, got {tensor.dtype}")
+        if tensor.device != inputs.gain.device:
+            raise ValueError(
+                f"{name}: expected device {inputs.gain.device} as gain, got {tensor.device}"
+            )
+
+
+def _count_rows(route: Route, place: int) -> int:
+    plan = route.plans[place]
+    return route.n_messages if plan is None else plan.n_segments
+
+
+def _shape_messages(
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    parameters: Sequence[Tensor],
+    lists: Sequence[Tensor],
+    code: Sequence[int],
+) -> Tensor:
+    gain = parameters[0]
+    return gain.new_empty(Route.decode(lists, code).n_targets, gain.shape[2])
+
+
+@define_operator("gated_messages", cpu=cpu.values, fake=_shape_messages)
+def _messages(
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    parameters: Sequence[Tensor],
+    lists: Sequence[Tensor],
+    code: Sequence[int],
+) -> Tensor:
+    return reference.values(Inputs(tables, factors, *parameters), Route.decode(lists, code))
+
+
+def _shape_gradient(
+    g: Tensor,
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    parameters: Sequence[Tensor],
+    lists: Sequence[Tensor],
+    code: Sequence[int],
+    with_parameters: bool,
+) -> list[Tensor]:
+    inputs = Inputs(tables, factors, *parameters)
+    return [x.new_empty(x.shape) for x in (inputs.tensors if with_parameters else inputs.data)]
+
+
+@define_operator("gated_messages_gradient", cpu=cpu.gradient, fake=_shape_gradient)
+def _gradient(
+    g: Tensor,
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    parameters: Sequence[Tensor],
+    lists: Sequence[Tensor],
+    code: Sequence[int],
+    with_parameters: bool,
+) -> list[Tensor]:
+    """Return derivatives by tables, factors and, if wanted, parameters."""
+    inputs = Inputs(tables, factors, *parameters)
+    derivative = reference.gradient(g, inputs, Route.decode(lists, code))
+    return derivative.tensors if with_parameters else derivative.data
+
+
+def _shape_second(
+    directions: Sequence[Tensor],
+    g: Tensor,
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    parameters: Sequence[Tensor],
+    lists: Sequence[Tensor],
+    code: Sequence[int],
+) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (g, *Inputs(tables, factors, *parameters).tensors)]
+
+
+@define_operator("gated_messages_second", cpu=cpu.second, fake=_shape_second)
+def _second(
+    directions: Sequence[Tensor],
+    g: Tensor,
+    tables: Sequence[Tensor],
+    factors: Tensor | None,
+    parameters: Sequence[Tensor],
+    lists: Sequence[Tensor],
+    code: Sequence[int],
+) -> list[Tensor]:
+    """Return derivatives by g, tables, factors and parameters."""
+    inputs = Inputs(tables, factors, *parameters)
+    by_g, derivative = reference.second(directions, g, inputs, Route.decode(lists, code))
+    return [by_g, *derivative.tensors]
+
+
+def _messages_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
+    tables, factors, parameters, lists, code = saved
+    n_data = len(tables) + (factors is not None)
+    wanted = _are_wanted(ctx, slice(n_data, n_data + len(parameters)))
+    derivatives = _gradient(g, tables, factors, parameters, lists, code, wanted)
+    return _arrange(derivatives, factors, parameters)
+
+
+def _are_wanted(ctx: Any, places: slice) -> bool:
+    """Whether this run of autograd needs derivatives by the tensors at these places.
+
+    `needs_input_grad` says whether any run can need them. That by energies for forces does not, and
+    derivatives by parameters are a third of the work.
+    """
+    nodes = [node for node, _ in ctx.next_functions[places] if node is not None]
+    return any(torch._C._will_engine_execute_node(node) for node in nodes)
+
+
+def _gradient_backward(
+    ctx: Any, saved: Sequence[Any], directions: Sequence[Tensor | None]
+) -> tuple[Any, ...]:
+    g, tables, factors, parameters, lists, code, with_parameters = saved
+    inputs = Inputs(tables, factors, *parameters)
+    by_parameters = directions[len(inputs.data) :]
+    if not torch.is_grad_enabled() and all(direction is None for direction in by_parameters):
+        pairs = zip(inputs.data, directions, strict=False)
+        changes = [torch.zeros_like(x) if change is None else change for x, change in pairs]
+        by_g, *derivatives = _second(changes, g, tables, factors, parameters, lists, code)
+        return by_g, *_arrange(derivatives, factors, parameters)
+
+    def differentiate(g: Tensor, *tensors: Tensor) -> list[Tensor]:
+        derivative = reference.gradient(g, inputs.replace_tensors(tensors), route)
+        return derivative.tensors if with_parameters else derivative.data
+
+    route, tensors = Route.decode(lists, code), inputs.tensors
+    outputs = tensors if with_parameters else inputs.data
+    grads = [
+        torch.zeros_like(x) if change is None else change
+        for x, change in zip(outputs, directions, strict=True)
+    ]
+    needed = [x.requires_grad for x in (g, *tensors)]
+    again = differentiate_reference(differentiate, [g, *tensors], needed, grads)
+    return again[0], *_arrange(again[1:], factors, parameters)
+
+
+def _arrange(
+    derivatives: Sequence[Tensor | None], factors: Tensor | None, parameters: Sequence[Tensor]
+) -> tuple[list[Tensor | None], Tensor | None, list[Tensor | None]]:
+    """Split derivatives by tables, factors and parameters, of which the last may be missing."""
+    first = N_TABLES + (factors is not None)
+    by_factors = None if factors is None else derivatives[N_TABLES]
+    by_parameters = list(derivatives[first:]) or [None] * len(parameters)
+    return list(derivatives[:N_TABLES]), by_factors, by_parameters
+
+
+define_derivative(_messages, _messages_backward)
+define_derivative(_gradient, _gradient_backward, materialize=False)

@@ -1,0 +1,316 @@
+"""Gated messages: C, and the reference where there is none.
+
+Oracles: the formula in plain PyTorch with torch's own layer norm, differentiated by autograd;
+finite differences.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.library import opcheck
+from torch.nn.functional import layer_norm, silu
+from torch.testing import assert_close
+
+from pipeline_kernels.compiler import LEVELS
+from pipeline_kernels.message import Segments
+from pipeline_kernels.message.gated import Route, gated_messages
+from pipeline_kernels.message.gated.op import _gradient, _messages, _second
+
+KINDS = ["atom convolution", "bond convolution", "angle update"]
+RELATIVE = {torch.float32: 2e-5, torch.float64: 1e-12}
+WIDTHS = [(1, 1), (4, 3), (16, 16), (20, 33), (64, 64), (70, 5)]
+
+
+@dataclass
+class Case:
+    """What the three layers of CHGNet give: without targets, hidden layer and factors, or with."""
+
+    route: Route
+    tables: list[Tensor]
+    gain: Tensor
+    shift: Tensor
+    hidden: tuple[Tensor, Tensor] | None
+    factors: Tensor | None
+
+    @classmethod
+    def of(cls, kind, n_messages=20, widths=(4, 3), dtype=torch.float64, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+
+        def random(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        def plan(n, *, ascending=False):
+            index = torch.randint(n, (n_messages,), generator=generator)
+            return Segments.of(index.sort().values if ascending else index, n)
+
+        (width, n_hidden), hidden = widths, kind != "angle update"
+        sizes = [5, 6, 8 if kind == "atom convolution" else n_messages]
+        plans = plan(5, ascending=True), plan(6), plan(8) if sizes[2] == 8 else None
+        columns = 2 * (n_hidden if hidden else width)
+        case = cls(
+            Route(plans, plan(7) if hidden else None, plan(5) if hidden else None, n_messages),
+            [random(n, columns) for n in sizes],
+            random(2, 1, width),
+            random(2, 1, width),
+            (random(2, n_hidden, width), random(2, 1, width)) if hidden else None,
+            random(7, width) if hidden else None,
+        )
+        return case.replace([x.to(dtype).requires_grad_() for x in case.inputs])
+
+    @property
+    def data(self):
+        return self.tables if self.factors is None else [*self.tables, self.factors]
+
+    @property
+    def parameters(self):
+        return [self.gain, self.shift, *(self.hidden or ())]
+
+    @property
+    def inputs(self):
+        return [*self.data, *self.parameters]
+
+    def replace(self, inputs):
+        tables, others = list(inputs[:3]), list(inputs[3:])
+        factors = None if self.factors is None else others.pop(0)
+        gain, shift, *hidden = others
+        return Case(self.route, tables, gain, shift, tuple(hidden) or None, factors)
+
+    def operands(self):
+        """What the operators take."""
+        lists, code = self.route.encode()
+        return self.tables, self.factors, self.parameters, lists, code
+
+
+def centred(tensor, dim=-1):
+    return tensor - tensor.mean(dim, keepdim=True)
+
+
+def ours(case):
+    tables, hidden = case.tables, case.hidden
+    if hidden is None:
+        tables = [centred(table.unflatten(1, (2, -1))).flatten(1) for table in tables]
+    else:
+        hidden = centred(hidden[0]), centred(hidden[1])
+    return gated_messages(tables, case.route, case.gain, case.shift, hidden, case.factors)
+
+
+def plain(case):
+    """The formula of a gated perceptron, edge by edge, with nothing centred."""
+    route, width = case.route, case.gain.shape[2]
+    plans = zip(case.tables, route.tables, strict=True)
+    core, gate = sum(t if p is None else t[p.index] for t, p in plans).chunk(2, dim=1)
+    if case.hidden is not None:
+        weight, bias = case.hidden
+        core, gate = silu(core) @ weight[0] + bias[0], silu(gate) @ weight[1] + bias[1]
+    (gain, gate_gain), (shift, gate_shift) = case.gain[:, 0], case.shift[:, 0]
+    core = layer_norm(core, (width,), gain, shift, eps=1e-5)
+    gate = layer_norm(gate, (width,), gate_gain, gate_shift, eps=1e-5)
+    messages = silu(core) * torch.sigmoid(gate)
+    if case.factors is not None:
+        messages = messages * case.factors[route.factors.index]
+    if route.targets is None:
+        return messages
+    sums = messages.new_zeros(route.targets.n_segments, width)
+    return sums.index_add(0, route.targets.index, messages)
+
+
+def everything(function, case):
+    """Values, first derivatives by all, and second ones as training by forces takes them."""
+    value = function(case)
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(like):
+        random = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+        return random.to(like.dtype).requires_grad_()
+
+    g = draw(value)
+    first = torch.autograd.grad(value, case.inputs, g, retain_graph=True)
+    forces = torch.autograd.grad(value, case.data, g, create_graph=True)
+    change = sum((force * draw(force).detach()).sum() for force in forces)
+    return [value, *first, *torch.autograd.grad(change, [g, *case.inputs], materialize_grads=True)]
+
+
+def close(found, exact, dtype):
+    for one, other in zip(found, exact, strict=True):
+        size = max(1.0, float(other.detach().abs().max())) if other.numel() else 1.0
+        tolerance = RELATIVE[dtype] * size
+        assert_close(one.detach().double(), other.detach(), rtol=RELATIVE[dtype], atol=tolerance)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    kind=st.sampled_from(KINDS),
+    n_messages=st.sampled_from([0, 1, 30, 64, 65, 600]),
+    widths=st.sampled_from(WIDTHS),
+    dtype=st.sampled_from(list(RELATIVE)),
+    implementation=st.sampled_from(["C", "reference"]),
+    seed=st.integers(0, 2**32),
+)
+@example("atom convolution", 1500, (64, 64), torch.float32, "C", 0)
+@example("atom convolution", 1500, (64, 64), torch.float64, "C", 0)
+def test_equals_the_plain_formula(
+    use_implementation, kind, n_messages, widths, dtype, implementation, seed
+):
+    case = Case.of(kind, n_messages, widths, dtype, seed)
+    with use_implementation(implementation):
+        found = everything(ours, case)
+    exact = case.replace([x.detach().double().requires_grad_() for x in case.inputs])
+    close(found, everything(plain, exact), dtype)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_processors_with_shorter_vectors(use_level, level):
+    for dtype in RELATIVE:
+        case = Case.of("atom convolution", 200, (64, 20), dtype)
+        with use_level(level):
+            found = everything(ours, case)
+        exact = case.replace([x.detach().double().requires_grad_() for x in case.inputs])
+        close(found, everything(plain, exact), dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_and_second_derivatives(kind):
+    case = Case.of(kind, 6, (3, 2))
+
+    def function(*inputs):
+        return ours(case.replace(inputs))
+
+    assert torch.autograd.gradcheck(function, case.inputs)
+    assert torch.autograd.gradgradcheck(function, case.inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_derivatives_of_forces(kind):
+    """Derivatives by tables and factors, differentiated: a routine of its own."""
+    case = Case.of(kind)
+    g = torch.randn_like(ours(case)).requires_grad_()
+
+    def forces(g, *inputs):
+        changed = case.replace(inputs)
+        return torch.autograd.grad(ours(changed), changed.data, g, create_graph=True)
+
+    assert torch.autograd.gradcheck(forces, [g, *case.inputs])
+
+
+def test_third_derivative_by_the_plain_formula():
+    case = Case.of("atom convolution", 6, (3, 2))
+
+    def third(function):
+        x = case.tables[0]
+        for _ in range(3):
+            y = function(case.replace([x, *case.inputs[1:]])).square().sum()
+            (x,) = torch.autograd.grad(y, x, create_graph=True)
+        return torch.autograd.grad(x.sum(), case.inputs)
+
+    for one, other in zip(third(ours), third(plain), strict=True):
+        assert_close(one, other)
+
+
+def test_a_direction_that_does_not_matter_may_be_left_out():
+    case = Case.of("atom convolution")
+    results = []
+    for function in (ours, plain):
+        (first,) = torch.autograd.grad(function(case).sum(), case.tables[0], create_graph=True)
+        results += torch.autograd.grad(first.square().sum(), case.gain)
+
+    assert_close(*results)
+
+
+def test_derivatives_by_parameters_are_left_out_where_nothing_needs_them(monkeypatch):
+    case, asked = Case.of("atom convolution"), []
+    original = _gradient._opoverload
+    monkeypatch.setattr(
+        "pipeline_kernels.message.gated.op._gradient",
+        lambda *args: asked.append(args[-1]) or original(*args),
+    )
+    torch.autograd.grad(ours(case).sum(), case.tables[0])
+    torch.autograd.grad(ours(case).sum(), case.gain)
+    torch.autograd.grad(ours(case).sum(), case.hidden[0])
+    ours(case).sum().backward()
+
+    assert asked == [False, True, True, True]
+
+
+def test_does_not_depend_on_the_threads(use_threads):
+    case = Case.of("bond convolution", 5000, (16, 16), torch.float32)
+    results = []
+    for n in (1, 2, 3):
+        with use_threads(n):
+            results.append(everything(ours, case))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["atom convolution", "angle update"])
+def test_operators_keep_the_rules_of_torch(kind):
+    case, quick = Case.of(kind), ["test_schema", "test_faketensor"]
+    g = torch.randn(case.route.n_targets, 4, dtype=torch.float64).requires_grad_()
+    opcheck(_messages, case.operands())
+    opcheck(_gradient, (g, *case.operands(), True))
+    opcheck(_gradient, (g, *case.operands(), False), test_utils=quick)
+    directions = [torch.randn_like(x) for x in case.data]
+    fixed = case.replace([x.detach() for x in case.inputs])
+    opcheck(_second, (directions, g.detach(), *fixed.operands()), test_utils=quick)
+
+
+def test_compiles_without_a_graph_break():
+    case = Case.of("atom convolution")
+
+    def layer(inputs):
+        return torch.tanh(ours(case.replace(inputs)))
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(case.inputs)
+    eager = layer(case.inputs)
+    assert torch.equal(compiled, eager)
+    gradients = (torch.autograd.grad(x.sum(), case.inputs) for x in (compiled, eager))
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other)
+
+
+def test_mixed_precision_is_calculated_in_float32():
+    case = Case.of("atom convolution", dtype=torch.float32)
+    narrow = case.replace([x.bfloat16() for x in case.data] + case.parameters)
+    value = ours(narrow)
+    assert value.dtype == torch.float32
+    wide = narrow.replace([x.float() for x in narrow.inputs])
+    assert torch.equal(value, ours(wide))
+    grads = torch.autograd.grad(value.sum(), narrow.inputs)
+    assert [g.dtype for g in grads] == [x.dtype for x in narrow.inputs]
+
+
+@pytest.mark.parametrize("dtype", RELATIVE)
+def test_large_numbers_stay_finite_and_what_is_no_number_shows(use_implementation, dtype):
+    case = Case.of("angle update", 3, (2, 2), dtype)
+    steep = case.replace([*case.data, 1e4 * case.gain, case.shift])
+    for implementation in ("C", "reference"):
+        with use_implementation(implementation):
+            assert all(x.isfinite().all() for x in everything(ours, steep)[:4])
+            case.tables[2].data[1, 0] = torch.nan
+            assert ours(case)[1].isnan().all()
+            assert ours(case)[[0, 2]].isfinite().all()
+            case.tables[2].data[1, 0] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: {"tables": c.tables[:2]}, "tables: expected 3, got 2"),
+        (lambda c: {"tables": [*c.tables[:2], c.gain]}, r"tables\[2\]: expected \(8, 6\), got"),
+        (lambda c: {"gain": c.gain[0]}, r"gain: expected \(2, 1, 4\)"),
+        (lambda c: {"shift": c.shift.long()}, "shift: expected a dtype .* got torch.int64"),
+        (lambda c: {"shift": c.shift.to("meta")}, "shift: expected device cpu as gain, got meta"),
+        (lambda c: {"hidden": (c.hidden[0], c.gain[:, :, :2])}, r"bias: expected \(2, 1, 4\)"),
+        (lambda c: {"factors": None}, "factors: expected a tensor and a plan in the route"),
+        (lambda c: {"factors": c.factors[1:]}, r"factors: expected \(7, 4\), got \(6, 4\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message):
+    case = Case.of("atom convolution")
+    names = "tables", "route", "gain", "shift", "hidden", "factors"
+    arguments = {name: getattr(case, name) for name in names}
+    with pytest.raises(ValueError, match=message):
+        gated_messages(**arguments | change(case))
