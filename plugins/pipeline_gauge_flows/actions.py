@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.lattice import Lattice, neighbours
+from pipeline_gauge_flows.lattice import Lattice, make_neighbours
 from pipeline_gauge_flows.loops import plaquette_sums, real_trace, traceless_antihermitian
 from pipeline_kernels.su3 import plaquette_staples
 
@@ -56,7 +56,7 @@ class GaugeAction:
 
     def rectangle_sum(self, links: Tensor) -> Tensor:
         """Return the sum of Re tr over all 1x2 rectangles of both orientations, (batch,)."""
-        forward, _ = neighbours(self.lattice, links.device)
+        forward, _ = make_neighbours(self.lattice, links.device)
         total = torch.zeros(len(links), dtype=torch.float64, device=links.device)
         for mu in range(self.lattice.dimension):
             double = links[:, mu] @ links[:, mu, forward[mu]]
@@ -68,7 +68,7 @@ class GaugeAction:
                     total = total + real_trace(there, back).sum(1)
         return total
 
-    def identity(self, links: Tensor) -> tuple[Tensor, Tensor]:
+    def identity_terms(self, links: Tensor) -> tuple[Tensor, Tensor]:
         """Return |grad S|^2 and the Laplacian of S, each (batch,) float64.
 
         Their expectation values are equal in every ensemble of this action, since the integral of
@@ -93,7 +93,7 @@ class GaugeAction:
 
         It is F = -grad S, where dS/dt = -2 tr(X grad S) if every link moves as exp(t X) U.
         """
-        staples = plaquette_staples(links, *neighbours(self.lattice, links.device))
+        staples = plaquette_staples(links, *make_neighbours(self.lattice, links.device))
         weights = self._staple_weights.to(links.device, staples.real.dtype)
         # Complex numbers as pairs of real ones: the weights are real.
         total = torch.einsum("kd,bkdvijc->bdvijc", weights, torch.view_as_real(staples))
@@ -120,7 +120,7 @@ class GaugeAction:
             links: (batch, D, V, N, N).
             staples: Of the plaquettes, (batch, 2 (D - 1), D, V, N, N).
         """
-        forward, backward = neighbours(self.lattice, links.device)
+        forward, backward = make_neighbours(self.lattice, links.device)
         others = self.lattice.dimension - 1
         totals = []
         for mu in range(self.lattice.dimension):

@@ -1,4 +1,4 @@
-"""What a layer knows of the surroundings of an active link: traces of frozen loops.
+"""Features of the surroundings of an active link: traces of frozen loops.
 
 The paths that close a loop with an active link also close loops with each other, which pass by it:
 tr S_i S_j^dag, of four to six links. They are gauge invariant and frozen.
@@ -19,7 +19,7 @@ class Conditioner(nn.Module):
     Args:
         n_features: Numbers known of a link; with none all links have the same parameters.
         hidden: Widths of the hidden layers.
-        n_parameters: Numbers wanted.
+        n_parameters: Numbers of each link's map.
     """
 
     def __init__(self, n_features: int, hidden: Sequence[int], n_parameters: int) -> None:
@@ -40,11 +40,11 @@ class Conditioner(nn.Module):
         constant = self.constant.double()
         if self.network is None:
             return constant.expand(*features.shape[:-1], -1)
-        found: Tensor = self.network(features.to(self.constant.dtype))
-        return found.double() + constant
+        parameters: Tensor = self.network(features.to(self.constant.dtype))
+        return parameters.double() + constant
 
 
-def n_loop_traces(n_paths: int, n_colours: int) -> int:
+def count_loop_traces(n_paths: int, n_colours: int) -> int:
     """Return the number of features that `loop_traces` has."""
     pairs = n_paths * (n_paths - 1) // 2
     return pairs if n_colours == 2 else 2 * pairs
@@ -94,8 +94,8 @@ def shape_features(staples: Tensor) -> Tensor:
     gram = staples @ staples.mH
     size = gram.diagonal(dim1=-2, dim2=-1).real.mean(-1)
     scaled = gram / size[..., None, None]
-    power, found = scaled, []
+    power, features = scaled, []
     for _ in range(n_colours - 1):
-        found.append((power * scaled.mT).real.sum((-2, -1)) / n_colours - 1)
+        features.append((power * scaled.mT).real.sum((-2, -1)) / n_colours - 1)
         power = power @ scaled
-    return torch.stack(found, dim=-1)
+    return torch.stack(features, dim=-1)

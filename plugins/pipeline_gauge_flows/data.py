@@ -20,9 +20,9 @@ from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.ensembles.measured import Measured, warnings
-from pipeline_gauge_flows.ensembles.origins import FromFiles, Generated, Origin
-from pipeline_gauge_flows.ensembles.stored import configuration_fields, describe
+from pipeline_gauge_flows.ensembles.measurements import Measurements, find_warnings
+from pipeline_gauge_flows.ensembles.origins import FileEnsemble, GeneratedEnsemble, Origin
+from pipeline_gauge_flows.ensembles.storage import make_configuration_fields, write_theory
 from pipeline_gauge_flows.lattice import Lattice
 
 _LISTED_GROUPS: Final = 200
@@ -45,92 +45,94 @@ def make_data(run: DatasetRun) -> Summary:
     # Outside of what follows, since this error names the line of the dataset file.
     files = [matched(run.path, *item) for item in options.raw_patterns.items()]
     try:
-        content = _written(run, options, files)
+        content = _write_data(run, options, files)
     except ValueError as error:
         if str(error).startswith(str(run.data)):
             raise
         raise ValueError(f"{run.path}: {error}") from None
     write_json(run.report, content)
-    return _summary(content)
+    return _summarize(content)
 
 
-def _written(
+def _write_data(
     run: DatasetRun, options: EnsembleDataset, files: list[dict[str, Path]]
 ) -> dict[str, Any]:
     """Write `run.data`; return the content of the report."""
     lattice = Lattice(tuple(options.lattice.extents), options.lattice.n_colours)
     action = GaugeAction(options.action, lattice)
-    origin = _origin(options, files, action)
-    columns, measured = Columns(), Measured(action)
-    fields = configuration_fields(lattice)
+    origin = _make_origin(options, files, action)
+    columns, measured = Columns(), Measurements(action)
+    fields = make_configuration_fields(lattice)
     record = run.provenance()
-    record = record | {"inputs": {**record["inputs"], **(origin.inputs() if origin else {})}}
+    record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
     with SampleWriter(run.data, "data", record, fields) as writer:
         for drawn in origin or ():
             writer.add({**drawn.fields(), **measured.add(drawn)})
             columns.add(0, drawn.group, 1, float("nan"), -1)
-        statistics = _statistics(origin, measured, options) if origin else None
+        statistics = _collect_statistics(origin, measured, options) if origin else None
         codes = divide(columns, options.split) if origin else np.empty(0, dtype=np.int8)
         groups = np.array(columns.groups, dtype=object)[columns.group]
         writer.add_column("split", codes)
-        describe(writer, options.theory(), statistics)
+        write_theory(writer, options.describe_theory(), statistics)
     return {
         "dataset": run.name,
         "samples": len(codes),
-        "warnings": list(_warnings(options, statistics, codes)),
-        **options.theory(),
-        "splits": _splits(codes),
-        "groups": _groups(groups, codes),
+        "warnings": list(_list_warnings(options, statistics, codes)),
+        **options.describe_theory(),
+        "splits": _count_splits(codes),
+        "groups": _list_groups(groups, codes),
         "statistics": statistics,
     }
 
 
-def _origin(
+def _make_origin(
     options: EnsembleDataset, files: list[dict[str, Path]], action: GaugeAction
 ) -> Origin | None:
     if options.generate is not None:
-        return Generated(action, options.generate)
+        return GeneratedEnsemble(action, options.generate)
     if options.sources:
-        return FromFiles(options.sources, files, action.lattice, options.action)
+        return FileEnsemble(options.sources, files, action.lattice, options.action)
     return None
 
 
-def _statistics(origin: Origin, measured: Measured, options: EnsembleDataset) -> dict[str, Any]:
+def _collect_statistics(
+    origin: Origin, measured: Measurements, options: EnsembleDataset
+) -> dict[str, Any]:
     if options.sources and options.check_action:
         measured.require_action()
-    return {"origin": origin.facts(), **measured.summary()}
+    return {"origin": origin.summarize(), **measured.summarize()}
 
 
-def _splits(codes: NDArray[np.int8]) -> dict[str, int]:
+def _count_splits(codes: NDArray[np.int8]) -> dict[str, int]:
     return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}
 
 
-def _groups(groups: NDArray[np.object_], codes: NDArray[np.int8]) -> dict[str, Any]:
+def _list_groups(groups: NDArray[np.object_], codes: NDArray[np.int8]) -> dict[str, Any]:
     """Return the largest groups and how each is divided."""
     names, counts = np.unique(groups.astype(str), return_counts=True)
     largest = names[np.argsort(-counts, kind="stable")][:_LISTED_GROUPS]
-    listed = {str(name): _splits(codes[groups == name]) for name in largest}
+    listed = {str(name): _count_splits(codes[groups == name]) for name in largest}
     return {"count": len(names), "largest": listed}
 
 
-def _warnings(
+def _list_warnings(
     options: EnsembleDataset, statistics: Mapping[str, Any] | None, codes: NDArray[np.int8]
 ) -> list[str]:
     if statistics is None:
         return []
     made = options.generate
     updates = made.thermalisation // made.separation if made is not None else None
-    found = list(warnings(dict(statistics), statistics["origin"], updates))
-    missing = _missing(codes, options.split)
-    return found + [f"no configuration is in the split {name!r}" for name in missing]
+    messages = list(find_warnings(dict(statistics), statistics["origin"], updates))
+    missing = _find_empty_splits(codes, options.split)
+    return messages + [f"no configuration is in the split {name!r}" for name in missing]
 
 
-def _missing(codes: NDArray[np.int8], split: Split) -> list[str]:
-    wanted = [name for name, part in (("val", split.val), ("test", split.test)) if part > 0]
-    return [name for name in wanted if _splits(codes)[name] == 0]
+def _find_empty_splits(codes: NDArray[np.int8], split: Split) -> list[str]:
+    expected = [name for name, part in (("val", split.val), ("test", split.test)) if part > 0]
+    return [name for name in expected if _count_splits(codes)[name] == 0]
 
 
-def _summary(content: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of a report that the stage shows at its end."""
     shown = {"samples": content["samples"], **content["splits"], "warnings": content["warnings"]}
     statistics = content["statistics"]

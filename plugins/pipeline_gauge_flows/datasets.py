@@ -74,7 +74,7 @@ class MarkovChain(Section):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _shared_evenly(self) -> MarkovChain:
+    def _check_even_chains(self) -> MarkovChain:
         if self.n_configurations % self.chains:
             raise ValueError(
                 f"n_configurations {self.n_configurations} cannot be shared evenly by "
@@ -142,7 +142,7 @@ class EnsembleDataset(DatasetFile):
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
 
     @model_validator(mode="after")
-    def _one_origin(self) -> EnsembleDataset:
+    def _check_one_origin(self) -> EnsembleDataset:
         if self.generate is not None and self.sources:
             raise ValueError(
                 "generate and sources exclude each other: configurations are made or read; "
@@ -151,7 +151,7 @@ class EnsembleDataset(DatasetFile):
         return self
 
     @model_validator(mode="after")
-    def _possible_update(self) -> EnsembleDataset:
+    def _check_update(self) -> EnsembleDataset:
         if isinstance(self.generate, HeatbathOptions) and self.action.name != "wilson":
             raise ValueError(
                 f"generate.method 'heatbath' has the Wilson action only, not "
@@ -160,7 +160,7 @@ class EnsembleDataset(DatasetFile):
         return self
 
     @model_validator(mode="after")
-    def _readable(self) -> EnsembleDataset:
+    def _check_readers(self) -> EnsembleDataset:
         dimension, n = len(self.lattice.extents), self.lattice.n_colours
         if self.sources and dimension != 4:
             raise ValueError(
@@ -175,7 +175,7 @@ class EnsembleDataset(DatasetFile):
         return self
 
     @model_validator(mode="after")
-    def _divisible(self) -> EnsembleDataset:
+    def _check_split(self) -> EnsembleDataset:
         if self.split.method in ("composition", "energy"):
             raise ValueError(
                 f"split.method {self.split.method!r}: configurations have neither compositions "
@@ -183,7 +183,7 @@ class EnsembleDataset(DatasetFile):
             )
         return self
 
-    def theory(self) -> dict[str, Any]:
+    def describe_theory(self) -> dict[str, Any]:
         """Return lattice and action, JSON-able."""
         return {
             "lattice": self.lattice.model_dump(mode="json"),

@@ -60,7 +60,7 @@ class Characters:
 
 
 @lru_cache(maxsize=256)
-def characters(beta: float, n_colours: int) -> Characters:
+def expand_characters(beta: float, n_colours: int) -> Characters:
     """Return the expansion, with all representations that matter in double precision.
 
     Args:
@@ -68,7 +68,7 @@ def characters(beta: float, n_colours: int) -> Characters:
         n_colours: N, 2 or 3.
     """
     largest = 12 + int(1.5 * abs(beta))
-    parts = _representations(n_colours, largest)
+    parts = _list_representations(n_colours, largest)
     dimension = np.array([_dimension(np.array(part)) for part in parts])
     a = np.array([_integral(part, beta / n_colours) for part in parts])
     slope = np.array([_slope(part, beta / n_colours) for part in parts])
@@ -77,15 +77,15 @@ def characters(beta: float, n_colours: int) -> Characters:
 
 def torus_log_z(beta: float, n_colours: int, n_plaquettes: int) -> float:
     """Return log Z of a two-dimensional torus: Z is the sum of a_r^n over r."""
-    found = characters(beta, n_colours)
-    ratios = found.a / found.a[0]
-    return float(n_plaquettes * np.log(found.a[0]) + np.log(np.sum(ratios**n_plaquettes)))
+    expansion = expand_characters(beta, n_colours)
+    ratios = expansion.a / expansion.a[0]
+    return float(n_plaquettes * np.log(expansion.a[0]) + np.log(np.sum(ratios**n_plaquettes)))
 
 
 def torus_plaquette(beta: float, n_colours: int, n_plaquettes: int) -> float:
     """Return P on a two-dimensional torus."""
-    found = characters(beta, n_colours)
-    ratios, slopes = found.a / found.a[0], found.slope / found.a[0]
+    expansion = expand_characters(beta, n_colours)
+    ratios, slopes = expansion.a / expansion.a[0], expansion.slope / expansion.a[0]
     weights = ratios ** (n_plaquettes - 1)
     return float(np.sum(weights * slopes) / np.sum(weights * ratios))
 
@@ -123,15 +123,15 @@ def strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
             f"extents {list(lattice.extents)}: surfaces of {first * second} plaquettes around the "
             f"lattice are left out; choose extents with products of at least {NEXT_ORDER}"
         )
-    found = characters(beta, lattice.n_colours)
+    expansion = expand_characters(beta, lattice.n_colours)
     cubes = comb(lattice.dimension, 3) * lattice.volume
     weight = CUBE_WEIGHTS[lattice.n_colours]
     per_plaquette = cubes * weight / lattice.n_plaquettes
-    u, a = found.u, found.a[0]
+    u, a = expansion.u, expansion.a[0]
     return StrongCoupling(
         log_z=float(lattice.n_plaquettes * np.log(a) + cubes * weight * u**_CUBE),
         plaquette=float(
-            found.slope[0] / a + per_plaquette * _CUBE * u ** (_CUBE - 1) * found.u_slope
+            expansion.slope[0] / a + per_plaquette * _CUBE * u ** (_CUBE - 1) * expansion.u_slope
         ),
         # Two cubes with a common face, which 2 (D - 2) cubes meet at.
         next_log_z=float(
@@ -140,7 +140,7 @@ def strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
     )
 
 
-def _representations(n_colours: int, largest: int) -> list[tuple[int, ...]]:
+def _list_representations(n_colours: int, largest: int) -> list[tuple[int, ...]]:
     """Return partitions (l_1 >= ... >= l_N = 0), the trivial and the fundamental one first."""
     rows = product(range(largest), repeat=n_colours - 1)
     falling = [row for row in rows if list(row) == sorted(row, reverse=True)]

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.layer import Layer, Moved, tangent
-from pipeline_gauge_flows.masks import active_links
+from pipeline_gauge_flows.layer import Layer, Moved, project_tangent
+from pipeline_gauge_flows.masks import find_active_links
 
 Memory = Literal["graph", "recompute", "invert"]
 
@@ -31,7 +31,7 @@ class Flow(nn.Module):
 
     Args:
         layers: In order of action.
-        lattice: Where it acts; `on` gives the same flow elsewhere.
+        lattice: Where it acts; `move_to` gives the same flow elsewhere.
         memory: What is kept for a backward pass.
     """
 
@@ -42,7 +42,7 @@ class Flow(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.lattice, self.memory = lattice, memory
 
-    def on(self, lattice: Lattice) -> Flow:
+    def move_to(self, lattice: Lattice) -> Flow:
         """Return this flow, with the same weights, on another lattice.
 
         Raises:
@@ -56,9 +56,9 @@ class Flow(nn.Module):
                 f"a flow of SU({old.n_colours}) in {old.dimension} dimensions cannot act on "
                 f"SU({new.n_colours}) in {new.dimension}; train another one"
             )
-        for update in {layer.update for layer in self._steps()}:
-            update.active(lattice)
-        return Flow(self._steps(), lattice, self.memory).train(self.training)
+        for update in {layer.update for layer in self._order_layers()}:
+            update.find_active(lattice)
+        return Flow(self._order_layers(), lattice, self.memory).train(self.training)
 
     def forward(self, links: Tensor) -> Moved:
         """Map links (batch, D, V, N, N).
@@ -66,7 +66,7 @@ class Flow(nn.Module):
         Returns:
             Links, and the log-determinant of the map with respect to the Haar measure, (batch,).
         """
-        return self._through(links, inverse=False)
+        return self._map(links, inverse=False)
 
     def inverse(self, links: Tensor) -> Moved:
         """Map links back.
@@ -74,12 +74,12 @@ class Flow(nn.Module):
         Returns:
             Links, and the log-determinant of the inverse, (batch,).
         """
-        return self._through(links, inverse=True)
+        return self._map(links, inverse=True)
 
-    def with_score(
+    def map_with_score(
         self, links: Tensor, score: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Map links, and find the score of the density they have then.
+        """Map links, and compute the score of the density after the map.
 
         The score is computed on the way, layer by layer, so that nothing has to be kept for it.
 
@@ -93,61 +93,61 @@ class Flow(nn.Module):
         """
         score = torch.zeros_like(links) if score is None else score
         if self.memory != "graph" and torch.is_grad_enabled():
-            found: tuple[Tensor, Tensor, Tensor] = _kept(self, False, links, score)
-            return found
-        log_det = _no_log_det(links)
-        for layer in self._steps():
+            mapped: tuple[Tensor, Tensor, Tensor] = _apply_checkpointed(self, False, links, score)
+            return mapped
+        log_det = _make_log_det(links)
+        for layer in self._order_layers():
             links, more = layer(links, self.lattice)
             log_det = log_det + more.detach()
             score = layer.push_score(score, links, self.lattice)
-        return links, log_det, tangent(score, links.detach())
+        return links, log_det, project_tangent(score, links.detach())
 
-    def _through(self, links: Tensor, *, inverse: bool) -> Moved:
+    def _map(self, links: Tensor, *, inverse: bool) -> Moved:
         if self.memory != "graph" and torch.is_grad_enabled():
-            moved, total, _ = _kept(self, inverse, links, None)
+            moved, total, _ = _apply_checkpointed(self, inverse, links, None)
             return moved, total
-        log_det = _no_log_det(links)
+        log_det = _make_log_det(links)
         if not torch.is_grad_enabled():
             links = links.clone(memory_format=torch.contiguous_format)
-            for layer in self._steps(inverse):
+            for layer in self._order_layers(inverse):
                 log_det += layer.overwrite(links, self.lattice, inverse)
             return links, log_det
-        for layer in self._steps(inverse):
+        for layer in self._order_layers(inverse):
             links, more = layer(links, self.lattice, inverse)
             log_det = log_det + more
         return links, log_det
 
-    def _steps(self, inverse: bool = False) -> list[Layer]:
+    def _order_layers(self, inverse: bool = False) -> list[Layer]:
         layers: list[Layer] = list(self.layers)  # type: ignore[arg-type]
         return layers[::-1] if inverse else layers
 
 
-def _no_log_det(links: Tensor) -> Tensor:
+def _make_log_det(links: Tensor) -> Tensor:
     return torch.zeros(len(links), dtype=torch.float64, device=links.device)
 
 
-def _kept(flow: Flow, inverse: bool, links: Tensor, score: Tensor | None) -> Any:
+def _apply_checkpointed(flow: Flow, inverse: bool, links: Tensor, score: Tensor | None) -> Any:
     """Return links, log-determinant, and score if there is one before."""
-    return _Kept.apply(flow, inverse, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
+    return _Checkpointed.apply(flow, inverse, links, score, *flow.parameters())  # type: ignore[no-untyped-call]
 
 
-class _Kept(torch.autograd.Function):
+class _Checkpointed(torch.autograd.Function):
     """All layers as one operation, which keeps little."""
 
     @staticmethod
     def forward(
         ctx: Any, flow: Flow, inverse: bool, links: Tensor, score: Tensor | None, *_: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        kept, log_det = [], _no_log_det(links)
+        kept, log_det = [], _make_log_det(links)
         links = links.clone(memory_format=torch.contiguous_format)
-        for layer in flow._steps(inverse):
+        for layer in flow._order_layers(inverse):
             if flow.memory == "recompute":
-                kept.append(_active(layer, links, flow.lattice))
+                kept.append(_select_active(layer, links, flow.lattice))
             log_det += layer.overwrite(links, flow.lattice, inverse)
             if score is not None:
                 score = layer.push_score(score, links, flow.lattice)
         if score is not None:
-            score = tangent(score, links)
+            score = project_tangent(score, links)
         ctx.flow, ctx.inverse, ctx.scored = flow, inverse, score is not None
         ctx.save_for_backward(links, *kept)
         if score is not None:
@@ -160,9 +160,9 @@ class _Kept(torch.autograd.Function):
         flow, inverse = ctx.flow, ctx.inverse
         links, *kept = ctx.saved_tensors
         gradients: dict[nn.Parameter, Tensor | None] = {}
-        for number, layer in reversed(list(enumerate(flow._steps(inverse)))):
+        for number, layer in reversed(list(enumerate(flow._order_layers(inverse)))):
             if kept:
-                links = _with_active(layer, links, kept[number], flow.lattice)
+                links = _replace_active(layer, links, kept[number], flow.lattice)
             else:
                 with torch.no_grad():
                     links, _ = layer(links, flow.lattice, not inverse)
@@ -171,18 +171,18 @@ class _Kept(torch.autograd.Function):
                 leaf = links.detach().requires_grad_()
                 outputs = layer(leaf, flow.lattice, inverse)
             seeds = (by_links, torch.zeros_like(outputs[1]) if ctx.scored else by_log_det)
-            by_links, *found = torch.autograd.grad(
+            by_links, *by_weights = torch.autograd.grad(
                 outputs, [leaf, *weights], seeds, allow_unused=True
             )
-            gradients.update(zip(weights, found, strict=True))
-        wanted = (gradients.get(p) for p in flow.parameters())
-        return None, None, by_links, None, *wanted
+            gradients.update(zip(weights, by_weights, strict=True))
+        in_order = (gradients.get(p) for p in flow.parameters())
+        return None, None, by_links, None, *in_order
 
 
-def _active(layer: Layer, links: Tensor, lattice: Lattice) -> Tensor:
-    return links.flatten(1, 2)[:, active_links(layer.update, lattice, links.device)]
+def _select_active(layer: Layer, links: Tensor, lattice: Lattice) -> Tensor:
+    return links.flatten(1, 2)[:, find_active_links(layer.update, lattice, links.device)]
 
 
-def _with_active(layer: Layer, links: Tensor, active: Tensor, lattice: Lattice) -> Tensor:
-    numbers = active_links(layer.update, lattice, links.device)
+def _replace_active(layer: Layer, links: Tensor, active: Tensor, lattice: Lattice) -> Tensor:
+    numbers = find_active_links(layer.update, lattice, links.device)
     return links.flatten(1, 2).index_copy(1, numbers, active).view_as(links)

@@ -2,7 +2,7 @@
 
 Such a product transforms like the link beside it, so that it can close a loop with it, be compared
 with other products there, or be added to them. A path is a tuple of steps: mu for a step forwards
-along direction mu, -1 - mu for one backwards, as in `loops.path`.
+along direction mu, -1 - mu for one backwards, as in `loops.multiply_path`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.masks import Update, active_links
+from pipeline_gauge_flows.masks import Update, find_active_links
 from pipeline_kernels.su3.paths import path_products
 
 Path = tuple[int, ...]
@@ -45,7 +45,7 @@ class FrozenPaths:
     groups: tuple[PathGroup, ...]
     numbers: tuple[int, ...]
 
-    def products(self, links: Tensor) -> Tensor:
+    def multiply_links(self, links: Tensor) -> Tensor:
         """Return the products along the paths.
 
         Args:
@@ -54,11 +54,11 @@ class FrozenPaths:
         Returns:
             (batch, n_active, n_paths, N, N).
         """
-        found = [path_products(links, group.links, group.backwards) for group in self.groups]
-        return torch.cat(found, dim=2) if len(found) > 1 else found[0]
+        products = [path_products(links, group.links, group.backwards) for group in self.groups]
+        return torch.cat(products, dim=2) if len(products) > 1 else products[0]
 
 
-def plaquette_paths(mu: int, dimension: int) -> list[Path]:
+def list_plaquette_paths(mu: int, dimension: int) -> list[Path]:
     """Return the paths that close a plaquette with U_mu(x), in the order of the staples.
 
     First R_nu, on the side of x + nu, then L_nu, on that of x - nu; nu != mu rises in both.
@@ -68,12 +68,13 @@ def plaquette_paths(mu: int, dimension: int) -> list[Path]:
     return [(out, mu, back) for out, back in sides]
 
 
-def rectangle_paths(mu: int, dimension: int) -> list[Path]:
+def list_rectangle_paths(mu: int, dimension: int) -> list[Path]:
     """Return the paths that close a 1x2 rectangle with U_mu(x).
 
-    Twice as far aside, then twice as long beyond the link and before it; as `plaquette_paths` each.
+    Twice as far aside, then twice as long beyond the link and before it, each in the order of
+    `list_plaquette_paths`.
     """
-    sides = [(path[0], path[2]) for path in plaquette_paths(mu, dimension)]
+    sides = [(path[0], path[2]) for path in list_plaquette_paths(mu, dimension)]
     return [
         *((out, out, mu, back, back) for out, back in sides),
         *((out, mu, mu, back, -1 - mu) for out, back in sides),
@@ -81,7 +82,7 @@ def rectangle_paths(mu: int, dimension: int) -> list[Path]:
     ]
 
 
-def frozen_paths(
+def find_frozen_paths(
     update: Update, lattice: Lattice, device: torch.device, *, rectangles: bool = False
 ) -> FrozenPaths:
     """Return the plaquette paths, and those of rectangles, that are free of active links.
@@ -92,26 +93,26 @@ def frozen_paths(
         device: Of the tables.
         rectangles: Whether paths of rectangles follow those of plaquettes.
     """
-    return _frozen_paths(update.first, lattice, device, rectangles)
+    return _find_frozen_paths(update.first, lattice, device, rectangles)
 
 
 @lru_cache(maxsize=1024)
 @torch.inference_mode(False)
-def _frozen_paths(
+def _find_frozen_paths(
     update: Update, lattice: Lattice, device: torch.device, rectangles: bool
 ) -> FrozenPaths:
-    active = update.active(lattice).flatten()
-    links = active_links(update, lattice, torch.device("cpu"))
-    paths = [_paths(mu, lattice.dimension, rectangles) for mu in range(lattice.dimension)]
-    found: dict[int, list[tuple[int, Tensor]]] = {}
+    active = update.find_active(lattice).flatten()
+    links = find_active_links(update, lattice, torch.device("cpu"))
+    paths = [_list_paths(mu, lattice.dimension, rectangles) for mu in range(lattice.dimension)]
+    by_length: dict[int, list[tuple[int, Tensor]]] = {}
     for number in range(len(paths[0])):
-        table = _links_on(links, [along[number] for along in paths], lattice)
+        table = _find_links(links, [along[number] for along in paths], lattice)
         is_active = active[table].any(dim=0)  # (n_active,)
         assert is_active.all() or not is_active.any(), (update, number)
         if not is_active.any():
-            found.setdefault(len(table), []).append((number, table))
+            by_length.setdefault(len(table), []).append((number, table))
     groups, kept = [], []
-    for columns in found.values():
+    for columns in by_length.values():
         backwards = [[step < 0 for step in paths[0][number]] for number, _ in columns]
         tables = torch.stack([table for _, table in columns], dim=2)
         groups.append(PathGroup(tables.to(device), torch.tensor(backwards, device=device).T))
@@ -119,18 +120,20 @@ def _frozen_paths(
     return FrozenPaths(tuple(groups), tuple(kept))
 
 
-def frozen_numbers(update: Update, dimension: int, *, rectangles: bool = False) -> tuple[int, ...]:
+def find_frozen_numbers(
+    update: Update, dimension: int, *, rectangles: bool = False
+) -> tuple[int, ...]:
     """Return `FrozenPaths.numbers`, which no extent has an influence on."""
     lattice = Lattice((4,) * dimension, 2)
-    return frozen_paths(update, lattice, torch.device("cpu"), rectangles=rectangles).numbers
+    return find_frozen_paths(update, lattice, torch.device("cpu"), rectangles=rectangles).numbers
 
 
-def _paths(mu: int, dimension: int, rectangles: bool) -> list[Path]:
-    more = rectangle_paths(mu, dimension) if rectangles else []
-    return plaquette_paths(mu, dimension) + more
+def _list_paths(mu: int, dimension: int, rectangles: bool) -> list[Path]:
+    more = list_rectangle_paths(mu, dimension) if rectangles else []
+    return list_plaquette_paths(mu, dimension) + more
 
 
-def _links_on(links: Tensor, paths: list[Path], lattice: Lattice) -> Tensor:
+def _find_links(links: Tensor, paths: list[Path], lattice: Lattice) -> Tensor:
     """Return the links on the paths of one number from some links, (length, n)."""
     volume = lattice.volume
     direction, site = links // volume, links % volume

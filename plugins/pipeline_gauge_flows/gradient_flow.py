@@ -12,7 +12,7 @@ from pipeline_gauge_flows.lattice import Lattice
 from pipeline_kernels.su3 import exponential
 
 
-def gradient_flow(links: Tensor, lattice: Lattice, time: float, n_steps: int) -> Tensor:
+def integrate_gradient_flow(links: Tensor, lattice: Lattice, time: float, n_steps: int) -> Tensor:
     """Return the links after a flow time.
 
     Args:

@@ -92,22 +92,22 @@ class Lattice:
     @cached_property
     def forward(self) -> Tensor:
         """Sites x + mu, (D, V) int64."""
-        return self._neighbours(-1)
+        return self._shift_sites(-1)
 
     @cached_property
     def backward(self) -> Tensor:
         """Sites x - mu, (D, V) int64."""
-        return self._neighbours(1)
+        return self._shift_sites(1)
 
     @torch.inference_mode(False)
-    def _neighbours(self, shift: int) -> Tensor:
+    def _shift_sites(self, shift: int) -> Tensor:
         sites = torch.arange(self.volume).reshape(self.extents)
         return torch.stack([sites.roll(shift, mu).flatten() for mu in range(self.dimension)])
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
-def neighbours(lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
+def make_neighbours(lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the tables `forward` and `backward` on a device, each (D, V) int64."""
     return lattice.forward.to(device), lattice.backward.to(device)
 
@@ -119,7 +119,7 @@ def plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
         links: (batch, D, V, N, N).
         lattice: Their lattice.
     """
-    forward, _ = neighbours(lattice, links.device)
+    forward, _ = make_neighbours(lattice, links.device)
     loops = []
     for mu, nu in lattice.planes:
         there = links[:, mu] @ links[:, nu, forward[mu]]  # (batch, V, N, N)
@@ -136,12 +136,12 @@ def gauge_transform(links: Tensor, transformation: Tensor, lattice: Lattice) -> 
         transformation: O, (V, N, N) or (batch, V, N, N).
         lattice: Their lattice.
     """
-    forward, _ = neighbours(lattice, links.device)
+    forward, _ = make_neighbours(lattice, links.device)
     ends = transformation[..., forward, :, :]  # (..., D, V, N, N)
     return transformation.unsqueeze(-4) @ links @ ends.mH
 
 
-def cold(
+def make_cold(
     lattice: Lattice, n_configurations: int = 1, dtype: torch.dtype = torch.complex128
 ) -> Tensor:
     """Return links that are all 1, (n_configurations, D, V, N, N)."""
@@ -149,7 +149,7 @@ def cold(
     return identity.expand(n_configurations, *lattice.shape).clone()
 
 
-def hot(
+def draw_hot(
     lattice: Lattice,
     n_configurations: int = 1,
     generator: torch.Generator | None = None,

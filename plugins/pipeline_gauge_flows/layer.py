@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.masks import Update, active_links
+from pipeline_gauge_flows.masks import Update, find_active_links
 
 Moved = tuple[Tensor, Tensor]
 """Links, and the logarithm of the determinant of the map, float64."""
@@ -41,7 +41,7 @@ class Layer(nn.Module):
             Links (batch, D, V, N, N) and log-determinant (batch,) of this map, forth or back, with
             respect to the Haar measure.
         """
-        active = active_links(self.update, lattice, links.device)
+        active = find_active_links(self.update, lattice, links.device)
         flat = links.flatten(1, 2)
         moved, log_det = self.move(flat[:, active], links, lattice, inverse)
         return flat.index_copy(1, active, moved).view_as(links), log_det.sum(1)
@@ -54,7 +54,7 @@ class Layer(nn.Module):
             lattice: Their lattice.
             inverse: Whether to map them back.
         """
-        active = active_links(self.update, lattice, links.device)
+        active = find_active_links(self.update, lattice, links.device)
         flat = links.view(len(links), -1, *links.shape[-2:])
         with torch.no_grad():
             moved, log_det = self.move(flat[:, active], links, lattice, inverse)
@@ -84,8 +84,8 @@ class Layer(nn.Module):
         """Return the score of the density after this layer, from that before it.
 
         The score is the gradient of the log-density by the links, in PyTorch's convention, up to
-        its part across the group: see `tangent`. After x' = f(x) the density is log q(f^-1(x'))
-        plus the log-determinant of f^-1; weights count as constants.
+        its part across the group: see `project_tangent`. After x' = f(x) the density is
+        log q(f^-1(x')) plus the log-determinant of f^-1; weights count as constants.
 
         Args:
             score: Before the layer, (batch, D, V, N, N).
@@ -103,7 +103,7 @@ class Layer(nn.Module):
         return gradient
 
 
-def tangent(gradient: Tensor, links: Tensor) -> Tensor:
+def project_tangent(gradient: Tensor, links: Tensor) -> Tensor:
     """Return the part of a gradient along the group, at links of the same shape (..., N, N)."""
     across = gradient @ links.mH
     part = (across - across.mH) / 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.lattice import Lattice, neighbours
+from pipeline_gauge_flows.lattice import Lattice, make_neighbours
 
 
 def real_trace(a: Tensor, b: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def traceless_antihermitian(matrices: Tensor) -> Tensor:
     )
 
 
-def path(links: Tensor, lattice: Lattice, steps: Sequence[int], start: Tensor) -> Tensor:
+def multiply_path(links: Tensor, lattice: Lattice, steps: Sequence[int], start: Tensor) -> Tensor:
     """Return the products of links along a path from every site.
 
     Args:
@@ -37,7 +37,7 @@ def path(links: Tensor, lattice: Lattice, steps: Sequence[int], start: Tensor) -
     Returns:
         (batch, V, N, N).
     """
-    forward, backward = neighbours(lattice, links.device)
+    forward, backward = make_neighbours(lattice, links.device)
     site, product = start, None
     for step in steps:
         if step >= 0:
@@ -58,7 +58,7 @@ def plaquette_sums(links: Tensor, lattice: Lattice) -> Tensor:
         links: (batch, D, V, N, N).
         lattice: Their lattice.
     """
-    forward, _ = neighbours(lattice, links.device)
+    forward, _ = make_neighbours(lattice, links.device)
     sums = []
     for mu, nu in lattice.planes:
         there = links[:, mu] @ links[:, nu, forward[mu]]

@@ -52,7 +52,7 @@ class Update:
         """The first update with the same active links: tables are made for this one alone."""
         return replace(self, sweep=self.sweep % 2 if self.pattern == "location" else 0)
 
-    def active(self, lattice: Lattice) -> Tensor:
+    def find_active(self, lattice: Lattice) -> Tensor:
         """Return which links are moved, (D, V) bool.
 
         Raises:
@@ -73,7 +73,7 @@ class Update:
         return active
 
 
-def steps_of(pattern: Pattern, dimension: int) -> int:
+def count_steps(pattern: Pattern, dimension: int) -> int:
     """Return the number of layers of a sweep."""
     return 2**dimension if pattern == "location" else _PERIODS[pattern] * dimension
 
@@ -88,7 +88,7 @@ def schedule(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[Upda
     updates, sweeps = [], dict.fromkeys(_PERIODS, 0)
     for pattern, n_sweeps in blocks:
         for _ in range(n_sweeps):
-            layers = range(steps_of(pattern, dimension))
+            layers = range(count_steps(pattern, dimension))
             updates += [Update(pattern, sweeps[pattern], step) for step in layers]
             sweeps[pattern] += 1
     return updates
@@ -110,20 +110,20 @@ def check_extents(pattern: Pattern, lattice: Lattice) -> None:
         )
 
 
-def active_mask(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
-    """Return `update.active` on a device, (D, V) bool."""
-    return _active(update.first, lattice, device)[0]
+def find_active_mask(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
+    """Return `update.find_active` on a device, (D, V) bool."""
+    return _find_active(update.first, lattice, device)[0]
 
 
-def active_links(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
+def find_active_links(update: Update, lattice: Lattice, device: torch.device) -> Tensor:
     """Return the numbers mu V + x of the active links, rising, (n_active,) int64."""
-    return _active(update.first, lattice, device)[1]
+    return _find_active(update.first, lattice, device)[1]
 
 
 @lru_cache(maxsize=1024)
 @torch.inference_mode(False)
-def _active(update: Update, lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
-    active = update.active(lattice)
+def _find_active(update: Update, lattice: Lattice, device: torch.device) -> tuple[Tensor, Tensor]:
+    active = update.find_active(lattice)
     return active.to(device), active.flatten().nonzero()[:, 0].to(device)
 
 

@@ -14,10 +14,10 @@ from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.flow import Flow, Memory
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer
+from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions
 from pipeline_gauge_flows.residual import ResidualLayer
 from pipeline_gauge_flows.spectral import SpectralLayer
-from pipeline_gauge_flows.structure import Structure
 
 _KINDS: Final[dict[str, Callable[..., Layer]]] = {
     "spectral": SpectralLayer,
@@ -26,7 +26,7 @@ _KINDS: Final[dict[str, Callable[..., Layer]]] = {
 
 
 def build_flow(
-    options: SpectralOptions | ResidualOptions, structure: Structure, memory: Memory = "recompute"
+    options: SpectralOptions | ResidualOptions, structure: FlowLayout, memory: Memory = "recompute"
 ) -> Flow:
     """Return a flow that maps nothing yet, with weights from torch's global generator.
 
@@ -45,11 +45,11 @@ def build_flow(
 class GaugeModule(nn.Module):
     """A flow whose direction, and lattice, are those of its batch.
 
-    | batch     |                                                                                |
-    |-----------|--------------------------------------------------------------------------------|
-    | `base`    | links (batch, D, V, N, N) to be mapped, or                                     |
-    | `target`  | links to be mapped back                                                        |
-    | `extents` | of their lattice, (batch, D), all alike                                        |
+    | batch          |                                                                           |
+    |----------------|---------------------------------------------------------------------------|
+    | `base_links`   | links (batch, D, V, N, N) to be mapped, or                                |
+    | `target_links` | links to be mapped back                                                   |
+    | `extents`      | of their lattice, (batch, D), all alike                                   |
 
     | output    |                                                                                |
     |-----------|--------------------------------------------------------------------------------|
@@ -71,25 +71,25 @@ class GaugeModule(nn.Module):
 
     def forward(self, batch: Batch) -> Outputs:
         """Map a batch."""
-        flow = self.flow.on(Lattice(tuple(batch["extents"][0].tolist()), self._n_colours))
-        if "target" in batch:
-            links, log_det = flow.inverse(batch["target"])
+        flow = self.flow.move_to(Lattice(tuple(batch["extents"][0].tolist()), self._n_colours))
+        if "target_links" in batch:
+            links, log_det = flow.inverse(batch["target_links"])
         elif self._by_path and torch.is_grad_enabled():
-            links, log_det = self._path(flow, batch["base"])
+            links, log_det = self._map_by_path(flow, batch["base_links"])
         else:
-            links, log_det = flow(batch["base"])
+            links, log_det = flow(batch["base_links"])
         return {"links": links, "log_det": log_det}
 
     @property
     def _n_colours(self) -> int:
         return self.flow.lattice.n_colours
 
-    def _path(self, flow: Flow, base: Tensor) -> tuple[Tensor, Tensor]:
-        links, log_det, score = flow.with_score(base, self._score(base))
+    def _map_by_path(self, flow: Flow, base: Tensor) -> tuple[Tensor, Tensor]:
+        links, log_det, score = flow.map_with_score(base, self._compute_score(base))
         along = (score.conj() * links).real.sum((1, 2, 3, 4), dtype=torch.float64)
         return links, log_det - (along - along.detach())
 
-    def _score(self, base: Tensor) -> Tensor | None:
+    def _compute_score(self, base: Tensor) -> Tensor | None:
         if self._base is None:
             return None
         leaf = base.detach().requires_grad_()

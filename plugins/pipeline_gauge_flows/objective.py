@@ -24,7 +24,7 @@ from torch import Tensor
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.exact import characters
+from pipeline_gauge_flows.exact import expand_characters
 
 Kind = Literal["reverse_kl", "forward_kl"]
 
@@ -36,15 +36,15 @@ LARGEST_EXPONENT: Final = 300.0
 """Largest magnitude of log w - c that is taken to the exponent; its square stays finite."""
 
 
-def log_z_scale(action: GaugeAction) -> float:
+def estimate_log_z(action: GaugeAction) -> float:
     """Return a rough log Z: that of independent plaquettes with the coupling of each plane."""
     lattice = action.lattice
-    free = [characters(float(weight), lattice.n_colours).a[0] for weight in action.weights]
+    free = [expand_characters(float(weight), lattice.n_colours).a[0] for weight in action.weights]
     return lattice.volume * float(torch.tensor(free).log().sum())
 
 
 class Divergence:
-    """The loss of a flow, and what its history tells of its weights.
+    """The loss of a flow, and monitors of its weights for the history.
 
     Outputs are those of `GaugeModule`.
 
@@ -68,12 +68,12 @@ class Divergence:
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Return the sum of each term over the configurations of a batch."""
         if self._kind == "reverse_kl":
-            start, end = batch["base"], outputs["links"]
+            start, end = batch["base_links"], outputs["links"]
             log_q = self._log_base(start) - outputs["log_det"]
             loss = log_q + self._action(end)
             log_w = -loss.detach()
         else:
-            start, end = outputs["links"], batch["target"]
+            start, end = outputs["links"], batch["target_links"]
             log_q = self._log_base(start) + outputs["log_det"]
             loss = -log_q
             log_w = -self._action(end) - log_q.detach()

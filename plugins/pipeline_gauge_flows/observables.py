@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.loops import (
-    path,
+    multiply_path,
     plaquette_sums,
     real_trace,
     traceless_antihermitian,
@@ -45,8 +45,8 @@ def wilson_loop(
     """
     assert mu != nu, "a loop needs a plane"
     start = torch.arange(lattice.volume, device=links.device)
-    there = path(links, lattice, [mu] * sides[0] + [nu] * sides[1], start)
-    back = path(links, lattice, [nu] * sides[1] + [mu] * sides[0], start)
+    there = multiply_path(links, lattice, [mu] * sides[0] + [nu] * sides[1], start)
+    back = multiply_path(links, lattice, [nu] * sides[1] + [mu] * sides[0], start)
     return real_trace(there, back).mean(1) / lattice.n_colours
 
 
@@ -59,7 +59,7 @@ def polyakov_loop(links: Tensor, lattice: Lattice, direction: int = 0) -> Tensor
         direction: That the loops wind around.
     """
     start = torch.nonzero(lattice.coordinates[:, direction] == 0).flatten().to(links.device)
-    loops = path(links, lattice, [direction] * lattice.extents[direction], start)
+    loops = multiply_path(links, lattice, [direction] * lattice.extents[direction], start)
     traces = loops.diagonal(dim1=-2, dim2=-1).to(torch.complex128).mean(-1)
     return traces.mean(1)
 
@@ -71,9 +71,9 @@ def field_strength(links: Tensor, lattice: Lattice) -> Tensor:
     for mu, nu in lattice.planes:
         left, down = -1 - mu, -1 - nu
         leaves = ((mu, nu, left, down), (nu, left, down, mu), (left, down, mu, nu))
-        clover = path(links, lattice, (down, mu, nu, left), start)
+        clover = multiply_path(links, lattice, (down, mu, nu, left), start)
         for leaf in leaves:
-            clover = clover + path(links, lattice, leaf, start)
+            clover = clover + multiply_path(links, lattice, leaf, start)
         fields.append(traceless_antihermitian(clover) / 4)
     return torch.stack(fields, dim=1)
 
@@ -88,7 +88,7 @@ def energy_density(links: Tensor, lattice: Lattice) -> Tensor:
 def topological_charge(links: Tensor, lattice: Lattice) -> Tensor:
     """Return Q = -(1/32 pi^2) sum of epsilon tr F F with the clover's F, (batch,).
 
-    Near an integer only where the links are smooth: flow them first (`gradient_flow`).
+    Near an integer only where the links are smooth: flow them first (`integrate_gradient_flow`).
 
     Args:
         links: (batch, D, V, N, N).

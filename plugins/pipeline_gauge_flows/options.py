@@ -42,7 +42,7 @@ class Loops(Section):
     hidden: list[Count] = [32, 32]
     """Widths of the network from traces of frozen loops to the parameters of the map."""
 
-    def learns(self, pattern: Pattern) -> bool:
+    def check_learned(self, pattern: Pattern) -> bool:
         """Return whether active loops are learned with a mask."""
         return self.loops == "learned" and pattern in self.learned_with
 
@@ -66,7 +66,7 @@ class ResidualOptions(Loops):
     one."""
 
 
-def _kind(value: Any) -> str:
+def _read_kind(value: Any) -> str:
     """Return the kind of layers that a section describes: spectral unless it says otherwise."""
     if isinstance(value, dict):
         return str(value.get("kind", "spectral"))
@@ -75,7 +75,7 @@ def _kind(value: Any) -> str:
 
 Layers = Annotated[
     Annotated[SpectralOptions, Tag("spectral")] | Annotated[ResidualOptions, Tag("residual")],
-    Discriminator(_kind),
+    Discriminator(_read_kind),
 ]
 
 
@@ -100,7 +100,7 @@ class GaugeOptions(Section):
     """The action of the distribution that the flow leads to; null for that of the dataset."""
 
     @model_validator(mode="after")
-    def _drawn_from_haar(self) -> Self:
+    def _check_draws(self) -> Self:
         if self.prior == "ensemble" and "draws" in self.model_fields_set:
             raise ValueError(
                 "draws: with the prior 'ensemble' the configurations of the dataset are an epoch; "
@@ -147,7 +147,7 @@ class GaugeTrainOptions(TrainOptions):
     nothing; the rest is computed again."""
 
     @model_validator(mode="after")
-    def _divergence_only(self) -> Self:
+    def _check_divergence(self) -> Self:
         if self.loss:
             raise ValueError(
                 f"loss: {', '.join(self.loss)}: a flow is trained by train.objective; remove "

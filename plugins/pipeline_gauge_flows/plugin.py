@@ -49,23 +49,23 @@ def data(run: DatasetRun) -> Summary:
 @hookimpl
 def graph(run: Run) -> Summary:
     """Write the lattice and the masks of all layers."""
-    from pipeline_gauge_flows.structure import write_structure
+    from pipeline_gauge_flows.layout import write_layout
 
-    return write_structure(run)
+    return write_layout(run)
 
 
 @hookimpl
 def task(run: Run) -> Task:
     """Build the flow and what its training needs."""
-    from pipeline_gauge_flows.task import gauge_task
+    from pipeline_gauge_flows.task import build_task
 
-    return gauge_task(run)
+    return build_task(run)
 
 
 @hookimpl
 def evaluate(run: Run) -> Summary:
     """Sample the flow; compare it with theory, ensembles and other algorithms."""
-    from pipeline_gauge_flows.evaluation import evaluate_flow
+    from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 
     return evaluate_flow(run)
 
@@ -73,14 +73,14 @@ def evaluate(run: Run) -> Summary:
 @hookimpl
 def infer(run: Run) -> Summary:
     """Write configurations; differentiate by parameters of the action."""
-    from pipeline_gauge_flows.inference import infer_flow
+    from pipeline_gauge_flows.inference.infer import infer_flow
 
     return infer_flow(run)
 
 
 @hookimpl
 def figures() -> list[Figure]:
-    """Give the figures of the paper, and what else is to be known of flows."""
-    from pipeline_gauge_flows.figures import FIGURES
+    """List the figures of the paper, and those of every flow."""
+    from pipeline_gauge_flows import figures, paper
 
-    return FIGURES
+    return [*paper.FIGURES, *figures.FIGURES]

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from pipeline_gauge_flows import algebra
-from pipeline_gauge_flows.context import Conditioner, loop_traces, n_loop_traces, shape_features
-from pipeline_gauge_flows.frozen_paths import frozen_numbers, frozen_paths
+from pipeline_gauge_flows.context import Conditioner, count_loop_traces, loop_traces, shape_features
+from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer, Moved
 from pipeline_gauge_flows.masks import Update
@@ -49,34 +49,34 @@ class ResidualLayer(Layer):
     ) -> None:
         super().__init__(update)
         self._rectangles, self._largest = options.rectangles, options.largest_step
-        numbers = frozen_numbers(update, dimension, rectangles=options.rectangles)
+        numbers = find_frozen_numbers(update, dimension, rectangles=options.rectangles)
         self._n_paths, n_more = len(numbers), 0
         self.staples = None
-        if options.learns(update.pattern):
-            loops, plaquettes = options.staples, frozen_numbers(update, dimension)
+        if options.check_learned(update.pattern):
+            loops, plaquettes = options.staples, find_frozen_numbers(update, dimension)
             plaquette = plaquettes[update.sweep % len(plaquettes)]
             self.staples = StapleNetwork(
                 dimension, loops.width, loops.n_layers, plaquette, loops.gain
             )
             n_more = n_colours - 1
         self._n_terms = self._n_paths + (self.staples is not None)
-        n_features = n_loop_traces(self._n_paths, n_colours) + n_more
+        n_features = count_loop_traces(self._n_paths, n_colours) + n_more
         self.conditioner = Conditioner(n_features, options.hidden, self._n_terms)
 
     def move(self, active: Tensor, links: Tensor, lattice: Lattice, inverse: bool) -> Moved:
         """Map the active links."""
-        sigma = self._sigma(links, lattice)
+        sigma = self._sum_paths(links, lattice)
         u = active.to(torch.complex128)
         if inverse:
-            u = _implicit(u, sigma, _solved(u, sigma, _TOLERANCE[active.dtype]))
+            u = _attach_derivatives(u, sigma, _solve(u, sigma, _TOLERANCE[active.dtype]))
             return u.to(active.dtype), -_log_det(_slope(u @ sigma.mH)[1])
-        moved, log_det = _step(u, sigma)
+        moved, log_det = _map_forward(u, sigma)
         return moved.to(active.dtype), log_det
 
-    def _sigma(self, links: Tensor, lattice: Lattice) -> Tensor:
+    def _sum_paths(self, links: Tensor, lattice: Lattice) -> Tensor:
         """Return the weighted sum of paths, (batch, n_active, N, N) complex128."""
-        table = frozen_paths(self.update, lattice, links.device, rectangles=self._rectangles)
-        paths = table.products(links.flatten(1, 2))
+        table = find_frozen_paths(self.update, lattice, links.device, rectangles=self._rectangles)
+        paths = table.multiply_links(links.flatten(1, 2))
         features = loop_traces(paths)
         if self.staples is not None:
             raw = self.staples(links, paths, self.update, lattice)
@@ -84,17 +84,17 @@ class ResidualLayer(Layer):
             # The norm of Frobenius bounds the singular values.
             size = raw.abs().square().sum((-2, -1), keepdim=True).sqrt()
             paths = torch.cat([paths, (raw / size).unsqueeze(2)], dim=2)
-        steps = self._steps(self.conditioner(features))
+        steps = self._bound_weights(self.conditioner(features))
         return (steps[..., None, None] * paths.to(torch.complex128)).sum(2)
 
-    def _steps(self, parameters: Tensor) -> Tensor:
+    def _bound_weights(self, parameters: Tensor) -> Tensor:
         """Return epsilon_k, the sum of whose magnitudes is below the largest step."""
         # By Cauchy and Schwarz: sum |a_k| <= sqrt(n) |a|.
         square = parameters.square().sum(-1, keepdim=True)
         return self._largest / sqrt(self._n_terms) * parameters / (1 + square).sqrt()
 
 
-def _step(u: Tensor, sigma: Tensor) -> Moved:
+def _map_forward(u: Tensor, sigma: Tensor) -> Moved:
     """Return exp(g) U and the log-determinant of the map."""
     loop = u @ sigma.mH
     g, slope = _slope(loop)
@@ -103,8 +103,8 @@ def _step(u: Tensor, sigma: Tensor) -> Moved:
 
 
 def _log_det(slope: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.slogdet(slope).logabsdet
-    return found
+    log_det: Tensor = torch.linalg.slogdet(slope).logabsdet
+    return log_det
 
 
 def _slope(loop: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,7 +116,7 @@ def _slope(loop: Tensor) -> tuple[Tensor, Tensor]:
     return g, slope + torch.eye(slope.shape[-1], dtype=slope.dtype, device=slope.device)
 
 
-def _newton(u: Tensor, moved: Tensor, sigma: Tensor) -> Tensor:
+def _compute_newton_step(u: Tensor, moved: Tensor, sigma: Tensor) -> Tensor:
     """Return the step X, (..., N, N) in the algebra, by which exp(-X) U maps closer to `moved`.
 
     The slope counts as a constant.
@@ -132,7 +132,7 @@ def _newton(u: Tensor, moved: Tensor, sigma: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _solved(moved: Tensor, sigma: Tensor, tolerance: float) -> Tensor:
+def _solve(moved: Tensor, sigma: Tensor, tolerance: float) -> Tensor:
     """Return U whose image is given.
 
     Raises:
@@ -143,15 +143,15 @@ def _solved(moved: Tensor, sigma: Tensor, tolerance: float) -> Tensor:
         g = algebra.components(u @ sigma.mH)
         u = exponential(-algebra.element(g, u.shape[-1])) @ moved
     for _ in range(_ITERATIONS):
-        step = _newton(u, moved, sigma)
+        step = _compute_newton_step(u, moved, sigma)
         u = exponential(-step) @ u
         if not float(step.abs().max()) > tolerance:
             return u
     raise RuntimeError(f"a residual layer has not been inverted: last step {step.abs().max():.3g}")
 
 
-def _implicit(moved: Tensor, sigma: Tensor, solution: Tensor) -> Tensor:
+def _attach_derivatives(moved: Tensor, sigma: Tensor, solution: Tensor) -> Tensor:
     """Return the solution, with the derivatives of the implicit function."""
     if not torch.is_grad_enabled():
         return solution
-    return solution - _newton(solution, moved, sigma) @ solution
+    return solution - _compute_newton_step(solution, moved, sigma) @ solution

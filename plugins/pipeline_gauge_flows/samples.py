@@ -15,20 +15,20 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Sizes
 from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.ensembles.stored import Ensemble
-from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
 
 Role = Literal["base", "target"]
 """What configurations are to a flow: where it starts, or where it leads."""
 
 
-def batch_of(links: Tensor, lattice: Lattice, role: Role = "base") -> Batch:
+def make_batch(links: Tensor, lattice: Lattice, role: Role = "base") -> Batch:
     """Return configurations (batch, D, V, N, N) as a batch of `GaugeModule`."""
     extents = torch.tensor([lattice.extents] * len(links), dtype=torch.int64)
-    return {role: links, "extents": extents.reshape(len(links), lattice.dimension)}
+    return {f"{role}_links": links, "extents": extents.reshape(len(links), lattice.dimension)}
 
 
-def _sizes(n_samples: int) -> Sizes:
+def _count_rows(n_samples: int) -> Sizes:
     return {"sample": np.ones(n_samples, np.int64)}
 
 
@@ -57,7 +57,7 @@ class HaarSamples:
 
     def sizes(self) -> Sizes:
         """Return the rows of each kind."""
-        return _sizes(len(self))
+        return _count_rows(len(self))
 
     def of_epoch(self, epoch: int) -> HaarSamples:
         """Return as many configurations for an epoch."""
@@ -65,10 +65,10 @@ class HaarSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return configurations by their numbers."""
-        links = [hot(self.lattice, 1, self._generator(i), self.dtype) for i in indices]
-        return batch_of(torch.cat(links), self.lattice)
+        links = [draw_hot(self.lattice, 1, self._make_generator(i), self.dtype) for i in indices]
+        return make_batch(torch.cat(links), self.lattice)
 
-    def _generator(self, number: int) -> torch.Generator:
+    def _make_generator(self, number: int) -> torch.Generator:
         path = [self.seed, SPLITS.index(self.split), self.epoch, number]
         (state,) = np.random.SeedSequence(path).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(state))
@@ -100,7 +100,7 @@ class EnsembleSamples:
     ) -> None:
         self._ensemble = Ensemble(run.data)
         self._ensemble.require(lattice, self._ensemble.action if action is None else action)
-        self._numbers = self._ensemble.of(split)
+        self._numbers = self._ensemble.select(split)
         self._role: Role = role
         self._dtype = dtype
 
@@ -109,9 +109,9 @@ class EnsembleSamples:
 
     def sizes(self) -> Sizes:
         """Return the rows of each kind."""
-        return _sizes(len(self))
+        return _count_rows(len(self))
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return configurations by their numbers in the split."""
-        links = self._ensemble.links(self._numbers[list(indices)].tolist()).to(self._dtype)
-        return batch_of(links, self._ensemble.lattice, self._role)
+        links = self._ensemble.read_links(self._numbers[list(indices)].tolist()).to(self._dtype)
+        return make_batch(links, self._ensemble.lattice, self._role)

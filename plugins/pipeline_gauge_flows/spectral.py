@@ -20,7 +20,7 @@ from pipeline_gauge_flows.context import (
     shape_features,
     staple_traces,
 )
-from pipeline_gauge_flows.frozen_paths import frozen_numbers, frozen_paths
+from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer, Moved
 from pipeline_gauge_flows.masks import Update
@@ -43,12 +43,12 @@ class SpectralLayer(Layer):
         self, update: Update, options: SpectralOptions, dimension: int, n_colours: int
     ) -> None:
         super().__init__(update)
-        numbers = frozen_numbers(update, dimension)
+        numbers = find_frozen_numbers(update, dimension)
         self._plaquette = update.sweep % len(numbers)
         self._shape = (n_colours - 1, 3 * options.bins + 1)
         self.staples = None
         n_paths, n_more = len(numbers) - 1, 0
-        if options.learns(update.pattern):
+        if options.check_learned(update.pattern):
             loops = options.staples
             self.staples = StapleNetwork(
                 dimension, loops.width, loops.n_layers, numbers[self._plaquette], loops.gain
@@ -60,15 +60,17 @@ class SpectralLayer(Layer):
 
     def move(self, active: Tensor, links: Tensor, lattice: Lattice, inverse: bool) -> Moved:
         """Map the active links."""
-        staple, features = self._surroundings(links, lattice)
+        staple, features = self._compute_context(links, lattice)
         parameters = self.conditioner(features).reshape(-1, *self._shape)
         loop = active @ staple.mH
         turn, log_det = spectral_map(loop.flatten(0, 1), parameters, inverse=inverse)
         return turn.view_as(active) @ active, log_det.view(active.shape[:2])
 
-    def _surroundings(self, links: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor]:
+    def _compute_context(self, links: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor]:
         """Return staples in SU(N), (batch, n_active, N, N), and features of the context."""
-        paths = frozen_paths(self.update, lattice, links.device).products(links.flatten(1, 2))
+        paths = find_frozen_paths(self.update, lattice, links.device).multiply_links(
+            links.flatten(1, 2)
+        )
         if self.staples is None:
             staple = paths[:, :, self._plaquette]
             others = torch.cat(

@@ -19,15 +19,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pipeline_gauge_flows.frozen_paths import frozen_numbers
-from pipeline_gauge_flows.lattice import Lattice, neighbours
-from pipeline_gauge_flows.masks import Update, active_links, active_mask
+from pipeline_gauge_flows.frozen_paths import find_frozen_numbers
+from pipeline_gauge_flows.lattice import Lattice, make_neighbours
+from pipeline_gauge_flows.masks import Update, find_active_links, find_active_mask
 from pipeline_kernels.su3 import staple_layer
 
 
-def frozen_links(links: Tensor, update: Update, lattice: Lattice) -> Tensor:
+def clear_active(links: Tensor, update: Update, lattice: Lattice) -> Tensor:
     """Return links (batch, D, V, N, N) with zeros in place of the active ones: Eq. 4."""
-    active = active_mask(update, lattice, links.device)
+    active = find_active_mask(update, lattice, links.device)
     return links.masked_fill(active[:, :, None, None], 0)
 
 
@@ -74,19 +74,22 @@ class StapleNetwork(nn.Module):
         Args:
             links: (batch, D, V, N, N).
             paths: Products along the frozen plaquette paths beside the active links, as
-                `FrozenPaths.products` gives them first, (batch, n_active, n_paths, N, N).
+                `FrozenPaths.multiply_links` gives them first, (batch, n_active, n_paths, N, N).
             update: What is active.
             lattice: Where.
         """
         *hidden, last = (c.to(links.real.dtype) for c in self.coefficients)
         if not hidden:
             # All that one layer can see of the links around is there already.
-            blocks = [1 + number for number in frozen_numbers(update, lattice.dimension)]
+            blocks = [1 + number for number in find_frozen_numbers(update, lattice.dimension)]
             combined: Tensor = last[0, blocks, None, None] * paths[:, :, : len(blocks)]
             return combined.sum(2)
-        tables, mask = neighbours(lattice, links.device), active_mask(update, lattice, links.device)
-        staples = frozen_links(links, update, lattice).unsqueeze(1)
+        tables, mask = (
+            make_neighbours(lattice, links.device),
+            find_active_mask(update, lattice, links.device),
+        )
+        staples = clear_active(links, update, lattice).unsqueeze(1)
         for coefficients in hidden:
             staples = staple_layer(staples, coefficients, *tables)
         staples = staple_layer(staples, last, *tables, mask=mask)[:, 0]
-        return staples.flatten(1, 2)[:, active_links(update, lattice, links.device)]
+        return staples.flatten(1, 2)[:, find_active_links(update, lattice, links.device)]

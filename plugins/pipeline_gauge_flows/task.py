@@ -15,17 +15,17 @@ from pipeline_core.training.precision import parameter_dtype
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.layout import FlowLayout, read_ensemble_options, read_layout
 from pipeline_gauge_flows.network import GaugeModule, build_flow
-from pipeline_gauge_flows.objective import Divergence, log_z_scale
+from pipeline_gauge_flows.objective import Divergence, estimate_log_z
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 from pipeline_gauge_flows.samples import EnsembleSamples, HaarSamples
-from pipeline_gauge_flows.structure import Structure, ensemble_of, read_structure
 
 _FEW: Final = 16
 """Configurations that a rough log Z is taken from."""
 
 
-def gauge_task(run: Run) -> Task:
+def build_task(run: Run) -> Task:
     """Build the flow of a run and what its training needs.
 
     Raises:
@@ -34,31 +34,31 @@ def gauge_task(run: Run) -> Task:
     """
     options = run.section("model", GaugeOptions)
     train = run.section("train", GaugeTrainOptions)
-    structure = read_structure(run)
+    structure = read_layout(run)
     try:
         _refuse_idle(options, train, structure)
     except ValueError as error:
         raise ValueError(f"{run.experiment}: {error}") from None
-    target = GaugeAction(target_action(run), structure.lattice)
-    base = base_action(run, structure.lattice)
+    target = GaugeAction(read_target_action(run), structure.lattice)
+    base = make_base_action(run, structure.lattice)
     flow = build_flow(options.layers, structure, train.memory)
     return Task(
         module=GaugeModule(flow, base, by_path=train.gradient == "path"),
-        objective=Divergence(train.objective, target, base, _scale(run, target, base)),
-        samples=partial(_samples, run, structure.lattice),
-        cost=partial(_cost, structure.lattice.n_links),
+        objective=Divergence(train.objective, target, base, _estimate_log_z(run, target, base)),
+        samples=partial(_make_samples, run, structure.lattice),
+        cost=partial(_compute_cost, structure.lattice.n_links),
         metadata={
             "options": options.model_dump(mode="json"),
-            "structure": structure.content(),
+            "structure": structure.to_dict(),
             "action": target.options.model_dump(mode="json"),
         },
     )
 
 
-def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: Structure) -> None:
+def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: FlowLayout) -> None:
     """Refuse options that would have no effect with others."""
     layers, patterns = options.layers, {update.pattern for update in structure.updates}
-    if layers.loops == "learned" and not any(map(layers.learns, patterns)):
+    if layers.loops == "learned" and not any(map(layers.check_learned, patterns)):
         raise ValueError(
             f"model.layers.loops: 'learned' with the masks {', '.join(layers.learned_with)} "
             f"(learned_with), but graph.masks has {', '.join(sorted(patterns))} only; add a mask "
@@ -71,23 +71,23 @@ def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: Str
         )
 
 
-def _scale(run: Run, target: GaugeAction, base: GaugeAction | None) -> float:
+def _estimate_log_z(run: Run, target: GaugeAction, base: GaugeAction | None) -> float:
     """Return a rough log Z, of an ensemble's flow the log of the ratio of both."""
     if base is None:
-        return log_z_scale(target)
+        return estimate_log_z(target)
     dtype = torch.complex128
     samples = EnsembleSamples(run, target.lattice, None, "train", "base", dtype)
-    links = samples.batch(range(min(_FEW, len(samples))))["base"]
+    links = samples.batch(range(min(_FEW, len(samples))))["base_links"]
     return float((base(links) - target(links)).mean()) if len(links) else 0.0
 
 
-def target_action(run: Run) -> ActionOptions:
+def read_target_action(run: Run) -> ActionOptions:
     """Return the action of the distribution that the flow of a run leads to.
 
     Raises:
         ValueError: Neither the experiment nor a dataset names one.
     """
-    options, ensemble = run.section("model", GaugeOptions), ensemble_of(run)
+    options, ensemble = run.section("model", GaugeOptions), read_ensemble_options(run)
     if options.action is not None:
         return options.action
     if ensemble is None:
@@ -97,13 +97,13 @@ def target_action(run: Run) -> ActionOptions:
     return ensemble.action
 
 
-def base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
+def make_base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
     """Return the action of the distribution that a flow starts from; None for the Haar measure.
 
     Raises:
         ValueError: It starts from an ensemble, but the experiment names no dataset.
     """
-    options, ensemble = run.section("model", GaugeOptions), ensemble_of(run)
+    options, ensemble = run.section("model", GaugeOptions), read_ensemble_options(run)
     if options.prior == "haar":
         return None
     if ensemble is None:
@@ -114,17 +114,17 @@ def base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
     return GaugeAction(ensemble.action, lattice)
 
 
-def _samples(run: Run, lattice: Lattice, split: str) -> Samples:
+def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:
     options = run.section("model", GaugeOptions)
     train = run.section("train", GaugeTrainOptions)
     dtype = parameter_dtype(train.precision).to_complex()
     if train.objective == "forward_kl":
-        return EnsembleSamples(run, lattice, target_action(run), split, "target", dtype)
+        return EnsembleSamples(run, lattice, read_target_action(run), split, "target", dtype)
     if options.prior == "haar":
         number = {"train": options.draws.train, "val": options.draws.val}.get(split, 0)
         return HaarSamples(lattice, number, run.seed, split, dtype)
     return EnsembleSamples(run, lattice, None, split, "base", dtype)
 
 
-def _cost(n_links: int, sizes: Sizes) -> NDArray[np.float64]:
+def _compute_cost(n_links: int, sizes: Sizes) -> NDArray[np.float64]:
     return np.full(len(sizes["sample"]), float(n_links))

@@ -44,14 +44,14 @@ from torch import Tensor
 from pipeline_core.profiling.memory import peak_bytes
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
-from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.masks import schedule
 from pipeline_gauge_flows.network import GaugeModule, build_flow
 from pipeline_gauge_flows.objective import Divergence
 from pipeline_gauge_flows.options import SpectralOptions, StapleOptions
-from pipeline_gauge_flows.samples import batch_of
+from pipeline_gauge_flows.samples import make_batch
 from pipeline_gauge_flows.sampling import push
-from pipeline_gauge_flows.structure import Structure
 from pipeline_kernels.su3 import paths_reference, staples_reference
 from pipeline_kernels.su3.splines import spline
 
@@ -96,7 +96,7 @@ class Subject:
         options = SpectralOptions(loops="learned" if case.layers else "plaquette", staples=staples)
         updates = tuple(schedule([("direction", 1)], lattice.dimension))
         torch.manual_seed(0)
-        self.flow = build_flow(options, Structure(lattice, updates)).to(dtype)
+        self.flow = build_flow(options, FlowLayout(lattice, updates)).to(dtype)
         self._module = GaugeModule(self.flow, by_path=True)
         with torch.no_grad():
             for weight in self._module.parameters():
@@ -109,7 +109,7 @@ class Subject:
 
     def gradients(self) -> list[Tensor]:
         """Return the gradient of the mean divergence by each weight."""
-        batch = batch_of(self._links, self.flow.lattice)
+        batch = make_batch(self._links, self.flow.lattice)
         self._adam.zero_grad()
         loss = self._objective.sums(self._module(batch), batch)["reverse_kl"] / self._n
         loss.backward()
@@ -136,7 +136,7 @@ class Subject:
 
     def _drawn(self) -> Tensor:
         generator = torch.Generator().manual_seed(1)
-        return hot(self.flow.lattice, self._n, generator, self._complex)
+        return draw_hot(self.flow.lattice, self._n, generator, self._complex)
 
 
 def eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:

@@ -14,12 +14,12 @@ from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
 from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
 from pipeline_gauge_flows.ensembles.statistics import estimate
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.lattice import Lattice, cold, hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_kernels.su3 import project
 
 _STARTS: Final[dict[str, Callable[[Lattice, int, torch.Generator], Tensor]]] = {
-    "hot": hot,
-    "cold": lambda lattice, n, generator: cold(lattice, n),
+    "hot": draw_hot,
+    "cold": lambda lattice, n, generator: make_cold(lattice, n),
 }
 _REVERSED: Final = 10
 """Trajectories that are followed back to see whether they are reversible."""
@@ -36,11 +36,11 @@ class Chains(Protocol):
         ...
 
     def begin(self) -> None:
-        """Hear that all chains are thermalised and figures count from now on."""
+        """Start the statistics anew: all chains are thermalised."""
         ...
 
-    def facts(self) -> dict[str, Any]:
-        """Return what is to be said of the updates since `begin`, JSON-able."""
+    def summarize(self) -> dict[str, Any]:
+        """Return statistics of the updates since `begin`, JSON-able."""
         ...
 
 
@@ -53,7 +53,7 @@ class HeatbathChains:
     """
 
     def __init__(self, action: GaugeAction, options: HeatbathOptions) -> None:
-        self.links = _start(action.lattice, options)
+        self.links = _draw_start(action.lattice, options)
         self._overrelaxation = options.overrelaxation
         threads = torch.get_num_threads()
         self._sweeps = [Sweeps(action, options.seed, i, threads) for i in range(options.chains)]
@@ -61,14 +61,14 @@ class HeatbathChains:
     def update(self) -> None:
         """Make one heat-bath sweep of every chain, and the overrelaxation after it."""
         for sweeps, links in zip(self._sweeps, self.links.numpy(), strict=True):
-            sweeps.heatbath(links)
+            sweeps.update_heatbath(links)
             for _ in range(self._overrelaxation):
-                sweeps.overrelax(links)
+                sweeps.update_overrelaxed(links)
 
     def begin(self) -> None:
-        """Nothing is counted: every update is accepted."""
+        """Do nothing: every update is accepted."""
 
-    def facts(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return the acceptance."""
         return {"acceptance": 1.0}
 
@@ -83,8 +83,8 @@ class HmcChains:
     """
 
     def __init__(self, action: GaugeAction, options: HmcOptions, n_updates: int) -> None:
-        self.links = _start(action.lattice, options)
-        generator = torch.Generator().manual_seed(_seed(options.seed, 1))
+        self.links = _draw_start(action.lattice, options)
+        generator = torch.Generator().manual_seed(_derive_seed(options.seed, 1))
         self._sampler = HybridMonteCarlo(action, options.n_steps, options.tau, generator)
         self._every = max(1, n_updates // _REVERSED)
         self.begin()
@@ -98,13 +98,13 @@ class HmcChains:
     def update(self) -> None:
         """Follow one trajectory of every chain."""
         if len(self._violations) % self._every == 0:
-            self._irreversible.append(self._sampler.irreversibility(self.links))
-        trajectory = self._sampler.trajectory(self.links)
+            self._irreversible.append(self._sampler.measure_irreversibility(self.links))
+        trajectory = self._sampler.run_trajectory(self.links)
         self.links = project(trajectory.links)
         self._violations.append(trajectory.violation)
         self._accepted.append(trajectory.accepted)
 
-    def facts(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return acceptance, energy violation and reversibility."""
         violation = torch.stack(self._violations, dim=1)  # (chains, updates)
         accepted = torch.stack(self._accepted, dim=1)
@@ -114,21 +114,21 @@ class HmcChains:
         return {
             "acceptance": float(accepted.double().mean()),
             "energy_violation": {
-                "mean": estimate(list(known)).content(),
+                "mean": estimate(list(known)).to_dict(),
                 "largest": float(np.abs(known).max()),
                 "not_finite": int((~finite).sum()),
             },
             # Equal to 1 in equilibrium: Creutz, Phys. Rev. D 38, 1228 (1988).
-            "exp_minus_violation": estimate(list(weight)).content(),
+            "exp_minus_violation": estimate(list(weight)).to_dict(),
             "irreversibility": max(self._irreversible),
         }
 
 
-def _start(lattice: Lattice, options: HeatbathOptions | HmcOptions) -> Tensor:
-    generator = torch.Generator().manual_seed(_seed(options.seed, 0))
+def _draw_start(lattice: Lattice, options: HeatbathOptions | HmcOptions) -> Tensor:
+    generator = torch.Generator().manual_seed(_derive_seed(options.seed, 0))
     return _STARTS[options.start](lattice, options.chains, generator)
 
 
-def _seed(seed: int, use: int) -> int:
+def _derive_seed(seed: int, use: int) -> int:
     """Return a seed of its own for each use of random numbers."""
     return int(np.random.SeedSequence([seed, use]).generate_state(1, np.uint64)[0] >> 1)

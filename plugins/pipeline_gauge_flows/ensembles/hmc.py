@@ -65,13 +65,13 @@ class HybridMonteCarlo:
     ) -> None:
         self.action, self.n_steps, self.tau, self.generator = action, n_steps, tau, generator
 
-    def trajectory(self, links: Tensor) -> Trajectory:
+    def run_trajectory(self, links: Tensor) -> Trajectory:
         """Integrate from fresh momenta and accept by Metropolis' test.
 
         Raises:
             ValueError: The action of the start is not finite.
         """
-        momenta = self.momenta(links)
+        momenta = self.draw_momenta(links)
         start = self.energy(links, momenta)
         if not torch.isfinite(start).all():
             raise ValueError(
@@ -86,7 +86,7 @@ class HybridMonteCarlo:
         chosen = accepted[:, None, None, None, None]
         return Trajectory(torch.where(chosen, moved, links), accepted, violation)
 
-    def momenta(self, links: Tensor) -> Tensor:
+    def draw_momenta(self, links: Tensor) -> Tensor:
         """Draw momenta with density exp(tr P^2), of the shape of the links."""
         gauss = torch.randn(links.shape, generator=self.generator, dtype=torch.complex128)
         return traceless_antihermitian(gauss).to(links.device)
@@ -108,13 +108,13 @@ class HybridMonteCarlo:
             momenta = momenta + (1 if last else 2) * _LAMBDA * step * self.action.force(links)
         return links, momenta
 
-    def irreversibility(self, links: Tensor) -> float:
+    def measure_irreversibility(self, links: Tensor) -> float:
         """Return the largest change of an element of a link by going there and back."""
-        momenta = self.momenta(links)
-        back, _ = self.integrate(*_reversed(self.integrate(links, momenta)))
+        momenta = self.draw_momenta(links)
+        back, _ = self.integrate(*_reverse(self.integrate(links, momenta)))
         return float((back - links).abs().max())
 
 
-def _reversed(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _reverse(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     links, momenta = state
     return links, -momenta

@@ -25,7 +25,7 @@ from pipeline_gauge_flows.lattice import Lattice
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Sample:
     """One configuration.
 
     Attributes:
@@ -41,7 +41,7 @@ class Drawn:
     source: str
 
     def fields(self) -> dict[str, NDArray[Any]]:
-        """Return it as fields of a file; see `stored.configuration_fields`."""
+        """Return it as fields of a file; see `storage.make_configuration_fields`."""
         texts = {"group": np.asarray(self.group), "source": np.asarray(self.source)}
         return {"links": self.links, "chain": np.asarray(self.chain), **texts}
 
@@ -49,20 +49,20 @@ class Drawn:
 class Origin(Protocol):
     """Where configurations come from."""
 
-    def __iter__(self) -> Iterator[Drawn]:
+    def __iter__(self) -> Iterator[Sample]:
         """Yield them, those of each chain in order."""
         ...
 
-    def facts(self) -> dict[str, Any]:
-        """Return what is to be said of them after the last, JSON-able."""
+    def summarize(self) -> dict[str, Any]:
+        """Return statistics of all of them, JSON-able; call it after the last."""
         ...
 
-    def inputs(self) -> dict[str, str]:
+    def hash_files(self) -> dict[str, str]:
         """Return the SHA-256 of files by their names."""
         ...
 
 
-class Generated:
+class GeneratedEnsemble:
     """Configurations of Markov chains.
 
     Args:
@@ -79,7 +79,7 @@ class Generated:
         else:
             self._chains = HmcChains(action, options, self._length * options.separation)
 
-    def __iter__(self) -> Iterator[Drawn]:
+    def __iter__(self) -> Iterator[Sample]:
         """Thermalise, then yield one configuration of each chain in turn."""
         options = self._options
         for _ in range(options.thermalisation):
@@ -90,25 +90,25 @@ class Generated:
                 self._chains.update()
             for chain, links in enumerate(self._chains.links.numpy()):
                 name, update = f"chain-{chain:04d}", number * options.separation
-                yield Drawn(links.copy(), chain, name, f"{options.method}:{name}:{update}")
+                yield Sample(links.copy(), chain, name, f"{options.method}:{name}:{update}")
 
-    def facts(self) -> dict[str, Any]:
-        """Return how the updates went.
+    def summarize(self) -> dict[str, Any]:
+        """Return statistics of the updates.
 
         Raises:
             ValueError: None was accepted.
         """
-        facts = self._chains.facts()
+        facts = self._chains.summarize()
         if facts["acceptance"] == 0:
             raise ValueError("generate: no trajectory was accepted; raise generate.n_steps")
         return {"method": self._options.method, **facts}
 
-    def inputs(self) -> dict[str, str]:
-        """There are no files."""
+    def hash_files(self) -> dict[str, str]:
+        """Return nothing: there are no files."""
         return {}
 
 
-class FromFiles:
+class FileEnsemble:
     """Configurations of files.
 
     Args:
@@ -128,41 +128,42 @@ class FromFiles:
         self._sources, self._files = sources, files
         self._lattice, self._action = lattice, action
 
-    def __iter__(self) -> Iterator[Drawn]:
+    def __iter__(self) -> Iterator[Sample]:
         """Yield the configurations in the order of their names, numbers in them by their value.
 
         Raises:
             ValueError: A file is damaged, or of another lattice or action.
         """
         for number, (source, files) in enumerate(zip(self._sources, self._files, strict=True)):
-            for name in sorted(files, key=_counted):
+            for name in sorted(files, key=_split_numbers):
                 configuration = READERS[source.reader](files[name])
-                self._require_ours(name, configuration)
+                self._require_match(name, configuration)
                 group = name if source.group == "file" else f"source-{number}"
-                yield Drawn(configuration.links, number, group, name)
+                yield Sample(configuration.links, number, group, name)
 
-    def facts(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return the numbers of files."""
         return {"files": [len(files) for files in self._files]}
 
-    def inputs(self) -> dict[str, str]:
+    def hash_files(self) -> dict[str, str]:
         """Return the hashes of all files."""
         return {n: provenance.sha256(path) for files in self._files for n, path in files.items()}
 
-    def _require_ours(self, name: str, found: Configuration) -> None:
-        if found.lattice != self._lattice:
+    def _require_match(self, name: str, configuration: Configuration) -> None:
+        theirs = configuration.lattice
+        if theirs != self._lattice:
             raise ValueError(
-                f"{name}: SU({found.lattice.n_colours}) on {list(found.lattice.extents)} sites "
+                f"{name}: SU({theirs.n_colours}) on {list(theirs.extents)} sites "
                 f"(t, x, y, z), but the dataset says SU({self._lattice.n_colours}) on "
                 f"{list(self._lattice.extents)}; correct `lattice`, or remove the file"
             )
-        if found.action not in (None, self._action):
+        if configuration.action not in (None, self._action):
             raise ValueError(
-                f"{name}: says that it was drawn from the action {found.action!r}, but the "
+                f"{name}: says that it was drawn from the action {configuration.action!r}, but the "
                 f"dataset has {self._action!r}; correct `action`, or remove the file"
             )
 
 
-def _counted(name: str) -> list[int | str]:
-    """Return by what `lat.90` comes before `lat.100`."""
+def _split_numbers(name: str) -> list[int | str]:
+    """Split a name at its numbers, so that `lat.90` comes before `lat.100`."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]

@@ -39,7 +39,7 @@ def philox(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
+def draw_uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
     """Return two numbers in (0, 1).
 
     Args:
@@ -54,7 +54,7 @@ def uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
     return x * _TO_UNIT, y * _TO_UNIT
 
 
-def key_of(seed: int, number: int) -> Key:
+def make_key(seed: int, number: int) -> Key:
     """Return a key (2,) uint32 for a seed and a number, such as that of a Markov chain."""
     state = np.random.SeedSequence([seed, number]).generate_state(2, np.uint32)
     return state.astype(np.uint32)

@@ -40,7 +40,7 @@ class Estimate:
     tau_error: float | None
     count: int
 
-    def content(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the attributes, JSON-able."""
         return asdict(self)
 
@@ -80,7 +80,9 @@ def estimate(chains: Sequence[Floats], tau_int: float | None = None) -> Estimate
         return Estimate(mean, float(error), tau, None, count)
     if spread <= 1e-14 * abs(mean):
         return Estimate(mean, 0.0, 0.5, 0.0, count)
-    observable = _pyerrors().Obs(list(chains), [f"chain|{i:04d}" for i in range(len(chains))])
+    observable = _import_pyerrors().Obs(
+        list(chains), [f"chain|{i:04d}" for i in range(len(chains))]
+    )
     observable.gamma_method()
     return Estimate(
         mean,
@@ -91,7 +93,7 @@ def estimate(chains: Sequence[Floats], tau_int: float | None = None) -> Estimate
     )
 
 
-def drift(chains: Sequence[Floats]) -> float | None:
+def compute_drift(chains: Sequence[Floats]) -> float | None:
     """Return by how many standard errors the second halves of chains exceed the first.
 
     Beyond about 4 the chains were not in equilibrium. None if they are too short to say.
@@ -104,7 +106,7 @@ def drift(chains: Sequence[Floats]) -> float | None:
     return float((second.mean - first.mean) / error) if error > 0 else 0.0
 
 
-def _pyerrors() -> Any:
+def _import_pyerrors() -> Any:
     with warnings.catch_warnings():
         # It imports a module that SciPy announces to remove.
         warnings.simplefilter("ignore", DeprecationWarning)

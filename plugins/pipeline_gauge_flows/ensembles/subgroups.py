@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.ensembles.philox import Key, Stream, uniforms
+from pipeline_gauge_flows.ensembles.philox import Key, Stream, draw_uniforms
 
 Matrix = NDArray[np.complex128]
 """(N, N)."""
@@ -64,7 +64,7 @@ def dagger_multiply(a: Matrix, b: Matrix, out: Matrix) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def staple_sum(
+def sum_staples(
     links: Matrix, tables: Tables, mu: int, x: int, total: Matrix, room: tuple[Matrix, Matrix]
 ) -> None:
     """Write the weighted sum of the staples that transform like U_mu(x) to `total`.
@@ -108,7 +108,7 @@ def quaternion(m: Matrix, i: int, j: int) -> Quaternion:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def times(a: Quaternion, b: Quaternion) -> Quaternion:
+def multiply_quaternions(a: Quaternion, b: Quaternion) -> Quaternion:
     """Return the product of two quaternions."""
     return (
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
@@ -140,15 +140,15 @@ def draw_cosine(concentration: float, draw: int, stream: Stream, key: Key) -> tu
     """
     while True:
         if concentration > _KENNEDY_PENDLETON:
-            u, v = uniforms(draw, stream, key)
-            w, accept = uniforms(draw + 1, stream, key)
+            u, v = draw_uniforms(draw, stream, key)
+            w, accept = draw_uniforms(draw + 1, stream, key)
             draw += 2
             c = cos(2 * pi * v)
             delta = -(log(u) + c * c * log(w)) / concentration
             if accept * accept <= 1 - delta / 2:
                 return 1 - delta, draw
         else:
-            u, accept = uniforms(draw, stream, key)
+            u, accept = draw_uniforms(draw, stream, key)
             draw += 1
             if concentration > _FLAT:
                 x = 1 + log1p((1 - u) * expm1(-2 * concentration)) / concentration
@@ -168,7 +168,7 @@ def draw_quaternion(
         q and the number of the next draw.
     """
     x, draw = draw_cosine(concentration, draw, stream, key)
-    u, v = uniforms(draw, stream, key)
+    u, v = draw_uniforms(draw, stream, key)
     z, phi = 2 * u - 1, 2 * pi * v
     rest = sqrt(max(0.0, 1 - x * x))
     across = rest * sqrt(max(0.0, 1 - z * z))
@@ -194,7 +194,7 @@ def heat(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
             size = sqrt(r[0] ** 2 + r[1] ** 2 + r[2] ** 2 + r[3] ** 2)
             q, draw = draw_quaternion(2 * size / n, draw, stream, key)
             if size > 0:
-                q = times(q, (r[0] / size, -r[1] / size, -r[2] / size, -r[3] / size))
+                q = multiply_quaternions(q, (r[0] / size, -r[1] / size, -r[2] / size, -r[3] / size))
             rotate_rows(q, u, i, j)
             rotate_rows(q, m, i, j)
 
@@ -212,7 +212,7 @@ def reflect(u: Matrix, m: Matrix) -> None:
             square = r[0] ** 2 + r[1] ** 2 + r[2] ** 2 + r[3] ** 2
             if square > 0:
                 back = (r[0], -r[1], -r[2], -r[3])
-                q = times(back, back)
+                q = multiply_quaternions(back, back)
                 q = (q[0] / square, q[1] / square, q[2] / square, q[3] / square)
                 rotate_rows(q, u, i, j)
                 rotate_rows(q, m, i, j)

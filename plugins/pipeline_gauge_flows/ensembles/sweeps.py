@@ -17,14 +17,14 @@ from numba import njit, uint32
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.ensembles.philox import Key, key_of
+from pipeline_gauge_flows.ensembles.philox import Key, make_key
 from pipeline_gauge_flows.ensembles.subgroups import (
     Tables,
     heat,
     multiply_dagger,
     reflect,
     reunitarise,
-    staple_sum,
+    sum_staples,
 )
 from pipeline_kernels import native
 
@@ -49,7 +49,7 @@ class Sweeps:
     def __init__(self, action: GaugeAction, seed: int, number: int = 0, threads: int = 1) -> None:
         assert action.rectangle_weight == 0, "rectangles hold several links of one colour"
         self.lattice, self.threads = action.lattice, threads
-        self._key, self._sweep = key_of(seed, number), 0
+        self._key, self._sweep = make_key(seed, number), 0
         dimension = self.lattice.dimension
         weights = np.zeros((dimension, dimension))
         for (mu, nu), weight in zip(self.lattice.planes, action.weights.tolist(), strict=True):
@@ -68,16 +68,16 @@ class Sweeps:
         colour = single.sum(axis=1) % (3 if odd.any() else 2)
         return [np.flatnonzero(colour == c) for c in range(colour.max() + 1)]
 
-    def heatbath(self, links: Links) -> None:
+    def update_heatbath(self, links: Links) -> None:
         """Draw every link anew from its distribution given the others, links (D, V, N, N)."""
-        self._over_all(partial(_heat_links, self._key, np.uint32(self._sweep)), links)
+        self._update_all(partial(_heat_links, self._key, np.uint32(self._sweep)), links)
         self._sweep += 1
 
-    def overrelax(self, links: Links) -> None:
+    def update_overrelaxed(self, links: Links) -> None:
         """Move every link at constant action, links (D, V, N, N)."""
-        self._over_all(_reflect_links, links)
+        self._update_all(_reflect_links, links)
 
-    def _over_all(self, body: Body, links: Links) -> None:
+    def _update_all(self, body: Body, links: Links) -> None:
         for sites in self.colours:
             for mu in range(self.lattice.dimension):
                 numbers = count()
@@ -100,7 +100,7 @@ def _heat_links(
     total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
     room = (first, np.empty((n, n), np.complex128))
     for x in sites:
-        staple_sum(links, tables, mu, x, total, room)
+        sum_staples(links, tables, mu, x, total, room)
         multiply_dagger(links[mu, x], total, first)
         stream = (uint32(mu * links.shape[1] + x), sweep, uint32(0))
         heat(links[mu, x], first, stream, key)
@@ -113,6 +113,6 @@ def _reflect_links(links: Links, tables: Tables, mu: int, sites: Sites) -> None:
     total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)
     room = (first, np.empty((n, n), np.complex128))
     for x in sites:
-        staple_sum(links, tables, mu, x, total, room)
+        sum_staples(links, tables, mu, x, total, room)
         multiply_dagger(links[mu, x], total, first)
         reflect(links[mu, x], first)

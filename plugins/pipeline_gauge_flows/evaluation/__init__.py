@@ -38,26 +38,3 @@ A report; numbers with errors are `value` and `error`:
 
 `run.predictions` is described in `stored`.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from pipeline_core.hookspecs import Summary
-
-if TYPE_CHECKING:
-    from pipeline_core.run import Run
-
-
-def evaluate_flow(run: Run) -> Summary:
-    """Sample a trained flow, compare it with theory and ensembles; write metrics and predictions.
-
-    Called on every rank: they share the samples, rank 0 does the rest and returns the summary.
-
-    Raises:
-        ValueError: The model does not belong to the run, the flow does not act on a lattice that is
-            asked for, there are no configurations to map, or a weight is not finite.
-    """
-    from pipeline_gauge_flows.evaluation.evaluate import evaluated
-
-    return evaluated(run)

@@ -34,7 +34,7 @@ _SHORTEST: Final = 32
 """Trajectories of each HMC chain at least, to see an autocorrelation."""
 
 
-def cost_report(
+def measure_costs(
     run: Run,
     action: GaugeAction,
     options: CostOptions,
@@ -54,20 +54,20 @@ def cost_report(
         tau_int: Of the Markov chain of its proposals; None if it is not known.
         device: Where the flow was timed; the others are on the CPU.
     """
-    found: dict[str, Any] = {
+    costs: dict[str, Any] = {
         "device": device.type,
         "threads": torch.get_num_threads(),
-        "training_seconds": training_seconds(run),
-        "training_cost": training_cost(run, device),
-        "flow": flow_cost(series, ess, tau_int, device),
-        "hmc": _hmc(action, options, run.seed),
+        "training_seconds": read_training_seconds(run),
+        "training_cost": compute_training_cost(run, device),
+        "flow": compute_flow_cost(series, ess, tau_int, device),
+        "hmc": _measure_hmc(action, options, run.seed),
     }
     if action.rectangle_weight == 0:
-        found["heatbath"] = _heatbath(action, options, run.seed)
-    return found | verdict(found)
+        costs["heatbath"] = _measure_heatbath(action, options, run.seed)
+    return costs | compare_costs(costs)
 
 
-def flow_cost(
+def compute_flow_cost(
     series: Series, ess: float | None, tau_int: float | None, device: torch.device
 ) -> dict[str, Any]:
     """Return what the flow's configurations cost; medians over batches."""
@@ -87,7 +87,9 @@ def flow_cost(
     }
 
 
-def chain_cost(chains: Chains, action: GaugeAction, warm: int, n_updates: int) -> dict[str, Any]:
+def measure_chain_cost(
+    chains: Chains, action: GaugeAction, warm: int, n_updates: int
+) -> dict[str, Any]:
     """Time updates of Markov chains and find their autocorrelation.
 
     Args:
@@ -106,23 +108,23 @@ def chain_cost(chains: Chains, action: GaugeAction, warm: int, n_updates: int) -
         chains.update()
         times[number] = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
         values[number] = plaquette(chains.links, action.lattice).numpy()
-    found = estimate(list(values.T))
+    average = estimate(list(values.T))
     wall, cpu = np.median(times, axis=0) / n_chains
-    facts = chains.facts()
+    facts = chains.summarize()
     # Chains that stand still have no autocorrelation time.
-    known = found.tau_int is not None and facts["acceptance"] > 0
-    independent = float(cpu) * max(1.0, 2 * (found.tau_int or 0)) if known else None
+    known = average.tau_int is not None and facts["acceptance"] > 0
+    independent = float(cpu) * max(1.0, 2 * (average.tau_int or 0)) if known else None
     return {
         "seconds": float(wall),
         "cpu_seconds": float(cpu),
-        "tau_int": found.tau_int if known else None,
-        "tau_error": found.tau_error if known else None,
+        "tau_int": average.tau_int if known else None,
+        "tau_error": average.tau_error if known else None,
         "seconds_per_independent": independent,
         **facts,
     }
 
 
-def verdict(found: Mapping[str, Any]) -> dict[str, Any]:
+def compare_costs(report: Mapping[str, Any]) -> dict[str, Any]:
     """Compare the flow with the cheapest of the others.
 
     Returns:
@@ -131,15 +133,15 @@ def verdict(found: Mapping[str, Any]) -> dict[str, Any]:
         known; and `break_even`, how many have to be drawn until the flow has paid for its training:
         None where it never does.
     """
-    named = {k: found[k]["seconds_per_independent"] for k in ("heatbath", "hmc") if k in found}
+    named = {k: report[k]["seconds_per_independent"] for k in ("heatbath", "hmc") if k in report}
     costs = {name: cost for name, cost in named.items() if cost is not None}
     if not costs:
         return {"rival": None, "flow_over_rival": None, "break_even": None}
     rival = min(costs, key=costs.__getitem__)
-    own = cheapest(found)
+    own = find_cheapest(report)
     if own is None:
         return {"rival": rival, "flow_over_rival": None, "break_even": None}
-    saved, training = costs[rival] - own, found["training_cost"]
+    saved, training = costs[rival] - own, report["training_cost"]
     return {
         "rival": rival,
         "flow_over_rival": own / costs[rival],
@@ -147,22 +149,22 @@ def verdict(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def cheapest(found: Mapping[str, Any]) -> float | None:
+def find_cheapest(report: Mapping[str, Any]) -> float | None:
     """Return what an independent configuration of the flow costs; None if nothing can be said."""
     return min(
-        (x for x in found["flow"]["seconds_per_independent"].values() if x is not None),
+        (x for x in report["flow"]["seconds_per_independent"].values() if x is not None),
         default=None,
     )
 
 
-def training_cost(run: Run, device: torch.device) -> float | None:
+def compute_training_cost(run: Run, device: torch.device) -> float | None:
     """Return the time of all cores or GPUs that trained; None if that is not known, or of others.
 
     Args:
         run: The run, whose model says how many there were.
         device: Where the flow was timed.
     """
-    seconds = training_seconds(run)
+    seconds = read_training_seconds(run)
     made = json.loads(load_model(run.model)["provenance"])
     each = made.get("threads") if device.type == "cpu" else 1  # earlier versions did not say
     if seconds is None or each is None or made["device"] != device.type:
@@ -170,7 +172,7 @@ def training_cost(run: Run, device: torch.device) -> float | None:
     return seconds * int(each) * int(made["ranks"])
 
 
-def training_seconds(run: Run) -> float | None:
+def read_training_seconds(run: Run) -> float | None:
     """Return the wall time of the training, from the history; None if it does not say."""
     text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
     times = [json.loads(line).get("seconds") for line in text.splitlines()]
@@ -178,7 +180,7 @@ def training_seconds(run: Run) -> float | None:
     return sum(known) if known else None
 
 
-def _heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
+def _measure_heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
     chain = HeatbathOptions(
         method="heatbath",
         n_configurations=1,
@@ -187,10 +189,10 @@ def _heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str,
         seed=seed,
     )
     chains = HeatbathChains(action, chain)
-    return chain_cost(chains, action, options.thermalisation, options.updates)
+    return measure_chain_cost(chains, action, options.thermalisation, options.updates)
 
 
-def _hmc(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
+def _measure_hmc(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
     n = options.hmc_chains
     chain = HmcOptions(
         method="hmc",
@@ -202,4 +204,4 @@ def _hmc(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]
     )
     n_updates = max(_SHORTEST, options.updates // n)
     chains = HmcChains(action, chain, n_updates)
-    return chain_cost(chains, action, options.thermalisation, n_updates)
+    return measure_chain_cost(chains, action, options.thermalisation, n_updates)

@@ -12,130 +12,143 @@ import torch
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import metrics_header
+from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.ensembles.stored import Ensemble
-from pipeline_gauge_flows.evaluation.cost import cost_report
-from pipeline_gauge_flows.evaluation.headline import make_headline, trusted
-from pipeline_gauge_flows.evaluation.inputs import chosen_of, ensemble_for, trained, unseen
-from pipeline_gauge_flows.evaluation.known import known
+from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.evaluation.cost import measure_costs
+from pipeline_gauge_flows.evaluation.headline import check_tail, make_headline
+from pipeline_gauge_flows.evaluation.inputs import (
+    list_unseen_splits,
+    load_flow,
+    open_ensemble,
+    select_configurations,
+)
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
+from pipeline_gauge_flows.evaluation.predictions import write_predictions
 from pipeline_gauge_flows.evaluation.report import (
     Bootstrap,
     Reference,
-    from_ensemble,
-    from_haar,
-    volume_law,
+    compare_volumes,
+    report_ensemble,
+    report_haar,
 )
-from pipeline_gauge_flows.evaluation.resampling import Value, finite
+from pipeline_gauge_flows.evaluation.resampling import Value, replace_not_finite
 from pipeline_gauge_flows.evaluation.series import (
     END,
     Series,
-    chains,
-    drawn,
-    mapped_back,
-    part,
-    pushed,
+    draw_series,
+    map_back,
+    map_ensemble,
+    select_prefix,
+    split_chains,
 )
-from pipeline_gauge_flows.evaluation.stored import write_predictions
+from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.options import GaugeOptions
 from pipeline_gauge_flows.samples import HaarSamples
-from pipeline_gauge_flows.task import base_action, target_action
+from pipeline_gauge_flows.task import make_base_action, read_target_action
 
 
 @dataclass(frozen=True)
-class Part:
+class LatticeSeries:
     """A lattice, with the series of the flow there, and of an ensemble if there is one."""
 
     lattice: Lattice
-    drawn: Series
+    series: Series
     reference: Reference
 
 
-def evaluated(run: Run) -> dict[str, Any]:
-    """Do the work of `evaluate_flow`; return its summary."""
+def evaluate_flow(run: Run) -> Summary:
+    """Sample a trained flow, compare it with theory and ensembles; write metrics and predictions.
+
+    Called on every rank: they share the samples, rank 0 does the rest and returns the summary.
+
+    Raises:
+        ValueError: The model does not belong to the run, the flow does not act on a lattice that is
+            asked for, there are no configurations to map, or a weight is not finite.
+    """
     options = run.section("evaluate", GaugeEvaluateOptions)
     model = run.section("model", GaugeOptions)
     with connect_ranks(run.device, run.state) as ranks, ExitStack() as stack:
-        task, flow = trained(run, ranks.device)
-        ensemble = ensemble_for(run)
+        task, flow = load_flow(run, ranks.device)
+        ensemble = open_ensemble(run)
         if ensemble is not None:
             stack.enter_context(ensemble)
         if model.prior == "haar":
-            content, parts = _haar(run, flow, options, ensemble, ranks)
+            content, parts = _evaluate_haar(run, flow, options, ensemble, ranks)
         else:
             assert ensemble is not None
-            content, parts = _between(run, flow, options, ensemble, ranks)
+            content, parts = _evaluate_ensemble(run, flow, options, ensemble, ranks)
         if not ranks.is_rank_zero:
             return {}
-        content = finite(content)
+        content = replace_not_finite(content)
         store.write_json(
             run.metrics,
             {**metrics_header(run, task), "flow": content, "headline": make_headline(content)},
         )
-        write_predictions(run, [one.lattice for one in parts], _columns(parts))
-        return _summary(content)
+        write_predictions(run, [one.lattice for one in parts], _list_columns(parts))
+        return _summarize(content)
 
 
-def lattices_of(run: Run, flow: Flow, options: GaugeEvaluateOptions) -> list[Lattice]:
+def read_lattices(run: Run, flow: Flow, options: GaugeEvaluateOptions) -> list[Lattice]:
     """Return the lattices of an evaluation, that of the training first.
 
     Raises:
         ValueError: The flow does not act on one of them.
     """
-    found = [flow.lattice]
+    lattices = [flow.lattice]
     for extents in options.lattices:
         try:
             lattice = Lattice(tuple(extents), flow.lattice.n_colours)
-            flow.on(lattice)
+            flow.move_to(lattice)
         except ValueError as error:
             raise ValueError(f"{run.experiment}: evaluate.lattices: {error}") from None
-        if lattice not in found:
-            found.append(lattice)
-    return found
+        if lattice not in lattices:
+            lattices.append(lattice)
+    return lattices
 
 
-def _haar(
+def _evaluate_haar(
     run: Run, flow: Flow, options: GaugeEvaluateOptions, ensemble: Ensemble | None, ranks: Ranks
-) -> tuple[dict[str, Any], list[Part]]:
+) -> tuple[dict[str, Any], list[LatticeSeries]]:
     """Evaluate a flow of the Haar measure; the content is that of rank 0."""
-    lattices = lattices_of(run, flow, options)
+    lattices = read_lattices(run, flow, options)
     parts = [
-        _part(run, flow.on(lattice), number, options, ensemble, ranks)
+        _evaluate_lattice(run, flow.move_to(lattice), number, options, ensemble, ranks)
         for number, lattice in enumerate(lattices)
     ]
     if not ranks.is_rank_zero:
         return {}, parts
     reports = [
-        from_haar(one.drawn, one.lattice, one.reference, _bootstrap(run, options, number))
+        report_haar(one.series, one.lattice, one.reference, _make_bootstrap(run, options, number))
         for number, one in enumerate(parts)
     ]
     return {
-        **_theory(run),
+        **_describe_theory(run),
         "lattices": reports,
-        "volume_law": volume_law(reports),
-        "cost": _cost(run, flow.lattice, options, parts[0], reports[0], ranks),
+        "volume_law": compare_volumes(reports),
+        "cost": _measure_costs(run, flow.lattice, options, parts[0], reports[0], ranks),
     }, parts
 
 
-def _part(
+def _evaluate_lattice(
     run: Run,
     flow: Flow,
     number: int,
     options: GaugeEvaluateOptions,
     ensemble: Ensemble | None,
     ranks: Ranks,
-) -> Part:
+) -> LatticeSeries:
     lattice = flow.lattice
-    action = GaugeAction(target_action(run), lattice)
+    action = GaugeAction(read_target_action(run), lattice)
     observables = Observables(options.observables, lattice)
     # Other configurations on each lattice.
     samples = HaarSamples(lattice, options.samples, run.seed, "test", torch.complex128, number)
-    ours = drawn(flow, action, samples, observables, options.batch_size, ranks)
-    theory = known(action)
+    ours = draw_series(flow, action, samples, observables, options.batch_size, ranks)
+    theory = compute_known(action)
     if ensemble is None or (ensemble.lattice, ensemble.action) != (lattice, action.options):
         if options.splits is not None and number == 0:
             raise ValueError(
@@ -143,19 +156,19 @@ def _part(
                 "lattice and the action that the flow leads to; remove the key, or name another "
                 "dataset"
             )
-        return Part(lattice, ours, Reference(theory))
-    chosen = ensemble.of(*(options.splits or unseen(run)))
+        return LatticeSeries(lattice, ours, Reference(theory))
+    chosen = ensemble.select(*(options.splits or list_unseen_splits(run)))
     if options.splits is not None:
-        chosen = chosen_of(run, ensemble, options.splits, "evaluate.splits")
+        chosen = select_configurations(run, ensemble, options.splits, "evaluate.splits")
     if not len(chosen):
-        return Part(lattice, ours, Reference(theory))
-    back = mapped_back(flow, action, (ensemble, chosen), observables, options.batch_size, ranks)
-    return Part(lattice, ours, Reference(theory, back, chains(ensemble, chosen)))
+        return LatticeSeries(lattice, ours, Reference(theory))
+    back = map_back(flow, action, (ensemble, chosen), observables, options.batch_size, ranks)
+    return LatticeSeries(lattice, ours, Reference(theory, back, split_chains(ensemble, chosen)))
 
 
-def _between(
+def _evaluate_ensemble(
     run: Run, flow: Flow, options: GaugeEvaluateOptions, ensemble: Ensemble, ranks: Ranks
-) -> tuple[dict[str, Any], list[Part]]:
+) -> tuple[dict[str, Any], list[LatticeSeries]]:
     """Evaluate a flow from an ensemble to another action; the content is that of rank 0.
 
     Raises:
@@ -173,76 +186,78 @@ def _between(
             f"{run.experiment}: evaluate.cost: the flow starts from an ensemble and draws no "
             "configurations of its own; remove the key"
         )
-    base, target = base_action(run, lattice), GaugeAction(target_action(run), lattice)
+    base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
     assert base is not None
-    chosen = chosen_of(run, ensemble, options.splits or unseen(run), "evaluate.splits")
+    chosen = select_configurations(
+        run, ensemble, options.splits or list_unseen_splits(run), "evaluate.splits"
+    )
     observables = Observables(options.observables, lattice)
-    series = pushed(
+    series = map_ensemble(
         flow, (base, target), (ensemble, chosen), observables, options.batch_size, ranks
     )
     own = {name: series[name] for name in ("log_weight", "log_weight_identity")}
-    after = part(series, END)
+    after = select_prefix(series, END)
     own |= {"action": after.pop("target"), **after}
-    parts = [Part(lattice, own, Reference())]
+    parts = [LatticeSeries(lattice, own, Reference())]
     if not ranks.is_rank_zero:
         return {}, parts
-    pair = (known(base), known(target))
-    bootstrap = _bootstrap(run, options, 0)
-    report = from_ensemble(own, lattice, chains(ensemble, chosen), pair, bootstrap)
+    pair = (compute_known(base), compute_known(target))
+    bootstrap = _make_bootstrap(run, options, 0)
+    report = report_ensemble(own, lattice, split_chains(ensemble, chosen), pair, bootstrap)
     start = base.options.model_dump(mode="json")
     return {
-        **_theory(run),
+        **_describe_theory(run),
         "start": start,
         "lattices": [report],
-        "volume_law": volume_law([report]),
+        "volume_law": compare_volumes([report]),
         "cost": None,
     }, parts
 
 
-def _theory(run: Run) -> dict[str, Any]:
+def _describe_theory(run: Run) -> dict[str, Any]:
     prior = run.section("model", GaugeOptions).prior
-    return {"prior": prior, "action": target_action(run).model_dump(mode="json")}
+    return {"prior": prior, "action": read_target_action(run).model_dump(mode="json")}
 
 
-def _bootstrap(run: Run, options: GaugeEvaluateOptions, number: int) -> Bootstrap:
+def _make_bootstrap(run: Run, options: GaugeEvaluateOptions, number: int) -> Bootstrap:
     return Bootstrap(options.resamples, (run.seed, number))
 
 
-def _cost(
+def _measure_costs(
     run: Run,
     lattice: Lattice,
     options: GaugeEvaluateOptions,
-    part: Part,
+    part: LatticeSeries,
     report: dict[str, Any],
     ranks: Ranks,
 ) -> dict[str, Any] | None:
     if options.cost is None:
         return None
-    action = GaugeAction(target_action(run), lattice)
-    ess = report["ess"]["value"] if trusted(report) else None
+    action = GaugeAction(read_target_action(run), lattice)
+    ess = report["ess"]["value"] if check_tail(report) else None
     tau = report["metropolis"]["tau_int"]
-    return cost_report(run, action, options.cost, part.drawn, ess, tau, ranks.device)
+    return measure_costs(run, action, options.cost, part.series, ess, tau, ranks.device)
 
 
-def _columns(parts: list[Part]) -> Iterator[tuple[int, bool, Series]]:
+def _list_columns(parts: list[LatticeSeries]) -> Iterator[tuple[int, bool, Series]]:
     for number, one in enumerate(parts):
-        yield number, False, one.drawn
+        yield number, False, one.series
         if one.reference.series is not None:
             yield number, True, one.reference.series
 
 
-def _summary(content: dict[str, Any]) -> dict[str, Any]:
+def _summarize(content: dict[str, Any]) -> dict[str, Any]:
     first = content["lattices"][0]
-    found: dict[str, Any] = {"samples": first["n_samples"], "ESS": str(Value(**first["ess"]))}
+    summary: dict[str, Any] = {"samples": first["n_samples"], "ESS": str(Value(**first["ess"]))}
     if first["forward"] is not None:
-        found["ESS_forward"] = str(Value(**first["forward"]["ess"]))
-    found["Pareto_k"] = first["k_hat"]
-    found["trusted"] = trusted(first)
-    found["log_Z"] = str(Value(**first["log_z"]["estimate"]))
+        summary["ESS_forward"] = str(Value(**first["forward"]["ess"]))
+    summary["Pareto_k"] = first["k_hat"]
+    summary["trusted"] = check_tail(first)
+    summary["log_Z"] = str(Value(**first["log_z"]["estimate"]))
     if first["log_z"]["known"] is not None:
-        found["log_Z_known"] = first["log_z"]["known"]["value"]
-    found["KL"] = str(Value(**first["kl"]["reverse"]))
+        summary["log_Z_known"] = first["log_z"]["known"]["value"]
+    summary["KL"] = str(Value(**first["kl"]["reverse"]))
     if content["cost"] is not None:
-        found["cost_over_rival"] = content["cost"]["flow_over_rival"]
-        found["rival"] = content["cost"]["rival"]
-    return found
+        summary["cost_over_rival"] = content["cost"]["flow_over_rival"]
+        summary["rival"] = content["cost"]["rival"]
+    return summary

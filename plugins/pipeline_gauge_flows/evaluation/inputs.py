@@ -1,4 +1,4 @@
-"""What evaluation and inference work with: the trained flow, and configurations of a dataset."""
+"""Inputs of evaluation and inference: the trained flow, and configurations of a dataset."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Task
-from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.network import GaugeModule
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 
 
-def trained(run: Run, device: torch.device) -> tuple[Task, Flow]:
-    """Return the task of a run with trained weights, and its flow in double precision.
+def load_flow(run: Run, device: torch.device) -> tuple[Task, Flow]:
+    """Load the task of a run with trained weights, and its flow in double precision.
 
     Raises:
         ValueError: The model is missing or damaged, or not that of this run.
@@ -29,8 +29,8 @@ def trained(run: Run, device: torch.device) -> tuple[Task, Flow]:
     return task, task.module.flow.double().requires_grad_(False)
 
 
-def ensemble_for(run: Run) -> Ensemble | None:
-    """Return the configurations of the dataset of a run; None if it has none."""
+def open_ensemble(run: Run) -> Ensemble | None:
+    """Open the configurations of the dataset of a run; None if it has none."""
     if run.dataset is None:
         return None
     ensemble = Ensemble(run.data)
@@ -40,7 +40,7 @@ def ensemble_for(run: Run) -> Ensemble | None:
     return ensemble
 
 
-def unseen(run: Run) -> list[str]:
+def list_unseen_splits(run: Run) -> list[str]:
     """Return the splits that the training of a run has not seen."""
     model = run.section("model", GaugeOptions)
     train = run.section("train", GaugeTrainOptions)
@@ -48,7 +48,9 @@ def unseen(run: Run) -> list[str]:
     return [name for name in SPLITS if not (learned and name == "train")]
 
 
-def chosen_of(run: Run, ensemble: Ensemble, splits: Sequence[str], key: str) -> NDArray[np.int64]:
+def select_configurations(
+    run: Run, ensemble: Ensemble, splits: Sequence[str], key: str
+) -> NDArray[np.int64]:
     """Return the numbers of the configurations in some splits.
 
     Args:
@@ -60,7 +62,7 @@ def chosen_of(run: Run, ensemble: Ensemble, splits: Sequence[str], key: str) -> 
     Raises:
         ValueError: There are none.
     """
-    chosen = ensemble.of(*splits)
+    chosen = ensemble.select(*splits)
     if len(chosen) < 2:
         raise ValueError(
             f"{run.experiment}: {key}: {len(chosen)} configurations in {' and '.join(splits)}; "

@@ -38,8 +38,8 @@ class Acceptance:
         self._random = np.random.default_rng(seed)
         self.log_weight = -np.inf
 
-    def accepts(self, log_weight: float) -> bool:
-        """Return whether the chain moves to a proposal, having moved it."""
+    def step(self, log_weight: float) -> bool:
+        """Accept or refuse a proposal; return whether the chain moved to it."""
         draw = self._random.exponential()
         if log_weight - self.log_weight >= -draw:
             self.log_weight = log_weight
@@ -47,7 +47,7 @@ class Acceptance:
         return False
 
 
-def chain_of(log_weight: Floats, seed: Sequence[int]) -> Numbers:
+def run_chain(log_weight: Floats, seed: Sequence[int]) -> Numbers:
     """Return where the chain is after each proposal: the number of the proposal, (n,).
 
     Args:
@@ -57,7 +57,7 @@ def chain_of(log_weight: Floats, seed: Sequence[int]) -> Numbers:
     test, place = Acceptance(seed), 0
     places = np.empty(len(log_weight), dtype=np.int64)
     for number, one in enumerate(log_weight.tolist()):
-        if test.accepts(one):
+        if test.step(one):
             place = number
         places[number] = place
     return places
@@ -72,27 +72,27 @@ def describe_chain(places: Numbers, observables: Mapping[str, Floats]) -> dict[s
     shows too little. Errors and times are None where it did so for a large part of its length.
 
     Args:
-        places: Where the chain is, as `chain_of` says.
+        places: Where the chain is, as `run_chain` says.
         observables: Of the proposals, name -> (n,).
     """
     moved = np.diff(places) > 0
     stays = np.diff(np.flatnonzero(np.concatenate([[True], moved, [True]])))
     stuck = int(stays.max()) > max(_STUCK * len(places), _FEW)
     least = float(np.square(stays).sum() / (2 * len(places)))
-    found = {name: estimate([values[places]]).content() for name, values in observables.items()}
+    averages = {name: estimate([values[places]]).to_dict() for name, values in observables.items()}
     return {
         "acceptance": float(moved.mean()),
         "longest_stay": int(stays.max()),
         "observables": {
-            name: {**one, **(_UNKNOWN if stuck else _bounded(one, least))}
-            for name, one in found.items()
+            name: {**one, **(_UNKNOWN if stuck else _bound_errors(one, least))}
+            for name, one in averages.items()
         },
     }
 
 
-def _bounded(found: Mapping[str, Any], least: float) -> dict[str, float]:
+def _bound_errors(average: Mapping[str, Any], least: float) -> dict[str, float]:
     """Return time and error of an average, neither less than stays allow; none if there is none."""
-    tau = found["tau_int"]
+    tau = average["tau_int"]
     if tau is None or tau >= least:
         return {}
-    return {"tau_int": least, "error": found["error"] * float(np.sqrt(least / tau))}
+    return {"tau_int": least, "error": average["error"] * float(np.sqrt(least / tau))}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.evaluation.options import ObservableOptions, SmoothOptions
-from pipeline_gauge_flows.gradient_flow import gradient_flow
+from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.observables import (
     energy_density,
@@ -50,29 +50,29 @@ class Observables:
         `planes`, (batch, planes), are the plaquettes of each plane.
         """
         planes = plaquette_by_plane(links, self.lattice)
-        found = {"planes": planes, "plaquette": planes.mean(1)}
+        values = {"planes": planes, "plaquette": planes.mean(1)}
         if self.lattice.dimension > 2:
             time = torch.tensor([mu == 0 for mu, _ in self.lattice.planes], device=links.device)
-            found["plaquette_time"] = planes[:, time].mean(1)
-            found["plaquette_space"] = planes[:, ~time].mean(1)
+            values["plaquette_time"] = planes[:, time].mean(1)
+            values["plaquette_space"] = planes[:, ~time].mean(1)
         for sides in self.options.wilson_loops:
-            found["wilson_{}x{}".format(*sides)] = self._wilson(links, sides)
+            values["wilson_{}x{}".format(*sides)] = self._average_wilson_loops(links, sides)
         if self.options.polyakov:
             loop = polyakov_loop(links, self.lattice)
-            found |= {"polyakov": loop.real, "polyakov_abs": loop.abs()}
+            values |= {"polyakov": loop.real, "polyakov_abs": loop.abs()}
         if self.options.smooth is not None:
-            found |= self._smooth(links, self.options.smooth)
-        return found
+            values |= self._measure_smooth(links, self.options.smooth)
+        return values
 
-    def _smooth(self, links: Tensor, options: SmoothOptions) -> dict[str, Tensor]:
-        smooth = gradient_flow(links, self.lattice, options.time, options.steps)
-        found = {"smooth_energy": options.time**2 * energy_density(smooth, self.lattice)}
+    def _measure_smooth(self, links: Tensor, options: SmoothOptions) -> dict[str, Tensor]:
+        smooth = integrate_gradient_flow(links, self.lattice, options.time, options.steps)
+        values = {"smooth_energy": options.time**2 * energy_density(smooth, self.lattice)}
         if self.lattice.dimension == 4:
             charge = topological_charge(smooth, self.lattice)
-            found |= {"charge": charge, "charge_square": charge.square()}
-        return found
+            values |= {"charge": charge, "charge_square": charge.square()}
+        return values
 
-    def _wilson(self, links: Tensor, sides: tuple[int, int]) -> Tensor:
+    def _average_wilson_loops(self, links: Tensor, sides: tuple[int, int]) -> Tensor:
         orientations = {sides, sides[::-1]}
         loops = [
             wilson_loop(links, self.lattice, one, mu, nu)

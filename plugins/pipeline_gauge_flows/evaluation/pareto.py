@@ -26,7 +26,7 @@ _ALIKE = 1e-9
 _LIMIT = 0.7
 
 
-def tail_shape(log_weight: Floats) -> float | None:
+def fit_tail_shape(log_weight: Floats) -> float | None:
     """Return k of the generalised Pareto distribution that the largest weights look like.
 
     None where there is no tail: too few weights, or weights that are all alike.
@@ -41,10 +41,10 @@ def tail_shape(log_weight: Floats) -> float | None:
         return None
     cut = max(ordered[-length - 1], float(np.log(np.finfo(np.float64).tiny)))
     tail = ordered[ordered > cut]
-    return pareto_shape(np.exp(tail) - np.exp(cut)) if len(tail) >= _FEWEST else None
+    return fit_pareto_shape(np.exp(tail) - np.exp(cut)) if len(tail) >= _FEWEST else None
 
 
-def pareto_shape(excess: Floats) -> float:
+def fit_pareto_shape(excess: Floats) -> float:
     """Fit a generalised Pareto distribution of threshold 0, and draw its shape towards 1/2.
 
     The density is (1 + k x / s)^(-1 - 1/k) / s. For theta = -k / s given, k is the mean of
@@ -67,6 +67,6 @@ def pareto_shape(excess: Floats) -> float:
     return (n * fitted + 10 * 0.5) / (n + 10)
 
 
-def largest_shape(n_samples: int) -> float:
+def compute_shape_limit(n_samples: int) -> float:
     """Return the k beyond which averages of so many samples are not to be trusted."""
     return min(_LIMIT, 1 - 1 / log10(n_samples)) if n_samples > 10 else 0.0

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate
-from pipeline_gauge_flows.evaluation.known import Known
-from pipeline_gauge_flows.evaluation.metropolis import chain_of, describe_chain
-from pipeline_gauge_flows.evaluation.pareto import largest_shape, tail_shape
-from pipeline_gauge_flows.evaluation.resampling import Value, blocks_of, value_of
-from pipeline_gauge_flows.evaluation.series import Series, observed
-from pipeline_gauge_flows.evaluation.weights import OfTarget, Weighted
+from pipeline_gauge_flows.evaluation.metropolis import describe_chain, run_chain
+from pipeline_gauge_flows.evaluation.pareto import compute_shape_limit, fit_tail_shape
+from pipeline_gauge_flows.evaluation.resampling import Value, compute_value, make_blocks
+from pipeline_gauge_flows.evaluation.series import Series, list_observables
+from pipeline_gauge_flows.evaluation.theory import KnownValues
+from pipeline_gauge_flows.evaluation.weights import FlowEstimates, TargetEstimates
 from pipeline_gauge_flows.lattice import Lattice
 
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How errors are found.
+    """How errors are computed.
 
     Attributes:
         n_resamples: Of the bootstrap.
@@ -33,7 +33,7 @@ class Bootstrap:
     n_resamples: int
     seed: tuple[int, ...]
 
-    def seed_of(self, use: int) -> tuple[int, ...]:
+    def derive_seed(self, use: int) -> tuple[int, ...]:
         """Return a seed of its own for each use of random numbers."""
         return (*self.seed, use)
 
@@ -48,171 +48,172 @@ class Reference:
         chains: Rows of each Markov chain among them.
     """
 
-    known: Known | None = None
+    known: KnownValues | None = None
     series: Series | None = None
     chains: ChainRows = field(default_factory=ChainRows)
 
 
-def from_haar(
+def report_haar(
     series: Series, lattice: Lattice, reference: Reference, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """Report on a flow of the Haar measure: the content of `lattices` in `run.metrics`.
 
     Args:
-        series: Of its samples, see `series.drawn`.
+        series: Of its samples, see `series.draw_series`.
         lattice: Where.
         reference: What it is compared with.
         bootstrap: For errors.
     """
     log_weight = series["log_weight"]
-    values = {name: series[name] for name in observed(series)}
-    weighted = Weighted(log_weight, values, bootstrap.n_resamples, bootstrap.seed_of(0))
-    target = _of_target(reference, bootstrap)
-    chain = describe_chain(chain_of(log_weight, bootstrap.seed_of(1)), values)
+    values = {name: series[name] for name in list_observables(series)}
+    weighted = FlowEstimates(log_weight, values, bootstrap.n_resamples, bootstrap.derive_seed(0))
+    forward = _estimate_forward(reference, bootstrap)
+    chain = describe_chain(run_chain(log_weight, bootstrap.derive_seed(1)), values)
     averages = chain.pop("observables")
     plaquette = averages["plaquette"]
     return {
-        **_header(series, lattice, weighted),
-        **_partition_function(weighted, target, reference.known),
-        "forward": None if target is None else _forward(target, reference),
+        **_make_header(series, lattice, weighted),
+        **_report_log_z(weighted, forward, reference.known),
+        "forward": None if forward is None else _report_forward(forward, reference),
         "metropolis": {
             **chain,
             "tau_int": plaquette["tau_int"],
             "tau_error": plaquette["tau_error"],
         },
-        "observables": _compared(weighted, averages, lattice, reference),
+        "observables": _compare_observables(weighted, averages, lattice, reference),
     }
 
 
-def from_ensemble(
+def report_ensemble(
     series: Series,
     lattice: Lattice,
     chains: ChainRows,
-    known: tuple[Known | None, Known | None],
+    known: tuple[KnownValues | None, KnownValues | None],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
     """Report on a flow between two actions; log Z is that of the target less that of the start.
 
     Args:
-        series: Of the configurations that it maps, see `series.pushed`; observables after the map.
+        series: Of the configurations that it maps, see `series.map_ensemble`; observables after
+            the map.
         lattice: Where.
         chains: Rows of each Markov chain.
         known: What theory says of the start and of the target.
         bootstrap: For errors.
     """
     log_weight = series["log_weight"]
-    values = {name: series[name] for name in observed(series)}
-    blocks = blocks_of(chains, [log_weight, values["plaquette"]], len(log_weight))
-    n, seed = bootstrap.n_resamples, bootstrap.seed_of(0)
-    weighted = Weighted(log_weight, values, n, seed, blocks)
-    identity = Weighted(series["log_weight_identity"], {}, n, seed, blocks)
+    values = {name: series[name] for name in list_observables(series)}
+    blocks = make_blocks(chains, [log_weight, values["plaquette"]], len(log_weight))
+    n, seed = bootstrap.n_resamples, bootstrap.derive_seed(0)
+    weighted = FlowEstimates(log_weight, values, n, seed, blocks)
+    identity = FlowEstimates(series["log_weight_identity"], {}, n, seed, blocks)
     start, end = known
-    ratio = _ratio(start, end)
+    ratio = _subtract_known(start, end)
     return {
-        **_header(series, lattice, weighted),
-        **_partition_function(weighted, None, ratio),
+        **_make_header(series, lattice, weighted),
+        **_report_log_z(weighted, None, ratio),
         "forward": None,
         "metropolis": None,
         "identity": {
-            "ess": value_of(identity.ess).content(),
-            "k_hat": tail_shape(series["log_weight_identity"]),
-            "log_weight_variance": value_of(identity.variance).content(),
+            "ess": compute_value(identity.ess).to_dict(),
+            "k_hat": fit_tail_shape(series["log_weight_identity"]),
+            "log_weight_variance": compute_value(identity.variance).to_dict(),
         },
-        "observables": _compared(weighted, {}, lattice, Reference(end)),
+        "observables": _compare_observables(weighted, {}, lattice, Reference(end)),
     }
 
 
-def volume_law(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compare_volumes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compare ESS on each lattice with ESS(V) = ESS(V0)^(V/V0), V0 that of the first."""
     first = reports[0]
-    found = []
+    entries = []
     for report in reports:
         power = report["volume"] / first["volume"]
         ess, error = first["ess"]["value"], first["ess"]["error"]
         expected = Value(ess**power, power * ess ** (power - 1) * error)
         ours = Value(**report["ess"])
-        found.append(
+        entries.append(
             {
                 "extents": report["extents"],
                 "volume": report["volume"],
                 "ess": report["ess"],
-                "expected": expected.content(),
+                "expected": expected.to_dict(),
                 "sigmas": None if power == 1 else ours.sigmas(expected.value, expected.error),
             }
         )
-    return found
+    return entries
 
 
-def _header(series: Series, lattice: Lattice, weighted: Weighted) -> dict[str, Any]:
+def _make_header(series: Series, lattice: Lattice, weighted: FlowEstimates) -> dict[str, Any]:
     n = len(series["log_weight"])
     return {
         "extents": list(lattice.extents),
         "n_colours": lattice.n_colours,
         "volume": lattice.volume,
         "n_samples": n,
-        "ess": value_of(weighted.ess).content(),
-        "k_hat": tail_shape(series["log_weight"]),
-        "k_hat_limit": largest_shape(n),
-        "log_weight_variance": value_of(weighted.variance).content(),
+        "ess": compute_value(weighted.ess).to_dict(),
+        "k_hat": fit_tail_shape(series["log_weight"]),
+        "k_hat_limit": compute_shape_limit(n),
+        "log_weight_variance": compute_value(weighted.variance).to_dict(),
     }
 
 
-def _of_target(reference: Reference, bootstrap: Bootstrap) -> OfTarget | None:
+def _estimate_forward(reference: Reference, bootstrap: Bootstrap) -> TargetEstimates | None:
     if reference.series is None:
         return None
     log_weight, plaquette = (reference.series[name] for name in ("log_weight", "plaquette"))
-    blocks = blocks_of(reference.chains, [log_weight, plaquette], len(log_weight))
-    return OfTarget(log_weight, bootstrap.n_resamples, bootstrap.seed_of(2), blocks)
+    blocks = make_blocks(reference.chains, [log_weight, plaquette], len(log_weight))
+    return TargetEstimates(log_weight, bootstrap.n_resamples, bootstrap.derive_seed(2), blocks)
 
 
-def _partition_function(
-    weighted: Weighted, target: OfTarget | None, known: Known | None
+def _report_log_z(
+    weighted: FlowEstimates, forward: TargetEstimates | None, known: KnownValues | None
 ) -> dict[str, Any]:
     """Return bounds and estimates of log Z, and both divergences."""
-    above, place = (weighted.eubo, "reweighted") if target is None else (target.eubo, "ensemble")
+    above, place = (weighted.eubo, "reweighted") if forward is None else (forward.eubo, "ensemble")
     log_z: Floats | float = weighted.log_z if known is None else known.log_z
     return {
         "log_z": {
-            "elbo": value_of(weighted.elbo).content(),
-            "estimate": value_of(weighted.log_z).content(),
-            "eubo": {**value_of(above).content(), "from": place},
-            "known": None if known is None else known.log_z_content(),
+            "elbo": compute_value(weighted.elbo).to_dict(),
+            "estimate": compute_value(weighted.log_z).to_dict(),
+            "eubo": {**compute_value(above).to_dict(), "from": place},
+            "known": None if known is None else known.describe_log_z(),
             "sigmas": None
             if known is None
-            else value_of(weighted.log_z).sigmas(known.log_z, known.log_z_uncertainty),
+            else compute_value(weighted.log_z).sigmas(known.log_z, known.log_z_uncertainty),
         },
         "kl": {
-            "reverse": value_of(log_z - weighted.elbo).content(),
-            "reverse_estimate": value_of(weighted.log_z - weighted.elbo).content(),
-            "forward": {**value_of(above - log_z).content(), "from": place},
+            "reverse": compute_value(log_z - weighted.elbo).to_dict(),
+            "reverse_estimate": compute_value(weighted.log_z - weighted.elbo).to_dict(),
+            "forward": {**compute_value(above - log_z).to_dict(), "from": place},
             "log_z": "estimate" if known is None else known.how,
         },
     }
 
 
-def _forward(target: OfTarget, reference: Reference) -> dict[str, Any]:
+def _report_forward(forward: TargetEstimates, reference: Reference) -> dict[str, Any]:
     assert reference.series is not None
     return {
         "n_configurations": len(reference.series["log_weight"]),
-        "ess": value_of(target.ess).content(),
-        "log_z": value_of(target.log_z).content(),
+        "ess": compute_value(forward.ess).to_dict(),
+        "log_z": compute_value(forward.log_z).to_dict(),
     }
 
 
-def _compared(
-    weighted: Weighted, chain: Mapping[str, Any], lattice: Lattice, reference: Reference
+def _compare_observables(
+    weighted: FlowEstimates, chain: Mapping[str, Any], lattice: Lattice, reference: Reference
 ) -> dict[str, Any]:
     """Return each observable by all means that there are."""
-    known = reference.known.plaquettes(lattice) if reference.known else {}
+    known = reference.known.average_plaquettes(lattice) if reference.known else {}
     uncertainty = reference.known.plaquette_uncertainty if reference.known else 0.0
-    found = {}
+    report = {}
     for name in weighted.observables:
-        ours, ensemble = value_of(weighted.mean(name)), _average(reference, name)
+        ours, ensemble = compute_value(weighted.mean(name)), _average_reference(reference, name)
         theory = known.get(name)
-        found[name] = {
-            "flow": ours.content(),
+        report[name] = {
+            "flow": ours.to_dict(),
             "chain": chain.get(name),
-            "ensemble": None if ensemble is None else ensemble.content(),
+            "ensemble": None if ensemble is None else ensemble.to_dict(),
             "known": None if theory is None else {"value": theory, "uncertainty": uncertainty},
             "sigmas": {
                 "known": None if theory is None else ours.sigmas(theory, uncertainty),
@@ -221,17 +222,17 @@ def _compared(
                 else ours.sigmas(ensemble.mean, ensemble.error),
             },
         }
-    return found
+    return report
 
 
-def _average(reference: Reference, name: str) -> Estimate | None:
+def _average_reference(reference: Reference, name: str) -> Estimate | None:
     if reference.series is None:
         return None
     return reference.chains.estimate(reference.series[name])
 
 
-def _ratio(start: Known | None, end: Known | None) -> Known | None:
+def _subtract_known(start: KnownValues | None, end: KnownValues | None) -> KnownValues | None:
     if start is None or end is None:
         return None
     uncertainty = start.log_z_uncertainty + end.log_z_uncertainty
-    return Known(end.how, end.log_z - start.log_z, end.planes, uncertainty)
+    return KnownValues(end.how, end.log_z - start.log_z, end.planes, uncertainty)

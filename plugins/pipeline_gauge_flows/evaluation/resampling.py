@@ -35,7 +35,7 @@ class Value:
     value: float
     error: float
 
-    def content(self) -> dict[str, float | None]:
+    def to_dict(self) -> dict[str, float | None]:
         """Return value and error, JSON-able: None for what is not finite."""
         return {key: x if np.isfinite(x) else None for key, x in asdict(self).items()}
 
@@ -60,7 +60,7 @@ class Value:
         return f"{self.value:.{digits}f}({round(self.error * 10**digits)})"
 
 
-def value_of(series: Floats) -> Value:
+def compute_value(series: Floats) -> Value:
     """Return value and error of what was computed of all means, (1 + n_resamples,)."""
     with np.errstate(invalid="ignore"):
         return Value(float(series[0]), float(series[1:].std()))
@@ -101,7 +101,7 @@ class Resampled:
         return means
 
 
-def blocks_of(chains: ChainRows, series: Sequence[Floats], n: int) -> Numbers:
+def make_blocks(chains: ChainRows, series: Sequence[Floats], n: int) -> Numbers:
     """Return blocks so long that little of the autocorrelation of some quantities is cut.
 
     Blocks of length B leave out a part (tau - 1 / (4 tau)) / B of the variance of a mean if
@@ -128,10 +128,10 @@ def blocks_of(chains: ChainRows, series: Sequence[Floats], n: int) -> Numbers:
     return blocks
 
 
-def finite(content: Any) -> Any:
+def replace_not_finite(content: Any) -> Any:
     """Return nested JSON-able values with None in place of numbers that are not finite."""
     if isinstance(content, dict):
-        return {key: finite(value) for key, value in content.items()}
+        return {key: replace_not_finite(value) for key, value in content.items()}
     if isinstance(content, list):
-        return [finite(value) for value in content]
+        return [replace_not_finite(value) for value in content]
     return None if isinstance(content, float) and not np.isfinite(content) else content

@@ -18,7 +18,7 @@ from torch import Tensor
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.samples import HaarSamples
@@ -33,7 +33,7 @@ START, END = "start:", "end:"
 """Prefixes of what is measured before and after a map."""
 
 
-def drawn(
+def draw_series(
     flow: Flow,
     action: GaugeAction,
     samples: HaarSamples,
@@ -53,23 +53,23 @@ def drawn(
 
     def work(numbers: range) -> Mapping[str, Tensor]:
         clocks = time.perf_counter(), time.process_time()
-        links = samples.batch(numbers)["base"].to(ranks.device)
-        found = push(flow, links, action)
-        log_weight = found.log_weight.cpu()  # where a GPU is waited for
+        links = samples.batch(numbers)["base_links"].to(ranks.device)
+        proposals = push(flow, links, action)
+        log_weight = proposals.log_weight.cpu()  # where a GPU is waited for
         seconds = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
         times = torch.tensor(seconds, dtype=torch.float64) / len(numbers)
         return {
             "log_weight": log_weight,
-            "action": found.action,
+            "action": proposals.action,
             "seconds": times[0].expand(len(numbers)),
             "cpu_seconds": times[1].expand(len(numbers)),
-            **observables(found.links),
+            **observables(proposals.links),
         }
 
-    return _shared(len(samples), batch_size, ranks, work)
+    return _gather_batches(len(samples), batch_size, ranks, work)
 
 
-def mapped_back(
+def map_back(
     flow: Flow,
     action: GaugeAction,
     ensemble: tuple[Ensemble, Numbers],
@@ -96,15 +96,15 @@ def mapped_back(
     file, chosen = ensemble
 
     def work(numbers: range) -> Mapping[str, Tensor]:
-        links = file.links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
+        links = file.read_links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
         value = action(links)
         log_weight = -value - log_density(flow, links)
         return {"log_weight": log_weight, "action": value, **observables(links)}
 
-    return _shared(len(chosen), batch_size, ranks, work)
+    return _gather_batches(len(chosen), batch_size, ranks, work)
 
 
-def pushed(
+def map_ensemble(
     flow: Flow,
     actions: tuple[GaugeAction, GaugeAction],
     ensemble: tuple[Ensemble, Numbers],
@@ -132,19 +132,19 @@ def pushed(
     (file, chosen), (base, target) = ensemble, actions
 
     def work(numbers: range) -> Mapping[str, Tensor]:
-        links = file.links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
+        links = file.read_links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
         mapped = push(flow, links, target, base)
-        found = {"log_weight": mapped.log_weight}
+        columns = {"log_weight": mapped.log_weight}
         for prefix, one in ((START, links), (END, mapped.links)):
             values = {"base": base(one), "target": target(one), **observables(one)}
-            found |= {f"{prefix}{name}": value for name, value in values.items()}
-        identity = found[f"{START}base"] - found[f"{START}target"]
-        return {**found, "log_weight_identity": identity}
+            columns |= {f"{prefix}{name}": value for name, value in values.items()}
+        identity = columns[f"{START}base"] - columns[f"{START}target"]
+        return {**columns, "log_weight_identity": identity}
 
-    return _shared(len(chosen), batch_size, ranks, work)
+    return _gather_batches(len(chosen), batch_size, ranks, work)
 
 
-def chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:
+def split_chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:
     """Return the rows of each Markov chain among chosen configurations.
 
     Where too few of a chain are chosen to see its autocorrelation, that of the plaquette of all
@@ -160,12 +160,12 @@ def chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:
     return ChainRows(rows, tau)
 
 
-def part(series: Series, prefix: str) -> Series:
+def select_prefix(series: Series, prefix: str) -> Series:
     """Return the columns with a prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in series.items() if k.startswith(prefix)}
 
 
-def _shared(
+def _gather_batches(
     n: int, batch_size: int, ranks: Ranks, work: Callable[[range], Mapping[str, Tensor]]
 ) -> Series:
     """Return what `work` finds of n configurations, on every rank."""
@@ -174,9 +174,9 @@ def _shared(
     for piece in pieces[ranks.rank :: ranks.size]:
         with torch.no_grad():
             columns = work(piece)
-        found = {name: value.cpu().double().numpy() for name, value in columns.items()}
-        own.append(found)
-        _require_finite(found["log_weight"], piece.start)
+        arrays = {name: value.cpu().double().numpy() for name, value in columns.items()}
+        own.append(arrays)
+        _require_finite(arrays["log_weight"], piece.start)
     parts = ranks.gather(own)
     ordered = [parts[i % ranks.size][i // ranks.size] for i in range(len(pieces))]
     return {name: np.concatenate([one[name] for one in ordered]) for name in ordered[0]}
@@ -192,7 +192,7 @@ def _require_finite(log_weight: Floats, start: int) -> None:
         )
 
 
-def observed(series: Series) -> Sequence[str]:
+def list_observables(series: Series) -> Sequence[str]:
     """Return the names of the scalar observables among columns."""
     other = {
         "log_weight", "log_weight_identity", "action", "seconds", "cpu_seconds", "planes",

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 
-class Weighted:
+class FlowEstimates:
     """Estimates from samples of a flow.
 
     Args:
@@ -66,14 +66,14 @@ class Weighted:
     def ess(self) -> Floats:
         """Effective sample size over the number of samples."""
         means = self._means
-        found: Floats = means["w"] ** 2 / means["w²"]
-        return found
+        ess: Floats = means["w"] ** 2 / means["w²"]
+        return ess
 
     @property
     def log_z(self) -> Floats:
         """Estimate of log Z."""
-        found: Floats = np.log(self._means["w"]) + self._largest
-        return found
+        log_z: Floats = np.log(self._means["w"]) + self._largest
+        return log_z
 
     @property
     def elbo(self) -> Floats:
@@ -83,22 +83,22 @@ class Weighted:
     @property
     def eubo(self) -> Floats:
         """Upper bound of log Z, as far as the weights can be averaged with."""
-        found: Floats = self._means["w log w"] / self._means["w"] + self._middle
-        return found
+        eubo: Floats = self._means["w log w"] / self._means["w"] + self._middle
+        return eubo
 
     @property
     def variance(self) -> Floats:
         """Variance of log w."""
-        found: Floats = self._means["log² w"] - self._means["log w"] ** 2
-        return found
+        variance: Floats = self._means["log² w"] - self._means["log w"] ** 2
+        return variance
 
     def mean(self, name: str) -> Floats:
         """Average of an observable under p."""
-        found: Floats = self._means[f"w {name}"] / self._means["w"]
-        return found
+        mean: Floats = self._means[f"w {name}"] / self._means["w"]
+        return mean
 
 
-class OfTarget:
+class TargetEstimates:
     """Estimates from configurations of the distribution that a flow leads to.
 
     Args:
@@ -127,14 +127,14 @@ class OfTarget:
     def ess(self) -> Floats:
         """Effective sample size over the number of samples that the flow would draw."""
         product = self._means["w"] * self._means["1/w"]
-        found: Floats = np.exp(self._least - self._largest) / product
-        return found
+        ess: Floats = np.exp(self._least - self._largest) / product
+        return ess
 
     @property
     def log_z(self) -> Floats:
         """Estimate of log Z."""
-        found: Floats = self._least - np.log(self._means["1/w"])
-        return found
+        log_z: Floats = self._least - np.log(self._means["1/w"])
+        return log_z
 
     @property
     def eubo(self) -> Floats:

@@ -1,4 +1,4 @@
-"""Figure 1 of the paper, its derivatives and costs, and what else is to be known of flows."""
+"""Figures of every flow."""
 
 from __future__ import annotations
 
@@ -11,25 +11,13 @@ from pipeline_gauge_flows.figures import (
     learning,
     observables,
     partition_function,
-    training,
     volumes,
     weights,
 )
 
-_BOOTSTRAP: Final = "Errors are standard errors by the bootstrap."
+BOOTSTRAP: Final = "Errors are standard errors by the bootstrap."
 
 FIGURES: Final = [
-    Figure(
-        name="figure1",
-        title="Figure 1: training with and without learned active loops",
-        caption="Left: effective sample size during the training, of the validation draws, which "
-        "are the same in each epoch; thin: each seed, thick: their mean. Right: the divergence, "
-        "log Z less its lower bound. At the end: the trained flows with new samples. "
-        f"{_BOOTSTRAP} Few draws let effective sample sizes scatter and, where they are small, "
-        "look larger than they are; the divergence is the steadier measure.",
-        category="Reproduction",
-        draw=training.draw,
-    ),
     Figure(
         name="learning",
         title="Learning curves",
@@ -47,7 +35,7 @@ FIGURES: Final = [
         "independent: from two ensembles. They estimate the same up to the square of the step only "
         "at the whole step; at a part of it the derivative closer to the start. Band: minus the "
         "covariance with dS/dλ, its mean at both ends, with its error. Right: errors over that of "
-        f"the flow, from as many configurations; {_BOOTSTRAP.lower()} all of the same draws, but "
+        f"the flow, from as many configurations; {BOOTSTRAP.lower()} all of the same draws, but "
         "for independent ensembles. Grey: what the paper found for the pion in QCD.",
         category="Reproduction",
         draw=derivatives.draw,
@@ -61,26 +49,14 @@ FIGURES: Final = [
         "Pays after: independent configurations that make good the training beside the cheapest "
         "Markov chain.",
         category="Cost",
-        draw=costs.draw_samplers,
-    ),
-    Figure(
-        name="cost_derivatives",
-        title="Eq. 19: what a derivative costs",
-        caption="The paper: QCD on A100 GPUs, with the lower end of its 5 to 10 times fewer "
-        "configurations. Ours: wall time. Generation and measurement: of the second ensemble with "
-        "its thermalisation; one measurement more than there is counts for the flow. Variances "
-        "are those of the derivative of ⟨dS/dλ⟩ from as many configurations; independent ensembles "
-        "have as many at each end. The flow pays where its error becomes smaller than the "
-        "other's at equal cost.",
-        category="Cost",
-        draw=costs.draw_derivatives,
+        draw=costs.draw,
     ),
     Figure(
         name="log_z",
         title="Log Z between its bounds",
         caption="Left: lower bound, estimate and upper bound. The upper bound is one with an "
         "ensemble of the target; by weights of the flow's own samples it may lie too low. Right: "
-        f"estimates from samples of the flow (full) and from an ensemble (hollow). {_BOOTSTRAP}",
+        f"estimates from samples of the flow (full) and from an ensemble (hollow). {BOOTSTRAP}",
         category="Accuracy",
         draw=partition_function.draw,
     ),
@@ -113,4 +89,4 @@ FIGURES: Final = [
     ),
 ]
 
-__all__ = ["FIGURES"]
+__all__ = ["BOOTSTRAP", "FIGURES"]

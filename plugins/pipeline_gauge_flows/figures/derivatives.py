@@ -51,8 +51,8 @@ class Derivatives:
     @property
     def observables(self) -> dict[str, Report]:
         """Reports by name, that on the derivative of the action first."""
-        found: dict[str, Report] = self.report["observables"]
-        return found
+        reports: dict[str, Report] = self.report["observables"]
+        return reports
 
     @property
     def shown(self) -> list[str]:
@@ -61,17 +61,17 @@ class Derivatives:
         return list(dict.fromkeys(name for name in liked if name in self.observables))[:2]
 
 
-def derivatives(experiment: ExperimentRun) -> list[Derivatives]:
+def read_derivatives(experiment: ExperimentRun) -> list[Derivatives]:
     """Return the runs of which derivatives were taken."""
-    found = []
+    differentiated = []
     for run in experiment.runs.values():
         group = results.read_attributes(run).get("derivatives")
         if group is not None:
-            found.append(Derivatives(run, group["report"]))
-    return found
+            differentiated.append(Derivatives(run, group["report"]))
+    return differentiated
 
 
-def title(name: str, symbol: str = "λ") -> str:
+def name_observable(name: str, symbol: str = "λ") -> str:
     """Return what an observable is called; `symbol` is that of the parameter."""
     if name == CONJUGATE:
         return f"dS/d{symbol}"
@@ -82,55 +82,57 @@ def title(name: str, symbol: str = "λ") -> str:
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw two derivatives by all estimators, and the ratios of errors of all observables."""
-    found = derivatives(experiment)
-    if not found:
+    differentiated = read_derivatives(experiment)
+    if not differentiated:
         return None
     figure, panels = style.make_canvas(
-        len(found), 3, width=style.PAGE, height=2.6, width_ratios=(1.15, 1.15, 1)
+        len(differentiated), 3, width=style.PAGE, height=2.6, width_ratios=(1.15, 1.15, 1)
     )
     table: Rows = [
         ["variant", "observable", "estimator", "part_of_step", "value", "error", "error_over_flow"]
     ]
-    for row, one in zip(panels, found, strict=True):
+    for row, one in zip(panels, differentiated, strict=True):
         for axes, name in zip(row, one.shown, strict=False):
-            _estimates(axes, one.observables[name])
-            symbol = _symbol(one.report)
-            axes.set_title(f"d⟨{title(name, symbol)}⟩/d{symbol}")
+            _draw_estimates(axes, one.observables[name])
+            symbol = _name_parameter(one.report)
+            axes.set_title(f"d⟨{name_observable(name, symbol)}⟩/d{symbol}")
         for axes in row[len(one.shown) : 2]:
             axes.set_axis_off()
-        row[0].set_ylabel(f"{one.run.label}\n" * (len(found) > 1) + "derivative")
-        _ratios(row[2], one, experiment)
-        table += _table(one)
+        row[0].set_ylabel(f"{one.run.label}\n" * (len(differentiated) > 1) + "derivative")
+        _draw_ratios(row[2], one, experiment)
+        table += _make_table(one)
     for axes in panels[-1][:2]:
-        axes.set_xlabel(f"part of the step {_step(found[-1].report)}")
-    handles = [*_handles(panels[0][0]), *_handles(panels[0][2])]
+        axes.set_xlabel(f"part of the step {_format_step(differentiated[-1].report)}")
+    handles = [*_list_handles(panels[0][0]), *_list_handles(panels[0][2])]
     figure.legend(handles=handles, loc="outside upper left", ncols=3)
     return figure, table
 
 
-def _handles(axes: Axes) -> list[Artist]:
+def _list_handles(axes: Axes) -> list[Artist]:
     return list(axes.get_legend_handles_labels()[0])
 
 
-def _symbol(report: Report) -> str:
+def _name_parameter(report: Report) -> str:
     return {"beta": "β", "anisotropy": "λ"}[report["parameter"]]
 
 
-def _step(report: Report) -> str:
-    return f"{_symbol(report)} = {report['start']:g} → {report['end']:g}"
+def _format_step(report: Report) -> str:
+    return f"{_name_parameter(report)} = {report['start']:g} → {report['end']:g}"
 
 
-def _estimates(axes: Axes, report: Report) -> None:
+def _draw_estimates(axes: Axes, report: Report) -> None:
     """Draw estimates over the part of the step, which is halved from tick to tick."""
     scan = sorted(report["epsilon_scan"], key=lambda one: one["fraction"])
     entries = [report["epsilon_limit"], *scan]
     parts = [0.0, *(one["fraction"] for one in scan)]
     places = list(range(len(entries)))
-    _bars(axes, places, entries, _EPSILON, "o", "ε-reweighting")
+    _draw_bars(axes, places, entries, _EPSILON, "o", "ε-reweighting")
     end = places[-1]
-    _bars(axes, [end + 0.5], [report["flow"]], _FLOW, "D", "flow")
+    _draw_bars(axes, [end + 0.5], [report["flow"]], _FLOW, "D", "flow")
     if report["independent"] is not None:
-        _bars(axes, [end + 1], [report["independent"]], _INDEPENDENT, "s", "independent ensembles")
+        _draw_bars(
+            axes, [end + 1], [report["independent"]], _INDEPENDENT, "s", "independent ensembles"
+        )
     mean = report["ends"]["mean"]
     low, high = mean["value"] - mean["error"], mean["value"] + mean["error"]
     label = "fluctuations, mean of both ends"
@@ -138,17 +140,17 @@ def _estimates(axes: Axes, report: Report) -> None:
     if report["known"] is not None:
         look: Report = {"color": style.INK, "linestyle": "--", "linewidth": 0.8}
         axes.axhline(report["known"], label="theory, whole step", **look)
-    axes.set_xticks([*places, end + 0.75], [*map(_fraction, parts), "1"])
+    axes.set_xticks([*places, end + 0.75], [*map(_format_fraction, parts), "1"])
     axes.margins(y=0.12)
 
 
-def _fraction(part: float) -> str:
+def _format_fraction(part: float) -> str:
     inverse = 1 / part if part else 0.0
     whole = inverse > 1 and abs(inverse - round(inverse)) < 1e-9
     return f"1/{round(inverse)}" if whole else f"{part:g}"
 
 
-def _bars(
+def _draw_bars(
     axes: Axes,
     places: Sequence[float],
     entries: Sequence[Mapping[str, Any]],
@@ -163,9 +165,9 @@ def _bars(
     )
 
 
-def _ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
+def _draw_ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
     """Draw errors of the other estimators over that of the flow."""
-    observables, symbol = one.observables, _symbol(one.report)
+    observables, symbol = one.observables, _name_parameter(one.report)
     for key, (label, colour, marker) in _RATIOS.items():
         points = [
             (ratio, -place)
@@ -184,13 +186,14 @@ def _ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
         axes.axvspan(low.value, high.value, label="error: the paper, for the pion", **look)
     axes.set(xscale="log", xlabel="error over that of the flow", title="equal configurations")
     axes.set_yticks(
-        [-n for n in range(len(observables))], [title(name, symbol) for name in observables]
+        [-n for n in range(len(observables))],
+        [name_observable(name, symbol) for name in observables],
     )
     style.set_log_ticks(axes.xaxis)
     axes.set_ylim(-len(observables) + 0.4, 0.6)
 
 
-def _table(one: Derivatives) -> Rows:
+def _make_table(one: Derivatives) -> Rows:
     table: Rows = []
     for name, report in one.observables.items():
         ours = report["flow"]["error"]

@@ -14,8 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures import runs
+from pipeline_gauge_flows.figures.curves import read_curve
 from pipeline_gauge_flows.figures.runs import Group
-from pipeline_gauge_flows.figures.training import curve
 
 History = Sequence[dict[str, Any]]
 Value = Callable[[dict[str, Any]], float | None]
@@ -26,29 +26,29 @@ _EARLY: Final = 0.02
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw loss, effective sample size, norm of the gradient and learning rate of all variants."""
-    found = [
+    trained = [
         (group, run, records)
-        for group in runs.groups(experiment)
+        for group in runs.group_runs(experiment)
         for run in group.runs
         if (records := results.read_history(run))
     ]
-    if not found:
+    if not trained:
         return None
     figure, rows = style.make_canvas(2, 2, width=style.PAGE, height=2.0, sharex=True)
     loss, ess, norm, rate = (axes for row in rows for axes in row)
-    for group, run, records in found:
-        _line(loss, group, records, lambda one: one["train"]["loss"], ":")
-        _line(loss, group, records, lambda one: (one.get("val") or {}).get("loss"))
-        _ess(ess, group, run, records)
-        _line(norm, group, records, lambda one: one.get("grad_norm"))
-        _line(rate, group, records, lambda one: one.get("lr"))
-    _finish(loss, ess, norm, rate)
-    _focus(loss, [records for _, _, records in found])
-    _legend(figure, {group.name: group for group, _, _ in found})
-    return figure, _table([(group, run, records) for group, run, records in found])
+    for group, run, records in trained:
+        _draw_line(loss, group, records, lambda one: one["train"]["loss"], ":")
+        _draw_line(loss, group, records, lambda one: (one.get("val") or {}).get("loss"))
+        _draw_ess(ess, group, run, records)
+        _draw_line(norm, group, records, lambda one: one.get("grad_norm"))
+        _draw_line(rate, group, records, lambda one: one.get("lr"))
+    _label_axes(loss, ess, norm, rate)
+    _crop_loss(loss, [records for _, _, records in trained])
+    _draw_legend(figure, {group.name: group for group, _, _ in trained})
+    return figure, _make_table([(group, run, records) for group, run, records in trained])
 
 
-def _line(axes: Axes, group: Group, records: History, value: Value, line: str = "-") -> None:
+def _draw_line(axes: Axes, group: Group, records: History, value: Value, line: str = "-") -> None:
     known = [(record["epoch"], value(record)) for record in records]
     points = [(epoch, number) for epoch, number in known if number is not None]
     marker = "o" if len(points) < 2 else ""
@@ -57,16 +57,16 @@ def _line(axes: Axes, group: Group, records: History, value: Value, line: str = 
     axes.plot(x, y, line, marker=marker, color=group.colour, linewidth=width)
 
 
-def _ess(axes: Axes, group: Group, run: Run, records: History) -> None:
-    found = curve(run)
-    if found is not None:
+def _draw_ess(axes: Axes, group: Group, run: Run, records: History) -> None:
+    curve = read_curve(run)
+    if curve is not None:
         width = 0.7 if len(group.runs) > 1 else 1.2
         epochs = [record["epoch"] for record in records]
         marker = "o" if len(epochs) < 2 else ""
-        axes.plot(epochs, found.ess, marker=marker, color=group.colour, linewidth=width)
+        axes.plot(epochs, curve.ess, marker=marker, color=group.colour, linewidth=width)
 
 
-def _finish(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
+def _label_axes(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
     loss.set_ylabel("loss")
     ess.set_ylabel("effective sample size")
     ess.set_ylim(bottom=0)
@@ -79,7 +79,7 @@ def _finish(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
     loss.legend(lines, ["training", "validation"], loc="upper right")
 
 
-def _focus(axes: Axes, histories: Sequence[History]) -> None:
+def _crop_loss(axes: Axes, histories: Sequence[History]) -> None:
     """Leave out the first few epochs' losses, beside which the rest would look flat."""
     values = np.array([record["train"]["loss"] for records in histories for record in records])
     top, low = np.quantile(values, 1 - _EARLY), values.min()
@@ -87,25 +87,26 @@ def _focus(axes: Axes, histories: Sequence[History]) -> None:
         axes.set_ylim(top=float(top + 0.1 * (top - low)))
 
 
-def _legend(figure: Figure, groups: dict[str, Group]) -> None:
+def _draw_legend(figure: Figure, groups: dict[str, Group]) -> None:
     if len(groups) > 1:
         handles = [
-            Line2D([], [], color=group.colour, label=_called(group)) for group in groups.values()
+            Line2D([], [], color=group.colour, label=_name_group(group))
+            for group in groups.values()
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
-def _called(group: Group) -> str:
+def _name_group(group: Group) -> str:
     n = len(group.runs)
     return f"{group.name}, {n} runs" if n > 1 else group.name
 
 
-def _table(found: Sequence[tuple[Group, Run, History]]) -> Rows:
+def _make_table(trained: Sequence[tuple[Group, Run, History]]) -> Rows:
     table: Rows = [
         ["variant", "seed", "epoch", "train_loss", "val_loss", "ess", "grad_norm", "lr", "seconds"]
     ]
-    for _, run, records in found:
-        ess = curve(run)
+    for _, run, records in trained:
+        ess = read_curve(run)
         for number, record in enumerate(records):
             table.append(
                 [

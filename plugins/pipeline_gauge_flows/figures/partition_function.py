@@ -12,7 +12,7 @@ from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.style import INK
 from pipeline_core.run import ExperimentRun
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Evaluated, Report
+from pipeline_gauge_flows.figures.runs import EvaluatedRun, Report
 
 _REFERENCES: Final = {
     "exact": "the exact one",
@@ -23,51 +23,51 @@ _REFERENCES: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw bounds and estimates of all runs, less what theory says or the flow estimates."""
-    found = runs.evaluated(experiment)
-    if not found:
+    evaluated = runs.list_evaluated(experiment)
+    if not evaluated:
         return None
-    height = max(1.8, 0.7 + 0.22 * len(found))
+    height = max(1.8, 0.7 + 0.22 * len(evaluated))
     figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=height, sharey=True)
-    for place, one in enumerate(found):
-        _bracket(row[0], -place, one)
-        _estimates(row[1], -place, one)
-    names = [one.run.label for one in found]
-    if len({runs.described(one.flow) for one in found}) > 1:
-        names = [f"{one.run.label}: {runs.described(one.flow)}" for one in found]
-    row[0].set_yticks([-place for place in range(len(found))], names)
-    reference = _reference(found)
+    for place, one in enumerate(evaluated):
+        _draw_bracket(row[0], -place, one)
+        _draw_estimates(row[1], -place, one)
+    names = [one.run.label for one in evaluated]
+    if len({runs.describe_theory(one.flow) for one in evaluated}) > 1:
+        names = [f"{one.run.label}: {runs.describe_theory(one.flow)}" for one in evaluated]
+    row[0].set_yticks([-place for place in range(len(evaluated))], names)
+    reference = _name_reference(evaluated)
     row[0].set(title="bounds", xlabel=f"log Z less {reference}")
     row[1].set(title="estimates", xlabel=f"log Z less {reference}")
     for axes in row:
         axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
-        axes.set_ylim(-len(found) + 0.4, 0.6)
-    upper = {_strict(one) for one in found}
-    forward = any(one.first["forward"] is not None for one in found)
-    figure.legend(handles=_handles(upper, forward), loc="outside upper left", ncols=2)
-    return figure, _table(found)
+        axes.set_ylim(-len(evaluated) + 0.4, 0.6)
+    upper = {_has_strict_bound(one) for one in evaluated}
+    forward = any(one.first["forward"] is not None for one in evaluated)
+    figure.legend(handles=_make_handles(upper, forward), loc="outside upper left", ncols=2)
+    return figure, _make_table(evaluated)
 
 
-def _reference(found: Sequence[Evaluated]) -> str:
-    ways = {(one.first["log_z"]["known"] or {"how": "estimated"})["how"] for one in found}
+def _name_reference(evaluated: Sequence[EvaluatedRun]) -> str:
+    ways = {(one.first["log_z"]["known"] or {"how": "estimated"})["how"] for one in evaluated}
     return " or ".join(_REFERENCES[way] for way in sorted(ways))
 
 
-def _strict(one: Evaluated) -> bool:
+def _has_strict_bound(one: EvaluatedRun) -> bool:
     """Return whether the upper bound is one."""
     return bool(one.first["log_z"]["eubo"]["from"] == "ensemble")
 
 
-def _bracket(axes: Axes, place: float, one: Evaluated) -> None:
-    found = one.first["log_z"]
-    low, middle, high = (found[key]["value"] - one.log_z for key in ("elbo", "estimate", "eubo"))
-    face = one.colour if _strict(one) else "white"
+def _draw_bracket(axes: Axes, place: float, one: EvaluatedRun) -> None:
+    log_z = one.first["log_z"]
+    low, middle, high = (log_z[key]["value"] - one.log_z for key in ("elbo", "estimate", "eubo"))
+    face = one.colour if _has_strict_bound(one) else "white"
     axes.plot([low, high], [place, place], color=one.colour, linewidth=0.8)
     axes.plot(low, place, ">", color=one.colour)
     axes.plot(middle, place, "o", color=one.colour)
     axes.plot(high, place, "<", color=one.colour, markerfacecolor=face)
 
 
-def _handles(upper: Set[bool], forward: bool) -> list[Line2D]:
+def _make_handles(upper: Set[bool], forward: bool) -> list[Line2D]:
     """Return the legend, with the kinds of upper bounds and of estimates that there are."""
     marks = [(">", INK, "lower bound"), ("o", INK, "estimate")]
     if True in upper:
@@ -82,7 +82,7 @@ def _handles(upper: Set[bool], forward: bool) -> list[Line2D]:
     ]
 
 
-def _estimates(axes: Axes, place: float, one: Evaluated) -> None:
+def _draw_estimates(axes: Axes, place: float, one: EvaluatedRun) -> None:
     """Draw estimates with their errors, from samples of the flow and from an ensemble."""
     ways = [(one.first["log_z"]["estimate"], "o", 0.0)]
     if one.first["forward"] is not None:
@@ -100,19 +100,19 @@ def _estimates(axes: Axes, place: float, one: Evaluated) -> None:
         )
 
 
-def _table(found: Sequence[Evaluated]) -> Rows:
+def _make_table(evaluated: Sequence[EvaluatedRun]) -> Rows:
     table: Rows = [["variant", "lattice", "quantity", "value", "error", "how"]]
-    for one in found:
+    for one in evaluated:
         for report in one.flow["lattices"]:
-            for name, entry, how in _quantities(report):
-                where = [one.run.variant, runs.extents(report)]
+            for name, entry, how in _list_quantities(report):
+                where = [one.run.variant, runs.format_extents(report)]
                 table.append([*where, name, entry["value"], entry.get("error"), how])
     return table
 
 
-def _quantities(report: Report) -> list[tuple[str, Report, str]]:
+def _list_quantities(report: Report) -> list[tuple[str, Report, str]]:
     log_z, kl = report["log_z"], report["kl"]
-    found = [
+    quantities = [
         ("elbo", log_z["elbo"], "flow"),
         ("estimate", log_z["estimate"], "flow"),
         ("eubo", log_z["eubo"], log_z["eubo"]["from"]),
@@ -120,8 +120,8 @@ def _quantities(report: Report) -> list[tuple[str, Report, str]]:
         ("kl_forward", kl["forward"], kl["forward"]["from"]),
     ]
     if report["forward"] is not None:
-        found.append(("estimate", report["forward"]["log_z"], "ensemble"))
+        quantities.append(("estimate", report["forward"]["log_z"], "ensemble"))
     if log_z["known"] is not None:
         known = log_z["known"]
-        found.append(("known", {**known, "error": known["uncertainty"]}, known["how"]))
-    return found
+        quantities.append(("known", {**known, "error": known["uncertainty"]}, known["how"]))
+    return quantities

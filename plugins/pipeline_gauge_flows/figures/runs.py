@@ -47,7 +47,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedRun:
     """A run that was evaluated.
 
     Attributes:
@@ -69,42 +69,42 @@ class Evaluated:
     @property
     def log_z(self) -> float:
         """Log Z by theory, else by the flow."""
-        found = self.first["log_z"]
-        value: float = (found["known"] or found["estimate"])["value"]
+        entry = self.first["log_z"]
+        value: float = (entry["known"] or entry["estimate"])["value"]
         return value
 
 
-def groups(experiment: ExperimentRun) -> list[Group]:
+def group_runs(experiment: ExperimentRun) -> list[Group]:
     """Return the variants of an experiment, those together that were trained alike."""
     alike: dict[str, list[Run]] = {}
     for run in experiment.runs.values():
-        alike.setdefault(_training(run), []).append(run)
-    names = _names(list(alike.values()))
+        alike.setdefault(_identify_training(run), []).append(run)
+    names = _name_groups(list(alike.values()))
     return [
         Group(name, runs, style.choose_colour(number))
         for number, (name, runs) in enumerate(zip(names, alike.values(), strict=True))
     ]
 
 
-def evaluated(experiment: ExperimentRun) -> list[Evaluated]:
+def list_evaluated(experiment: ExperimentRun) -> list[EvaluatedRun]:
     """Return the runs that were evaluated, group by group."""
-    found = []
-    for group in groups(experiment):
+    evaluated = []
+    for group in group_runs(experiment):
         for run in group.runs:
-            flow = flow_of(run)
+            flow = read_flow(run)
             if flow is not None:
-                found.append(Evaluated(run, flow, group.colour))
-    return found
+                evaluated.append(EvaluatedRun(run, flow, group.colour))
+    return evaluated
 
 
-def flow_of(run: Run) -> Report | None:
+def read_flow(run: Run) -> Report | None:
     """Return what the evaluation says of the flow of a run; None if there was none."""
     content = results.read_json(run.metrics)
-    found: Report | None = content.get("flow") if isinstance(content, dict) else None
-    return found
+    flow: Report | None = content.get("flow") if isinstance(content, dict) else None
+    return flow
 
 
-def theory(run: Run) -> str:
+def identify_theory(run: Run) -> str:
     """Return what tells apart the distributions that flows lead to, and where they start."""
     options = run.section("model", GaugeOptions)
     action = options.action.model_dump(mode="json") if options.action else None
@@ -114,10 +114,10 @@ def theory(run: Run) -> str:
     return json.dumps([options.prior, action, lattice, start])
 
 
-def described(flow: Report) -> str:
+def describe_theory(flow: Report) -> str:
     """Return the theory for a title: 4 x 4, β = 6; group and action where they are not usual."""
     action, first = flow["action"], flow["lattices"][0]
-    parts = [extents(first), f"β = {action['beta']:g}"]
+    parts = [format_extents(first), f"β = {action['beta']:g}"]
     if first["n_colours"] != _USUAL_COLOURS:
         parts.insert(0, f"SU({first['n_colours']})")
     if action["name"] != _USUAL_ACTION:
@@ -127,7 +127,7 @@ def described(flow: Report) -> str:
     return ", ".join(parts)
 
 
-def extents(report: Report) -> str:
+def format_extents(report: Report) -> str:
     """Return the lattice of a report, such as 4×4×8."""
     return "×".join(map(str, report["extents"]))
 
@@ -139,21 +139,21 @@ def shown(content: Mapping[str, float | None] | None) -> str:
     return str(Value(content["value"], content["error"] or 0.0))
 
 
-def _training(run: Run) -> str:
+def _identify_training(run: Run) -> str:
     return json.dumps([run.sections[key].model_dump(mode="json") for key in _TRAINING])
 
 
-def _names(alike: Sequence[Sequence[Run]]) -> list[str]:
+def _name_groups(alike: Sequence[Sequence[Run]]) -> list[str]:
     """Return what groups are called: by their loops if that tells them apart, else by variant."""
-    loops = [_loops(runs[0]) for runs in alike]
-    return loops if len(set(loops)) == len(alike) > 1 else [_stem(runs) for runs in alike]
+    loops = [_describe_loops(runs[0]) for runs in alike]
+    return loops if len(set(loops)) == len(alike) > 1 else [_strip_number(runs) for runs in alike]
 
 
-def _loops(run: Run) -> str:
+def _describe_loops(run: Run) -> str:
     return _LOOPS[run.section("model", GaugeOptions).layers.loops]
 
 
-def _stem(runs: Sequence[Run]) -> str:
+def _strip_number(runs: Sequence[Run]) -> str:
     """Return the name of a variant, without the number at its end where there are more of them."""
     name = runs[-1].variant
     return _NUMBER.sub("", name) or name if len(runs) > 1 else runs[0].label

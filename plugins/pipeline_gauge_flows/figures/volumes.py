@@ -19,18 +19,18 @@ _SIGMAS: Final = 2.0
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw ESS on all lattices beside ESS(V0)^(V/V0)."""
-    found = [one for one in runs.evaluated(experiment) if len(one.flow["volume_law"]) > 1]
-    if not found:
+    evaluated = [one for one in runs.list_evaluated(experiment) if len(one.flow["volume_law"]) > 1]
+    if not evaluated:
         return None
     figure, ((axes,),) = style.make_canvas(height=2.6)
     table: Rows = [["variant", "lattice", "volume", "ess", "error", "expected", "sigmas"]]
     names: dict[float, str] = {}
-    for number, one in enumerate(found):
+    for number, one in enumerate(evaluated):
         law = one.flow["volume_law"]
-        names |= {entry["volume"]: runs.extents(entry) for entry in law}
+        names |= {entry["volume"]: runs.format_extents(entry) for entry in law}
         first, volumes = law[0], np.array([entry["volume"] for entry in law])
         x = np.geomspace(volumes.min(), volumes.max(), 100)
-        shift = 1.012 ** (number - (len(found) - 1) / 2)
+        shift = 1.012 ** (number - (len(evaluated) - 1) / 2)
         ess, error = first["ess"]["value"], first["ess"]["error"] or 0.0
         low, high = (max(ess + s * error, 1e-12) for s in (-_SIGMAS, _SIGMAS))
         powers = x / first["volume"]
@@ -39,7 +39,12 @@ def draw(experiment: ExperimentRun) -> Drawn:
         values, errors = ([entry["ess"][key] or 0.0 for entry in law] for key in ("value", "error"))
         axes.errorbar(volumes * shift, values, errors, fmt="o", color=one.colour, capsize=2)
         for entry in law:
-            row = [one.run.variant, runs.extents(entry), entry["volume"], *entry["ess"].values()]
+            row = [
+                one.run.variant,
+                runs.format_extents(entry),
+                entry["volume"],
+                *entry["ess"].values(),
+            ]
             table.append([*row, entry["expected"]["value"], entry["sigmas"]])
     axes.set(xscale="log", ylabel="effective sample size", xlabel="lattice")
     least = min(float(row[3]) for row in table[1:])  # type: ignore[arg-type]
@@ -50,8 +55,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
         style.set_log_ticks(axes.yaxis)
     else:
         axes.set_ylim(0, 1)
-    for group in runs.groups(experiment):
-        if group.colour in {one.colour for one in found}:
+    for group in runs.group_runs(experiment):
+        if group.colour in {one.colour for one in evaluated}:
             axes.plot([], [], "o-", color=group.colour, label=group.name)
     style.add_legend_above(figure, axes)
     return figure, table

@@ -12,7 +12,7 @@ from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.figures.runs import Evaluated
+from pipeline_gauge_flows.figures.runs import EvaluatedRun
 
 Floats = NDArray[np.float64]
 
@@ -25,24 +25,24 @@ _TAILS: Final = 0.001
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw histograms of log w on the lattice of the training, of the first seed of each group."""
-    first: dict[str, Evaluated] = {}
-    for one in runs.evaluated(experiment):
+    first: dict[str, EvaluatedRun] = {}
+    for one in runs.list_evaluated(experiment):
         if one.run.predictions.exists():
             first.setdefault(one.colour, one)
     if not first:
         return None
-    found = {colour: (one, *_log_weights(one)) for colour, one in first.items()}
-    everything = np.concatenate([own for _, own, _ in found.values()])
+    histograms = {colour: (one, *_read_log_weights(one)) for colour, one in first.items()}
+    everything = np.concatenate([own for _, own, _ in histograms.values()])
     low, high = np.quantile(everything, [_TAILS, 1 - _TAILS])
     span = float(low - 0.05 * (high - low)), float(high + 0.25 * (high - low))
     figure, ((axes,),) = style.make_canvas(width=style.PAGE, height=2.6)
     table: Rows = [["variant", "from", "log_weight_less_log_z", "density"]]
-    for one, own, targets in found.values():
+    for one, own, forward in histograms.values():
         tail = one.first["k_hat"]
         k = "" if tail is None else f", Pareto k {tail:.2f}"
-        table += _histogram(axes, span, own, one, f"{one.run.label}: flow{k}", "flow")
-        if len(targets) >= _FEWEST:
-            table += _histogram(axes, span, targets, one, f"{one.run.label}: target", "target")
+        table += _draw_histogram(axes, span, own, one, f"{one.run.label}: flow{k}", "flow")
+        if len(forward) >= _FEWEST:
+            table += _draw_histogram(axes, span, forward, one, f"{one.run.label}: target", "target")
     axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
     axes.set(xlabel="log w − log Z", ylabel="density", yscale="log")
     style.set_log_ticks(axes.yaxis)
@@ -50,16 +50,21 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _log_weights(one: Evaluated) -> tuple[Floats, Floats]:
+def _read_log_weights(one: EvaluatedRun) -> tuple[Floats, Floats]:
     """Return log w - log Z of samples of the flow, and of configurations of the target."""
     with SampleFile(one.run.predictions, "predictions") as file:
         log_weight = file.column("log_weight").astype(np.float64) - one.log_z
-        here, targets = file.column("lattice") == 0, file.column("from_ensemble")
-    return log_weight[here & ~targets], log_weight[here & targets]
+        here, from_ensemble = file.column("lattice") == 0, file.column("from_ensemble")
+    return log_weight[here & ~from_ensemble], log_weight[here & from_ensemble]
 
 
-def _histogram(
-    axes: Axes, span: tuple[float, float], values: Floats, one: Evaluated, label: str, source: str
+def _draw_histogram(
+    axes: Axes,
+    span: tuple[float, float],
+    values: Floats,
+    one: EvaluatedRun,
+    label: str,
+    source: str,
 ) -> Rows:
     n_bins = min(_MOST_BINS, int(2 * len(values) ** (1 / 3)))
     edges = np.linspace(*span, n_bins + 1)

@@ -54,7 +54,7 @@ class Configuration:
         return float(traces.mean() / self.lattice.n_colours)
 
 
-def in_file_order(configuration: Configuration) -> Complex:
+def to_file_order(configuration: Configuration) -> Complex:
     """Return the links as files hold them, (t, z, y, x, 4, N, N)."""
     n = configuration.lattice.n_colours
     links = configuration.links.reshape(4, *configuration.lattice.extents, n, n)  # mu, t, x, y, z
@@ -68,7 +68,7 @@ def from_file_order(raw: Complex) -> tuple[Lattice, Complex]:
     return Lattice((t, x, y, z), n), np.ascontiguousarray(links.reshape(4, t * x * y * z, n, n))
 
 
-def special_unitary(path: Path, links: Complex) -> Complex:
+def require_special_unitary(path: Path, links: Complex) -> Complex:
     """Return links without their rounding errors.
 
     Args:

@@ -21,8 +21,8 @@ from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
     from_file_order,
-    in_file_order,
-    special_unitary,
+    require_special_unitary,
+    to_file_order,
 )
 from pipeline_gauge_flows.formats.lime import Record, read_records, write_records
 
@@ -67,13 +67,13 @@ def write_ildg(
         raise ValueError(
             f"{path}: ILDG files hold SU(3), not SU({configuration.lattice.n_colours}); write NERSC"
         )
-    links = in_file_order(configuration).astype(_TYPES[precision])
+    links = to_file_order(configuration).astype(_TYPES[precision])
     lt, lz, ly, lx = links.shape[:4]
     text = _FORMAT.format(precision=precision, lx=lx, ly=ly, lz=lz, lt=lt)
     records = [Record("ildg-format", text.encode()), Record("ildg-binary-data", links.tobytes())]
     if name:
         records.append(Record("ildg-data-lfn", name.encode()))
-    records.append(Record("scidac-checksum", _CHECKSUM.format(*checksums(links)).encode()))
+    records.append(Record("scidac-checksum", _CHECKSUM.format(*compute_checksums(links)).encode()))
     if configuration.action is not None:
         content = json.dumps(configuration.action.model_dump(mode="json"))
         records.append(Record(ACTION, content.encode()))
@@ -97,20 +97,22 @@ def read_ildg(path: Path) -> Configuration:
                 "ILDG file of links"
             )
     text = records["ildg-format"].decode("utf-8", "replace")
-    field = _tag(path, text, "field")
+    field = _read_tag(path, text, "field")
     if field != "su3gauge":
         raise ValueError(f"{path}: holds the field {field!r}, expected 'su3gauge'")
-    shape = [_integer(path, text, name) for name in _LENGTHS]
-    raw = _array(path, records["ildg-binary-data"], shape, _integer(path, text, "precision"))
+    shape = [_read_integer(path, text, name) for name in _LENGTHS]
+    raw = _read_array(
+        path, records["ildg-binary-data"], shape, _read_integer(path, text, "precision")
+    )
     facts: dict[str, Any] = {"checksum": _compare(path, raw, records.get("scidac-checksum"))}
     if "ildg-data-lfn" in records:
         facts["name"] = records["ildg-data-lfn"].rstrip(b"\0").decode("utf-8", "replace")
     lattice, links = from_file_order(raw.astype(np.complex128))
-    action = _action(path, records.get(ACTION))
-    return Configuration(lattice, special_unitary(path, links), action, facts)
+    action = _read_action(path, records.get(ACTION))
+    return Configuration(lattice, require_special_unitary(path, links), action, facts)
 
 
-def checksums(links: NDArray[Any]) -> tuple[int, int]:
+def compute_checksums(links: NDArray[Any]) -> tuple[int, int]:
     """Return SciDAC's two checksums of an array (t, z, y, x, 4, 3, 3) in the bytes of the file.
 
     CRC-32 of every site, rotated by its number modulo 29 or 31, all combined by exclusive or.
@@ -118,29 +120,29 @@ def checksums(links: NDArray[Any]) -> tuple[int, int]:
     volume = int(np.prod(links.shape[:4]))
     data = np.ascontiguousarray(links).reshape(volume, -1).view(np.uint8)
     sites = np.fromiter((zlib.crc32(site.tobytes()) for site in data), np.uint64, volume)
-    a, b = (_rotated(sites, np.arange(volume, dtype=np.uint64) % m) for m in (29, 31))
+    a, b = (_rotate(sites, np.arange(volume, dtype=np.uint64) % m) for m in (29, 31))
     return int(np.bitwise_xor.reduce(a)), int(np.bitwise_xor.reduce(b))
 
 
-def _rotated(values: NDArray[np.uint64], bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _rotate(values: NDArray[np.uint64], bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return ((values << bits) | (values >> (np.uint64(32) - bits))) & np.uint64(0xFFFFFFFF)
 
 
-def _tag(path: Path, text: str, name: str) -> str:
-    found = re.search(rf"<{name}>\s*([^<]*?)\s*</{name}>", text)
-    if found is None:
+def _read_tag(path: Path, text: str, name: str) -> str:
+    match = re.search(rf"<{name}>\s*([^<]*?)\s*</{name}>", text)
+    if match is None:
         raise ValueError(f"{path}: its record 'ildg-format' lacks <{name}>; the file is damaged")
-    return found[1]
+    return match[1]
 
 
-def _integer(path: Path, text: str, name: str) -> int:
-    value = _tag(path, text, name)
+def _read_integer(path: Path, text: str, name: str) -> int:
+    value = _read_tag(path, text, name)
     if not value.isdigit():
         raise ValueError(f"{path}: <{name}> is {value!r}, no number; the file is damaged")
     return int(value)
 
 
-def _array(path: Path, data: bytes, shape: list[int], precision: int) -> NDArray[Any]:
+def _read_array(path: Path, data: bytes, shape: list[int], precision: int) -> NDArray[Any]:
     if precision not in _TYPES:
         raise ValueError(f"{path}: precision {precision}; ILDG files have 32 or 64")
     dtype = _TYPES[precision]
@@ -158,18 +160,19 @@ def _compare(path: Path, raw: NDArray[Any], record: bytes | None) -> str:
     if record is None:
         return "none"
     text = record.decode("utf-8", "replace")
-    found = dict(re.findall(r"<(sum[ab])>\s*([0-9a-fA-F]+)\s*</sum[ab]>", text))
-    computed = dict(zip(("suma", "sumb"), checksums(raw), strict=True))
-    wrong = [k for k, v in computed.items() if int(found.get(k, "0"), 16) != v]
+    stated = dict(re.findall(r"<(sum[ab])>\s*([0-9a-fA-F]+)\s*</sum[ab]>", text))
+    computed = dict(zip(("suma", "sumb"), compute_checksums(raw), strict=True))
+    wrong = [k for k, v in computed.items() if int(stated.get(k, "0"), 16) != v]
     if wrong:
         raise ValueError(
             f"{path}: checksum {wrong[0]} is {computed[wrong[0]]:08x}, the file says "
-            f"{found.get(wrong[0], 'nothing')}: its links are damaged; get a sound copy of the file"
+            f"{stated.get(wrong[0], 'nothing')}: its links are damaged; get a sound copy of the "
+            "file"
         )
     return "agrees"
 
 
-def _action(path: Path, record: bytes | None) -> ActionOptions | None:
+def _read_action(path: Path, record: bytes | None) -> ActionOptions | None:
     if record is None:
         return None
     try:

@@ -20,8 +20,8 @@ from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
     from_file_order,
-    in_file_order,
-    special_unitary,
+    require_special_unitary,
+    to_file_order,
 )
 
 Number = TypeVar("Number", int, float)
@@ -62,7 +62,7 @@ def write_nersc(
         ValueError: The file cannot be written.
     """
     n = configuration.lattice.n_colours
-    links = in_file_order(configuration).astype(_TYPES[f"IEEE{precision}BIG"][0])
+    links = to_file_order(configuration).astype(_TYPES[f"IEEE{precision}BIG"][0])
     header = {
         "HDR_VERSION": "1.0",
         "DATATYPE": f"4D_SU{n}_GAUGE_{n}x{n}",
@@ -71,7 +71,7 @@ def write_nersc(
         "LINK_TRACE": f"{configuration.link_trace:.15g}",
         "PLAQUETTE": f"{configuration.plaquette:.15g}",
         **{f"BOUNDARY_{i}": "PERIODIC" for i in range(1, 5)},
-        "CHECKSUM": f"{checksum(links):08x}",
+        "CHECKSUM": f"{compute_checksum(links):08x}",
         "ENSEMBLE_ID": "pipeline-core",
         "ENSEMBLE_LABEL": label,
         "SEQUENCE_NUMBER": str(number),
@@ -91,28 +91,28 @@ def read_nersc(path: Path) -> Configuration:
     Raises:
         ValueError: The file is truncated or damaged, or holds something else.
     """
-    header, data = _parts(path)
-    n, rows = _rows(path, header)
-    shape = [_number(path, header, f"DIMENSION_{i}", int) for i in (4, 3, 2, 1)]
-    raw = _array(path, header, data, (*shape, 4, rows, n))
+    header, data = _split_header(path)
+    n, rows = _count_rows(path, header)
+    shape = [_read_number(path, header, f"DIMENSION_{i}", int) for i in (4, 3, 2, 1)]
+    raw = _read_array(path, header, data, (*shape, 4, rows, n))
     whole = raw.astype(np.complex128)
-    lattice, links = from_file_order(_completed(whole) if rows < n else whole)
+    lattice, links = from_file_order(_complete_rows(whole) if rows < n else whole)
     facts = {key.lower(): header[key] for key in ("ENSEMBLE_ID", "ENSEMBLE_LABEL") if key in header}
-    action = _action(path, header)
-    configuration = Configuration(lattice, special_unitary(path, links), action, facts)
+    action = _read_action(path, header)
+    configuration = Configuration(lattice, require_special_unitary(path, links), action, facts)
     _compare(path, header, "PLAQUETTE", configuration.plaquette, _PLAQUETTE)
     _compare(path, header, "LINK_TRACE", configuration.link_trace, _TRACE)
     return configuration
 
 
-def checksum(links: NDArray[Any]) -> int:
+def compute_checksum(links: NDArray[Any]) -> int:
     """Return the sum of all 32-bit words modulo 2^32, in the byte order of the array."""
     order = links.dtype.str[0]
     words = np.ascontiguousarray(links).reshape(-1).view(f"{order}u4")
     return int(words.sum(dtype=np.uint64)) & 0xFFFFFFFF
 
 
-def _parts(path: Path) -> tuple[dict[str, str], bytes]:
+def _split_header(path: Path) -> tuple[dict[str, str], bytes]:
     """Return the keys of the header, and the bytes after it."""
     content = path.read_bytes()
     end = content.find(b"END_HEADER", 0, _LONGEST_HEADER)
@@ -128,14 +128,16 @@ def _parts(path: Path) -> tuple[dict[str, str], bytes]:
     return header, content[start + 1 :]
 
 
-def _value(path: Path, header: dict[str, str], key: str) -> str:
+def _read_value(path: Path, header: dict[str, str], key: str) -> str:
     if key not in header:
         raise ValueError(f"{path}: its header lacks {key}; the file is damaged")
     return header[key]
 
 
-def _number(path: Path, header: dict[str, str], key: str, kind: Callable[[str], Number]) -> Number:
-    text = _value(path, header, key)
+def _read_number(
+    path: Path, header: dict[str, str], key: str, kind: Callable[[str], Number]
+) -> Number:
+    text = _read_value(path, header, key)
     try:
         return kind(text)
     except ValueError:
@@ -144,9 +146,9 @@ def _number(path: Path, header: dict[str, str], key: str, kind: Callable[[str], 
         ) from None
 
 
-def _rows(path: Path, header: dict[str, str]) -> tuple[int, int]:
+def _count_rows(path: Path, header: dict[str, str]) -> tuple[int, int]:
     """Return the number of colours, and of the rows that the file holds."""
-    kind = _value(path, header, "DATATYPE")
+    kind = _read_value(path, header, "DATATYPE")
     kinds = {f"4D_SU{n}_GAUGE": (n, n - 1) for n in (2, 3)}
     kinds |= {f"4D_SU{n}_GAUGE_{n}x{n}": (n, n) for n in (2, 3)}
     if kind not in kinds:
@@ -154,8 +156,10 @@ def _rows(path: Path, header: dict[str, str]) -> tuple[int, int]:
     return kinds[kind]
 
 
-def _array(path: Path, header: dict[str, str], data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-    kind = _value(path, header, "FLOATING_POINT")
+def _read_array(
+    path: Path, header: dict[str, str], data: bytes, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    kind = _read_value(path, header, "FLOATING_POINT")
     if kind not in _TYPES:
         raise ValueError(f"{path}: FLOATING_POINT {kind!r}; only {', '.join(_TYPES)} can be read")
     expected = int(np.prod(shape)) * np.dtype(_TYPES[kind][0]).itemsize
@@ -164,18 +168,18 @@ def _array(path: Path, header: dict[str, str], data: bytes, shape: tuple[int, ..
             f"{path}: {len(data)} bytes of links, expected {expected} for "
             f"{' x '.join(map(str, shape[:4]))} sites (t, z, y, x); get a sound copy of the file"
         )
-    found = _number(path, header, "CHECKSUM", lambda text: int(text, 16))
+    stated = _read_number(path, header, "CHECKSUM", lambda text: int(text, 16))
     candidates = [np.frombuffer(data, dtype).reshape(shape) for dtype in _TYPES[kind]]
     for links in candidates:
-        if checksum(links) == found:
+        if compute_checksum(links) == stated:
             return links
     raise ValueError(
-        f"{path}: CHECKSUM is {checksum(candidates[0]):08x}, the header says {found:08x}: the "
-        "links are damaged; get a sound copy of the file"
+        f"{path}: CHECKSUM is {compute_checksum(candidates[0]):08x}, the header says "
+        f"{stated:08x}: the links are damaged; get a sound copy of the file"
     )
 
 
-def _completed(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
+def _complete_rows(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
     """Return matrices with the last row, which the others determine, (..., N, N)."""
     if rows.shape[-1] == 2:
         first, second = rows[..., 0, 0], rows[..., 0, 1]
@@ -188,15 +192,15 @@ def _completed(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
 def _compare(
     path: Path, header: dict[str, str], key: str, computed: float, tolerance: float
 ) -> None:
-    found = _number(path, header, key, float)
-    if not abs(found - computed) <= tolerance:
+    stated = _read_number(path, header, key, float)
+    if not abs(stated - computed) <= tolerance:
         raise ValueError(
-            f"{path}: {key} is {computed:.8f}, the header says {found:.8f}: the links are not "
+            f"{path}: {key} is {computed:.8f}, the header says {stated:.8f}: the links are not "
             "those that were written; get a sound copy of the file"
         )
 
 
-def _action(path: Path, header: dict[str, str]) -> ActionOptions | None:
+def _read_action(path: Path, header: dict[str, str]) -> ActionOptions | None:
     if ACTION not in header:
         return None
     try:

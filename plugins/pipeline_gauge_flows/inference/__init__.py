@@ -39,26 +39,3 @@ The report on an observable:
 | `known`               | from theory, and `known_sigmas` of the flow's estimate from it         |
 | `error_ratio`         | errors over the flow's: `same_step`, `best`, `independent`             |
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from pipeline_core.hookspecs import Summary
-
-if TYPE_CHECKING:
-    from pipeline_core.run import Run
-
-
-def infer_flow(run: Run) -> Summary:
-    """Draw configurations, differentiate observables; write `run.inference` and files beside it.
-
-    Called on every rank: they share the configurations, rank 0 writes and returns the summary.
-
-    Raises:
-        ValueError: The model does not belong to the run, what is asked for does not fit to where
-            the flow starts, to its lattice or to its actions, or a weight is not finite.
-    """
-    from pipeline_gauge_flows.inference.use import used
-
-    return used(run)

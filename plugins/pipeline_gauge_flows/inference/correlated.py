@@ -15,26 +15,33 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.ensembles.origins import Drawn, Generated
+from pipeline_gauge_flows.ensembles.origins import GeneratedEnsemble, Sample
 from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
-from pipeline_gauge_flows.ensembles.stored import Ensemble
-from pipeline_gauge_flows.evaluation.inputs import chosen_of, ensemble_for
-from pipeline_gauge_flows.evaluation.known import known
+from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.evaluation.inputs import open_ensemble, select_configurations
 from pipeline_gauge_flows.evaluation.observables import Observables
-from pipeline_gauge_flows.evaluation.resampling import Value, finite, value_of
-from pipeline_gauge_flows.evaluation.series import END, START, Series, chains, observed, pushed
-from pipeline_gauge_flows.evaluation.weights import Weighted
+from pipeline_gauge_flows.evaluation.resampling import Value, compute_value, replace_not_finite
+from pipeline_gauge_flows.evaluation.series import (
+    END,
+    START,
+    Series,
+    list_observables,
+    map_ensemble,
+    split_chains,
+)
+from pipeline_gauge_flows.evaluation.theory import compute_known
+from pipeline_gauge_flows.evaluation.weights import FlowEstimates
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
-    Correlated,
+    DerivativeEstimates,
     Step,
-    independent,
-    step_between,
+    compute_independent,
+    find_step,
 )
 from pipeline_gauge_flows.inference.options import DerivativeOptions
-from pipeline_gauge_flows.structure import ensemble_of
-from pipeline_gauge_flows.task import base_action, target_action
+from pipeline_gauge_flows.layout import read_ensemble_options
+from pipeline_gauge_flows.task import make_base_action, read_target_action
 
 Averages = dict[str, Value]
 
@@ -44,7 +51,7 @@ _SEED: Final = 1
 """Added to the seed of the dataset for a second ensemble."""
 
 
-def derivatives(
+def differentiate(
     run: Run, flow: Flow, options: DerivativeOptions, ranks: Ranks
 ) -> tuple[dict[str, Any], Series]:
     """Map the configurations of a run and differentiate.
@@ -57,40 +64,43 @@ def derivatives(
             parameter, or there are no configurations.
     """
     lattice = flow.lattice
-    base, target = base_action(run, lattice), GaugeAction(target_action(run), lattice)
-    ensemble = ensemble_for(run)
+    base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
+    ensemble = open_ensemble(run)
     if base is None or ensemble is None:
         raise ValueError(
             f"{run.experiment}: infer.derivatives: the flow does not start from configurations of "
             "an ensemble; set model.prior to 'ensemble' with a dataset that has some"
         )
     with ensemble:
-        chosen = chosen_of(run, ensemble, options.splits, "infer.derivatives.splits")
-        step = step_between(base.options, target.options)
+        chosen = select_configurations(run, ensemble, options.splits, "infer.derivatives.splits")
+        step = find_step(base.options, target.options)
         observables = Observables(options.observables, lattice)
         pair = (ensemble, chosen)
         clocks = [time.perf_counter()]
-        series = pushed(flow, (base, target), pair, observables, options.batch_size, ranks)
+        series = map_ensemble(flow, (base, target), pair, observables, options.batch_size, ranks)
         clocks.append(time.perf_counter())
         if not ranks.is_rank_zero:
             return {}, series
-        rows, seed = chains(ensemble, chosen), (run.seed, 0)
-        found = Correlated(series, step, rows, options.fractions, options.resamples, seed)
+        rows, seed = split_chains(ensemble, chosen), (run.seed, 0)
+        estimates = DerivativeEstimates(
+            series, step, rows, options.fractions, options.resamples, seed
+        )
         clocks.append(time.perf_counter())
-        second = _second(run, options, (base, target), step, ensemble, len(chosen))
+        second = _measure_second(run, options, (base, target), step, ensemble, len(chosen))
         clocks.append(time.perf_counter())
-    report = _header(series, step, found, options, seed)
-    first = _averages({name: rows.estimate(one) for name, one in found.before.items()})
-    exact = _known_differences(base, target, step)
+    report = _make_header(series, step, estimates, options, seed)
+    first = _make_averages({name: rows.estimate(one) for name, one in estimates.before.items()})
+    exact = _compute_known_differences(base, target, step)
     report["observables"] = {
-        name: _observable(name, found, exact, (first, second), step) for name in found.before
+        name: _report_observable(name, estimates, exact, (first, second), step)
+        for name in estimates.before
     }
     report["seconds"] = {
         "mapped": ranks.size * (clocks[1] - clocks[0]) / len(chosen),
         "generated": None if second is None else (clocks[3] - clocks[2]) / len(chosen),
     }
     report["independent_configurations"] = None if second is None else 2 * len(chosen)
-    return finite(report), series
+    return replace_not_finite(report), series
 
 
 def write_derivatives(group: h5py.Group, series: Series) -> None:
@@ -103,60 +113,62 @@ def write_derivatives(group: h5py.Group, series: Series) -> None:
             group.create_dataset(f"{place}/{name}", data=values, chunks=True, fletcher32=True)
 
 
-def _header(
+def _make_header(
     series: Series,
     step: Step,
-    found: Correlated,
+    estimates: DerivativeEstimates,
     options: DerivativeOptions,
     seed: tuple[int, ...],
 ) -> dict[str, Any]:
     weights = {}
     for name, key in (("flow", "log_weight"), ("identity", "log_weight_identity")):
-        one = Weighted(series[key], {}, options.resamples, seed, found.blocks)
-        weights[name] = {"ess": value_of(one.ess).content()}
+        one = FlowEstimates(series[key], {}, options.resamples, seed, estimates.blocks)
+        weights[name] = {"ess": compute_value(one.ess).to_dict()}
     return {
         "parameter": step.parameter,
         "start": step.start,
         "end": step.end,
         "n_configurations": len(series["log_weight"]),
-        "n_blocks": int(found.blocks.max()) + 1,
+        "n_blocks": int(estimates.blocks.max()) + 1,
         "weights": weights,
     }
 
 
-def _observable(
+def _report_observable(
     name: str,
-    found: Correlated,
+    estimates: DerivativeEstimates,
     exact: Mapping[str, float],
     ensembles: tuple[Averages, Averages | None],
     step: Step,
 ) -> dict[str, Any]:
     """Return the report on one observable."""
-    report = found.report(name)
-    ours = value_of(found.flow(name))
+    report = estimates.report(name)
+    ours = compute_value(estimates.flow_derivative(name))
     report["known"] = exact.get(name)
     report["known_sigmas"] = None if name not in exact else ours.sigmas(exact[name])
     first, second = ensembles
     report["independent"] = None
     if second is not None:
-        two = independent(first[name], second[name], step)
+        two = compute_independent(first[name], second[name], step)
         ratio = two.error / ours.error if ours.error > 0 else None
-        report["independent"] = two.content()
+        report["independent"] = two.to_dict()
         report["error_ratio"]["independent"] = ratio
     return report
 
 
-def _averages(found: Mapping[str, Estimate]) -> Averages:
+def _make_averages(estimates: Mapping[str, Estimate]) -> Averages:
     """Return averages over Markov chains with their errors."""
-    return {name: Value(one.mean, one.error) for name, one in found.items()}
+    return {name: Value(one.mean, one.error) for name, one in estimates.items()}
 
 
-def _known_differences(base: GaugeAction, target: GaugeAction, step: Step) -> dict[str, float]:
+def _compute_known_differences(
+    base: GaugeAction, target: GaugeAction, step: Step
+) -> dict[str, float]:
     """Return what the estimates should be, by name, as far as theory knows."""
-    ends = [known(action) for action in (base, target)]
+    ends = [compute_known(action) for action in (base, target)]
     if ends[0] is None or ends[1] is None:
         return {}
-    start, end = (one.plaquettes(base.lattice) for one in ends if one is not None)
+    start, end = (one.average_plaquettes(base.lattice) for one in ends if one is not None)
     # Of the Wilson action, which alone is known.
     slopes = (target.weights - base.weights).numpy() / step.length
     planes = ends[1].planes - ends[0].planes
@@ -167,7 +179,7 @@ def _known_differences(base: GaugeAction, target: GaugeAction, step: Step) -> di
     }
 
 
-def _second(
+def _measure_second(
     run: Run,
     options: DerivativeOptions,
     actions: tuple[GaugeAction, GaugeAction],
@@ -175,8 +187,8 @@ def _second(
     ensemble: Ensemble,
     n: int,
 ) -> Averages | None:
-    """Return averages over a second ensemble, made as the dataset was; None if it is not wanted."""
-    dataset = ensemble_of(run)
+    """Return averages over a second ensemble, made as the dataset was; None without one."""
+    dataset = read_ensemble_options(run)
     assert isinstance(dataset, EnsembleDataset)
     made = dataset.generate
     if not options.independent or made is None:
@@ -187,21 +199,21 @@ def _second(
     base, target = actions
     observables = Observables(options.observables, ensemble.lattice)
     values: dict[str, list[list[float]]] = {}
-    for batch in _batches(iter(Generated(target, chain))):
+    for batch in _split_batches(iter(GeneratedEnsemble(target, chain))):
         links = torch.from_numpy(np.stack([one.links for one in batch]))
-        found = {"base": base(links), "target": target(links), **observables(links)}
-        found[CONJUGATE] = (found["target"] - found["base"]) / step.length
-        for name in [CONJUGATE, *observed({k: v.numpy() for k, v in found.items()})]:
+        columns = {"base": base(links), "target": target(links), **observables(links)}
+        columns[CONJUGATE] = (columns["target"] - columns["base"]) / step.length
+        for name in [CONJUGATE, *list_observables({k: v.numpy() for k, v in columns.items()})]:
             rows = values.setdefault(name, [[] for _ in range(made.chains)])
-            for one, value in zip(batch, found[name].tolist(), strict=True):
+            for one, value in zip(batch, columns[name].tolist(), strict=True):
                 rows[one.chain].append(value)
     # As of the first, whose chains may be too short for an autocorrelation of their own.
-    tau = chains(ensemble, np.arange(len(ensemble))).tau_int
-    return _averages(
+    tau = split_chains(ensemble, np.arange(len(ensemble))).tau_int
+    return _make_averages(
         {name: estimate([np.array(row) for row in rows], tau) for name, rows in values.items()}
     )
 
 
-def _batches(drawn: Iterator[Drawn]) -> Iterator[list[Drawn]]:
+def _split_batches(drawn: Iterator[Sample]) -> Iterator[list[Sample]]:
     while batch := list(islice(drawn, _BATCH)):
         yield batch

@@ -30,10 +30,16 @@ from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.resampling import (
     Resampled,
     Value,
-    blocks_of,
-    value_of,
+    compute_value,
+    make_blocks,
 )
-from pipeline_gauge_flows.evaluation.series import END, START, Series, observed, part
+from pipeline_gauge_flows.evaluation.series import (
+    END,
+    START,
+    Series,
+    list_observables,
+    select_prefix,
+)
 
 Floats = NDArray[np.float64]
 
@@ -62,27 +68,27 @@ class Step:
         return self.end - self.start
 
 
-def step_between(base: ActionOptions, target: ActionOptions) -> Step:
+def find_step(base: ActionOptions, target: ActionOptions) -> Step:
     """Return the parameter in which two actions differ.
 
     Raises:
         ValueError: There is none, or more than one.
     """
-    found = [name for name in PARAMETERS if getattr(base, name) != getattr(target, name)]
-    if base.name != target.name or len(found) != 1:
+    differing = [name for name in PARAMETERS if getattr(base, name) != getattr(target, name)]
+    if base.name != target.name or len(differing) != 1:
         raise ValueError(
             f"infer.derivatives: the flow leads from {base!r} to {target!r}; a derivative needs "
             f"two actions that differ in one of {' and '.join(PARAMETERS)} alone"
         )
-    (name,) = found
+    (name,) = differing
     return Step(name, getattr(base, name), getattr(target, name))
 
 
-class Correlated:
+class DerivativeEstimates:
     """Estimates of derivatives from configurations before and after a flow.
 
     Args:
-        series: See `series.pushed`.
+        series: See `series.map_ensemble`.
         step: Of the parameter.
         chains: Rows of each Markov chain among the configurations.
         fractions: Parts of the step at which epsilon-reweighting is tried.
@@ -104,52 +110,58 @@ class Correlated:
         n_resamples: int,
         seed: Sequence[int],
     ) -> None:
-        self.before, self.after = (_sides(series, prefix, step) for prefix in (START, END))
+        self.before, self.after = (_select_side(series, prefix, step) for prefix in (START, END))
         self._step, self._fractions = step, sorted(fractions, reverse=True)
         watched = [self.before["plaquette"], self.before[CONJUGATE], series["log_weight"]]
-        self.blocks = blocks_of(chains, watched, len(series["log_weight"]))
-        self._means = Resampled(self._columns(series), n_resamples, seed, self.blocks)
+        self.blocks = make_blocks(chains, watched, len(series["log_weight"]))
+        self._means = Resampled(self._make_columns(series), n_resamples, seed, self.blocks)
 
     def report(self, name: str) -> dict[str, Any]:
         """Return all estimates of the derivative of one observable, JSON-able."""
-        flow, ends = self.flow(name), (self.covariance(name, START), self.covariance(name, END))
-        scan = {fraction: value_of(self.reweighted(name, fraction)) for fraction in self._fractions}
-        same = value_of(self.reweighted(name, 1.0))
-        limit, ours = value_of(ends[0]), value_of(flow)
+        flow, ends = (
+            self.flow_derivative(name),
+            (self.covariance(name, START), self.covariance(name, END)),
+        )
+        scan = {
+            fraction: compute_value(self.epsilon_derivative(name, fraction))
+            for fraction in self._fractions
+        }
+        same = compute_value(self.epsilon_derivative(name, 1.0))
+        limit, ours = compute_value(ends[0]), compute_value(flow)
         best = min({**scan, 0.0: limit}.items(), key=lambda item: item[1].error)
         middle = (ends[0] + ends[1]) / 2
         return {
-            "flow": ours.content(),
-            "epsilon_same_step": same.content(),
-            "epsilon_limit": limit.content(),
-            "epsilon_scan": [{"fraction": f, **one.content()} for f, one in scan.items()],
-            "epsilon_best": {"fraction": best[0], **best[1].content()},
+            "flow": ours.to_dict(),
+            "epsilon_same_step": same.to_dict(),
+            "epsilon_limit": limit.to_dict(),
+            "epsilon_scan": [{"fraction": f, **one.to_dict()} for f, one in scan.items()],
+            "epsilon_best": {"fraction": best[0], **best[1].to_dict()},
             "ends": {
-                "start": limit.content(),
-                "end": value_of(ends[1]).content(),
-                "mean": value_of(middle).content(),
-                "sigmas": value_of(flow - middle).sigmas(0.0),
+                "start": limit.to_dict(),
+                "end": compute_value(ends[1]).to_dict(),
+                "mean": compute_value(middle).to_dict(),
+                "sigmas": compute_value(flow - middle).sigmas(0.0),
             },
             "error_ratio": {
-                "same_step": _ratio(same, ours),
-                "best": _ratio(best[1], ours),
+                "same_step": _divide_errors(same, ours),
+                "best": _divide_errors(best[1], ours),
             },
         }
 
-    def flow(self, name: str) -> Floats:
+    def flow_derivative(self, name: str) -> Floats:
         """Return the flow's estimate of a derivative, (1 + n_resamples,)."""
         means = self._means
         difference = means[f"w {name}"] / means["w"] - means[name]
-        found: Floats = difference / self._step.length
-        return found
+        derivative: Floats = difference / self._step.length
+        return derivative
 
-    def reweighted(self, name: str, fraction: float) -> Floats:
+    def epsilon_derivative(self, name: str, fraction: float) -> Floats:
         """Return the estimate of epsilon-reweighting at a part of the step."""
         means = self._means
         weight = f"{fraction} w"
         difference = means[f"{weight} {name}"] / means[weight] - means[name]
-        found: Floats = difference / (fraction * self._step.length)
-        return found
+        derivative: Floats = difference / (fraction * self._step.length)
+        return derivative
 
     def covariance(self, name: str, end: str) -> Floats:
         """Return the derivative at one end of the step as a covariance with C."""
@@ -160,45 +172,45 @@ class Correlated:
         else:
             mean, other = (means[f"w {one}"] / means["w"] for one in (name, CONJUGATE))
             product = means[f"w {name} C"] / means["w"]
-        found: Floats = mean * other - product
-        return found
+        derivative: Floats = mean * other - product
+        return derivative
 
-    def _columns(self, series: Series) -> dict[str, Floats]:
-        weight = _weights(series["log_weight"])
+    def _make_columns(self, series: Series) -> dict[str, Floats]:
+        weight = _compute_weights(series["log_weight"])
         columns = {"w": weight}
         identity = series["log_weight_identity"]
-        small = {f: _weights(f * identity) for f in {1.0, *self._fractions}}
+        small = {f: _compute_weights(f * identity) for f in {1.0, *self._fractions}}
         columns |= {f"{f} w": one for f, one in small.items()}
-        c, c_after = self._deviations(CONJUGATE)
+        c, c_after = self._center(CONJUGATE)
         for name in self.before:
-            before, after = self._deviations(name)
+            before, after = self._center(name)
             columns |= {name: before, f"{name} C": before * c, f"w {name}": weight * after}
             columns[f"w {name} C"] = weight * after * c_after
             columns |= {f"{f} w {name}": one * before for f, one in small.items()}
         return columns
 
-    def _deviations(self, name: str) -> tuple[Floats, Floats]:
+    def _center(self, name: str) -> tuple[Floats, Floats]:
         """Return an observable at both ends less one constant, so that differences keep digits."""
         middle = self.before[name].mean()
         return self.before[name] - middle, self.after[name] - middle
 
 
-def independent(first: Value, second: Value, step: Step) -> Value:
+def compute_independent(first: Value, second: Value, step: Step) -> Value:
     """Return the derivative from averages of two independent ensembles, at start and end."""
     error = float(np.hypot(first.error, second.error)) / abs(step.length)
     return Value((second.value - first.value) / step.length, error)
 
 
-def _sides(series: Series, prefix: str, step: Step) -> dict[str, Floats]:
-    columns = part(series, prefix)
+def _select_side(series: Series, prefix: str, step: Step) -> dict[str, Floats]:
+    columns = select_prefix(series, prefix)
     conjugate = (columns["target"] - columns["base"]) / step.length
-    return {CONJUGATE: conjugate} | {name: columns[name] for name in observed(columns)}
+    return {CONJUGATE: conjugate} | {name: columns[name] for name in list_observables(columns)}
 
 
-def _weights(log_weight: Floats) -> Floats:
-    found: Floats = np.exp(log_weight - log_weight.max())
-    return found
+def _compute_weights(log_weight: Floats) -> Floats:
+    weights: Floats = np.exp(log_weight - log_weight.max())
+    return weights
 
 
-def _ratio(theirs: Value, ours: Value) -> float | None:
+def _divide_errors(theirs: Value, ours: Value) -> float | None:
     return theirs.error / ours.error if ours.error > 0 else None

@@ -25,9 +25,9 @@ from pipeline_core.fields import Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.ensembles.measured import Measured
-from pipeline_gauge_flows.ensembles.origins import Drawn
-from pipeline_gauge_flows.ensembles.stored import configuration_fields, describe
+from pipeline_gauge_flows.ensembles.measurements import Measurements
+from pipeline_gauge_flows.ensembles.origins import Sample
+from pipeline_gauge_flows.ensembles.storage import make_configuration_fields, write_theory
 from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
 from pipeline_gauge_flows.inference.options import SampleOptions
 from pipeline_gauge_flows.lattice import Lattice
@@ -42,7 +42,7 @@ _WRITERS: Final[dict[str, Callable[[Path, Configuration], None]]] = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """A configuration that the flow has drawn.
+    """A configuration that the flow draws.
 
     Attributes:
         number: Its number.
@@ -55,7 +55,7 @@ class Proposal:
     log_weight: float
 
 
-def folder_of(run: Run) -> Path:
+def find_folder(run: Run) -> Path:
     """Return the folder of the files."""
     return run.folder / "samples"
 
@@ -86,8 +86,8 @@ class Files:
     """
 
     def __init__(self, run: Run, action: GaugeAction, options: SampleOptions) -> None:
-        self._action, self._options, self._folder = action, options, folder_of(run)
-        self._measured, self._count = Measured(action), 0
+        self._action, self._options, self._folder = action, options, find_folder(run)
+        self._measured, self._count = Measurements(action), 0
         self._chain = options.method == "metropolis"
         self._stack = ExitStack()
         self._writer: SampleWriter | None = None
@@ -95,7 +95,7 @@ class Files:
         if "hdf5" in options.formats:
             schema = "data" if self._chain else "plugin/gauge_flows/proposals"
             name = "ensemble.h5" if self._chain else "proposals.h5"
-            fields = configuration_fields(action.lattice)
+            fields = make_configuration_fields(action.lattice)
             if not self._chain:
                 fields.append(Field("log_weight", (), "1", "sample", "f8", "log w.", exact=True))
             provenance = run.provenance("infer")
@@ -111,7 +111,7 @@ class Files:
 
     def add(self, one: Proposal) -> Proposal:
         """Write a configuration, and return it."""
-        drawn = Drawn(one.links, 0, "chain-0000", f"flow:{self._options.method}:{one.number}")
+        drawn = Sample(one.links, 0, "chain-0000", f"flow:{self._options.method}:{one.number}")
         fields = {**drawn.fields(), **self._measured.add(drawn)}
         if self._writer is not None:
             weight = {} if self._chain else {"log_weight": np.asarray(one.log_weight)}
@@ -125,8 +125,8 @@ class Files:
         return one
 
     def finish(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Write what holds for all configurations; return what is to be shown of them."""
-        summary = self._measured.summary()
+        """Write what holds for all configurations; return figures for the screen."""
+        summary = self._measured.summarize()
         if self._writer is not None and self._chain:
             self._writer.add_column("split", np.zeros(self._count, np.int8))
             lattice = self._action.lattice
@@ -134,7 +134,7 @@ class Files:
                 "lattice": {"extents": list(lattice.extents), "n_colours": lattice.n_colours},
                 "action": self._action.options.model_dump(mode="json"),
             }
-            describe(self._writer, theory, {"origin": dict(facts), **summary})
+            write_theory(self._writer, theory, {"origin": dict(facts), **summary})
         if not self._chain:
             return {}
         plaquette = summary["plaquette"]

@@ -33,7 +33,7 @@ class SampleOptions(Section):
     """Configurations that a rank draws at a time."""
 
     @model_validator(mode="after")
-    def _chain_only(self) -> Self:
+    def _check_chain(self) -> Self:
         chain = {"thermalisation", "separation"} & self.model_fields_set
         if self.method == "proposals" and chain:
             raise ValueError(

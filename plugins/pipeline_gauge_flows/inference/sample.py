@@ -19,7 +19,7 @@ from pipeline_gauge_flows.inference.options import SampleOptions
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
 from pipeline_gauge_flows.sampling import push
-from pipeline_gauge_flows.task import target_action
+from pipeline_gauge_flows.task import read_target_action
 
 _EPOCH: Final = 1_000_000
 """Of the draws from the Haar measure: others than those of an evaluation."""
@@ -45,14 +45,14 @@ def write_samples(
         ValueError: A format does not hold such configurations, the flow does not act on the
             lattice, or a weight is not finite.
     """
-    flow = _on_lattice(run, flow, options)
-    action = GaugeAction(target_action(run), flow.lattice)
+    flow = _move_to_lattice(run, flow, options)
+    action = GaugeAction(read_target_action(run), flow.lattice)
     require_writable(run, options, flow.lattice)
     chain = options.method == "metropolis"
     separation = options.separation if chain else 1
     first = options.thermalisation if chain else 0
     total = first + separation * options.n_configurations
-    drawn = proposals(run, flow, action, total, options.batch_size, ranks)
+    drawn = draw_proposals(run, flow, action, total, options.batch_size, ranks)
     if not ranks.is_rank_zero or file is None:
         for _ in drawn:
             pass
@@ -71,7 +71,7 @@ def write_samples(
     return {"configurations": len(written), **facts, **summary}
 
 
-def proposals(
+def draw_proposals(
     run: Run, flow: Flow, action: GaugeAction, total: int, batch_size: int, ranks: Ranks
 ) -> Iterator[Proposal]:
     """Yield so many configurations of a flow in order, on rank 0; others draw and yield nothing.
@@ -83,13 +83,13 @@ def proposals(
     starts = range(0, total, batch_size)
     for begin in range(0, len(starts), ranks.size):
         own = starts[begin : begin + ranks.size][ranks.rank :][:1]
-        found = None
+        own_batch = None
         if len(own):
             numbers = range(own[0], min(own[0] + batch_size, total))
-            links = samples.batch(numbers)["base"].to(ranks.device)
+            links = samples.batch(numbers)["base_links"].to(ranks.device)
             made = push(flow, links, action)
-            found = numbers, made.links.cpu().numpy(), made.log_weight.cpu().numpy()
-        for part in ranks.gather(found):
+            own_batch = numbers, made.links.cpu().numpy(), made.log_weight.cpu().numpy()
+        for part in ranks.gather(own_batch):
             if part is None or not ranks.is_rank_zero:
                 continue
             for number, one, log_weight in zip(*part, strict=True):
@@ -118,7 +118,7 @@ class _Chain:
         state = None
         for proposal in self._drawn:
             self._steps += 1
-            if self._test.accepts(proposal.log_weight):
+            if self._test.step(proposal.log_weight):
                 self._moves += 1
                 state = proposal
             assert state is not None, "the first proposal is accepted"
@@ -130,10 +130,10 @@ class _Chain:
         return (self._moves - 1) / max(1, self._steps - 1)
 
 
-def _on_lattice(run: Run, flow: Flow, options: SampleOptions) -> Flow:
+def _move_to_lattice(run: Run, flow: Flow, options: SampleOptions) -> Flow:
     if options.extents is None:
         return flow
     try:
-        return flow.on(Lattice(tuple(options.extents), flow.lattice.n_colours))
+        return flow.move_to(Lattice(tuple(options.extents), flow.lattice.n_colours))
     except ValueError as error:
         raise ValueError(f"{run.experiment}: infer.samples.extents: {error}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,17 @@ from pipeline_core.project import Project
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.evaluation.cost import verdict
-from pipeline_gauge_flows.evaluation.known import known
-from pipeline_gauge_flows.evaluation.report import Bootstrap, Reference, from_haar, volume_law
-from pipeline_gauge_flows.evaluation.stored import write_predictions
-from pipeline_gauge_flows.inference.derivative import Correlated, Step, independent
-from pipeline_gauge_flows.inference.use import SCHEMA
+from pipeline_gauge_flows.evaluation.cost import compare_costs
+from pipeline_gauge_flows.evaluation.predictions import write_predictions
+from pipeline_gauge_flows.evaluation.report import (
+    Bootstrap,
+    Reference,
+    compare_volumes,
+    report_haar,
+)
+from pipeline_gauge_flows.evaluation.theory import compute_known
+from pipeline_gauge_flows.inference.derivative import DerivativeEstimates, Step, compute_independent
+from pipeline_gauge_flows.inference.infer import SCHEMA
 from pipeline_gauge_flows.lattice import Lattice
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +59,9 @@ STEP = Step("anisotropy", 0.0, 0.2)
 N = 4000
 
 
-def experiment(folder: Path, content: dict[str, Any], expected: str | None = None) -> ExperimentRun:
+def write_experiment(
+    folder: Path, content: dict[str, Any], expected: str | None = None
+) -> ExperimentRun:
     """Write an experiment into a folder, with the numbers of a paper; return it."""
     path = folder / "workflows/experiments/gauge_flows/made_up.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,26 +73,26 @@ def experiment(folder: Path, content: dict[str, Any], expected: str | None = Non
     return project.experiment("gauge_flows/made_up")
 
 
-def loops(folder: Path, content: dict[str, Any] = LOOPS, expected: str | None = None):
+def write_loops(folder: Path, content: dict[str, Any] = LOOPS, expected: str | None = None):
     """Return an experiment with and without learned loops, with results of all variants."""
-    found = experiment(folder, content, expected)
-    for run in found.runs.values():
+    experiment = write_experiment(folder, content, expected)
+    for run in experiment.runs.values():
         write_training(run)
         write_evaluation(run)
-    return found
+    return experiment
 
 
-def theory(run: Run) -> tuple[Lattice, ActionOptions]:
+def read_theory(run: Run) -> tuple[Lattice, ActionOptions]:
     lattice = run.sections["graph"].lattice
     return Lattice(tuple(lattice.extents), lattice.n_colours), run.options.action
 
 
-def log_z(run: Run) -> float:
-    lattice, options = theory(run)
-    return known(GaugeAction(options, lattice)).log_z
+def compute_log_z(run: Run) -> float:
+    lattice, options = read_theory(run)
+    return compute_known(GaugeAction(options, lattice)).log_z
 
 
-def ess_at(epoch: int, seed: int) -> float:
+def compute_ess(epoch: int, seed: int) -> float:
     return epoch / (epoch + 4 + seed)
 
 
@@ -94,9 +102,9 @@ def write_training(run: Run) -> None:
     lines = []
     for epoch in range(1, EPOCHS + 1):
         terms = {
-            "reverse_kl": 2 / epoch - log_z(run),
+            "reverse_kl": 2 / epoch - compute_log_z(run),
             "weight": 0.5,
-            "weight_square": 0.25 / ess_at(epoch, run.seed),
+            "weight_square": 0.25 / compute_ess(epoch, run.seed),
             "log_weight": -2 / epoch,
             "log_weight_square": 9.0,
         }
@@ -112,7 +120,9 @@ def write_training(run: Run) -> None:
     (run.folder / "records.jsonl").write_text(text + "\n")
 
 
-def series(variance: float, centre: float, planes: Sequence[float], seed: int, n: int, sign=-1):
+def draw_series(
+    variance: float, centre: float, planes: Sequence[float], seed: int, n: int, sign=-1
+):
     """Return samples of a flow, or with the other sign configurations of its target."""
     random = np.random.default_rng([seed, n, sign + 1])
     log_weight = centre + variance / 2 * sign + variance**0.5 * random.normal(size=n)
@@ -123,33 +133,33 @@ def series(variance: float, centre: float, planes: Sequence[float], seed: int, n
 
 def write_evaluation(run: Run, n: int = N) -> None:
     """Write what the stage evaluate would, on the lattice and one of twice its volume."""
-    lattice, options = theory(run)
+    lattice, options = read_theory(run)
     reports, parts, lattices = [], [], []
     for number, factor in enumerate((1, 2)):
         extents = (factor * lattice.extents[0], *lattice.extents[1:])
         lattices.append(Lattice(extents, lattice.n_colours))
-        exact = known(GaugeAction(options, lattices[-1]))
+        exact = compute_known(GaugeAction(options, lattices[-1]))
         variance = factor * VARIANCES[run.options.layers.loops]
         seed = 10 * run.seed + number
-        ours = series(variance, exact.log_z, exact.planes, seed, n)
-        theirs = series(variance, exact.log_z, exact.planes, seed, n // 2, sign=1)
+        ours = draw_series(variance, exact.log_z, exact.planes, seed, n)
+        theirs = draw_series(variance, exact.log_z, exact.planes, seed, n // 2, sign=1)
         rows = ChainRows([np.arange(n // 2)])
         reference = Reference(exact, *(() if number else (theirs, rows)))
-        reports.append(from_haar(ours, lattices[-1], reference, Bootstrap(50, (seed,))))
+        reports.append(report_haar(ours, lattices[-1], reference, Bootstrap(50, (seed,))))
         parts += [(number, False, ours)] + ([] if number else [(number, True, theirs)])
     content = {
         "prior": "haar",
         "action": options.model_dump(mode="json"),
         "lattices": reports,
-        "volume_law": volume_law(reports),
-        "cost": cost(reports[0]),
+        "volume_law": compare_volumes(reports),
+        "cost": make_cost(reports[0]),
     }
     headline = {"verdict": "Made up.", "numbers": []}
     store.write_json(run.metrics, {"n_parameters": 7, "flow": content, "headline": headline})
     write_predictions(run, lattices, parts)
 
 
-def cost(report: dict[str, Any], heatbath: float = 1e-4) -> dict[str, Any]:
+def make_cost(report: dict[str, Any], heatbath: float = 1e-4) -> dict[str, Any]:
     """Return costs of a flow of a millisecond, beside chains of given costs."""
     each = {"reweighted": 1e-3 / report["ess"]["value"], "chain": 8e-3}
     content = {
@@ -158,47 +168,49 @@ def cost(report: dict[str, Any], heatbath: float = 1e-4) -> dict[str, Any]:
         "training_seconds": 16.0,
         "training_cost": 16.0,
         "flow": {"seconds": 1e-3, "cpu_seconds": 1e-3, "seconds_per_independent": each},
-        "hmc": chain(2e-2, 1.5),
-        "heatbath": chain(heatbath, 0.5),
+        "hmc": make_chain(2e-2, 1.5),
+        "heatbath": make_chain(heatbath, 0.5),
     }
-    return content | verdict(content)
+    return content | compare_costs(content)
 
 
-def chain(seconds: float, tau: float) -> dict[str, Any]:
-    found = {"seconds": seconds, "cpu_seconds": seconds, "tau_int": tau, "tau_error": 0.1}
-    return {**found, "seconds_per_independent": seconds * max(1.0, 2 * tau), "acceptance": 1.0}
+def make_chain(seconds: float, tau: float) -> dict[str, Any]:
+    cost = {"seconds": seconds, "cpu_seconds": seconds, "tau_int": tau, "tau_error": 0.1}
+    return {**cost, "seconds_per_independent": seconds * max(1.0, 2 * tau), "acceptance": 1.0}
 
 
-def shifted(n: int, part: float) -> dict[str, np.ndarray]:
+def draw_shift(n: int, part: float) -> dict[str, np.ndarray]:
     """Return the series of a shift of normal numbers: at lambda their mean is lambda.
 
     The flow makes a part of the exact shift. As an observable the number has the derivative 1.
     """
     x = np.random.default_rng(0).normal(size=n)
-    found = {}
+    series = {}
     for prefix, one in (("start:", x), ("end:", x + part * STEP.length)):
         actions = {"base": one**2 / 2, "target": one**2 / 2 - STEP.length * one}
         values = {**actions, "plaquette": one, "square": one**2, "planes": one[:, None]}
-        found |= {f"{prefix}{name}": value for name, value in values.items()}
-    found["log_weight"] = found["start:base"] - found["end:target"]
-    found["log_weight_identity"] = found["start:base"] - found["start:target"]
-    return found
+        series |= {f"{prefix}{name}": value for name, value in values.items()}
+    series["log_weight"] = series["start:base"] - series["end:target"]
+    series["log_weight_identity"] = series["start:base"] - series["start:target"]
+    return series
 
 
-def derivatives(folder: Path, second: bool = True, expected: str | None = None) -> ExperimentRun:
+def write_derivatives(
+    folder: Path, second: bool = True, expected: str | None = None
+) -> ExperimentRun:
     """Return an experiment with derivatives by a flow that makes 80 % of an exact shift."""
     content = {key: LOOPS[key] for key in ("description", "plugin", "model", "graph", "train")}
-    found = experiment(folder, {**content, "figures": LOOPS["figures"]}, expected)
-    run = found.runs["base"]
+    experiment = write_experiment(folder, {**content, "figures": LOOPS["figures"]}, expected)
+    run = experiment.runs["base"]
     write_training(run)
     chains = ChainRows([np.arange(N)])
-    estimates = Correlated(shifted(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
+    estimates = DerivativeEstimates(draw_shift(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
     reports = {name: estimates.report(name) for name in estimates.before}
     for report in reports.values():
         report |= {"known": None, "known_sigmas": None, "independent": None}
         if second:
-            mean = estimates_of(report)
-            report["independent"] = mean.content()
+            mean = estimate_independent(report)
+            report["independent"] = mean.to_dict()
             report["error_ratio"]["independent"] = mean.error / report["flow"]["error"]
     reports["plaquette"]["known"] = 1.0
     weights = {name: {"ess": {"value": value, "error": 0.01}} for name, value in ESS.items()}
@@ -210,15 +222,27 @@ def derivatives(folder: Path, second: bool = True, expected: str | None = None) 
     }  # fmt: skip
     with store.create(run.inference, SCHEMA, run.provenance("infer")) as file:
         file.create_group("derivatives").attrs["report"] = json.dumps(content)
-    return found
+    return experiment
 
 
 ESS = {"flow": 0.99, "identity": 0.9}
 
 
-def estimates_of(report: dict[str, Any]):
+def estimate_independent(report: dict[str, Any]):
     """Return what two ensembles of N would give, for a number of variance 1."""
     from pipeline_gauge_flows.evaluation.resampling import Value
 
     value = report["flow"]["value"]
-    return independent(Value(0.0, N**-0.5), Value(value * STEP.length, N**-0.5), STEP)
+    return compute_independent(Value(0.0, N**-0.5), Value(value * STEP.length, N**-0.5), STEP)
+
+
+def read_words(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def read_legend(figure):
+    return [text.get_text() for one in figure.legends for text in one.get_texts()]
+
+
+def replace_variants(**variants):
+    return {**deepcopy(LOOPS), "variants": variants}

@@ -16,11 +16,11 @@ from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_gauge_flows import algebra
 from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice, haar, hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, haar
+from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.masks import schedule
 from pipeline_gauge_flows.network import build_flow
 from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
-from pipeline_gauge_flows.structure import Structure
 
 STAPLES = StapleOptions(width=2, n_layers=3)
 LAYERS = {
@@ -40,7 +40,17 @@ STAGES = ("graph", "partition")
 """What `make_run` does."""
 
 
-def small_flow(
+class OwnDensity:
+    """The action S = -log q of a flow of the Haar measure: its target is reached exactly."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def __call__(self, links: torch.Tensor) -> torch.Tensor:
+        return -self.flow.inverse(links)[1]
+
+
+def make_flow(
     layers: str, lattice: Lattice, blocks: list[tuple[str, int]], memory: str = "graph", seed=0
 ) -> Flow:
     """Return a flow in double precision with random weights, which does something."""
@@ -48,7 +58,7 @@ def small_flow(
     updates = schedule(blocks, lattice.dimension)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        flow = build_flow(LAYERS[layers], Structure(lattice, tuple(updates)), memory).double()
+        flow = build_flow(LAYERS[layers], FlowLayout(lattice, tuple(updates)), memory).double()
     size = 0.5 if layers.startswith("residual") else 0.1
     with torch.no_grad():
         for p in flow.parameters():
@@ -56,11 +66,11 @@ def small_flow(
     return flow
 
 
-def some_links(lattice: Lattice, n: int = 2, seed: int = 1) -> torch.Tensor:
-    return hot(lattice, n, torch.Generator().manual_seed(seed))
+def draw_links(lattice: Lattice, n: int = 2, seed: int = 1) -> torch.Tensor:
+    return draw_hot(lattice, n, torch.Generator().manual_seed(seed))
 
 
-def some_gauge(lattice: Lattice, n: int = 2, seed: int = 2) -> torch.Tensor:
+def draw_gauge(lattice: Lattice, n: int = 2, seed: int = 2) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     matrices = haar(n * lattice.volume, lattice.n_colours, generator)
     return matrices.reshape(n, lattice.volume, *matrices.shape[1:])

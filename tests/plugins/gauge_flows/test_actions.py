@@ -13,7 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice, cold, gauge_transform, hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, gauge_transform, make_cold
 from pipeline_gauge_flows.loops import traceless_antihermitian
 from pipeline_kernels.su3 import haar
 
@@ -21,15 +21,17 @@ LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 2), 2), Lattice((3, 2, 4, 2), 3)]
 NAMES = ["wilson", "symanzik", "iwasaki"]
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def make_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def action(name: str, lattice: Lattice, beta: float = 2.3, anisotropy: float = 0.2) -> GaugeAction:
+def make_action(
+    name: str, lattice: Lattice, beta: float = 2.3, anisotropy: float = 0.2
+) -> GaugeAction:
     return GaugeAction(ActionOptions(name=name, beta=beta, anisotropy=anisotropy), lattice)
 
 
-def loop_sum(links: torch.Tensor, lattice: Lattice, sides: tuple[int, int], plane) -> float:
+def sum_loops(links: torch.Tensor, lattice: Lattice, sides: tuple[int, int], plane) -> float:
     """Return the sum of Re tr over rectangles in one plane, one configuration, site by site."""
     n, (mu, nu) = lattice.n_colours, plane
     grid = links.reshape(lattice.dimension, *lattice.extents, n, n)
@@ -44,8 +46,8 @@ def loop_sum(links: torch.Tensor, lattice: Lattice, sides: tuple[int, int], plan
         for direction, length, step in ((mu, 0, 1), (nu, 1, 1), (mu, 0, -1), (nu, 1, -1)):
             for _ in range(sides[length]):
                 site[direction] += min(step, 0)
-                found = link(direction, site)
-                product = product @ (found if step > 0 else found.mH)
+                loop = link(direction, site)
+                product = product @ (loop if step > 0 else loop.mH)
                 site[direction] += max(step, 0)
         total += product.diagonal().sum().real.item()
     return total
@@ -54,17 +56,17 @@ def loop_sum(links: torch.Tensor, lattice: Lattice, sides: tuple[int, int], plan
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_action_is_the_sum_over_loops(name, lattice):
-    ours = action(name, lattice)
-    links = hot(lattice, 2, generator())
+    ours = make_action(name, lattice)
+    links = draw_hot(lattice, 2, make_generator())
     c1 = {"wilson": 0.0, "symanzik": -1 / 12, "iwasaki": -0.331}[name]
-    for configuration, found in zip(links, ours(links), strict=True):
+    for configuration, value in zip(links, ours(links), strict=True):
         expected = 0.0
         for plane in lattice.planes:
             weight = 1 - 8 * c1 + (0.2 if plane[0] == 0 else -0.2)
-            expected += weight * loop_sum(configuration, lattice, (1, 1), plane)
+            expected += weight * sum_loops(configuration, lattice, (1, 1), plane)
             for sides in ((1, 2), (2, 1)):
-                expected += c1 * loop_sum(configuration, lattice, sides, plane)
-        assert found.item() == pytest.approx(-2.3 / lattice.n_colours * expected, rel=1e-12)
+                expected += c1 * sum_loops(configuration, lattice, sides, plane)
+        assert value.item() == pytest.approx(-2.3 / lattice.n_colours * expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,8 +79,8 @@ def test_weak_field_has_the_classical_action(name):
     angles[1] = f * x[:, 0]
     angles[0] = torch.where(x[:, 0] == 2, -3 * f * x[:, 1], 0.0)
     phases = torch.exp(1j * angles[..., None] * torch.tensor([1.0, -1.0, 0.0]))
-    ours = action(name, lattice, anisotropy=0.0)
-    cost = ours(torch.diag_embed(phases)[None]) - ours(cold(lattice))
+    ours = make_action(name, lattice, anisotropy=0.0)
+    cost = ours(torch.diag_embed(phases)[None]) - ours(make_cold(lattice))
     expected = 2.3 / 6 * f**2 * 2 * lattice.volume
     assert cost.item() == pytest.approx(expected, rel=10 * f**2)
 
@@ -86,9 +88,9 @@ def test_weak_field_has_the_classical_action(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_action_does_not_depend_on_the_gauge_and_force_turns_with_it(name, lattice):
-    ours = action(name, lattice)
-    links = hot(lattice, 2, generator())
-    gauge = haar(lattice.volume, lattice.n_colours, generator(1))
+    ours = make_action(name, lattice)
+    links = draw_hot(lattice, 2, make_generator())
+    gauge = haar(lattice.volume, lattice.n_colours, make_generator(1))
     turned = gauge_transform(links, gauge, lattice)
     assert_close(ours(turned), ours(links), rtol=1e-13, atol=1e-12)
     assert_close(ours.operator(turned), ours.operator(links), rtol=1e-13, atol=1e-12)
@@ -98,9 +100,9 @@ def test_action_does_not_depend_on_the_gauge_and_force_turns_with_it(name, latti
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_force_is_the_slope_of_the_action(name, lattice):
-    ours = action(name, lattice)
-    links = hot(lattice, 1, generator())
-    gauss = torch.randn(links.shape, generator=generator(1), dtype=links.dtype)
+    ours = make_action(name, lattice)
+    links = draw_hot(lattice, 1, make_generator())
+    gauss = torch.randn(links.shape, generator=make_generator(1), dtype=links.dtype)
     direction, h = traceless_antihermitian(gauss), 1e-4
 
     def moved(step: float) -> torch.Tensor:
@@ -116,11 +118,14 @@ def test_force_is_the_slope_of_the_action(name, lattice):
 
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_operator_is_the_derivative_by_the_anisotropy(lattice):
-    links = hot(lattice, 3, generator())
-    with_it, without = action("wilson", lattice), action("wilson", lattice, anisotropy=0.0)
+    links = draw_hot(lattice, 3, make_generator())
+    with_it, without = (
+        make_action("wilson", lattice),
+        make_action("wilson", lattice, anisotropy=0.0),
+    )
     assert_close((with_it(links) - without(links)) / 0.2, without.operator(links))
     # Eq. 16 as it stands.
-    sums = [[loop_sum(one, lattice, (1, 1), plane) for plane in lattice.planes] for one in links]
+    sums = [[sum_loops(one, lattice, (1, 1), plane) for plane in lattice.planes] for one in links]
     signs = [1 if mu == 0 else -1 for mu, _ in lattice.planes]
     expected = -2.3 / lattice.n_colours * torch.tensor(sums) @ torch.tensor(signs).float()
     assert_close(without.operator(links), expected.double(), rtol=1e-5, atol=1e-5)
@@ -128,8 +133,8 @@ def test_operator_is_the_derivative_by_the_anisotropy(lattice):
 
 def test_numbers_are_double_for_links_of_single_precision():
     lattice = Lattice((4, 4, 4), 3)
-    links = hot(lattice, 2, generator())
-    ours = action("symanzik", lattice)
+    links = draw_hot(lattice, 2, make_generator())
+    ours = make_action("symanzik", lattice)
     single = links.to(torch.complex64)
     assert ours(single).dtype == torch.float64
     assert_close(ours(single), ours(links), rtol=1e-6, atol=1e-4)
@@ -139,8 +144,8 @@ def test_numbers_are_double_for_links_of_single_precision():
 
 def test_autograd_of_the_action_is_minus_the_force():
     lattice = LATTICES[2]
-    ours = action("iwasaki", lattice)
-    links = hot(lattice, 2, generator()).requires_grad_()
+    ours = make_action("iwasaki", lattice)
+    links = draw_hot(lattice, 2, make_generator()).requires_grad_()
     (gradient,) = torch.autograd.grad(ours(links).sum(), links)
     # dS = Re tr(gradient^dag dU) with dU = X U.
     assert_close(traceless_antihermitian(links @ gradient.mH) / 2, ours.force(links))
@@ -148,13 +153,15 @@ def test_autograd_of_the_action_is_minus_the_force():
 
 def test_identity_needs_links_that_a_rectangle_holds_once():
     with pytest.raises(ValueError, match="hold a link twice"):
-        action("symanzik", Lattice((2, 4), 3)).identity(cold(Lattice((2, 4), 3)))
+        make_action("symanzik", Lattice((2, 4), 3)).identity_terms(make_cold(Lattice((2, 4), 3)))
 
 
 def test_haar_links_have_the_identity_of_every_action():
     """At beta -> 0 both sides are known: <|grad S|^2> = beta^2 (N^2-1)/N^3 n_plaquettes."""
     lattice = Lattice((6, 6, 6), 3)
-    square, _ = action("wilson", lattice, anisotropy=0.0).identity(hot(lattice, 40, generator()))
+    square, _ = make_action("wilson", lattice, anisotropy=0.0).identity_terms(
+        draw_hot(lattice, 40, make_generator())
+    )
     expected = 2.3**2 * 8 / 27 * lattice.n_plaquettes
     error = square.std() / 40**0.5
     assert abs(square.mean() - expected) < 4 * error

@@ -26,11 +26,11 @@ from pipeline_core.store import provenance_of
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.data import make_data
 from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
 from pipeline_gauge_flows.exact import torus_plaquette
 from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
-from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.observables import plaquette_by_plane
 
 SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
@@ -51,27 +51,27 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
     return make
 
 
-def report(run: DatasetRun) -> dict[str, Any]:
+def read_report(run: DatasetRun) -> dict[str, Any]:
     return json.loads(run.report.read_text())
 
 
-def chain(beta: float, n: int, lattice: Lattice = Lattice((2, 3, 2, 3), 3)) -> list[np.ndarray]:  # noqa: B008
+def run_chain(beta: float, n: int, lattice: Lattice = Lattice((2, 3, 2, 3), 3)) -> list[np.ndarray]:  # noqa: B008
     """Return configurations of the Wilson action."""
     sweeps = Sweeps(GaugeAction(ActionOptions(beta=beta), lattice), 0)
-    links = hot(lattice, 1, torch.Generator().manual_seed(0))[0].numpy()
-    found = []
+    links = draw_hot(lattice, 1, torch.Generator().manual_seed(0))[0].numpy()
+    configurations = []
     for i in range(20 + n):
-        sweeps.heatbath(links)
-        sweeps.overrelax(links)
+        sweeps.update_heatbath(links)
+        sweeps.update_overrelaxed(links)
         if i >= 20:
-            found.append(links.copy())
-    return found
+            configurations.append(links.copy())
+    return configurations
 
 
 def write_files(folder: Path, beta: float, n: int = 20, action: ActionOptions | None = None):
     """Write every second configuration as ILDG, the others as NERSC."""
     folder.mkdir(parents=True)
-    for i, links in enumerate(chain(beta, n)):
+    for i, links in enumerate(run_chain(beta, n)):
         configuration = Configuration(Lattice((2, 3, 2, 3), 3), links, action)
         if i % 2:
             write_nersc(folder / f"{i:03d}.nersc", configuration)
@@ -109,7 +109,7 @@ def test_a_file_of_a_version_without_chains_has_one_of_each_group(dataset):
 def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
     run = dataset(**SMALL, generate=GENERATE[method], split={"val": 0.1, "test": 0.2})
     summary = make_data(run)
-    content = report(run)
+    content = read_report(run)
     n, chains = (GENERATE[method][key] for key in ("n_configurations", "chains"))
     assert content["samples"] == summary["samples"] == n
     assert content["splits"] == {"train": round(0.7 * n), "val": n // 10, "test": n // 5}
@@ -132,10 +132,10 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
     with Ensemble(run.data) as ensemble:
         assert len(ensemble) == n
         assert (ensemble.lattice, ensemble.action) == (Lattice((4, 4), 3), ActionOptions(beta=6.0))
-        links = ensemble.links([3, 0])
+        links = ensemble.read_links([3, 0])
         assert links.dtype == torch.complex128
         expected = plaquette_by_plane(links, ensemble.lattice).numpy()
-        assert len(ensemble.of("val", "test")) == n // 10 + n // 5
+        assert len(ensemble.select("val", "test")) == n // 10 + n // 5
         assert set(ensemble.chain) == set(range(chains))
         assert ensemble.tau_int == plaquette["tau_int"]
     with SampleFile(run.data, "data") as file:
@@ -151,7 +151,7 @@ def test_same_seed_gives_the_same_links(dataset):
         run = dataset(**SMALL, generate={"n_configurations": 2, "thermalisation": 3, **generate})
         make_data(run)
         with Ensemble(run.data) as ensemble:
-            return ensemble.links(range(len(ensemble)))
+            return ensemble.read_links(range(len(ensemble)))
 
     for method in GENERATE:
         first = links(method=method)
@@ -172,7 +172,7 @@ def test_chains_can_be_kept_together(dataset):
         for number in range(4):
             assert len(set(ensemble.split[ensemble.chain == number])) == 1
         assert np.bincount(ensemble.split).tolist() == [20, 10, 10]
-    groups = report(run)["groups"]
+    groups = read_report(run)["groups"]
     assert groups["count"] == 4
     assert sorted(sum(counts.values()) for counts in groups["largest"].values()) == [10] * 4
     assert sum(counts["val"] for counts in groups["largest"].values()) == 10
@@ -181,12 +181,12 @@ def test_chains_can_be_kept_together(dataset):
 def test_action_alone_is_a_dataset(dataset):
     run = dataset(lattice={"extents": [4, 4, 4, 4], "n_colours": 2}, action={"beta": 1.0})
     assert make_data(run) == {"samples": 0, "train": 0, "val": 0, "test": 0, "warnings": []}
-    assert report(run)["statistics"] is None
-    assert report(run)["groups"] == {"count": 0, "largest": {}}
+    assert read_report(run)["statistics"] is None
+    assert read_report(run)["groups"] == {"count": 0, "largest": {}}
     with Ensemble(run.data) as ensemble:
-        assert len(ensemble) == len(ensemble.of(*SPLITS)) == 0
+        assert len(ensemble) == len(ensemble.select(*SPLITS)) == 0
         assert ensemble.lattice == Lattice((4, 4, 4, 4), 2)
-        assert ensemble.links([]).shape == (0, 4, 256, 2, 2)
+        assert ensemble.read_links([]).shape == (0, 4, 256, 2, 2)
 
 
 def test_files_are_read(dataset, tmp_path):
@@ -201,10 +201,10 @@ def test_files_are_read(dataset, tmp_path):
     }
     summary = make_data(run)
     assert summary["samples"] == 20
-    expected = chain(4.0, 20)
+    expected = run_chain(4.0, 20)
     with Ensemble(run.data) as ensemble:
-        found = ensemble.links(range(20)).numpy()
-        np.testing.assert_allclose(found, expected[::2] + expected[1::2], rtol=0, atol=1e-14)
+        links = ensemble.read_links(range(20)).numpy()
+        np.testing.assert_allclose(links, expected[::2] + expected[1::2], rtol=0, atol=1e-14)
         assert ensemble.chain.tolist() == [0] * 10 + [1] * 10
     with SampleFile(run.data, "data") as file:
         groups = file.column("group").tolist()
@@ -213,33 +213,33 @@ def test_files_are_read(dataset, tmp_path):
     inputs = provenance_of(run.data)["inputs"]
     assert len(inputs) == 20
     assert all(len(value) == 64 for value in inputs.values())
-    assert report(run)["statistics"]["origin"] == {"files": [10, 10]}
+    assert read_report(run)["statistics"]["origin"] == {"files": [10, 10]}
 
 
 def test_files_are_in_the_order_of_their_numbers(dataset, tmp_path):
     folder = tmp_path / "raw"
     folder.mkdir()
-    expected = chain(4.0, 3)
+    expected = run_chain(4.0, 3)
     for number, links in zip((90, 95, 100), expected, strict=True):
         lattice = Lattice((2, 3, 2, 3), 3)
         write_nersc(folder / f"lat.{number}", Configuration(lattice, links, None))
     sources = [{"reader": "nersc", "path": "../../raw/lat.*"}]
     make_data(run := dataset(**FILES, sources=sources, check_action=False))
     with Ensemble(run.data) as ensemble:
-        found = ensemble.links(range(3)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+        in_order = ensemble.read_links(range(3)).numpy()
+    np.testing.assert_allclose(in_order, expected, rtol=0, atol=1e-14)
 
 
 def test_nersc_files_of_two_colours_are_read(dataset, tmp_path):
     lattice = Lattice((2, 3, 2, 3), 2)
     (tmp_path / "raw").mkdir()
-    links = chain(4.0, 1, lattice)[0]
+    links = run_chain(4.0, 1, lattice)[0]
     write_nersc(tmp_path / "raw/a.nersc", Configuration(lattice, links, None))
     content = {"lattice": {"extents": [2, 3, 2, 3], "n_colours": 2}, "action": {"beta": 4.0}}
     sources = [{"reader": "nersc", "path": "../../raw/*"}]
     make_data(run := dataset(**content, sources=sources, check_action=False))
     with Ensemble(run.data) as ensemble:
-        np.testing.assert_allclose(ensemble.links([0])[0].numpy(), links, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(ensemble.read_links([0])[0].numpy(), links, rtol=0, atol=1e-14)
 
 
 def test_ensemble_of_another_action_is_found_out(dataset, tmp_path):
@@ -345,9 +345,9 @@ def test_warnings_tell_of_chains_that_are_too_short(dataset):
     generate = {"method": "heatbath", "n_configurations": 40, "thermalisation": 1}
     run = dataset(**SMALL, generate=generate, split={"val": 0.01, "test": 0.0})
     make_data(run)
-    found = " ".join(report(run)["warnings"])
-    assert "raise generate.thermalisation" in found
-    assert "no configuration is in the split 'val'" in found
+    text = " ".join(read_report(run)["warnings"])
+    assert "raise generate.thermalisation" in text
+    assert "no configuration is in the split 'val'" in text
     run = dataset(**SMALL, generate={**generate, "n_configurations": 4, "thermalisation": 50})
     make_data(run)
-    assert "too few configurations a chain" in " ".join(report(run)["warnings"])
+    assert "too few configurations a chain" in " ".join(read_report(run)["warnings"])

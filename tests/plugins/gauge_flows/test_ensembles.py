@@ -21,38 +21,38 @@ from torch.testing import assert_close
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles import sweeps
 from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
-from pipeline_gauge_flows.ensembles.philox import key_of, philox
-from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, drift, estimate
+from pipeline_gauge_flows.ensembles.philox import make_key, philox
+from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, compute_drift, estimate
 from pipeline_gauge_flows.ensembles.subgroups import draw_cosine, draw_quaternion
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.exact import characters, strong_coupling, torus_plaquette
-from pipeline_gauge_flows.lattice import Lattice, cold, hot
+from pipeline_gauge_flows.exact import expand_characters, strong_coupling, torus_plaquette
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.observables import plaquette, plaquette_by_plane
 
 SIGMAS = 4.0
 
 
-def action(lattice: Lattice, beta: float, name: str = "wilson", anisotropy: float = 0.0):
+def make_action(lattice: Lattice, beta: float, name: str = "wilson", anisotropy: float = 0.0):
     return GaugeAction(ActionOptions(name=name, beta=beta, anisotropy=anisotropy), lattice)
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def make_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def heatbath(ours: GaugeAction, n: int, seed: int = 0, warm: int = 50):
+def run_heatbath(ours: GaugeAction, n: int, seed: int = 0, warm: int = 50):
     """Yield configurations (1, D, V, N, N) of a chain; one tensor, changed in place."""
     chain = Sweeps(ours, seed)
-    links = hot(ours.lattice, 1, generator(seed))
+    links = draw_hot(ours.lattice, 1, make_generator(seed))
     for i in range(warm + n):
-        chain.heatbath(links[0].numpy())
-        chain.overrelax(links[0].numpy())
+        chain.update_heatbath(links[0].numpy())
+        chain.update_overrelaxed(links[0].numpy())
         if i >= warm:
             yield links
 
 
-def sigmas(found: Estimate, expected: float) -> float:
-    return abs(found.mean - expected) / found.error
+def compute_sigmas(estimated: Estimate, expected: float) -> float:
+    return abs(estimated.mean - expected) / estimated.error
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_philox_gives_the_known_answers(counter, key, expected):
 
 
 @njit(cache=False)
-def _cosines(concentration, n, key):
+def _draw_cosines(concentration, n, key):
     values, draw = np.empty(n), 0
     for i in range(n):
         values[i], draw = draw_cosine(
@@ -89,7 +89,7 @@ def test_cosines_have_their_density(concentration):
     def density(x: float) -> float:
         return math.sqrt(1 - x * x) * math.exp(concentration * (x - 1))
 
-    values = _cosines(concentration, 20_000, key_of(0, 0))
+    values = _draw_cosines(concentration, 20_000, make_key(0, 0))
     norm, _ = quad(density, -1, 1)
     grid = np.linspace(-1, 1, 801)
     parts = [quad(density, a, b)[0] for a, b in pairwise(grid)]
@@ -108,7 +108,7 @@ def test_directions_are_uniform():
             values[i] = q
         return values
 
-    values = draw(20_000, key_of(1, 0))
+    values = draw(20_000, make_key(1, 0))
     np.testing.assert_allclose((values**2).sum(1), 1, rtol=1e-12)
     directions = values[:, 1:] / np.linalg.norm(values[:, 1:], axis=1, keepdims=True)
     for component in directions.T:
@@ -119,7 +119,7 @@ def test_directions_are_uniform():
 @pytest.mark.parametrize("extents", [(4, 4), (3, 5), (2, 3, 4), (2, 2, 3, 3)])
 def test_neighbours_differ_in_colour(extents):
     lattice = Lattice(extents, 3)
-    colours = Sweeps(action(lattice, 1.0), 0).colours
+    colours = Sweeps(make_action(lattice, 1.0), 0).colours
     assert len(colours) == (3 if any(extent % 2 for extent in extents) else 2)
     assert sorted(np.concatenate(colours)) == list(range(lattice.volume))
     for sites in colours:
@@ -129,25 +129,25 @@ def test_neighbours_differ_in_colour(extents):
 
 @pytest.mark.parametrize("lattice", [Lattice((4, 3), 2), Lattice((2, 4, 3), 3)])
 def test_overrelaxation_keeps_the_action_and_moves_links(lattice):
-    ours = action(lattice, 2.0, anisotropy=0.3)
-    links = hot(lattice, 1, generator())
+    ours = make_action(lattice, 2.0, anisotropy=0.3)
+    links = draw_hot(lattice, 1, make_generator())
     before = links.clone()
     chain = Sweeps(ours, 0)
     for _ in range(3):
-        chain.overrelax(links[0].numpy())
+        chain.update_overrelaxed(links[0].numpy())
     assert_close(ours(links), ours(before), rtol=0, atol=1e-10)
     assert (links - before).abs().amax((-2, -1)).min() > 1e-3
 
 
 def test_sweeps_depend_on_the_seed_but_not_on_threads(monkeypatch):
     monkeypatch.setattr(sweeps, "_PIECE", 5)
-    ours = action(Lattice((4, 4, 4), 3), 3.0)
+    ours = make_action(Lattice((4, 4, 4), 3), 3.0)
 
     def swept(seed: int, number: int, threads: int) -> torch.Tensor:
-        links = cold(ours.lattice)
+        links = make_cold(ours.lattice)
         chain = Sweeps(ours, seed, number, threads)
         for _ in range(3):
-            chain.heatbath(links[0].numpy())
+            chain.update_heatbath(links[0].numpy())
         return links
 
     first = swept(0, 0, 1)
@@ -164,40 +164,46 @@ def test_sweeps_depend_on_the_seed_but_not_on_threads(monkeypatch):
 )
 def test_heatbath_has_the_exact_plaquette_of_the_torus(extents, n, beta):
     lattice = Lattice(extents, n)
-    values = [plaquette(links, lattice).item() for links in heatbath(action(lattice, beta), 3000)]
-    found = estimate([np.array(values)])
-    assert sigmas(found, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
-    assert found.error < 0.004
-    assert found.tau_int < 1
+    values = [
+        plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 3000)
+    ]
+    plaquette_mean = estimate([np.array(values)])
+    assert compute_sigmas(plaquette_mean, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
+    assert plaquette_mean.error < 0.004
+    assert plaquette_mean.tau_int < 1
 
 
 def test_the_smallest_torus_is_no_plane():
     """Its four plaquettes are not independent: P differs from u by what representations wind."""
     lattice = Lattice((2, 2), 2)
-    values = [plaquette(links, lattice).item() for links in heatbath(action(lattice, 4.0), 4000)]
-    found = estimate([np.array(values)])
-    assert sigmas(found, torus_plaquette(4.0, 2, 4)) < SIGMAS
-    assert sigmas(found, characters(4.0, 2).u) > 2 * SIGMAS
+    values = [
+        plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, 4.0), 4000)
+    ]
+    plaquette_mean = estimate([np.array(values)])
+    assert compute_sigmas(plaquette_mean, torus_plaquette(4.0, 2, 4)) < SIGMAS
+    assert compute_sigmas(plaquette_mean, expand_characters(4.0, 2).u) > 2 * SIGMAS
 
 
 @pytest.mark.parametrize(("n", "beta", "precision"), [(3, 2.0, 3e-4), (2, 0.8, 5e-4)])
 def test_heatbath_has_the_plaquette_of_strong_coupling(n, beta, precision):
     """In four dimensions the first cube counts: without it SU(3) would be off by 1.8e-4."""
     lattice = Lattice((4, 4, 4, 4), n)
-    values = [plaquette(links, lattice).item() for links in heatbath(action(lattice, beta), 1200)]
-    found = estimate([np.array(values)])
-    assert sigmas(found, strong_coupling(beta, lattice).plaquette) < SIGMAS
-    assert found.error < precision
+    values = [
+        plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 1200)
+    ]
+    plaquette_mean = estimate([np.array(values)])
+    assert compute_sigmas(plaquette_mean, strong_coupling(beta, lattice).plaquette) < SIGMAS
+    assert plaquette_mean.error < precision
 
 
 def test_heatbath_has_the_anisotropy():
     """At strong coupling a plaquette knows its own coupling only, beta (1 +- lambda)."""
-    lattice, ours = Lattice((4, 4, 4), 3), action(Lattice((4, 4, 4), 3), 1.0, anisotropy=0.4)
-    values = [plaquette_by_plane(links, lattice)[0].numpy() for links in heatbath(ours, 800)]
+    lattice, ours = Lattice((4, 4, 4), 3), make_action(Lattice((4, 4, 4), 3), 1.0, anisotropy=0.4)
+    values = [plaquette_by_plane(links, lattice)[0].numpy() for links in run_heatbath(ours, 800)]
     for plane, series in enumerate(np.array(values).T):
         sign = 1 if lattice.planes[plane][0] == 0 else -1
-        found = estimate([series])
-        assert sigmas(found, characters(1.0 + 0.4 * sign, 3).u) < SIGMAS
+        plaquette_mean = estimate([series])
+        assert compute_sigmas(plaquette_mean, expand_characters(1.0 + 0.4 * sign, 3).u) < SIGMAS
     assert np.mean(values, axis=0)[0] > 2 * np.mean(values, axis=0)[2]
 
 
@@ -205,24 +211,24 @@ def test_heatbath_has_the_anisotropy():
     ("extents", "n", "beta", "anisotropy"), [((4, 4), 3, 6.0, 0.0), ((3, 4, 2), 2, 2.5, 0.2)]
 )
 def test_heatbath_obeys_the_identity(extents, n, beta, anisotropy):
-    ours = action(Lattice(extents, n), beta, anisotropy=anisotropy)
-    pairs = [[v.item() for v in ours.identity(links)] for links in heatbath(ours, 800)]
+    ours = make_action(Lattice(extents, n), beta, anisotropy=anisotropy)
+    pairs = [[v.item() for v in ours.identity_terms(links)] for links in run_heatbath(ours, 800)]
     difference = estimate([np.subtract(*np.array(pairs).T)])
-    assert sigmas(difference, 0.0) < SIGMAS
+    assert compute_sigmas(difference, 0.0) < SIGMAS
     assert difference.error < 0.03 * np.mean(pairs)
 
 
 @pytest.mark.parametrize("name", ["wilson", "symanzik"])
 def test_integrator_is_reversible_and_of_second_order(name):
-    ours = action(Lattice((3, 4, 3), 3), 4.0, name)
-    links = hot(ours.lattice, 2, generator())
+    ours = make_action(Lattice((3, 4, 3), 3), 4.0, name)
+    links = draw_hot(ours.lattice, 2, make_generator())
     violations = []
     for n_steps in (8, 16, 32):
-        sampler = HybridMonteCarlo(ours, n_steps, 1.0, generator(1))
-        momenta = sampler.momenta(links)
+        sampler = HybridMonteCarlo(ours, n_steps, 1.0, make_generator(1))
+        momenta = sampler.draw_momenta(links)
         start = sampler.energy(links, momenta)
         violations.append(sampler.energy(*sampler.integrate(links, momenta)) - start)
-        assert sampler.irreversibility(links) < 1e-12
+        assert sampler.measure_irreversibility(links) < 1e-12
     for coarse, fine in pairwise(violations):
         assert ((coarse / fine > 3.3) & (coarse / fine < 4.7)).all()  # 4 for the second order
 
@@ -230,9 +236,9 @@ def test_integrator_is_reversible_and_of_second_order(name):
 def test_momenta_are_normal_along_every_generator():
     """K = sum of p_a^2 / 2 over (N^2 - 1) n_links generators."""
     lattice = Lattice((6, 6), 3)
-    sampler = HybridMonteCarlo(action(lattice, 0.0), 1, 1.0, generator())
-    links = cold(lattice, 200)
-    kinetic = sampler.energy(links, sampler.momenta(links))
+    sampler = HybridMonteCarlo(make_action(lattice, 0.0), 1, 1.0, make_generator())
+    links = make_cold(lattice, 200)
+    kinetic = sampler.energy(links, sampler.draw_momenta(links))
     n = 8 * lattice.n_links
     assert abs(kinetic.mean() - n / 2) < SIGMAS * (n / 2 / 200) ** 0.5
     assert kinetic.var() == pytest.approx(n / 2, rel=0.5)
@@ -244,80 +250,86 @@ def test_momenta_are_normal_along_every_generator():
 def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
     """A step so long that a part is refused: the acceptance test makes up for it."""
     lattice = Lattice(extents, n)
-    sampler = HybridMonteCarlo(action(lattice, beta), 3, 1.5, generator())
-    links, chains, weights, accepted = hot(lattice, 32, generator(1)), [], [], []
+    sampler = HybridMonteCarlo(make_action(lattice, beta), 3, 1.5, make_generator())
+    links, chains, weights, accepted = draw_hot(lattice, 32, make_generator(1)), [], [], []
     for i in range(110):
-        trajectory = sampler.trajectory(links)
+        trajectory = sampler.run_trajectory(links)
         links = trajectory.links
         if i >= 30:
             chains.append(plaquette(links, lattice).numpy())
             weights.append((-trajectory.violation).exp().numpy())
             accepted.append(trajectory.accepted.double().mean().item())
-    found = estimate(list(np.array(chains).T))
-    assert sigmas(found, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
-    assert found.error < 0.01
-    assert sigmas(estimate(list(np.array(weights).T)), 1.0) < SIGMAS
+    plaquette_mean = estimate(list(np.array(chains).T))
+    assert compute_sigmas(plaquette_mean, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
+    assert plaquette_mean.error < 0.01
+    assert compute_sigmas(estimate(list(np.array(weights).T)), 1.0) < SIGMAS
     assert np.mean(accepted) < 0.99
 
 
 def test_hmc_and_heatbath_agree_in_three_dimensions():
     lattice = Lattice((3, 4, 2), 2)
-    ours = action(lattice, 2.2)
-    bath = estimate([np.array([plaquette(one, lattice).item() for one in heatbath(ours, 2000)])])
-    sampler = HybridMonteCarlo(ours, 6, 1.0, generator())
-    links, chains = hot(lattice, 32, generator(1)), []
+    ours = make_action(lattice, 2.2)
+    bath = estimate(
+        [np.array([plaquette(one, lattice).item() for one in run_heatbath(ours, 2000)])]
+    )
+    sampler = HybridMonteCarlo(ours, 6, 1.0, make_generator())
+    links, chains = draw_hot(lattice, 32, make_generator(1)), []
     for i in range(100):
-        links = sampler.trajectory(links).links
+        links = sampler.run_trajectory(links).links
         if i >= 30:
             chains.append(plaquette(links, lattice).numpy())
-    found = estimate(list(np.array(chains).T))
-    assert abs(found.mean - bath.mean) < SIGMAS * math.hypot(found.error, bath.error)
-    assert math.hypot(found.error, bath.error) < 0.006
+    plaquette_mean = estimate(list(np.array(chains).T))
+    assert abs(plaquette_mean.mean - bath.mean) < SIGMAS * math.hypot(
+        plaquette_mean.error, bath.error
+    )
+    assert math.hypot(plaquette_mean.error, bath.error) < 0.006
 
 
 def test_hmc_and_heatbath_agree_in_four_dimensions():
     """SU(3) at beta = 2, with each other and with the strong-coupling series."""
     lattice = Lattice((4, 4, 4, 4), 3)
-    ours = action(lattice, 2.0)
-    bath = estimate([np.array([plaquette(one, lattice).item() for one in heatbath(ours, 300)])])
-    sampler = HybridMonteCarlo(ours, 5, 1.0, generator())
-    links, chains = hot(lattice, 6, generator(1)), []
+    ours = make_action(lattice, 2.0)
+    bath = estimate([np.array([plaquette(one, lattice).item() for one in run_heatbath(ours, 300)])])
+    sampler = HybridMonteCarlo(ours, 5, 1.0, make_generator())
+    links, chains = draw_hot(lattice, 6, make_generator(1)), []
     for i in range(40):
-        links = sampler.trajectory(links).links
+        links = sampler.run_trajectory(links).links
         if i >= 8:
             chains.append(plaquette(links, lattice).numpy())
-    found = estimate(list(np.array(chains).T))
-    assert abs(found.mean - bath.mean) < SIGMAS * math.hypot(found.error, bath.error)
-    for one in (found, bath):
-        assert sigmas(one, strong_coupling(2.0, lattice).plaquette) < SIGMAS
+    plaquette_mean = estimate(list(np.array(chains).T))
+    assert abs(plaquette_mean.mean - bath.mean) < SIGMAS * math.hypot(
+        plaquette_mean.error, bath.error
+    )
+    for one in (plaquette_mean, bath):
+        assert compute_sigmas(one, strong_coupling(2.0, lattice).plaquette) < SIGMAS
         assert one.error < 8e-4
 
 
 @pytest.mark.parametrize("name", ["symanzik", "iwasaki"])
 def test_hmc_of_improved_actions_obeys_the_identity(name):
-    ours = action(Lattice((4, 3), 3), 3.0, name)
-    sampler = HybridMonteCarlo(ours, 6, 1.0, generator())
-    links, squares, laplacians = hot(ours.lattice, 64, generator(1)), [], []
+    ours = make_action(Lattice((4, 3), 3), 3.0, name)
+    sampler = HybridMonteCarlo(ours, 6, 1.0, make_generator())
+    links, squares, laplacians = draw_hot(ours.lattice, 64, make_generator(1)), [], []
     for i in range(50):
-        links = sampler.trajectory(links).links
+        links = sampler.run_trajectory(links).links
         if i >= 20:
-            square, laplacian = ours.identity(links)
+            square, laplacian = ours.identity_terms(links)
             squares.append(square.numpy())
             laplacians.append(laplacian.numpy())
     difference = estimate(list((np.array(squares) - np.array(laplacians)).T))
-    assert sigmas(difference, 0.0) < SIGMAS
+    assert compute_sigmas(difference, 0.0) < SIGMAS
     assert difference.error < 0.05 * np.mean(laplacians)
 
 
 def test_hmc_refuses_links_without_an_action():
     lattice = Lattice((4, 4), 3)
-    links = cold(lattice)
+    links = make_cold(lattice)
     links[0, 0, 0] = math.nan
     with pytest.raises(ValueError, match="action of the links is nan"):
-        HybridMonteCarlo(action(lattice, 1.0), 2, 1.0, generator()).trajectory(links)
+        HybridMonteCarlo(make_action(lattice, 1.0), 2, 1.0, make_generator()).run_trajectory(links)
 
 
-def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
+def draw_autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     noise = rng.normal(size=n) * (1 - rho**2) ** 0.5
     series = np.empty(n)
@@ -331,11 +343,11 @@ def autoregressive(n: int, rho: float, seed: int) -> np.ndarray:
 def test_autocorrelation_of_an_autoregressive_process(rho):
     """tau_int = (1/2)(1 + rho)/(1 - rho), error = sqrt(2 tau_int / n)."""
     tau, n = 0.5 * (1 + rho) / (1 - rho), 20_000
-    found = estimate([autoregressive(n // 4, rho, seed) + 3 for seed in range(4)])
-    assert found.count == n
-    assert abs(found.tau_int - tau) < SIGMAS * max(found.tau_error, 0.01)
-    assert found.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.2)
-    assert sigmas(found, 3.0) < SIGMAS
+    average = estimate([draw_autoregressive(n // 4, rho, seed) + 3 for seed in range(4)])
+    assert average.count == n
+    assert abs(average.tau_int - tau) < SIGMAS * max(average.tau_error, 0.01)
+    assert average.error == pytest.approx((2 * tau / n) ** 0.5, rel=0.2)
+    assert compute_sigmas(average, 3.0) < SIGMAS
 
 
 def test_short_and_constant_series():
@@ -350,7 +362,7 @@ def test_short_chains_have_the_autocorrelation_of_others():
     """That of long chains beside them, or one that is given."""
     rho, n = 0.8, 20_000
     tau = 0.5 * (1 + rho) / (1 - rho)
-    series = autoregressive(n, rho, 0)
+    series = draw_autoregressive(n, rho, 0)
     pieces = [series[i : i + 10] for i in range(0, n, 10)]
     given = estimate(pieces, tau)
     assert (given.tau_int, given.tau_error) == (tau, None)
@@ -362,7 +374,7 @@ def test_short_chains_have_the_autocorrelation_of_others():
 
 
 def test_drift_is_seen():
-    noise = autoregressive(400, 0.3, 0)
-    assert abs(drift([noise])) < SIGMAS
-    assert drift([noise + np.linspace(0, 3, 400)]) > SIGMAS
-    assert drift([noise[:20]]) is None
+    noise = draw_autoregressive(400, 0.3, 0)
+    assert abs(compute_drift([noise])) < SIGMAS
+    assert compute_drift([noise + np.linspace(0, 3, 400)]) > SIGMAS
+    assert compute_drift([noise[:20]]) is None

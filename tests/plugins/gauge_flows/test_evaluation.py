@@ -21,16 +21,16 @@ import torch
 from pipeline_core.figures import results, story
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.ensembles.stored import Ensemble
+from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation import cost as cost_module
-from pipeline_gauge_flows.evaluation import evaluate_flow
 from pipeline_gauge_flows.evaluation.cost import (
-    cheapest,
-    flow_cost,
-    training_cost,
-    training_seconds,
-    verdict,
+    compare_costs,
+    compute_flow_cost,
+    compute_training_cost,
+    find_cheapest,
+    read_training_seconds,
 )
+from pipeline_gauge_flows.evaluation.evaluate import evaluate_flow
 from pipeline_gauge_flows.evaluation.headline import make_headline
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import (
@@ -38,12 +38,12 @@ from pipeline_gauge_flows.evaluation.options import (
     GaugeEvaluateOptions,
     ObservableOptions,
 )
-from pipeline_gauge_flows.evaluation.series import drawn
+from pipeline_gauge_flows.evaluation.series import draw_series
 from pipeline_gauge_flows.exact import strong_coupling, torus_log_z, torus_plaquette
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
-from plugins.gauge_flows.small import load_project, load_run, small_flow
-from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
+from plugins.gauge_flows.small import load_project, load_run, make_flow
+from plugins.gauge_flows.trained import ONE, make_fresh_run, replace_section, run_on_two_ranks
 from processes import finish
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
@@ -53,36 +53,36 @@ THEORY = {"lattice": {"extents": [4, 4]}, "action": {"beta": 1.0}}
 SIGMAS = 4.0
 
 
-def asked(run, **options):
+def replace_options(run, **options):
     options = {"cost": None, "resamples": 100, **options}
-    return with_section(run, "evaluate", GaugeEvaluateOptions(**options))
+    return replace_section(run, "evaluate", GaugeEvaluateOptions(**options))
 
 
-def evaluated(run, **options):
-    return evaluate_flow(asked(run, **options)), json.loads(run.metrics.read_text())
+def call_evaluate(run, **options):
+    return evaluate_flow(replace_options(run, **options)), json.loads(run.metrics.read_text())
 
 
-def sigmas(found: dict[str, float], expected: float) -> float:
-    return abs(found["value"] - expected) / found["error"]
+def compute_sigmas(value: dict[str, float], expected: float) -> float:
+    return abs(value["value"] - expected) / value["error"]
 
 
 @pytest.fixture(scope="module")
 def identity(tmp_path_factory):
     """A flow that maps nothing, on its way to beta = 1, and an ensemble of that."""
     folder = tmp_path_factory.mktemp("identity")
-    return fresh_run(folder, {**THEORY, "generate": HEATBATH}, graph=SQUARE)
+    return make_fresh_run(folder, {**THEORY, "generate": HEATBATH}, graph=SQUARE)
 
 
 @pytest.fixture(scope="module")
 def measured(identity):
     """Its evaluation, on two lattices."""
-    return evaluated(identity, samples=3000, lattices=[[4, 8], [4, 4]], resamples=300)
+    return call_evaluate(identity, samples=3000, lattices=[[4, 8], [4, 4]], resamples=300)
 
 
 def test_without_a_coupling_there_is_nothing_to_do(tmp_path):
     """ESS = 1 and log Z = 0, up to what the training moved."""
-    run = fresh_run(tmp_path, model={"action": {"beta": 0.0}}, graph=SQUARE)
-    _, metrics = evaluated(run, samples=50)
+    run = make_fresh_run(tmp_path, model={"action": {"beta": 0.0}}, graph=SQUARE)
+    _, metrics = call_evaluate(run, samples=50)
     (report,) = metrics["flow"]["lattices"]
     assert report["ess"] == pytest.approx({"value": 1, "error": 0}, abs=1e-9)
     assert report["log_z"]["estimate"] == pytest.approx({"value": 0, "error": 0}, abs=1e-9)
@@ -99,18 +99,20 @@ def test_a_flow_that_maps_nothing_has_the_exact_figures(measured, number):
     n = report["volume"]
     assert n == (16, 32)[number]
     log_z, double = torus_log_z(1.0, 3, n), torus_log_z(2.0, 3, n)
-    assert sigmas(report["ess"], math.exp(2 * log_z - double)) < SIGMAS
-    assert sigmas(report["log_z"]["estimate"], log_z) < SIGMAS
+    assert compute_sigmas(report["ess"], math.exp(2 * log_z - double)) < SIGMAS
+    assert compute_sigmas(report["log_z"]["estimate"], log_z) < SIGMAS
     assert report["log_z"]["known"]["value"] == pytest.approx(log_z)
-    assert sigmas(report["log_z"]["elbo"], 0.0) < SIGMAS  # -<S> with the Haar measure
-    assert sigmas(report["kl"]["reverse"], log_z) < SIGMAS
+    assert compute_sigmas(report["log_z"]["elbo"], 0.0) < SIGMAS  # -<S> with the Haar measure
+    assert compute_sigmas(report["kl"]["reverse"], log_z) < SIGMAS
     # -<S>_p, the mean of the plaquettes.
-    assert sigmas(report["log_z"]["eubo"], n * torus_plaquette(1.0, 3, n)) < SIGMAS
+    assert compute_sigmas(report["log_z"]["eubo"], n * torus_plaquette(1.0, 3, n)) < SIGMAS
     plaquettes = report["observables"]["plaquette"]
-    assert sigmas(plaquettes["flow"], torus_plaquette(1.0, 3, n)) < SIGMAS
+    assert compute_sigmas(plaquettes["flow"], torus_plaquette(1.0, 3, n)) < SIGMAS
     assert abs(plaquettes["sigmas"]["known"]) < SIGMAS
-    assert sigmas(report["observables"]["polyakov"]["flow"], 0.0) < SIGMAS
-    assert sigmas(report["log_weight_variance"], n / 18) < SIGMAS  # beta² / 9 / 2 a plaquette
+    assert compute_sigmas(report["observables"]["polyakov"]["flow"], 0.0) < SIGMAS
+    assert (
+        compute_sigmas(report["log_weight_variance"], n / 18) < SIGMAS
+    )  # beta² / 9 / 2 a plaquette
     chain = plaquettes["chain"]
     stuck = report["metropolis"]["longest_stay"] > 0.05 * report["n_samples"]
     assert stuck == (number == 1) == (chain["error"] is None)
@@ -123,8 +125,8 @@ def test_the_ensemble_speaks_for_the_other_side(measured):
     log_z, forward = torus_log_z(1.0, 3, 16), report["forward"]
     # The training has seen none of the configurations.
     assert forward["n_configurations"] == 400
-    assert sigmas(forward["ess"], math.exp(2 * log_z - torus_log_z(2.0, 3, 16))) < SIGMAS
-    assert sigmas(forward["log_z"], log_z) < SIGMAS
+    assert compute_sigmas(forward["ess"], math.exp(2 * log_z - torus_log_z(2.0, 3, 16))) < SIGMAS
+    assert compute_sigmas(forward["log_z"], log_z) < SIGMAS
     assert report["log_z"]["eubo"]["from"] == "ensemble"
     assert report["log_z"]["elbo"]["value"] < log_z < report["log_z"]["eubo"]["value"]
     for one in report["observables"].values():
@@ -176,27 +178,27 @@ def test_what_is_said_first(identity, measured):
 
 
 def test_results_are_those_of_any_number_of_ranks():
-    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
+    flow = make_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
     action = GaugeAction(ActionOptions(beta=1.0), flow.lattice)
     samples = HaarSamples(flow.lattice, 22, 5, "test", torch.complex128)
     observables = Observables(ObservableOptions(wilson_loops=[(1, 2)]), flow.lattice)
 
     def work(ranks):
-        return drawn(flow, action, samples, observables, 4, ranks)
+        return draw_series(flow, action, samples, observables, 4, ranks)
 
-    alone, shared = work(ONE), on_two_ranks(work)
+    alone, shared = work(ONE), run_on_two_ranks(work)
     names = alone.keys() - {"seconds", "cpu_seconds"}
     assert {"log_weight", "action", "planes", "plaquette", "wilson_1x2", "polyakov"} <= names
-    for found in shared:
-        assert found.keys() == alone.keys()
+    for columns in shared:
+        assert columns.keys() == alone.keys()
         for name in names:
-            np.testing.assert_array_equal(found[name], alone[name])
+            np.testing.assert_array_equal(columns[name], alone[name])
     assert alone["log_weight"].shape == (22,)
 
 
 def test_costs_are_measured(identity):
     costs = CostOptions(updates=64, thermalisation=10, hmc_chains=2, hmc_steps=4)
-    _, metrics = evaluated(identity, samples=1000, cost=costs)
+    _, metrics = call_evaluate(identity, samples=1000, cost=costs)
     cost = metrics["flow"]["cost"]
     for name in ("heatbath", "hmc"):
         one = cost[name]
@@ -215,42 +217,42 @@ def test_costs_are_measured(identity):
 
 def test_a_flow_pays_for_its_training_only_where_it_is_cheaper():
     flow = {"seconds_per_independent": {"reweighted": 0.2, "chain": None}}
-    found = {"flow": flow, "hmc": {"seconds_per_independent": 0.7}, "training_cost": 100.0}
-    assert verdict(found) == pytest.approx(
+    costs = {"flow": flow, "hmc": {"seconds_per_independent": 0.7}, "training_cost": 100.0}
+    assert compare_costs(costs) == pytest.approx(
         {"rival": "hmc", "flow_over_rival": 2 / 7, "break_even": 200.0}
     )
-    found["heatbath"] = {"seconds_per_independent": 0.1}
-    assert verdict(found) == {"rival": "heatbath", "flow_over_rival": 2.0, "break_even": None}
+    costs["heatbath"] = {"seconds_per_independent": 0.1}
+    assert compare_costs(costs) == {"rival": "heatbath", "flow_over_rival": 2.0, "break_even": None}
     still = {"flow": flow, "hmc": {"seconds_per_independent": None}, "training_cost": 1.0}
-    assert verdict(still)["rival"] is None
+    assert compare_costs(still)["rival"] is None
     unknown = {"seconds_per_independent": {"reweighted": None, "chain": None}}
     expected = {"rival": "heatbath", "flow_over_rival": None, "break_even": None}
-    assert verdict({**found, "flow": unknown}) == expected
+    assert compare_costs({**costs, "flow": unknown}) == expected
 
 
 def test_a_training_costs_the_time_of_all_cores(identity, monkeypatch):
     cpu, made = torch.device("cpu"), {"device": "cpu", "ranks": 2, "threads": 3}
-    seconds = training_seconds(identity)
+    seconds = read_training_seconds(identity)
     for change, cost in (({}, 6 * seconds), ({"threads": None}, None), ({"device": "cuda"}, None)):
         content = {"provenance": json.dumps(made | change)}
         monkeypatch.setattr(cost_module, "load_model", lambda _, content=content: content)
-        assert training_cost(identity, cpu) == cost
+        assert compute_training_cost(identity, cpu) == cost
 
 
 def test_nothing_is_said_of_what_cannot_be_trusted():
     series = {name: np.full(4, 1e-3) for name in ("seconds", "cpu_seconds")}
-    found = flow_cost(series, None, None, torch.device("cpu"))
-    assert found["seconds_per_independent"] == {"reweighted": None, "chain": None}
-    assert cheapest({"flow": found}) is None
-    found = flow_cost(series, 0.5, 8.0, torch.device("cpu"))
-    assert found["seconds_per_independent"] == {"reweighted": 2e-3, "chain": 16e-3}
-    assert cheapest({"flow": found}) == 2e-3
+    cost = compute_flow_cost(series, None, None, torch.device("cpu"))
+    assert cost["seconds_per_independent"] == {"reweighted": None, "chain": None}
+    assert find_cheapest({"flow": cost}) is None
+    cost = compute_flow_cost(series, 0.5, 8.0, torch.device("cpu"))
+    assert cost["seconds_per_independent"] == {"reweighted": 2e-3, "chain": 16e-3}
+    assert find_cheapest({"flow": cost}) == 2e-3
 
 
 @pytest.fixture(scope="module")
 def between(tmp_path_factory):
     """A flow that maps nothing, from beta = 1 to 1.1."""
-    return fresh_run(
+    return make_fresh_run(
         tmp_path_factory.mktemp("between"),
         {**THEORY, "generate": HEATBATH, "split": {"val": 0.4, "test": 0.4}},
         graph=SQUARE,
@@ -259,29 +261,29 @@ def between(tmp_path_factory):
 
 
 def test_a_flow_between_couplings_has_the_ratio_of_partition_functions(between):
-    _, metrics = evaluated(between)
+    _, metrics = call_evaluate(between)
     (report,) = metrics["flow"]["lattices"]
     assert report["n_samples"] == 320  # not those that it has been trained on
     a, b, c = (torus_log_z(beta, 3, 16) for beta in (1.0, 1.1, 1.2))
-    assert sigmas(report["log_z"]["estimate"], b - a) < SIGMAS
+    assert compute_sigmas(report["log_z"]["estimate"], b - a) < SIGMAS
     assert report["log_z"]["known"]["value"] == pytest.approx(b - a)
-    assert sigmas(report["ess"], math.exp(2 * (b - a) - (c - a))) < SIGMAS
+    assert compute_sigmas(report["ess"], math.exp(2 * (b - a) - (c - a))) < SIGMAS
     assert report["identity"]["ess"] == pytest.approx(report["ess"], rel=1e-6)
     plaquettes = report["observables"]["plaquette"]
-    assert sigmas(plaquettes["flow"], torus_plaquette(1.1, 3, 16)) < SIGMAS
+    assert compute_sigmas(plaquettes["flow"], torus_plaquette(1.1, 3, 16)) < SIGMAS
     assert (report["metropolis"], report["forward"], metrics["flow"]["cost"]) == (None, None, None)
     assert metrics["flow"]["start"]["beta"] == 1.0
 
 
 def test_what_cannot_be_evaluated_is_refused(identity, between):
     with pytest.raises(ValueError, match=r"evaluate\.lattices: .*mask 'direction' repeats"):
-        evaluated(identity, samples=4, lattices=[[4, 5]])
+        call_evaluate(identity, samples=4, lattices=[[4, 5]])
     with pytest.raises(ValueError, match=r"evaluate\.lattices: .* cannot act on SU\(3\) in 3"):
-        evaluated(identity, samples=4, lattices=[[4, 4, 4]])
+        call_evaluate(identity, samples=4, lattices=[[4, 4, 4]])
     with pytest.raises(ValueError, match=r"evaluate\.lattices: the flow starts from an ensemble"):
-        evaluated(between, lattices=[[4, 8]])
+        call_evaluate(between, lattices=[[4, 8]])
     with pytest.raises(ValueError, match=r"evaluate\.cost: the flow starts from an ensemble"):
-        evaluated(between, cost=CostOptions())
+        call_evaluate(between, cost=CostOptions())
 
 
 def test_an_ensemble_of_another_theory_is_left_alone(identity):
@@ -292,12 +294,12 @@ def test_an_ensemble_of_another_theory_is_left_alone(identity):
     other.model.parent.mkdir(parents=True)
     other.model.write_bytes(identity.model.read_bytes())
     other.graph.write_bytes(identity.graph.read_bytes())
-    _, metrics = evaluated(other, samples=20)
+    _, metrics = call_evaluate(other, samples=20)
     (report,) = metrics["flow"]["lattices"]
     assert report["forward"] is None
     assert report["log_z"]["eubo"]["from"] == "reweighted"
     with pytest.raises(ValueError, match=r"evaluate\.splits: the dataset holds no configurations"):
-        evaluated(other, samples=20, splits=["test"])
+        call_evaluate(other, samples=20, splits=["test"])
     with Ensemble(identity.data) as ensemble:
         assert len(ensemble) == 400
 
@@ -307,13 +309,13 @@ def test_an_ensemble_of_another_theory_is_left_alone(identity):
 def test_two_ranks_write_what_one_does(identity):
     """All but times and the name of what was run."""
     options = {"samples": 50, "batch_size": 8, "lattices": [[4, 8]]}
-    _, expected = evaluated(identity, **options)
+    _, expected = call_evaluate(identity, **options)
     identity.metrics.unlink()
     folder = identity.folder.parents[2]
     path = os.pathsep.join(filter(None, sys.path))
     finish([__file__, folder, json.dumps(options)], 2, PYTHONPATH=path)
-    found = json.loads(identity.metrics.read_text())
-    assert found["flow"] == expected["flow"]
+    metrics = json.loads(identity.metrics.read_text())
+    assert metrics["flow"] == expected["flow"]
     with SampleFile(identity.predictions, "predictions") as file:
         assert len(file) == 50 + 400 + 50
 
@@ -321,7 +323,7 @@ def test_two_ranks_write_what_one_does(identity):
 @pytest.mark.slow
 def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
     """SU(3) on 4x4 at beta = 2."""
-    run = fresh_run(
+    run = make_fresh_run(
         tmp_path,
         {**THEORY, "action": {"beta": 2.0}, "generate": {**HEATBATH, "n_configurations": 1000}},
         graph={**SQUARE, "masks": [{"mask": "direction", "sweeps": 2}]},
@@ -331,13 +333,13 @@ def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
             "schedule": {"name": "cosine"},
         },
     )  # fmt: skip
-    _, metrics = evaluated(run, samples=4000, lattices=[[4, 8]])
+    _, metrics = call_evaluate(run, samples=4000, lattices=[[4, 8]])
     report, log_z = metrics["flow"]["lattices"][0], torus_log_z(2.0, 3, 16)
     reverse, forward = report["ess"], report["forward"]["ess"]
     assert reverse["value"] > 0.9
     error = math.hypot(reverse["error"], forward["error"])
     assert abs(reverse["value"] - forward["value"]) < SIGMAS * error
-    assert sigmas(report["log_z"]["estimate"], log_z) < SIGMAS
+    assert compute_sigmas(report["log_z"]["estimate"], log_z) < SIGMAS
     bounds = report["log_z"]["elbo"], report["log_z"]["eubo"]
     assert bounds[0]["value"] < log_z + SIGMAS * bounds[0]["error"]
     assert bounds[1]["value"] > log_z - SIGMAS * bounds[1]["error"]
@@ -352,7 +354,7 @@ def test_a_trained_flow_is_as_good_from_both_sides(tmp_path):
 def test_a_flow_brackets_log_z_in_four_dimensions(tmp_path):
     """SU(3) on 4^4 at beta = 1, where the series is known to 1e-4: ELBO, log Z and EUBO."""
     theory = {"lattice": {"extents": [4] * 4}, "action": {"beta": 1.0}}
-    run = fresh_run(
+    run = make_fresh_run(
         tmp_path,
         {**THEORY, **theory, "generate": {**HEATBATH, "n_configurations": 200}},
         graph={"masks": [{"mask": "direction", "sweeps": 2}]},
@@ -362,18 +364,18 @@ def test_a_flow_brackets_log_z_in_four_dimensions(tmp_path):
             "precision": "32-true",
         },
     )  # fmt: skip
-    _, metrics = evaluated(run, samples=400)
-    found = metrics["flow"]["lattices"][0]["log_z"]
+    _, metrics = call_evaluate(run, samples=400)
+    log_z = metrics["flow"]["lattices"][0]["log_z"]
     expected = strong_coupling(1.0, Lattice((4,) * 4, 3)).log_z
-    assert found["known"]["value"] == pytest.approx(expected) == pytest.approx(45.020141, abs=1e-6)
-    elbo, eubo = found["elbo"], found["eubo"]
+    assert log_z["known"]["value"] == pytest.approx(expected) == pytest.approx(45.020141, abs=1e-6)
+    elbo, eubo = log_z["elbo"], log_z["eubo"]
     assert elbo["value"] + SIGMAS * elbo["error"] < expected
     assert expected < eubo["value"] - SIGMAS * eubo["error"]
     # Without training they are 0 and 90.
-    print({name: found[name] for name in ("elbo", "estimate", "eubo")})
+    print({name: log_z[name] for name in ("elbo", "estimate", "eubo")})
     assert eubo["value"] - elbo["value"] < 15
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    evaluate_flow(asked(load_run(folder), **json.loads(sys.argv[2])))
+    evaluate_flow(replace_options(load_run(folder), **json.loads(sys.argv[2])))

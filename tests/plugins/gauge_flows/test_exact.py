@@ -14,12 +14,12 @@ from scipy.special import iv
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.exact import (
-    characters,
+    expand_characters,
     strong_coupling,
     torus_log_z,
     torus_plaquette,
 )
-from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
 
 # beta, log a_0, u, log Z and P of 4x4, P of 2x2
 TABLE = {
@@ -43,9 +43,9 @@ TABLE = {
 @pytest.mark.parametrize(("n", "row"), [(n, row) for n, rows in TABLE.items() for row in rows])
 def test_two_dimensions(n, row):
     beta, log_a, u, log_z, plaquette, small = row
-    found = characters(float(beta), n)
-    assert np.log(found.a[0]) == pytest.approx(log_a, abs=1e-10)
-    assert found.u == pytest.approx(u, abs=1e-8)
+    expansion = expand_characters(float(beta), n)
+    assert np.log(expansion.a[0]) == pytest.approx(log_a, abs=1e-10)
+    assert expansion.u == pytest.approx(u, abs=1e-8)
     assert torus_log_z(beta, n, 16) == pytest.approx(log_z, abs=1e-8)
     assert torus_plaquette(beta, n, 16) == pytest.approx(plaquette, abs=1e-8)
     assert torus_plaquette(beta, n, 4) == pytest.approx(small, abs=1e-8)
@@ -53,22 +53,22 @@ def test_two_dimensions(n, row):
 
 @pytest.mark.parametrize("beta", [0.3, 2.0, 7.5])
 def test_su2_are_bessel_functions(beta):
-    found = characters(beta, 2)
-    j = np.arange(len(found.a)) / 2
-    np.testing.assert_allclose(found.dimension, 2 * j + 1)
-    np.testing.assert_allclose(found.a, 2 * iv(2 * j + 1, beta) / beta, rtol=1e-9, atol=1e-15)
+    expansion = expand_characters(beta, 2)
+    j = np.arange(len(expansion.a)) / 2
+    np.testing.assert_allclose(expansion.dimension, 2 * j + 1)
+    np.testing.assert_allclose(expansion.a, 2 * iv(2 * j + 1, beta) / beta, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("beta", [1.0, 6.0])
 def test_su2_by_integration_over_classes(beta):
-    found = characters(beta, 2)
+    expansion = expand_characters(beta, 2)
     for r in range(3):
         value, _ = quad(
             lambda x, r=r: np.exp(beta * np.cos(x)) * np.sin((r + 1) * x) * np.sin(x) * 2 / np.pi,
             0,
             np.pi,
         )
-        assert found.a[r] == pytest.approx(value / (r + 1), rel=1e-9)
+        assert expansion.a[r] == pytest.approx(value / (r + 1), rel=1e-9)
 
 
 @pytest.mark.parametrize("beta", [1.0, 6.0])
@@ -87,24 +87,24 @@ def test_su3_by_integration_over_classes(beta):
         values = [integrand(x, y) for x in angles for y in angles]
         return float(np.mean(values)) * 4 * np.pi**2
 
-    found = characters(beta, 3)
-    np.testing.assert_allclose(found.dimension[:6], [1, 3, 6, 3, 10, 8])
-    assert found.a[0] == pytest.approx(integral(lambda t: np.array(1 + 0j)), rel=1e-10)
-    assert found.a[1] == pytest.approx(integral(lambda t: t) / 3, rel=1e-10)
+    expansion = expand_characters(beta, 3)
+    np.testing.assert_allclose(expansion.dimension[:6], [1, 3, 6, 3, 10, 8])
+    assert expansion.a[0] == pytest.approx(integral(lambda t: np.array(1 + 0j)), rel=1e-10)
+    assert expansion.a[1] == pytest.approx(integral(lambda t: t) / 3, rel=1e-10)
     # chi_6 = (t^2 + t of the square)/2 = t^2 - conj(t); chi_8 = |t|^2 - 1
-    assert found.a[2] == pytest.approx(integral(lambda t: t**2 - np.conj(t)) / 6, rel=1e-10)
-    assert found.a[5] == pytest.approx(integral(lambda t: abs(t) ** 2 - 1 + 0j) / 8, rel=1e-10)
+    assert expansion.a[2] == pytest.approx(integral(lambda t: t**2 - np.conj(t)) / 6, rel=1e-10)
+    assert expansion.a[5] == pytest.approx(integral(lambda t: abs(t) ** 2 - 1 + 0j) / 8, rel=1e-10)
 
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("beta", [-2.1, 0.7, 5.0])
 def test_slopes_are_derivatives(n, beta):
-    found, h = characters(beta, n), 1e-4
-    up, down = characters(beta + h, n), characters(beta - h, n)
-    shared = min(len(one.a) for one in (found, up, down))
+    expansion, h = expand_characters(beta, n), 1e-4
+    up, down = expand_characters(beta + h, n), expand_characters(beta - h, n)
+    shared = min(len(one.a) for one in (expansion, up, down))
     slopes = (up.a[:shared] - down.a[:shared]) / (2 * h)
-    np.testing.assert_allclose(found.slope[:shared], slopes, rtol=1e-6, atol=1e-9)
-    assert found.u_slope == pytest.approx((up.u - down.u) / (2 * h), rel=1e-6)
+    np.testing.assert_allclose(expansion.slope[:shared], slopes, rtol=1e-6, atol=1e-9)
+    assert expansion.u_slope == pytest.approx((up.u - down.u) / (2 * h), rel=1e-6)
     slope = (torus_log_z(beta + h, n, 6) - torus_log_z(beta - h, n, 6)) / (12 * h)
     assert torus_plaquette(beta, n, 6) == pytest.approx(slope, rel=1e-6)
 
@@ -114,7 +114,7 @@ def test_smallest_torus_by_integration_over_all_links(n, beta):
     """Z is the mean of exp(-S) over the Haar measure, P its reweighted plaquette."""
     lattice, generator = Lattice((2, 2), n), torch.Generator().manual_seed(0)
     action = GaugeAction(ActionOptions(beta=beta), lattice)
-    values = [action(hot(lattice, 25_000, generator)).numpy() for _ in range(6)]
+    values = [action(draw_hot(lattice, 25_000, generator)).numpy() for _ in range(6)]
     weights = np.exp(-np.concatenate(values))
     plaquettes = -np.concatenate(values) / (beta * 4)
     error = weights.std() / weights.mean() / len(weights) ** 0.5
@@ -124,7 +124,7 @@ def test_smallest_torus_by_integration_over_all_links(n, beta):
     assert abs(ratio.mean()) < 4 * ratio.std() / len(weights) ** 0.5
     if n == 2:
         # Precise enough to see that the torus is no plane.
-        assert log_z - 4 * np.log(characters(beta, 2).a[0]) > 3 * error
+        assert log_z - 4 * np.log(expand_characters(beta, 2).a[0]) > 3 * error
 
 
 @pytest.mark.parametrize(
@@ -139,15 +139,15 @@ def test_smallest_torus_by_integration_over_all_links(n, beta):
     ],
 )
 def test_strong_coupling_in_four_dimensions(n, beta, log_z, plaquette):
-    found = strong_coupling(beta, Lattice((4, 4, 4, 4), n))
+    series = strong_coupling(beta, Lattice((4, 4, 4, 4), n))
 
     def rounded(value: float, like: float) -> float:
         return round(value, len(repr(like).split(".")[1]))
 
-    assert rounded(found.log_z, log_z) == pytest.approx(log_z, abs=1.5e-6)
-    assert found.plaquette == pytest.approx(plaquette, abs=6e-6)
+    assert rounded(series.log_z, log_z) == pytest.approx(log_z, abs=1.5e-6)
+    assert series.plaquette == pytest.approx(plaquette, abs=6e-6)
     if beta <= 1:
-        assert found.next_log_z < 0.1
+        assert series.next_log_z < 0.1
 
 
 def test_strong_coupling_in_three_dimensions_and_its_slope():

@@ -60,17 +60,20 @@ def test_each_measure_leads_to_a_number(tmp_path):
     of_loops = [one for one in entries if one not in of_derivatives]
     assert len(of_derivatives) >= 5
     assert len(of_loops) >= 5
-    for kind, make in ((of_derivatives, made_up.derivatives), (of_loops, made_up.loops)):
+    for kind, make in (
+        (of_derivatives, made_up.write_derivatives),
+        (of_loops, made_up.write_loops),
+    ):
         for one in kind:
             one["measure"]["experiment"] = "gauge_flows/made_up"
             variant, pointer = one["measure"]["of"].split("/", 1)
             name = "base" if variant == "base" else "loops_seed0"
             one["measure"]["of"] = f"{name}/{pointer}"
         folder = tmp_path / make.__name__
-        found = make(folder, expected=yaml.safe_dump({**content, "entries": kind}))
-        report = {row["id"]: row for row in reproduction.compare(found)["entries"]}
+        table = make(folder, expected=yaml.safe_dump({**content, "entries": kind}))
+        report = {row["id"]: row for row in reproduction.compare(table)["entries"]}
         assert all(row["ours"] is not None for row in report.values())
-        if make is made_up.derivatives:
+        if make is made_up.write_derivatives:
             assert report["ess_marginal"]["ours"] == pytest.approx(99.0)
             assert report["cost_training"]["ours"] == pytest.approx(20 / 3600)
         else:

@@ -14,7 +14,7 @@ import torch
 
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice, gauge_transform
-from plugins.gauge_flows.small import jacobian, small_flow, some_gauge, some_links
+from plugins.gauge_flows.small import draw_gauge, draw_links, jacobian, make_flow
 from processes import finish
 
 MEMORY = ["graph", "recompute", "invert"]
@@ -27,18 +27,18 @@ MIXED = {
 }
 
 
-def gradients(flow):
-    found = [p.grad for p in flow.parameters()]
-    assert all(g is not None for g in found)
-    return torch.cat([g.flatten() for g in found])
+def list_gradients(flow):
+    parameters = [p.grad for p in flow.parameters()]
+    assert all(g is not None for g in parameters)
+    return torch.cat([g.flatten() for g in parameters])
 
 
 @pytest.mark.parametrize("n_colours", [2, 3])
 @pytest.mark.parametrize("kind", MIXED)
 def test_flows_are_equivariant_and_invertible(kind, n_colours):
     lattice = Lattice((4, 4), n_colours)
-    flow = small_flow(kind, lattice, MIXED[kind]).requires_grad_(False)
-    links, gauge = some_links(lattice), some_gauge(lattice)
+    flow = make_flow(kind, lattice, MIXED[kind]).requires_grad_(False)
+    links, gauge = draw_links(lattice), draw_gauge(lattice)
     moved, log_det = flow(links)
     turned, same = flow(gauge_transform(links, gauge, lattice))
     torch.testing.assert_close(turned, gauge_transform(moved, gauge, lattice), rtol=0, atol=1e-12)
@@ -53,23 +53,23 @@ def test_flows_are_equivariant_and_invertible(kind, n_colours):
 def test_the_determinant_is_that_of_the_whole_map(kind):
     extents = (4, 4) if kind.startswith("residual") else (2, 2)
     lattice = Lattice(extents, 2)
-    flow, links = small_flow(kind, lattice, MIXED[kind]), some_links(lattice, 1)
+    flow, links = make_flow(kind, lattice, MIXED[kind]), draw_links(lattice, 1)
     with torch.no_grad():
         dense = jacobian(lambda u: flow(u)[0], links)
         log_det = flow(links)[1][0]
     torch.testing.assert_close(torch.linalg.slogdet(dense).logabsdet, log_det, rtol=1e-7, atol=1e-7)
 
 
-def copies(links, lattice, larger):
+def repeat_links(links, lattice, larger):
     """Return periodic copies of a configuration."""
     table = [
-        int(torch.tensor(c).remainder(torch.tensor(lattice.extents)) @ strides(lattice))
+        int(torch.tensor(c).remainder(torch.tensor(lattice.extents)) @ compute_strides(lattice))
         for c in larger.coordinates.tolist()
     ]
     return links[:, :, table]
 
 
-def strides(lattice):
+def compute_strides(lattice):
     extents = torch.tensor([*lattice.extents[1:], 1])
     return extents.flip(0).cumprod(0).flip(0)
 
@@ -78,25 +78,25 @@ def strides(lattice):
 def test_a_flow_acts_on_any_volume(kind):
     """Copies of a configuration are mapped to copies; log-determinants add up."""
     lattice, larger = Lattice((4, 4), 3), Lattice((8, 12), 3)
-    flow, links = small_flow(kind, lattice, MIXED[kind]).requires_grad_(False), some_links(lattice)
+    flow, links = make_flow(kind, lattice, MIXED[kind]).requires_grad_(False), draw_links(lattice)
     moved, log_det = flow(links)
-    found, total = flow.on(larger)(copies(links, lattice, larger))
-    torch.testing.assert_close(found, copies(moved, lattice, larger), rtol=0, atol=1e-12)
+    mapped, total = flow.move_to(larger)(repeat_links(links, lattice, larger))
+    torch.testing.assert_close(mapped, repeat_links(moved, lattice, larger), rtol=0, atol=1e-12)
     torch.testing.assert_close(total, 6 * log_det, rtol=1e-12, atol=1e-12)
-    assert flow.on(lattice) is flow
+    assert flow.move_to(lattice) is flow
 
 
 def test_a_flow_stays_in_its_group_and_on_lattices_of_its_masks():
-    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
+    flow = make_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
     with pytest.raises(ValueError, match=r"SU\(3\) in 2 dimensions cannot act on SU\(2\) in 2"):
-        flow.on(Lattice((4, 4), 2))
+        flow.move_to(Lattice((4, 4), 2))
     with pytest.raises(ValueError, match=r"extents \[4, 5\].*multiple of 2"):
-        flow.on(Lattice((4, 5), 3))
+        flow.move_to(Lattice((4, 5), 3))
 
 
 def test_float32_links_have_double_determinants():
     lattice = Lattice((4, 4), 3)
-    flow, links = small_flow("learned", lattice, BLOCKS).requires_grad_(False), some_links(lattice)
+    flow, links = make_flow("learned", lattice, BLOCKS).requires_grad_(False), draw_links(lattice)
     moved, log_det = flow(links)
     single, rough = flow.float()(links.to(torch.complex64))
     assert (single.dtype, rough.dtype) == (torch.complex64, torch.float64)
@@ -112,21 +112,21 @@ def test_float32_links_have_double_determinants():
 @pytest.mark.parametrize("kind", MIXED)
 def test_what_is_computed_again_has_the_same_derivatives(kind, inverse, memory):
     """Those of torch's autograd through all layers, by weights and by links."""
-    lattice, found = Lattice((4, 4), 3), {}
+    lattice, by_memory = Lattice((4, 4), 3), {}
     for mode in ("graph", memory):
-        flow = small_flow(kind, lattice, MIXED[kind], mode)
-        links = some_links(lattice).requires_grad_()
+        flow = make_flow(kind, lattice, MIXED[kind], mode)
+        links = draw_links(lattice).requires_grad_()
         moved, log_det = flow.inverse(links) if inverse else flow(links)
         shifted = moved.real.sin().sum((1, 2, 3, 4))
         (shifted * torch.tensor([1.0, 2.0]) + log_det).sum().backward()
-        found[mode] = moved.detach(), log_det.detach(), links.grad, gradients(flow)
-    for ours, expected in zip(found[memory], found["graph"], strict=True):
+        by_memory[mode] = moved.detach(), log_det.detach(), links.grad, list_gradients(flow)
+    for ours, expected in zip(by_memory[memory], by_memory["graph"], strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
     if memory == "recompute" and not inverse:
-        assert all(map(torch.equal, found[memory][:2], found["graph"][:2]))
+        assert all(map(torch.equal, by_memory[memory][:2], by_memory["graph"][:2]))
 
 
-def kept_bytes(flow, links):
+def count_kept_bytes(flow, links):
     """Return the bytes of all tensors that a forward pass keeps for the backward pass."""
     storages = {}
 
@@ -144,10 +144,10 @@ def kept_bytes(flow, links):
 
 def test_memory_does_not_grow_with_the_graphs_of_staple_networks():
     lattice = Lattice((4, 4), 3)
-    links = some_links(lattice, 16)
+    links = draw_links(lattice, 16)
     sizes = {
-        (memory, sweeps): kept_bytes(
-            small_flow("learned", lattice, [("direction", sweeps)], memory), links
+        (memory, sweeps): count_kept_bytes(
+            make_flow("learned", lattice, [("direction", sweeps)], memory), links
         )
         for memory in MEMORY
         for sweeps in (1, 5)
@@ -167,7 +167,7 @@ from pipeline_gauge_flows.lattice import Lattice, hot
 from pipeline_gauge_flows.masks import schedule
 from pipeline_gauge_flows.network import build_flow
 from pipeline_gauge_flows.options import SpectralOptions
-from pipeline_gauge_flows.structure import Structure
+from pipeline_gauge_flows.layout import Structure
 
 def memory(key):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -196,9 +196,9 @@ def test_the_paper_s_192_layers_fit(kept):
     """Learned loops of width 8 on 4^4: staples of one layer are more than 9 MB a configuration."""
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("the peak of the memory is Linux's")
-    found = [json.loads(finish(["-c", PROGRAM, n, kept])) for n in (1, 3)]
-    print(kept, found)
-    small, large = found
+    sizes = [json.loads(finish(["-c", PROGRAM, n, kept])) for n in (1, 3)]
+    print(kept, sizes)
+    small, large = sizes
     assert (small["layers"], large["layers"]) == (64, 192)
     links_moved = 2 * 1024 * 72 / 8 / 2**20  # of a layer, MiB
     allowed = 128 * links_moved * (kept == "recompute") + 24
@@ -208,8 +208,8 @@ def test_the_paper_s_192_layers_fit(kept):
 
 def test_the_layers_of_a_flow_are_its_weights():
     lattice = Lattice((4, 4), 3)
-    flow = small_flow("learned", lattice, [("direction", 1)])
-    other = flow.on(Lattice((8, 8), 3))
+    flow = make_flow("learned", lattice, [("direction", 1)])
+    other = flow.move_to(Lattice((8, 8), 3))
     assert isinstance(other, Flow)
     assert all(a is b for a, b in zip(flow.parameters(), other.parameters(), strict=True))
     assert flow.state_dict().keys() == other.state_dict().keys()

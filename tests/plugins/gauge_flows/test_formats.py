@@ -25,10 +25,10 @@ from pipeline_gauge_flows.formats import (
     write_ildg,
     write_nersc,
 )
-from pipeline_gauge_flows.formats.configuration import in_file_order
-from pipeline_gauge_flows.formats.ildg import checksums
-from pipeline_gauge_flows.formats.nersc import checksum
-from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.formats.configuration import to_file_order
+from pipeline_gauge_flows.formats.ildg import compute_checksums
+from pipeline_gauge_flows.formats.nersc import compute_checksum
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
 
 LATTICE = Lattice((4, 2, 3, 5), 3)  # t, x, y, z
 ACTION = ActionOptions(name="symanzik", beta=3.8, anisotropy=0.05)
@@ -37,7 +37,7 @@ EVEN = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 WORDS = {">c16": "a6000000", ">c8": "30000000"}
 
 
-def exact_configuration() -> Configuration:
+def make_exact_configuration() -> Configuration:
     """Return links whose elements 0, 1, -1, i, -i have no rounding errors."""
     group = []
     for order in permutations(range(3)):
@@ -52,32 +52,34 @@ def exact_configuration() -> Configuration:
     return Configuration(LATTICE, links.reshape(LATTICE.shape), ACTION)
 
 
-def random_configuration(lattice: Lattice = LATTICE) -> Configuration:
-    links = hot(lattice, 1, torch.Generator().manual_seed(0))[0].numpy()
+def draw_configuration(lattice: Lattice = LATTICE) -> Configuration:
+    links = draw_hot(lattice, 1, torch.Generator().manual_seed(0))[0].numpy()
     return Configuration(lattice, links)
 
 
 @pytest.mark.parametrize("precision", [32, 64])
 @pytest.mark.parametrize(("write", "read"), [(write_ildg, read_ildg), (write_nersc, read_nersc)])
 def test_what_is_written_is_read(tmp_path, write, read, precision):
-    for configuration in (random_configuration(), exact_configuration()):
+    for configuration in (draw_configuration(), make_exact_configuration()):
         path = tmp_path / "links"
         write(path, configuration, precision=precision)
-        found = read(path)
-        assert found.lattice == configuration.lattice
-        assert found.action == configuration.action
+        configuration_read = read(path)
+        assert configuration_read.lattice == configuration.lattice
+        assert configuration_read.action == configuration.action
         tolerance = 1e-14 if precision == 64 else 1e-7
-        np.testing.assert_allclose(found.links, configuration.links, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(
+            configuration_read.links, configuration.links, rtol=0, atol=tolerance
+        )
         assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("dtype", [">c8", ">c16"])
 def test_checksums_are_those_of_another_program(tmp_path, dtype):
-    configuration = exact_configuration()
-    links = in_file_order(configuration).astype(dtype)
-    assert tuple(f"{value:08x}" for value in checksums(links)) == SUMS[dtype]
+    configuration = make_exact_configuration()
+    links = to_file_order(configuration).astype(dtype)
+    assert tuple(f"{value:08x}" for value in compute_checksums(links)) == SUMS[dtype]
     # That one sums a little-endian copy, whose words have the same values.
-    assert f"{checksum(links):08x}" == WORDS[dtype]
+    assert f"{compute_checksum(links):08x}" == WORDS[dtype]
     precision = 32 if dtype == ">c8" else 64
     write_ildg(tmp_path / "a", configuration, precision=precision)
     write_nersc(tmp_path / "b", configuration, precision=precision)
@@ -93,7 +95,7 @@ def test_checksums_are_those_of_another_program(tmp_path, dtype):
 def test_order_of_links_in_a_file():
     """X fastest, t slowest, directions x, y, z, t; rows before columns, big-endian."""
     links = np.arange(np.prod(LATTICE.shape)).reshape(LATTICE.shape).astype(np.complex128)
-    raw = in_file_order(Configuration(LATTICE, links))
+    raw = to_file_order(Configuration(LATTICE, links))
     assert raw.shape == (4, 5, 3, 2, 4, 3, 3)
     grid = links.reshape(4, 4, 2, 3, 5, 3, 3)  # mu, t, x, y, z
     for t, z, y, x in ((0, 0, 0, 1), (3, 4, 2, 1), (1, 2, 0, 0)):
@@ -104,30 +106,30 @@ def test_order_of_links_in_a_file():
 def test_layout_of_ildg(tmp_path):
     """Headers of 144 bytes, data filled up to 8 bytes, first the format, then the links."""
     path = tmp_path / "a.ildg"
-    write_ildg(path, exact_configuration(), name="lfn://ours/a")
-    content, position, found = path.read_bytes(), 0, {}
+    write_ildg(path, make_exact_configuration(), name="lfn://ours/a")
+    content, position, records = path.read_bytes(), 0, {}
     while position < len(content):
         magic, version, _, length = struct.unpack_from(">IHHQ", content, position)
         assert (magic, version) == (0x456789AB, 1)
         kind = content[position + 16 : position + 144].rstrip(b"\0").decode()
-        found[kind] = content[position + 144 : position + 144 + length]
+        records[kind] = content[position + 144 : position + 144 + length]
         position += 144 + (length + 7) // 8 * 8
-    assert list(found)[:3] == ["ildg-format", "ildg-binary-data", "ildg-data-lfn"]
-    assert b"<lx>2</lx>\n  <ly>3</ly>\n  <lz>5</lz>\n  <lt>4</lt>" in found["ildg-format"]
-    assert len(found["ildg-binary-data"]) == LATTICE.n_links * 9 * 16
-    assert found["ildg-data-lfn"] == b"lfn://ours/a"
+    assert list(records)[:3] == ["ildg-format", "ildg-binary-data", "ildg-data-lfn"]
+    assert b"<lx>2</lx>\n  <ly>3</ly>\n  <lz>5</lz>\n  <lt>4</lt>" in records["ildg-format"]
+    assert len(records["ildg-binary-data"]) == LATTICE.n_links * 9 * 16
+    assert records["ildg-data-lfn"] == b"lfn://ours/a"
     assert read_ildg(path).facts == {"checksum": "agrees", "name": "lfn://ours/a"}
 
 
 @pytest.mark.parametrize("kind", ["IEEE32", "IEEE32LITTLE", "IEEE64", "IEEE64LITTLE", "IEEE64BIG"])
 @pytest.mark.parametrize("lattice", [LATTICE, Lattice((2, 3, 2, 4), 2)])
 def test_nersc_with_rows_left_out_and_other_byte_orders(tmp_path, kind, lattice):
-    configuration = random_configuration(lattice)
+    configuration = draw_configuration(lattice)
     n = lattice.n_colours
     write_nersc(tmp_path / "whole", configuration)
     header = (tmp_path / "whole").read_bytes().split(b"END_HEADER")[0].decode()
     order = ">" if kind.endswith("BIG") else "<"
-    rows = in_file_order(configuration)[..., : n - 1, :]
+    rows = to_file_order(configuration)[..., : n - 1, :]
     rows = np.ascontiguousarray(rows.astype(f"{order}c{8 if '32' in kind else 16}"))
     words = int(rows.view(f"{order}u4").sum(dtype=np.uint64)) % 2**32
     for key, value in (
@@ -142,7 +144,7 @@ def test_nersc_with_rows_left_out_and_other_byte_orders(tmp_path, kind, lattice)
 
 
 def test_ildg_is_for_su3():
-    configuration = random_configuration(Lattice((2, 2, 2, 2), 2))
+    configuration = draw_configuration(Lattice((2, 2, 2, 2), 2))
     with pytest.raises(ValueError, match=r"hold SU\(3\), not SU\(2\); write NERSC"):
         write_ildg(Path("a.ildg"), configuration)
 
@@ -150,13 +152,13 @@ def test_ildg_is_for_su3():
 Change = Callable[[bytes], bytes]
 
 
-def flipped(content: bytes) -> bytes:
+def flip_bit(content: bytes) -> bytes:
     """Return a file of which one bit of the links is another."""
     place = len(content) * 2 // 3
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def replaced(old: str, new: str) -> Change:
+def replace_text(old: str, new: str) -> Change:
     def change(content: bytes) -> bytes:
         assert old.encode() in content
         return content.replace(old.encode(), new.encode())
@@ -167,23 +169,23 @@ def replaced(old: str, new: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (flipped, "checksum sum[ab] is .* damaged"),
+        (flip_bit, "checksum sum[ab] is .* damaged"),
         (lambda content: content[: len(content) // 2], "'ildg-binary-data' has .* truncated"),
         (lambda content: content[:8] + b"\xff" * 8 + content[16:], "of 18446744073709551615 bytes"),
         (lambda content: content[:100], "ends within the header"),
         (lambda content: b"BEGIN" + content, "no LIME record at byte 0.*another format"),
         (lambda content: b"", "has no record 'ildg-format'"),
-        (replaced("<lx>2</lx>", "<lx>4</lx>"), "69120 bytes of links, expected 138240"),
-        (replaced("<lx>2</lx>", "<lx>x</lx>"), "<lx> is 'x'"),
-        (replaced("<lx>2</lx>", "          "), "lacks <lx>"),
-        (replaced("su3gauge", "su2gauge"), "field 'su2gauge'"),
-        (replaced("<precision>64", "<precision>16"), "precision 16"),
-        (replaced('"beta"', '"veta"'), "cannot be read"),
+        (replace_text("<lx>2</lx>", "<lx>4</lx>"), "69120 bytes of links, expected 138240"),
+        (replace_text("<lx>2</lx>", "<lx>x</lx>"), "<lx> is 'x'"),
+        (replace_text("<lx>2</lx>", "          "), "lacks <lx>"),
+        (replace_text("su3gauge", "su2gauge"), "field 'su2gauge'"),
+        (replace_text("<precision>64", "<precision>16"), "precision 16"),
+        (replace_text('"beta"', '"veta"'), "cannot be read"),
     ],
 )
 def test_damaged_ildg_is_refused(tmp_path, change, message):
     path = tmp_path / "a.ildg"
-    write_ildg(path, exact_configuration())
+    write_ildg(path, make_exact_configuration())
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=message) as error:
         read_ildg(path)
@@ -193,25 +195,28 @@ def test_damaged_ildg_is_refused(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (flipped, "CHECKSUM is .* damaged"),
+        (flip_bit, "CHECKSUM is .* damaged"),
         (lambda content: content[:-8], "69112 bytes of links, expected 69120"),
         (lambda content: content[:50], "does not begin with a NERSC header"),
         (lambda content: content[20:], "does not begin with a NERSC header"),
-        (replaced("DIMENSION_1 = 2", "DIMENSION_1 = 3"), "bytes of links, expected"),
-        (replaced("DIMENSION_1 = 2", "DIMENSION_1 = -"), "DIMENSION_1 = '-'"),
-        (replaced("DIMENSION_1", "DIMENSION_5"), "lacks DIMENSION_1"),
-        (replaced("4D_SU3_GAUGE", "3D_SU3_GAUGE"), "DATATYPE '3D_SU3_GAUGE_3x3'"),
-        (replaced("IEEE64BIG", "IEEE80BIG"), "FLOATING_POINT 'IEEE80BIG'"),
-        (replaced("PLAQUETTE = 0", "PLAQUETTE = 1"), "PLAQUETTE is 0.00370370, the header says"),
-        (replaced("LINK_TRACE = 0", "LINK_TRACE = 1"), "LINK_TRACE is 0.00555556"),
-        (replaced("LINK_TRACE = 0", "LINK_TRACE = x"), "LINK_TRACE = 'x"),
-        (replaced("CHECKSUM = a6", "CHECKSUM = xy"), "CHECKSUM = 'xy"),
-        (replaced('"beta"', '"veta"'), "cannot be read"),
+        (replace_text("DIMENSION_1 = 2", "DIMENSION_1 = 3"), "bytes of links, expected"),
+        (replace_text("DIMENSION_1 = 2", "DIMENSION_1 = -"), "DIMENSION_1 = '-'"),
+        (replace_text("DIMENSION_1", "DIMENSION_5"), "lacks DIMENSION_1"),
+        (replace_text("4D_SU3_GAUGE", "3D_SU3_GAUGE"), "DATATYPE '3D_SU3_GAUGE_3x3'"),
+        (replace_text("IEEE64BIG", "IEEE80BIG"), "FLOATING_POINT 'IEEE80BIG'"),
+        (
+            replace_text("PLAQUETTE = 0", "PLAQUETTE = 1"),
+            "PLAQUETTE is 0.00370370, the header says",
+        ),
+        (replace_text("LINK_TRACE = 0", "LINK_TRACE = 1"), "LINK_TRACE is 0.00555556"),
+        (replace_text("LINK_TRACE = 0", "LINK_TRACE = x"), "LINK_TRACE = 'x"),
+        (replace_text("CHECKSUM = a6", "CHECKSUM = xy"), "CHECKSUM = 'xy"),
+        (replace_text('"beta"', '"veta"'), "cannot be read"),
     ],
 )
 def test_damaged_nersc_is_refused(tmp_path, change, message):
     path = tmp_path / "a.nersc"
-    write_nersc(path, exact_configuration())
+    write_nersc(path, make_exact_configuration())
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=message) as error:
         read_nersc(path)
@@ -231,7 +236,7 @@ def test_damaged_nersc_is_refused(tmp_path, change, message):
     ],
 )
 def test_links_outside_the_group_are_refused(tmp_path, write, read, change, message):
-    sound = exact_configuration()
+    sound = make_exact_configuration()
     path = tmp_path / "links"
     write(path, Configuration(sound.lattice, change(sound.links)))
     with pytest.raises(ValueError, match=message):

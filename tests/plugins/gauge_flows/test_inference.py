@@ -18,27 +18,26 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.ensembles.stored import Ensemble
-from pipeline_gauge_flows.evaluation.inputs import trained
-from pipeline_gauge_flows.evaluation.resampling import Value, value_of
+from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.evaluation.inputs import load_flow
+from pipeline_gauge_flows.evaluation.resampling import Value, compute_value
 from pipeline_gauge_flows.exact import torus_plaquette
 from pipeline_gauge_flows.formats import READERS
-from pipeline_gauge_flows.inference import infer_flow
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
-    Correlated,
+    DerivativeEstimates,
     Step,
-    independent,
-    step_between,
+    compute_independent,
+    find_step,
 )
+from pipeline_gauge_flows.inference.infer import SCHEMA, infer_flow
 from pipeline_gauge_flows.inference.options import (
     DerivativeOptions,
     GaugeInferOptions,
     SampleOptions,
 )
 from pipeline_gauge_flows.inference.sample import write_samples
-from pipeline_gauge_flows.inference.use import SCHEMA
-from plugins.gauge_flows.trained import ONE, fresh_run, on_two_ranks, with_section
+from plugins.gauge_flows.trained import ONE, make_fresh_run, replace_section, run_on_two_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 SIGMAS = 4.0
@@ -46,12 +45,12 @@ SQUARE = {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction"}]}
 STEP = Step("anisotropy", 0.0, 0.2)
 
 
-def inferred(run, **options):
-    summary = infer_flow(with_section(run, "infer", GaugeInferOptions(**options)))
+def call_infer(run, **options):
+    summary = infer_flow(replace_section(run, "infer", GaugeInferOptions(**options)))
     return summary, run
 
 
-def shifted(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
+def draw_shift(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
     """Return the series of a shift of normal numbers, S = x²/2 - lambda x, as of configurations.
 
     At lambda the mean of x is lambda, its variance 1; x -> x + lambda_2 - lambda_1 is exact.
@@ -73,26 +72,26 @@ def shifted(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
     return series
 
 
-def correlated(part: float, n: int = 4000, seed: int = 0) -> Correlated:
+def make_estimates(part: float, n: int = 4000, seed: int = 0) -> DerivativeEstimates:
     chains = ChainRows([np.arange(n // 2), np.arange(n // 2, n)])
-    return Correlated(shifted(n, part, seed), STEP, chains, [1.0, 0.25], 200, (seed,))
+    return DerivativeEstimates(draw_shift(n, part, seed), STEP, chains, [1.0, 0.25], 200, (seed,))
 
 
 def test_an_exact_flow_has_no_error_where_it_shifts():
     """d<x>/dlambda = 1, and the difference of <x²> = 1 + lambda² is 2 lambda_1 + step."""
-    found = correlated(1.0)
-    report = found.report("plaquette")
+    estimates = make_estimates(1.0)
+    report = estimates.report("plaquette")
     assert report["flow"] == pytest.approx({"value": 1.0, "error": 0.0}, abs=1e-12)
-    square = value_of(found.flow("square"))
+    square = compute_value(estimates.flow_derivative("square"))
     assert abs(square.sigmas(STEP.length)) < SIGMAS
     assert square.error == pytest.approx(2 / 4000**0.5, rel=0.15)  # 2 x
     # The conjugate is -x.
-    assert found.report(CONJUGATE)["flow"]["value"] == pytest.approx(-1.0)
+    assert estimates.report(CONJUGATE)["flow"]["value"] == pytest.approx(-1.0)
 
 
 @pytest.mark.parametrize("part", [0.0, 0.8, 1.3])
 def test_a_flow_that_is_not_exact_is_reweighted(part):
-    report = correlated(part).report("plaquette")
+    report = make_estimates(part).report("plaquette")
     for key in ("flow", "epsilon_same_step", "epsilon_limit", "epsilon_best"):
         assert abs(report[key]["value"] - 1) < SIGMAS * report[key]["error"]
     assert abs(report["ends"]["sigmas"]) < SIGMAS
@@ -110,8 +109,8 @@ def test_a_flow_that_is_not_exact_is_reweighted(part):
 
 def test_both_ends_have_their_covariances():
     """Of x² with -C = x: 2 lambda, and 2 lambda_2 at the end; their mean is the difference."""
-    found = correlated(0.8, 40_000)
-    report = found.report("square")
+    estimates = make_estimates(0.8, 40_000)
+    report = estimates.report("square")
     assert abs(report["ends"]["start"]["value"]) < SIGMAS * report["ends"]["start"]["error"]
     end = report["ends"]["end"]
     assert abs(end["value"] - 2 * STEP.length) < SIGMAS * end["error"]
@@ -121,31 +120,32 @@ def test_both_ends_have_their_covariances():
 
 
 def test_errors_are_those_of_many_repetitions():
-    values = [value_of(correlated(0.8, 500, seed).flow("plaquette")) for seed in range(40)]
+    repetitions = [make_estimates(0.8, 500, seed) for seed in range(40)]
+    values = [compute_value(one.flow_derivative("plaquette")) for one in repetitions]
     spread = np.std([one.value for one in values])
     assert np.mean([one.error for one in values]) == pytest.approx(spread, rel=0.3)
 
 
 def test_two_ensembles():
-    found = independent(Value(1.0, 0.03), Value(1.4, 0.04), STEP)
-    assert (found.value, found.error) == pytest.approx((2.0, 0.25))
+    difference = compute_independent(Value(1.0, 0.03), Value(1.4, 0.04), STEP)
+    assert (difference.value, difference.error) == pytest.approx((2.0, 0.25))
 
 
 def test_the_step_is_in_one_parameter():
     base = ActionOptions(beta=2.0)
-    assert step_between(base, ActionOptions(beta=2.5)) == Step("beta", 2.0, 2.5)
-    found = step_between(base, ActionOptions(beta=2.0, anisotropy=0.1))
-    assert found == Step("anisotropy", 0.0, 0.1)
+    assert find_step(base, ActionOptions(beta=2.5)) == Step("beta", 2.0, 2.5)
+    step = find_step(base, ActionOptions(beta=2.0, anisotropy=0.1))
+    assert step == Step("anisotropy", 0.0, 0.1)
     two = ActionOptions(beta=2.1, anisotropy=0.1)
     for other in (base, two, ActionOptions(name="iwasaki", beta=2.1)):
         with pytest.raises(ValueError, match="differ in one of beta and anisotropy alone"):
-            step_between(base, other)
+            find_step(base, other)
 
 
 @pytest.fixture(scope="module")
 def between(tmp_path_factory):
     """A flow that maps nothing, by a step of the anisotropy."""
-    return fresh_run(
+    return make_fresh_run(
         tmp_path_factory.mktemp("between"),
         {
             "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
@@ -162,7 +162,7 @@ def between(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(between):
     options = DerivativeOptions(resamples=300, fractions=[1.0, 0.5])
-    summary, run = inferred(between, derivatives=options)
+    summary, run = call_infer(between, derivatives=options)
     with store.opened(run.inference, SCHEMA) as file:
         group = file["derivatives"]
         return summary, json.loads(group.attrs["report"]), {
@@ -172,10 +172,10 @@ def report(between):
 
 def test_the_derivative_of_an_operator_by_its_coupling_is_minus_its_variance(report):
     """O of Eq. 16 by the anisotropy: in two dimensions beta grows by the factor 1 + lambda."""
-    summary, found, _ = report
-    assert (found["parameter"], found["start"], found["end"]) == ("anisotropy", 0.0, 0.1)
-    assert found["n_configurations"] == 855
-    operator = found["observables"][CONJUGATE]
+    summary, content, _ = report
+    assert (content["parameter"], content["start"], content["end"]) == ("anisotropy", 0.0, 0.1)
+    assert content["n_configurations"] == 855
+    operator = content["observables"][CONJUGATE]
     start, end = (torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
     exact = -2.0 * 16 * (end - start) / 0.1
     assert operator["known"] == pytest.approx(exact)
@@ -188,7 +188,7 @@ def test_the_derivative_of_an_operator_by_its_coupling_is_minus_its_variance(rep
     assert summary["sigmas_from_variance"] == operator["ends"]["sigmas"]
     # Two ensembles know nothing of each other.
     assert operator["error_ratio"]["independent"] > 3
-    assert found["independent_configurations"] == 2 * 855
+    assert content["independent_configurations"] == 2 * 855
 
 
 def test_plaquettes_have_the_exact_difference(report):
@@ -205,7 +205,7 @@ def test_plaquettes_have_the_exact_difference(report):
 
 def test_series_are_kept(report, between):
     with Ensemble(between.data) as ensemble:
-        chosen = ensemble.of("val", "test")
+        chosen = ensemble.select("val", "test")
     with SampleFile(between.data, "data") as file:
         planes = file.column("plaquette")
     np.testing.assert_allclose(report[2]["start/plaquette"], planes[chosen][:, 0])
@@ -217,7 +217,7 @@ def test_series_are_kept(report, between):
 @pytest.mark.slow
 def test_a_trained_flow_has_smaller_errors(tmp_path):
     """By a step of the anisotropy to 0.2, at equal configurations, against the best of the rest."""
-    run = fresh_run(
+    run = make_fresh_run(
         tmp_path,
         {
             "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
@@ -234,24 +234,24 @@ def test_a_trained_flow_has_smaller_errors(tmp_path):
             "schedule": {"name": "cosine"},
         },
     )  # fmt: skip
-    summary, _ = inferred(run, derivatives=DerivativeOptions())
+    summary, _ = call_infer(run, derivatives=DerivativeOptions())
     with store.opened(run.inference, SCHEMA) as file:
-        found = json.loads(file["derivatives"].attrs["report"])
+        content = json.loads(file["derivatives"].attrs["report"])
     for name in (CONJUGATE, "plaquette"):
-        one = found["observables"][name]
+        one = content["observables"][name]
         assert abs(one["known_sigmas"]) < SIGMAS
         assert abs(one["ends"]["sigmas"]) < SIGMAS
         ratios = one["error_ratio"]
         assert 3 < ratios["best"] <= ratios["same_step"]
         assert ratios["independent"] > ratios["best"]
     assert summary["ESS"] > 0.98 > summary["ESS_identity"]
-    print({name: one["error_ratio"] for name, one in found["observables"].items()})
+    print({name: one["error_ratio"] for name, one in content["observables"].items()})
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
     """A flow that maps nothing, on its way to beta = 0.3 in four dimensions."""
-    return fresh_run(
+    return make_fresh_run(
         tmp_path_factory.mktemp("four"),
         model={"action": {"beta": 0.3}},
         graph={"lattice": {"extents": [2, 2, 4, 2]}, "masks": [{"mask": "direction"}]},
@@ -260,17 +260,17 @@ def four(tmp_path_factory):
 
 def test_a_markov_chain_is_an_ensemble(tmp_path):
     """With the plaquette of the torus; written in the layout of the data stage."""
-    run = fresh_run(tmp_path, model={"action": {"beta": 1.0}}, graph=SQUARE)
+    run = make_fresh_run(tmp_path, model={"action": {"beta": 1.0}}, graph=SQUARE)
     options = SampleOptions(n_configurations=500, separation=3, thermalisation=30, batch_size=100)
-    summary, _ = inferred(run, samples=options)
+    summary, _ = call_infer(run, samples=options)
     with Ensemble(run.folder / "samples/ensemble.h5") as ensemble:
         assert (len(ensemble), ensemble.action) == (500, ActionOptions(beta=1.0))
         assert (ensemble.split == SPLITS.index("train")).all()
-        links = ensemble.links([0, 499])
+        links = ensemble.read_links([0, 499])
     with SampleFile(run.folder / "samples/ensemble.h5", "data") as file:
         statistics = json.loads(file.attributes["statistics"])
-    found = statistics["plaquette"]
-    assert abs(found["mean"] - torus_plaquette(1.0, 3, 16)) < SIGMAS * found["error"]
+    plaquette = statistics["plaquette"]
+    assert abs(plaquette["mean"] - torus_plaquette(1.0, 3, 16)) < SIGMAS * plaquette["error"]
     assert statistics["origin"]["acceptance"] == summary["acceptance"]
     assert 0.2 < summary["acceptance"] < 0.8
     eye = np.broadcast_to(np.eye(3), links.shape)
@@ -286,24 +286,24 @@ def test_a_markov_chain_is_an_ensemble(tmp_path):
 
 def test_other_programs_can_read_configurations(four):
     options = SampleOptions(n_configurations=2, thermalisation=1, formats=["hdf5", "ildg", "nersc"])
-    inferred(four, samples=options)
+    call_infer(four, samples=options)
     folder = four.folder / "samples"
     names = [f"{i:05d}.{kind}" for i in range(2) for kind in ("ildg", "nersc")]
     assert sorted(path.name for path in folder.iterdir()) == [*names, "ensemble.h5"]
     with Ensemble(folder / "ensemble.h5") as ensemble:
         for name in names:
-            found = READERS[name[6:]](folder / name)
-            assert found.lattice == ensemble.lattice
-            assert found.action == ActionOptions(beta=0.3)
-            expected = ensemble.links([int(name[:5])])[0]
-            np.testing.assert_allclose(found.links, expected.numpy(), atol=1e-14)
+            configuration = READERS[name[6:]](folder / name)
+            assert configuration.lattice == ensemble.lattice
+            assert configuration.action == ActionOptions(beta=0.3)
+            expected = ensemble.read_links([int(name[:5])])[0]
+            np.testing.assert_allclose(configuration.links, expected.numpy(), atol=1e-14)
 
 
 def test_proposals_have_weights(four):
     options = SampleOptions(
         n_configurations=3, method="proposals", formats=["nersc", "hdf5"], extents=[2, 2, 2, 2]
     )
-    inferred(four, samples=options)
+    call_infer(four, samples=options)
     folder = four.folder / "samples"
     assert sorted(path.name for path in folder.iterdir()) == [
         "00000.nersc", "00001.nersc", "00002.nersc", "proposals.h5",
@@ -318,7 +318,7 @@ def test_proposals_have_weights(four):
 
 @pytest.mark.parametrize("method", ["metropolis", "proposals"])
 def test_samples_are_those_of_any_number_of_ranks(four, method):
-    _, flow = trained(four, ONE.device)
+    _, flow = load_flow(four, ONE.device)
     options = SampleOptions(n_configurations=7, method=method, batch_size=3)
 
     def written(ranks):
@@ -330,13 +330,13 @@ def test_samples_are_those_of_any_number_of_ranks(four, method):
             with h5py.File(four.folder / f"samples/{place}.h5") as data:
                 return file["samples/number"][:], data["links"][:]
 
-    alone, shared = written(ONE), on_two_ranks(written)[0]
+    alone, shared = written(ONE), run_on_two_ranks(written)[0]
     for ours, theirs in zip(alone, shared, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_nothing_asked_for_is_nothing_done(four):
-    summary, run = inferred(four)
+    summary, run = call_infer(four)
     assert summary == {}
     with store.opened(run.inference, SCHEMA) as file:
         assert list(file) == []
@@ -344,12 +344,12 @@ def test_nothing_asked_for_is_nothing_done(four):
 
 def test_what_cannot_be_is_refused(between, four, tmp_path):
     with pytest.raises(ValueError, match=r"infer\.samples: the flow starts from an ensemble"):
-        inferred(between, samples=SampleOptions(n_configurations=2))
+        call_infer(between, samples=SampleOptions(n_configurations=2))
     with pytest.raises(ValueError, match=r"infer\.derivatives: the flow does not start from"):
-        inferred(four, derivatives=DerivativeOptions())
+        call_infer(four, derivatives=DerivativeOptions())
     with pytest.raises(ValueError, match=r"infer\.samples\.extents: .*mask 'direction' repeats"):
-        inferred(four, samples=SampleOptions(n_configurations=2, extents=[2, 2, 2, 3]))
-    empty = fresh_run(
+        call_infer(four, samples=SampleOptions(n_configurations=2, extents=[2, 2, 2, 3]))
+    empty = make_fresh_run(
         tmp_path,
         {
             "lattice": {"extents": [4, 4]}, "action": {"beta": 2.0},
@@ -359,10 +359,10 @@ def test_what_cannot_be_is_refused(between, four, tmp_path):
         graph=SQUARE, model={"prior": "ensemble", "action": {"beta": 2.1}},
     )  # fmt: skip
     with pytest.raises(ValueError, match=r"derivatives\.splits: 0 configurations in val"):
-        inferred(empty, derivatives=DerivativeOptions(splits=["val"]))
-    flat = fresh_run(tmp_path / "flat", model={"action": {"beta": 1.0}}, graph=SQUARE)
+        call_infer(empty, derivatives=DerivativeOptions(splits=["val"]))
+    flat = make_fresh_run(tmp_path / "flat", model={"action": {"beta": 1.0}}, graph=SQUARE)
     with pytest.raises(ValueError, match=r"formats: 'ildg' does not hold SU\(3\) in 2"):
-        inferred(flat, samples=SampleOptions(n_configurations=2, formats=["ildg"]))
+        call_infer(flat, samples=SampleOptions(n_configurations=2, formats=["ildg"]))
     assert not flat.inference.exists()
     with pytest.raises(ValueError, match="separation: of a Markov chain, but method"):
         SampleOptions(n_configurations=2, method="proposals", separation=2)

@@ -10,10 +10,10 @@ from torch.testing import assert_close
 
 from pipeline_gauge_flows.lattice import (
     Lattice,
-    cold,
+    draw_hot,
     gauge_transform,
-    hot,
-    neighbours,
+    make_cold,
+    make_neighbours,
     plaquettes,
 )
 from pipeline_kernels.su3 import haar
@@ -21,7 +21,7 @@ from pipeline_kernels.su3 import haar
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def make_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
@@ -40,8 +40,8 @@ def test_sites_are_numbered_row_by_row(lattice):
 
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_plaquettes_are_products_around_squares(lattice):
-    links = hot(lattice, 2, generator())
-    found = plaquettes(links, lattice)
+    links = draw_hot(lattice, 2, make_generator())
+    loops = plaquettes(links, lattice)
     n = lattice.n_colours
     grid = links.reshape(2, lattice.dimension, *lattice.extents, n, n)
 
@@ -49,21 +49,21 @@ def test_plaquettes_are_products_around_squares(lattice):
         wrapped = tuple(x % extent for x, extent in zip(site, lattice.extents, strict=True))
         return grid[(slice(None), mu, *wrapped)]
 
-    assert found.shape == (2, len(lattice.planes), lattice.volume, n, n)
-    assert lattice.n_plaquettes == found[0, ..., 0, 0].numel()
+    assert loops.shape == (2, len(lattice.planes), lattice.volume, n, n)
+    assert lattice.n_plaquettes == loops[0, ..., 0, 0].numel()
     for plane, (mu, nu) in enumerate(lattice.planes):
         for number, site in enumerate(lattice.coordinates.tolist()):
             right, up = list(site), list(site)
             right[mu] += 1
             up[nu] += 1
             expected = link(mu, *site) @ link(nu, *right) @ link(mu, *up).mH @ link(nu, *site).mH
-            assert_close(found[:, plane, number], expected)
+            assert_close(loops[:, plane, number], expected)
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_plaquettes_turn_with_the_gauge_at_their_site(lattice):
-    links = hot(lattice, 2, generator())
-    gauge = haar(2 * lattice.volume, lattice.n_colours, generator(1))
+    links = draw_hot(lattice, 2, make_generator())
+    gauge = haar(2 * lattice.volume, lattice.n_colours, make_generator(1))
     gauge = gauge.reshape(2, lattice.volume, *gauge.shape[1:])
     turned = plaquettes(gauge_transform(links, gauge, lattice), lattice)
     around = gauge[:, None]
@@ -76,7 +76,7 @@ def test_plaquettes_turn_with_the_gauge_at_their_site(lattice):
 def test_hot_links_have_the_moments_of_haar(n_colours):
     """<tr U> = 0, <|tr U|^2> = 1, and <|tr U|^4> = 2 both for SU(2) and SU(3)."""
     lattice = Lattice((20, 20, 10), n_colours)
-    links = hot(lattice, 1, generator())
+    links = draw_hot(lattice, 1, make_generator())
     n = lattice.n_links
     trace = links.diagonal(dim1=-2, dim2=-1).sum(-1)
     assert abs(trace.mean()) < 4 / n**0.5
@@ -90,19 +90,19 @@ def test_hot_links_have_the_moments_of_haar(n_colours):
 def test_tables_made_in_inference_mode_serve_a_training():
     lattice = Lattice((2, 5), 2)
     with torch.inference_mode():
-        plaquettes(cold(lattice), lattice)
-        tables = [lattice.coordinates, *neighbours(lattice, torch.device("cpu"))]
+        plaquettes(make_cold(lattice), lattice)
+        tables = [lattice.coordinates, *make_neighbours(lattice, torch.device("cpu"))]
     assert not any(table.is_inference() for table in tables)
-    links = cold(lattice).requires_grad_()
+    links = make_cold(lattice).requires_grad_()
     plaquettes(links, lattice).real.sum().backward()
     assert links.grad is not None
 
 
 def test_cold_links_are_one_and_of_the_type_asked_for():
     lattice = Lattice((2, 3), 2)
-    links = cold(lattice, 3, torch.complex64)
+    links = make_cold(lattice, 3, torch.complex64)
     assert links.shape == (3, *lattice.shape)
-    assert links.dtype == hot(lattice, dtype=torch.complex64).dtype == torch.complex64
+    assert links.dtype == draw_hot(lattice, dtype=torch.complex64).dtype == torch.complex64
     assert_close(links @ links, links)
     assert_close(plaquettes(links, lattice)[0, 0, 0], torch.eye(2, dtype=torch.complex64))
 

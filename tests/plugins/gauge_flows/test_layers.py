@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.lattice import Lattice, gauge_transform
-from pipeline_gauge_flows.masks import active_mask
-from plugins.gauge_flows.small import LAYERS, jacobian, small_flow, some_gauge, some_links
+from pipeline_gauge_flows.masks import find_active_mask
+from plugins.gauge_flows.small import LAYERS, draw_gauge, draw_links, jacobian, make_flow
 
 CPU = torch.device("cpu")
 SMALL = {"direction": (2, 2), "location": (2, 2), "m4": (4, 4)}
@@ -22,30 +22,30 @@ DENSE = [
 ]
 
 
-def layers_of(kind, lattice, pattern):
+def make_layers(kind, lattice, pattern):
     """Return a layer of each of two sweeps."""
-    flow = small_flow(kind, lattice, [(pattern, 2)])
+    flow = make_flow(kind, lattice, [(pattern, 2)])
     return [flow.layers[1], flow.layers[-2]]
 
 
-def checked_jacobian(layer, lattice):
+def compute_jacobian(layer, lattice):
     """Compare log-determinant and shape of the Jacobian of a layer; return how far from unity."""
-    links = some_links(lattice, 1)
+    links = draw_links(lattice, 1)
     with torch.no_grad():
         dense = jacobian(lambda u: layer(u, lattice)[0], links)
         log_det = layer(links, lattice)[1]
     n = lattice.n_colours**2 - 1
     blocks = dense.unflatten(0, (-1, n)).unflatten(2, (-1, n)).transpose(1, 2)  # link by link
-    active = active_mask(layer.update, lattice, CPU).flatten()
+    active = find_active_mask(layer.update, lattice, CPU).flatten()
     is_same = torch.eye(len(active), dtype=torch.bool)
     unity = torch.eye(n) * is_same[..., None, None].double()
     torch.testing.assert_close(blocks[~active], unity[~active], rtol=0, atol=1e-9)
     assert (blocks[~active].abs() > 1e-9).sum() == n * (~active).sum()
     between = blocks[active][:, active][~is_same[active][:, active]]
     assert (between == 0).all()
-    found = torch.linalg.slogdet(dense)
-    assert found.sign == 1
-    torch.testing.assert_close(log_det[0], found.logabsdet, rtol=1e-8, atol=1e-8)
+    determinant = torch.linalg.slogdet(dense)
+    assert determinant.sign == 1
+    torch.testing.assert_close(log_det[0], determinant.logabsdet, rtol=1e-8, atol=1e-8)
     mixed = blocks[active][:, ~active].abs().max()
     return float(log_det.abs()), float(mixed)
 
@@ -54,8 +54,8 @@ def checked_jacobian(layer, lattice):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_jacobian_is_triangular_and_has_the_determinant(kind, pattern, extents, n_colours):
     lattice = Lattice(extents, n_colours)
-    for layer in layers_of(kind, lattice, pattern):
-        size, mixed = checked_jacobian(layer, lattice)
+    for layer in make_layers(kind, lattice, pattern):
+        size, mixed = compute_jacobian(layer, lattice)
         assert size > 1e-3
         assert mixed > 1e-3  # frozen links do have a say
 
@@ -65,7 +65,7 @@ def test_the_jacobian_is_triangular_and_has_the_determinant(kind, pattern, exten
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_jacobian_in_four_dimensions(kind, pattern):
     lattice = Lattice((2, 2, 2, 2), 3)
-    size, _ = checked_jacobian(layers_of(kind, lattice, pattern)[1], lattice)
+    size, _ = compute_jacobian(make_layers(kind, lattice, pattern)[1], lattice)
     assert size > 1e-3
 
 
@@ -80,8 +80,8 @@ VOLUMES = [
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers_are_equivariant_and_invertible(kind, pattern, extents, n_colours):
     lattice = Lattice(extents, n_colours)
-    links, gauge = some_links(lattice), some_gauge(lattice)
-    for layer in layers_of(kind, lattice, pattern):
+    links, gauge = draw_links(lattice), draw_gauge(lattice)
+    for layer in make_layers(kind, lattice, pattern):
         layer.requires_grad_(False)
         moved, log_det = layer(links, lattice)
         turned, same = layer(gauge_transform(links, gauge, lattice), lattice)
@@ -101,7 +101,7 @@ def test_layers_are_equivariant_and_invertible(kind, pattern, extents, n_colours
 def test_derivatives_of_both_ways(kind):
     """Of links and weights, by torch's gradcheck; the inverse by its implicit function too."""
     lattice = Lattice((2, 2), 3)
-    (layer, _), links = layers_of(kind, lattice, "direction"), some_links(lattice, 1)
+    (layer, _), links = make_layers(kind, lattice, "direction"), draw_links(lattice, 1)
     names, weights = zip(*layer.named_parameters(), strict=True)
 
     def mapped(inverse, shift, *weights):
@@ -127,7 +127,7 @@ def test_a_fresh_layer_maps_nothing(kind):
     from pipeline_gauge_flows.spectral import SpectralLayer
 
     lattice = Lattice((4, 4), 3)
-    layer, links = SpectralLayer(Update("direction", 0, 0), LAYERS[kind], 2, 3), some_links(lattice)
+    layer, links = SpectralLayer(Update("direction", 0, 0), LAYERS[kind], 2, 3), draw_links(lattice)
     moved, log_det = layer(links, lattice)
     torch.testing.assert_close(moved, links, rtol=0, atol=1e-15)
     assert (log_det == 0).all()
@@ -136,12 +136,12 @@ def test_a_fresh_layer_maps_nothing(kind):
 def test_unitary_up_to_the_largest_step():
     """Where the weights of a residual layer saturate it is one to one still."""
     lattice = Lattice((4, 4), 3)
-    flow = small_flow("residual", lattice, [("m4", 1)])
-    layer, links = flow.layers[0], some_links(lattice, 8)
+    flow = make_flow("residual", lattice, [("m4", 1)])
+    layer, links = flow.layers[0], draw_links(lattice, 8)
     with torch.no_grad():
         layer.conditioner.constant += 50
         moved, log_det = layer(links, lattice)
-        steps = layer._steps(layer.conditioner(torch.zeros(1, 56)))
+        steps = layer._bound_weights(layer.conditioner(torch.zeros(1, 56)))
         assert 0.85 < float(steps.abs().sum(-1).max()) < 0.9
         back, opposite = layer.inverse(moved, lattice)
     torch.testing.assert_close(back, links, rtol=0, atol=1e-11)

@@ -8,26 +8,26 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.frozen_paths import (
-    frozen_numbers,
-    frozen_paths,
-    plaquette_paths,
-    rectangle_paths,
+    find_frozen_numbers,
+    find_frozen_paths,
+    list_plaquette_paths,
+    list_rectangle_paths,
 )
 from pipeline_gauge_flows.lattice import Lattice, plaquettes
-from pipeline_gauge_flows.loops import path
-from pipeline_gauge_flows.masks import Update, active_links, schedule, steps_of
-from plugins.gauge_flows.small import some_links
+from pipeline_gauge_flows.loops import multiply_path
+from pipeline_gauge_flows.masks import Update, count_steps, find_active_links, schedule
+from plugins.gauge_flows.small import draw_links
 
 CPU = torch.device("cpu")
 SMALLEST = {"direction": 2, "location": 2, "m4": 4}
 
 
-def lattices(pattern):
+def list_lattices(pattern):
     smallest = SMALLEST[pattern]
     return [Lattice((smallest,) * n, 2) for n in (2, 3, 4)] + [Lattice((4, 8, 4), 2)]
 
 
-def loop(start, sides, lattice):
+def find_loop(start, sides, lattice):
     """Return the links (mu, x) of a loop: sides are signed steps (mu, sign), x coordinates."""
     x, links = list(start), []
     for mu, sign in sides:
@@ -40,7 +40,7 @@ def loop(start, sides, lattice):
     return links
 
 
-def loops_through(active, lattice, long):
+def count_loops(active, lattice, long):
     """Return for each loop 1 x `long` how many of its links are active."""
     counts = {}
     table = active.view(lattice.dimension, *lattice.extents)
@@ -48,39 +48,39 @@ def loops_through(active, lattice, long):
         sides = [(mu, 1)] * long + [(nu, 1)] + [(mu, -1)] * long + [(nu, -1)]
         for site in range(lattice.volume):
             start = tuple(lattice.coordinates[site].tolist())
-            links = loop(start, sides, lattice)
+            links = find_loop(start, sides, lattice)
             counts[mu, nu, start] = [link for link in links if table[link[0]][link[1]]]
     return counts
 
 
 @pytest.mark.parametrize("pattern", SMALLEST)
 def test_a_sweep_moves_each_link_once(pattern):
-    for lattice in lattices(pattern):
+    for lattice in list_lattices(pattern):
         for sweep in (0, 1):
-            steps = range(steps_of(pattern, lattice.dimension))
-            total = sum(Update(pattern, sweep, step).active(lattice).int() for step in steps)
+            steps = range(count_steps(pattern, lattice.dimension))
+            total = sum(Update(pattern, sweep, step).find_active(lattice).int() for step in steps)
             assert (total == 1).all()
 
 
 @pytest.mark.parametrize("pattern", ["direction", "m4"])
 def test_no_plaquette_has_two_active_links(pattern):
-    for lattice in lattices(pattern)[:3]:
+    for lattice in list_lattices(pattern)[:3]:
         update = Update(pattern, 0, 3)
-        counts = loops_through(update.active(lattice), lattice, long=1)
+        counts = count_loops(update.find_active(lattice), lattice, long=1)
         assert max(map(len, counts.values())) == 1
-        assert len(frozen_numbers(update, lattice.dimension)) == 2 * (lattice.dimension - 1)
+        assert len(find_frozen_numbers(update, lattice.dimension)) == 2 * (lattice.dimension - 1)
 
 
 def test_m4_leaves_rectangles_single_active_links():
     """Which the mask by parity does not: it is what M4 is for."""
     for lattice in (Lattice((4,) * 2, 2), Lattice((4,) * 3, 2), Lattice((4,) * 4, 2)):
         # In four dimensions some of the sixteen.
-        for step in range(0, steps_of("m4", lattice.dimension), max(1, lattice.volume // 50)):
-            active = Update("m4", 0, step).active(lattice)
-            counts = loops_through(active, lattice, long=2)
+        for step in range(0, count_steps("m4", lattice.dimension), max(1, lattice.volume // 50)):
+            active = Update("m4", 0, step).find_active(lattice)
+            counts = count_loops(active, lattice, long=2)
             assert {len(links) for links in counts.values()} == {0, 1}
-    counts = loops_through(
-        Update("direction", 0, 0).active(Lattice((4, 4), 2)), Lattice((4, 4), 2), 2
+    counts = count_loops(
+        Update("direction", 0, 0).find_active(Lattice((4, 4), 2)), Lattice((4, 4), 2), 2
     )
     assert max(map(len, counts.values())) == 2
 
@@ -90,16 +90,16 @@ def test_m4_leaves_rectangles_single_active_links():
 def test_location_updates_have_half_their_plaquettes(dimension, sweep):
     """All links at a site are active: one of the two plaquettes of a plane has them both."""
     lattice, update = Lattice((4,) * dimension, 2), Update("location", sweep, 1)
-    active = update.active(lattice)
+    active = update.find_active(lattice)
     single: dict = {}
-    for (mu, nu, _), links in loops_through(active, lattice, long=1).items():
+    for (mu, nu, _), links in count_loops(active, lattice, long=1).items():
         if mu < nu and len(links) == 1:
             single[links[0]] = single.get(links[0], 0) + 1
     assert len(single) == active.sum()
     assert set(single.values()) == {dimension - 1}
     backward = range(dimension - 1, 2 * (dimension - 1))
     expected = range(dimension - 1) if sweep else backward  # R_nu lies on the side of x + nu
-    assert frozen_numbers(update, dimension) == tuple(expected)
+    assert find_frozen_numbers(update, dimension) == tuple(expected)
 
 
 def test_numbers_of_layers():
@@ -115,35 +115,37 @@ def test_numbers_of_layers():
 )
 def test_extents_that_break_a_mask_are_refused(pattern, extents):
     with pytest.raises(ValueError, match=r"repeats after . sites.*multiple of"):
-        Update(pattern, 0, 0).active(Lattice(extents, 3))
+        Update(pattern, 0, 0).find_active(Lattice(extents, 3))
 
 
 @pytest.mark.parametrize("pattern", SMALLEST)
 def test_frozen_paths_are_those_of_the_action(pattern):
     """Site by site, as forces find their paths; closed by the links they are plaquettes."""
     lattice = Lattice((4, 4, 4), 3)
-    update, links = Update(pattern, 1, 2), some_links(lattice)
-    found = frozen_paths(update, lattice, CPU, rectangles=True)
-    products = found.products(links.flatten(1, 2))
+    update, links = Update(pattern, 1, 2), draw_links(lattice)
+    frozen = find_frozen_paths(update, lattice, CPU, rectangles=True)
+    products = frozen.multiply_links(links.flatten(1, 2))
     n_sides = 2 * (lattice.dimension - 1)
-    for place, link in enumerate(active_links(update, lattice, CPU).tolist()):
+    for place, link in enumerate(find_active_links(update, lattice, CPU).tolist()):
         mu, site = divmod(link, lattice.volume)
-        paths = plaquette_paths(mu, lattice.dimension) + rectangle_paths(mu, lattice.dimension)
-        for k, number in enumerate(found.numbers):
+        paths = list_plaquette_paths(mu, lattice.dimension) + list_rectangle_paths(
+            mu, lattice.dimension
+        )
+        for k, number in enumerate(frozen.numbers):
             start = torch.tensor([site])
-            expected = path(links, lattice, paths[number], start)[:, 0]
+            expected = multiply_path(links, lattice, paths[number], start)[:, 0]
             torch.testing.assert_close(products[:, place, k], expected)
     if pattern == "m4":
-        assert len(found.numbers) == 4 * n_sides
+        assert len(frozen.numbers) == 4 * n_sides
         forward = plaquettes(links, lattice)  # of the plane (0, 1), which is the first
         update = Update("m4", 0, 0)
-        paths = frozen_paths(update, lattice, CPU).products(links.flatten(1, 2))
-        active = active_links(update, lattice, CPU)
+        paths = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))
+        active = find_active_links(update, lattice, CPU)
         loops = links.flatten(1, 2)[:, active] @ paths[:, :, 0].mH
         torch.testing.assert_close(loops, forward[:, 0, active])
 
 
 def test_paths_of_rectangles_are_not_empty_or_alike():
-    paths = rectangle_paths(1, 4)
+    paths = list_rectangle_paths(1, 4)
     assert len(set(paths)) == 3 * 6
     assert all(len(one) == 5 and sum(s == 1 for s in one) in (1, 2) for one in paths)

@@ -15,8 +15,8 @@ from torch.testing import assert_close
 
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import ObservableOptions
-from pipeline_gauge_flows.gradient_flow import gradient_flow
-from pipeline_gauge_flows.lattice import Lattice, cold, gauge_transform, hot, plaquettes
+from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, gauge_transform, make_cold, plaquettes
 from pipeline_gauge_flows.observables import (
     energy_density,
     plaquette,
@@ -30,17 +30,17 @@ from pipeline_kernels.su3 import haar
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def make_generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def diagonal(angles: torch.Tensor, n_colours: int = 3) -> torch.Tensor:
+def make_diagonal(angles: torch.Tensor, n_colours: int = 3) -> torch.Tensor:
     """Return one configuration exp(i angles T), T = diag(1, -1, 0), of angles (D, V)."""
     t = torch.tensor([1.0, -1.0, 0.0][:n_colours], dtype=torch.float64)
     return torch.diag_embed(torch.exp(1j * angles[..., None] * t))[None]
 
 
-def flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Tensor:
+def make_flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Tensor:
     """Return a configuration with a constant field of so many flux quanta in some planes."""
     x = lattice.coordinates.double()
     angles = torch.zeros(lattice.dimension, lattice.volume, dtype=torch.float64)
@@ -49,22 +49,22 @@ def flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Tensor:
         angles[nu] += field * x[:, mu]
         last = x[:, mu] == lattice.extents[mu] - 1
         angles[mu] -= torch.where(last, field * lattice.extents[mu] * x[:, nu], 0.0)
-    return diagonal(angles, lattice.n_colours)
+    return make_diagonal(angles, lattice.n_colours)
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_plaquettes_are_means_of_traces(lattice):
-    links = hot(lattice, 2, generator())
+    links = draw_hot(lattice, 2, make_generator())
     traces = plaquettes(links, lattice).diagonal(dim1=-2, dim2=-1).sum(-1).real
     assert_close(plaquette_by_plane(links, lattice), traces.mean(-1) / lattice.n_colours)
     assert_close(plaquette(links, lattice), traces.mean((1, 2)) / lattice.n_colours)
-    assert_close(plaquette(cold(lattice), lattice), torch.ones(1, dtype=torch.float64))
+    assert_close(plaquette(make_cold(lattice), lattice), torch.ones(1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_observables_do_not_depend_on_the_gauge(lattice):
-    links = hot(lattice, 2, generator())
-    gauge = haar(lattice.volume, lattice.n_colours, generator(1))
+    links = draw_hot(lattice, 2, make_generator())
+    gauge = haar(lattice.volume, lattice.n_colours, make_generator(1))
     turned = gauge_transform(links, gauge, lattice)
     for observable in (
         plaquette_by_plane,
@@ -78,7 +78,7 @@ def test_observables_do_not_depend_on_the_gauge(lattice):
 
 def test_wilson_loop_encloses_the_flux_of_its_area():
     lattice = Lattice((5, 6, 4), 3)
-    links = flux(lattice, {(1, 2): 1})
+    links = make_flux(lattice, {(1, 2): 1})
     for sides in ((1, 1), (2, 1), (3, 2), (6, 4)):
         expected = (1 + 2 * math.cos(2 * math.pi / 24 * math.prod(sides))) / 3
         assert wilson_loop(links, lattice, sides, 1, 2).item() == pytest.approx(expected)
@@ -87,14 +87,14 @@ def test_wilson_loop_encloses_the_flux_of_its_area():
 
 def test_wilson_loop_of_one_plaquette_is_the_plaquette():
     lattice = LATTICES[2]
-    links = hot(lattice, 2, generator())
-    found = [wilson_loop(links, lattice, (1, 1), mu, nu) for mu, nu in lattice.planes]
-    assert_close(torch.stack(found, dim=1), plaquette_by_plane(links, lattice))
+    links = draw_hot(lattice, 2, make_generator())
+    loops = [wilson_loop(links, lattice, (1, 1), mu, nu) for mu, nu in lattice.planes]
+    assert_close(torch.stack(loops, dim=1), plaquette_by_plane(links, lattice))
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_centre_transformation_turns_the_polyakov_loop_alone(lattice):
-    links = hot(lattice, 2, generator())
+    links = draw_hot(lattice, 2, make_generator())
     centre = complex(torch.exp(torch.tensor(2j * math.pi / lattice.n_colours)))
     for direction in range(lattice.dimension):
         slab = lattice.coordinates[:, direction] == 1
@@ -103,7 +103,9 @@ def test_centre_transformation_turns_the_polyakov_loop_alone(lattice):
         before, after = (polyakov_loop(one, lattice, direction) for one in (links, turned))
         assert_close(after, centre * before, rtol=1e-6, atol=1e-6)
         assert_close(plaquette(turned, lattice), plaquette(links, lattice), rtol=1e-6, atol=1e-6)
-    assert_close(polyakov_loop(cold(lattice), lattice).real, torch.ones(1, dtype=torch.float64))
+    assert_close(
+        polyakov_loop(make_cold(lattice), lattice).real, torch.ones(1, dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize("n_colours", [2, 3])
@@ -111,10 +113,10 @@ def test_centre_transformation_turns_the_polyakov_loop_alone(lattice):
 def test_charge_of_a_constant_field(n_colours, quanta):
     """Q = 2 m n in the continuum; the clover gives sin f for a field f in every plaquette."""
     lattice = Lattice((4, 6, 5, 3), n_colours)
-    links = flux(lattice, {(0, 1): quanta[0], (2, 3): quanta[1]})
+    links = make_flux(lattice, {(0, 1): quanta[0], (2, 3): quanta[1]})
     sines = [math.sin(2 * math.pi * m / area) for m, area in zip(quanta, (24, 15), strict=True)]
     expected = 2 * lattice.volume / (4 * math.pi**2) * math.prod(sines)
-    gauge = haar(lattice.volume, n_colours, generator())
+    gauge = haar(lattice.volume, n_colours, make_generator())
     for one in (links, gauge_transform(links, gauge, lattice)):
         assert topological_charge(one, lattice).item() == pytest.approx(expected, abs=1e-12)
         energy = energy_density(one, lattice).item()
@@ -127,13 +129,13 @@ def test_charge_of_a_constant_field(n_colours, quanta):
 def test_sign_of_the_charge_in_other_planes(planes):
     """epsilon_0213 = -1, epsilon_0312 = +1."""
     lattice = Lattice((6, 6, 6, 6), 3)
-    found = topological_charge(flux(lattice, dict.fromkeys(planes, 1)), lattice).item()
-    assert found == pytest.approx(2 if planes[0] == (0, 3) else -2, rel=0.02)
+    charge = topological_charge(make_flux(lattice, dict.fromkeys(planes, 1)), lattice).item()
+    assert charge == pytest.approx(2 if planes[0] == (0, 3) else -2, rel=0.02)
 
 
 def test_charge_needs_four_dimensions():
     with pytest.raises(ValueError, match="four dimensions"):
-        topological_charge(cold(LATTICES[0]), LATTICES[0])
+        topological_charge(make_cold(LATTICES[0]), LATTICES[0])
 
 
 def test_flow_damps_a_plane_wave_as_the_heat_equation():
@@ -142,39 +144,39 @@ def test_flow_damps_a_plane_wave_as_the_heat_equation():
     wave = torch.cos(2 * math.pi / 8 * lattice.coordinates[:, 0].double())
     angles = torch.zeros(3, lattice.volume, dtype=torch.float64)
     angles[1] = amplitude * wave
-    flowed = gradient_flow(diagonal(angles), lattice, time, 30)
+    flowed = integrate_gradient_flow(make_diagonal(angles), lattice, time, 30)
     decay = math.exp(-time * 4 * math.sin(math.pi / 8) ** 2)
     assert_close(flowed[0, 1, :, 0, 0].imag / amplitude, decay * wave, rtol=1e-5, atol=1e-6)
-    assert_close(flowed[0, [0, 2]], cold(lattice)[0, [0, 2]], rtol=0, atol=1e-9)
+    assert_close(flowed[0, [0, 2]], make_cold(lattice)[0, [0, 2]], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_colours", [2, 3])
 def test_flow_is_of_third_order_and_smooths(n_colours):
     lattice = Lattice((3, 2, 2, 3), n_colours)
-    links = hot(lattice, 1, generator())
-    ends = [gradient_flow(links, lattice, 0.4, n) for n in (4, 8, 16)]
+    links = draw_hot(lattice, 1, make_generator())
+    ends = [integrate_gradient_flow(links, lattice, 0.4, n) for n in (4, 8, 16)]
     coarse, fine = ((a - b).abs().max().item() for a, b in pairwise(ends))
     assert 6 < coarse / fine < 11  # 8 for the third order
     assert plaquette(links, lattice) < plaquette(ends[-1], lattice)
-    gauge = haar(lattice.volume, n_colours, generator(1))
-    turned = gradient_flow(gauge_transform(links, gauge, lattice), lattice, 0.4, 16)
+    gauge = haar(lattice.volume, n_colours, make_generator(1))
+    turned = integrate_gradient_flow(gauge_transform(links, gauge, lattice), lattice, 0.4, 16)
     assert_close(turned, gauge_transform(ends[-1], gauge, lattice))
 
 
 def test_wilson_loops_are_averaged_over_planes_and_orientations():
     lattice = Lattice((3, 4, 2), 2)
-    links = hot(lattice, 2, torch.Generator().manual_seed(0))
-    found = Observables(ObservableOptions(wilson_loops=[(1, 2), (1, 1)]), lattice)(links)
+    links = draw_hot(lattice, 2, torch.Generator().manual_seed(0))
+    values = Observables(ObservableOptions(wilson_loops=[(1, 2), (1, 1)]), lattice)(links)
     loops = [
         wilson_loop(links, lattice, sides, mu, nu)
         for mu, nu in ((0, 1), (0, 2), (1, 2))
         for sides in ((1, 2), (2, 1))
     ]
-    torch.testing.assert_close(found["wilson_1x2"], sum(loops) / 6)
-    torch.testing.assert_close(found["wilson_1x1"], found["plaquette"])
-    planes = found["planes"]
-    torch.testing.assert_close(found["plaquette_time"], (planes[:, 0] + planes[:, 1]) / 2)
-    torch.testing.assert_close(found["plaquette_space"], planes[:, 2])
+    torch.testing.assert_close(values["wilson_1x2"], sum(loops) / 6)
+    torch.testing.assert_close(values["wilson_1x1"], values["plaquette"])
+    planes = values["planes"]
+    torch.testing.assert_close(values["plaquette_time"], (planes[:, 0] + planes[:, 1]) / 2)
+    torch.testing.assert_close(values["plaquette_space"], planes[:, 2])
 
 
 def test_smoothed_links_have_a_charge():
@@ -183,13 +185,13 @@ def test_smoothed_links_have_a_charge():
         Lattice((4, 4, 4, 4), 3),
         ObservableOptions(smooth={"time": 0.5, "steps": 25}),
     )
-    links = hot(lattice, 2, torch.Generator().manual_seed(0))
-    found = Observables(options, lattice)(links)
-    smooth = gradient_flow(links, lattice, 0.5, 25)
-    torch.testing.assert_close(found["charge"], topological_charge(smooth, lattice))
-    torch.testing.assert_close(found["charge_square"], found["charge"].square())
-    torch.testing.assert_close(found["smooth_energy"], 0.25 * energy_density(smooth, lattice))
+    links = draw_hot(lattice, 2, torch.Generator().manual_seed(0))
+    values = Observables(options, lattice)(links)
+    smooth = integrate_gradient_flow(links, lattice, 0.5, 25)
+    torch.testing.assert_close(values["charge"], topological_charge(smooth, lattice))
+    torch.testing.assert_close(values["charge_square"], values["charge"].square())
+    torch.testing.assert_close(values["smooth_energy"], 0.25 * energy_density(smooth, lattice))
     flat = Lattice((4, 4), 3)
-    planar = Observables(options, flat)(hot(flat, 1, torch.Generator().manual_seed(0)))
+    planar = Observables(options, flat)(draw_hot(flat, 1, torch.Generator().manual_seed(0)))
     assert "smooth_energy" in planar
     assert "charge" not in planar

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice, hot
-from pipeline_gauge_flows.layer import tangent
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.layer import project_tangent
 from pipeline_gauge_flows.network import GaugeModule
-from pipeline_gauge_flows.objective import Divergence, log_z_scale
-from pipeline_gauge_flows.samples import batch_of
-from plugins.gauge_flows.small import small_flow, some_links
+from pipeline_gauge_flows.objective import Divergence, estimate_log_z
+from pipeline_gauge_flows.samples import make_batch
+from plugins.gauge_flows.small import OwnDensity, draw_links, make_flow
 
 LATTICE = Lattice((4, 4), 3)
 BLOCKS = {
@@ -23,16 +23,6 @@ BLOCKS = {
     "learned": [("direction", 1)],
     "residual": [("direction", 1)],
 }
-
-
-class OwnDensity:
-    """The action S = -log q of a flow of the Haar measure: its target is reached exactly."""
-
-    def __init__(self, flow):
-        self.flow = flow
-
-    def __call__(self, links):
-        return -self.flow.inverse(links)[1]
 
 
 class Reached(Divergence):
@@ -44,14 +34,14 @@ class Reached(Divergence):
         self._action = OwnDensity(flow)
 
 
-def gradients(module, objective, base, size=1):
+def compute_gradients(module, objective, base, size=1):
     """Return the gradient of the mean loss of `size` configurations each, (n / size, weights)."""
     weights, rows = list(module.parameters()), []
     for links in base.split(size):
-        batch = batch_of(links, module.flow.lattice)
+        batch = make_batch(links, module.flow.lattice)
         loss = objective.sums(module(batch), batch)["reverse_kl"] / size
-        found = torch.autograd.grad(loss, weights, allow_unused=True)
-        rows.append(torch.cat([g.flatten() for g in found if g is not None]))
+        by_weights = torch.autograd.grad(loss, weights, allow_unused=True)
+        rows.append(torch.cat([g.flatten() for g in by_weights if g is not None]))
     return torch.stack(rows)
 
 
@@ -59,30 +49,32 @@ def gradients(module, objective, base, size=1):
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_the_score_is_the_gradient_of_the_log_density(kind, memory):
     """By torch's autograd through the inverse of the whole flow, and a start of its own density."""
-    flow, links = small_flow(kind, LATTICE, BLOCKS[kind], memory), some_links(LATTICE)
+    flow, links = make_flow(kind, LATTICE, BLOCKS[kind], memory), draw_links(LATTICE)
     action = GaugeAction(ActionOptions(beta=0.7), LATTICE)
     start = links.clone().requires_grad_()
     (score,) = torch.autograd.grad(-action(start).sum(), start)
     for base, given in ((None, None), (action, score)):
-        moved, log_det, found = flow.with_score(links, given)
+        moved, log_det, end_score = flow.map_with_score(links, given)
         leaf = moved.detach().requires_grad_()
         back, opposite = flow.inverse(leaf)
         log_q = opposite if base is None else opposite - base(back)
         (expected,) = torch.autograd.grad(log_q.sum(), leaf)
-        torch.testing.assert_close(found, tangent(expected, leaf.detach()), rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            end_score, project_tangent(expected, leaf.detach()), rtol=0, atol=1e-10
+        )
         torch.testing.assert_close(log_det, flow(links)[1])
         assert moved.requires_grad
         assert not log_det.requires_grad
-        assert not found.requires_grad
+        assert not end_score.requires_grad
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_no_variance_where_the_flow_is_exact(kind):
-    flow = small_flow(kind, LATTICE, BLOCKS[kind])
-    exact = Reached(small_flow(kind, LATTICE, BLOCKS[kind]).requires_grad_(False))
-    base = some_links(LATTICE, 3)
-    by_path = gradients(GaugeModule(flow, by_path=True), exact, base)
-    ordinary = gradients(GaugeModule(flow), exact, base)
+    flow = make_flow(kind, LATTICE, BLOCKS[kind])
+    exact = Reached(make_flow(kind, LATTICE, BLOCKS[kind]).requires_grad_(False))
+    base = draw_links(LATTICE, 3)
+    by_path = compute_gradients(GaugeModule(flow, by_path=True), exact, base)
+    ordinary = compute_gradients(GaugeModule(flow), exact, base)
     assert ordinary.norm(dim=1).min() > 0.1
     assert by_path.norm(dim=1).max() < 1e-10 * ordinary.norm(dim=1).max()
 
@@ -91,12 +83,12 @@ def test_no_variance_where_the_flow_is_exact(kind):
 def test_both_estimators_have_one_expectation(kind):
     """Along random directions, in units of their standard errors; the variances are reported."""
     n, size = 40, 16
-    flow = small_flow(kind, LATTICE, BLOCKS[kind], seed=4)
+    flow = make_flow(kind, LATTICE, BLOCKS[kind], seed=4)
     action = GaugeAction(ActionOptions(beta=3.0), LATTICE)
-    objective = Divergence("reverse_kl", action, None, log_z_scale(action))
-    base = hot(LATTICE, n * size, torch.Generator().manual_seed(5))
+    objective = Divergence("reverse_kl", action, None, estimate_log_z(action))
+    base = draw_hot(LATTICE, n * size, torch.Generator().manual_seed(5))
     ordinary, by_path = (
-        gradients(GaugeModule(flow, by_path=by_path), objective, base, size)
+        compute_gradients(GaugeModule(flow, by_path=by_path), objective, base, size)
         for by_path in (False, True)
     )
     along = torch.randn(ordinary.shape[1], 20, dtype=torch.float64, generator=torch.Generator())
@@ -111,8 +103,8 @@ def test_both_estimators_have_one_expectation(kind):
 
 
 def test_values_do_not_depend_on_the_estimator():
-    flow = small_flow("plaquette", LATTICE, BLOCKS["plaquette"])
-    batch = batch_of(some_links(LATTICE), LATTICE)
+    flow = make_flow("plaquette", LATTICE, BLOCKS["plaquette"])
+    batch = make_batch(draw_links(LATTICE), LATTICE)
     path, ordinary = (GaugeModule(flow, by_path=by_path)(batch) for by_path in (True, False))
     for name, value in ordinary.items():
         torch.testing.assert_close(path[name], value, rtol=1e-13, atol=1e-13)
@@ -120,16 +112,16 @@ def test_values_do_not_depend_on_the_estimator():
 
 def test_variance_falls_on_the_way_to_the_solution():
     """Between a fresh flow and the exact one: path gradients fade, ordinary ones do not."""
-    exact = small_flow("plaquette", LATTICE, BLOCKS["plaquette"])
-    objective = Reached(small_flow("plaquette", LATTICE, BLOCKS["plaquette"]))
-    base, ratios = some_links(LATTICE, 6), []
+    exact = make_flow("plaquette", LATTICE, BLOCKS["plaquette"])
+    objective = Reached(make_flow("plaquette", LATTICE, BLOCKS["plaquette"]))
+    base, ratios = draw_links(LATTICE, 6), []
     for distance in (0.1, 0.01):
-        flow = small_flow("plaquette", LATTICE, BLOCKS["plaquette"])
+        flow = make_flow("plaquette", LATTICE, BLOCKS["plaquette"])
         with torch.no_grad():
             for weight, end in zip(flow.parameters(), exact.parameters(), strict=True):
                 weight.copy_((1 - distance) * end)
         variances = [
-            gradients(GaugeModule(flow, by_path=by_path), objective, base).var(0).sum()
+            compute_gradients(GaugeModule(flow, by_path=by_path), objective, base).var(0).sum()
             for by_path in (True, False)
         ]
         ratios.append(float(variances[0] / variances[1]))

@@ -14,22 +14,12 @@ import torch
 
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import ObservableOptions
-from pipeline_gauge_flows.evaluation.series import chains, drawn, mapped_back
-from pipeline_gauge_flows.lattice import Lattice, hot
+from pipeline_gauge_flows.evaluation.series import draw_series, map_back, split_chains
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.observables import plaquette
 from pipeline_gauge_flows.samples import HaarSamples
-from plugins.gauge_flows.small import small_flow
+from plugins.gauge_flows.small import OwnDensity, make_flow
 from plugins.gauge_flows.trained import ONE
-
-
-class OwnDensity:
-    """The action S = -log q of a flow of the Haar measure: its target is reached exactly."""
-
-    def __init__(self, flow):
-        self.flow = flow
-
-    def __call__(self, links):
-        return -self.flow.inverse(links)[1]
 
 
 class Kept:
@@ -38,38 +28,41 @@ class Kept:
     def __init__(self, links):
         self._links = links
 
-    def links(self, numbers):
+    def read_links(self, numbers):
         return self._links[numbers]
 
 
 @pytest.mark.parametrize("kind", ["learned", "residual"])
 def test_an_exact_flow_has_equal_weights(kind):
     """Forth for samples of its own, and back for any links."""
-    flow = small_flow(kind, Lattice((4, 4), 3), [("direction", 1)])
+    flow = make_flow(kind, Lattice((4, 4), 3), [("direction", 1)])
     samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
     observables, density = Observables(ObservableOptions(), flow.lattice), OwnDensity(flow)
-    there = drawn(flow, density, samples, observables, 4, ONE)
+    there = draw_series(flow, density, samples, observables, 4, ONE)
     assert np.abs(there["action"]).max() > 0.1
     assert np.abs(there["log_weight"]).max() < 1e-9
-    links = hot(flow.lattice, 5, torch.Generator().manual_seed(1))
-    back = mapped_back(flow, density, (Kept(links), np.arange(5)), observables, 2, ONE)
+    links = draw_hot(flow.lattice, 5, torch.Generator().manual_seed(1))
+    back = map_back(flow, density, (Kept(links), np.arange(5)), observables, 2, ONE)
     assert np.abs(back["log_weight"]).max() < 1e-9
     np.testing.assert_allclose(back["plaquette"], plaquette(links, flow.lattice))
 
 
 def test_chains_keep_their_autocorrelation_when_few_are_chosen():
     ensemble = SimpleNamespace(chain=np.repeat([0, 1, 2], 100), tau_int=4.5)
-    whole = chains(ensemble, np.arange(100, 300))
+    whole = split_chains(ensemble, np.arange(100, 300))
     assert [rows.tolist() for rows in whole.rows] == [[*range(100)], [*range(100, 200)]]
     assert whole.tau_int == 4.5
-    part = chains(ensemble, np.arange(0, 300, 10))
+    part = split_chains(ensemble, np.arange(0, 300, 10))
     assert [len(rows) for rows in part.rows] == [10, 10, 10]
     assert part.tau_int == pytest.approx(0.9)  # a half, and a tenth of the four beyond
-    assert chains(SimpleNamespace(chain=ensemble.chain, tau_int=None), np.arange(9)).tau_int is None
+    assert (
+        split_chains(SimpleNamespace(chain=ensemble.chain, tau_int=None), np.arange(9)).tau_int
+        is None
+    )
 
 
 def test_a_weight_that_is_not_finite_is_refused():
-    flow = small_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
+    flow = make_flow("plaquette", Lattice((4, 4), 3), [("direction", 1)])
     samples = HaarSamples(flow.lattice, 6, 5, "test", torch.complex128)
 
     def action(links):
@@ -78,4 +71,4 @@ def test_a_weight_that_is_not_finite_is_refused():
         return values
 
     with pytest.raises(ValueError, match="weight of configuration 2 is not finite"):
-        drawn(flow, action, samples, Observables(ObservableOptions(), flow.lattice), 3, ONE)
+        draw_series(flow, action, samples, Observables(ObservableOptions(), flow.lattice), 3, ONE)

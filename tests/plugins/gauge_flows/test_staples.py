@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline_gauge_flows.frozen_paths import frozen_paths
-from pipeline_gauge_flows.lattice import Lattice, gauge_transform, neighbours
-from pipeline_gauge_flows.masks import Update, active_links, active_mask
-from pipeline_gauge_flows.staples import StapleNetwork, frozen_links
+from pipeline_gauge_flows.frozen_paths import find_frozen_paths
+from pipeline_gauge_flows.lattice import Lattice, gauge_transform, make_neighbours
+from pipeline_gauge_flows.masks import Update, find_active_links, find_active_mask
+from pipeline_gauge_flows.staples import StapleNetwork, clear_active
 from pipeline_kernels.su3 import staple_layer
-from plugins.gauge_flows.small import some_gauge, some_links
+from plugins.gauge_flows.small import draw_gauge, draw_links
 
 CPU = torch.device("cpu")
 LATTICES = [Lattice((4, 4), 3), Lattice((4, 4), 2), Lattice((2, 4, 2), 3), Lattice((2,) * 4, 3)]
 
 
-def staples_of(net, links, update, lattice):
-    paths = frozen_paths(update, lattice, CPU).products(links.flatten(1, 2))
+def compute_staples(net, links, update, lattice):
+    paths = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))
     return net(links, paths, update, lattice)
 
 
-def network(dimension, **options):
+def make_network(dimension, **options):
     torch.manual_seed(0)
     defaults = {"width": 3, "n_layers": 3, "plaquette": 1, "gain": 0.5}
     return StapleNetwork(dimension, **defaults | options).double()
@@ -29,31 +29,31 @@ def network(dimension, **options):
 
 @pytest.mark.parametrize("lattice", LATTICES, ids=str)
 def test_active_staples_transform_like_links(lattice):
-    update, links, gauge = Update("direction", 0, 3), some_links(lattice), some_gauge(lattice)
-    net = network(lattice.dimension)
-    active = active_links(update, lattice, CPU)
+    update, links, gauge = Update("direction", 0, 3), draw_links(lattice), draw_gauge(lattice)
+    net = make_network(lattice.dimension)
+    active = find_active_links(update, lattice, CPU)
     full = (
         torch.zeros_like(links)
         .flatten(1, 2)
-        .index_copy(1, active, staples_of(net, links, update, lattice))
+        .index_copy(1, active, compute_staples(net, links, update, lattice))
     )
     expected = gauge_transform(full.view_as(links), gauge, lattice).flatten(1, 2)[:, active]
-    found = staples_of(net, gauge_transform(links, gauge, lattice), update, lattice)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    transformed = compute_staples(net, gauge_transform(links, gauge, lattice), update, lattice)
+    torch.testing.assert_close(transformed, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("pattern", ["direction", "location"])
 def test_active_staples_know_nothing_of_active_links(pattern):
     lattice, update = Lattice((4, 4), 3), Update(pattern, 0, 1)
-    links, other = some_links(lattice), some_links(lattice, seed=7)
-    mask = active_mask(update, lattice, CPU)[:, :, None, None]
-    net = network(2)
+    links, other = draw_links(lattice), draw_links(lattice, seed=7)
+    mask = find_active_mask(update, lattice, CPU)[:, :, None, None]
+    net = make_network(2)
     assert torch.equal(
-        staples_of(net, links, update, lattice),
-        staples_of(net, torch.where(mask, other, links), update, lattice),
+        compute_staples(net, links, update, lattice),
+        compute_staples(net, torch.where(mask, other, links), update, lattice),
     )
     assert not torch.equal(
-        staples_of(net, links, update, lattice), staples_of(net, other, update, lattice)
+        compute_staples(net, links, update, lattice), compute_staples(net, other, update, lattice)
     )
 
 
@@ -61,17 +61,19 @@ def test_active_staples_know_nothing_of_active_links(pattern):
 @pytest.mark.parametrize("plaquette", range(4))
 def test_without_noise_the_start_is_a_plaquette(n_layers, plaquette):
     lattice, update = Lattice((4, 4, 2), 3), Update("direction", 0, 2)
-    links = some_links(lattice)
-    net = network(3, n_layers=n_layers, plaquette=plaquette, gain=0.0)
-    expected = frozen_paths(update, lattice, CPU).products(links.flatten(1, 2))[:, :, plaquette]
-    torch.testing.assert_close(staples_of(net, links, update, lattice), expected)
+    links = draw_links(lattice)
+    net = make_network(3, n_layers=n_layers, plaquette=plaquette, gain=0.0)
+    expected = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))[
+        :, :, plaquette
+    ]
+    torch.testing.assert_close(compute_staples(net, links, update, lattice), expected)
 
 
 def test_two_layers_by_hand():
     """R_mu,nu = S_nu(x) S_mu(x+nu) S_nu(x+mu)^dag, L from x - nu; real coefficients for all mu."""
     lattice, update = Lattice((2, 4), 2), Update("direction", 0, 0)
-    net, links = network(2, width=2, n_layers=2), some_links(lattice, 1)
-    staples = [frozen_links(links, update, lattice)[0]]
+    net, links = make_network(2, width=2, n_layers=2), draw_links(lattice, 1)
+    staples = [clear_active(links, update, lattice)[0]]
     x = lattice.coordinates
     site = {tuple(c): i for i, c in enumerate(x.tolist())}
 
@@ -95,16 +97,16 @@ def test_two_layers_by_hand():
         parts = [part for block in augmented for part in block]
         rows = coefficients.detach()
         staples = [sum(c * p for c, p in zip(row, parts, strict=True)) for row in rows]
-    expected = staples[0].flatten(0, 1)[active_links(update, lattice, CPU)]
-    torch.testing.assert_close(staples_of(net, links, update, lattice)[0], expected)
+    expected = staples[0].flatten(0, 1)[find_active_links(update, lattice, CPU)]
+    torch.testing.assert_close(compute_staples(net, links, update, lattice)[0], expected)
 
 
 @pytest.mark.parametrize("pattern", ["direction", "location", "m4"])
 def test_one_layer_sees_what_the_staple_layer_sees(pattern):
     lattice, update = Lattice((4, 4, 4), 3), Update(pattern, 1, 2)
-    net, links = network(3, n_layers=1), some_links(lattice)
-    tables = neighbours(lattice, CPU)
-    frozen = frozen_links(links, update, lattice).unsqueeze(1)
+    net, links = make_network(3, n_layers=1), draw_links(lattice)
+    tables = make_neighbours(lattice, CPU)
+    frozen = clear_active(links, update, lattice).unsqueeze(1)
     whole = staple_layer(frozen, net.coefficients[0], *tables)[:, 0].flatten(1, 2)
-    expected = whole[:, active_links(update, lattice, CPU)]
-    torch.testing.assert_close(staples_of(net, links, update, lattice), expected)
+    expected = whole[:, find_active_links(update, lattice, CPU)]
+    torch.testing.assert_close(compute_staples(net, links, update, lattice), expected)

@@ -19,9 +19,9 @@ from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
 from pipeline_gauge_flows import exact, sampling
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.evaluation.inputs import trained
-from pipeline_gauge_flows.lattice import Lattice, hot
-from pipeline_gauge_flows.structure import read_structure
+from pipeline_gauge_flows.evaluation.inputs import load_flow
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.layout import read_layout
 from plugins.gauge_flows.small import make_run
 from processes import train_by_command
 
@@ -38,36 +38,36 @@ SECTIONS = {
 }
 
 
-def sections(**changes):
+def make_sections(**changes):
     return {
         name: {**SECTIONS[name], **changes.get(name, {})} if name != "seed" else 3
         for name in SECTIONS
     } | {name: changes[name] for name in changes.keys() - SECTIONS.keys()}
 
 
-def lines(run):
+def read_lines(run):
     return [json.loads(line) for line in run.history.read_text().splitlines()]
 
 
-def result(run):
-    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in lines(run)]
+def read_result(run):
+    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in read_lines(run)]
     return load_model(run.model)["weights"], kept
 
 
-def ess(terms):
+def compute_ess(terms):
     return terms["weight"] ** 2 / terms["weight_square"]
 
 
 @pytest.mark.parametrize("gradient", ["ordinary", "path"])
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, gradient):
     """New configurations are drawn in each epoch, and the same ones again after a break."""
-    half = sections(train={"epochs": 2, "gradient": gradient})
-    whole = sections(train={"gradient": gradient})
+    half = make_sections(train={"epochs": 2, "gradient": gradient})
+    whole = make_sections(train={"gradient": gradient})
     call(make_run(tmp_path / "parts", **half), "train")
     parts, once = make_run(tmp_path / "parts", **whole), make_run(tmp_path / "once", **whole)
     call(parts, "train")
     call(once, "train")
-    (weights, history), (expected, records) = result(parts), result(once)
+    (weights, history), (expected, records) = read_result(parts), read_result(once)
     assert history == records
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights.items())
     assert len({record["train"]["loss"] for record in records}) == 4
@@ -77,12 +77,12 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, gradient):
 @pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["ordinary", "path"])
 def test_two_ranks_follow_one(tmp_path, gradient):
-    content = sections(train={"epochs": 2, "batch_size": 7, "gradient": gradient})
+    content = make_sections(train={"epochs": 2, "batch_size": 7, "gradient": gradient})
     alone = make_run(tmp_path / "alone", **content)
     call(alone, "train")
     run = make_run(tmp_path / "two", **content)
     train_by_command(tmp_path / "two", "flow", 2)
-    (weights, history), (expected, records) = result(run), result(alone)
+    (weights, history), (expected, records) = read_result(run), read_result(alone)
     for name, tensor in weights.items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-10)
     for ours, theirs in zip(history, records, strict=True):
@@ -94,10 +94,10 @@ def test_configurations_depend_on_their_numbers_alone(tmp_path):
     run = make_run(tmp_path, **SECTIONS)
     samples = build_task(run).samples("train")
     first, again = samples.of_epoch(3).batch([4, 5]), samples.of_epoch(3).batch([5])
-    assert torch.equal(first["base"][1], again["base"][0])
+    assert torch.equal(first["base_links"][1], again["base_links"][0])
     others = [samples.batch([5]), samples.of_epoch(4).batch([5]), samples.of_epoch(3).batch([6])]
     others.append(build_task(run).samples("val").of_epoch(3).batch([5]))
-    assert all(not torch.equal(other["base"], again["base"]) for other in others)
+    assert all(not torch.equal(other["base_links"], again["base_links"]) for other in others)
     assert len(samples) == 24
 
 
@@ -118,40 +118,42 @@ def test_a_flow_learns_two_dimensions(tmp_path, gradient):
     run = make_run(tmp_path, **content)
     start = build_task(run)
     call(run, "train")
-    last = lines(run)[-1]["val"]
-    assert ess(last) > 0.85
+    last = read_lines(run)[-1]["val"]
+    assert compute_ess(last) > 0.85
     spread = math.sqrt(last["log_weight_square"] - last["log_weight"] ** 2)
     assert -log_z - 4 * spread / 512**0.5 < last["loss"] < -log_z + 0.1
-    flow = trained(run, torch.device("cpu"))[1]
+    flow = load_flow(run, torch.device("cpu"))[1]
     action = GaugeAction(ActionOptions(beta=2.0), flow.lattice)
-    drawn = sampling.push(flow, hot(flow.lattice, 1000, torch.Generator().manual_seed(8)), action)
+    drawn = sampling.push(
+        flow, draw_hot(flow.lattice, 1000, torch.Generator().manual_seed(8)), action
+    )
     log_w = drawn.log_weight
     weight = (log_w - log_z).exp()
     error = float(weight.std()) / 1000**0.5
     assert float(weight.mean()) == pytest.approx(1, abs=4 * error)
     plaquette = -drawn.action / (2.0 * 16)
-    found = float((weight * plaquette).mean() / weight.mean())
-    spread = float((weight * (plaquette - found)).std()) / 1000**0.5
-    assert found == pytest.approx(exact.torus_plaquette(2.0, 3, 16), abs=4 * spread)
+    average = float((weight * plaquette).mean() / weight.mean())
+    spread = float((weight * (plaquette - average)).std()) / 1000**0.5
+    assert average == pytest.approx(exact.torus_plaquette(2.0, 3, 16), abs=4 * spread)
     density = sampling.log_density(flow, drawn.links)
     torch.testing.assert_close(density, drawn.log_q, rtol=1e-9, atol=1e-9)
-    assert ess(lines(run)[0]["val"]) < ess(last)
+    assert compute_ess(read_lines(run)[0]["val"]) < compute_ess(last)
     assert start.metadata["action"] == action.options.model_dump(mode="json")
 
 
 def test_the_scale_of_weights_is_log_z_of_free_plaquettes():
-    from pipeline_gauge_flows.objective import log_z_scale
+    from pipeline_gauge_flows.objective import estimate_log_z
 
     wilson = GaugeAction(ActionOptions(beta=2.0), Lattice((4, 4), 3))
-    assert log_z_scale(wilson) == pytest.approx(16 * 0.1230638999, rel=1e-8)
-    assert log_z_scale(wilson) == pytest.approx(exact.torus_log_z(2.0, 3, 16), rel=1e-6)
+    assert estimate_log_z(wilson) == pytest.approx(16 * 0.1230638999, rel=1e-8)
+    assert estimate_log_z(wilson) == pytest.approx(exact.torus_log_z(2.0, 3, 16), rel=1e-6)
 
 
 def test_weights_move_to_a_larger_volume(tmp_path):
     """And to another coupling: the shared trainer checks that the flow is the same."""
     small = make_run(tmp_path / "small", **SECTIONS)
     call(small, "train")
-    larger = sections(
+    larger = make_sections(
         model={"action": {"beta": 2.5}, "draws": {"train": 8, "val": 8}},
         graph={"lattice": {"extents": [8, 4]}},
         train={"epochs": 1, "start_from": str(small.model), "optimizer": {"lr": 1e-12}},
@@ -161,7 +163,7 @@ def test_weights_move_to_a_larger_volume(tmp_path):
     trained, start = load_model(run.model)["weights"], load_model(small.model)["weights"]
     for name, tensor in start.items():
         torch.testing.assert_close(trained[name], tensor, rtol=0, atol=1e-9)
-    other = sections(graph={"masks": [{"mask": "direction", "sweeps": 2}]})
+    other = make_sections(graph={"masks": [{"mask": "direction", "sweeps": 2}]})
     other["train"] = larger["train"]
     with pytest.raises(ValueError, match="its weights do not fit"):
         call(make_run(tmp_path / "other", **other), "train")
@@ -177,7 +179,7 @@ ENSEMBLE = {
 }
 
 
-def ensemble_run(folder, dataset=ENSEMBLE, **content):
+def make_ensemble_run(folder, dataset=ENSEMBLE, **content):
     """Make the data of a run too."""
     import yaml
 
@@ -189,40 +191,40 @@ def ensemble_run(folder, dataset=ENSEMBLE, **content):
         return make_run(folder, dataset="ensemble", **content)
 
 
-def without(section, *keys):
+def remove_keys(section, *keys):
     return {key: value for key, value in section.items() if key not in keys}
 
 
 def test_a_flow_learns_from_an_ensemble(tmp_path):
     """The forward divergence needs lattice and action of the dataset, and its configurations."""
-    content = sections(train={"objective": "forward_kl", "epochs": 6})
-    content["model"] = without(content["model"], "action", "draws")
-    content["graph"] = without(content["graph"], "lattice")
-    run = ensemble_run(tmp_path, **content)
+    content = make_sections(train={"objective": "forward_kl", "epochs": 6})
+    content["model"] = remove_keys(content["model"], "action", "draws")
+    content["graph"] = remove_keys(content["graph"], "lattice")
+    run = make_ensemble_run(tmp_path, **content)
     task = build_task(run)
     assert (len(task.samples("train")), len(task.samples("val"))) == (36, 12)
     call(run, "train")
-    first, last = lines(run)[0], lines(run)[-1]
+    first, last = read_lines(run)[0], read_lines(run)[-1]
     assert last["train"]["loss"] < first["train"]["loss"] - 0.2
     assert 0 < 1 / (last["val"]["weight"] * last["val"]["inverse_weight"]) < 1
 
 
 def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
-    content = sections(train={"gradient": "path", "batch_size": 12})
-    content["model"] = without(content["model"], "draws") | {
+    content = make_sections(train={"gradient": "path", "batch_size": 12})
+    content["model"] = remove_keys(content["model"], "draws") | {
         "action": {"beta": 4.0},
         "prior": "ensemble",
     }
-    run = ensemble_run(tmp_path, **content)
+    run = make_ensemble_run(tmp_path, **content)
     task = build_task(run)
     batch = task.samples("train").batch([0, 1])
     terms = task.objective.sums(task.module.double()(batch), batch)
     old, new = (GaugeAction(ActionOptions(beta=b), Lattice((4, 4), 3)) for b in (2.0, 4.0))
-    expected = (new(batch["base"]) - old(batch["base"])).sum()
+    expected = (new(batch["base_links"]) - old(batch["base_links"])).sum()
     torch.testing.assert_close(terms["reverse_kl"].detach(), expected)  # a fresh flow maps nothing
     assert abs(float(terms["log_weight"])) < 0.4 * float(expected.abs())  # its mean is left out
     call(run, "train")
-    history = lines(run)
+    history = read_lines(run)
     assert history[-1]["train"]["loss"] < history[0]["train"]["loss"]
 
 
@@ -256,39 +258,39 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
 )
 def test_what_cannot_be_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        make_run(tmp_path, **sections(**changes))
+        make_run(tmp_path, **make_sections(**changes))
 
 
 def test_the_group_is_that_of_the_dataset(tmp_path):
     dataset = {**ENSEMBLE, "lattice": {"extents": [4, 4], "n_colours": 2}}
-    content = sections(graph={"lattice": {"extents": [8, 8]}})
-    run = ensemble_run(tmp_path / "two", dataset, **content)
-    assert read_structure(run).lattice == Lattice((8, 8), 2)
+    content = make_sections(graph={"lattice": {"extents": [8, 8]}})
+    run = make_ensemble_run(tmp_path / "two", dataset, **content)
+    assert read_layout(run).lattice == Lattice((8, 8), 2)
     content["graph"] = {**content["graph"], "lattice": {"extents": [8, 8], "n_colours": 3}}
     with pytest.raises(ValueError, match=r"n_colours is 3, but the dataset has SU\(2\)"):
-        ensemble_run(tmp_path / "three", dataset, **content)
+        make_ensemble_run(tmp_path / "three", dataset, **content)
 
 
 def test_an_ensemble_without_a_dataset_is_refused(tmp_path):
-    content = sections(model={"prior": "ensemble"})
-    content["model"] = without(content["model"], "draws")
+    content = make_sections(model={"prior": "ensemble"})
+    content["model"] = remove_keys(content["model"], "draws")
     with pytest.raises(ValueError, match=r"starts from configurations, but the experiment names"):
         make_run(tmp_path, **content)
     content["train"] = {**content["train"], "objective": "forward_kl"}
-    content["model"] = without(content["model"], "prior")
+    content["model"] = remove_keys(content["model"], "prior")
     with pytest.raises(ValueError, match=r"names no dataset"):
         make_run(tmp_path / "forward", **content)
 
 
 def test_ensembles_of_another_action_or_volume_are_refused(tmp_path):
-    content = sections(train={"objective": "forward_kl"})
-    content["model"] = without(content["model"], "draws")
+    content = make_sections(train={"objective": "forward_kl"})
+    content["model"] = remove_keys(content["model"], "draws")
     other = content | {"model": content["model"] | {"action": {"beta": 2.5}}}
     with pytest.raises(ValueError, match=r"data\.h5: its configurations are of action.*2\.0"):
-        ensemble_run(tmp_path / "action", **other)
+        make_ensemble_run(tmp_path / "action", **other)
     content["graph"] = {**content["graph"], "lattice": {"extents": [4, 8]}}
     with pytest.raises(ValueError, match=r"its configurations are of lattice"):
-        ensemble_run(tmp_path / "volume", **content)
+        make_ensemble_run(tmp_path / "volume", **content)
 
 
 def test_an_action_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):

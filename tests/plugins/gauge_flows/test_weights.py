@@ -13,21 +13,25 @@ import pytest
 from scipy.stats import genpareto, norm
 
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
-from pipeline_gauge_flows.evaluation.metropolis import chain_of, describe_chain
-from pipeline_gauge_flows.evaluation.pareto import largest_shape, pareto_shape, tail_shape
-from pipeline_gauge_flows.evaluation.resampling import Resampled, Value, blocks_of, value_of
-from pipeline_gauge_flows.evaluation.weights import OfTarget, Weighted
+from pipeline_gauge_flows.evaluation.metropolis import describe_chain, run_chain
+from pipeline_gauge_flows.evaluation.pareto import (
+    compute_shape_limit,
+    fit_pareto_shape,
+    fit_tail_shape,
+)
+from pipeline_gauge_flows.evaluation.resampling import Resampled, Value, compute_value, make_blocks
+from pipeline_gauge_flows.evaluation.weights import FlowEstimates, TargetEstimates
 
 SEED = (1,)
 MU, SIGMA = 700.0, 0.8
 """Of log w under the flow; exp(MU) is close to the largest double."""
 
 
-def quantiles(n: int) -> np.ndarray:
+def compute_quantiles(n: int) -> np.ndarray:
     return (np.arange(1, n + 1) - 0.5) / n
 
 
-def log_weights(n: int, seed: int = 0, tilt: float = 0.0) -> np.ndarray:
+def draw_log_weights(n: int, seed: int = 0, tilt: float = 0.0) -> np.ndarray:
     """Return log-weights of samples of the flow, or with `tilt` 1 of the target."""
     return np.random.default_rng(seed).normal(MU + tilt * SIGMA**2, SIGMA, n)
 
@@ -43,44 +47,46 @@ def log_weights(n: int, seed: int = 0, tilt: float = 0.0) -> np.ndarray:
 )
 def test_a_pareto_distribution_is_fitted_as_by_arviz(shape, expected):
     """Values of `_gpdfit` of ArviZ 0.23.4 for the quantiles of such a distribution."""
-    excess = genpareto.ppf(quantiles(200), shape, scale=2.0)
-    assert pareto_shape(excess) == pytest.approx(expected, rel=1e-12)
+    excess = genpareto.ppf(compute_quantiles(200), shape, scale=2.0)
+    assert fit_pareto_shape(excess) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("log_weight", "expected"),
     [
-        (norm.ppf(quantiles(1000)), 0.290753024475596),
-        (3 * norm.ppf(quantiles(1000)), 1.0524199736573676),
-        (-0.8 * np.log1p(-quantiles(1000)), 0.7574598327160174),
-        (-0.3 * np.log1p(-quantiles(1000)), 0.3235606438260692),
+        (norm.ppf(compute_quantiles(1000)), 0.290753024475596),
+        (3 * norm.ppf(compute_quantiles(1000)), 1.0524199736573676),
+        (-0.8 * np.log1p(-compute_quantiles(1000)), 0.7574598327160174),
+        (-0.3 * np.log1p(-compute_quantiles(1000)), 0.3235606438260692),
     ],
 )
 def test_tails_of_weights_have_the_shape_that_arviz_finds(log_weight, expected):
     """Values of `psislw` of ArviZ 0.23.4; the order and a constant factor do not matter."""
     shuffled = np.random.default_rng(0).permutation(log_weight) + 123.0
-    assert tail_shape(shuffled) == pytest.approx(expected, rel=1e-10)
+    assert fit_tail_shape(shuffled) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.6, 1.1])
 def test_the_shape_of_a_known_tail_is_found(shape):
     weights = genpareto.rvs(shape, size=100_000, random_state=3)
-    assert tail_shape(np.log(weights)) == pytest.approx(shape, abs=0.15)
+    assert fit_tail_shape(np.log(weights)) == pytest.approx(shape, abs=0.15)
 
 
 def test_equal_weights_have_no_tail():
-    assert tail_shape(np.full(100, 5.0)) is None
-    assert tail_shape(5.0 + 1e-14 * norm.ppf(quantiles(100))) is None
-    assert tail_shape(np.array([1.0, 2.0])) is None
-    assert (largest_shape(2000), largest_shape(10**6)) == pytest.approx((0.69706, 0.7), abs=1e-5)
+    assert fit_tail_shape(np.full(100, 5.0)) is None
+    assert fit_tail_shape(5.0 + 1e-14 * norm.ppf(compute_quantiles(100))) is None
+    assert fit_tail_shape(np.array([1.0, 2.0])) is None
+    assert (compute_shape_limit(2000), compute_shape_limit(10**6)) == pytest.approx(
+        (0.69706, 0.7), abs=1e-5
+    )
 
 
 def test_normal_log_weights_give_the_closed_forms():
     """log w ~ N(mu, s²) under q and N(mu + s², s²) under p: ESS = exp(-s²), log Z = mu + s²/2."""
     n, s2 = 40_000, SIGMA**2
-    flow = Weighted(log_weights(n), {"one": np.ones(n)}, 200, SEED)
-    target = OfTarget(log_weights(n, 1, tilt=1), 200, SEED)
-    for found, expected in (
+    flow = FlowEstimates(draw_log_weights(n), {"one": np.ones(n)}, 200, SEED)
+    target = TargetEstimates(draw_log_weights(n, 1, tilt=1), 200, SEED)
+    for estimate, expected in (
         (flow.ess, math.exp(-s2)),
         (flow.log_z, MU + s2 / 2),
         (flow.elbo, MU),
@@ -91,26 +97,26 @@ def test_normal_log_weights_give_the_closed_forms():
         (target.log_z, MU + s2 / 2),
         (target.eubo, MU + s2),
     ):
-        value = value_of(found)
+        value = compute_value(estimate)
         assert 0 < value.error < 0.02
         assert abs(value.sigmas(expected)) < 4
-    assert value_of(flow.mean("one")).content() == pytest.approx({"value": 1, "error": 0})
+    assert compute_value(flow.mean("one")).to_dict() == pytest.approx({"value": 1, "error": 0})
 
 
 def test_averages_are_reweighted():
     """O = log w has the mean mu + s² under p."""
-    log_weight = log_weights(40_000)
-    found = Weighted(log_weight, {"O": log_weight - MU}, 200, SEED)
-    assert abs(value_of(found.mean("O")).sigmas(SIGMA**2)) < 4
-    np.testing.assert_allclose(found.mean("O") + MU, found.eubo, rtol=1e-12)
+    log_weight = draw_log_weights(40_000)
+    estimates = FlowEstimates(log_weight, {"O": log_weight - MU}, 200, SEED)
+    assert abs(compute_value(estimates.mean("O")).sigmas(SIGMA**2)) < 4
+    np.testing.assert_allclose(estimates.mean("O") + MU, estimates.eubo, rtol=1e-12)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_should():
     """68.3 % within one standard error and 95.4 % within two, of 300 repetitions with s = 0.4."""
     s, sigmas = SIGMA / 2, []
     for seed in range(300):
-        flow = Weighted(log_weights(1000, seed) / 2, {}, 60, (seed,))
-        ess, log_z = value_of(flow.ess), value_of(flow.log_z)
+        flow = FlowEstimates(draw_log_weights(1000, seed) / 2, {}, 60, (seed,))
+        ess, log_z = compute_value(flow.ess), compute_value(flow.log_z)
         sigmas.append([ess.sigmas(math.exp(-(s**2))), log_z.sigmas(MU / 2 + s**2 / 2)])
     within = [(np.abs(sigmas) < limit).mean(axis=0) for limit in (1, 2)]
     np.testing.assert_allclose(within[0], 0.683, atol=0.09)
@@ -119,9 +125,9 @@ def test_intervals_hold_the_truth_as_often_as_they_should():
 
 def test_the_error_of_a_mean_is_the_standard_error():
     values = np.random.default_rng(0).normal(size=10_000)
-    found = value_of(Resampled({"x": values}, 2000, SEED)["x"])
-    assert found.value == pytest.approx(values.mean(), abs=1e-15)
-    assert found.error == pytest.approx(0.01, rel=0.08)
+    value = compute_value(Resampled({"x": values}, 2000, SEED)["x"])
+    assert value.value == pytest.approx(values.mean(), abs=1e-15)
+    assert value.error == pytest.approx(0.01, rel=0.08)
 
 
 def test_blocks_account_for_autocorrelation():
@@ -132,38 +138,38 @@ def test_blocks_account_for_autocorrelation():
     for i in range(1, n):
         x[i] = r * x[i - 1] + math.sqrt(1 - r * r) * noise[i]
     chains = ChainRows([np.arange(n // 2), np.arange(n // 2, n)])
-    blocks = blocks_of(chains, [x], n)
+    blocks = make_blocks(chains, [x], n)
     lengths = np.bincount(blocks)
     assert 24 <= lengths.min() <= lengths.max() <= 36  # tau = 0.5 (1 + r) / (1 - r) = 2.8
     assert blocks[n // 2 - 1] != blocks[n // 2]
-    error = value_of(Resampled({"x": x}, 1000, SEED, blocks)["x"]).error
-    naive = value_of(Resampled({"x": x}, 1000, SEED)["x"]).error
+    error = compute_value(Resampled({"x": x}, 1000, SEED, blocks)["x"]).error
+    naive = compute_value(Resampled({"x": x}, 1000, SEED)["x"]).error
     assert error / naive == pytest.approx(0.95 * math.sqrt((1 + r) / (1 - r)), rel=0.07)
-    assert len(np.unique(blocks_of(ChainRows([np.arange(100)]), [x[:100]], 100))) >= 20
-    white = blocks_of(chains, [noise], n)
+    assert len(np.unique(make_blocks(ChainRows([np.arange(100)]), [x[:100]], 100))) >= 20
+    white = make_blocks(chains, [noise], n)
     assert np.bincount(white).max() <= 2  # what is independent stays apart
 
 
 def test_acceptance_of_normal_log_weights():
     """2 Phi(-s / sqrt 2) in equilibrium, since log w' - log w ~ N(-s², 2 s²)."""
-    log_weight = log_weights(40_000)
-    places = chain_of(log_weight, SEED)
-    found = describe_chain(places, {"plaquette": log_weight - MU})
+    log_weight = draw_log_weights(40_000)
+    places = run_chain(log_weight, SEED)
+    chain = describe_chain(places, {"plaquette": log_weight - MU})
     expected = 2 * norm.cdf(-SIGMA / math.sqrt(2))
-    assert found["acceptance"] == pytest.approx(expected, abs=0.015)
+    assert chain["acceptance"] == pytest.approx(expected, abs=0.015)
     assert places[0] == 0
     assert (places <= np.arange(len(places))).all()
-    average = found["observables"]["plaquette"]
+    average = chain["observables"]["plaquette"]
     assert average["tau_int"] > 0.6
     assert abs(average["mean"] - SIGMA**2) < 4 * average["error"]
     stays = np.diff(np.flatnonzero(np.diff(places, prepend=-1, append=-1)))
-    assert found["longest_stay"] == stays.max()
-    assert (places == chain_of(log_weight, SEED)).all()
+    assert chain["longest_stay"] == stays.max()
+    assert (places == run_chain(log_weight, SEED)).all()
 
 
 def test_equal_weights_are_always_accepted():
-    found = describe_chain(chain_of(np.zeros(100), SEED), {"plaquette": np.arange(100.0)})
-    assert (found["acceptance"], found["longest_stay"]) == (1.0, 1)
+    chain = describe_chain(run_chain(np.zeros(100), SEED), {"plaquette": np.arange(100.0)})
+    assert (chain["acceptance"], chain["longest_stay"]) == (1.0, 1)
 
 
 def test_stays_bound_the_error_of_a_chain():
@@ -172,18 +178,18 @@ def test_stays_bound_the_error_of_a_chain():
     stays = np.tile([1, 1, 1, 200], n // 203)
     places = np.repeat(np.cumsum(stays) - stays, stays)
     values = np.random.default_rng(0).normal(size=len(places))
-    found = describe_chain(places, {"plaquette": values})["observables"]["plaquette"]
+    average = describe_chain(places, {"plaquette": values})["observables"]["plaquette"]
     exact = math.sqrt(float(np.square(stays).sum())) / len(places)
-    assert found["tau_int"] >= np.square(stays).sum() / (2 * len(places))
-    assert found["error"] == pytest.approx(exact, rel=0.25)
+    assert average["tau_int"] >= np.square(stays).sum() / (2 * len(places))
+    assert average["error"] == pytest.approx(exact, rel=0.25)
 
 
 def test_a_chain_that_stood_still_says_nothing():
     log_weight = np.zeros(2000)
     log_weight[500] = 60.0
-    found = describe_chain(chain_of(log_weight, SEED), {"plaquette": np.arange(2000.0)})
-    assert found["longest_stay"] == 1500
-    average = found["observables"]["plaquette"]
+    chain = describe_chain(run_chain(log_weight, SEED), {"plaquette": np.arange(2000.0)})
+    assert chain["longest_stay"] == 1500
+    average = chain["observables"]["plaquette"]
     assert (average["error"], average["tau_int"], average["tau_error"]) == (None, None, None)
 
 

@@ -24,7 +24,7 @@ IDLE = {"epochs": 1, "batch_size": 4, "precision": "64-true", "optimizer": {"lr"
 """A training after which a flow is as fresh as before."""
 
 
-def fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sections: Any) -> Run:
+def make_fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sections: Any) -> Run:
     """Return a trained run whose flow maps nothing, unless `train` says more.
 
     Args:
@@ -50,7 +50,7 @@ def fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sections: A
     return run
 
 
-def with_section(run: Run, stage: str, options: Any) -> Run:
+def replace_section(run: Run, stage: str, options: Any) -> Run:
     """Return a run with another section of a stage."""
     return replace(run, sections={**run.sections, stage: options})
 
@@ -70,12 +70,12 @@ class _Rank:
     def gather(self, value: Any) -> list[Any]:
         self._values[self.rank] = value
         self._barrier.wait()
-        found = list(self._values)
+        values = list(self._values)
         self._barrier.wait()
-        return found
+        return values
 
 
-def on_two_ranks(work: Callable[[Any], Any]) -> list[Any]:
+def run_on_two_ranks(work: Callable[[Any], Any]) -> list[Any]:
     """Call `work(ranks)` on two ranks, and return what it returns on each."""
     barrier, values = Barrier(2, timeout=60), [None, None]
     with ThreadPoolExecutor(2) as pool:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
-from pipeline_gauge_flows.evaluation.inputs import trained
+from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.inference.correlated import derivatives, write_derivatives
+from pipeline_gauge_flows.inference.correlated import differentiate, write_derivatives
 from pipeline_gauge_flows.inference.derivative import CONJUGATE
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
 from pipeline_gauge_flows.inference.sample import write_samples
@@ -20,8 +21,15 @@ from pipeline_gauge_flows.options import GaugeOptions
 SCHEMA: Final = "plugin/gauge_flows/inference"
 
 
-def used(run: Run) -> dict[str, Any]:
-    """Do the work of `infer_flow`; return its summary."""
+def infer_flow(run: Run) -> Summary:
+    """Draw configurations, differentiate observables; write `run.inference` and files beside it.
+
+    Called on every rank: they share the configurations, rank 0 writes and returns the summary.
+
+    Raises:
+        ValueError: The model does not belong to the run, what is asked for does not fit to where
+            the flow starts, to its lattice or to its actions, or a weight is not finite.
+    """
     options = run.section("infer", GaugeInferOptions)
     model = run.section("model", GaugeOptions)
     if options.samples is not None and model.prior != "haar":
@@ -30,11 +38,11 @@ def used(run: Run) -> dict[str, Any]:
             "no more configurations than the dataset; remove the key, or choose the prior 'haar'"
         )
     with connect_ranks(run.device, run.state) as ranks:
-        _, flow = trained(run, ranks.device)
-        return _all(run, flow, options, ranks)
+        _, flow = load_flow(run, ranks.device)
+        return _write_all(run, flow, options, ranks)
 
 
-def _all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -> dict[str, Any]:
+def _write_all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -> dict[str, Any]:
     provenance = run.provenance("infer")
     writing = (
         store.create(run.inference, SCHEMA, provenance) if ranks.is_rank_zero else nullcontext()
@@ -44,23 +52,23 @@ def _all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -> dict
         if options.samples is not None:
             summary |= write_samples(run, flow, options.samples, ranks, file)
         if options.derivatives is not None:
-            report, series = derivatives(run, flow, options.derivatives, ranks)
+            report, series = differentiate(run, flow, options.derivatives, ranks)
             if file is not None:
                 group = file.create_group("derivatives")
                 group.attrs["report"] = json.dumps(report)
                 write_derivatives(group, series)
-                summary |= _shown(report)
+                summary |= _summarize(report)
     return summary
 
 
-def _shown(report: dict[str, Any]) -> dict[str, Any]:
+def _summarize(report: dict[str, Any]) -> dict[str, Any]:
     """Return what the stage shows at its end."""
-    found = report["observables"][CONJUGATE]
+    conjugate = report["observables"][CONJUGATE]
     return {
         "derivative_by": report["parameter"],
         "configurations": report["n_configurations"],
         "ESS": report["weights"]["flow"]["ess"]["value"],
         "ESS_identity": report["weights"]["identity"]["ess"]["value"],
-        "sigmas_from_variance": found["ends"]["sigmas"],
-        **{f"error_ratio_{name}": ratio for name, ratio in found["error_ratio"].items()},
+        "sigmas_from_variance": conjugate["ends"]["sigmas"],
+        **{f"error_ratio_{name}": ratio for name, ratio in conjugate["error_ratio"].items()},
     }

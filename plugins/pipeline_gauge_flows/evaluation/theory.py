@@ -1,4 +1,4 @@
-"""What log Z and plaquettes should be where that is known: in 2D, or at strong coupling.
+"""Values of log Z and of plaquettes from theory: in 2D, or at strong coupling.
 
 The Wilson action has a coupling beta_p in each plane p. A cube meets each of its three planes
 twice, so that the series of `exact.strong_coupling` becomes
@@ -19,7 +19,7 @@ from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.exact import (
     CUBE_WEIGHTS,
     NEXT_ORDER,
-    characters,
+    expand_characters,
     strong_coupling,
     torus_log_z,
     torus_plaquette,
@@ -29,11 +29,11 @@ from pipeline_gauge_flows.lattice import Lattice
 Floats = NDArray[np.float64]
 
 _LARGEST: Final = 0.05
-"""Neglected term of log Z from which on the series is no knowledge."""
+"""Largest neglected term of log Z; beyond it the series is not used."""
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownValues:
     """Values from theory.
 
     Attributes:
@@ -50,29 +50,29 @@ class Known:
     log_z_uncertainty: float = 0.0
     plaquette_uncertainty: float = 0.0
 
-    def log_z_content(self) -> dict[str, Any]:
-        """Return what is known of log Z, JSON-able."""
+    def describe_log_z(self) -> dict[str, Any]:
+        """Return log Z with its source and uncertainty, JSON-able."""
         return {"how": self.how, "value": self.log_z, "uncertainty": self.log_z_uncertainty}
 
-    def plaquettes(self, lattice: Lattice) -> dict[str, float]:
+    def average_plaquettes(self, lattice: Lattice) -> dict[str, float]:
         """Return the values of those observables that are averages of plaquettes, by name."""
-        found = {"plaquette": float(self.planes.mean())}
+        averages = {"plaquette": float(self.planes.mean())}
         if lattice.dimension > 2:
             time = np.array([mu == 0 for mu, _ in lattice.planes])
-            found["plaquette_time"] = float(self.planes[time].mean())
-            found["plaquette_space"] = float(self.planes[~time].mean())
-        return found
+            averages["plaquette_time"] = float(self.planes[time].mean())
+            averages["plaquette_space"] = float(self.planes[~time].mean())
+        return averages
 
 
-def known(action: GaugeAction) -> Known | None:
-    """Return what is known of an action; None for nothing."""
+def compute_known(action: GaugeAction) -> KnownValues | None:
+    """Return what theory knows of an action; None where it knows nothing."""
     lattice, weights = action.lattice, action.weights.tolist()
     if action.rectangle_weight != 0:
         return None
     if lattice.dimension == 2:
         (beta,), n = weights, lattice.n_colours
         plaquette = torus_plaquette(beta, n, lattice.volume)
-        return Known("exact", torus_log_z(beta, n, lattice.volume), np.array([plaquette]))
+        return KnownValues("exact", torus_log_z(beta, n, lattice.volume), np.array([plaquette]))
     largest = max(map(abs, weights))
     try:
         missing = abs(strong_coupling(largest, lattice).next_log_z)
@@ -80,23 +80,23 @@ def known(action: GaugeAction) -> Known | None:
         return None
     if missing > _LARGEST:
         return None
-    log_z, planes = _series(weights, lattice)
+    log_z, planes = _sum_series(weights, lattice)
     slope = NEXT_ORDER * missing / lattice.n_plaquettes / max(largest, 1e-9)
-    return Known("strong coupling", log_z, planes, missing, slope)
+    return KnownValues("strong coupling", log_z, planes, missing, slope)
 
 
-def _series(weights: list[float], lattice: Lattice) -> tuple[float, Floats]:
+def _sum_series(weights: list[float], lattice: Lattice) -> tuple[float, Floats]:
     """Return log Z and plaquettes by plane, (planes,)."""
     plane = {pair: number for number, pair in enumerate(lattice.planes)}
     cube = CUBE_WEIGHTS[lattice.n_colours]
-    found = [characters(weight, lattice.n_colours) for weight in weights]
-    log_z = float(sum(np.log(one.a[0]) for one in found))
-    planes = np.array([one.slope[0] / one.a[0] for one in found])
+    expansions = [expand_characters(weight, lattice.n_colours) for weight in weights]
+    log_z = float(sum(np.log(one.a[0]) for one in expansions))
+    planes = np.array([one.slope[0] / one.a[0] for one in expansions])
     for directions in combinations(range(lattice.dimension), 3):
         faces = [plane[pair] for pair in combinations(directions, 2)]
-        squares = np.array([found[p].u ** 2 for p in faces])
+        squares = np.array([expansions[p].u ** 2 for p in faces])
         log_z += cube * float(squares.prod())
         for number, p in enumerate(faces):
             others = float(np.delete(squares, number).prod())
-            planes[p] += cube * 2 * found[p].u * found[p].u_slope * others
+            planes[p] += cube * 2 * expansions[p].u * expansions[p].u_slope * others
     return lattice.volume * log_z, planes

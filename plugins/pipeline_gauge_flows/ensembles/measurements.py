@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.ensembles.origins import Drawn
-from pipeline_gauge_flows.ensembles.statistics import Estimate, drift, estimate
+from pipeline_gauge_flows.ensembles.origins import Sample
+from pipeline_gauge_flows.ensembles.statistics import Estimate, compute_drift, estimate
 from pipeline_gauge_flows.exact import strong_coupling, torus_plaquette
 from pipeline_gauge_flows.observables import plaquette_by_plane
 
@@ -29,7 +29,7 @@ _THERMALISATION: Final = 20
 """Autocorrelation times that thermalisation should last."""
 
 
-class Measured:
+class Measurements:
     """Series of each Markov chain.
 
     Args:
@@ -41,7 +41,7 @@ class Measured:
         self._series: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
         self._check = action.rectangle_weight == 0 or min(action.lattice.extents) > 2
 
-    def add(self, drawn: Drawn) -> dict[str, Floats]:
+    def add(self, drawn: Sample) -> dict[str, Floats]:
         """Measure a configuration and return its fields.
 
         Raises:
@@ -56,7 +56,7 @@ class Measured:
             )
         self._append(drawn.chain, planes=planes, plaquette=planes.mean(), action=float(action))
         if self._check:
-            square, laplacian = (value.item() for value in self.action.identity(links))
+            square, laplacian = (value.item() for value in self.action.identity_terms(links))
             self._append(drawn.chain, square=square, laplacian=laplacian)
         return {"plaquette": planes, "action": action}
 
@@ -64,35 +64,35 @@ class Measured:
         for name, value in values.items():
             self._series[name][chain].append(value)
 
-    def chains(self, name: str) -> list[Floats]:
+    def list_chains(self, name: str) -> list[Floats]:
         """Return a quantity, the values of each chain in order."""
         return [np.array(values) for _, values in sorted(self._series[name].items())]
 
-    def summary(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return estimates for the report, JSON-able."""
-        plaquette = estimate(self.chains("plaquette"))
-        planes = self.chains("planes")
+        plaquette = estimate(self.list_chains("plaquette"))
+        planes = self.list_chains("planes")
         return {
             "chains": len(planes),
-            "plaquette": plaquette.content(),
+            "plaquette": plaquette.to_dict(),
             "plaquette_by_plane": {
-                f"{mu}{nu}": estimate([chain[:, i] for chain in planes]).content()
+                f"{mu}{nu}": estimate([chain[:, i] for chain in planes]).to_dict()
                 for i, (mu, nu) in enumerate(self.action.lattice.planes)
             },
-            "known_plaquette": self._known(plaquette),
-            "action": estimate(self.chains("action")).content(),
-            "drift_sigmas": drift(self.chains("plaquette")),
-            "identity": self.identity(),
+            "known_plaquette": self._find_known_plaquette(plaquette),
+            "action": estimate(self.list_chains("action")).to_dict(),
+            "drift_sigmas": compute_drift(self.list_chains("plaquette")),
+            "identity": self.compute_identity(),
         }
 
-    def identity(self) -> dict[str, Any] | None:
+    def compute_identity(self) -> dict[str, Any] | None:
         """Return <|grad S|^2> beside <Laplacian of S>, which an ensemble of the action has equal.
 
         None where it cannot be told.
         """
         if not self._check or self.action.options.beta == 0:
             return None
-        squares, laplacians = self.chains("square"), self.chains("laplacian")
+        squares, laplacians = self.list_chains("square"), self.list_chains("laplacian")
         difference = estimate([a - b for a, b in zip(squares, laplacians, strict=True)])
         square, laplacian = estimate(squares).mean, estimate(laplacians).mean
         return {
@@ -109,21 +109,22 @@ class Measured:
         Raises:
             ValueError: The configurations are of another action.
         """
-        found = self.identity()
-        if found is None:
+        identity = self.compute_identity()
+        if identity is None:
             return
-        deviation = abs(found["gradient_square"] / found["laplacian"] - 1)
-        if abs(found["sigmas"]) > _SIGMAS and deviation > _RELATIVE:
+        deviation = abs(identity["gradient_square"] / identity["laplacian"] - 1)
+        if abs(identity["sigmas"]) > _SIGMAS and deviation > _RELATIVE:
             options = self.action.options
             raise ValueError(
                 f"sources: the configurations are not of the action {options!r}: <|grad S|^2> is "
-                f"{found['gradient_square']:.6g} where <Laplacian S> is {found['laplacian']:.6g}, "
-                f"{abs(found['sigmas']):.0f} standard errors apart; with this form of the action "
-                f"they look like beta = {found['beta']:.4g}. Correct `action`, or set "
-                "check_action: false if they are too few or too correlated for such a test"
+                f"{identity['gradient_square']:.6g} where <Laplacian S> is "
+                f"{identity['laplacian']:.6g}, {abs(identity['sigmas']):.0f} standard errors "
+                "apart; with this form of the action they look like beta = "
+                f"{identity['beta']:.4g}. Correct `action`, or set check_action: false "
+                "if they are too few or too correlated for such a test"
             )
 
-    def _known(self, measured: Estimate) -> dict[str, Any] | None:
+    def _find_known_plaquette(self, measured: Estimate) -> dict[str, Any] | None:
         """Return what the plaquette should be, where that is known."""
         lattice, options = self.action.lattice, self.action.options
         if options.name != "wilson" or options.anisotropy != 0:
@@ -144,7 +145,9 @@ class Measured:
         return {"how": how, "value": value, "sigmas": sigmas}
 
 
-def warnings(summary: dict[str, Any], facts: dict[str, Any], updates: int | None) -> Iterator[str]:
+def find_warnings(
+    summary: dict[str, Any], facts: dict[str, Any], updates: int | None
+) -> Iterator[str]:
     """Yield what a user should know although the ensemble was written.
 
     Args:

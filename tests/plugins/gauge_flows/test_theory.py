@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.evaluation.known import known
+from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.exact import strong_coupling
 from pipeline_gauge_flows.lattice import Lattice
 
@@ -17,12 +17,12 @@ from pipeline_gauge_flows.lattice import Lattice
 @pytest.mark.parametrize(("extents", "beta", "n"), [((4, 4, 4), 1.5, 3), ((4, 4, 4, 4), 0.8, 2)])
 def test_the_series_of_planes_is_that_of_equal_planes(extents, beta, n):
     lattice = Lattice(extents, n)
-    found = known(GaugeAction(ActionOptions(beta=beta), lattice))
+    values = compute_known(GaugeAction(ActionOptions(beta=beta), lattice))
     expected = strong_coupling(beta, lattice)
-    assert found.how == "strong coupling"
-    assert found.log_z == pytest.approx(expected.log_z, rel=1e-13)
-    np.testing.assert_allclose(found.planes, expected.plaquette, rtol=1e-12)
-    assert 0 < found.log_z_uncertainty < 0.05
+    assert values.how == "strong coupling"
+    assert values.log_z == pytest.approx(expected.log_z, rel=1e-13)
+    np.testing.assert_allclose(values.planes, expected.plaquette, rtol=1e-12)
+    assert 0 < values.log_z_uncertainty < 0.05
 
 
 @pytest.mark.parametrize("extents", [(4, 6), (4, 4, 4), (4, 4, 4, 4)])
@@ -31,12 +31,12 @@ def test_plaquettes_are_derivatives_of_log_z(extents):
     lattice, beta, step = Lattice(extents, 3), 1.2, 1e-4
 
     def at(anisotropy):
-        return known(GaugeAction(ActionOptions(beta=beta, anisotropy=anisotropy), lattice))
+        return compute_known(GaugeAction(ActionOptions(beta=beta, anisotropy=anisotropy), lattice))
 
     slope = (at(0.1 + step).log_z - at(0.1 - step).log_z) / (2 * step)
-    found, signs = at(0.1), GaugeAction(ActionOptions(beta=beta), lattice).signs.numpy()
-    assert slope == pytest.approx(beta * lattice.volume * (signs @ found.planes), rel=1e-6)
-    named = found.plaquettes(lattice)
+    values, signs = at(0.1), GaugeAction(ActionOptions(beta=beta), lattice).signs.numpy()
+    assert slope == pytest.approx(beta * lattice.volume * (signs @ values.planes), rel=1e-6)
+    named = values.average_plaquettes(lattice)
     if lattice.dimension > 2:
         assert named["plaquette_time"] > named["plaquette"] > named["plaquette_space"]
 
@@ -44,5 +44,5 @@ def test_plaquettes_are_derivatives_of_log_z(extents):
 def test_nothing_is_known_where_a_series_ends():
     lattice = Lattice((4, 4, 4, 4), 3)
     actions = [ActionOptions(beta=5.0), ActionOptions(beta=1.0, name="iwasaki")]
-    assert [known(GaugeAction(one, lattice)) for one in actions] == [None, None]
-    assert known(GaugeAction(ActionOptions(beta=1.0), Lattice((2, 2, 2), 3))) is None
+    assert [compute_known(GaugeAction(one, lattice)) for one in actions] == [None, None]
+    assert compute_known(GaugeAction(ActionOptions(beta=1.0), Lattice((2, 2, 2), 3))) is None

@@ -13,14 +13,14 @@ import torch
 from pipeline_core import store
 from pipeline_core.run import Run
 from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.frozen_paths import frozen_paths
+from pipeline_gauge_flows.frozen_paths import find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.masks import Update, schedule
 from pipeline_gauge_flows.options import GaugeGraphOptions
 
 
 @dataclass(frozen=True)
-class Structure:
+class FlowLayout:
     """What a flow of a run is built on.
 
     Attributes:
@@ -31,8 +31,8 @@ class Structure:
     lattice: Lattice
     updates: tuple[Update, ...]
 
-    def content(self) -> dict[str, Any]:
-        """Return it as JSON-able values; `of` is the way back."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able values; `from_dict` is the way back."""
         return {
             "extents": list(self.lattice.extents),
             "n_colours": self.lattice.n_colours,
@@ -40,13 +40,13 @@ class Structure:
         }
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """Return the structure that `content` has turned into JSON-able values."""
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the structure that `to_dict` has turned into JSON-able values."""
         lattice = Lattice(tuple(content["extents"]), content["n_colours"])
         return cls(lattice, tuple(Update(**update) for update in content["updates"]))
 
 
-def write_structure(run: Run) -> dict[str, Any]:
+def write_layout(run: Run) -> dict[str, Any]:
     """Write `run.graph`: lattice, updates and masks.
 
     The file holds `active`, (n_layers, D, V) bool, `plaquettes`, (n_layers,), how many plaquettes
@@ -56,17 +56,17 @@ def write_structure(run: Run) -> dict[str, Any]:
         ValueError: There is no lattice, or a mask does not close around it.
     """
     options = run.section("graph", GaugeGraphOptions)
-    lattice = _lattice(run, options)
+    lattice = _choose_lattice(run, options)
     blocks = [(block.mask, block.sweeps) for block in options.masks] * options.repeats
-    structure = Structure(lattice, tuple(schedule(blocks, lattice.dimension)))
+    structure = FlowLayout(lattice, tuple(schedule(blocks, lattice.dimension)))
     try:
-        active = torch.stack([update.active(lattice) for update in structure.updates])
+        active = torch.stack([update.find_active(lattice) for update in structure.updates])
     except ValueError as error:
         raise ValueError(f"{run.experiment}: graph.masks: {error}") from None
     cpu = torch.device("cpu")
-    single = [len(frozen_paths(u, lattice, cpu).numbers) for u in structure.updates]
+    single = [len(find_frozen_paths(u, lattice, cpu).numbers) for u in structure.updates]
     with store.create(run.graph, "graph", run.provenance("graph")) as file:
-        file.attrs["structure"] = json.dumps(structure.content())
+        file.attrs["structure"] = json.dumps(structure.to_dict())
         file.create_dataset("active", data=active.numpy(), chunks=True, fletcher32=True)
         file.create_dataset("plaquettes", data=np.asarray(single), chunks=True, fletcher32=True)
     return {
@@ -76,17 +76,17 @@ def write_structure(run: Run) -> dict[str, Any]:
     }
 
 
-def read_structure(run: Run) -> Structure:
+def read_layout(run: Run) -> FlowLayout:
     """Read lattice and updates.
 
     Raises:
         ValueError: `run.graph` is missing or damaged.
     """
     with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
-        return Structure.of(json.loads(file.attrs["structure"]))
+        return FlowLayout.from_dict(json.loads(file.attrs["structure"]))
 
 
-def ensemble_of(run: Run) -> EnsembleDataset | None:
+def read_ensemble_options(run: Run) -> EnsembleDataset | None:
     """Return what the dataset of a run says; None if there is no dataset.
 
     Raises:
@@ -102,20 +102,20 @@ def ensemble_of(run: Run) -> EnsembleDataset | None:
     return run.dataset.options
 
 
-def _lattice(run: Run, options: GaugeGraphOptions) -> Lattice:
-    found, ensemble = options.lattice, ensemble_of(run)
-    if found is None and ensemble is not None:
-        found = ensemble.lattice
-    if found is None:
+def _choose_lattice(run: Run, options: GaugeGraphOptions) -> Lattice:
+    lattice, ensemble = options.lattice, read_ensemble_options(run)
+    if lattice is None and ensemble is not None:
+        lattice = ensemble.lattice
+    if lattice is None:
         raise ValueError(
             f"{run.experiment}: no lattice: set graph.lattice, or name a dataset that has one"
         )
-    n_colours = found.n_colours
+    n_colours = lattice.n_colours
     if ensemble is not None and n_colours != ensemble.lattice.n_colours:
-        if "n_colours" in found.model_fields_set:
+        if "n_colours" in lattice.model_fields_set:
             raise ValueError(
                 f"{run.experiment}: graph.lattice.n_colours is {n_colours}, but the dataset has "
                 f"SU({ensemble.lattice.n_colours}); remove it, or name another dataset"
             )
         n_colours = ensemble.lattice.n_colours
-    return Lattice(tuple(found.extents), n_colours)
+    return Lattice(tuple(lattice.extents), n_colours)

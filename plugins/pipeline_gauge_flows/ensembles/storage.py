@@ -19,7 +19,7 @@ from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice
 
 
-def configuration_fields(lattice: Lattice) -> list[Field]:
+def make_configuration_fields(lattice: Lattice) -> list[Field]:
     """Return the fields of a configuration."""
     planes = (len(lattice.planes),)
     return [
@@ -32,12 +32,12 @@ def configuration_fields(lattice: Lattice) -> list[Field]:
     ]
 
 
-def describe(writer: SampleWriter, theory: Mapping[str, Any], statistics: Any) -> None:
+def write_theory(writer: SampleWriter, theory: Mapping[str, Any], statistics: Any) -> None:
     """Write what holds for all configurations of a file.
 
     Args:
         writer: Of the file.
-        theory: Lattice and action, as `EnsembleDataset.theory` gives them.
+        theory: Lattice and action, as `EnsembleDataset.describe_theory` gives them.
         statistics: What the report says of the ensemble, JSON-able.
     """
     for key, value in {**theory, "statistics": statistics}.items():
@@ -65,12 +65,12 @@ class Ensemble:
         self.path = path
         self._file = SampleFile(path, "data")
         try:
-            self._describe()
+            self._read_attributes()
         except ValueError:
             self.close()
             raise
 
-    def _describe(self) -> None:
+    def _read_attributes(self) -> None:
         if "lattice" not in self._file.attributes:
             raise ValueError(
                 f"{self.path}: holds no lattice gauge theory; give the experiment a dataset with "
@@ -79,8 +79,8 @@ class Ensemble:
         texts = {k: json.loads(self._file.attributes[k]) for k in ("lattice", "action")}
         self.lattice = Lattice(tuple(texts["lattice"]["extents"]), texts["lattice"]["n_colours"])
         self.action = ActionOptions.model_validate(texts["action"])
-        found = json.loads(self._file.attributes["statistics"])
-        self.tau_int: float | None = found and found["plaquette"]["tau_int"]
+        statistics = json.loads(self._file.attributes["statistics"])
+        self.tau_int: float | None = statistics and statistics["plaquette"]["tau_int"]
         self.split: NDArray[np.int8] = self._file.column("split")
         self.chain = self._read_chain()
 
@@ -110,15 +110,15 @@ class Ensemble:
         """Close the file."""
         self._file.close()
 
-    def of(self, *splits: str) -> NDArray[np.int64]:
+    def select(self, *splits: str) -> NDArray[np.int64]:
         """Return the numbers of the configurations in some splits, in order."""
         return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
 
-    def links(self, numbers: Sequence[int]) -> Tensor:
+    def read_links(self, numbers: Sequence[int]) -> Tensor:
         """Return configurations by their numbers, (n, D, V, N, N) complex128."""
-        found = [self._file.read(int(number))["links"] for number in numbers]
-        shape = (len(found), *self.lattice.shape)
-        return torch.from_numpy(np.array(found, dtype=np.complex128).reshape(shape))
+        configurations = [self._file.read(int(number))["links"] for number in numbers]
+        shape = (len(configurations), *self.lattice.shape)
+        return torch.from_numpy(np.array(configurations, dtype=np.complex128).reshape(shape))
 
     def require(self, lattice: Lattice, action: ActionOptions) -> None:
         """Check that the configurations are of a lattice and an action.

@@ -1,0 +1,153 @@
+"""Eq. 19 of the paper: the cost of a derivative, with the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from pipeline_core.config.experiments import BASE
+from pipeline_core.figures import Drawn, Rows, tables
+from pipeline_core.figures.expected import read_paper
+from pipeline_core.figures.quantities import format_number
+from pipeline_core.run import ExperimentRun
+from pipeline_core.training.checkpoint import load_model
+from pipeline_gauge_flows.evaluation.cost import read_training_seconds
+from pipeline_gauge_flows.figures.costs import format_time
+from pipeline_gauge_flows.figures.derivatives import CONJUGATE, Derivatives, read_derivatives
+
+_COLUMNS: Final = 3
+"""Runs that a page has room for."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of Eq. 19 by configuration, of whatever unit; None for what is not known.
+
+    Attributes:
+        sampled: Generation and a measurement.
+        measured: A measurement; 0 where it was not timed apart.
+        mapped: Flow evaluation, reweighting and two measurements.
+        training: Of the flow.
+        epsilon_ratio: Variance of epsilon-reweighting over that of the flow.
+        independent_ratio: Variance of two independent ensembles over that of the flow.
+    """
+
+    sampled: float | None
+    measured: float
+    mapped: float | None
+    training: float | None
+    epsilon_ratio: float | None
+    independent_ratio: float | None
+
+    @property
+    def flows(self) -> float | None:
+        """Cost of a configuration with the flow, its training left out."""
+        if self.sampled is None or self.mapped is None:
+            return None
+        return self.sampled - self.measured + self.mapped
+
+    @property
+    def independent(self) -> float | None:
+        """Cost of a configuration at each end of the step."""
+        return None if self.sampled is None else 2 * self.sampled
+
+    @property
+    def pays_beside_epsilon(self) -> float | None:
+        """Configurations after which the flow has a smaller error than others at equal cost."""
+        return self._break_even(self.epsilon_ratio, self.sampled)
+
+    @property
+    def pays_beside_independent(self) -> float | None:
+        """The same beside independent ensembles."""
+        return self._break_even(self.independent_ratio, self.independent)
+
+    def _break_even(self, ratio: float | None, rival: float | None) -> float | None:
+        if ratio is None or rival is None or self.flows is None or self.training is None:
+            return None
+        saved = ratio * rival - self.flows
+        return self.training / saved if saved > 0 else inf
+
+
+_TERMS: Final = {
+    "sampled": "generation and measurement: a configuration by ε-reweighting",
+    "mapped": "flow evaluation, reweighting and two measurements",
+    "flows": "a configuration with the flow",
+    "independent": "a configuration of each of two independent ensembles",
+    "training": "training",
+    "epsilon_ratio": "variance of ε-reweighting at its best step over that of the flow",
+    "independent_ratio": "variance of independent ensembles over that of the flow",
+    "pays_beside_epsilon": "the flow pays beside ε-reweighting after",
+    "pays_beside_independent": "the flow pays beside independent ensembles after",
+}
+"""Attributes of `Terms` that the table has, and what it calls them."""
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw the table of Eq. 19, with the paper's numbers beside ours."""
+    differentiated = read_derivatives(experiment)[:_COLUMNS]
+    if not differentiated:
+        return None
+    columns = {one.run.label: _compute_terms(one) for one in differentiated}
+    theirs = _read_paper_terms(
+        {name: entry.value for name, entry in read_paper(experiment).items()}
+    )
+    table: Rows = [["term", "paper_gpu_hours", *(f"{name}_seconds" for name in columns)]]
+    cells = []
+    for key, called in _TERMS.items():
+        paper: float | None = getattr(theirs, key, None)
+        ours: list[float | None] = [getattr(terms, key) for terms in columns.values()]
+        table.append([key, paper, *ours])
+        cells.append(
+            [called, _format_cell(key, paper, hours=True), *(_format_cell(key, x) for x in ours)]
+        )
+    names = ["here"] if list(columns) == [BASE] else list(columns)
+    widths = [0.46, 0.24, *[0.3 / len(columns)] * len(columns)]
+    return tables.draw(["Eq. 19", "the paper", *names], cells, widths), table
+
+
+def _format_cell(key: str, value: float | None, *, hours: bool = False) -> str:
+    if value is None:
+        return "–"
+    if key.startswith("pays"):
+        return "never" if value == inf else f"{value:,.0f} configurations"
+    if key.endswith("ratio"):
+        return format_number(value, 2)
+    return f"{value:g} GPU h" if hours else format_time(value)
+
+
+def _read_paper_terms(known: Mapping[str, float]) -> Terms | None:
+    """Return the paper's terms in GPU hours, the variance ratio at the lower end of its range."""
+    names = ("cost_generation", "cost_measurement", "cost_flow", "cost_reweighting")
+    others = ("cost_training", "configurations_ratio_low")
+    if any(name not in known for name in (*names, *others)):
+        return None
+    generation, measurement, flow, reweighting = (known[name] for name in names)
+    training, ratio = (known[name] for name in others)
+    return Terms(
+        sampled=generation + measurement,
+        measured=measurement,
+        mapped=flow + reweighting + 2 * measurement,
+        training=training,
+        epsilon_ratio=ratio,
+        independent_ratio=None,
+    )
+
+
+def _compute_terms(one: Derivatives) -> Terms:
+    seconds, ratios = one.report["seconds"], one.observables[CONJUGATE]["error_ratio"]
+    squares = {k: None if x is None else x**2 for k, x in ratios.items()}
+    training = read_training_seconds(one.run)
+    if training is not None and one.run.model.exists():
+        # As the other terms: wall time of all ranks.
+        training *= json.loads(load_model(one.run.model)["provenance"])["ranks"]
+    return Terms(
+        sampled=seconds["generated"],
+        measured=0.0,
+        mapped=seconds["mapped"],
+        training=training,
+        epsilon_ratio=squares["best"],
+        independent_ratio=squares.get("independent"),
+    )

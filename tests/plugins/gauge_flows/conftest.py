@@ -1,0 +1,26 @@
+"""What tests of figures share: experiments with made-up results."""
+
+import pytest
+
+from pipeline_core.figures import style
+from plugins.gauge_flows import made_up
+
+
+@pytest.fixture
+def figure_style():
+    with style.apply_style():
+        yield
+
+
+@pytest.fixture(scope="session")
+def loops(tmp_path_factory):
+    """Return an experiment that tests leave as it is."""
+    expected = made_up.EXPECTED.read_text()
+    return made_up.write_loops(tmp_path_factory.mktemp("loops"), expected=expected)
+
+
+@pytest.fixture(scope="session")
+def between(tmp_path_factory):
+    """Return an experiment with derivatives that tests leave as it is."""
+    expected = made_up.EXPECTED.read_text()
+    return made_up.write_derivatives(tmp_path_factory.mktemp("derivatives"), expected=expected)

@@ -1,0 +1,108 @@
+"""Figures of the paper's page: the numbers that they show.
+
+Oracles: closed forms for normal weights and for a shift of normal numbers (`made_up`).
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+from pipeline_gauge_flows.figures import runs
+from pipeline_gauge_flows.paper import equation19, figure1
+from plugins.drawn import rows
+from plugins.gauge_flows import made_up
+
+SIGMAS = 4.0
+PAPERS = {
+    "prior": "haar",
+    "action": {"name": "wilson", "beta": 2.0, "anisotropy": 0.0},
+    "lattices": [{"extents": [4, 4, 4, 4], "n_colours": 3}],
+}
+
+pytestmark = pytest.mark.usefixtures("figure_style")
+
+
+def test_figure_1_shows_what_the_history_and_the_evaluation_hold(loops):
+    figure, table = figure1.draw(loops)
+    assert made_up.read_legend(figure) == ["fixed plaquette, 2 seeds", "learned loops, 2 seeds"]
+    curve = rows(table, variant="fixed_seed1", split="val")
+    assert [row["steps"] for row in curve] == [4 * (1 + n) for n in range(made_up.EPOCHS)]
+    for epoch, row in enumerate(curve, 1):
+        # 250 draws in batches of 64 are four steps.
+        assert row["ess"] == pytest.approx(made_up.compute_ess(epoch, seed=1))
+        assert row["kl"] == pytest.approx(2 / epoch)
+    for loop, variant in (("plaquette", "base"), ("learned", "loops_seed1")):
+        (end,) = rows(table, variant=variant, split="evaluated")
+        variance = made_up.VARIANCES[loop]
+        assert abs(end["ess"] - np.exp(-variance)) < SIGMAS * end["ess_error"]
+        assert abs(end["kl"] - variance / 2) < SIGMAS * end["kl_error"]
+    left, ends, right, _ = figure.axes
+    means = [line for line in left.lines if line.get_linewidth() > 1]
+    seeds = [made_up.compute_ess(made_up.EPOCHS, seed) for seed in (0, 1)]
+    assert len(left.lines) == 6
+    assert means[0].get_ydata()[-1] == pytest.approx(np.mean(seeds))
+    assert left.get_ylim() == ends.get_ylim()
+    assert right.get_yscale() == "log"
+    assert left.get_title(loc="left") == "4×4, β = 6"
+
+
+def test_the_papers_values_stand_beside_its_own_theory_alone(tmp_path, loops):
+    content = deepcopy(made_up.LOOPS)
+    content["model"]["action"]["beta"] = 2.0
+    content["graph"]["lattice"]["extents"] = [4, 4, 4, 4]
+    experiment = made_up.write_loops(tmp_path, content, made_up.EXPECTED.read_text())
+    figure, _ = figure1.draw(experiment)
+    marks = {line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"}
+    assert marks == {0.2, 0.8}
+    assert "learned loops, the paper" in made_up.read_legend(figure)
+    elsewhere, _ = figure1.draw(loops)
+    assert not any("the paper" in label for label in made_up.read_legend(elsewhere))
+
+
+@pytest.mark.parametrize(("changes", "title"), [
+    ({"prior": "ensemble"}, "4×4×4×4, β = 2"),
+    ({"action": {**PAPERS["action"], "name": "iwasaki"}}, "4×4×4×4, β = 2, Iwasaki"),
+    ({"action": {**PAPERS["action"], "anisotropy": 0.1}}, "4×4×4×4, β = 2, λ = 0.1"),
+    ({"lattices": [{"extents": [4, 4, 4, 4], "n_colours": 2}]}, "SU(2), 4×4×4×4, β = 2"),
+])  # fmt: skip
+def test_the_papers_theory_is_no_other(changes, title):
+    assert figure1._match_paper(PAPERS)
+    assert not figure1._match_paper(PAPERS | changes)
+    assert runs.describe_theory(PAPERS | changes) == title
+
+
+def test_a_theory_has_a_row_of_its_own(tmp_path):
+    weak = {"model": {"action": {"beta": 3.0}}}
+    figure, _ = figure1.draw(made_up.write_loops(tmp_path, made_up.replace_variants(weak=weak)))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles[::4] == ["4×4, β = 6", "4×4, β = 3"]
+
+
+def test_the_papers_costs_are_what_it_concludes_from_them(between):
+    # Oracle: "around 2 times more" a configuration, and an advantage "after 4k configurations".
+    _, table = equation19.draw(between)
+    theirs = {row["term"]: row["paper_gpu_hours"] for row in rows(table)}
+    assert round(theirs["flows"] / theirs["sampled"]) == 2
+    assert theirs["pays_beside_epsilon"] == pytest.approx(4000, rel=0.02)
+    assert theirs["pays_beside_independent"] is None
+
+
+def test_our_costs_follow_from_measured_times_and_errors(between):
+    figure, table = equation19.draw(between)
+    ours = {row["term"]: row["base_seconds"] for row in rows(table)}
+    assert (ours["sampled"], ours["mapped"], ours["training"]) == (1e-3, 3e-3, 16.0)
+    assert (ours["flows"], ours["independent"]) == (4e-3, 2e-3)
+    # Of -x a fifth of the shift, and two ensembles with twice the variance over its square.
+    assert ours["epsilon_ratio"] == pytest.approx(25, rel=0.4)
+    saved = ours["epsilon_ratio"] * 1e-3 - 4e-3
+    assert ours["pays_beside_epsilon"] == pytest.approx(16.0 / saved)
+    assert f"{16.0 / saved:,.0f} configurations" in made_up.read_words(figure.axes[0])
+
+
+def test_a_flow_that_saves_nothing_never_pays():
+    terms = equation19.Terms(1.0, 0.0, 1.5, 10.0, epsilon_ratio=2.0, independent_ratio=2.0)
+    assert terms.pays_beside_epsilon == float("inf")
+    assert terms.pays_beside_independent == pytest.approx(10 / 1.5)
