@@ -290,10 +290,9 @@ def test_an_ensemble_of_another_theory_is_left_alone(identity):
     """The flow's target is that of `model.action`, whatever the dataset holds."""
     options = identity.options.model_copy(update={"action": ActionOptions(beta=1.5)})
     sections = {**identity.sections, "model": options}
-    other = replace(identity, sections=sections, variant="other")
-    other.model.parent.mkdir(parents=True)
-    other.model.write_bytes(identity.model.read_bytes())
-    other.graph.write_bytes(identity.graph.read_bytes())
+    folder = identity.folder.with_name("other")
+    folder.mkdir()
+    other = replace(identity, sections=sections, variant="other", folder=folder)
     _, metrics = call_evaluate(other, samples=20)
     (report,) = metrics["flow"]["lattices"]
     assert report["forward"] is None
