@@ -97,12 +97,24 @@ class Registry:
 
     def fingerprint(self, model: str) -> str:
         """Return a hash of the plugin's source and version: it changes when the plugin does."""
-        plugin = self._owner(model)
-        digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
-        for path in source_files(plugin.target.partition(":")[0]):
-            digest.update(path.name.encode())
-            digest.update(path.read_bytes())
-        return digest.hexdigest()[:16]
+        return hash_source(self._owner(model))
+
+    def find_provider(self, hook: str, record: str) -> Plugin | None:
+        """Return the installed plugin that gives the record called `record` to a hook that lists.
+
+        Args:
+            hook: "readers" or "figures".
+            record: Name of the record.
+
+        Returns:
+            The plugin; None if the record is one of the engine's own, or there is none.
+        """
+        for plugin in self.plugins:
+            if hook in plugin.hooks and plugin.error is None:
+                records = getattr(self.manager.get_plugin(plugin.name), hook)()
+                if any(given.name == record for given in records):
+                    return plugin
+        return None
 
     def _owner(self, name: str) -> Plugin:
         owners = [p for p in self.plugins if p.model is not None and p.model.name == name]
@@ -157,7 +169,16 @@ class Registry:
         return replace(plugin, name=name, hooks=hooks, model=info)
 
 
-def source_files(module: str) -> list[Path]:
+def hash_source(plugin: Plugin) -> str:
+    """Return a hash of a plugin's source and version."""
+    digest = hashlib.sha256(f"{plugin.distribution} {plugin.version}".encode())
+    for path in find_source_files(plugin.target.partition(":")[0]):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def find_source_files(module: str) -> list[Path]:
     """Return the source files of the package that `module` belongs to, without importing it."""
     spec = importlib.util.find_spec(module.partition(".")[0])
     assert spec is not None, module

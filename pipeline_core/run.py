@@ -92,6 +92,8 @@ class DatasetRun:
         facts: dict[str, Any] = {"options": self.options.model_dump(mode="json")}
         if self.mixed:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
+        if self.options.plugin is not None:
+            facts["fingerprint"] = self.registry.fingerprint(self.options.plugin)
         return provenance.record(stage="data", **facts)
 
 

@@ -20,6 +20,7 @@ from pipeline_core.config.raw_files import matched
 from pipeline_core.config.sections import PUBLISHED, Section
 from pipeline_core.config.yaml_files import validated
 from pipeline_core.distributed.threads import launch_command
+from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
@@ -94,11 +95,17 @@ class Plan:
         return [str(p) for p in raw_files(self.project.dataset(wildcards.dataset))]
 
     def dataset(self, wildcards: Any) -> str:
-        """Return the content of a dataset file, less what has no effect on the samples."""
+        """Return what the data stage depends on, apart from raw files.
+
+        That is the content of the dataset file, less what has no effect on the samples, and
+        fingerprints of the plugins that make or read the data.
+        """
         dataset = self.project.dataset(wildcards.dataset)
         params = dataset.params()
         if dataset.options.plugin is not None:
             params["fingerprint"] = self.project.registry.fingerprint(dataset.options.plugin)
+        if readers := fingerprint_readers(dataset):
+            params["readers"] = readers
         return _text(params)
 
     @property

@@ -184,8 +184,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    assert isinstance(run.options, ToyOptions)
-    return toy_task(run.options, run.section("train", TrainOptions))
+    return toy_task(run.section("model", ToyOptions), run.section("train", TrainOptions))
 
 
 @hookimpl

@@ -3,7 +3,3 @@
 Frames pass through one by one; of each only a few numbers are kept until the end, so that a dataset
 may be larger than memory. Nothing is written under a final name before everything is checked.
 """
-
-from pipeline_core.importing.dataset import import_dataset
-
-__all__ = ["import_dataset"]

@@ -15,7 +15,12 @@ from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.parts import PartImport, require_fetched, require_sensible
 from pipeline_core.importing.reference_energies import reference_energies
 from pipeline_core.importing.report import ImportReport, PartReport
-from pipeline_core.importing.sources import RawSource, find_sources, require_disjoint
+from pipeline_core.importing.sources import (
+    RawSource,
+    find_sources,
+    fingerprint_readers,
+    require_disjoint,
+)
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json
@@ -72,7 +77,7 @@ def _found(run: DatasetRun) -> dict[str, list[RawSource]]:
 
 
 def _provenance(run: DatasetRun, found: Mapping[str, Sequence[RawSource]]) -> dict[str, Any]:
-    record = run.provenance()
+    record = {**run.provenance(), "readers": fingerprint_readers(run)}
     for source in (source for sources in found.values() for source in sources):
         for name, path in source.files.items():
             try:

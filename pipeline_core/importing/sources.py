@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from pipeline_core.config.datasets import Source
+from pipeline_core.config.datasets import Dataset, Source
 from pipeline_core.config.raw_files import matched
 from pipeline_core.readers import Reader, Units
 from pipeline_core.readers.catalogue import guessed
+from pipeline_core.registry import hash_source
+from pipeline_core.run import DatasetRun
 from pipeline_core.units import DIMENSION, factor, stress_factor
 
 
@@ -85,6 +87,29 @@ def find_sources(
         )
     require_disjoint(found)
     return found
+
+
+def fingerprint_readers(run: DatasetRun) -> dict[str, str]:
+    """Return reader to fingerprint of the plugin that brings it, of all sources of a dataset.
+
+    The engine's own readers, and data that a plugin makes by itself, have none. Nor have sources
+    that cannot be read: their import says what is wrong.
+    """
+    readers = run.registry.collect("readers")
+    prints = {}
+    for part in run.parts:
+        options = part.options
+        if not isinstance(options, Dataset) or options.plugin is not None:
+            continue
+        try:
+            sources = find_sources(part.path, options.sources, readers, options.downloads)
+        except ValueError:
+            continue
+        for name in {source.reader.name for source in sources}:
+            plugin = run.registry.find_provider("readers", name)
+            if plugin is not None:
+                prints[name] = hash_source(plugin)
+    return prints
 
 
 def _root(pattern: str) -> PurePosixPath:

@@ -10,6 +10,6 @@ from pipeline_core.run import DatasetRun
 @hookimpl(trylast=True)
 def data(run: DatasetRun) -> Summary:
     """Import the dataset file of `run` into `run.data`, with a report in `run.report`."""
-    from pipeline_core.importing import import_dataset
+    from pipeline_core.importing.dataset import import_dataset
 
     return import_dataset(run)

@@ -61,8 +61,8 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
         ValueError: There is nothing to compare, the model does not belong to the run, or it
             predicts something that is not finite.
     """
-    section, options = run.section("evaluate", ESPEvaluateOptions), run.options
-    assert isinstance(options, ESPOptions)
+    section = run.section("evaluate", ESPEvaluateOptions)
+    options = run.section("model", ESPOptions)
     with connect_ranks(run.device, run.state) as ranks:
         task = trained_task(run, ranks.device)
         require_electrons(_basis(task), section.electrons)

@@ -70,9 +70,8 @@ class GraphTrainer(Trainer):
         for split, samples in {"train": self._train, "val": self._val}.items():
             _require_atoms(samples, f"{run.experiment}: split {split}", ranks.size)
         cutoff = run.section("graph", GraphOptions).cutoff
-        assert isinstance(run.options, ESPOptions)
         size = next(task.module.parameters()).element_size()
-        link = link_of(section.link, run.options, size)
+        link = link_of(section.link, run.section("model", ESPOptions), size)
         self._train, self._val = (
             Parts(samples, place, halos, cutoff, section.method, link)
             for place, samples in enumerate((self._train, self._val))

@@ -40,8 +40,7 @@ def matrix_task(run: Run) -> Task:
         ValueError: Cutoffs differ, the dataset holds no matrices, or its basis differs from that of
             the model that is rebuilt.
     """
-    options, train = run.options, run.section("train", ESPTrainOptions)
-    assert isinstance(options, ESPOptions)
+    options, train = run.section("model", ESPOptions), run.section("train", ESPTrainOptions)
     _check_cutoff(options, run.section("graph", GraphOptions))
     basis = _basis(run)
     module = ScaledNetwork(

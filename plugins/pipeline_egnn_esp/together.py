@@ -53,8 +53,8 @@ class Together:
         """
         before, network, ranks = matrix.structure, self.module.network, self.ranks
         structure = wrapped(before)
-        section, options = self.run.section("partition", ESPPartitionOptions), self.run.options
-        assert isinstance(options, ESPOptions)
+        section = self.run.section("partition", ESPPartitionOptions)
+        options = self.run.section("model", ESPOptions)
         link = link_of(section.link, options, network.lengths.weight.element_size())
         labels = shared(structure, options.cutoff, section.method, ranks, link)
         part = part_of(structure, options.cutoff, labels, ranks.rank, ranks.size)

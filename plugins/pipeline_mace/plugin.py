@@ -30,8 +30,7 @@ def model() -> ModelInfo:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the network for the elements of the data, and what its training needs."""
-    options = run.options
-    assert isinstance(options, MACEOptions)
+    options = run.section("model", MACEOptions)
     check_cutoff(options, run.section("graph", MACEGraphOptions))
     from pipeline_mace.build import mace_task
 

@@ -82,6 +82,32 @@ def test_an_edit_of_a_plugin_redoes_its_runs_and_no_others(finished):
     assert "Params have changed" in text
 
 
+def test_an_edit_of_a_reader_imports_again_what_it_reads(fresh):
+    datasets = fresh / "workflows/datasets"
+    (datasets / "raw.xyz").rename(datasets / "raw.raw")
+    edit(datasets / "water.yaml", "raw.xyz", "raw.raw")
+    snakemake(fresh, "results/datasets/water/data.h5")
+    assert planned(fresh, "results/datasets/water/data.h5") == {}
+    edit(fresh / "site/toyreader_plugin.py", "A toy", "An edited toy")
+    assert planned(fresh, "results/datasets/water/data.h5") == {"data": 1}
+
+
+def test_an_edit_of_a_reader_leaves_alone_what_others_read(finished):
+    edit(finished / "site/toyreader_plugin.py", "A toy", "An edited toy")
+    assert planned(finished) == {}
+
+
+def test_figures_that_fail_stop_no_other_experiment(finished):
+    path = experiment(finished)
+    path.write_text(path.read_text() + "figures: {names: [groups]}\n")
+    # Its figures are the last of a chain: without `keep-going` nothing would be left of it by then.
+    edit(experiment(finished, "other"), "epochs: 3", "epochs: 4")
+    text = snakemake(finished, "--cores", "1", ok=False)
+    assert "KeyError" in text
+    assert planned(finished, "results/other/first/figures") == {}
+    assert planned(finished)["figures"] == 1
+
+
 def test_a_touched_file_whose_bytes_are_the_same_changes_nothing(finished):
     (finished / "site/toy_plugin.py").touch()
     experiment(finished).touch()

@@ -1,8 +1,9 @@
 """A project whose stages take no time, for tests of the workflow's mechanics.
 
-Two model plugins, `toy` and `other`, and one that imports data; each stage writes the file that it
-promises, and training leaves a note of each rank and each epoch. A width of 13 makes training
-fail, and one above 20 makes an epoch last the seconds above 20.
+Two model plugins, `toy` and `other`, one that imports data and one that brings a reader; each stage
+writes the file that it promises, and training leaves a note of each rank and each epoch. A width of
+13 makes training fail, and one above 20 makes an epoch last the seconds above 20; figures fail that
+are called "groups".
 """
 
 from __future__ import annotations
@@ -25,6 +26,18 @@ def data(run):
     run.data.parent.mkdir(parents=True, exist_ok=True)
     run.data.write_text("data\\n")
     return {"samples": 1}
+"""
+
+READER = """
+from pipeline_core import hookimpl
+from pipeline_core.readers import Reader, Units
+
+def read(path, keys):
+    return iter(())
+
+@hookimpl
+def readers():
+    return [Reader(name="raw", summary="A toy", suffixes=(".raw",), units=Units(), read=read)]
 """
 
 MODEL = """
@@ -85,6 +98,8 @@ def infer(run):
 
 @hookimpl
 def draw(run):
+    if run.options.names == ["groups"]:
+        raise KeyError("groups")
     write(run.folder / "summary.rst", f"Ours of {run.experiment} beside the paper's.")
     for name in FIGURES:
         write(run.folder / f"{name}.png")
@@ -114,6 +129,7 @@ def write_project(folder: Path) -> None:
     (folder / "slurm").symlink_to("profiles/slurm")
     workflows, site = folder / "workflows", folder / "site"
     install(site, "toydata", DATA)
+    install(site, "toyreader", READER)
     for plugin in ("toy", "other"):
         install(site, plugin, MODEL.replace("MODEL_NAME", plugin))
         path = workflows / "experiments" / plugin / "first.yaml"

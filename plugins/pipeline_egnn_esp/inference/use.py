@@ -58,8 +58,7 @@ Ints = NDArray[np.int64]
 
 def used(run: Run, ranks: Ranks) -> dict[str, Any]:
     """Do the work of `infer_run` on one of its ranks; return its summary."""
-    options, model = run.section("infer", ESPInferOptions), run.options
-    assert isinstance(model, ESPOptions)
+    options, model = run.section("infer", ESPInferOptions), run.section("model", ESPOptions)
     if options.structures and model.target != "hamiltonian":
         raise ValueError(
             f"{run.experiment}: infer.structures: the model has learned the {model.target}, not a "
@@ -185,9 +184,8 @@ class _Use:
     def _reference(self) -> BlockMatrix:
         """Return the matrices of the data, with the zero of energies of the labels."""
         assert self._subject.tiling is not None
-        assert isinstance(self._run.options, ESPOptions)
         matrix = self._subject.tiling.whole()
-        if self._run.options.zero == "data":
+        if self._run.section("model", ESPOptions).zero == "data":
             return matrix
         zero = energy_zero(self._subject.tiling.cell)
         return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import weakref
+from importlib.metadata import EntryPoint
 
 import ase.io
 import ase.units
@@ -14,14 +15,25 @@ import numpy as np
 import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from pipeline_core import hookimpl, provenance
+from fake_packages import forget, install
+from pipeline_core import PROJECT, hookimpl, provenance
 from pipeline_core.builtin import load_registry
 from pipeline_core.fields import FIELDS, SPLITS
+from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import Project
-from pipeline_core.readers import Frame, Reader, Units
+from pipeline_core.readers import Frame, Reader, Units, catalogue
 from pipeline_core.samples import SampleFile
 from pipeline_core.stages import data
 from pipeline_core.store import provenance_of
+
+LINES = """
+from pipeline_core import hookimpl
+from pipeline_core.readers import Reader, Units
+
+@hookimpl
+def readers():
+    return [Reader(name="lines", summary="", suffixes=(".lines",), units=Units(), read=iter)]
+"""
 
 
 def test_samples_are_what_ase_reads(workshop, alloys):
@@ -282,3 +294,31 @@ def test_the_module_of_the_stage_is_light():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "set()"
+
+
+def test_the_record_names_the_plugin_that_read_the_data(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = install(tmp_path, "lines", LINES)
+    (tmp_path / "a.lines").write_text("")
+    (tmp_path / "workflows/datasets").mkdir(parents=True)
+    (tmp_path / "workflows/datasets/d.yaml").write_text(
+        "description: d\nsources: [{path: ../../a.lines}]\nlabels: [energy]\n"
+    )
+    point = EntryPoint("lines", "lines_plugin", PROJECT)
+
+    def fingerprint():
+        registry = load_registry([point], builtin=[("readers", catalogue), ("data", data)])
+        run = Project(tmp_path / "workflows", tmp_path / "results", registry).dataset("d")
+        return fingerprint_readers(run)
+
+    before = fingerprint()
+    assert list(before) == ["lines"]
+    source.write_text(source.read_text() + "\n# edited\n")
+    assert fingerprint() != before
+    forget(tmp_path)
+
+
+def test_readers_of_the_engine_have_no_fingerprint(workshop, alloys):
+    workshop.write("raw/a.xyz", alloys)
+    run, _ = workshop.import_()
+    assert provenance_of(run.data)["readers"] == {}

@@ -70,4 +70,4 @@ def dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> DatasetRun:
     path.write_text(yaml.safe_dump(content))
     options = MatrixDataset.model_validate(content)
     results = folder / "results/datasets/matrices"
-    return DatasetRun("matrices", path, options, results, load_registry([]))
+    return DatasetRun("matrices", path, options, results, load_registry())

@@ -289,7 +289,7 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
 
     options = MatrixDataset.model_validate(yaml.safe_load(path.read_text()))
     folder = tmp_path / "results/datasets/hfo2_matrices"
-    run = DatasetRun("hfo2_matrices", path, options, folder, load_registry([]))
+    run = DatasetRun("hfo2_matrices", path, options, folder, load_registry())
     summary = make_data(run)
     assert (summary["samples"], summary["train"], summary["val"], summary["test"]) == (79, 65, 7, 7)
     assert summary["warnings"] == []
