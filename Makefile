@@ -9,7 +9,7 @@ TRITON := triton==3.7.1
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: env test lint demo bench peers lock
+.PHONY: env check test lint demo bench peers lock
 
 env: .venv/made  ## the environment, with the versions of requirements.lock
 
@@ -20,8 +20,12 @@ env: .venv/made  ## the environment, with the versions of requirements.lock
 	.venv/bin/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-test: lint  ## every check, then every test that this machine can run
-	OMP_NUM_THREADS=1 pytest --numprocesses $(WORKERS) --dist loadfile
+check: lint  ## linters, types, and the tests that start no process: what to run before each commit
+	OMP_NUM_THREADS=1 pytest --numprocesses $(WORKERS) --dist loadfile --quiet --no-processes \
+		-m "not slow and not mpi and not slurm"
+
+test: lint  ## linters, types, and every test that this machine can run
+	OMP_NUM_THREADS=1 pytest --numprocesses $(WORKERS) --dist loadfile --durations 25
 
 lint: env
 	ruff check .

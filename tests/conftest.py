@@ -1,7 +1,34 @@
 """What holds for every test."""
 
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # The same examples in every run: a failure is one of the code, on every machine.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+HELPERS = {"cc", "gcc", "git", "ld", "ldconfig", "uname"}
+"""Programs that end at once; tests that start nothing else count as tests without processes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-processes",
+        action="store_true",
+        help="skip tests that start Python, Snakemake or a launcher, as soon as they try",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--no-processes"):
+        sys.addaudithook(skip_at_process)
+
+
+def skip_at_process(event: str, arguments: tuple[object, ...]) -> None:
+    """Skip the running test where it starts a process; an audit hook (PEP 578)."""
+    starts = event == "subprocess.Popen" and Path(str(arguments[0])).name not in HELPERS
+    if starts or event == "os.fork":
+        pytest.skip("starts a process")
