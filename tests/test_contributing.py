@@ -10,8 +10,6 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`([\w./-]+)`", TEXT)
 PATHS = sorted({path for path in NAMED if "/" in path and not path.startswith("..")})
-    {p for p in re.findall(r"`([\w./-]+)`", TEXT) if "/" in p and not p.startswith("..")}
-)
 
 
 def drawn_layers() -> list[set[str]]:
