@@ -81,19 +81,19 @@ def levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
     """
     points = np.asarray(k, dtype=np.float64)
     assembly = Assembly(matrix)
-    found = [_levels(*assembly.at(point)) for point in points.reshape(-1, 3)]
-    return np.array(found).reshape(*points.shape[:-1], -1)
+    energies = [_levels(*assembly.at(point)) for point in points.reshape(-1, 3)]
+    return np.array(energies).reshape(*points.shape[:-1], -1)
 
 
 def _levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Floats:
     try:
-        found: Floats = scipy.linalg.eigh(H.toarray(), S.toarray(), eigvals_only=True)
+        energies: Floats = scipy.linalg.eigh(H.toarray(), S.toarray(), eigvals_only=True)
     except np.linalg.LinAlgError as error:
         raise ValueError(
             f"the overlap is not positive definite ({error}): it is cut at too short a distance, "
             "or a model predicts it badly; use a larger cutoff, or the overlap of the program"
         ) from error
-    return found
+    return energies
 
 
 def levels_near(
@@ -115,10 +115,10 @@ def levels_near(
     H, S = Assembly(matrix).at(k)
     # A fixed start, since ARPACK takes a random one otherwise.
     start = np.ones(H.shape[0], dtype=H.dtype)
-    found = eigsh(
+    energies = eigsh(
         H.tocsc(), n, S.tocsc(), sigma=energy, v0=start, return_eigenvectors=False, tol=1e-10
     )
-    return np.sort(found.real)
+    return np.sort(energies.real)
 
 
 def density_of_states(
@@ -145,15 +145,16 @@ def density_of_states(
     density = np.zeros(len(grid))
     for own, weight in zip(energies, share / share.sum(), strict=True):
         density += weight * np.exp(-0.5 * ((grid[:, None] - own) / width) ** 2).sum(axis=1)
-    return density / (width * np.sqrt(2 * np.pi))
+    density /= width * np.sqrt(2 * np.pi)
+    return density
 
 
 def monkhorst_pack(counts: Sequence[int]) -> Floats:
     """Return the points of a Monkhorst-Pack grid, (n_k, 3) in reciprocal lattice vectors."""
     from ase.dft.kpoints import monkhorst_pack as points
 
-    found: Floats = points(tuple(counts))
-    return found
+    k_points: Floats = points(tuple(counts))
+    return k_points
 
 
 def band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
@@ -172,10 +173,10 @@ def band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Pa
     if not matrix.structure.pbc.any():
         raise ValueError("bands: the structure is not periodic; ask for levels instead")
     try:
-        found = Cell(matrix.structure.cell).bandpath(
+        path_of_cell = Cell(matrix.structure.cell).bandpath(
             path, npoints=n_points, pbc=matrix.structure.pbc
         )
     except KeyError as error:
         raise ValueError(f"bands: the lattice has no special point {error}") from error
-    x, ticks, labels = found.get_linear_kpoint_axis()
-    return Path(np.asarray(found.kpts), np.asarray(x), np.asarray(ticks), tuple(labels))
+    x, ticks, labels = path_of_cell.get_linear_kpoint_axis()
+    return Path(np.asarray(path_of_cell.kpts), np.asarray(x), np.asarray(ticks), tuple(labels))

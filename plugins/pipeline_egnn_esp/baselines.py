@@ -176,9 +176,9 @@ def edge_pieces(batch: Batch) -> Iterator[Batch]:
 
 def two_centre_of(basis: Basis, cutoff: float, batches: Iterable[Batch]) -> TwoCentre:
     """Return tables fitted to labels; see `TwoCentre.fit`."""
-    found = TwoCentre(basis, cutoff)
-    found.fit(batches)
-    return found
+    tables = TwoCentre(basis, cutoff)
+    tables.fit(batches)
+    return tables
 
 
 def _pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:

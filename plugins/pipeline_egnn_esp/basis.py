@@ -104,15 +104,15 @@ class Basis:
         Raises:
             ValueError: The basis lacks the element.
         """
-        found = self._orbitals.get(int(atomic_number))
-        if found is None:
+        rows = self._orbitals.get(int(atomic_number))
+        if rows is None:
             known = 0 <= atomic_number < len(chemical_symbols)
             name = chemical_symbols[atomic_number] if known else f"atomic number {atomic_number}"
             raise ValueError(
                 f"the basis has no orbitals for {name}, only for {', '.join(self.shells)}; use "
                 "structures of these elements, or data that contain it"
             )
-        return found
+        return rows
 
     def mask(self, receivers: ArrayLike, senders: ArrayLike) -> Bools:
         """Mark what is no padding in the blocks of pairs of atoms.

@@ -178,8 +178,8 @@ def asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
     blocks = basis.padded(entries, atoms.atomic_numbers[i], atoms.atomic_numbers[j])
     about = turned @ blocks @ turned.transpose(0, 2, 1)
     different = orders[:, None] != orders
-    found: Floats = np.abs(about[:, different]).max(axis=1, initial=0)
-    return found
+    largest: Floats = np.abs(about[:, different]).max(axis=1, initial=0)
+    return largest
 
 
 def merged(first: Basis, second: Basis) -> Basis:

@@ -133,27 +133,27 @@ class Comparison:
                 for number in sorted({number for number, _ in self._shells})
             ],
             "relative": {n: (self._squares[n] / norm) ** 0.5 if norm else None for n in MODELS},
-            "levels": {name: _joined(found) for name, found in self._levels.items()} or None,
+            "levels": {name: _joined(levels) for name, levels in self._levels.items()} or None,
             "without_levels": self._without_levels,
         }
 
     def summary(self) -> dict[str, str]:
         """Return what people read."""
         report, unit = self.report(), UNITS[self._options.target]
-        found = {
+        numbers = {
             f"MAE {part}": f"{report[part]['model']:.4g} {unit}, "
             f"distances alone {report[part]['two_centre']:.4g} {unit}"
             for part in ("on_site", "off_site")
             if report[part]["count"]
         }
         for kind, errors in (report["levels"] or {}).get("model", {}).items():
-            found[f"MAE levels {kind}"] = f"{errors['mae']:.4g} eV"
+            numbers[f"MAE levels {kind}"] = f"{errors['mae']:.4g} eV"
         if self._without_levels:
-            found["levels not compared"] = (
+            numbers["levels not compared"] = (
                 f"{self._without_levels} structures of more than evaluate.dense_orbitals "
                 f"({self._section.dense_orbitals})"
             )
-        return found
+        return numbers
 
     def _add_levels(self, structure: Structure) -> None:
         matrix = structure.matrix
@@ -176,7 +176,7 @@ class Comparison:
             f"{target}_on_site": parts["on_site"],
             f"{target}_off_site": off,
         }
-        return {name: found.report(UNITS[target]) for name, found in errors.items()}
+        return {name: of_target.report(UNITS[target]) for name, of_target in errors.items()}
 
 
 def require_electrons(basis: Basis, electrons: Mapping[str, int]) -> None:
@@ -214,11 +214,11 @@ def _n_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
     return count // 2
 
 
-def _joined(found: list[Levels]) -> dict[str, dict[str, float]]:
+def _joined(levels: list[Levels]) -> dict[str, dict[str, float]]:
     """Return the errors of the levels of several structures."""
-    parts = {"all": [one.error for one in found]}
-    if all(one.n_occupied for one in found):
-        parts["occupied"] = [one.error[:, : one.n_occupied] for one in found]
+    parts = {"all": [one.error for one in levels]}
+    if all(one.n_occupied for one in levels):
+        parts["occupied"] = [one.error[:, : one.n_occupied] for one in levels]
     return {
         kind: {
             "mae": float(np.concatenate([np.abs(e).ravel() for e in errors]).mean()),
@@ -234,7 +234,7 @@ def _joined(found: list[Levels]) -> dict[str, dict[str, float]]:
 def _gain(errors: Mapping[str, Errors]) -> dict[str, Any]:
     """Return the number of elements, the MAE of each model, and the gain over distances alone."""
     count = errors["model"].count
-    mae = {name: found.absolute / count if count else None for name, found in errors.items()}
+    mae = {name: of_model.absolute / count if count else None for name, of_model in errors.items()}
     model, two_centre = mae["model"], mae["two_centre"]
     gain = two_centre / model if model and two_centre is not None else None
     return {"count": count, **mae, "gain": gain}

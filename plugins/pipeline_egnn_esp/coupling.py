@@ -93,7 +93,8 @@ class Coupling(nn.Module):
         flat = torch.empty_like(coupled)
         for entries, places, change in self._parts(coupled.dtype):
             flat[:, entries] = coupled[:, places] @ change.T
-        return flat.unflatten(1, (self.n_common, self.n_common))
+        blocks: Tensor = flat.unflatten(1, (self.n_common, self.n_common))
+        return blocks
 
     def _parts(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return for each pair of degrees: entries, coupled places, both (k, d), change (d, d)."""

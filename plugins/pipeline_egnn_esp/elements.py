@@ -33,7 +33,7 @@ class Elements:
     value: Floats
 
     @classmethod
-    def connect_ranks(cls, parts: Sequence[Elements]) -> Elements:
+    def concatenate(cls, parts: Sequence[Elements]) -> Elements:
         """Return the elements of several images as one."""
         names = ("shift", "row", "column", "value")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

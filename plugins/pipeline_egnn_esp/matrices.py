@@ -61,8 +61,8 @@ class BlockMatrix:
         i, j = self.block_atoms.T
         cell, positions = self.structure.cell, self.structure.positions
         vectors = positions[j] + self.block_shift @ cell - positions[i]
-        found: Floats = np.linalg.norm(vectors, axis=1)
-        return found
+        lengths: Floats = np.linalg.norm(vectors, axis=1)
+        return lengths
 
     @cached_property
     def is_on_site(self) -> Bools:

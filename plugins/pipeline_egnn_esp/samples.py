@@ -107,9 +107,9 @@ class MatrixSamples:
         order = np.linalg.norm(atoms.positions - atoms.positions[0], axis=1).argsort(kind="stable")
         chosen, pbc = order[:n_atoms], np.zeros(3, dtype=bool)
         numbers, positions = atoms.atomic_numbers[chosen], atoms.positions[chosen]
-        found = neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
+        graph = neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
         own = Structure(numbers, positions, atoms.cell, pbc)
-        return collate([_inputs(own, *found[:2])], self._dtype, self._fields)
+        return collate([_inputs(own, *graph[:2])], self._dtype, self._fields)
 
     def _arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
         labelled = self.labelled(index)
@@ -145,11 +145,11 @@ class Labelled:
             (n_atoms, n_common, n_common) and (n_edges, n_common, n_common)
         """
         numbers, mask = self.matrix.structure.atomic_numbers, self.matrix.basis.mask
-        found = labels(self.matrix, quantity, self.edge_index, self.edge_shift)
-        present = mask(*numbers[self.edge_index].T) & found.edge_known[:, None, None]
+        blocks = labels(self.matrix, quantity, self.edge_index, self.edge_shift)
+        present = mask(*numbers[self.edge_index].T) & blocks.edge_known[:, None, None]
         return (
-            np.where(mask(numbers, numbers), found.node_blocks, np.nan),
-            np.where(present, found.edge_blocks, np.nan),
+            np.where(mask(numbers, numbers), blocks.node_blocks, np.nan),
+            np.where(present, blocks.edge_blocks, np.nan),
         )
 
     def entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:

@@ -34,19 +34,19 @@ _LINES: Final[dict[str, dict[str, Any]]] = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the density of magnitudes over distance, of H and of the errors, with their means."""
-    found = elements(experiment)
-    if found is None or found.on_site.all():
+    held_out = elements(experiment)
+    if held_out is None or held_out.on_site.all():
         return None
     figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=2.7, sharey=True)
     figure.set_dpi(200)
-    values = {"data": np.abs(found.label), "errors of the model": found.error}
-    middles, means = _means(found)
-    top = 2e3 * max(np.abs(found.label[~found.on_site]).max(), 1e-6)
+    values = {"data": np.abs(held_out.label), "errors of the model": held_out.error}
+    middles, means = _means(held_out)
+    top = 2e3 * max(np.abs(held_out.label[~held_out.on_site]).max(), 1e-6)
     mesh: Any = None
     for axes, (title, magnitudes) in zip(row, values.items(), strict=True):
-        mesh = _density(axes, found, 1e3 * magnitudes, top)
+        mesh = _density(axes, held_out, 1e3 * magnitudes, top)
         axes.set(title=title, xlabel="distance (Å)", yscale="log")
-        axes.axvline(found.cutoff, color=style.INK, linestyle="--", linewidth=0.7)
+        axes.axvline(held_out.cutoff, color=style.INK, linestyle="--", linewidth=0.7)
     row[0].plot(middles, means["data"], **_LINES["data"])
     for name, look in _LINES.items():
         row[1].plot(middles, means[name], **look)
@@ -59,31 +59,31 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _density(axes: Axes, found: Elements, magnitudes: Floats, top: float) -> QuadMesh:
-    off = ~found.on_site
-    x = np.linspace(0, float(found.distance.max()), _CELLS[0] + 1)
+def _density(axes: Axes, held_out: Elements, magnitudes: Floats, top: float) -> QuadMesh:
+    off = ~held_out.on_site
+    x = np.linspace(0, float(held_out.distance.max()), _CELLS[0] + 1)
     y = np.geomspace(_SMALLEST, top, _CELLS[1] + 1)
     counts, _, _ = np.histogram2d(
-        found.distance[off], np.clip(magnitudes[off], _SMALLEST, top), [x, y]
+        held_out.distance[off], np.clip(magnitudes[off], _SMALLEST, top), [x, y]
     )
     shown = np.ma.masked_equal(counts.T, 0)
     norm = LogNorm(1, max(10, counts.max()))
     return axes.pcolormesh(x, y, shown, norm=norm, cmap="viridis", rasterized=True)
 
 
-def _means(found: Elements) -> tuple[Floats, dict[str, Floats]]:
+def _means(held_out: Elements) -> tuple[Floats, dict[str, Floats]]:
     """Return middles of shells and mean magnitudes, meV; a shell without elements is left out."""
-    off = ~found.on_site
-    shell = (found.distance[off] // _WIDTH).astype(int)
+    off = ~held_out.on_site
+    shell = (held_out.distance[off] // _WIDTH).astype(int)
     counts = np.bincount(shell)
     filled = np.flatnonzero(counts)
     values = {
-        "data": found.label,
-        "model": found.predicted - found.label,
-        "distances alone": found.two_centre - found.label,
+        "data": held_out.label,
+        "model": held_out.predicted - held_out.label,
+        "distances alone": held_out.two_centre - held_out.label,
     }
     means = {
         name: 1e3 * np.bincount(shell, np.abs(one[off]))[filled] / counts[filled]
         for name, one in values.items()
     }
-    return (filled + 0.5) * _WIDTH, means
+    return (filled + 0.5).astype(np.float64) * _WIDTH, means

@@ -57,22 +57,22 @@ class Spectra:
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the bands, and on their right the density of states, of the first structure with any."""
-    found = _first(experiment)
-    if found is None:
+    spectra = _first(experiment)
+    if spectra is None:
         return None
-    widths = [w for w, part in ((2.2, found.bands), (1.0, found.density)) if part]
+    widths = [w for w, part in ((2.2, spectra.bands), (1.0, spectra.density)) if part]
     figure, (row,) = style.make_canvas(
         1, len(widths), width=style.PAGE, height=3.0, width_ratios=widths, sharey=True
     )
     table: Rows = [["structure", "quantity", "x", "predicted", "reference"]]
-    if found.bands:
-        table += [[found.name, "band_eV", *cells] for cells in _bands(row[0], found.bands)]
-    if found.density:
-        cells = _density(row[-1], found.density, found.window)
-        table += [[found.name, "states_per_eV", *one] for one in cells]
+    if spectra.bands:
+        table += [[spectra.name, "band_eV", *cells] for cells in _bands(row[0], spectra.bands)]
+    if spectra.density:
+        cells = _density(row[-1], spectra.density, spectra.window)
+        table += [[spectra.name, "states_per_eV", *one] for one in cells]
     row[0].set_ylabel("energy (eV)")
-    if found.window is not None:
-        row[0].set_ylim(found.window)
+    if spectra.window is not None:
+        row[0].set_ylim(spectra.window)
     style.add_legend_above(figure, row[-1])
     return figure, table
 
@@ -93,8 +93,8 @@ def _first(experiment: ExperimentRun) -> Spectra | None:
 def _read(group: Any, part: str) -> Part:
     if part not in group:
         return {}
-    found = {name: data[()] for name, data in group[part].items()}
-    return found | {"labels": list(group[part].attrs.get("labels", []))}
+    arrays = {name: data[()] for name, data in group[part].items()}
+    return arrays | {"labels": list(group[part].attrs.get("labels", []))}
 
 
 def _n_occupied(run: Run, numbers: list[int]) -> int | None:
@@ -128,11 +128,11 @@ def _bands(axes: Axes, bands: Part) -> Rows:
 
 def _ticks(bands: Part) -> dict[float, str]:
     """Return names of special points by their place; of two at one place both."""
-    found: dict[float, str] = {}
+    names: dict[float, str] = {}
     for place, label in zip(bands["ticks"].tolist(), bands["labels"], strict=True):
         name = _name(label)
-        found[place] = f"{found[place]}|{name}" if place in found else name
-    return found
+        names[place] = f"{names[place]}|{name}" if place in names else name
+    return names
 
 
 def _name(label: str | bytes) -> str:

@@ -25,10 +25,10 @@ _COLOURS: Final = {"of atoms": style.COLOURS[1], "of pairs": style.COLOURS[0]}
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a violin for each group of elements, with its mean."""
-    found = elements(experiment)
-    if found is None:
+    held_out = elements(experiment)
+    if held_out is None:
         return None
-    panels = {"distance (Å)": _by_distance(found), "orbitals": _by_orbitals(found)}
+    panels = {"distance (Å)": _by_distance(held_out), "orbitals": _by_orbitals(held_out)}
     widths = [max(4, len(groups)) for groups in panels.values()]
     figure, (row,) = style.make_canvas(
         1, 2, width=style.PAGE, height=2.7, width_ratios=widths, sharey=True
@@ -52,21 +52,21 @@ Groups = Mapping[tuple[str, str], Floats]
 """Errors, meV, by name and kind of a group."""
 
 
-def _by_distance(found: Elements) -> Groups:
-    error, off = 1e3 * found.error, ~found.on_site
-    groups = {("0", "of atoms"): error[found.on_site]}
-    shells = (found.distance // _SHELL).astype(int)
+def _by_distance(held_out: Elements) -> Groups:
+    error, off = 1e3 * held_out.error, ~held_out.on_site
+    groups = {("0", "of atoms"): error[held_out.on_site]}
+    shells = (held_out.distance // _SHELL).astype(int)
     for shell in np.unique(shells[off]).tolist():
         name = f"{shell * _SHELL:g}–{(shell + 1) * _SHELL:g}"
         groups[name, "of pairs"] = error[off & (shells == shell)]
     return groups
 
 
-def _by_orbitals(found: Elements) -> Groups:
-    error, groups = 1e3 * found.error, {}
-    for kind, chosen in (("of atoms", found.on_site), ("of pairs", ~found.on_site)):
-        for first, second in np.unique(found.pair[chosen], axis=0).tolist():
-            mine = chosen & (found.pair == (first, second)).all(axis=1)
+def _by_orbitals(held_out: Elements) -> Groups:
+    error, groups = 1e3 * held_out.error, {}
+    for kind, chosen in (("of atoms", held_out.on_site), ("of pairs", ~held_out.on_site)):
+        for first, second in np.unique(held_out.pair[chosen], axis=0).tolist():
+            mine = chosen & (held_out.pair == (first, second)).all(axis=1)
             groups[f"{LETTERS[first]}{LETTERS[second]}", kind] = error[mine]
     return groups
 

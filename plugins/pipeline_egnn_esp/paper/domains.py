@@ -17,27 +17,28 @@ _DIAMETER = 2.4
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the atoms next to the faces of the box, coloured by part, for each method."""
-    found = domains(experiment)
-    if found is None:
+    content = domains(experiment)
+    if content is None:
         return None
-    n_columns = min(2, len(found.labels))
-    n_rows = -(-len(found.labels) // n_columns)
+    n_columns = min(2, len(content.labels))
+    n_rows = -(-len(content.labels) // n_columns)
     figure, rows = style.make_canvas(n_rows, n_columns, width=style.PAGE, height=2.2)
     figure.set_dpi(pictures.RASTER_DPI)
     panels = [axes for row in rows for axes in row]
-    shown = pictures.near_faces(found.positions, found.cell, _DEPTH)
-    wrapped = (found.positions @ np.linalg.inv(found.cell)) % 1.0 @ found.cell
-    palette = pictures.part_colours(found.parts)
+    shown = pictures.near_faces(content.positions, content.cell, _DEPTH)
+    wrapped = (content.positions @ np.linalg.inv(content.cell)) % 1.0 @ content.cell
+    palette = pictures.part_colours(content.parts)
     table: Rows = [["method", "part", "atoms", "neighbours", "received"]]
-    for axes, (method, labels) in zip(panels, found.labels.items(), strict=False):
+    for axes, (method, labels) in zip(panels, content.labels.items(), strict=False):
         colours = pictures.colours_of(labels[shown], palette)
         pictures.draw_atoms(axes, wrapped[shown], colours, _DIAMETER)
-        pictures.draw_box(axes, found.cell)
-        neighbours = np.count_nonzero(found.traffic[method], axis=1)
+        pictures.draw_box(axes, content.cell)
+        neighbours = np.count_nonzero(content.traffic[method], axis=1)
         axes.set_title(f"{NAMES[method]}: {neighbours.mean():.1f} neighbours a part")
-        atoms, received = np.bincount(labels, minlength=found.parts), found.traffic[method].sum(1)
-        rows_of_method = zip(range(found.parts), atoms, neighbours, received, strict=True)
+        atoms = np.bincount(labels, minlength=content.parts)
+        received = content.traffic[method].sum(1)
+        rows_of_method = zip(range(content.parts), atoms, neighbours, received, strict=True)
         table += [[method, *map(int, row)] for row in rows_of_method]
-    for axes in panels[len(found.labels) :]:
+    for axes in panels[len(content.labels) :]:
         axes.set_axis_off()
     return figure, table

@@ -23,10 +23,10 @@ _PANELS: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw means over parts as lines, with bars up to the largest, a row for each cutoff."""
-    found = study(experiment, "partitions")
-    if found is None:
+    content = study(experiment, "partitions")
+    if content is None:
         return None
-    records, cutoffs = found["records"], list(found["edges"])
+    records, cutoffs = content["records"], list(content["edges"])
     figure, rows = style.make_canvas(
         len(cutoffs), len(_PANELS), width=style.PAGE, height=2.1, sharex=True
     )
@@ -35,8 +35,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
         for axes, (title, keys) in zip(row, _PANELS.items(), strict=True):
             _panel(axes, mine, *keys)
             axes.set_ylabel(title)
-        edges = found["edges"][cutoff]
-        row[0].set_title(f"{found['atoms']:,} atoms, {edges:,} edges within {cutoff} Å")
+        edges = content["edges"][cutoff]
+        row[0].set_title(f"{content['atoms']:,} atoms, {edges:,} edges within {cutoff} Å")
     for axes in rows[-1]:
         style.set_rank_axis(axes, [one["parts"] for one in records], "parts")
     style.add_legend_above(figure, rows[0][0])

@@ -105,5 +105,5 @@ def part_colours(n: int) -> list[tuple[float, float, float]]:
 
 def colours_of(values: ArrayLike, palette: Sequence[Any]) -> Floats:
     """Return the colour of each value, (n, 3)."""
-    found: Floats = np.asarray(palette)[np.asarray(values)]
-    return found
+    colours: Floats = np.asarray(palette)[np.asarray(values)]
+    return colours

@@ -69,9 +69,9 @@ def study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
 def domains(experiment: ExperimentRun) -> Domains | None:
     """Return the drawn partitions of the first run that has some."""
     for run in experiment.runs.values():
-        found = _domains(run)
-        if found is not None:
-            return found
+        stored = _domains(run)
+        if stored is not None:
+            return stored
     return None
 
 

@@ -23,15 +23,15 @@ _COLUMNS: Final = ("seconds", "fastest", "compute", "latency", "transfer", "idle
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw times of a pass above, and below what they follow from: the link, and its messages."""
-    found = study(experiment, "scaling")
-    if found is None:
+    content = study(experiment, "scaling")
+    if content is None:
         return None
-    projected = [one for one in found["projected"] if one["mode"] == "strong"]
+    projected = [one for one in content["projected"] if one["mode"] == "strong"]
     cutoffs = list(dict.fromkeys(one["cutoff"] for one in projected))
     figure, rows = style.make_canvas(2, 1 + len(cutoffs), width=style.PAGE, height=2.3)
-    measured = [one for one in found["measured"] if one["mode"] == "strong"]
-    _measured(rows[0][0], measured, found)
-    _link(rows[1][0], found["link"])
+    measured = [one for one in content["measured"] if one["mode"] == "strong"]
+    _measured(rows[0][0], measured, content)
+    _link(rows[1][0], content["link"])
     for number, cutoff in enumerate(cutoffs, start=1):
         mine = [one for one in projected if one["cutoff"] == cutoff]
         _projected(rows[0][number], mine)
@@ -41,12 +41,12 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, _table(measured, projected)
 
 
-def _measured(axes: Axes, records: Sequence[Record], found: Record) -> None:
+def _measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     """Draw what was measured, and what the model says of the same."""
     ranks = [one["ranks"] for one in records]
     axes.plot(ranks, [one["modelled"] for one in records], ":", color=style.INK, linewidth=1)
     for one in records:
-        alone = one["ranks"] <= found["processors"]
+        alone = one["ranks"] <= content["processors"]
         face = style.COLOURS[0] if alone else "white"
         look_of: Record = {"color": style.COLOURS[0], "markerfacecolor": face, "markersize": 4.5}
         axes.plot(one["ranks"], one["seconds"], "o", **look_of)

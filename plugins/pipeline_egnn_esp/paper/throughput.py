@@ -9,17 +9,17 @@ from pipeline_egnn_esp.paper.results import study
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a curve for each size of embeddings, and where it is saturated."""
-    found = study(experiment, "throughput")
-    if found is None:
+    content = study(experiment, "throughput")
+    if content is None:
         return None
     figure, ((axes,),) = style.make_canvas(width=style.COLUMN, height=2.6)
     table: Rows = [["device", "threads", "channels", "messages", "seconds", "rate"]]
-    for number, curve in enumerate(found["curves"]):
+    for number, curve in enumerate(content["curves"]):
         colour, kib = style.choose_colour(number), curve["message_bytes"] / 1024
         label = f"E = {curve['channels']}: {kib:.3g} KiB a message"
         axes.plot(curve["messages"], curve["per_second"], "-o", color=colour, label=label)
         axes.axvline(curve["saturated"], color=colour, linestyle="--", linewidth=0.7, zorder=0)
-        facts = [found["device"], found["threads"], curve["channels"]]
+        facts = [content["device"], content["threads"], curve["channels"]]
         rows = zip(curve["messages"], curve["seconds"], curve["per_second"], strict=True)
         table += [[*facts, *row] for row in rows]
     axes.set(xscale="log", yscale="log", xlabel="messages", ylabel="messages per second")

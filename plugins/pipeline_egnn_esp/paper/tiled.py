@@ -30,14 +30,14 @@ _DEPTH: Final = 6.0
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the largest structure of which there is a picture."""
-    found = _largest(experiment)
-    if found is None:
+    content = _largest(experiment)
+    if content is None:
         return None
     figure, ((left, right),) = style.make_canvas(1, 2, width=style.PAGE, height=3.2)
     figure.set_dpi(pictures.RASTER_DPI)
-    _structure(left, found)
-    n_orbitals, elements = found["orbitals"], found["elements"]
-    left.set_title(f"{len(found['positions']):,} atoms, {found['edges']:,} edges")
+    _structure(left, content)
+    n_orbitals, elements = content["orbitals"], content["elements"]
+    left.set_title(f"{len(content['positions']):,} atoms, {content['edges']:,} edges")
     largest = float(elements.max())
     image = right.imshow(
         np.ma.masked_equal(elements, 0),
@@ -49,7 +49,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     right.set(title=f"predicted H, {n_orbitals:,} orbitals", xlabel="orbital", ylabel="orbital")
     figure.colorbar(image, ax=right, label="largest magnitude (eV)", shrink=0.85, pad=0.02)
     header: list[object] = ["structure", "atoms", "edges", "orbitals", "ranks", "pixels_not_zero"]
-    facts = [found["name"], len(found["positions"]), found["edges"], n_orbitals, found["ranks"]]
+    n_atoms = len(content["positions"])
+    facts = [content["name"], n_atoms, content["edges"], n_orbitals, content["ranks"]]
     return figure, [header, [*facts, float((elements > 0).mean())]]
 
 
@@ -76,9 +77,9 @@ def _read(group: h5py.Group) -> dict[str, Any]:
     }
 
 
-def _structure(axes: Axes, found: dict[str, Any]) -> None:
-    numbers = found["atomic_numbers"]
-    points, cell = pictures.boxed(found["positions"], found["cell"], found["pbc"])
+def _structure(axes: Axes, content: dict[str, Any]) -> None:
+    numbers = content["atomic_numbers"]
+    points, cell = pictures.boxed(content["positions"], content["cell"], content["pbc"])
     shown = pictures.near_faces(points, cell, _DEPTH)
     diameters = 1.6 * covalent_radii[numbers[shown]]
     pictures.draw_atoms(axes, points[shown], jmol_colors[numbers[shown]], diameters)

@@ -27,16 +27,16 @@ _FEW_LINES: Final = 60
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the graph of the parts, and the matrix of what they send, for each method."""
-    found = domains(experiment)
-    if found is None:
+    content = domains(experiment)
+    if content is None:
         return None
-    n = len(found.traffic)
+    n = len(content.traffic)
     figure, rows = style.make_canvas(2, n, width=style.PAGE, height=style.PAGE / n)
     figure.set_dpi(pictures.RASTER_DPI)
-    most = max(traffic.max() for traffic in found.traffic.values())
+    most = max(traffic.max() for traffic in content.traffic.values())
     table: Rows = [["method", "to", "from", "atoms"]]
     image: Any = None
-    for upper, lower, (method, traffic) in zip(*rows, found.traffic.items(), strict=True):
+    for upper, lower, (method, traffic) in zip(*rows, content.traffic.items(), strict=True):
         _graph(upper, traffic, int(most))
         upper.set_title(NAMES[method])
         shown = np.ma.masked_equal(traffic, 0)
@@ -65,8 +65,9 @@ def _graph(axes: Axes, traffic: Traffic, most: int) -> None:
     )
     axes.add_collection(lines)
     colours = pictures.part_colours(len(traffic))
-    discs: dict[str, Any] = {"c": colours, "linewidths": 0.3, "edgecolors": "white", "zorder": 2}
-    axes.scatter(*places.T, s=300 / len(traffic) + 5, **discs)
+    x, y = places.T
+    size = 300 / len(traffic) + 5
+    axes.scatter(x, y, s=size, c=colours, linewidths=0.3, edgecolors="white", zorder=2)
     reach = 1.08 * np.abs(places).max()
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     axes.set_axis_off()
@@ -94,4 +95,5 @@ def layout(traffic: Traffic) -> Floats:
         size = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), 1e-9)
         hottest = 0.1 * (1 - step / _STEPS) + 1e-3
         places += force / size * np.minimum(size, hottest)
-    return places - (places.max(axis=0) + places.min(axis=0)) / 2
+    centred: Floats = places - (places.max(axis=0) + places.min(axis=0)) / 2
+    return centred

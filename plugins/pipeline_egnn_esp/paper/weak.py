@@ -31,17 +31,17 @@ _PARTS: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw efficiencies in one and in all directions, and what is lost in the latter."""
-    found = study(experiment, "scaling")
-    if found is None:
+    content = study(experiment, "scaling")
+    if content is None:
         return None
-    series = {m: [one for one in found["projected"] if one["mode"] == m] for m in _MODES}
+    series = {m: [one for one in content["projected"] if one["mode"] == m] for m in _MODES}
     series = {mode: records for mode, records in series.items() if records}
-    measured = [one for one in found["measured"] if one["mode"] == "weak"]
+    measured = [one for one in content["measured"] if one["mode"] == "weak"]
     if not series and len(measured) < 2:
         return None
     n = 1 + len(series) + ("cube" in series)
     figure, (row,) = style.make_canvas(1, n, width=style.PAGE, height=2.6)
-    _measured(row[0], measured, found)
+    _measured(row[0], measured, content)
     papers = _papers(experiment)
     for axes, (mode, records) in zip(row[1:], series.items(), strict=False):
         _projected(axes, records, papers if mode == "cube" else None)
@@ -57,12 +57,12 @@ def efficiencies(records: Sequence[Record]) -> list[float]:
     return [100 * records[0]["seconds"] / one["seconds"] for one in records]
 
 
-def _measured(axes: Axes, records: Sequence[Record], found: Record) -> None:
+def _measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     ranks = [one["ranks"] for one in records]
     modelled = [100 * records[0]["modelled"] / one["modelled"] for one in records]
     axes.plot(ranks, modelled, ":", color=style.INK, linewidth=1)
     for one, efficiency in zip(records, efficiencies(records), strict=True):
-        alone = one["ranks"] <= found["processors"]
+        alone = one["ranks"] <= content["processors"]
         face = style.COLOURS[0] if alone else "white"
         look: Record = {"color": style.COLOURS[0], "markerfacecolor": face, "markersize": 4.5}
         axes.plot(one["ranks"], efficiency, "o", clip_on=False, **look)

@@ -127,11 +127,11 @@ def _read(source: AnySource, path: Path) -> Iterator[tuple[str, BlockMatrix, dic
             from pipeline_egnn_esp.sources.cp2k_matrices import read_run
 
             try:
-                found = read_run(path, source)
+                content = read_run(path, source)
             except ValueError as error:
                 text = str(error)
                 raise ValueError(text if str(path.parent) in text else f"{path}: {text}") from None
-            yield str(path), found.matrix, found.facts
+            yield str(path), content.matrix, content.facts
         case DeepHSource():
             from pipeline_egnn_esp.sources.deeph import read_deeph
 

@@ -67,13 +67,13 @@ class Log:
                     f"no shells are known of {symbol}; print them (PRINT_LEVEL MEDIUM), or give "
                     f"the degree of each under `basis`, such as {symbol}: [0, 0, 1]"
                 )
-        found = (
+        counts = (
             sum(len(shells[symbol]) for symbol in symbols),
             sum(n_orbitals(shells[symbol]) for symbol in symbols),
         )
-        if found != (self.n_shells, self.n_orbitals):
+        if counts != (self.n_shells, self.n_orbitals):
             raise ValueError(
-                f"the basis gives {found[0]} shells and {found[1]} orbitals, the output says "
+                f"the basis gives {counts[0]} shells and {counts[1]} orbitals, the output says "
                 f"{self.n_shells} and {self.n_orbitals}; correct `basis`: the degree of each "
                 "shell of an element, as in {O: [0, 1]}"
             )
@@ -138,19 +138,19 @@ def _shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
     begin = text.find("ATOMIC KIND INFORMATION")
     if begin < 0:
         return {}
-    found: dict[str, tuple[int, ...]] = {}
+    shells_of: dict[str, tuple[int, ...]] = {}
     kinds = list(_KIND.finditer(text, begin))
     for number, kind in enumerate(kinds):
         end = kinds[number + 1].start() if number + 1 < len(kinds) else len(text)
         rows = {(m[1], m[2]): m[3] for m in _SHELL.finditer(text, kind.end(), end)}
         shells = tuple(_DEGREES.index(letter) for letter in rows.values())
         symbol = symbol_of(kind[1])
-        if found.setdefault(symbol, shells) != shells:
+        if shells_of.setdefault(symbol, shells) != shells:
             raise ValueError(
-                f"{path}: has two basis sets for {symbol}: shells {list(found[symbol])} and "
+                f"{path}: has two basis sets for {symbol}: shells {list(shells_of[symbol])} and "
                 f"{list(shells)}; give all atoms of an element one basis set"
             )
-    return found
+    return shells_of
 
 
 def _elements(text: str) -> tuple[str, ...]:

@@ -72,21 +72,21 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
     elements = {kind: _elements(files, log, kind, atoms, basis) for kind in ("KS", "S")}
     if log.images:
         _require_gamma_agrees(log_path, log, files, elements["S"])
-    found = {kind: places.gather(elements[kind]) for kind in elements}
-    require_hermitian("hamiltonian", _in_ev(found["KS"]))
-    require_hermitian("overlap", found["S"])
+    matrices = {kind: places.gather(elements[kind]) for kind in elements}
+    require_hermitian("hamiltonian", _in_ev(matrices["KS"]))
+    require_hermitian("overlap", matrices["S"])
     matrix = BlockMatrix(
         structure=atoms,
         basis=basis,
         block_atoms=atom_pairs[0],
         block_shift=atom_pairs[1],
-        hamiltonian=found["KS"].entries * HARTREE,
-        overlap=found["S"].entries,
+        hamiltonian=matrices["KS"].entries * HARTREE,
+        overlap=matrices["S"].entries,
     )
     facts = {
         "images": len(log.images["KS"]) if log.images else 1,
-        "left_out_eV": found["KS"].left_out * HARTREE,
-        "asymmetry_eV": found["KS"].asymmetry * HARTREE,
+        "left_out_eV": matrices["KS"].left_out * HARTREE,
+        "asymmetry_eV": matrices["KS"].asymmetry * HARTREE,
     }
     return Read(matrix, facts)
 
@@ -120,7 +120,7 @@ def _in_ev(gathered: Gathered) -> Gathered:
 
 def _files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
     """Find the files by kind and number of the image, 0 for the Gamma point."""
-    found: dict[tuple[str, int], Path] = {}
+    files: dict[tuple[str, int], Path] = {}
     for path in sorted(log_path.parent.glob(f"{log.project}-*.csr*")):
         match = _FILE.search(path.name)
         if match is None:
@@ -130,13 +130,13 @@ def _files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
             raise ValueError(
                 f"{path}: spin-polarised matrices are not supported; run CP2K without UKS"
             )
-        if key in found:
+        if key in files:
             raise ValueError(
-                f"{path}: is a second file of the same matrix beside {found[key].name}; keep that "
+                f"{path}: is a second file of the same matrix beside {files[key].name}; keep that "
                 "of the last step alone"
             )
-        found[key] = path
-    return found
+        files[key] = path
+    return files
 
 
 def _elements(
@@ -151,7 +151,7 @@ def _elements(
     for number, image in images:
         row, column, value = read_csr(_file(files, log, kind, number), n)
         parts.append(Elements(np.tile(image, (len(row), 1)), row, column, value))
-    return Elements.connect_ranks(parts)
+    return Elements.concatenate(parts)
 
 
 def _file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) -> Path:

@@ -55,7 +55,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
         "hamiltonian": _blocks(path, orders),
         "overlap": _blocks(folder / "overlaps.h5", orders),
     }
-    keys = sorted({key for found in blocks.values() for key in found})
+    keys = sorted({key for keyed in blocks.values() for key in keyed})
     numbers = np.array(keys, dtype=np.int64).reshape(-1, 5)
     numbers = numbers[is_first(numbers[:, 3], numbers[:, 4], numbers[:, :3])]
     values: dict[str, Floats] = {}
@@ -121,15 +121,15 @@ def _table(path: Path, columns: int | None = None) -> Floats:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            found = np.loadtxt(path, ndmin=2)
+            table = np.loadtxt(path, ndmin=2)
     except (ValueError, UserWarning) as error:
         raise ValueError(f"{path}: is no table of numbers ({error}); write it again") from error
-    if columns is not None and found.shape != (3, columns):
+    if columns is not None and table.shape != (3, columns):
         raise ValueError(
-            f"{path}: has the shape {found.shape}, expected (3, {columns}): a column for each "
+            f"{path}: has the shape {table.shape}, expected (3, {columns}): a column for each "
             "vector"
         )
-    return found
+    return table
 
 
 def _structure(folder: Path, source: DeepHSource) -> Structure:
@@ -163,16 +163,16 @@ def _shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
 
 
 def _basis(folder: Path, atoms: Structure, shells: list[tuple[int, ...]]) -> Basis:
-    found: dict[str, tuple[int, ...]] = {}
+    shells_of: dict[str, tuple[int, ...]] = {}
     for i, (number, own) in enumerate(zip(atoms.atomic_numbers, shells, strict=True)):
         symbol = chemical_symbols[number]
-        if found.setdefault(symbol, own) != own:
+        if shells_of.setdefault(symbol, own) != own:
             raise ValueError(
                 f"{folder / 'orbital_types.dat'}: atom {i + 1} ({symbol}) has the shells "
-                f"{list(own)}, others of its element {list(found[symbol])}; give all atoms of an "
-                "element one basis set, and write the lines in the order of element.dat"
+                f"{list(own)}, others of its element {list(shells_of[symbol])}; give all atoms of "
+                "an element one basis set, and write the lines in the order of element.dat"
             )
-    return Basis(found)
+    return Basis(shells_of)
 
 
 def _require_spinless(folder: Path) -> None:
@@ -188,7 +188,7 @@ def _blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
     """Read all blocks of a file, orbitals in our order."""
     if not path.is_file():
         raise ValueError(f"{path}: is missing; hamiltonians and overlaps are both needed")
-    found: dict[Key, Floats] = {}
+    blocks: dict[Key, Floats] = {}
     try:
         with h5py.File(path) as file:
             for name, data in file.items():
@@ -201,10 +201,10 @@ def _blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
                         f"orbital_types.dat gives ({len(rows)}, {len(columns)}); correct the "
                         "types, or the order of the atoms"
                     )
-                found[key] = block[np.ix_(rows, columns)].astype(np.float64)
+                blocks[key] = block[np.ix_(rows, columns)].astype(np.float64)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
-    return found
+    return blocks
 
 
 def _key(path: Path, name: str, n_atoms: int) -> Key:

@@ -122,11 +122,11 @@ def calculate(structure: Structure, source: PySCFSource) -> BlockMatrix:
     begins = molecule.aoslice_by_atom()[:, 2]
 
     def entries(matrix: Any) -> np.ndarray:
-        found = [
+        parts = [
             matrix[np.ix_(begins[i] + orders[i], begins[j] + orders[j])].ravel()
             for i, j in block_atoms
         ]
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     return BlockMatrix(
         structure=structure,

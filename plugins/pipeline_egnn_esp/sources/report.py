@@ -108,14 +108,14 @@ class Report:
 
     def _warnings(self, counts: Mapping[str, int]) -> list[str]:
         wanted = {"val": self._split.val, "test": self._split.test}
-        found = [
+        warnings = [
             f"no structure is in the split {name!r}"
             for name, fraction in wanted.items()
             if fraction > 0 and counts[name] == 0
         ]
         if len(set(self._groups)) > 1 and self._split.method == "random":
-            found.append(
+            warnings.append(
                 "structures of one group are in several splits: for frames of one trajectory the "
                 "test measures interpolation; split by group or list"
             )
-        return found
+        return warnings

@@ -82,13 +82,13 @@ def study(
         from pipeline_egnn_esp.paper.studies.partitions import study_partitions
 
         chosen_by = link_of(link, model, _SIZE)
-        found = study_partitions(options.partitions, basis.elements, chosen_by, seed)
-        content = _partitions(found) | {"link": asdict(chosen_by)}
+        divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
+        content = _partitions(divisions) | {"link": asdict(chosen_by)}
         _write(group, "partitions", content)
-        if found.drawn is not None:
-            _write_domains(group.create_group("domains"), found.drawn)
+        if divisions.drawn is not None:
+            _write_domains(group.create_group("domains"), divisions.drawn)
         summary["partitions"] = _by_cutoff(content)
-        shared = found.shared
+        shared = divisions.shared
     if options.scaling is not None:
         from pipeline_egnn_esp.paper.studies.scaling import study_scaling
 
@@ -105,11 +105,11 @@ def _write(group: h5py.Group, name: str, content: Mapping[str, Any]) -> None:
     group.create_dataset(name, data=json.dumps(content))
 
 
-def _partitions(found: Found) -> dict[str, Any]:
+def _partitions(divisions: Found) -> dict[str, Any]:
     return {
-        "atoms": found.n_atoms,
-        "edges": {f"{cutoff:g}": n for cutoff, n in found.n_edges.items()},
-        "records": [one.record() for one in found.shared],
+        "atoms": divisions.n_atoms,
+        "edges": {f"{cutoff:g}": n for cutoff, n in divisions.n_edges.items()},
+        "records": [one.record() for one in divisions.shared],
     }
 
 

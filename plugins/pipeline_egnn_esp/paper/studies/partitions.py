@@ -147,11 +147,11 @@ class _Graph:
         begin = time.process_time()
         labels = self._labels(method, parts)
         seconds = time.process_time() - begin
-        found = self._rows.metrics(labels, parts)
+        metrics = self._rows.metrics(labels, parts)
         if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
-            drawn.labels[method], drawn.traffic[method] = labels, found.traffic
-        volumes = volumes_of_rows(labels, self._rows, found)
-        return Shared(method, self._cutoff, parts, seconds, volumes, found.summary())
+            drawn.labels[method], drawn.traffic[method] = labels, metrics.traffic
+        volumes = volumes_of_rows(labels, self._rows, metrics)
+        return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summary())
 
     def _labels(self, method: Method, parts: int) -> Ints:
         """Do what `partition` does, with what methods share made before."""

@@ -147,11 +147,11 @@ def measured(what: Measurement, n_ranks: int) -> Passes:
         what.save(folder)
         _run(folder, n_ranks)
         files = [folder / f"{rank}.json" for rank in range(n_ranks)]
-        found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return Passes(
-        seconds=np.array([one["seconds"] for one in found]).T,
-        communication=np.array([one["communication"] for one in found]).T,
-        link=found[0]["link"],
+        seconds=np.array([one["seconds"] for one in records]).T,
+        communication=np.array([one["communication"] for one in records]).T,
+        link=records[0]["link"],
     )
 
 
@@ -174,8 +174,8 @@ def main() -> None:
     what = Measurement.load(folder)
     with connect_ranks(what.device, folder) as ranks:
         torch.set_num_threads(1)
-        found = _found(what, ranks)
-    (folder / f"{ranks.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+        record = _found(what, ranks)
+    (folder / f"{ranks.rank}.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 def _found(what: Measurement, ranks: Ranks) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class Stopwatch:
 
 def _link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[float]:
     """Return the median seconds in which two ranks exchange rows, packing them included."""
-    found = []
+    medians = []
     for n in LINK_ROWS:
         plan, x = _pair(n, ranks, row)
         times = []
@@ -269,8 +269,8 @@ def _link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[floa
             exchange(x, plan, transport)
             _finish(ranks.device)
             times.append(max(ranks.gather(time.perf_counter() - begin)))
-        found.append(float(np.median(times[1:])))
-    return found
+        medians.append(float(np.median(times[1:])))
+    return medians
 
 
 def _pair(n: int, ranks: Ranks, row: tuple[int, int]) -> tuple[HaloPlan, Tensor]:

@@ -127,13 +127,13 @@ def study_scaling(
     """
     box = packed(options.packing, basis.elements, seed)
     cases = _cases(options, box)
-    found = {
+    passes = {
         n: measured(_measurement(n, cases, options, model, basis, device, work_bytes), n)
         for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
     }
-    cost, error = _cost(cases, found[1])
+    cost, error = _cost(cases, passes[1])
     n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
-    link = _link(options, found.get(2), n_rows)
+    link = _link(options, passes.get(2), n_rows)
     machine = Machine(
         cost, link["latency"], link["bandwidth"], model.layers, n_rows, basis.n_common**2 * _SIZE
     )
@@ -148,7 +148,7 @@ def study_scaling(
         "cutoff": options.cutoff,
         "cost_model": {**cost.coefficients, "relative_error": error},
         "link": link,
-        "measured": _measured(cases, found, machine, processors),
+        "measured": _measured(cases, passes, machine, processors),
         "projected": _strong(shared, machine)
         + (_weak(options.weak, machine, basis, seed) if options.weak else []),
     }
@@ -174,13 +174,13 @@ class Case:
 def _cases(options: Scaling, box: Structure) -> list[Case]:
     """Return all passes; each number of boxes and ranks once."""
     most = max(options.ranks)
-    found: dict[tuple[int, int], tuple[str, ...]] = {}
+    modes_of: dict[tuple[int, int], tuple[str, ...]] = {}
     for n in options.ranks:
-        found[n, n] = ("weak",)
-        found[most, n] = (*found.get((most, n), ()), "strong")
+        modes_of[n, n] = ("weak",)
+        modes_of[most, n] = (*modes_of.get((most, n), ()), "strong")
     for boxes in {1, most}:
-        found.setdefault((boxes, 1), ())
-    cases = [_case(modes, *sizes, box, options.cutoff) for sizes, modes in found.items()]
+        modes_of.setdefault((boxes, 1), ())
+    cases = [_case(modes, *sizes, box, options.cutoff) for sizes, modes in modes_of.items()]
     return [*cases, _case((), most, 1, box, _SHORTER * options.cutoff)]
 
 
@@ -214,27 +214,27 @@ def _measurement(
     )
 
 
-def _cost(cases: Sequence[Case], found: Passes) -> tuple[CostModel, float]:
+def _cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     alone = [case.volumes for case in cases if case.n_ranks == 1]
     totals = {
         "atom": np.array([float(one.atoms.sum()) for one in alone]),
         "edge": np.array([float(one.edges.sum()) for one in alone]),
     }
-    seconds = found.seconds[:, 0]
+    seconds = passes.seconds[:, 0]
     cost = fit(totals, seconds)
     return cost, fit_record(cost, totals, seconds)["relative_error"]
 
 
-def _link(options: Scaling, found: Passes | None, row_bytes: int) -> dict[str, Any]:
+def _link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
     if options.link is not None:
         given = {"latency": options.link.latency, "bandwidth": options.link.bandwidth}
         return {**given, "source": "given", "bytes": [], "seconds": []}
-    assert found is not None
+    assert passes is not None
     n_bytes = [n * row_bytes for n in LINK_ROWS]
-    latency, bandwidth = fit_link(n_bytes, found.link)
+    latency, bandwidth = fit_link(n_bytes, passes.link)
     source = "measured between 2 processes of this machine"
     facts = {"latency": latency, "bandwidth": bandwidth, "source": source}
-    return {**facts, "bytes": n_bytes, "seconds": found.link}
+    return {**facts, "bytes": n_bytes, "seconds": passes.link}
 
 
 def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
@@ -249,13 +249,13 @@ def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
 
 
 def _measured(
-    cases: Sequence[Case], found: Mapping[int, Passes], machine: Machine, processors: int
+    cases: Sequence[Case], passes_of: Mapping[int, Passes], machine: Machine, processors: int
 ) -> list[dict[str, Any]]:
     """Return records of what was measured beside what the model says of it."""
-    places = dict.fromkeys(found, 0)
+    places = dict.fromkeys(passes_of, 0)
     records = []
     for case in cases:
-        passes, row = found[case.n_ranks], places[case.n_ranks]
+        passes, row = passes_of[case.n_ranks], places[case.n_ranks]
         places[case.n_ranks] += 1
         slowdown = max(1.0, case.n_ranks / processors)
         facts = {

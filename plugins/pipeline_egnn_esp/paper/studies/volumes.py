@@ -77,23 +77,23 @@ def edges_within(structure: Structure, cutoff: float) -> Ints:
     return neighbour_edges(structure.positions, structure.cell, cutoff)
 
 
-def volumes_of_rows(labels: Ints, rows: Rows, found: PartitionMetrics) -> Volumes:
+def volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volumes:
     """Return the volumes of a partition of a graph that is held as a whole.
 
     Args:
         labels: Part of each atom, (n_atoms,).
         rows: The graph.
-        found: The metrics of the partition.
+        metrics: The metrics of the partition.
     """
     small = labels.astype(np.int32)
     owners = np.repeat(small, rows.degrees)
     crossing = owners[small[rows.senders] != owners]
     return Volumes(
-        atoms=found.nodes,
-        edges=found.edges,
-        neighbours=found.neighbours,
-        received=found.received,
-        crossing=np.bincount(crossing, minlength=len(found.nodes)),
+        atoms=metrics.nodes,
+        edges=metrics.edges,
+        neighbours=metrics.neighbours,
+        received=metrics.received,
+        crossing=np.bincount(crossing, minlength=len(metrics.nodes)),
     )
 
 
