@@ -41,8 +41,21 @@ def _read(files: tuple[str, ...]) -> str:
     return "".join((FOLDER / file).read_text() for file in files)
 
 
+COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
+MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
+
 SOURCES = {
     "contraction": Source(("equivariant/contraction/native.c",)),
     "gated": Source(("message/gated/native.c",)),
+    "su3_angles": Source((*MATRICES, "su3/angles/native.c"), COLOURS),
+    "su3_exponential": Source((*MATRICES, "su3/exponential/native.c"), COLOURS),
+    "su3_logarithm": Source((*MATRICES, "su3/logarithm/native.c"), COLOURS),
+    "su3_paths": Source(("su3/fields.c", "su3/paths/native.c"), COLOURS),
+    "su3_projection": Source((*MATRICES, "su3/projection/native.c"), COLOURS),
+    "su3_spectral": Source(
+        (*MATRICES, *(f"su3/{family}/native.c" for family in ("angles", "splines", "spectral"))),
+        COLOURS,
+    ),
+    "su3_staples": Source(("su3/fields.c", "su3/staples/native.c"), COLOURS),
     "tree": Source(("tree/native.c",)),
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.masks import Update, find_active_links
-from pipeline_kernels.su3.paths import path_products
+from pipeline_kernels.su3 import path_products
 
 Path = tuple[int, ...]
 

@@ -16,7 +16,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_kernels.su3 import haar
+from pipeline_kernels.su3 import draw_haar
 
 COLOURS: Final = (2, 3)
 DIMENSIONS: Final = (2, 3, 4)
@@ -156,5 +156,5 @@ def draw_hot(
     dtype: torch.dtype = torch.complex128,
 ) -> Tensor:
     """Return links drawn from the Haar measure, (n_configurations, D, V, N, N)."""
-    matrices = haar(n_configurations * lattice.n_links, lattice.n_colours, generator, dtype)
+    matrices = draw_haar(n_configurations * lattice.n_links, lattice.n_colours, generator, dtype)
     return matrices.reshape(n_configurations, *lattice.shape)

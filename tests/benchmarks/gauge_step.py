@@ -52,8 +52,9 @@ from pipeline_gauge_flows.objective import Divergence
 from pipeline_gauge_flows.options import SpectralOptions, StapleOptions
 from pipeline_gauge_flows.samples import make_batch
 from pipeline_gauge_flows.sampling import push
-from pipeline_kernels.su3 import paths_reference, staples_reference
-from pipeline_kernels.su3.splines import spline
+from pipeline_kernels.su3.paths import reference as paths_reference
+from pipeline_kernels.su3.splines import evaluate_spline
+from pipeline_kernels.su3.staples import reference as staples_reference
 
 PASSES = {"step": 7, "forward": 1, "draw": 1}
 
@@ -144,7 +145,9 @@ def eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tenso
     angles, vectors = eig_angles(L)
     a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
     s, r = (a + b) / TURN, a / (a + b)
-    outer, inner = (spline(x, 1 - x, parameters[:, i], inverse) for i, x in enumerate((s, r)))
+    outer, inner = (
+        evaluate_spline(x, 1 - x, parameters[:, i], inverse) for i, x in enumerate((s, r))
+    )
     s_new, r_new = s * (1 + outer.low), r * (1 + inner.low)
     a_new, b_new = TURN * s_new * r_new, TURN * s_new * (1 - r_new)
     moved = torch.stack([2 * a_new + b_new, b_new - a_new, -a_new - 2 * b_new], -1) / 3

@@ -28,7 +28,7 @@ import torch
 from message_ops import copy_bandwidth, fastest, hardware
 from torch import Tensor
 
-from pipeline_kernels.su3 import eigenangles, haar, polar, spectral_map
+from pipeline_kernels.su3 import draw_haar, eigenangles, polar, spectral_map
 from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH
 
 DTYPES = {"complex128": torch.complex128, "complex64": torch.complex64}
@@ -95,7 +95,7 @@ def eig_polar(M: Tensor) -> Tensor:
 def cases(n: int, dtype: torch.dtype, device: str) -> list[dict[str, Any]]:
     """Pairs of functions, ours and torch's, with the bytes that each must move."""
     generator = torch.Generator(device).manual_seed(0)
-    U = haar(n, 3, generator, dtype)
+    U = draw_haar(n, 3, generator, dtype)
     M = torch.randn(n, 3, 3, generator=generator, dtype=dtype, device=device)
     sizes = (n, 2, 3 * BINS + 1)
     parameters = torch.randn(sizes, generator=generator, dtype=torch.float64, device=device)

@@ -7,31 +7,35 @@
 | `polar`, `project`                  | `M (M^dagger M)^(-1/2)`, and that with a determinant of 1  |
 | `exponential`, `logarithm`          | maps between algebra and group                             |
 | `plaquette_staples`, `staple_layer` | staples, and combinations of links and staples             |
-| `haar`                              | random matrices                                            |
+| `path_products`                     | products of links along paths                              |
+| `draw_haar`                         | random matrices                                            |
 
 No routine calculates an eigenvector: eigenvalues come from the characteristic polynomial without
 cancellation, functions of matrices are polynomials of them. Inputs with equal eigenvalues or
 singular values give numbers, and values and derivatives near them keep all digits that the input
 determines. Arithmetic is double; matrices may be complex64.
 
-Operators of a topic are in `<topic>.py`, formulas in plain PyTorch in `<topic>_reference.py`. Where
-matrices are independent, `<topic>.c` behind `common.c` treats several at once as lanes of vectors
-(`lanes.py`); where links of a sample meet, samples are the lanes, behind `fields.c` (`fields.py`).
-`<topic>_loops.py` is numba for machines without a compiler, `<topic>_cuda.py` Triton.
+Each family is a folder as `pipeline_kernels` says. Where matrices are independent, its C stands on
+`vectors.c` and `matrices.c` and treats several at once as lanes of vectors; where links of a sample
+meet, samples are the lanes, on `fields.c` (`lanes.py` calls both). Triton stands on
+`matrices_cuda.py`. Derivatives of the second order are those of the references (`derivatives.py`).
 """
 
 from pipeline_kernels.su3.angles import eigenangles
-from pipeline_kernels.su3.exponential import exponential, logarithm
-from pipeline_kernels.su3.haar import haar
+from pipeline_kernels.su3.exponential import exponential
+from pipeline_kernels.su3.haar import draw_haar
+from pipeline_kernels.su3.logarithm import logarithm
+from pipeline_kernels.su3.paths import path_products
 from pipeline_kernels.su3.projection import polar, project
 from pipeline_kernels.su3.spectral import spectral_map
 from pipeline_kernels.su3.staples import plaquette_staples, staple_layer
 
 __all__ = [
+    "draw_haar",
     "eigenangles",
     "exponential",
-    "haar",
     "logarithm",
+    "path_products",
     "plaquette_staples",
     "polar",
     "project",

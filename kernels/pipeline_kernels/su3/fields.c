@@ -1,5 +1,6 @@
-/* What paths.c and staples.c stand on: samples as the lanes of vectors, float or double (macro REAL),
- * and products of matrices of N = 2 or 3 colours (macro N). A field holds NUMBERS vectors a matrix.
+/* What products along paths and staples stand on: samples as the lanes of vectors, float or double
+ * (macro REAL), and products of matrices of N = 2 or 3 colours (macro N). A field holds NUMBERS
+ * vectors a matrix.
  */
 #include <stdint.h>
 #include <string.h>

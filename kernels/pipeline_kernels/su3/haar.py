@@ -3,18 +3,17 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.su3.matrices import DTYPES
 from pipeline_kernels.su3.projection import project
 
-DTYPES = (torch.complex64, torch.complex128)
 
-
-def haar(
+def draw_haar(
     n: int,
     n_colours: int,
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.complex128,
 ) -> Tensor:
-    """Draws special unitary matrices from the Haar measure.
+    """Draw special unitary matrices from the Haar measure.
 
     The density of a matrix of independent complex normal numbers does not change when it is
     multiplied by a unitary matrix. Nor then does that of its projection to SU(N) when it is

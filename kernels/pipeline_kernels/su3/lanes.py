@@ -1,15 +1,12 @@
-"""Routines that treat each matrix alone: C, where matrices are lanes of vectors, or else numba.
+"""Routines in C whose vectors hold the same number of several matrices, or of several samples.
 
-`<source>.c` stands on vectors.c and common.c; `<source>_loops.py` has functions of the same names
-for numba. Both take arrays and whole numbers.
+Where each matrix stands alone, matrices are the lanes of vectors, and the C of a family stands on
+vectors.c and matrices.c. Where links of a sample meet, samples are the lanes, and it stands on
+fields.c: batches smaller than a vector repay little.
 """
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from itertools import count
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,18 +14,12 @@ from torch import Tensor
 from pipeline_kernels import native
 from pipeline_kernels.threads import choose_threads
 
-# What sources stand on, in this order, and what one of them does besides.
-PARTS = ("vectors", "common")
-FURTHER_PARTS = {"spectral": ("angles", "splines")}
-C_TYPES = {torch.complex64: "float", torch.complex128: "double"}
-PIECE = 256  # matrices that a thread takes at once where numba calculates
 
-
-def run(source: str, routine: str, arrays: Sequence[Tensor], *numbers: int) -> None:
-    """Calls a routine for all matrices, in as many threads as they repay.
+def run_matrices(family: str, routine: str, arrays: Sequence[Tensor], *numbers: int) -> None:
+    """Call a routine for all matrices, in as many threads as they repay.
 
     Args:
-        source: name of the file.
+        family: name of the folder.
         routine: name of the function; its last arrays are results, which it fills.
         arrays: `(n, ...)`, the first complex and `(n, N, N)`; results contiguous.
         numbers: further arguments.
@@ -36,35 +27,53 @@ def run(source: str, routine: str, arrays: Sequence[Tensor], *numbers: int) -> N
     n, n_colours = arrays[0].shape[:2]
     if n == 0:
         return
-    arrays = [array.detach().resolve_conj().resolve_neg().contiguous() for array in arrays]
-    threads = choose_threads(2 * sum(array.numel() for array in arrays))
-    library = _library(source, n_colours, arrays[0].dtype)
-    if library is None:
-        _run_loops(source, routine, arrays, numbers, threads)
-        return
-    counter = ctypes.c_int64(0)
-    pointers = [ctypes.c_void_p(array.data_ptr()) for array in arrays]
-    sizes = [ctypes.c_int64(number) for number in (*numbers, n)]
-    function = getattr(library, routine)
-    native.parallel(lambda: function(*pointers, *sizes, ctypes.byref(counter)), threads)
+    library = load_library(family, n_colours, arrays[0].dtype)
+    plain = [native.make_plain(array) for array in arrays]
+    n_threads = choose_threads(2 * sum(array.numel() for array in plain))
+    native.call_routine(library, routine, *plain, *numbers, n, n_threads=n_threads)
 
 
-def _run_loops(
-    source: str, routine: str, arrays: Sequence[Tensor], numbers: tuple[int, ...], threads: int
+def run_samples(
+    library: ctypes.CDLL,
+    routine: str,
+    arrays: Sequence[Tensor],
+    task: ctypes.Structure,
+    *,
+    n_threads: int,
+    is_gradient: bool,
 ) -> None:
-    body = getattr(import_module(f"pipeline_kernels.su3.{source}_loops"), routine)
-    views, n, pieces = [array.numpy() for array in arrays], len(arrays[0]), count()
+    """Call a routine in as many threads as there are blocks of samples for.
 
-    def work() -> None:
-        while (begin := next(pieces) * PIECE) < n:
-            body(*(view[begin : begin + PIECE] for view in views), *numbers)
+    Args:
+        library: from `load_library`.
+        routine: name of the function.
+        arrays: samples first; contiguous results are among them, which it fills.
+        task: what to calculate.
+        n_threads: at most.
+        is_gradient: whether it takes the memory of a gradient.
+    """
+    plain = [native.make_plain(array) for array in arrays]
+    n_blocks = count_blocks(library, len(plain[0]))
+    n_bytes = native.compute_size(library, "memory_size", task, is_gradient)
+    native.call_routine(
+        library, routine, *plain, task, n_threads=min(n_blocks, n_threads), n_bytes=n_bytes
+    )
 
-    native.parallel(work, threads)
+
+def count_blocks(library: ctypes.CDLL, n_samples: int) -> int:
+    """Return of how many vectors so many samples are the lanes."""
+    return -(-n_samples // native.compute_size(library, "n_lanes"))
 
 
-@cache
-def _library(source: str, n_colours: int, dtype: torch.dtype) -> ctypes.CDLL | None:
-    folder = Path(__file__).parent
-    names = *PARTS, *FURTHER_PARTS.get(source, ()), source
-    text = "".join((folder / f"{name}.c").read_text() for name in names)
-    return native.load(f"su3_{source}", text, N=str(n_colours), REAL=C_TYPES[dtype])
+def load_library(family: str, n_colours: int, dtype: torch.dtype) -> ctypes.CDLL:
+    """Load the library of a family.
+
+    Args:
+        family: name of the folder.
+        n_colours: 2 or 3.
+        dtype: of the matrices.
+
+    Raises:
+        UnavailableError: if it cannot be had.
+    """
+    return native.load_library(f"su3_{family}", N=str(n_colours), REAL=native.C_TYPES[dtype])

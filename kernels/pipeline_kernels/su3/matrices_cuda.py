@@ -13,38 +13,45 @@ BLOCK = 128  # matrices of a program
 TINY = tl.constexpr(1e-280)
 
 
-def launch(kernel: triton.JITFunction, arrays: list[Tensor], *constants: object) -> None:
-    """Runs a kernel over all matrices: its arguments are arrays, their number, N, constants, BLOCK.
+def launch(
+    kernel: triton.JITFunction, inputs: list[Tensor], results: list[Tensor], *constants: object
+) -> None:
+    """Run a kernel for all matrices: inputs, results, their number, N, constants, BLOCK.
 
     Args:
         kernel: the kernel.
-        arrays: complex, `(n, N, N)`; results contiguous.
+        inputs: `(n, ...)`, the first complex and `(n, N, N)`.
+        results: `(n, ...)`, contiguous; the kernel fills them.
         constants: further arguments.
     """
-    total, n_colours = arrays[0].shape[:2]
+    total, n_colours = inputs[0].shape[:2]
     if total == 0:
         return
-    numbers = [torch.view_as_real(array.resolve_conj().contiguous()) for array in arrays]
-    with torch.cuda.device_of(arrays[0]):
-        kernel[(triton.cdiv(total, BLOCK),)](*numbers, total, n_colours, *constants, BLOCK)
+    inputs = [x.resolve_conj().resolve_neg().contiguous() for x in inputs]
+    given, made = (
+        tuple(torch.view_as_real(x) if x.is_complex() else x for x in arrays)
+        for arrays in (inputs, results)
+    )
+    with torch.cuda.device_of(inputs[0]):
+        kernel[(triton.cdiv(total, BLOCK),)](given, made, total, n_colours, *constants, BLOCK)
 
 
 @triton.constexpr_function
-def colours(n_numbers):
-    """Returns N of a matrix of 2 N N numbers."""
+def count_colours(n_numbers):
+    """Return N of a matrix of 2 N N numbers."""
     return 2 if n_numbers == 8 else 3
 
 
 @triton.jit
-def own_rows(BLOCK: tl.constexpr):
-    """Returns which matrices a program has."""
+def find_rows(BLOCK: tl.constexpr):
+    """Return which matrices a program has."""
     return tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
 
 
 @triton.jit
 def load(x, total, N: tl.constexpr, BLOCK: tl.constexpr):
-    """Loads the matrices of a program, the last one again beyond the end."""
-    row = tl.minimum(own_rows(BLOCK), total - 1) * (2 * N * N)
+    """Load the matrices of a program, the last one again beyond the end."""
+    row = tl.minimum(find_rows(BLOCK), total - 1) * (2 * N * N)
     out = ()
     for i in tl.static_range(2 * N * N):
         out = out + (tl.load(x + row + i).to(tl.float64),)  # noqa: RUF005
@@ -53,29 +60,47 @@ def load(x, total, N: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def store(x, a, total, BLOCK: tl.constexpr):
-    """Stores the matrices of a program."""
-    row = own_rows(BLOCK)
+    """Store the matrices of a program."""
+    row = find_rows(BLOCK)
     for i in tl.static_range(len(a)):
         tl.store(x + row * len(a) + i, a[i], row < total)
 
 
 @triton.jit
-def entry(a, i: tl.constexpr, j: tl.constexpr):
-    """Returns a number of row i and column j."""
-    N: tl.constexpr = colours(len(a))
+def load_numbers(x, COUNT: tl.constexpr, total, BLOCK: tl.constexpr):
+    """Load so many real numbers for each matrix."""
+    row = tl.minimum(find_rows(BLOCK), total - 1) * COUNT
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.load(x + row + i),)  # noqa: RUF005
+    return out
+
+
+@triton.jit
+def store_numbers(x, numbers, total, BLOCK: tl.constexpr):
+    """Store real numbers of each matrix."""
+    row = find_rows(BLOCK)
+    for i in tl.static_range(len(numbers)):
+        tl.store(x + row * len(numbers) + i, numbers[i], row < total)
+
+
+@triton.jit
+def get_entry(a, i: tl.constexpr, j: tl.constexpr):
+    """Return a number of row i and column j."""
+    N: tl.constexpr = count_colours(len(a))
     return a[2 * (N * i + j)], a[2 * (N * i + j) + 1]
 
 
 @triton.jit
-def times(a, b):
-    """Returns the product of two matrices."""
-    N: tl.constexpr = colours(len(a))
+def multiply(a, b):
+    """Return the product of two matrices."""
+    N: tl.constexpr = count_colours(len(a))
     out = ()
     for i in tl.static_range(N):
         for j in tl.static_range(N):
-            re, im = multiplied(*entry(a, i, 0), *entry(b, 0, j))
+            re, im = multiply_numbers(*get_entry(a, i, 0), *get_entry(b, 0, j))
             for k in tl.static_range(1, N):
-                x, y = multiplied(*entry(a, i, k), *entry(b, k, j))
+                x, y = multiply_numbers(*get_entry(a, i, k), *get_entry(b, k, j))
                 re += x
                 im += y
             out = out + (re, im)  # noqa: RUF005
@@ -83,15 +108,15 @@ def times(a, b):
 
 
 @triton.jit
-def multiplied(re, im, x, y):
-    """Returns the product of two complex numbers."""
+def multiply_numbers(re, im, x, y):
+    """Return the product of two complex numbers."""
     return re * x - im * y, re * y + im * x
 
 
 @triton.jit
 def adjoint(a):
-    """Returns the conjugate of the transpose."""
-    N: tl.constexpr = colours(len(a))
+    """Return the conjugate of the transpose."""
+    N: tl.constexpr = count_colours(len(a))
     out = ()
     for i in tl.static_range(N):
         for j in tl.static_range(N):
@@ -100,18 +125,18 @@ def adjoint(a):
 
 
 @triton.jit
-def scaled(a, re, im):
-    """Multiplies by a complex number."""
+def scale_complex(a, re, im):
+    """Multiply by a complex number."""
     out = ()
     for i in tl.static_range(len(a) // 2):
-        x, y = multiplied(re, im, a[2 * i], a[2 * i + 1])
+        x, y = multiply_numbers(re, im, a[2 * i], a[2 * i + 1])
         out = out + (x, y)  # noqa: RUF005
     return out
 
 
 @triton.jit
-def multiple(a, factor):
-    """Multiplies by a real number."""
+def scale_real(a, factor):
+    """Multiply by a real number."""
     out = ()
     for i in tl.static_range(len(a)):
         out = out + (factor * a[i],)  # noqa: RUF005
@@ -119,8 +144,8 @@ def multiple(a, factor):
 
 
 @triton.jit
-def times_i(a):
-    """Multiplies by i."""
+def multiply_i(a):
+    """Multiply by i."""
     out = ()
     for i in tl.static_range(len(a) // 2):
         out = out + (-a[2 * i + 1], a[2 * i])  # noqa: RUF005
@@ -128,8 +153,8 @@ def times_i(a):
 
 
 @triton.jit
-def plus(a, b, factor):
-    """Returns `a + factor b`, for a real factor."""
+def add_scaled(a, b, factor):
+    """Return `a + factor b`, for a real factor."""
     out = ()
     for i in tl.static_range(len(a)):
         out = out + (a[i] + factor * b[i],)  # noqa: RUF005
@@ -137,9 +162,9 @@ def plus(a, b, factor):
 
 
 @triton.jit
-def plus_scalar(a, re, im):
-    """Adds a multiple of the unit matrix."""
-    N: tl.constexpr = colours(len(a))
+def add_scalar(a, re, im):
+    """Add a multiple of the unit matrix."""
+    N: tl.constexpr = count_colours(len(a))
     out = ()
     for i in tl.static_range(N * N):
         if i % (N + 1) == 0:
@@ -151,7 +176,7 @@ def plus_scalar(a, re, im):
 
 @triton.jit
 def either(mask, a, b):
-    """Chooses, for each matrix, the one or the other."""
+    """Choose, for each matrix, the one or the other."""
     out = ()
     for i in tl.static_range(len(a)):
         out = out + (tl.where(mask, a[i], b[i]),)  # noqa: RUF005
@@ -160,8 +185,8 @@ def either(mask, a, b):
 
 @triton.jit
 def trace(a):
-    """Returns the sum of the diagonal."""
-    N: tl.constexpr = colours(len(a))
+    """Return the sum of the diagonal."""
+    N: tl.constexpr = count_colours(len(a))
     re, im = a[0], a[1]
     for i in tl.static_range(1, N):
         re += a[2 * i * (N + 1)]
@@ -170,13 +195,13 @@ def trace(a):
 
 
 @triton.jit
-def trace_times(a, b):
-    """Returns the trace of a product."""
-    N: tl.constexpr = colours(len(a))
+def trace_product(a, b):
+    """Return the trace of a product."""
+    N: tl.constexpr = count_colours(len(a))
     re, im = tl.zeros_like(a[0]), tl.zeros_like(a[0])
     for i in tl.static_range(N):
         for j in tl.static_range(N):
-            x, y = multiplied(*entry(a, i, j), *entry(b, j, i))
+            x, y = multiply_numbers(*get_entry(a, i, j), *get_entry(b, j, i))
             re += x
             im += y
     return re, im
@@ -184,10 +209,10 @@ def trace_times(a, b):
 
 @triton.jit
 def inner(a, b):
-    """Returns `tr a^dagger b`."""
+    """Return `tr a^dagger b`."""
     re, im = tl.zeros_like(a[0]), tl.zeros_like(a[0])
     for i in tl.static_range(len(a) // 2):
-        x, y = multiplied(a[2 * i], -a[2 * i + 1], b[2 * i], b[2 * i + 1])
+        x, y = multiply_numbers(a[2 * i], -a[2 * i + 1], b[2 * i], b[2 * i + 1])
         re += x
         im += y
     return re, im
@@ -195,34 +220,34 @@ def inner(a, b):
 
 @triton.jit
 def cofactors(a):
-    """Returns the determinant times the transpose of the inverse."""
-    N: tl.constexpr = colours(len(a))
+    """Return the determinant times the transpose of the inverse."""
+    N: tl.constexpr = count_colours(len(a))
     out = ()
     for i in tl.static_range(N):
         for j in tl.static_range(N):
             if N == 2:
-                x, y = entry(a, 1 - i, 1 - j)
+                x, y = get_entry(a, 1 - i, 1 - j)
                 sign = 1 - 2 * ((i + j) % 2)
                 out = out + (sign * x, sign * y)  # noqa: RUF005
             else:
-                x, y = _pair(a, (i + 1) % 3, (j + 1) % 3, (i + 2) % 3, (j + 2) % 3)
-                v, w = _pair(a, (i + 1) % 3, (j + 2) % 3, (i + 2) % 3, (j + 1) % 3)
+                x, y = _multiply_entries(a, (i + 1) % 3, (j + 1) % 3, (i + 2) % 3, (j + 2) % 3)
+                v, w = _multiply_entries(a, (i + 1) % 3, (j + 2) % 3, (i + 2) % 3, (j + 1) % 3)
                 out = out + (x - v, y - w)  # noqa: RUF005
     return out
 
 
 @triton.jit
-def _pair(a, i: tl.constexpr, j: tl.constexpr, k: tl.constexpr, m: tl.constexpr):
-    return multiplied(*entry(a, i, j), *entry(a, k, m))
+def _multiply_entries(a, i: tl.constexpr, j: tl.constexpr, k: tl.constexpr, m: tl.constexpr):
+    return multiply_numbers(*get_entry(a, i, j), *get_entry(a, k, m))
 
 
 @triton.jit
 def determinant(a, its_cofactors):
-    """Returns the sum of a row, each number times its cofactor."""
-    N: tl.constexpr = colours(len(a))
-    re, im = multiplied(a[0], a[1], its_cofactors[0], its_cofactors[1])
+    """Return the sum of a row, each number times its cofactor."""
+    N: tl.constexpr = count_colours(len(a))
+    re, im = multiply_numbers(a[0], a[1], its_cofactors[0], its_cofactors[1])
     for j in tl.static_range(1, N):
-        x, y = multiplied(*entry(a, 0, j), *entry(its_cofactors, 0, j))
+        x, y = multiply_numbers(*get_entry(a, 0, j), *get_entry(its_cofactors, 0, j))
         re += x
         im += y
     return re, im
@@ -230,16 +255,16 @@ def determinant(a, its_cofactors):
 
 @triton.jit
 def hermitian_part(a):
-    """Returns `-i (a - a^dagger) / 2` without its trace."""
-    N: tl.constexpr = colours(len(a))
-    h = times_i(multiple(plus(a, adjoint(a), -1.0), -0.5))
+    """Return `-i (a - a^dagger) / 2` without its trace."""
+    N: tl.constexpr = count_colours(len(a))
+    h = multiply_i(scale_real(add_scaled(a, adjoint(a), -1.0), -0.5))
     re, im = trace(h)
-    return plus_scalar(h, -re / N, -im / N)
+    return add_scalar(h, -re / N, -im / N)
 
 
 @triton.jit
-def arc(y, x):
-    """Returns the angle of x + i y in [-pi, pi], as C does (vectors.c); zero at the origin."""
+def arctan2(y, x):
+    """Return the angle of x + i y in [-pi, pi], as C does (vectors.c); zero at the origin."""
     a, b = tl.abs(x), tl.abs(y)
     low, high = tl.minimum(a, b), tl.maximum(a, b)
     far = low > 0.41421356237309503 * high
@@ -263,7 +288,34 @@ def arc(y, x):
 
 
 @triton.jit
+def sin_cos(x):
+    """Return sine and cosine of small numbers as C does (vectors.c): far less code than tl.sin."""
+    k = tl.floor(x * 0.63661977236758134308 + 0.5)
+    quadrant = k.to(tl.int32)
+    r = x - k * 1.57079632673412561417
+    r = r - k * 6.07710050630396597660e-11
+    r = r - k * 2.02226624879595063154e-21
+    y = r * r
+    s = y * 1.5918115263265974e-10 - 2.505113165023518e-08
+    s = s * y + 2.7557316101617874e-06
+    s = s * y - 0.00019841269836756774
+    s = s * y + 0.008333333333330948
+    s = s * y - 0.16666666666666666
+    s = s * y * r + r
+    c = y * -1.1382623647474604e-11 + 2.087614614655861e-09
+    c = c * y - 2.7557317271145144e-07
+    c = c * y + 2.480158729876456e-05
+    c = c * y - 0.0013888888888887398
+    c = c * y + 0.041666666666666664
+    c = c * y * y + (-0.5 * y + 1)
+    odd = (quadrant & 1) != 0
+    sine, cosine = tl.where(odd, c, s), tl.where(odd, s, c)
+    sine = tl.where((quadrant & 2) != 0, -sine, sine)
+    return sine, tl.where(((quadrant + 1) & 2) != 0, -cosine, cosine)
+
+
+@triton.jit
 def over_sine(x):
-    """Returns x / sin x."""
+    """Return x / sin x."""
     safe = tl.maximum(tl.abs(x), TINY)
     return safe / tl.sin(safe)

@@ -33,10 +33,10 @@ INLINE vec with_sign(vec x, vec sign)
 
 INLINE int any(mask m)
 {
-    int64_t found = 0;
+    int64_t bits = 0;
     for (int l = 0; l < LANES; l++)
-        found |= m[l];
-    return found != 0;
+        bits |= m[l];
+    return bits != 0;
 }
 
 INLINE vec root(vec x)
@@ -133,9 +133,9 @@ INLINE vec exponential_of(vec x)
     const vec p = exponential_part(lesser(larger(x, all(-800)), all(800)), &k);
     const mask half = (mask)((bits_of(k) - (mask)all(ROUNDING)) >> 1); /* two steps: 2**1024 */
     const mask rest = bits_of(k) - (mask)all(ROUNDING) - half;
-    vec found = p * (vec)((half + 1023) << 52) * (vec)((rest + 1023) << 52);
-    found = either(x < -708.0, all(0), found);
-    return either(x > 709.0, all(INFINITY), found);
+    vec power = p * (vec)((half + 1023) << 52) * (vec)((rest + 1023) << 52);
+    power = either(x < -708.0, all(0), power);
+    return either(x > 709.0, all(INFINITY), power);
 }
 
 /* For normal positive numbers. */

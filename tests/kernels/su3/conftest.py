@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_kernels.su3 import lanes
-
 
 def _unitary(n: int, n_colours: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
@@ -99,8 +97,15 @@ def front_end() -> Callable[..., str]:
     return _front_end
 
 
-@pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_numba_or_c):
-    """Everything in the test is calculated by C, then by numba."""
-    with use_numba_or_c(lanes, request.param, "angles", 3, torch.complex128) as name:
-        yield name
+@pytest.fixture(scope="module", params=["C", "reference"])
+def implementation(request, use_implementation):
+    """Everything in the test is calculated by C, then by what stands in where there is none."""
+    with use_implementation(request.param):
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def compiled_c(use_implementation):
+    """Everything in the test is calculated by C: its oracle is the reference."""
+    with use_implementation("C"):
+        yield

@@ -10,9 +10,9 @@ import torch
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import angles_reference as reference
 from pipeline_kernels.su3 import eigenangles
-from pipeline_kernels.su3.angles import _angles, _gradient
+from pipeline_kernels.su3.angles import reference
+from pipeline_kernels.su3.angles.op import _angles, _gradient
 
 COLOURS = [2, 3]
 TURN = 2 * math.pi
@@ -115,7 +115,7 @@ def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_co
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
-def test_gradient_is_tangent_and_equals_the_reference(implementation, unitary, n_colours):
+def test_gradient_is_tangent_and_equals_the_reference(compiled_c, unitary, n_colours):
     U = unitary(777, n_colours)
     weights = torch.randn(777, n_colours, generator=torch.manual_seed(1)).double()
     found = _gradient(U, weights)
@@ -125,7 +125,7 @@ def test_gradient_is_tangent_and_equals_the_reference(implementation, unitary, n
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
-def test_any_layout_and_threads(use_threads, implementation, unitary, n_colours):
+def test_any_layout_and_threads(use_threads, compiled_c, unitary, n_colours):
     U = unitary(3000, n_colours)
     expected = eigenangles(U)
     with use_threads(2):
@@ -143,7 +143,7 @@ def test_single_precision(implementation, unitary, n_colours):
     assert_close(eigenangles(U.to(torch.complex64)), eigenangles(U), rtol=0, atol=1e-6)
 
 
-def test_operators_keep_the_rules_of_torch(unitary):
+def test_operators_keep_the_rules_of_torch(implementation, unitary):
     U, weights = unitary(5, 3), torch.ones(5, 3).double()
     opcheck(_angles, (U.clone().requires_grad_(),))
     opcheck(_gradient, (U.clone().requires_grad_(), weights.requires_grad_()))

@@ -13,14 +13,13 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import exponential, lanes, logarithm, project
-from pipeline_kernels.su3 import exponential_reference as reference
-from pipeline_kernels.su3.exponential import (
-    _exponential,
-    _exponential_gradient,
-    _logarithm,
-    _logarithm_gradient,
-)
+from pipeline_kernels.su3 import exponential, logarithm, project
+from pipeline_kernels.su3.exponential import reference
+from pipeline_kernels.su3.exponential.op import _exponential
+from pipeline_kernels.su3.exponential.op import _gradient as _exponential_gradient
+from pipeline_kernels.su3.logarithm import reference as logarithm_reference
+from pipeline_kernels.su3.logarithm.op import _gradient as _logarithm_gradient
+from pipeline_kernels.su3.logarithm.op import _logarithm
 
 COLOURS = [2, 3]
 GAPS = [0, 1e-12, 1e-9, 1e-6, 1e-3]
@@ -30,13 +29,6 @@ ANGLES = {
     3: [[0.7, 0.1], [2.6, -0.2], [0.4, 0.4 - 1e-6], [1, 1], [1e-6, 0], [1e-6, 1e-6], [0, 0]],
 }
 CASES = [(N, angles) for N in COLOURS for angles in ANGLES[N]]
-
-
-@pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_numba_or_c):
-    """Everything in the test is calculated by C, then by numba."""
-    with use_numba_or_c(lanes, request.param, "exponential", 3, torch.complex128) as name:
-        yield name
 
 
 def normal(*shape, seed=0, dtype=torch.complex128):
@@ -128,7 +120,7 @@ def test_derivative_of_large_matrices(implementation, n_colours, scale):
 
 
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
-def test_kernels_equal_the_reference(implementation, unitary, n_colours, angles):
+def test_kernels_equal_the_reference(compiled_c, unitary, n_colours, angles):
     A = algebra(unitary, angles, 5)
     G = normal(5, n_colours, n_colours)
     U = _exponential(A)
@@ -136,9 +128,9 @@ def test_kernels_equal_the_reference(implementation, unitary, n_colours, angles)
     assert_close(
         _exponential_gradient(A, G), reference.exponential_gradient(A, G), rtol=0, atol=1e-13
     )
-    assert_close(_logarithm(U), reference.logarithm(U), rtol=0, atol=1e-13)
+    assert_close(_logarithm(U), logarithm_reference.logarithm(U), rtol=0, atol=1e-13)
     found = _logarithm_gradient(A, U, G)
-    assert_close(found, reference.logarithm_gradient(A, U, G), rtol=1e-12, atol=1e-12)
+    assert_close(found, logarithm_reference.logarithm_gradient(A, U, G), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -176,7 +168,7 @@ def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
-def test_operators(unitary, n_colours):
+def test_operators(implementation, unitary, n_colours):
     A = reference.algebra_part(normal(3, n_colours, n_colours)).requires_grad_()
     U, G = unitary(3, n_colours), normal(3, n_colours, n_colours)
     opcheck(_exponential, (A,))

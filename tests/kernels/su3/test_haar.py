@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import eigenangles, haar
+from pipeline_kernels.su3 import draw_haar, eigenangles
 
 N_DRAWS = 60_000
 COLOURS = [2, 3]
@@ -20,7 +20,7 @@ COLOURS = [2, 3]
 
 @pytest.fixture(scope="module", params=COLOURS)
 def draws(request):
-    return haar(N_DRAWS, request.param, torch.Generator().manual_seed(1))
+    return draw_haar(N_DRAWS, request.param, torch.Generator().manual_seed(1))
 
 
 def characters(U):
@@ -49,7 +49,7 @@ def test_are_special_unitary(draws):
 
 def test_measure_is_invariant(draws):
     """A fixed factor on either side leaves the mean of a product of entries as it is."""
-    fixed = haar(1, draws.shape[-1], torch.Generator().manual_seed(5))
+    fixed = draw_haar(1, draws.shape[-1], torch.Generator().manual_seed(5))
     for U in (draws, fixed @ draws, draws @ fixed):
         second = (U[:, 0, 1].abs() ** 2).mean()  # 1 / N
         assert abs(second - 1 / draws.shape[-1]) < 4 * 0.3 / math.sqrt(N_DRAWS)
@@ -57,7 +57,7 @@ def test_measure_is_invariant(draws):
 
 
 def test_angles_of_su2_have_weyls_density():
-    U = haar(N_DRAWS, 2, torch.Generator().manual_seed(2))
+    U = draw_haar(N_DRAWS, 2, torch.Generator().manual_seed(2))
     angles = eigenangles(U)[:, 0].numpy()
 
     def cumulative(t):  # integral of 2 / pi sin(t)^2
@@ -67,17 +67,17 @@ def test_angles_of_su2_have_weyls_density():
 
 
 def test_generator_decides():
-    first, again = (haar(5, 3, torch.Generator().manual_seed(3)) for _ in range(2))
+    first, again = (draw_haar(5, 3, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(first, again)
-    narrow = haar(5, 3, torch.Generator().manual_seed(3), torch.complex64)
+    narrow = draw_haar(5, 3, torch.Generator().manual_seed(3), torch.complex64)
     assert narrow.dtype == torch.complex64
     assert_close(narrow.to(torch.complex128), first, rtol=0, atol=1e-7)
-    assert haar(0, 2).shape == (0, 2, 2)
+    assert draw_haar(0, 2).shape == (0, 2, 2)
 
 
 @pytest.mark.parametrize("arguments", [(2, 4), (-1, 3)])
 def test_refuses_other_numbers(arguments):
     with pytest.raises(ValueError, match="n, n_colours: expected"):
-        haar(*arguments)
+        draw_haar(*arguments)
     with pytest.raises(ValueError, match="dtype: expected"):
-        haar(2, 3, dtype=torch.float64)
+        draw_haar(2, 3, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Products along paths: C, numba, Triton by its interpreter and compiler, and on a GPU.
+"""Products along paths: C, Triton by its interpreter and compiler, and on a GPU.
 
 Oracles: torch.linalg.multi_dot path by path, torch's own derivatives of it, gradgradcheck.
 """
@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import paths_cpu, paths_reference
-from pipeline_kernels.su3.paths import path_products
+from pipeline_kernels.su3 import path_products
+from pipeline_kernels.su3.paths import reference
 
 DTYPES = [torch.complex64, torch.complex128]
-IMPLEMENTATIONS = ["C", "numba"]
 CASES = {
     "seed": st.integers(0, 2**32),
     "batch": st.integers(0, 19),
@@ -50,35 +49,32 @@ def tolerance(dtype):
     return {"rtol": 50 * eps, "atol": 500 * eps}
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@settings(deadline=None, max_examples=30)
+@given(**CASES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_products_and_derivatives_of_random_tables(use_numba_or_c, implementation, dtype):
-    @settings(deadline=None, max_examples=30)
-    @given(**CASES)
-    def holds(seed, batch, n_links, shape, n_colours):
-        links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
-        exact = links.to(torch.complex128).requires_grad_()
-        expected = paths_reference.path_products(exact, table, adjoint)
-        found = path_products(links.requires_grad_(), table, adjoint)
-        assert found.dtype == dtype
-        assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
-        by = torch.randn_like(expected)
-        (gradient,) = torch.autograd.grad(expected, exact, by)
-        (ours,) = torch.autograd.grad(found, links, by.to(dtype))
-        assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
-
-    with use_numba_or_c(paths_cpu, implementation, 3, dtype):
-        holds()
+def test_products_and_derivatives_of_random_tables(
+    compiled_c, dtype, seed, batch, n_links, shape, n_colours
+):
+    links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
+    exact = links.to(torch.complex128).requires_grad_()
+    expected = reference.path_products(exact, table, adjoint)
+    found = path_products(links.requires_grad_(), table, adjoint)
+    assert found.dtype == dtype
+    assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
+    by = torch.randn_like(expected)
+    (gradient,) = torch.autograd.grad(expected, exact, by)
+    (ours,) = torch.autograd.grad(found, links, by.to(dtype))
+    assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
 
 
 def test_the_reference_multiplies_path_by_path():
     links, table, adjoint = random_case(0, 2, 6, (4, 3, 5), 3, torch.complex128)
     exact = links.clone().requires_grad_()
     expected = one_by_one(exact, table, adjoint)
-    assert_close(paths_reference.path_products(links, table, adjoint), expected.detach())
+    assert_close(reference.path_products(links, table, adjoint), expected.detach())
     by = torch.randn_like(expected)
     (gradient,) = torch.autograd.grad(expected, exact, by)
-    assert_close(paths_reference.path_gradient(links, by, table, adjoint), gradient)
+    assert_close(reference.path_gradient(links, by, table, adjoint), gradient)
 
 
 @pytest.mark.parametrize("n_colours", [2, 3])
@@ -89,17 +85,15 @@ def test_derivatives_of_both_orders(n_colours):
     assert torch.autograd.gradgradcheck(lambda x: path_products(x, table, adjoint), links)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_threads_give_the_same_bits(use_numba_or_c, use_threads, implementation):
+def test_threads_give_the_same_bits(compiled_c, use_threads):
     links, table, adjoint = random_case(2, 70, 8, (3, 6, 4), 3, torch.complex64)
-    found = []
-    with use_numba_or_c(paths_cpu, implementation, 3, torch.complex64):
-        for n in (1, 2):
-            with use_threads(n):
-                x = links.clone().requires_grad_()
-                out = path_products(x, table, adjoint)
-                found.append((out, *torch.autograd.grad(out.abs().sum(), x)))
-    assert all(map(torch.equal, *found))
+    results = []
+    for n in (1, 2):
+        with use_threads(n):
+            x = links.clone().requires_grad_()
+            out = path_products(x, table, adjoint)
+            results.append((out, *torch.autograd.grad(out.abs().sum(), x)))
+    assert all(map(torch.equal, *results))
 
 
 def test_lazily_conjugated_links():
@@ -110,7 +104,7 @@ def test_lazily_conjugated_links():
     assert_close(path_products(strided, table, adjoint), path_products(links, table, adjoint))
 
 
-def test_the_operator_keeps_the_rules_of_torch():
+def test_the_operator_keeps_the_rules_of_torch(implementation):
     links, table, adjoint = random_case(4, 2, 4, (3, 2, 2), 3, torch.complex128)
     operator = torch.ops.pipeline_kernels.su3_paths.default
     torch.library.opcheck(operator, (links.requires_grad_(), table, adjoint))
@@ -141,28 +135,28 @@ def test_what_does_not_fit_is_refused(change, message):
 def test_interpreted_kernels_equal_the_reference(
     interpreted, dtype, seed, batch, n_links, shape, n_colours
 ):
-    from pipeline_kernels.su3 import paths_cuda
+    from pipeline_kernels.su3.paths import cuda
 
     links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
     exact = links.to(torch.complex128)
-    expected = paths_reference.path_products(exact, table, adjoint)
-    found = interpreted(paths_cuda.path_products, links, table, adjoint)
+    expected = reference.path_products(exact, table, adjoint)
+    found = interpreted(cuda.path_products, links, table, adjoint)
     assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
     by = torch.randn_like(expected)
-    gradient = paths_reference.path_gradient(exact, by, table, adjoint)
-    ours = interpreted(paths_cuda.path_gradient, links, by.to(dtype), table, adjoint)
+    gradient = reference.path_gradient(exact, by, table, adjoint)
+    ours = interpreted(cuda.path_gradient, links, by.to(dtype), table, adjoint)
     assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
 
 
 def kernels(real, n_colours):
     """Yield kernels with their signatures and constants."""
-    from pipeline_kernels.su3 import paths_cuda
+    from pipeline_kernels.su3.paths import cuda
 
-    constants = {"LENGTH": 3, "N": n_colours, "BLOCK": paths_cuda.BLOCK}
+    constants = {"LENGTH": 3, "N": n_colours, "BLOCK": cuda.BLOCK}
     sizes = {"sizes": ("i64",) * 4, **dict.fromkeys(constants, "constexpr")}
     for kernel, arrays, n_tables in (
-        (paths_cuda._products_of_path, ["links", "out"], 1),
-        (paths_cuda._gradient_of_link, ["links", "by", "out"], 3),
+        (cuda._multiply_path, ["links", "out"], 1),
+        (cuda._differentiate_link, ["links", "by", "out"], 3),
     ):
         plan = ("*i64", "*i8", "*i64", "*i64")[: n_tables + 1]
         yield kernel, {**dict.fromkeys(arrays, f"*{real}"), "plan": plan, **sizes}, constants
@@ -185,10 +179,10 @@ def test_a_gpu_gives_the_same(gpu, dtype):
     links, table, adjoint = random_case(6, 100, 12, (3, 7, 6), 3, dtype)
     there = links.to(gpu).requires_grad_()
     found = path_products(there, table.to(gpu), adjoint.to(gpu))
-    expected = paths_reference.path_products(links, table, adjoint)
+    expected = reference.path_products(links, table, adjoint)
     assert_close(found.cpu(), expected, **tolerance(dtype))
     by = torch.randn_like(expected)
     (gradient,) = torch.autograd.grad(found, there, by.to(gpu))
     assert_close(
-        gradient.cpu(), paths_reference.path_gradient(links, by, table, adjoint), **tolerance(dtype)
+        gradient.cpu(), reference.path_gradient(links, by, table, adjoint), **tolerance(dtype)
     )

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_kernels.su3 import polar
-from pipeline_kernels.su3 import projection_reference as reference
+from pipeline_kernels.su3.projection import reference
 
 LIMITS = {torch.complex64: 3e-7, torch.complex128: 1e-12}
 CASES = [(2, torch.complex64), (2, torch.complex128), (3, torch.complex64), (3, torch.complex128)]
@@ -33,7 +33,7 @@ def close(found, expected, dtype):
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize(("n_colours", "dtype"), CASES)
 def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours, dtype, special):
-    from pipeline_kernels.su3 import projection_cuda as cuda
+    from pipeline_kernels.su3.projection import cuda
 
     M, G = case(131, n_colours, dtype, unitary)
     W = interpreted(cuda.polar, M, special)
@@ -46,11 +46,11 @@ def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours
 def kernels(pointer, n_colours):
     """Yield kernels with their signatures and constants."""
     from pipeline_kernels.su3 import matrices_cuda
-    from pipeline_kernels.su3 import projection_cuda as cuda
+    from pipeline_kernels.su3.projection import cuda
 
-    for kernel in (cuda._polar, cuda._polar_gradient):
-        constants = {"N": n_colours, "SPECIAL": True, "BLOCK": matrices_cuda.BLOCK}
-        signature = dict.fromkeys(kernel.arg_names, pointer) | {"total": "i64"}
+    constants = {"N": n_colours, "SPECIAL": True, "BLOCK": matrices_cuda.BLOCK}
+    for kernel, n_inputs in ((cuda._project, 1), (cuda._differentiate_polar, 3)):
+        signature = {"inputs": (pointer,) * n_inputs, "results": (pointer,), "total": "i64"}
         yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
 
 
@@ -70,7 +70,7 @@ def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, poin
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize(("n_colours", "dtype"), CASES)
 def test_gpu_equals_the_reference(gpu, unitary, n_colours, dtype, special):
-    from pipeline_kernels.su3.projection import _gradient, _polar
+    from pipeline_kernels.su3.projection.op import _gradient, _polar
 
     M, G = case(10_001, n_colours, dtype, unitary)
     W = _polar(M.to(gpu), special)

@@ -5,9 +5,6 @@ equivariance, torch.linalg.eigvals, automatic differentiation of plain PyTorch (
 """
 
 import math
-import os
-import platform
-from functools import cache
 
 import pytest
 import torch
@@ -16,10 +13,10 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels import native
-from pipeline_kernels.su3 import eigenangles, lanes, spectral_map
-from pipeline_kernels.su3 import spectral_reference as reference
-from pipeline_kernels.su3.spectral import _gradient, _map
+from pipeline_kernels.compiler import LEVELS
+from pipeline_kernels.su3 import eigenangles, spectral_map
+from pipeline_kernels.su3.spectral import reference
+from pipeline_kernels.su3.spectral.op import _gradient, _map
 
 COLOURS = [2, 3]
 DIRECTIONS = [False, True]
@@ -212,7 +209,7 @@ def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_co
     seed=st.integers(0, 2**20),
 )
 def test_kernels_equal_the_reference(
-    use_threads, implementation, unitary, *, n_colours, n, bins, dtype, inverse, threads, seed
+    use_threads, compiled_c, unitary, *, n_colours, n, bins, dtype, inverse, threads, seed
 ):
     # Single precision matrices are no unitary ones in double, and each treats that in its way.
     exact = 1e-9 if dtype == torch.complex128 else 1e-3
@@ -220,7 +217,7 @@ def test_kernels_equal_the_reference(
     parameters = random_parameters(n, n_colours, bins, seed)
     by_W, by_log_det = torch.randn_like(U), torch.randn(n).double()
     expected = reference.spectral_map(U, parameters, inverse)
-    gradient = reference.gradient(U, parameters, by_W, by_log_det, inverse)
+    gradient = reference.spectral_gradient(U, parameters, by_W, by_log_det, inverse)
     with use_threads(threads):
         found = _map(U, parameters, inverse)
         ours = _gradient(U, parameters, by_W, by_log_det, inverse)
@@ -264,7 +261,7 @@ def test_only_what_is_needed_gets_a_gradient(implementation, unitary, n_colours)
     assert parameters.grad.abs().sum() > 0
 
 
-def test_operators_keep_the_rules_of_torch(unitary):
+def test_operators_keep_the_rules_of_torch(compiled_c, unitary):
     by_W, by_log_det = unitary(5, 3, seed=2), torch.ones(5).double()
     needed = (unitary(5, 3), random_parameters(5, 3, 3), by_W, by_log_det)
     needed = [x.requires_grad_() for x in needed]
@@ -274,7 +271,7 @@ def test_operators_keep_the_rules_of_torch(unitary):
     opcheck(_gradient, (*needed, False), test_utils=rules)
 
 
-def test_does_not_depend_on_layout_and_neighbours(use_threads, implementation, unitary):
+def test_does_not_depend_on_layout_and_neighbours(use_threads, compiled_c, unitary):
     U, parameters = unitary(3001, 3), random_parameters(3001, 3, 8)
     expected = _map(U, parameters, False)
     spread = parameters.mT.contiguous().mT
@@ -287,25 +284,19 @@ def test_does_not_depend_on_layout_and_neighbours(use_threads, implementation, u
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names instructions of x86-64")
-@pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx"])
-def test_processors_with_shorter_vectors(tmp_path, monkeypatch, unitary, without):
-    if lanes._library("spectral", 3, torch.complex128) is None:
-        pytest.skip(f"needs a C compiler: {native.why_not()}")
+@pytest.mark.parametrize("level", list(LEVELS)[1:])
+def test_processors_with_shorter_vectors(use_level, unitary, level):
     U, parameters = unitary(301, 3), random_parameters(301, 3, 5)
     by_W, by_log_det = torch.randn_like(U), torch.ones(301).double()
-    monkeypatch.setenv("CC", f"{os.environ.get('CC', 'cc')} {without}")
-    monkeypatch.setenv("PIPELINE_KERNELS_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "load", native.load.__wrapped__)
-    monkeypatch.setattr(lanes, "_library", cache(lanes._library.__wrapped__))
-    found = _map(U, parameters, False), _gradient(U, parameters, by_W, by_log_det, False)
-    expected = reference.spectral_map(U, parameters)
-    for x, y in zip(found[0], expected, strict=True):
+    with use_level(level):
+        image = _map(U, parameters, False)
+        gradient = _gradient(U, parameters, by_W, by_log_det, False)
+    expected = reference.spectral_map(U, parameters, False)
+    for x, y in zip(image, expected, strict=True):
         assert_close(x, y, rtol=1e-9, atol=1e-9)
-    gradient = reference.gradient(U, parameters, by_W, by_log_det)
-    for x, y in zip(found[1], gradient, strict=True):
+    expected = reference.spectral_gradient(U, parameters, by_W, by_log_det, False)
+    for x, y in zip(gradient, expected, strict=True):
         assert_close(x, y, rtol=1e-9, atol=1e-9 * largest(y))
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import angles_reference, eigenangles, spectral_map, spectral_reference
+from pipeline_kernels.su3 import eigenangles, spectral_map
+from pipeline_kernels.su3.angles import reference as angles_reference
+from pipeline_kernels.su3.spectral import reference as spectral_reference
 
 COLOURS = [2, 3]
 DIRECTIONS = [False, True]
@@ -38,7 +40,7 @@ def check(found, expected, dtype):
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_interpreted_angles_equal_the_reference(interpreted, unitary, n_colours):
-    from pipeline_kernels.su3 import angles_cuda
+    from pipeline_kernels.su3.angles import cuda as angles_cuda
 
     U, weights = unitary(150, n_colours), torch.rand(150, n_colours, dtype=torch.float64)
     found = interpreted(angles_cuda.eigenangles, U)
@@ -50,7 +52,7 @@ def test_interpreted_angles_equal_the_reference(interpreted, unitary, n_colours)
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_interpreted_map_equals_the_reference(interpreted, unitary, n_colours, inverse):
-    from pipeline_kernels.su3 import spectral_cuda
+    from pipeline_kernels.su3.spectral import cuda as spectral_cuda
 
     # More than one program; of N = 3, where the interpreter takes its time, one.
     n_wide = {2: 130, 3: 7}[n_colours]
@@ -59,13 +61,13 @@ def test_interpreted_map_equals_the_reference(interpreted, unitary, n_colours, i
         found = interpreted(spectral_cuda.spectral_map, *case[:2], inverse)
         check(found, spectral_reference.spectral_map(*case[:2], inverse), dtype)
         gradient = interpreted(spectral_cuda.spectral_gradient, *case, inverse)
-        check(gradient, spectral_reference.gradient(*case, inverse), dtype)
+        check(gradient, spectral_reference.spectral_gradient(*case, inverse), dtype)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_interpreted_kernels_change_nothing_without_parameters(interpreted, unitary, n_colours):
     """And give numbers at the centre of the group, where all angles are equal."""
-    from pipeline_kernels.su3 import spectral_cuda
+    from pipeline_kernels.su3.spectral import cuda as spectral_cuda
 
     one = torch.eye(n_colours, dtype=torch.complex128)
     phase = torch.polar(torch.ones(1), torch.tensor([2 * math.pi / n_colours]))
@@ -80,7 +82,7 @@ def test_interpreted_kernels_change_nothing_without_parameters(interpreted, unit
 
 
 def test_interpreted_kernels_take_nothing(interpreted):
-    from pipeline_kernels.su3 import spectral_cuda
+    from pipeline_kernels.su3.spectral import cuda as spectral_cuda
 
     nothing = torch.empty(0, 3, 3, dtype=torch.complex64)
     parameters = torch.empty(0, 2, 4, dtype=torch.float64)
@@ -91,15 +93,17 @@ def test_interpreted_kernels_take_nothing(interpreted):
 
 def kernels(n_colours, dtype):
     """Yield kernels with their signatures and constants."""
-    from pipeline_kernels.su3 import angles_cuda, spectral_cuda
+    from pipeline_kernels.su3 import matrices_cuda
+    from pipeline_kernels.su3.angles import cuda as angles_cuda
+    from pipeline_kernels.su3.spectral import cuda as spectral_cuda
 
     p, d = POINTERS[dtype], "*fp64"
-    sizes = {"N": n_colours, "NOISE": 1e-14, "BLOCK": angles_cuda.BLOCK}
+    sizes = {"N": n_colours, "NOISE": 1e-14, "BLOCK": matrices_cuda.BLOCK}
     splines = {**sizes, "BINS": 8, "INVERSE": True}
     for kernel, inputs, results, constants in [
-        (angles_cuda._eigenangles_gradient, (p, d), (p,), sizes),
-        (spectral_cuda._map, (p, d), (p, d), splines),
-        (spectral_cuda._gradient, (p, d, p, d), (p, d), splines),
+        (angles_cuda._differentiate_angles, (p, d), (p,), sizes),
+        (spectral_cuda._map_matrices, (p, d), (p, d), splines),
+        (spectral_cuda._differentiate_map, (p, d, p, d), (p, d), splines),
     ]:
         signature = {"inputs": inputs, "results": results, "total": "i32"}
         yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
@@ -127,5 +131,5 @@ def test_gpu_equals_the_reference(gpu, unitary, n_colours, inverse, dtype):
     expected = spectral_reference.spectral_map(L, parameters, inverse)
     check([x.detach() for x in found], expected, dtype)
     gradient = torch.autograd.grad(found, leaves, (by_W, by_log_det))
-    check(gradient, spectral_reference.gradient(*case, inverse), dtype)
+    check(gradient, spectral_reference.spectral_gradient(*case, inverse), dtype)
     check([eigenangles(L)], [angles_reference.eigenangles(L)], dtype)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import softmax, softplus
 from torch.testing import assert_close
 
-from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH, n_bins, spline
+from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH, count_bins, evaluate_spline
 
 
 def random_parameters(n, bins, seed=0):
@@ -23,7 +23,7 @@ def points(n, seed=0):
 
 
 def value(x, parameters, inverse=False):
-    found = spline(x, 1 - x, parameters, inverse)
+    found = evaluate_spline(x, 1 - x, parameters, inverse)
     return x * (1 + found.low)
 
 
@@ -39,9 +39,9 @@ def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
     expected = MIN_SLOPE + softplus(slopes + shift)
     rows = parameters.expand(bins - 1, -1)
     assert_close(value(starts, rows), ends)
-    assert_close(spline(starts, 1 - starts, rows).slope, expected[1:-1])
+    assert_close(evaluate_spline(starts, 1 - starts, rows).slope, expected[1:-1])
     corners = torch.tensor([1e-13, 1 - 1e-13], dtype=torch.float64)
-    at_ends = spline(corners, 1 - corners, parameters.expand(2, -1))
+    at_ends = evaluate_spline(corners, 1 - corners, parameters.expand(2, -1))
     assert_close(at_ends.slope, expected[[0, -1]], rtol=1e-8, atol=0)
 
 
@@ -51,7 +51,7 @@ def test_slope_is_the_derivative(bins, seed, inverse):
     parameters = random_parameters(50, bins, seed)
     ends = (value(x + h, parameters, inverse) for h in (step, -step))
     above, below = ends
-    slope = spline(x, 1 - x, parameters, inverse).slope
+    slope = evaluate_spline(x, 1 - x, parameters, inverse).slope
     assert_close((above - below) / (2 * step), slope, rtol=1e-3, atol=1e-3)
     assert (slope > 0).all()
 
@@ -70,9 +70,9 @@ def test_one_bin_is_a_quotient_of_quadratics():
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20))
 def test_inverse_undoes(bins, seed):
     x, parameters = points(200, seed), random_parameters(200, bins, seed)
-    forth = spline(x, 1 - x, parameters)
+    forth = evaluate_spline(x, 1 - x, parameters)
     y, rest = x * (1 + forth.low), (1 - x) * (1 + forth.high)
-    back = spline(y, rest, parameters, inverse=True)
+    back = evaluate_spline(y, rest, parameters, inverse=True)
     assert_close(y + rest, torch.ones_like(y), rtol=0, atol=1e-14)
     assert_close(y * (1 + back.low), x, rtol=1e-10, atol=0)
     assert_close(rest * (1 + back.high), 1 - x, rtol=1e-10, atol=0)
@@ -82,7 +82,7 @@ def test_inverse_undoes(bins, seed):
 @pytest.mark.parametrize("inverse", [False, True])
 def test_zero_parameters_change_nothing(inverse):
     x = points(500)
-    found = spline(x, 1 - x, torch.zeros(500, 25).double(), inverse)
+    found = evaluate_spline(x, 1 - x, torch.zeros(500, 25).double(), inverse)
     assert (found.low == 0).all()
     assert (found.high == 0).all()
     assert (found.slope == 1).all()
@@ -94,7 +94,10 @@ def test_mirrored_parameters_mirror_it(bins, seed, inverse):
     mirrored = torch.cat(
         [part.flip(-1) for part in parameters.split([bins, bins, bins + 1], -1)], -1
     )
-    one, other = spline(x, 1 - x, parameters, inverse), spline(1 - x, x, mirrored, inverse)
+    one, other = (
+        evaluate_spline(x, 1 - x, parameters, inverse),
+        evaluate_spline(1 - x, x, mirrored, inverse),
+    )
     for ours, theirs in zip(one, (other.high, other.low, other.slope), strict=True):
         assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
@@ -104,8 +107,8 @@ def test_ends_keep_their_digits(inverse):
     """The distance from an end changes in proportion, down to the smallest numbers."""
     tiny = torch.tensor([1e-20, 1e-12, 1e-6], dtype=torch.float64)
     parameters = random_parameters(1, 4).expand(3, -1)
-    left = spline(tiny, torch.ones(3).double(), parameters, inverse)
-    right = spline(torch.ones(3).double(), tiny, parameters, inverse)
+    left = evaluate_spline(tiny, torch.ones(3).double(), parameters, inverse)
+    right = evaluate_spline(torch.ones(3).double(), tiny, parameters, inverse)
     for ratio, slope in ((left.low, left.slope), (right.high, right.slope)):
         assert_close(1 + ratio, slope, rtol=1e-4, atol=0)
         assert_close(ratio[:2], ratio[:1].expand(2), rtol=1e-10, atol=0)
@@ -114,4 +117,4 @@ def test_ends_keep_their_digits(inverse):
 @pytest.mark.parametrize("n_parameters", [1, 3, 6, 3 * 1000 + 1])
 def test_refuses_other_numbers_of_parameters(n_parameters):
     with pytest.raises(ValueError, match="expected 3 K"):
-        n_bins(n_parameters)
+        count_bins(n_parameters)

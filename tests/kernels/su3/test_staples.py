@@ -12,19 +12,12 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import plaquette_staples, staple_layer, staples_cpu
-from pipeline_kernels.su3 import staples_reference as reference
-from pipeline_kernels.su3.staples import _gradient, _layer
+from pipeline_kernels.su3 import plaquette_staples, staple_layer
+from pipeline_kernels.su3.staples import reference
+from pipeline_kernels.su3.staples.op import _gradient, _layer
 
 LIMITS = {torch.complex64: 2e-6, torch.complex128: 2e-14}
 LATTICES = [(2, 3), (3, 2, 4), (2, 2, 3, 2)]
-
-
-@pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_numba_or_c):
-    """Everything in the test is calculated by C, then by numba."""
-    with use_numba_or_c(staples_cpu, request.param, 3, torch.complex128) as name:
-        yield name
 
 
 def tables(extents):
@@ -73,7 +66,7 @@ def test_equals_the_formula(implementation, extents, n_colours, dtype):
 
 @pytest.mark.parametrize("batch", [1, 8, 19])
 @pytest.mark.parametrize(("n_in", "n_out"), [(1, 8), (3, 1), (4, 5)])
-def test_any_number_of_samples_and_channels(implementation, use_threads, batch, n_in, n_out):
+def test_any_number_of_samples_and_channels(compiled_c, use_threads, batch, n_in, n_out):
     S, coefficients, G, plan = case((2, 2), 3, batch=batch, n_in=n_in, n_out=n_out)
     with use_threads(2):
         found = _layer(S, coefficients, *plan), *_gradient(S, coefficients, G, *plan)
@@ -88,7 +81,7 @@ def test_any_number_of_samples_and_channels(implementation, use_threads, batch, 
         assert torch.equal(ours, once)  # whatever the number of threads
 
 
-def test_a_sample_does_not_depend_on_others(implementation):
+def test_a_sample_does_not_depend_on_others(compiled_c):
     S, coefficients, _, plan = case((2, 3), 3, batch=11)
     whole = staple_layer(S, coefficients, *plan)
     parts = [staple_layer(part, coefficients, *plan) for part in S.split(3)]
@@ -174,7 +167,7 @@ def test_only_the_arguments_are_kept(implementation):
     assert {t.data_ptr() for t in kept} <= addresses
 
 
-def test_operators():
+def test_operators(implementation):
     S, coefficients, G, plan = case((2, 2), 2, batch=2)
     opcheck(_layer, (S.requires_grad_(), coefficients.requires_grad_(), *plan))
     opcheck(_gradient, (S.detach(), coefficients.detach(), G, *plan))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from pipeline_kernels.su3 import staples_reference as reference
+from pipeline_kernels.su3.staples import reference
 
 LIMITS = {torch.complex64: 1e-5, torch.complex128: 1e-13}
 CASES = [
@@ -43,7 +43,7 @@ def close(found, expected, dtype):
 
 @pytest.mark.parametrize("arguments", CASES)
 def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
-    from pipeline_kernels.su3 import staples_cuda as cuda
+    from pipeline_kernels.su3.staples import cuda
 
     S, coefficients, G, *plan = case(*arguments)
     found = interpreted(cuda.staple_layer, S, coefficients, *plan)
@@ -56,11 +56,11 @@ def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
 
 def kernels(pointer, dimension, n_colours):
     """Yield kernels with their signatures and constants."""
-    from pipeline_kernels.su3 import staples_cuda as cuda
+    from pipeline_kernels.su3.staples import cuda
 
     tables, sizes = ("*i64", "*i64", "*i8"), ("i32", "i32", "i32")
     constants = {"D": dimension, "N": n_colours, "BLOCK": cuda.BLOCK}
-    for kernel, n_arrays in [(cuda._staples_of_link, 2), (cuda._gradient_of_link, 3)]:
+    for kernel, n_arrays in [(cuda._multiply_staples, 2), (cuda._differentiate_link, 3)]:
         signature = {"arrays": (pointer,) * n_arrays, "tables": tables, "sizes": sizes}
         yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
 
@@ -80,7 +80,7 @@ def test_kernels_in_four_dimensions_are_understood_by_the_compiler(front_end, po
 @pytest.mark.parametrize("dtype", list(LIMITS))
 @pytest.mark.parametrize("tile_bytes", [2**28, 2**18])
 def test_gpu_equals_the_reference(gpu, monkeypatch, dtype, tile_bytes):
-    from pipeline_kernels.su3 import staples_cuda as cuda
+    from pipeline_kernels.su3.staples import cuda
 
     monkeypatch.setattr(cuda, "TILE_BYTES", tile_bytes)
     S, coefficients, G, *plan = case(3, dtype, (4, 2, 3, 2), 17, 5, 4)

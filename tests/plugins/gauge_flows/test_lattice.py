@@ -16,7 +16,7 @@ from pipeline_gauge_flows.lattice import (
     make_neighbours,
     plaquettes,
 )
-from pipeline_kernels.su3 import haar
+from pipeline_kernels.su3 import draw_haar
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
@@ -63,7 +63,7 @@ def test_plaquettes_are_products_around_squares(lattice):
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_plaquettes_turn_with_the_gauge_at_their_site(lattice):
     links = draw_hot(lattice, 2, make_generator())
-    gauge = haar(2 * lattice.volume, lattice.n_colours, make_generator(1))
+    gauge = draw_haar(2 * lattice.volume, lattice.n_colours, make_generator(1))
     gauge = gauge.reshape(2, lattice.volume, *gauge.shape[1:])
     turned = plaquettes(gauge_transform(links, gauge, lattice), lattice)
     around = gauge[:, None]

@@ -25,7 +25,7 @@ from pipeline_gauge_flows.observables import (
     topological_charge,
     wilson_loop,
 )
-from pipeline_kernels.su3 import haar
+from pipeline_kernels.su3 import draw_haar
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
@@ -64,7 +64,7 @@ def test_plaquettes_are_means_of_traces(lattice):
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_observables_do_not_depend_on_the_gauge(lattice):
     links = draw_hot(lattice, 2, make_generator())
-    gauge = haar(lattice.volume, lattice.n_colours, make_generator(1))
+    gauge = draw_haar(lattice.volume, lattice.n_colours, make_generator(1))
     turned = gauge_transform(links, gauge, lattice)
     for observable in (
         plaquette_by_plane,
@@ -116,7 +116,7 @@ def test_charge_of_a_constant_field(n_colours, quanta):
     links = make_flux(lattice, {(0, 1): quanta[0], (2, 3): quanta[1]})
     sines = [math.sin(2 * math.pi * m / area) for m, area in zip(quanta, (24, 15), strict=True)]
     expected = 2 * lattice.volume / (4 * math.pi**2) * math.prod(sines)
-    gauge = haar(lattice.volume, n_colours, make_generator())
+    gauge = draw_haar(lattice.volume, n_colours, make_generator())
     for one in (links, gauge_transform(links, gauge, lattice)):
         assert topological_charge(one, lattice).item() == pytest.approx(expected, abs=1e-12)
         energy = energy_density(one, lattice).item()
@@ -158,7 +158,7 @@ def test_flow_is_of_third_order_and_smooths(n_colours):
     coarse, fine = ((a - b).abs().max().item() for a, b in pairwise(ends))
     assert 6 < coarse / fine < 11  # 8 for the third order
     assert plaquette(links, lattice) < plaquette(ends[-1], lattice)
-    gauge = haar(lattice.volume, n_colours, make_generator(1))
+    gauge = draw_haar(lattice.volume, n_colours, make_generator(1))
     turned = integrate_gradient_flow(gauge_transform(links, gauge, lattice), lattice, 0.4, 16)
     assert_close(turned, gauge_transform(ends[-1], gauge, lattice))
 

@@ -1,0 +1,56 @@
+"""The logarithm as operators: devices, shapes, derivatives, checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from pipeline_kernels.operators import define_derivative, define_operator
+from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.logarithm import cpu, reference
+from pipeline_kernels.su3.matrices import check_matrices, make_like
+
+
+def logarithm(U: Tensor) -> Tensor:
+    """Map the group SU(N) to the algebra su(N): the shortest A with `exponential(A) = U`.
+
+    Eigenvalues of `-i A` are the angles of `eigenangles`. Differentiable any number of times, along
+    the group: its derivative by U is tangent to it. There are many shortest A where the first angle
+    exceeds the last by 2 pi, as at -1 of SU(2) and at the centre of SU(3) other than 1; the result
+    there is finite but need not be one of them.
+
+    Args:
+        U: special unitary matrices `(..., N, N)`, N = 2 or 3, complex64 or complex128.
+
+    Returns:
+        Traceless antihermitian matrices of the same shape and type, calculated in double precision.
+
+    Raises:
+        ValueError: if these are no such matrices by shape or type.
+    """
+    check_matrices("U", U)
+    return _logarithm(U.reshape(-1, *U.shape[-2:])).reshape(U.shape)
+
+
+_logarithm = define_operator(
+    "su3_logarithm",
+    fake=make_like,
+    cpu=cpu.logarithm,
+    cuda="pipeline_kernels.su3.logarithm.cuda:logarithm",
+)(reference.logarithm)
+
+_gradient = define_operator(
+    "su3_logarithm_gradient",
+    fake=make_like,
+    cpu=cpu.logarithm_gradient,
+    cuda="pipeline_kernels.su3.logarithm.cuda:logarithm_gradient",
+)(reference.logarithm_gradient)
+
+
+def _logarithm_backward(ctx: Any, saved: Sequence[Any], by_A: Tensor) -> tuple[Tensor]:
+    U, A = saved
+    return (_gradient(A, U, by_A),)
+
+
+define_derivative(_logarithm, _logarithm_backward, keep_outputs=[0])
+define_derivative(_gradient, make_backward(reference.logarithm_gradient))

@@ -1,0 +1,32 @@
+"""What all operators of this family take: complex matrices of two or three colours."""
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.complex64, torch.complex128)
+
+
+def check_matrices(name: str, U: Tensor) -> None:
+    """Refuse what is not complex and square with 2 or 3 rows.
+
+    Args:
+        name: of the argument, for the message.
+        U: the argument.
+
+    Raises:
+        ValueError: if so.
+    """
+    if U.dtype not in DTYPES:
+        raise ValueError(f"{name}: expected one dtype of {DTYPES}, got {U.dtype}")
+    if U.ndim < 2 or U.shape[-2:] not in {(2, 2), (3, 3)}:
+        raise ValueError(f"{name}: expected (..., N, N) with N = 2 or 3, got {tuple(U.shape)}")
+
+
+def conjugate_transpose(M: Tensor) -> Tensor:
+    """Return `M^dagger`, conjugated at once: inside an operator torch may drop it when pending."""
+    return M.mT.conj_physical()
+
+
+def make_like(first: Tensor, *others: object) -> Tensor:
+    """Return an empty tensor like the first argument."""
+    return first.new_empty(first.shape)

@@ -1,0 +1,55 @@
+"""Products along paths on the CPU: C, with samples as lanes of vectors."""
+
+import ctypes
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from pipeline_kernels.su3 import lanes
+from pipeline_kernels.threads import choose_threads
+
+SIZES = ("batch", "n_links", "length", "n_places", "n_paths")
+
+
+class Paths(ctypes.Structure):
+    """What to calculate: `Paths` in native.c."""
+
+    _fields_ = (
+        ("table", ctypes.c_void_p),
+        ("adjoint", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in SIZES),
+    )
+
+
+def path_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
+    """Implement `reference.path_products`."""
+    out = links.new_empty(links.shape[0], *table.shape[1:], *links.shape[2:])
+    _run("path_products", links, [out], table, adjoint)
+    return out
+
+
+def path_gradient(links: Tensor, G: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
+    """Implement `reference.path_gradient`."""
+    by_links = links.new_empty(links.shape)
+    _run("path_gradient", links, [G, by_links], table, adjoint)
+    return by_links
+
+
+def _run(
+    name: str, links: Tensor, others: Sequence[Tensor], table: Tensor, adjoint: Tensor
+) -> None:
+    if links.numel() == 0:
+        return
+    if table.numel() and not 0 <= int(table.min()) <= int(table.max()) < links.shape[1]:
+        raise ValueError(f"table: expected numbers of {links.shape[1]} links, got others")
+    library = lanes.load_library("paths", links.shape[-1], links.dtype)
+    table, adjoint = table.contiguous(), adjoint.contiguous()
+    sizes = len(links), links.shape[1], *table.shape
+    lanes.run_samples(
+        library,
+        name,
+        [links, *others],
+        Paths(table.data_ptr(), adjoint.data_ptr(), *sizes),
+        n_threads=choose_threads(len(links) * table.numel() * links.shape[-1] ** 2),
+        is_gradient=len(others) > 1,
+    )

@@ -1,0 +1,91 @@
+"""Products of matrices along paths as operators: devices, shapes, derivatives, checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.operators import define_derivative, define_operator
+from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.paths import cpu, reference
+
+
+def path_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
+    """Multiply links along paths, some of which are passed backwards.
+
+        result[b, a, p] = F_1 F_2 ... F_l,    F_i = links[b, table[i, a, p]], or its adjoint.
+
+    Differentiable any number of times. Nothing but the arguments is kept for the derivative.
+
+    | symbol | argument                                        |
+    |--------|-------------------------------------------------|
+    | `F_i`  | `links` and `table[i]`, adjoint: `adjoint[i]`   |
+
+    Args:
+        links: `(batch, n_links, N, N)`, N = 2 or 3, complex64 or complex128.
+        table: numbers of the links on the way, `(length, n_places, n_paths)`, int64; paths with the
+            last index start at many places.
+        adjoint: which are passed backwards, `(length, n_paths)`, bool.
+
+    Returns:
+        Tensor `(batch, n_places, n_paths, N, N)` of the type of `links`.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    _check(links, table, adjoint)
+    return _products(links, table, adjoint)
+
+
+def _check(links: Tensor, table: Tensor, adjoint: Tensor) -> None:
+    check_matrices("links", links)
+    if links.ndim != 4:
+        raise ValueError(f"links: expected (batch, n_links, N, N), got {tuple(links.shape)}")
+    if table.ndim != 3 or len(table) == 0 or table.dtype != torch.int64:
+        raise ValueError(
+            "table: expected int64 (length, n_places, n_paths) with a length above 0, got "
+            f"{table.dtype} {tuple(table.shape)}"
+        )
+    expected = table.shape[0], table.shape[2]
+    if adjoint.shape != expected or adjoint.dtype != torch.bool:
+        raise ValueError(
+            f"adjoint: expected bool {expected} for the table, got {adjoint.dtype} "
+            f"{tuple(adjoint.shape)}"
+        )
+    for name, tensor in {"table": table, "adjoint": adjoint}.items():
+        if tensor.device != links.device:
+            raise ValueError(
+                f"{name}: expected device {links.device} of links, got {tensor.device}"
+            )
+
+
+def _make_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
+    return links.new_empty(links.shape[0], *table.shape[1:], *links.shape[2:])
+
+
+_products = define_operator(
+    "su3_paths",
+    fake=_make_products,
+    cpu=cpu.path_products,
+    cuda="pipeline_kernels.su3.paths.cuda:path_products",
+)(reference.path_products)
+
+_gradient = define_operator(
+    "su3_paths_gradient",
+    fake=make_like,
+    cpu=cpu.path_gradient,
+    cuda="pipeline_kernels.su3.paths.cuda:path_gradient",
+)(reference.path_gradient)
+
+
+def _products_backward(
+    ctx: Any, saved: Sequence[Any], by_products: Tensor
+) -> tuple[Tensor, None, None]:
+    links, table, adjoint = saved
+    return _gradient(links, by_products, table, adjoint), None, None
+
+
+define_derivative(_products, _products_backward)
+define_derivative(_gradient, make_backward(reference.path_gradient))

@@ -1,0 +1,77 @@
+"""Projection to U(N) and SU(N) as operators: devices, shapes, derivatives, checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from pipeline_kernels.operators import define_derivative, define_operator
+from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.projection import cpu, reference
+
+
+def polar(M: Tensor) -> Tensor:
+    """Project matrices to the nearest unitary ones, their polar factors.
+
+    Differentiable any number of times. A singular matrix has no unique result, and may give NaN.
+
+    | symbol                  | argument |
+    |-------------------------|----------|
+    | `M`                     | `M`      |
+    | `M (M^dagger M)^(-1/2)` | result   |
+
+    Args:
+        M: matrices `(..., N, N)`, N = 2 or 3, complex64 or complex128, of magnitude 1e-40 to 1e40.
+
+    Returns:
+        Unitary matrices of the same shape and type, calculated in double precision.
+
+    Raises:
+        ValueError: if these are no such matrices by shape or type.
+    """
+    check_matrices("M", M)
+    return _polar(M.reshape(-1, *M.shape[-2:]), False).reshape(M.shape)
+
+
+def project(M: Tensor) -> Tensor:
+    """Project matrices to SU(N): the polar factor over the principal Nth root of its determinant.
+
+    The phase of the determinant is taken in (-pi, pi]; where it crosses pi the result jumps to
+    another element of the centre. Otherwise as `polar`.
+
+    Args:
+        M: matrices `(..., N, N)`, N = 2 or 3, complex64 or complex128, of magnitude 1e-40 to 1e40.
+
+    Returns:
+        Special unitary matrices of the same shape and type, calculated in double precision.
+
+    Raises:
+        ValueError: if these are no such matrices by shape or type.
+    """
+    check_matrices("M", M)
+    return _polar(M.reshape(-1, *M.shape[-2:]), True).reshape(M.shape)
+
+
+_polar = define_operator(
+    "su3_polar",
+    fake=make_like,
+    cpu=cpu.polar,
+    cuda="pipeline_kernels.su3.projection.cuda:polar",
+)(reference.polar)
+
+_gradient = define_operator(
+    "su3_polar_gradient",
+    fake=make_like,
+    cpu=cpu.polar_gradient,
+    cuda="pipeline_kernels.su3.projection.cuda:polar_gradient",
+)(reference.polar_gradient)
+
+
+def _polar_backward(ctx: Any, saved: Sequence[Any], by_U: Tensor) -> tuple[Tensor, None]:
+    M, special, U = saved
+    return _gradient(M, U, by_U, special), None
+
+
+define_derivative(_polar, _polar_backward, keep_outputs=[0])
+define_derivative(_gradient, make_backward(reference.polar_gradient))

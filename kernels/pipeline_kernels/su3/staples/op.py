@@ -1,0 +1,138 @@
+"""Staples as operators: devices, shapes, derivatives, checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline_kernels.operators import define_derivative, define_operator
+from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.matrices import check_matrices
+from pipeline_kernels.su3.staples import cpu, reference
+
+
+def staple_layer(
+    S: Tensor,
+    coefficients: Tensor,
+    forward: Tensor,
+    backward: Tensor,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Combine links and staples of several channels: a gauge-equivariant linear layer.
+
+    Differentiable any number of times by S and coefficients. Nothing but the arguments is kept for
+    the derivative, which calculates the staples again.
+
+    | symbol | argument                                                                        |
+    |--------|---------------------------------------------------------------------------------|
+    | `S`    | `S`                                                                             |
+    | `c`    | `coefficients`: `[:, block * K + k]`, blocks 1, R_nu.., L_nu.. of channels k    |
+
+    Args:
+        S: one matrix per link and channel, `(batch, K, D, V, N, N)`, N = 2 or 3, complex64 or
+            complex128.
+        coefficients: real, `(K', K * (1 + 2 * (D - 1)))`; nu != mu in increasing order.
+        forward: number of the site next to each in each direction, `(D, V)`, int64.
+        backward: of the site before.
+        mask: links that get a result, `(D, V)`, bool; all if not given. Others get zero.
+
+    Returns:
+        Tensor `(batch, K', D, V, N, N)` of the type of S, in which all arithmetic is done.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    _check(S, coefficients, forward, backward, mask)
+    if mask is None:
+        mask = torch.ones(forward.shape, dtype=torch.bool, device=S.device)
+    return _layer(S, coefficients, forward, backward, mask)
+
+
+def plaquette_staples(links: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+    """Calculate the staples of each link: all R_nu, nu != mu in increasing order, then all L_nu.
+
+    Differentiable any number of times.
+
+    Args:
+        links: `(batch, D, V, N, N)`, N = 2 or 3, complex64 or complex128.
+        forward: number of the site next to each in each direction, `(D, V)`, int64.
+        backward: of the site before.
+
+    Returns:
+        Tensor `(batch, 2 * (D - 1), D, V, N, N)`; the plaquettes through a link U are
+        `U staple^dagger`.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    n = 2 * (links.shape[1] - 1) if links.ndim == 5 else 0
+    each = torch.eye(n + 1, dtype=links.real.dtype, device=links.device)[1:]
+    return staple_layer(links.unsqueeze(1), each, forward, backward)
+
+
+def _check(
+    S: Tensor, coefficients: Tensor, forward: Tensor, backward: Tensor, mask: Tensor | None
+) -> None:
+    check_matrices("S", S)
+    if S.ndim != 6:
+        raise ValueError(f"S: expected (batch, channels, D, V, N, N), got {tuple(S.shape)}")
+    n_staples = S.shape[1] * (2 * S.shape[2] - 1)
+    if coefficients.is_complex() or coefficients.shape[1:] != (n_staples,):
+        raise ValueError(
+            f"coefficients: expected real numbers (n, {n_staples}) for S {tuple(S.shape)}, got "
+            f"{coefficients.dtype} {tuple(coefficients.shape)}"
+        )
+    tables = {"forward": (forward, torch.int64), "backward": (backward, torch.int64)}
+    if mask is not None:
+        tables["mask"] = (mask, torch.bool)
+    for name, (table, dtype) in tables.items():
+        if table.shape != S.shape[2:4] or table.dtype != dtype:
+            raise ValueError(
+                f"{name}: expected {dtype} {tuple(S.shape[2:4])} for S {tuple(S.shape)}, got "
+                f"{table.dtype} {tuple(table.shape)}"
+            )
+        if table.device != S.device:
+            raise ValueError(f"{name}: expected device {S.device} of S, got {table.device}")
+    if coefficients.device != S.device:
+        raise ValueError(
+            f"coefficients: expected device {S.device} of S, got {coefficients.device}"
+        )
+
+
+def _make_layer(
+    S: Tensor, coefficients: Tensor, forward: Tensor, backward: Tensor, mask: Tensor
+) -> Tensor:
+    return S.new_empty(S.shape[0], coefficients.shape[0], *S.shape[2:])
+
+
+def _make_gradient(
+    S: Tensor, coefficients: Tensor, G: Tensor, *tables: Tensor
+) -> tuple[Tensor, Tensor]:
+    return S.new_empty(S.shape), coefficients.new_empty(coefficients.shape)
+
+
+_layer = define_operator(
+    "su3_staples",
+    fake=_make_layer,
+    cpu=cpu.staple_layer,
+    cuda="pipeline_kernels.su3.staples.cuda:staple_layer",
+)(reference.staple_layer)
+
+_gradient = define_operator(
+    "su3_staples_gradient",
+    fake=_make_gradient,
+    cpu=cpu.staple_gradient,
+    cuda="pipeline_kernels.su3.staples.cuda:staple_gradient",
+)(reference.staple_gradient)
+
+
+def _layer_backward(ctx: Any, saved: Sequence[Any], by_layer: Tensor) -> tuple[Tensor | None, ...]:
+    S, coefficients, *tables = saved
+    by_S, by_coefficients = _gradient(S, coefficients, by_layer, *tables)
+    needed = ctx.needs_input_grad
+    return by_S if needed[0] else None, by_coefficients if needed[1] else None, None, None, None
+
+
+define_derivative(_layer, _layer_backward)
+define_derivative(_gradient, make_backward(reference.staple_gradient))
