@@ -1,7 +1,8 @@
 """Weights of mace-torch, taken over and given back.
 
-Both networks hold the same numbers. A row of the table names a tensor of mace-torch's
-`ScaleShiftMACE` and the views of ours that hold it, in its order.
+Both networks hold the same numbers, those of products in a basis of couplings that each has for
+itself. A row of the table names a tensor of mace-torch's `ScaleShiftMACE` and the views of ours
+that hold it, in its order.
 """
 
 from __future__ import annotations
@@ -9,13 +10,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from ase.data import atomic_numbers
 from torch import Tensor
 
+from pipeline_kernels.equivariant.contraction import Block, Polynomial
+from pipeline_mace.couplings import Floats, map_to_ours, map_to_theirs
 from pipeline_mace.layers import Interaction, ProductBasis, Readout
 from pipeline_mace.model import MACE
+from pipeline_mace.peer import PeerOptions, check_peer
+
+_ENERGIES = "atomic_energies_fn.atomic_energies"
+
+
+class Couplings(NamedTuple):
+    """What the weights of a row of products are multiplied with.
+
+    Attributes:
+        name: Of mace-torch's couplings in its state.
+        polynomial: Our products.
+        block: Those that the row is about.
+    """
+
+    name: str
+    polynomial: Polynomial
+    block: Block
 
 
 class Row(NamedTuple):
@@ -24,93 +43,170 @@ class Row(NamedTuple):
     Attributes:
         name: In its state.
         parts: Views of our parameters, to be flattened and joined.
-        shape: As mace-torch has it.
+        shape: As mace-torch has it; of products, as it would be with our couplings.
+        couplings: Of products; None for other weights.
     """
 
     name: str
     parts: list[Tensor]
     shape: tuple[int, ...]
+    couplings: Couplings | None = None
+
+    def join(self) -> Tensor:
+        """Return our numbers in mace-torch's order."""
+        return torch.cat([part.detach().reshape(-1) for part in self.parts]).view(self.shape)
 
 
-def from_peer(module: MACE, state: Mapping[str, Tensor]) -> None:
-    """Take over the weights of a network of mace-torch with the same options.
+def from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -> None:
+    """Take over the weights and the energies of free atoms of a network of mace-torch.
+
+    Everything is checked before anything is overwritten.
 
     Args:
         module: Ours.
-        state: Its `state_dict()`. Energies of free atoms are taken over, and elements and cutoff
-            compared, if it holds them.
+        state: Its `state_dict()`.
+        options: What the state does not show; `peer.read_peer_options` reads it from the network.
 
     Raises:
-        ValueError: A tensor is missing or has another size, or elements or cutoff differ.
+        ValueError: The network computes something else than ours; the message names what.
     """
-    numbers = [atomic_numbers[symbol] for symbol in module.facts.elements]
-    for name, ours in (("atomic_numbers", numbers), ("r_max", [module.options.cutoff])):
-        theirs = state[name].reshape(-1).tolist() if name in state else ours
-        if len(theirs) != len(ours) or not np.allclose(theirs, ours):
-            raise ValueError(f"{name}: the network has {theirs}, ours {ours}; make ours alike")
-    energies = state.get("atomic_energies_fn.atomic_energies", module.atom_energies[numbers])
-    if energies.numel() != len(numbers):
-        raise ValueError(
-            f"atomic_energies_fn.atomic_energies: {energies.numel()} for {len(numbers)} elements; "
-            "take a network with one head"
-        )
+    rows = list_rows(module)
+    _check(module, state, options, rows)
+    energies = state[_ENERGIES].detach().reshape(-1).double()
+    converted = [_convert(row, state) for row in rows]
     with torch.no_grad():
-        module.atom_energies[numbers] = energies.reshape(-1).double()
-        for name, parts, shape in _table(module):
-            if name not in state or tuple(state[name].shape) != shape:
-                found = tuple(state[name].shape) if name in state else "no such tensor"
-                raise ValueError(
-                    f"{name}: expected {shape}, found {found}; the network has other options, or "
-                    "is no ScaleShiftMACE with RealAgnostic interactions"
-                )
-            pieces = state[name].reshape(-1).split([part.numel() for part in parts])
-            for part, piece in zip(parts, pieces, strict=True):
+        module.atom_energies[_list_numbers(module)] = energies.to(module.atom_energies)
+        for row, tensor in zip(rows, converted, strict=True):
+            pieces = tensor.reshape(-1).split([part.numel() for part in row.parts])
+            for part, piece in zip(row.parts, pieces, strict=True):
                 part.copy_(piece.view(part.shape))
 
 
-def to_peer(module: MACE) -> dict[str, Tensor]:
-    """Return our weights as tensors of mace-torch, by their names there."""
-    return {
-        name: torch.cat([part.detach().reshape(-1) for part in parts]).view(shape)
-        for name, parts, shape in _table(module)
-    }
+def to_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -> dict[str, Tensor]:
+    """Return the state of a network of mace-torch that computes what ours does.
+
+    Args:
+        module: Ours.
+        state: `state_dict()` of the network that is to take the weights, with any weights.
+        options: What the state does not show.
+
+    Returns:
+        The state with our weights and energies of free atoms, in its types.
+
+    Raises:
+        ValueError: The network computes something else than ours; the message names what.
+    """
+    rows = list_rows(module)
+    _check(module, state, options, rows)
+    ours = {row.name: _convert_back(row, state) for row in rows}
+    ours[_ENERGIES] = module.atom_energies[_list_numbers(module)].reshape(state[_ENERGIES].shape)
+    return {name: ours[name].to(old) if name in ours else old for name, old in state.items()}
 
 
-def _table(module: MACE) -> Iterator[Row]:
-    yield _flat("node_embedding.linear.weight", [module.embedding])
+def list_rows(module: MACE) -> list[Row]:
+    """Return all weights of ours by their names in mace-torch."""
+    return list(_list(module))
+
+
+def _list_numbers(module: MACE) -> list[int]:
+    return [atomic_numbers[symbol] for symbol in module.facts.elements]
+
+
+def _check(
+    module: MACE, state: Mapping[str, Tensor], options: PeerOptions, rows: list[Row]
+) -> None:
+    check_peer(module, state, options, {_ENERGIES, *(row.name for row in rows)})
+    n_elements = len(module.facts.elements)
+    if _ENERGIES not in state or state[_ENERGIES].numel() != n_elements:
+        count = state[_ENERGIES].numel() if _ENERGIES in state else "none"
+        raise ValueError(
+            f"{_ENERGIES}: {count} for {n_elements} elements; take a network with one head"
+        )
+    for row in rows:
+        expected = _find_shape(row, state)
+        if row.name not in state or tuple(state[row.name].shape) != expected:
+            shape = tuple(state[row.name].shape) if row.name in state else "no such tensor"
+            raise ValueError(
+                f"{row.name}: expected {expected}, got {shape}; the network has other options, or "
+                "is no ScaleShiftMACE with RealAgnostic interactions"
+            )
+
+
+def _find_shape(row: Row, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """Return the shape that mace-torch's tensor has, with its own number of couplings."""
+    if row.couplings is None:
+        return row.shape
+    if row.couplings.name not in state:
+        raise ValueError(
+            f"{row.couplings.name}: not in the state, so what the weights of products are "
+            "multiplied with is not known; take the state of a network that was not converted to "
+            "cuequivariance"
+        )
+    n_elements, _, channels = row.shape
+    return n_elements, state[row.couplings.name].shape[-1], channels
+
+
+def _convert(row: Row, state: Mapping[str, Tensor]) -> Tensor:
+    """Return a tensor of mace-torch for our couplings."""
+    if row.couplings is None:
+        return state[row.name]
+    name, polynomial, block = row.couplings
+    return _change(state[row.name], map_to_ours(polynomial, block, state[name]))
+
+
+def _convert_back(row: Row, state: Mapping[str, Tensor]) -> Tensor:
+    """Return our numbers for the couplings of mace-torch."""
+    if row.couplings is None:
+        return row.join()
+    name, polynomial, block = row.couplings
+    return _change(row.join(), map_to_theirs(polynomial, block, state[name]))
+
+
+def _change(weights: Tensor, matrix: Floats | None) -> Tensor:
+    """Return weights (n_elements, n_couplings, channels) for other couplings."""
+    if matrix is None:
+        return weights
+    change = torch.from_numpy(matrix).to(weights.device)
+    return torch.einsum("kl,elc->ekc", change, weights.double())
+
+
+def _list(module: MACE) -> Iterator[Row]:
+    yield _flatten("node_embedding.linear.weight", [module.embedding])
     for i, interaction in enumerate(module.interactions):
         assert isinstance(interaction, Interaction)
-        yield from _interaction(f"interactions.{i}", interaction)
+        yield from _list_interaction(f"interactions.{i}", interaction)
     for i, product in enumerate(module.products):
         assert isinstance(product, ProductBasis)
-        yield from _product(f"products.{i}", product)
+        yield from _list_product(f"products.{i}", product)
     for i, readout in enumerate(module.readouts):
         assert isinstance(readout, Readout)
         names = ["linear_1", "linear_2"] if len(readout.weights) > 1 else ["linear"]
         for name, weight in zip(names, readout.weights, strict=True):
-            yield _flat(f"readouts.{i}.{name}.weight", [weight])
+            yield _flatten(f"readouts.{i}.{name}.weight", [weight])
     yield Row("scale_shift.scale", [module.scale], ())
     yield Row("scale_shift.shift", [module.shift], ())
 
 
-def _interaction(name: str, interaction: Interaction) -> Iterator[Row]:
-    yield _flat(f"{name}.linear_up.weight", list(interaction.up.weights))
+def _list_interaction(name: str, interaction: Interaction) -> Iterator[Row]:
+    yield _flatten(f"{name}.linear_up.weight", list(interaction.up.weights))
     for j, weight in enumerate(interaction.radial.weights):
         yield Row(f"{name}.conv_tp_weights.layer{j}.weight", [weight], tuple(weight.shape))
-    yield _flat(f"{name}.linear.weight", list(interaction.down.weights))
-    yield _flat(f"{name}.skip_tp.weight", [w.transpose(0, 1) for w in interaction.skip.weights])
+    yield _flatten(f"{name}.linear.weight", list(interaction.down.weights))
+    yield _flatten(f"{name}.skip_tp.weight", [w.transpose(0, 1) for w in interaction.skip.weights])
 
 
-def _product(name: str, product: ProductBasis) -> Iterator[Row]:
-    irreps, correlation = product.polynomial.irreps_out, product.polynomial.correlation
-    for block in product.polynomial.blocks:
+def _list_product(name: str, product: ProductBasis) -> Iterator[Row]:
+    polynomial = product.polynomial
+    irreps, correlation = polynomial.irreps_out, polynomial.correlation
+    for block in polynomial.blocks:
         inside = f"{name}.symmetric_contractions.contractions.{irreps.index(block.irrep)}"
         own = product.weights[:, block.first : block.first + block.n_weights]
         last = block.degree == correlation
         tail = "weights_max" if last else f"weights.{correlation - 1 - block.degree}"
-        yield Row(f"{inside}.{tail}", [own], tuple(own.shape))
-    yield _flat(f"{name}.linear.weight", list(product.linear.weights))
+        couplings = Couplings(f"{inside}.U_matrix_{block.degree}", polynomial, block)
+        yield Row(f"{inside}.{tail}", [own], tuple(own.shape), couplings)
+    yield _flatten(f"{name}.linear.weight", list(product.linear.weights))
 
 
-def _flat(name: str, parts: list[Tensor]) -> Row:
+def _flatten(name: str, parts: list[Tensor]) -> Row:
     return Row(name, parts, (sum(part.numel() for part in parts),))

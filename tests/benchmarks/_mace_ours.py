@@ -21,7 +21,9 @@ from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_prod
 from pipeline_kernels.message import Segments
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
-from pipeline_mace.weights import from_peer
+
+OURS = "ours/"
+"""What the names of our own weights begin with in the arrays of a subject."""
 
 
 class Network(TrainedNetwork):
@@ -29,7 +31,8 @@ class Network(TrainedNetwork):
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         model = network(options)
-        from_peer(model, {name: torch.from_numpy(x) for name, x in arrays.items()})
+        state = {n.removeprefix(OURS): torch.from_numpy(x) for n, x in arrays.items() if OURS in n}
+        model.load_state_dict(state)
         super().__init__(model, arrays)
         self.samples = graphs(arrays, model.options.cutoff)
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 from _mace_operations import network_calls
-from _mace_ours import graphs, network
+from _mace_ours import OURS, graphs, network
 from _mace_sides import arrays_of, compare, machine, parsed, parser, structures
 from ase.data import chemical_symbols
 
-from pipeline_mace.weights import to_peer
+from pipeline_mace.weights import list_rows
 
 ABSENT = {84, 85, 86, 87, 88}  # Po to Ra; MPtrj has the other elements up to Pu
 ELEMENTS = [chemical_symbols[z] for z in range(1, 95) if z not in ABSENT]
@@ -41,7 +41,8 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     options["average_neighbours"] = n_edges / atoms
     torch.manual_seed(0)
     module = network(options)
-    weights = {name: weight.numpy() for name, weight in to_peer(module).items()}
+    weights = {row.name: row.join().numpy() for row in list_rows(module)}
+    weights |= {OURS + name: x.numpy() for name, x in module.state_dict().items()}
     found = compare("Network", arrays | weights, options, CALLS, args)
     flop = network_calls(module, atoms, n_edges)
     size = {"atoms": atoms, "structures": len(arrays["n_atoms"]), "edges": n_edges}

@@ -1,11 +1,14 @@
 """Our network with the weights of mace-torch 0.3.16 against its predictions.
 
 Oracle: `peer.npz`, which `make_peer.py` has written with mace-torch: random weights, all
-combinations of degree and correlation, two strained cells of four atoms.
+combinations of degree and correlation, two strained cells of four atoms, and states of networks
+that do what ours does not.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,14 +19,16 @@ from pipeline_core.config.sections import GraphOptions
 from pipeline_core.testing.potentials import batch_of
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
+from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
 from pipeline_mace.weights import from_peer, to_peer
 
 PEER = Path(__file__).with_name("peer.npz")
-PLAIN = "RealAgnosticInteractionBlock"
-CASES = [
-    (max_l, n, "RealAgnosticResidualInteractionBlock") for max_l in range(3) for n in (1, 2, 3)
-]
+PLAIN, RESIDUAL = INTERACTIONS["plain"], INTERACTIONS["residual"]
+CASES = [(max_l, n, RESIDUAL) for max_l in range(3) for n in (1, 2, 3)]
 CASES.append((1, 2, PLAIN))
+REDUCED = [(2, 1, f"{RESIDUAL}-reduced"), (2, 2, f"{RESIDUAL}-reduced")]
+REDUCED.append((1, 3, f"{RESIDUAL}-reduced"))
+BASE = CASES[0]
 
 
 @cache
@@ -32,30 +37,47 @@ def record():
         return dict(file)
 
 
-def ours(max_l, correlation, first):
-    """The network with the peer's weights, in double precision."""
+def name_of(case):
+    return "-".join(map(str, case))
+
+
+def state_of(name):
+    prefix = f"{name}/state/"
+    return {
+        key.removeprefix(prefix): torch.from_numpy(value)
+        for key, value in record().items()
+        if key.startswith(prefix)
+    }
+
+
+def asked(case):
+    """What the peer's state does not show."""
+    first = PLAIN if case[2] == PLAIN else RESIDUAL
+    return PeerOptions(17.0, "silu", True, (first, RESIDUAL))
+
+
+def network(max_l, correlation, first, *, independent=False):
+    """Our network with the peer's options, in double precision."""
     options = MACEOptions(
         channels=4,
         max_l=max_l,
         lmax=3 if max_l else 2,
         correlation=correlation,
+        independent_couplings=independent,
         first_interaction="plain" if first == PLAIN else "residual",
         radial_functions=5,
         radial_features=[8, 8],
         readout_features=6,
         cutoff=4.0,
     )
-    module = MACE(options, Facts(("O", "Al", "Cu"), 17.0)).double()
-    prefix = "-".join(map(str, (max_l, correlation, first))) + "/state/"
-    state = {
-        key.removeprefix(prefix): torch.from_numpy(value)
-        for key, value in record().items()
-        if key.startswith(prefix)
-    }
-    from_peer(module, state)
-    for z, energy in {8: -1.0, 13: -2.0, 29: -3.0}.items():
-        module.atom_energies[z] = energy
-    return module.eval(), state
+    return MACE(options, Facts(("O", "Al", "Cu"), 17.0)).double().eval()
+
+
+def ours(case, *, independent=False):
+    """The network with the peer's weights, and the peer's state."""
+    module, state = network(*case, independent=independent), state_of(name_of(case))
+    from_peer(module, state, asked(case))
+    return module, state
 
 
 def batch(dtype):
@@ -71,53 +93,169 @@ def batch(dtype):
     return batch_of(structures, GraphOptions(cutoff=4.0), dtype)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_energy_forces_and_stress(case, dtype, tolerance):
-    module, _ = ours(*case)
+def check_predictions(module, case, dtype, tolerance):
     with torch.no_grad():
-        found = module.to(dtype)(batch(dtype))
+        predicted = module.to(dtype)(batch(dtype))
     for name in ("energy", "forces", "stress"):
-        expected = torch.from_numpy(record()[f"{'-'.join(map(str, case))}/{name}"])
+        expected = torch.from_numpy(record()[f"{name_of(case)}/{name}"])
         scale = max(1.0, float(expected.abs().max()))
-        error = (found[name].double() - expected).abs().max() / scale
+        error = (predicted[name].double() - expected).abs().max() / scale
         assert error < tolerance, (name, float(error))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_energy_forces_and_stress(case, dtype, tolerance):
+    check_predictions(ours(case)[0], case, dtype, tolerance)
+
+
+@pytest.mark.parametrize("case", [*CASES, *REDUCED], ids=str)
+def test_independent_couplings_predict_the_same(case):
+    module, _ = ours(case, independent=True)
+    check_predictions(module, case, torch.float64, 1e-10)
+
+
+@pytest.mark.parametrize("case", REDUCED, ids=str)
+def test_reduced_couplings_are_taken_over_into_all(case):
+    check_predictions(ours(case)[0], case, torch.float64, 1e-10)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_weights_go_back_as_they_came(case):
-    module, state = ours(*case)
-    returned = to_peer(module)
-    assert set(returned) <= set(state)
+    module, state = ours(case)
+    blank = {name: torch.zeros_like(x) if "weight" in name else x for name, x in state.items()}
+    blank |= {name: x for name, x in state.items() if "bessel" in name or "zeroed" in name}
+    returned = to_peer(module, blank, asked(case))
+    assert list(returned) == list(state)
     for name, tensor in returned.items():
         assert torch.equal(tensor, state[name]), name
-    left = set(state) - set(returned)
-    assert not left
+
+
+@pytest.mark.parametrize("case", REDUCED, ids=str)
+@pytest.mark.parametrize("independent", [False, True])
+def test_reduced_couplings_go_back_as_they_came(case, independent):
+    module, state = ours(case, independent=independent)
+    for name, tensor in to_peer(module, state, asked(case)).items():
+        torch.testing.assert_close(tensor, state[name], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", [(2, 1, RESIDUAL), (1, 3, RESIDUAL)], ids=str)
+def test_independent_couplings_go_over_and_come_back(case):
+    module, state = ours(case, independent=True)
+    again = network(*case, independent=True)
+    from_peer(again, to_peer(module, state, asked(case)), asked(case))
+    for name, tensor in again.state_dict().items():
+        torch.testing.assert_close(tensor, module.state_dict()[name], rtol=1e-9, atol=1e-9)
 
 
 def test_energies_of_free_atoms_come_along():
-    module, state = ours(1, 2, PLAIN)
-    module.atom_energies.zero_()
-    energies = torch.tensor([[-1.5, -2.5, -3.5]])
-    more = {"atomic_energies_fn.atomic_energies": energies, "r_max": torch.tensor(4.0)}
-    more["atomic_numbers"] = torch.tensor([8, 13, 29])
-    from_peer(module, state | more)
-    assert module.atom_energies[[8, 13, 29]].tolist() == [-1.5, -2.5, -3.5]
+    module, _ = ours(BASE)
+    assert module.atom_energies[[8, 13, 29]].tolist() == [-1.0, -2.0, -3.0]
+
+
+def refuse(module, state, options, match):
+    """Check that the network is refused in both directions, and ours stays as it was."""
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with pytest.raises(ValueError, match=match):
+        from_peer(module, state, options)
+    with pytest.raises(ValueError, match=match):
+        to_peer(module, state, options)
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+STATES = {
+    "agnesi": "distance_transform.*Agnesi",
+    "soft": "distance_transform.*Soft",
+    "zbl": "pair_repulsion_fn.*ZBL",
+    "density": "density",
+    "first_density": "density",
+    "gaussian": "gaussian_weights.*radial functions",
+    "chebyshev": r"bessel_fn\.n.*radial functions",
+    "readout_bias": "linear_mid.*biases",
+    "bessel": "bessel_weights: the network has",
+    "envelope": r"cutoff_fn\.p: the network has \[6\], ours \[5\]",
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_network_whose_state_shows_another_is_refused_by_name(name):
+    without = set(record()[f"{name}/without"].tolist())
+    kept = {k: x for k, x in state_of(name_of(BASE)).items() if f"/state/{k}" not in without}
+    refuse(network(*BASE), kept | state_of(name), asked(BASE), STATES[name])
+
+
+@pytest.mark.parametrize("name", ["average", "tanh", "no_gate", "no_cutoff"])
+def test_the_states_of_other_networks_say_nothing(name):
+    changed = [key for key in state_of(name) if "output_mask" not in key]
+    assert not changed
+    assert not len(record()[f"{name}/without"])
+
+
+@pytest.mark.parametrize(("change", "match"), [
+    ({"average_neighbours": 14.0}, "average_neighbours: the network has 14.0, ours 17.0"),
+    ({"gate": "tanh"}, "gate: the network has tanh, ours silu"),
+    ({"gate": "none"}, "gate: the network has none"),
+    ({"apply_cutoff": False}, "apply_cutoff: the network has False"),
+    ({"interactions": (PLAIN, RESIDUAL)}, "interactions"),
+])  # fmt: skip
+def test_what_the_state_does_not_show_is_asked(change, match):
+    refuse(network(*BASE), state_of(name_of(BASE)), replace(asked(BASE), **change), match)
 
 
 @pytest.mark.parametrize(("name", "value"), [
     ("r_max", torch.tensor(5.0)),
     ("atomic_numbers", torch.tensor([8, 13, 30])),
     ("atomic_energies_fn.atomic_energies", torch.zeros(2, 3)),
+    ("node_embedding.linear.bias", torch.ones(4)),
+    ("interactions.0.attention.weight", torch.ones(4)),
 ])  # fmt: skip
 def test_another_network_is_refused(name, value):
-    module, state = ours(1, 2, PLAIN)
-    with pytest.raises(ValueError, match=name):
-        from_peer(module, state | {name: value})
+    refuse(network(*BASE), state_of(name_of(BASE)) | {name: value}, asked(BASE), name)
+
+
+@pytest.mark.parametrize("name", ["r_max", "U_matrix_1", "weights_max", "atomic_energies"])
+def test_a_state_that_lacks_something_is_refused(name):
+    state = {key: x for key, x in state_of(name_of(BASE)).items() if name not in key}
+    refuse(network(*BASE), state, asked(BASE), name)
+
+
+def test_couplings_of_other_products_are_refused():
+    state = dict(state_of(name_of(BASE)))
+    key = "products.0.symmetric_contractions.contractions.0.U_matrix_1"
+    state[key] = torch.roll(state[key], 1, 0)
+    refuse(network(*BASE), state, asked(BASE), "span other products")
 
 
 def test_other_options_are_refused():
-    _, state = ours(1, 2, PLAIN)
-    module = MACE(MACEOptions(channels=4, radial_features=[8, 8]), Facts(("O", "Al", "Cu"), 17.0))
-    with pytest.raises(ValueError, match="has other options"):
-        from_peer(module, state)
+    module = MACE(
+        MACEOptions(channels=8, radial_functions=5, cutoff=4.0), Facts(("O", "Al", "Cu"), 17.0)
+    )
+    refuse(module, state_of(name_of(BASE)), asked(BASE), "has other options")
+
+
+def stand_in(**changes):
+    """An object with the names that a network of mace-torch has."""
+    layers = [type(name, (), {"avg_num_neighbors": 17.0})() for name in (PLAIN, RESIDUAL)]
+    gate = SimpleNamespace(acts=[SimpleNamespace(f=torch.nn.functional.silu)])
+    members = {"interactions": layers, "readouts": [None, SimpleNamespace(non_linearity=gate)]}
+    return type("ScaleShiftMACE", (), members | {"apply_cutoff": True} | changes)()
+
+
+def test_options_are_read_from_the_network():
+    assert read_peer_options(stand_in()) == PeerOptions(17.0, "silu", True, (PLAIN, RESIDUAL))
+    gate = SimpleNamespace(non_linearity=SimpleNamespace(acts=[None]))
+    other = read_peer_options(stand_in(apply_cutoff=False, readouts=[gate]))
+    assert (other.gate, other.apply_cutoff) == ("none", False)
+
+
+def test_a_network_of_another_class_has_no_options_here():
+    with pytest.raises(ValueError, match="EnergyDipolesMACE"):
+        read_peer_options(type("EnergyDipolesMACE", (), {})())
+
+
+def test_layers_with_different_averages_are_refused():
+    network = stand_in()
+    network.interactions[1].avg_num_neighbors = 14.0
+    with pytest.raises(ValueError, match="avg_num_neighbors"):
+        read_peer_options(network)

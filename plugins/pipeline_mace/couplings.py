@@ -1,0 +1,95 @@
+"""Weights of products under another basis of the couplings.
+
+A product of commuting factors is a polynomial. Two sets of couplings that span the same polynomials
+describe the same products, with weights that are linear in each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline_kernels.equivariant.contraction import Block, Polynomial, basis
+
+Floats = NDArray[np.float64]
+Monomials = tuple[NDArray[np.int64], Floats]
+"""Rows (output, factors), and the coefficient of each for each coupling."""
+
+_CLOSE = 1e-6
+"""Largest difference of coefficients that are equal in single precision."""
+_RANK = 1e-5
+"""Singular values, over the largest, below which couplings depend on each other."""
+
+
+def map_to_ours(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats | None:
+    """Return the matrix that turns weights for couplings of mace-torch into ours.
+
+    Args:
+        polynomial: Our products.
+        block: Those of one output with one number of factors.
+        tensor: Its `U_matrix_*`, ([2 l + 1,] n_inputs, ..., n_inputs, n_theirs), without the first
+            axis for l = 0.
+
+    Returns:
+        (n_ours, n_theirs); None if the couplings are the same.
+
+    Raises:
+        ValueError: The couplings span other products.
+    """
+    if _are_same(polynomial, block, tensor):
+        return None
+    return _change(_expand_theirs(polynomial, block, tensor), _expand_ours(polynomial, block))
+
+
+def map_to_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats | None:
+    """Return the matrix that turns our weights into those of mace-torch, (n_theirs, n_ours).
+
+    Arguments and errors are those of `map_to_ours`.
+    """
+    if _are_same(polynomial, block, tensor):
+        return None
+    return _change(_expand_ours(polynomial, block), _expand_theirs(polynomial, block, tensor))
+
+
+def _are_same(polynomial: Polynomial, block: Block, tensor: Tensor) -> bool:
+    if polynomial.independent or tensor.shape[-1] != block.n_weights:
+        return False
+    ours = basis.couplings(polynomial.irreps_in, block.irrep, block.degree)
+    theirs = _shape(polynomial, block, tensor)
+    return bool(np.allclose(ours, theirs, rtol=0, atol=_CLOSE))
+
+
+def _shape(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats:
+    shape = (block.irrep.dim, *(polynomial.n_inputs,) * block.degree)
+    if tensor.numel() != np.prod(shape, dtype=int) * tensor.shape[-1]:
+        raise ValueError(
+            f"the couplings of {block.degree} factors to {block.irrep} have the shape "
+            f"{tuple(tensor.shape)}; expected {shape} and an axis of couplings"
+        )
+    theirs: Floats = tensor.detach().cpu().double().numpy().reshape(*shape, tensor.shape[-1])
+    return theirs
+
+
+def _expand_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Monomials:
+    return basis.polynomials(_shape(polynomial, block, tensor))
+
+
+def _expand_ours(polynomial: Polynomial, block: Block) -> Monomials:
+    tensor = basis.couplings(polynomial.irreps_in, block.irrep, block.degree)
+    monomials, values = basis.polynomials(tensor)
+    return monomials, basis.independent(values) if polynomial.independent else values
+
+
+def _change(before: Monomials, after: Monomials) -> Floats:
+    """Return the matrix M with values_after M = values_before, (n_after, n_before)."""
+    rows = np.concatenate([before[0], after[0]])
+    monomial = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    size = monomial.max(initial=-1) + 1
+    dense = [np.zeros((size, values.shape[1])) for _, values in (before, after)]
+    dense[0][monomial[: len(before[0])]] = before[1]
+    dense[1][monomial[len(before[0]) :]] = after[1]
+    matrix: Floats = np.linalg.pinv(dense[1], rcond=_RANK) @ dense[0]
+    if not np.allclose(dense[1] @ matrix, dense[0], rtol=0, atol=10 * _CLOSE):
+        raise ValueError("the couplings span other products than ours")
+    return matrix
