@@ -81,7 +81,8 @@ class ElementLinear(nn.Module):
                 torch.cat([piece @ (self.weights[degree, z] * scale) for piece, z in pieces])
             )
         mapped = torch.cat(found, dim=1)
-        return torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
+        by_atom: Tensor = torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
+        return by_atom
 
 
 class RadialWeights(nn.Module):
@@ -105,7 +106,8 @@ class RadialWeights(nn.Module):
         x = radial
         for w in hidden:
             x = functional.silu(x @ (w * len(w) ** -0.5)) * SILU_GAIN
-        return x @ (last * len(last) ** -0.5)
+        weights: Tensor = x @ (last * len(last) ** -0.5)
+        return weights
 
 
 class Interaction(nn.Module):
@@ -203,7 +205,8 @@ class ProductBasis(nn.Module):
         """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""
         c = coefficients(self.weights, self.polynomial, atoms)
         products = self.kernels.contract(messages.contiguous(), c, self.polynomial, atoms)
-        return self.linear(split(products, range(len(self.polynomial.irreps_out))))
+        mapped: Tensor = self.linear(split(products, range(len(self.polynomial.irreps_out))))
+        return mapped
 
 
 class Readout(nn.Module):
@@ -225,7 +228,8 @@ class Readout(nn.Module):
         *hidden, last = self.weights
         for w in hidden:
             features = functional.silu(features @ (w * len(w) ** -0.5)) * SILU_GAIN
-        return (features @ (last * len(last) ** -0.5))[:, 0]
+        energies: Tensor = (features @ (last * len(last) ** -0.5))[:, 0]
+        return energies
 
 
 def _counts(atoms: AtomsByElement) -> list[int]:

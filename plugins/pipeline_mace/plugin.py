@@ -40,6 +40,6 @@ def task(run: Run) -> Task:
 @hookimpl
 def figures() -> list[Figure]:
     """Give the figures of the paper on training at scale, arXiv:2504.10700."""
-    from pipeline_mace.figures import FIGURES
+    from pipeline_mace.paper import FIGURES
 
     return FIGURES

@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.figures.configurations import (
+from pipeline_mace.paper.configurations import (
     BASELINE,
     BOTH,
     CONFIGURATIONS,
     Configuration,
 )
-from pipeline_mace.figures.epochs import (
+from pipeline_mace.paper.epochs import (
     Point,
     Status,
     first_points,

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from pipeline_core.figures.expected import Entry, read_paper
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.figures.configurations import (
+from pipeline_mace.paper.configurations import (
     BASELINE,
     BOTH,
     CONFIGURATIONS,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.figures.configurations import workloads
+from pipeline_mace.paper.configurations import workloads
 
 _STYLES: Final = ("-o", "-s", "-^", "-D", "-v")
 _COLUMNS: Final = ("class_atoms", "samples", "atoms", "edges", "seconds", "memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pipeline_core.figures import Figure
-from pipeline_mace.figures import bins, losses, saturation, scaling, shares, sizes
+from pipeline_mace.paper import bins, losses, saturation, scaling, shares, sizes
 
 _FOUR: Final = (
     "Baseline: plain PyTorch operations and equal numbers of samples for all ranks; balanced: "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.figures.configurations import (
+from pipeline_mace.paper.configurations import (
     CONFIGURATIONS,
     Configuration,
     configuration_of,

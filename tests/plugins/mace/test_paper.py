@@ -11,8 +11,8 @@ from pipeline_core.config.sections import InferOptions
 from pipeline_core.figures import reproduction, savers, style
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
-from pipeline_mace.figures import FIGURES, bins, losses, saturation, scaling, shares, sizes
-from pipeline_mace.figures.configurations import trained
+from pipeline_mace.paper import FIGURES, bins, losses, saturation, scaling, shares, sizes
+from pipeline_mace.paper.configurations import trained
 from plugins.drawn import only, rows, titles
 from plugins.mace import made_up
 from real_data import read_paper

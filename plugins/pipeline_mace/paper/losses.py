@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.figures.configurations import BASELINE, BOTH, Configuration, trained
+from pipeline_mace.paper.configurations import BASELINE, BOTH, Configuration, trained
 
 Losses = dict[int, NDArray[np.float64]]
 """Seed -> loss of each epoch."""
