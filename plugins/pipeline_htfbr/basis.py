@@ -84,7 +84,7 @@ class Leaf:
         return torch.stack(rows)
 
 
-def features(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
+def compute_features(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
     """Evaluate the functions of all leaves, as `pipeline_kernels.tree` takes them.
 
     Args:
@@ -97,7 +97,7 @@ def features(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
     return torch.cat([leaf.functions(x[:, mu]) for mu, leaf in enumerate(leaves)])
 
 
-def slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
+def compute_slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
     """Differentiate the functions of all leaves, each by its coordinate.
 
     Args:

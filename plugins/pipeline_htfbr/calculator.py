@@ -12,8 +12,8 @@ from ase.calculators.calculator import Calculator, all_changes
 
 from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.run import Run
-from pipeline_htfbr.geometry import variables_at
-from pipeline_htfbr.inference.domain import Domain, domain_of
+from pipeline_htfbr.geometry import compute_variables
+from pipeline_htfbr.inference.domain import Domain, make_domain
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.structure import Structure
 from pipeline_htfbr.surface import Surface
@@ -53,7 +53,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         self._check(self.atoms)
         with torch.enable_grad():
             positions = torch.tensor(self.atoms.positions, dtype=torch.float64, requires_grad=True)
-            x = variables_at(positions, self.molecule, self._domain.coordinates)
+            x = compute_variables(positions, self.molecule, self._domain.coordinates)
             signs, shifts = self._domain.image(x.detach().numpy())
             x = torch.from_numpy(signs) * x + torch.from_numpy(shifts)
             energy = self._module.energies(x[None].to(self._module.shift.device))[0]
@@ -76,7 +76,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             )
 
 
-def surface_calculator(run: Run, device: str) -> SurfaceCalculator:
+def make_calculator(run: Run, device: str) -> SurfaceCalculator:
     """Return the trained surface of a run as an ASE calculator.
 
     Raises:
@@ -93,5 +93,5 @@ def surface_calculator(run: Run, device: str) -> SurfaceCalculator:
         )
     molecule = Molecule.of(task.metadata["molecule"])
     structure = Structure.of(task.metadata["structure"])
-    domain = domain_of(structure.coordinates, structure.leaves, molecule)
+    domain = make_domain(structure.coordinates, structure.leaves, molecule)
     return SurfaceCalculator(task.module, molecule, domain, device)

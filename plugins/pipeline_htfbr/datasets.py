@@ -36,7 +36,7 @@ class HonoSource(Section):
         return self.grid if isinstance(self.grid, list) else [self.grid] * N_HONO
 
     @model_validator(mode="after")
-    def _large_enough(self) -> HonoSource:
+    def _check_size(self) -> HonoSource:
         if len(self.counts) != N_HONO:
             raise ValueError(
                 f"grid: {len(self.counts)} numbers for {N_HONO} coordinates; give one for each, or "
@@ -85,12 +85,12 @@ class TableCoordinate(Section):
 
     @field_validator("unit", mode="before")
     @classmethod
-    def _unquoted(cls, unit: object) -> object:
+    def _read_unit(cls, unit: object) -> object:
         # YAML reads a bare 1 as a number.
         return "1" if unit == 1 else unit
 
     @model_validator(mode="after")
-    def _in_order(self) -> TableCoordinate:
+    def _check_order(self) -> TableCoordinate:
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise ValueError(
                 f"{self.name}: lower {self.lower:g} is not below upper {self.upper:g}; exchange or "
@@ -109,7 +109,7 @@ class TableEnergy(Section):
 
     @field_validator("unit")
     @classmethod
-    def _known(cls, unit: str) -> str:
+    def _check_unit(cls, unit: str) -> str:
         factor("energy", unit)
         return unit
 
@@ -124,7 +124,7 @@ class TableGradient(Section):
 
     @field_validator("unit")
     @classmethod
-    def _known(cls, unit: str | None) -> str | None:
+    def _check_unit(cls, unit: str | None) -> str | None:
         if unit is not None:
             factor("energy", unit)
         return unit
@@ -146,7 +146,7 @@ class PointsSource(Section):
     """What a group is: "file", or a column or array of names; null for none."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> PointsSource:
+    def _check_consistency(self) -> PointsSource:
         names = [one.name for one in self.coordinates]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -186,7 +186,7 @@ class PointDataset(DatasetFile):
         return {"source.path": self.source.path} if isinstance(self.source, PointsSource) else {}
 
     @model_validator(mode="after")
-    def _divisible(self) -> PointDataset:
+    def _check_split(self) -> PointDataset:
         if self.split.method == "composition":
             raise ValueError(
                 "split.method 'composition': points of one surface have no compositions; choose "

@@ -10,7 +10,7 @@ Nesting = int | Sequence["Nesting"]
 """A coordinate, or a pair of nestings: [[0, 1], [2, 3]]."""
 
 
-def balanced(coordinates: Sequence[int]) -> Nesting:
+def build_balanced(coordinates: Sequence[int]) -> Nesting:
     """Divide coordinates in their order, the larger half to the left (Qiu et al., section 2).
 
     Six coordinates become [[[0, 1], 2], [[3, 4], 5]].
@@ -18,10 +18,10 @@ def balanced(coordinates: Sequence[int]) -> Nesting:
     if len(coordinates) == 1:
         return coordinates[0]
     half = (len(coordinates) + 1) // 2
-    return [balanced(coordinates[:half]), balanced(coordinates[half:])]
+    return [build_balanced(coordinates[:half]), build_balanced(coordinates[half:])]
 
 
-def flattened(nesting: Nesting) -> list[int]:
+def flatten(nesting: Nesting) -> list[int]:
     """Return the coordinates of a nesting from left to right.
 
     Raises:
@@ -33,16 +33,16 @@ def flattened(nesting: Nesting) -> list[int]:
         raise ValueError(
             f"graph.tree: {nesting} has {len(nesting)} parts; each level of the tree is a pair"
         )
-    return [*flattened(nesting[0]), *flattened(nesting[1])]
+    return [*flatten(nesting[0]), *flatten(nesting[1])]
 
 
-def checked(nesting: Nesting, n_coordinates: int) -> Nesting:
+def check_nesting(nesting: Nesting, n_coordinates: int) -> Nesting:
     """Return a nesting that holds each coordinate once.
 
     Raises:
         ValueError: It misses or repeats a coordinate, or names one that there is not.
     """
-    found = flattened(nesting)
+    found = flatten(nesting)
     problems = {
         "misses": sorted(set(range(n_coordinates)) - set(found)),
         "repeats": sorted({c for c in found if found.count(c) > 1}),
@@ -57,30 +57,30 @@ def checked(nesting: Nesting, n_coordinates: int) -> Nesting:
     return nesting
 
 
-def interior(nesting: Nesting) -> list[tuple[int, int, tuple[int, ...]]]:
+def list_interior(nesting: Nesting) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return the interior nodes, children before parents.
 
     Returns:
         Of each node the slots of its children, as in `pipeline_kernels.tree.Node`, and the
         coordinates below it.
     """
-    n_leaves = len(flattened(nesting))
+    n_leaves = len(flatten(nesting))
     found: list[tuple[int, int, tuple[int, ...]]] = []
 
     def visit(part: Nesting) -> int:
         if isinstance(part, int):
             return part
         left, right = visit(part[0]), visit(part[1])
-        found.append((left, right, tuple(flattened(part))))
+        found.append((left, right, tuple(flatten(part))))
         return n_leaves + len(found) - 1
 
     visit(nesting)
     return found
 
 
-def nodes(nesting: Nesting, ranks: Sequence[int]) -> tuple[Node, ...]:
+def make_nodes(nesting: Nesting, ranks: Sequence[int]) -> tuple[Node, ...]:
     """Return the interior nodes with their ranks, (n_interior,); that of the root is 1."""
     return tuple(
         Node(left, right, rank)
-        for (left, right, _), rank in zip(interior(nesting), ranks, strict=True)
+        for (left, right, _), rank in zip(list_interior(nesting), ranks, strict=True)
     )

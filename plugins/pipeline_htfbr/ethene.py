@@ -123,8 +123,8 @@ class Ethene:
         return Molecule(
             _SYMBOLS,
             _MASSES,
-            _frozen(self.minimum * BOHR),
-            NormalModes(_frozen(self.directions * BOHR), _frozen(wavenumbers)),
+            _freeze(self.minimum * BOHR),
+            NormalModes(_freeze(self.directions * BOHR), _freeze(wavenumbers)),
         )
 
     def energies(self, x: Floats) -> Floats:
@@ -132,11 +132,11 @@ class Ethene:
 
         They are NaN where the charges do not converge, which happens far from the minimum only.
         """
-        return np.array([self._alone(q)[0] for q in x])
+        return np.array([self._evaluate_alone(q)[0] for q in x])
 
     def gradients(self, x: Floats) -> Floats:
         """Return the gradients at points (n, 12), (n, 12) eV; NaN where the energies are."""
-        return np.array([self._alone(q)[1] for q in x]).reshape(-1, N_MODES)
+        return np.array([self._evaluate_alone(q)[1] for q in x]).reshape(-1, N_MODES)
 
     def at(self, q: Floats, energy: Energy) -> tuple[float, Floats]:
         """Return energy above the minimum and gradient at a point.
@@ -154,7 +154,7 @@ class Ethene:
         value, slope = energy(self.minimum + np.tensordot(q, self.directions, 1))
         return (value - self.lowest) * HARTREE, np.tensordot(self.directions, slope, 2) * HARTREE
 
-    def _alone(self, q: Floats) -> tuple[float, Floats]:
+    def _evaluate_alone(self, q: Floats) -> tuple[float, Floats]:
         """Do `at` so that the result does not depend on other points."""
         calculator = gfn2()
         calculator.forget()
@@ -177,7 +177,7 @@ def require_tblite() -> None:
         )
 
 
-def ethene_if_installed() -> Ethene | None:
+def load_ethene() -> Ethene | None:
     """Return the surface; None without tblite."""
     return None if find_spec("tblite") is None else ethene()
 
@@ -199,14 +199,14 @@ def ethene() -> Ethene:
     """
     calculator = gfn2()
     calculator.forget()
-    minimum, lowest = _minimum(calculator)
-    modes, omega = _modes(minimum, calculator)
+    minimum, lowest = _find_minimum(calculator)
+    modes, omega = _compute_modes(minimum, calculator)
     mass = np.array(_MASSES) * DALTON
     directions = modes / np.sqrt(mass)[:, None] / np.sqrt(omega)[:, None, None]
     return Ethene(minimum, lowest, directions, omega * HARTREE)
 
 
-def _minimum(energy: Energy) -> tuple[Floats, float]:
+def _find_minimum(energy: Energy) -> tuple[Floats, float]:
     """Return positions, (6, 3) bohr, and energy, hartree, of the minimum."""
     from scipy.optimize import minimize
 
@@ -223,12 +223,12 @@ def _minimum(energy: Energy) -> tuple[Floats, float]:
     return found.x.reshape(-1, 3), float(found.fun)
 
 
-def _modes(minimum: Floats, energy: Energy) -> tuple[Floats, Floats]:
+def _compute_modes(minimum: Floats, energy: Energy) -> tuple[Floats, Floats]:
     """Return mass-weighted modes, (12, 6, 3), and angular frequencies, (12,) hartree."""
     root = np.repeat(np.sqrt(np.array(_MASSES) * DALTON), 3)
-    rigid = _rigid_motions(minimum, root)
+    rigid = _span_rigid_motions(minimum, root)
     inner = np.eye(len(root)) - rigid @ rigid.T
-    hessian = inner @ (_hessian(minimum, energy) / np.outer(root, root)) @ inner
+    hessian = inner @ (_differentiate(minimum, energy) / np.outer(root, root)) @ inner
     values, vectors = np.linalg.eigh(hessian)
     # The six rigid motions have the value zero, the lowest of all at a minimum.
     modes = vectors[:, -N_MODES:].T
@@ -237,7 +237,7 @@ def _modes(minimum: Floats, energy: Energy) -> tuple[Floats, Floats]:
     return (modes * signs[:, None]).reshape(N_MODES, -1, 3), np.sqrt(values[-N_MODES:])
 
 
-def _hessian(minimum: Floats, energy: Energy) -> Floats:
+def _differentiate(minimum: Floats, energy: Energy) -> Floats:
     """Differentiate gradients centrally, (18, 18) hartree/bohr²."""
     columns = []
     for step in _HESSIAN_STEP * np.eye(minimum.size).reshape(-1, *minimum.shape):
@@ -247,7 +247,7 @@ def _hessian(minimum: Floats, energy: Energy) -> Floats:
     return (hessian + hessian.T) / 2
 
 
-def _rigid_motions(positions: Floats, root: Floats) -> Floats:
+def _span_rigid_motions(positions: Floats, root: Floats) -> Floats:
     """Return an orthonormal basis of translations and rotations, mass-weighted, (18, 6)."""
     centred = positions - np.average(positions, axis=0, weights=_MASSES)
     shifts = [np.broadcast_to(axis, positions.shape) for axis in np.eye(3)]
@@ -256,7 +256,7 @@ def _rigid_motions(positions: Floats, root: Floats) -> Floats:
     return np.linalg.qr(motions.T)[0]
 
 
-def _frozen(array: Floats) -> Any:
+def _freeze(array: Floats) -> Any:
     """Turn an array into nested tuples."""
     nested = array.tolist()
 

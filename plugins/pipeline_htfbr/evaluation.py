@@ -40,7 +40,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_htfbr.options import HTEvaluateOptions, HTTrainOptions
 from pipeline_htfbr.points import Coordinate, read_points
 from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.surfaces import ExactSurface, exact_surface
+from pipeline_htfbr.surfaces import ExactSurface, find_exact_surface
 
 Floats = NDArray[np.float64]
 
@@ -80,14 +80,14 @@ def evaluate_surface(run: Run) -> dict[str, Any]:
     summary = evaluate_run(run)
     if find_world().rank == 0:
         content = json.loads(run.metrics.read_text(encoding="utf-8"))
-        report = surface_report(run)
+        report = report_surface(run)
         store.write_json(run.metrics, {**content, "surface": report})
         found = report["errors"].items()
         summary["RMSE"] = {place: f"{e['cm^-1']['rmse']:.4g} cm⁻¹" for place, e in found}
     return summary
 
 
-def surface_report(run: Run) -> dict[str, Any]:
+def report_surface(run: Run) -> dict[str, Any]:
     """Return what the module's table lists, from the trained surface and `run.predictions`."""
     options = run.section("evaluate", HTEvaluateOptions)
     task = trained_task(run, torch.device("cpu"))
@@ -95,14 +95,15 @@ def surface_report(run: Run) -> dict[str, Any]:
     assert isinstance(surface, Surface)
     assert about is not None
     points = read_points(run.data)
-    compared = at_points(run)
-    exact = exact_surface(points.surface) if points.surface else None
+    compared = compare_points(run)
+    exact = find_exact_surface(points.surface) if points.surface else None
     if exact is not None:
-        compared |= at_exact(surface, exact, options, run.seed)
+        compared |= compare_exact(surface, exact, options, run.seed)
     least = min([points.energy.min(), *(c.label.min() for c in compared.values())])
     windows = options.energy_windows
     found = {
-        place: errors_of(c, least, windows, points.coordinates) for place, c in compared.items()
+        place: compute_errors(c, least, windows, points.coordinates)
+        for place, c in compared.items()
     }
     return {
         "exact": points.surface,
@@ -111,13 +112,13 @@ def surface_report(run: Run) -> dict[str, Any]:
         "leaf_ranks": list(about["leaf_ranks"]),
         "degrees": [leaf["degree"] for leaf in about["structure"]["leaves"]],
         "n_train": len(points.of("train")),
-        **training_facts(run),
-        "gap": _gap(found),
+        **read_training(run),
+        "gap": _compute_gap(found),
         "errors": found,
     }
 
 
-def at_points(run: Run) -> dict[str, Compared]:
+def compare_points(run: Run) -> dict[str, Compared]:
     """Return the evaluated splits, from `run.predictions`."""
     with SampleFile(run.predictions, "predictions") as file:
         codes = file.column("split")
@@ -134,7 +135,7 @@ def at_points(run: Run) -> dict[str, Compared]:
     return found
 
 
-def at_exact(
+def compare_exact(
     surface: Surface, exact: ExactSurface, options: HTEvaluateOptions, seed: int
 ) -> dict[str, Compared]:
     """Compare with an exact surface on its whole grid, and at uniform random points of its domain.
@@ -151,8 +152,8 @@ def at_exact(
     found = {}
     if options.grid and exact.grid is not None:
         blocks = [
-            (exact.energies(x), _energies(surface, x))
-            for x in grid_blocks(exact.coordinates, exact.grid)
+            (exact.energies(x), _compute_energies(surface, x))
+            for x in iterate_grid(exact.coordinates, exact.grid)
         ]
         label, predicted = (np.concatenate(part) for part in zip(*blocks, strict=True))
         found["grid"] = Compared(label, predicted)
@@ -160,12 +161,12 @@ def at_exact(
     if options.off_grid_points and not any(None in pair for pair in bounds):
         lower, upper = np.asarray(bounds, dtype=np.float64).T
         x = np.random.default_rng(seed).uniform(lower, upper, (options.off_grid_points, len(lower)))
-        slopes = _gradients(surface, x) - exact.gradients(x)
-        found["off_grid"] = Compared(exact.energies(x), _energies(surface, x), _rms(slopes))
+        slopes = _compute_gradients(surface, x) - exact.gradients(x)
+        found["off_grid"] = Compared(exact.energies(x), _compute_energies(surface, x), _rms(slopes))
     return found
 
 
-def grid_blocks(coordinates: Sequence[Coordinate], counts: Sequence[int]) -> Iterator[Floats]:
+def iterate_grid(coordinates: Sequence[Coordinate], counts: Sequence[int]) -> Iterator[Floats]:
     """Yield the points of a grid with so many points along each coordinate, ends included.
 
     Args:
@@ -186,7 +187,7 @@ def grid_blocks(coordinates: Sequence[Coordinate], counts: Sequence[int]) -> Ite
         yield np.stack([axis[i] for axis, i in zip(axes, places, strict=True)], axis=1)
 
 
-def errors_of(
+def compute_errors(
     compared: Compared,
     least: float,
     windows: Sequence[float],
@@ -208,19 +209,21 @@ def errors_of(
     """
     error, height = compared.predicted - compared.label, compared.label - least
     report: dict[str, Any] = {"n_points": len(error)}
-    report |= {name: _sizes(error / unit) for name, unit in UNITS.items()}
+    report |= {name: _measure(error / unit) for name, unit in UNITS.items()}
     norm = float(np.linalg.norm(height))
     report["relative"] = float(np.linalg.norm(error)) / norm if norm > 0 else None
-    report["windows"] = list(_windows(error / UNITS["cm^-1"], height / UNITS["cm^-1"], windows))
+    report["windows"] = list(
+        _iterate_windows(error / UNITS["cm^-1"], height / UNITS["cm^-1"], windows)
+    )
     if compared.gradient_errors is not None:
         report["gradient"] = {
-            c.name: {"rmse": float(size / UNITS["hartree"]), "unit": _slope_unit(c)}
+            c.name: {"rmse": float(size / UNITS["hartree"]), "unit": _name_slope_unit(c)}
             for c, size in zip(coordinates, compared.gradient_errors, strict=True)
         }
     return report
 
 
-def training_facts(run: Run) -> dict[str, Any]:
+def read_training(run: Run) -> dict[str, Any]:
     """Return epochs and times, from the history; None where it does not say."""
     text = run.history.read_text(encoding="utf-8") if run.history.exists() else ""
     records = [json.loads(line) for line in text.splitlines()]
@@ -238,13 +241,13 @@ def training_facts(run: Run) -> dict[str, Any]:
     }
 
 
-def _energies(surface: Surface, x: Floats) -> Floats:
+def _compute_energies(surface: Surface, x: Floats) -> Floats:
     with torch.no_grad():
         found: Floats = surface.energies(torch.from_numpy(x)).numpy()
     return found
 
 
-def _gradients(surface: Surface, x: Floats) -> Floats:
+def _compute_gradients(surface: Surface, x: Floats) -> Floats:
     places = torch.from_numpy(x).requires_grad_()
     (found,) = torch.autograd.grad(surface.energies(places).sum(), places)
     slopes: Floats = found.numpy()
@@ -256,7 +259,7 @@ def _rms(errors: Floats) -> Floats:
     return found
 
 
-def _sizes(error: Floats) -> dict[str, float | None]:
+def _measure(error: Floats) -> dict[str, float | None]:
     """Return the errors in the unit of `error`, None for no points."""
     if not len(error):
         return dict.fromkeys(("rmse", "mae", "max_error"))
@@ -268,19 +271,21 @@ def _sizes(error: Floats) -> dict[str, float | None]:
     }
 
 
-def _windows(error: Floats, height: Floats, ends: Sequence[float]) -> Iterator[dict[str, Any]]:
+def _iterate_windows(
+    error: Floats, height: Floats, ends: Sequence[float]
+) -> Iterator[dict[str, Any]]:
     """Yield the errors between one end and the next, and above the last; all in cm⁻¹."""
     for start, end in pairwise([0.0, *sorted(ends), np.inf]):
         inside = (height >= start) & (height < end)
         bounds = {"from": start, "to": None if end == np.inf else end}
-        yield {**bounds, "n_points": int(inside.sum()), **_sizes(error[inside])}
+        yield {**bounds, "n_points": int(inside.sum()), **_measure(error[inside])}
 
 
-def _gap(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float] | None:
+def _compute_gap(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float] | None:
     if not {"train", "test"} <= found.keys():
         return None
     return {unit: abs(found["train"][unit]["rmse"] - found["test"][unit]["rmse"]) for unit in UNITS}
 
 
-def _slope_unit(coordinate: Coordinate) -> str:
+def _name_slope_unit(coordinate: Coordinate) -> str:
     return "hartree" if coordinate.unit == "1" else f"hartree/{coordinate.unit}"

@@ -24,7 +24,7 @@ _PATH_STEPS = 8
 _NEWTON_STEPS = 50
 
 
-def variables_at(
+def compute_variables(
     positions: Tensor, molecule: Molecule, coordinates: Sequence[Coordinate]
 ) -> Tensor:
     """Return the variables of a surface at a geometry.
@@ -44,24 +44,26 @@ def variables_at(
         ValueError: Atoms coincide, or an angle is straight where it must not be.
     """
     if isinstance(molecule.variables, NormalModes):
-        return _normal_coordinates(positions, molecule, molecule.variables)
+        return _compute_normal_coordinates(positions, molecule, molecule.variables)
     values = []
     for one, coordinate in zip(molecule.variables, coordinates, strict=True):
-        values.append(_internal(positions, one, coordinate.name) / _unit(one, coordinate.unit))
+        values.append(
+            _compute_internal(positions, one, coordinate.name) / _find_unit(one, coordinate.unit)
+        )
     return torch.stack(values)
 
 
-def derivatives_at(
+def differentiate_variables(
     positions: Floats, molecule: Molecule, coordinates: Sequence[Coordinate]
 ) -> tuple[Floats, Floats]:
     """Return the variables, (d,), and their derivatives by the positions, (d, 3 n_atoms) 1/Å."""
     place = torch.as_tensor(positions, dtype=torch.float64).requires_grad_()
-    values = variables_at(place, molecule, coordinates)
+    values = compute_variables(place, molecule, coordinates)
     rows = [torch.autograd.grad(value, place, retain_graph=True)[0] for value in values]
     return values.detach().numpy(), torch.stack(rows).flatten(1).numpy()
 
 
-def positions_at(x: Floats, molecule: Molecule, coordinates: Sequence[Coordinate]) -> Floats:
+def find_positions(x: Floats, molecule: Molecule, coordinates: Sequence[Coordinate]) -> Floats:
     """Return a geometry at which the variables have given values, (n_atoms, 3) Å.
 
     Internal coordinates are followed from the reference in small steps, each by Newton's method
@@ -75,8 +77,8 @@ def positions_at(x: Floats, molecule: Molecule, coordinates: Sequence[Coordinate
         modes = np.array(molecule.variables.displacements)  # (d, n_atoms, 3)
         moved: Floats = reference + np.einsum("k,kai->ai", x, modes)
         return moved
-    start, _ = derivatives_at(reference, molecule, coordinates)
-    way = _shortest(np.asarray(x) - start, coordinates)
+    start, _ = differentiate_variables(reference, molecule, coordinates)
+    way = _shorten(np.asarray(x) - start, coordinates)
     positions: Floats = reference
     for part in np.linspace(0, 1, _PATH_STEPS + 1)[1:]:
         solution = _solve(start + part * way, positions, molecule, coordinates)
@@ -92,8 +94,8 @@ def _solve(
 ) -> Floats | None:
     """Find positions of given coordinates by Newton steps; None if they do not converge."""
     for _ in range(_NEWTON_STEPS):
-        values, by_positions = derivatives_at(positions, molecule, coordinates)
-        missing = _shortest(target - values, coordinates)
+        values, by_positions = differentiate_variables(positions, molecule, coordinates)
+        missing = _shorten(target - values, coordinates)
         if np.abs(missing).max() < 1e-11 * (1 + np.abs(target).max()):
             return positions
         step = np.linalg.lstsq(by_positions, missing, rcond=1e-10)[0]
@@ -101,7 +103,7 @@ def _solve(
     return None
 
 
-def _shortest(difference: Floats, coordinates: Sequence[Coordinate]) -> Floats:
+def _shorten(difference: Floats, coordinates: Sequence[Coordinate]) -> Floats:
     """Return differences of variables, those of periodic ones by the shorter way round."""
     periods = np.array([c.period or 0.0 for c in coordinates])
     turns = np.round(difference / np.where(periods, periods, np.inf))
@@ -109,41 +111,43 @@ def _shortest(difference: Floats, coordinates: Sequence[Coordinate]) -> Floats:
     return shortest
 
 
-def _unit(one: Internal, unit: str) -> float:
+def _find_unit(one: Internal, unit: str) -> float:
     if one.kind == "cosine":
         return 1.0
     return factor("length" if one.kind == "distance" else "angle", unit)
 
 
-def _internal(positions: Tensor, one: Internal, name: str) -> Tensor:
+def _compute_internal(positions: Tensor, one: Internal, name: str) -> Tensor:
     atoms = [positions[i] for i in one.atoms]
     if one.kind == "distance":
-        return _length(atoms[1] - atoms[0], name)
+        return _compute_length(atoms[1] - atoms[0], name)
     if one.kind == "dihedral":
-        return _dihedral(atoms[1] - atoms[0], atoms[2] - atoms[1], atoms[3] - atoms[2], name)
+        return _compute_dihedral(
+            atoms[1] - atoms[0], atoms[2] - atoms[1], atoms[3] - atoms[2], name
+        )
     a, b = atoms[0] - atoms[1], atoms[2] - atoms[1]
-    lengths = _length(a, name) * _length(b, name)
+    lengths = _compute_length(a, name) * _compute_length(b, name)
     if one.kind == "cosine":
         return a @ b / lengths
-    return torch.atan2(_normal(a, b, name).norm(), a @ b)
+    return torch.atan2(_compute_normal(a, b, name).norm(), a @ b)
 
 
-def _dihedral(a: Tensor, b: Tensor, c: Tensor, name: str) -> Tensor:
-    first, second = _normal(a, b, name), _normal(b, c, name)
-    return torch.atan2(_length(b, name) * (a @ second), first @ second)
+def _compute_dihedral(a: Tensor, b: Tensor, c: Tensor, name: str) -> Tensor:
+    first, second = _compute_normal(a, b, name), _compute_normal(b, c, name)
+    return torch.atan2(_compute_length(b, name) * (a @ second), first @ second)
 
 
-def _length(vector: Tensor, name: str) -> Tensor:
+def _compute_length(vector: Tensor, name: str) -> Tensor:
     length: Tensor = vector.norm()
     if float(length.detach()) < STRAIGHT:
         raise ValueError(f"coordinate {name}: two of its atoms lie at the same place")
     return length
 
 
-def _normal(a: Tensor, b: Tensor, name: str) -> Tensor:
+def _compute_normal(a: Tensor, b: Tensor, name: str) -> Tensor:
     """Return the product of two vectors that must not be parallel."""
     normal: Tensor = torch.linalg.cross(a, b)
-    sine = normal.detach().norm() / (_length(a, name) * _length(b, name)).detach()
+    sine = normal.detach().norm() / (_compute_length(a, name) * _compute_length(b, name)).detach()
     if float(sine) < STRAIGHT:
         raise ValueError(
             f"coordinate {name}: three of its atoms lie on a line, where it has no derivative; "
@@ -152,10 +156,12 @@ def _normal(a: Tensor, b: Tensor, name: str) -> Tensor:
     return normal
 
 
-def _normal_coordinates(positions: Tensor, molecule: Molecule, modes: NormalModes) -> Tensor:
+def _compute_normal_coordinates(
+    positions: Tensor, molecule: Molecule, modes: NormalModes
+) -> Tensor:
     masses = positions.new_tensor(molecule.masses)[:, None]  # (n_atoms, 1)
-    reference = _centred(positions.new_tensor(molecule.reference), masses)
-    displaced = _in_eckart_frame(_centred(positions, masses), reference, masses) - reference
+    reference = _centre(positions.new_tensor(molecule.reference), masses)
+    displaced = _rotate_to_eckart(_centre(positions, masses), reference, masses) - reference
     weighted = positions.new_tensor(modes.displacements) * masses.sqrt()  # (d, n_atoms, 3)
     coordinates: Tensor = (
         torch.linalg.pinv(weighted.flatten(1)).T @ (masses.sqrt() * displaced).flatten()
@@ -163,11 +169,11 @@ def _normal_coordinates(positions: Tensor, molecule: Molecule, modes: NormalMode
     return coordinates
 
 
-def _centred(positions: Tensor, masses: Tensor) -> Tensor:
+def _centre(positions: Tensor, masses: Tensor) -> Tensor:
     return positions - (masses * positions).sum(0) / masses.sum()
 
 
-def _in_eckart_frame(positions: Tensor, reference: Tensor, masses: Tensor) -> Tensor:
+def _rotate_to_eckart(positions: Tensor, reference: Tensor, masses: Tensor) -> Tensor:
     """Rotate such that sum m reference × positions = 0, by least squares of the displacements.
 
     The rotation itself is found without derivatives (W. Kabsch, Acta Cryst. A32, 922 (1976)),

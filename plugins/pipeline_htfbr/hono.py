@@ -141,7 +141,7 @@ class HONO:
     @property
     def molecule(self) -> Molecule:
         """H-O-N=O with the most abundant isotopes."""
-        return _molecule()
+        return _make_molecule()
 
     def energies(self, x: Floats) -> Floats:
         """Return the energies at points (n, 6), (n,) eV.
@@ -149,10 +149,10 @@ class HONO:
         Raises:
             ValueError: A cosine is not between -1 and 1.
         """
-        terms, energy = _terms(), np.empty(len(x))
-        for rows, tables in _batches(x):
-            left = _products([f for f, _ in tables[:3]], terms.bonds)
-            right = _products([f for f, _ in tables[3:]], terms.angles)
+        terms, energy = _read_terms(), np.empty(len(x))
+        for rows, tables in _iterate_batches(x):
+            left = _multiply([f for f, _ in tables[:3]], terms.bonds)
+            right = _multiply([f for f, _ in tables[3:]], terms.angles)
             energy[rows] = np.einsum("ln,ln->n", left, terms.c @ right)
         return (_SHIFT + energy) * HARTREE
 
@@ -162,23 +162,23 @@ class HONO:
         Raises:
             ValueError: A cosine is not between -1 and 1.
         """
-        terms, gradient = _terms(), np.empty(x.shape)
-        for rows, tables in _batches(x):
+        terms, gradient = _read_terms(), np.empty(x.shape)
+        for rows, tables in _iterate_batches(x):
             bonds, angles = tables[:3], tables[3:]
-            of_left = terms.c @ _products([f for f, _ in angles], terms.angles)
-            of_right = terms.c.T @ _products([f for f, _ in bonds], terms.bonds)
+            of_left = terms.c @ _multiply([f for f, _ in angles], terms.angles)
+            of_right = terms.c.T @ _multiply([f for f, _ in bonds], terms.bonds)
             for side, powers, other, first in (
                 (bonds, terms.bonds, of_left, 0),
                 (angles, terms.angles, of_right, 3),
             ):
                 for k in range(3):
                     factors = [pair[int(i == k)] for i, pair in enumerate(side)]
-                    slope = np.einsum("ln,ln->n", _products(factors, powers), other)
+                    slope = np.einsum("ln,ln->n", _multiply(factors, powers), other)
                     gradient[rows, first + k] = slope
         return gradient * HARTREE
 
 
-def _batches(x: Floats) -> Iterator[tuple[slice, list[tuple[Floats, Floats]]]]:
+def _iterate_batches(x: Floats) -> Iterator[tuple[slice, list[tuple[Floats, Floats]]]]:
     """Yield rows of x, and the tables of all coordinates there."""
     for k in (3, 4):
         bad = np.flatnonzero(~(np.abs(x[:, k]) <= 1))
@@ -187,14 +187,14 @@ def _batches(x: Floats) -> Iterator[tuple[slice, list[tuple[Floats, Floats]]]]:
                 f"HONO: {COORDINATES[k].name} is {x[bad[0], k]:g} at point {bad[0]}; it is the "
                 "cosine of an angle and must lie between -1 and 1"
             )
-    counts = _terms().counts
+    counts = _read_terms().counts
     for start in range(0, len(x), _BATCH):
         rows = slice(start, start + _BATCH)
         columns = np.ascontiguousarray(x[rows].T)
         yield rows, [f.table(v, n) for f, v, n in zip(FACTORS, columns, counts, strict=True)]
 
 
-def _products(tables: list[Floats], powers: NDArray[np.int64]) -> Floats:
+def _multiply(tables: list[Floats], powers: NDArray[np.int64]) -> Floats:
     """Multiply powers of coordinates, (n_products, n)."""
     product: Floats = tables[0][powers[:, 0]]
     for table, p in zip(tables[1:], powers.T[1:], strict=True):
@@ -203,7 +203,7 @@ def _products(tables: list[Floats], powers: NDArray[np.int64]) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _terms() -> _Terms:
+def _read_terms() -> _Terms:
     path = Path(__file__).with_name("hono_coefficients.csv")
     rows = np.genfromtxt(path, delimiter=",", skip_header=3, names=True)
     powers = np.stack([rows[factor.column] for factor in FACTORS], axis=1).astype(np.int64)
@@ -215,7 +215,7 @@ def _terms() -> _Terms:
 
 
 @lru_cache(maxsize=1)
-def _molecule() -> Molecule:
+def _make_molecule() -> Molecule:
     """Lay trans-HONO into the plane z = 0; atoms H, O, N, O."""
     on, oh, no, hon, ono, _ = (factor.reference for factor in FACTORS)
     # O in the origin, N on the x axis; H and the other O on opposite sides of it.

@@ -62,7 +62,7 @@ class Molecule:
         if "modes" in content:
             modes = content["modes"]
             variables: Any = NormalModes(
-                _frozen(modes["displacements"]), tuple(modes["frequencies"])
+                _freeze(modes["displacements"]), tuple(modes["frequencies"])
             )
         else:
             found = content["internal"]
@@ -70,10 +70,10 @@ class Molecule:
         return cls(
             tuple(content["symbols"]),
             tuple(content["masses"]),
-            _frozen(content["reference"]),
+            _freeze(content["reference"]),
             variables,
         )
 
 
-def _frozen(nested: Any) -> Any:
-    return tuple(map(_frozen, nested)) if isinstance(nested, list | tuple) else float(nested)
+def _freeze(nested: Any) -> Any:
+    return tuple(map(_freeze, nested)) if isinstance(nested, list | tuple) else float(nested)

@@ -64,9 +64,9 @@ def graph(run: Run) -> Summary:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the surface and what its training needs."""
-    from pipeline_htfbr.surface import surface_task
+    from pipeline_htfbr.surface import make_task
 
-    return surface_task(run)
+    return make_task(run)
 
 
 @hookimpl
@@ -104,6 +104,6 @@ def figures() -> list[Figure]:
 @hookimpl
 def calculator(run: Run, device: str) -> Calculator:
     """Give the surface of a molecule as an ASE calculator."""
-    from pipeline_htfbr.calculator import surface_calculator
+    from pipeline_htfbr.calculator import make_calculator
 
-    return surface_calculator(run, device)
+    return make_calculator(run, device)

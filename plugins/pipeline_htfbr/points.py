@@ -70,19 +70,19 @@ class Points:
         return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
 
 
-def point_fields(n_coordinates: int, *, gradients: bool) -> dict[str, Field]:
+def make_point_fields(n_coordinates: int, *, gradients: bool) -> dict[str, Field]:
     """Return the fields of a point."""
     fields = [
         Field("x", (n_coordinates,), "1", "sample", "f8", "Coordinates.", exact=True),
         FIELDS["energy"],
-        gradient_field(n_coordinates),
+        make_gradient_field(n_coordinates),
         FIELDS["group"],
         FIELDS["source"],
     ]
     return {f.name: f for f in fields if gradients or f.name != "gradient"}
 
 
-def gradient_field(n_coordinates: int) -> Field:
+def make_gradient_field(n_coordinates: int) -> Field:
     """Return the field of the gradient."""
     doc = "Derivative of the energy by each coordinate, per unit of the coordinate."
     return Field("gradient", (n_coordinates,), "eV", "sample", "f8", doc, label=True)
@@ -90,7 +90,7 @@ def gradient_field(n_coordinates: int) -> Field:
 
 def write_points(path: Path, points: Points, provenance: Mapping[str, Any]) -> None:
     """Write `data.h5`."""
-    fields = point_fields(len(points.coordinates), gradients=points.gradient is not None)
+    fields = make_point_fields(len(points.coordinates), gradients=points.gradient is not None)
     with SampleWriter(path, "data", provenance, list(fields.values())) as writer:
         for i in range(len(points.x)):
             sample = {

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.run import Run
-from pipeline_htfbr.basis import Leaf, features
-from pipeline_htfbr.dimension_tree import Nesting, balanced, checked
+from pipeline_htfbr.basis import Leaf, compute_features
+from pipeline_htfbr.dimension_tree import Nesting, build_balanced, check_nesting
 from pipeline_htfbr.options import HTGraphOptions
 from pipeline_htfbr.points import Coordinate, Points, read_points
 
@@ -64,9 +64,9 @@ def write_structure(run: Run) -> dict[str, Any]:
     options = run.section("graph", HTGraphOptions)
     points = read_points(run.data)
     d = len(points.coordinates)
-    nesting = checked(options.tree or balanced(range(d)), d)
-    structure = Structure(points.coordinates, leaves_of(points, options), nesting)
-    table = features(structure.leaves, torch.from_numpy(points.x)).numpy()
+    nesting = check_nesting(options.tree or build_balanced(range(d)), d)
+    structure = Structure(points.coordinates, make_leaves(points, options), nesting)
+    table = compute_features(structure.leaves, torch.from_numpy(points.x)).numpy()
     with store.create(run.graph, "graph", run.provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.content())
         file.create_dataset("features", data=table, chunks=True, fletcher32=True)
@@ -95,7 +95,7 @@ def read_features(run: Run) -> torch.Tensor:
         return torch.from_numpy(np.asarray(table[:]))
 
 
-def leaves_of(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
+def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
     """Return the functions of each coordinate.
 
     Raises:
@@ -103,8 +103,8 @@ def leaves_of(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
             chosen for a coordinate without period, or all points share a value.
     """
     d = len(points.coordinates)
-    degrees = _one_each(options.degree, d, "graph.degree")
-    families = _one_each(options.basis, d, "graph.basis")
+    degrees = _spread(options.degree, d, "graph.degree")
+    families = _spread(options.basis, d, "graph.basis")
     found = []
     for coordinate, x, degree, family in zip(
         points.coordinates, points.x.T, degrees, families, strict=True
@@ -117,14 +117,14 @@ def leaves_of(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
                 f"graph.basis: {chosen} for {coordinate.name}, which has no period; declare the "
                 "period in the dataset, or choose chebyshev or legendre"
             )
-        lower, upper = _domain(coordinate, np.unique(x), options.margin)
+        lower, upper = _choose_domain(coordinate, np.unique(x), options.margin)
         found.append(
             Leaf(family=chosen, degree=degree, lower=lower, upper=upper, period=coordinate.period)
         )
     return tuple(found)
 
 
-def _domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, float]:
+def _choose_domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, float]:
     """Return the bounds of a coordinate with points at x, rising.
 
     Points all around a period leave no gap that is much wider than those between them: then the
@@ -147,7 +147,7 @@ def _domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, fl
     return lower, upper
 
 
-def _one_each(value: Any, count: int, key: str) -> Sequence[Any]:
+def _spread(value: Any, count: int, key: str) -> Sequence[Any]:
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:

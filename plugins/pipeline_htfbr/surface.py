@@ -15,10 +15,10 @@ from pipeline_core.batch import Batch
 from pipeline_core.objective import LabelObjective
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task
-from pipeline_htfbr.basis import Leaf, features
-from pipeline_htfbr.dimension_tree import interior, nodes
+from pipeline_htfbr.basis import Leaf, compute_features
+from pipeline_htfbr.dimension_tree import list_interior, make_nodes
 from pipeline_htfbr.options import HTOptions, HTTrainOptions
-from pipeline_htfbr.points import Points, gradient_field, read_points
+from pipeline_htfbr.points import Points, make_gradient_field, read_points
 from pipeline_htfbr.structure import Structure, read_structure
 from pipeline_kernels.tree import TreeShape, contract
 
@@ -72,7 +72,7 @@ class Surface(nn.Module):
 
     def energies(self, x: Tensor) -> Tensor:
         """Return the energy at points (n, d), (n,) eV in float64; differentiable by x."""
-        return self.shift + self.scale * self.values(features(self.leaves, x)).double()
+        return self.shift + self.scale * self.values(compute_features(self.leaves, x)).double()
 
     def values(self, table: Tensor) -> Tensor:
         """Return f for tabulated functions (n_functions, n), (n,) in the type of the weights."""
@@ -105,7 +105,7 @@ class PointSamples:
         return {name: torch.from_numpy(column[rows]) for name, column in self._columns.items()}
 
 
-def surface_task(run: Run) -> Task:
+def make_task(run: Run) -> Task:
     """Build the surface of a run, with random weights.
 
     Raises:
@@ -121,28 +121,28 @@ def surface_task(run: Run) -> Task:
                 "them, or remove train.gradient_weight and train.loss.gradient"
             )
         structure = read_structure(run)
-        shape = tree_shape(structure, options)
+        shape = make_shape(structure, options)
     else:
         gradients = run.metadata["gradients"]
         structure = Structure.of(run.metadata["structure"])
         ranks, leaf_ranks = run.metadata["ranks"], run.metadata["leaf_ranks"]
-        shape = TreeShape(tuple(leaf_ranks), nodes(structure.nesting, ranks))
+        shape = TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, ranks))
     module = Surface(structure.leaves, shape, gradients=gradients)
     d = len(structure.leaves)
     quantities = [Quantity("energy")]
     if gradients:
-        quantities.append(Quantity("gradient", own_field=gradient_field(d)))
+        quantities.append(Quantity("gradient", own_field=make_gradient_field(d)))
     if points is not None and run.metadata is None:
         energies = torch.from_numpy(points.energy[points.of("train")])
         draw_weights(module, options.init)
-        standardise(module, energies)
+        standardize(module, energies)
     return Task(
         module=module,
         objective=LabelObjective(train.loss, quantities),
-        samples=_sampler(points, gradients=gradients),
-        cost=_cost,
+        samples=_make_sampler(points, gradients=gradients),
+        cost=_estimate_cost,
         quantities=tuple(quantities),
-        metadata=run.metadata or metadata(run, structure, module, points),
+        metadata=run.metadata or make_metadata(run, structure, module, points),
     )
 
 
@@ -153,7 +153,7 @@ def wants_gradients(options: HTTrainOptions) -> bool:
     return options.gradient_weight > 0
 
 
-def metadata(
+def make_metadata(
     run: Run, structure: Structure, module: Surface, points: Points | None
 ) -> dict[str, Any]:
     """Return what rebuilds a surface without its data."""
@@ -170,7 +170,7 @@ def metadata(
     }
 
 
-def with_shape(
+def replace_shape(
     content: Mapping[str, Any], structure: Structure, shape: TreeShape
 ) -> dict[str, Any]:
     """Return metadata with the leaves and ranks that a solver has chosen."""
@@ -179,19 +179,19 @@ def with_shape(
     return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
 
 
-def with_degrees(structure: Structure, degrees: Sequence[int]) -> Structure:
+def replace_degrees(structure: Structure, degrees: Sequence[int]) -> Structure:
     """Return a structure whose leaves have other degrees."""
     leaves = zip(structure.leaves, degrees, strict=True)
     return replace(structure, leaves=tuple(replace(leaf, degree=n) for leaf, n in leaves))
 
 
-def tree_shape(structure: Structure, options: HTOptions) -> TreeShape:
+def make_shape(structure: Structure, options: HTOptions) -> TreeShape:
     """Return the tree with the ranks of the experiment; adaptive ranks begin with 1.
 
     Raises:
         ValueError: A list of ranks has the wrong length, or a leaf's rank exceeds its functions.
     """
-    n_interior = len(interior(structure.nesting))
+    n_interior = len(list_interior(structure.nesting))
     counts = [leaf.count for leaf in structure.leaves]
     rank = 1 if options.rank == "adaptive" else options.rank
     ranks = rank if isinstance(rank, list) else [rank] * (n_interior - 1)
@@ -209,7 +209,7 @@ def tree_shape(structure: Structure, options: HTOptions) -> TreeShape:
             f"model.leaf_rank: {leaf_ranks} for leaves of {counts} functions; give one rank a "
             "coordinate, none above its number of functions"
         )
-    return TreeShape(tuple(leaf_ranks), nodes(structure.nesting, [*ranks, 1]))
+    return TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, [*ranks, 1]))
 
 
 def draw_weights(module: Surface, init: str) -> None:
@@ -235,17 +235,17 @@ def draw_weights(module: Surface, init: str) -> None:
                     B[i, j, k] += 1.0
 
 
-def standardise(module: Surface, energies: Tensor) -> None:
+def standardize(module: Surface, energies: Tensor) -> None:
     """Let f have mean 0 and spread 1 over the training points."""
     module.shift.copy_(energies.mean())
     module.scale.copy_(energies.std().clamp(min=1e-12))
 
 
-def _cost(sizes: Sizes) -> NDArray[np.float64]:
+def _estimate_cost(sizes: Sizes) -> NDArray[np.float64]:
     return sizes["sample"].astype(np.float64)
 
 
-def _sampler(points: Points | None, *, gradients: bool) -> Any:
+def _make_sampler(points: Points | None, *, gradients: bool) -> Any:
     def samples(split: str) -> PointSamples:
         if points is None:
             raise ValueError("the surface was loaded without its data, so it has no samples")

@@ -40,7 +40,7 @@ class ExactSurface(Protocol):
         ...
 
 
-def exact_surface(name: str) -> ExactSurface | None:
+def find_exact_surface(name: str) -> ExactSurface | None:
     """Return the surface that a dataset names, None if it names none or cannot be evaluated here.
 
     A surface that needs a package which is not installed cannot.
@@ -51,7 +51,7 @@ def exact_surface(name: str) -> ExactSurface | None:
 
             return HONO()
         case "ethene_xtb":
-            from pipeline_htfbr.ethene import ethene_if_installed
+            from pipeline_htfbr.ethene import load_ethene
 
-            return ethene_if_installed()
+            return load_ethene()
     return None

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.solver.terms import total_degree, values
+from pipeline_htfbr.solver.terms import compute_values, list_terms
 
 DEGREES = (4, 5, 6, 7, 8, 9)
 PENALTIES = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
@@ -99,7 +99,7 @@ def ridge(leaves: Sequence[Leaf], problem: Problem, degrees: Sequence[int] = DEG
     best: tuple[float, Fitted] | None = None
     for degree in degrees:
         of_degree = [replace(leaf, degree=degree) for leaf in leaves]
-        terms = total_degree([leaf.degrees for leaf in of_degree], degree)
+        terms = list_terms([leaf.degrees for leaf in of_degree], degree)
         design = products(of_degree, terms, x)
         gram, right = design.T @ design, design.T @ y
         held_design = products(of_degree, terms, problem.parts["val"].x)
@@ -126,7 +126,7 @@ def expansion(leaves: Sequence[Leaf], terms: Tensor, c: Tensor) -> Callable[[Ten
 def products(leaves: Sequence[Leaf], terms: Tensor, x: Tensor) -> Tensor:
     """Products of functions at points, (n, n_terms)."""
     functions = [leaf.functions(x[:, mu]) for mu, leaf in enumerate(leaves)]
-    return values(functions, terms, torch.arange(len(x))).T
+    return compute_values(functions, terms, torch.arange(len(x))).T
 
 
 def gaussian(problem: Problem) -> Fitted:

@@ -26,13 +26,13 @@ from pipeline_core.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.training.start import initialize_weights
 from pipeline_htfbr.options import HTTrainOptions
-from pipeline_htfbr.paper.rival import kronecker, loaded_steps
+from pipeline_htfbr.paper.rival import load_steps, make_kronecker_forward
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.fit import Steps
 from pipeline_htfbr.training.plan import Plan
-from pipeline_htfbr.training.resident import resident_steps
-from pipeline_htfbr.training.tables import Forward, Table, standard_tables
+from pipeline_htfbr.training.resident import select_steps
+from pipeline_htfbr.training.tables import Forward, Table, tabulate
 from pipeline_kernels.tree import TreeShape, reference
 
 Call = Callable[[], object]
@@ -66,22 +66,22 @@ def make_case(run: Run, n_points: int, ranks: Ranks) -> Case:
     options, module = run.section("train", HTTrainOptions), build_task(run).module
     assert isinstance(module, Surface)
     initialize_weights(module, options, run.model_info, fresh=True)
-    (table,) = standard_tables(run, module, gradients=False, splits=("train",))
+    (table,) = tabulate(run, module, gradients=False, splits=("train",))
     return Case(module, table.at(torch.arange(n_points) % len(table)), options, ranks)
 
 
 def ours(case: Case) -> Call:
     """Return an epoch as `resident` does it."""
     module, _ = case.on_device
-    steps = resident_steps(case.table, _plan(case), case.ranks.device)
+    steps = select_steps(case.table, _plan(case), case.ranks.device)
     return _epoch(module, module.values, steps, case)
 
 
 def dataloader(case: Case) -> Call:
     """Return an epoch as `dataloader` does it."""
     module, _ = case.on_device
-    steps = loaded_steps(case.table, _plan(case), case.ranks.device)
-    return _epoch(module, kronecker(module), steps, case)
+    steps = load_steps(case.table, _plan(case), case.ranks.device)
+    return _epoch(module, make_kronecker_forward(module), steps, case)
 
 
 def _epoch(module: Surface, forward: Forward, steps: Steps, case: Case) -> Call:

@@ -28,7 +28,7 @@ from _htfbr_project import threads_of_children
 from torch import Tensor
 
 from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import Nesting, balanced
+from pipeline_htfbr.dimension_tree import Nesting, build_balanced
 
 MOST_ITERATIONS = 100
 
@@ -119,7 +119,7 @@ def balanced_tree(order: int) -> Any:
             edges.extend((node, visit(child)) for child in part)
         return node
 
-    visit(balanced(range(order)))
+    visit(build_balanced(range(order)))
     adjacency = np.zeros((2 * order - 1, 2 * order - 1), dtype=int)
     for parent, child in edges:
         adjacency[parent - 1, child - 1] = 1

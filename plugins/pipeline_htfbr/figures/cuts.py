@@ -22,7 +22,7 @@ _EXACT_DOTS: Final = 25
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the cuts of the first variant that has some."""
-    found = {run.variant: uses.cuts(run) for run in experiment.runs.values()}
+    found = {run.variant: uses.read_cuts(run) for run in experiment.runs.values()}
     variant = next((name for name, cuts in found.items() if cuts), None)
     if variant is None:
         return None
@@ -33,16 +33,16 @@ def draw(experiment: ExperimentRun) -> Drawn:
     figure, axes = style.make_canvas(n_rows, n_columns, width=width, height=2.1)
     panels = [panel for row in axes for panel in row]
     for panel, cut in zip(panels, cuts, strict=False):
-        _line(panel, cut) if len(cut.axes) == 1 else _contours(panel, cut)
+        _draw_line(panel, cut) if len(cut.axes) == 1 else _draw_contours(panel, cut)
     for panel in panels[len(cuts) :]:
         panel.set_axis_off()
-    _legend(figure, variant, cuts)
+    _add_legend(figure, variant, cuts)
     header: list[object] = ["variant", "coordinates", "value_0", "value_1", "fitted_cm-1"]
-    rows = [[variant, *row] for cut in cuts for row in _rows(cut)]
+    rows = [[variant, *row] for cut in cuts for row in _list_rows(cut)]
     return figure, [[*header, "exact_cm-1"], *rows]
 
 
-def _line(axes: Axes, cut: Cut) -> None:
+def _draw_line(axes: Axes, cut: Cut) -> None:
     (x,) = cut.axes
     axes.plot(x, cut.fitted / 1000, color=style.COLOURS[0])
     if cut.exact is not None:
@@ -51,7 +51,7 @@ def _line(axes: Axes, cut: Cut) -> None:
     axes.set(xlabel=cut.labels[0], ylabel="energy (10³ cm⁻¹)")
 
 
-def _contours(axes: Axes, cut: Cut) -> None:
+def _draw_contours(axes: Axes, cut: Cut) -> None:
     # Levels at equal parts of the points show the valleys as well as the walls.
     levels = np.unique(np.quantile(cut.fitted, np.linspace(0.05, 0.95, _LEVELS)) / 1000)
     lines = axes.contour(*cut.axes, cut.fitted.T / 1000, levels, colors=style.COLOURS[0])
@@ -63,7 +63,7 @@ def _contours(axes: Axes, cut: Cut) -> None:
     axes.set(xlabel=cut.labels[0], ylabel=cut.labels[1])
 
 
-def _legend(figure: Figure, variant: str, cuts: Sequence[Cut]) -> None:
+def _add_legend(figure: Figure, variant: str, cuts: Sequence[Cut]) -> None:
     fit, exact = style.COLOURS[:2]
     handles = [Line2D([], [], color=fit, label=f"fitted: {variant}")]
     if any(cut.exact is not None for cut in cuts):
@@ -75,7 +75,7 @@ def _legend(figure: Figure, variant: str, cuts: Sequence[Cut]) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
 
 
-def _rows(cut: Cut) -> Iterator[list[object]]:
+def _list_rows(cut: Cut) -> Iterator[list[object]]:
     names = " ".join(cut.labels)
     for place in np.ndindex(cut.fitted.shape):
         values = [float(axis[i]) for axis, i in zip(cut.axes, place, strict=True)]

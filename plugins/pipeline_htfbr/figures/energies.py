@@ -12,7 +12,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_core.samples import SampleFile
-from pipeline_htfbr.figures.fits import Fit, fits, undivided
+from pipeline_htfbr.figures.fits import Fit, drop_shared, read_fits
 
 _PLACES: Final = {"test": "test points", "grid": "whole grid", "off_grid": "off the grid"}
 _BINS: Final = 50
@@ -20,7 +20,7 @@ _BINS: Final = 50
 
 def draw_windows(experiment: ExperimentRun) -> Drawn:
     """Draw the RMSE of each window of energy, one colour a variant."""
-    found = undivided(fits(experiment))
+    found = drop_shared(read_fits(experiment))
     places = [p for p in _PLACES if any(p in fit.surface["errors"] for fit in found)]
     if not places:
         return None
@@ -30,7 +30,7 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
         ["variant", "place", "from_cm-1", "to_cm-1", "points", "RMSE_cm-1", "MAE_cm-1", "max_cm-1"]
     ]
     for axes, place in zip(panels, places, strict=True):
-        _panel(axes, place, found)
+        _draw_panel(axes, place, found)
         for fit in found:
             table += [
                 [fit.run.variant, place, *(w[key] for key in _WINDOW)]
@@ -44,7 +44,7 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
 _WINDOW: Final = ("from", "to", "n_points", "rmse", "mae", "max_error")
 
 
-def _panel(axes: Axes, place: str, found: list[Fit]) -> None:
+def _draw_panel(axes: Axes, place: str, found: list[Fit]) -> None:
     filled: dict[tuple[float, float | None], int] = {}
     for fit in found:
         for window in fit.surface["errors"].get(place, {}).get("windows", []):
@@ -59,12 +59,12 @@ def _panel(axes: Axes, place: str, found: list[Fit]) -> None:
         axes.plot(x, y, "o-", color=style.choose_colour(number), label=fit.run.variant)
     axes.set(yscale="log", xlim=(-0.4, len(windows) - 0.6), title=_PLACES[place])
     style.set_log_ticks(axes.yaxis)
-    axes.set_xticks(range(len(windows)), [f"{_range(*w)}\n{filled[w]:,}" for w in windows])
+    axes.set_xticks(range(len(windows)), [f"{_format_range(*w)}\n{filled[w]:,}" for w in windows])
     axes.tick_params(axis="x", length=0, labelsize=5.5)
     axes.set_xlabel("energy (10³ cm⁻¹), points")
 
 
-def _range(start: float, end: float | None) -> str:
+def _format_range(start: float, end: float | None) -> str:
     return f"> {start / 1000:g}" if end is None else f"{start / 1000:g}–{end / 1000:g}"
 
 

@@ -62,7 +62,7 @@ class Fit:
         return None if found is None else found[unit][kind]
 
 
-def fits(experiment: ExperimentRun) -> list[Fit]:
+def read_fits(experiment: ExperimentRun) -> list[Fit]:
     """Return the variants that have been evaluated."""
     found = []
     for run in experiment.runs.values():
@@ -72,17 +72,17 @@ def fits(experiment: ExperimentRun) -> list[Fit]:
     return found
 
 
-def fits_of(experiment: ExperimentRun, exact: str) -> list[Fit]:
+def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
     """Return the variants that may stand beside the paper's, which fit the named exact surface.
 
     There are none at the scale smoke, whose points and trees are smaller than the paper's.
     """
     if experiment.file.scale == "smoke":
         return []
-    return [fit for fit in fits(experiment) if fit.surface["exact"] == exact]
+    return [fit for fit in read_fits(experiment) if fit.surface["exact"] == exact]
 
 
-def divided(found: Sequence[Fit]) -> dict[int, Fit]:
+def group_by_shares(found: Sequence[Fit]) -> dict[int, Fit]:
     """Return fits that differ in nothing but the number of shares of their full batch, by it.
 
     They are those that are trained like the first fit whose experiment limits the capacity.
@@ -96,7 +96,7 @@ def divided(found: Sequence[Fit]) -> dict[int, Fit]:
     return {f.shares: f for f in full if f.run.params("train") == settings}
 
 
-def undivided(found: Sequence[Fit]) -> list[Fit]:
+def drop_shared(found: Sequence[Fit]) -> list[Fit]:
     """Return fits without those that differ from others in their number of shares alone."""
-    shared = {fit.run.variant for fit in divided(found).values()}
+    shared = {fit.run.variant for fit in group_by_shares(found).values()}
     return [fit for fit in found if fit.run.variant not in shared]

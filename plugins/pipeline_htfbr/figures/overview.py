@@ -6,12 +6,12 @@ from pipeline_core.figures import Drawn, Rows, tables
 from pipeline_core.figures.quantities import format_number
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
-from pipeline_htfbr.figures.fits import Fit, fits
+from pipeline_htfbr.figures.fits import Fit, read_fits
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the table of all variants, errors in cm⁻¹."""
-    found = fits(experiment)
+    found = read_fits(experiment)
     if not found:
         return None
     places = [p for p in ("train", "test", "grid", "off_grid") if any(_has(f, p) for f in found)]
@@ -34,12 +34,16 @@ def draw(experiment: ExperimentRun) -> Drawn:
     for fit in found:
         errors = [fit.error(place, "cm^-1") for place in places]
         worst = fit.error(places[-1], "cm^-1", "max_error") if places else None
-        ranks, degrees, seconds = text.ranks(fit), text.degrees(fit), fit.surface["seconds"]
+        ranks, degrees, seconds = (
+            text.format_ranks(fit),
+            text.format_degrees(fit),
+            fit.surface["seconds"],
+        )
         about = [fit.run.variant, fit.method, fit.n_parameters, ranks, degrees]
         table.append([*about, *errors, worst, places[-1] if places else None, seconds])
         numbers = [*map(format_number, errors), format_number(worst)]
         facts = [fit.title, f"{fit.n_parameters:,}", ranks, degrees]
-        cells.append([*facts, *numbers, text.time(seconds)])
+        cells.append([*facts, *numbers, text.format_time(seconds)])
     width = 0.52 / (len(places) + 2)
     widths = [0.16, 0.09, 0.13, 0.1, *[width] * (len(places) + 2)]
     return tables.draw(header, cells, widths), table

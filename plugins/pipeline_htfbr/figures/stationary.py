@@ -32,9 +32,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
     table: Rows = [list(_COLUMNS)]
     cells = []
     for run in experiment.runs.values():
-        rows = list(_rows(*uses.stationary_points(run)))
+        rows = list(_list_rows(*uses.read_stationary_points(run)))
         table += [[run.variant, *row] for row in rows]
-        cells += [_readable(run.variant, row) for row in rows[:_MOST]]
+        cells += [_format_row(run.variant, row) for row in rows[:_MOST]]
     if not cells:
         return None
     header = ["fit", "kind", "energy", "exact", "diff.", "fitted frequencies, cm⁻¹", "max. diff."]
@@ -42,57 +42,65 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return tables.draw(header, cells, widths), table
 
 
-def _rows(
+def _list_rows(
     fitted: Stationary, exact: Stationary | None, pairs: list[tuple[int, int]]
 ) -> Iterator[list[Any]]:
     """Yield points that correspond, then those that one surface alone has."""
     for i, j in pairs:
         assert exact is not None
-        yield _row(fitted, i, exact, j)
+        yield _make_row(fitted, i, exact, j)
     for i in range(len(fitted.order)):
         if i not in {a for a, _ in pairs}:
-            yield _row(fitted, i, None, 0)
+            yield _make_row(fitted, i, None, 0)
     if exact is not None:
         for j in range(len(exact.order)):
             if j not in {b for _, b in pairs}:
-                yield _row(None, 0, exact, j)
+                yield _make_row(None, 0, exact, j)
 
 
-def _row(fitted: Stationary | None, i: int, exact: Stationary | None, j: int) -> list[Any]:
-    ours = _number(fitted.energy[i]) if fitted else None
-    theirs = _number(exact.energy[j]) if exact else None
-    found = _frequencies(fitted, i)
-    expected = _frequencies(exact, j)
+def _make_row(fitted: Stationary | None, i: int, exact: Stationary | None, j: int) -> list[Any]:
+    ours = _finite_or_none(fitted.energy[i]) if fitted else None
+    theirs = _finite_or_none(exact.energy[j]) if exact else None
+    found = _find_frequencies(fitted, i)
+    expected = _find_frequencies(exact, j)
     known = [one for one in ((fitted, i), (exact, j)) if one[0] is not None]
     kind = _KINDS[int(known[0][0].order[known[0][1]])]  # type: ignore[union-attr]
     difference = None if ours is None or theirs is None else ours - theirs
     largest = None
     if found is not None and expected is not None:
         largest = float(np.abs(found - expected).max())
-    return [kind, ours, theirs, difference, largest, _listed(found), _listed(expected)]
+    return [
+        kind,
+        ours,
+        theirs,
+        difference,
+        largest,
+        _format_frequencies(found),
+        _format_frequencies(expected),
+    ]
 
 
-def _number(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _frequencies(points: Stationary | None, number: int) -> Floats | None:
+def _find_frequencies(points: Stationary | None, number: int) -> Floats | None:
     if points is None or points.frequencies is None:
         return None
     found: Floats = points.frequencies[number]
     return found if np.isfinite(found).all() else None
 
 
-def _listed(frequencies: Floats | None) -> str:
+def _format_frequencies(frequencies: Floats | None) -> str:
     if frequencies is None:
         return ""
     return ", ".join(f"{abs(one):.0f}{'i' if one < 0 else ''}" for one in frequencies)
 
 
-def _readable(variant: str, row: list[Any]) -> list[str]:
+def _format_row(variant: str, row: list[Any]) -> list[str]:
     kind, *energies, largest, fitted, _ = row
-    return [variant, kind, *map(_decimal, energies), fitted or "–", _decimal(largest)]
+    return [variant, kind, *map(_format_decimal, energies), fitted or "–", _format_decimal(largest)]
 
 
-def _decimal(value: float | None) -> str:
+def _format_decimal(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}".replace("-", "−")

@@ -10,7 +10,7 @@ from pipeline_htfbr.figures.fits import Fit
 _MINUS = "−"
 
 
-def loss(value: float | None, decimals: int = 2) -> str:
+def format_loss(value: float | None, decimals: int = 2) -> str:
     """Return an error in hartree as the paper writes it, 3.7e−4: the digits it has, but not more.
 
     Args:
@@ -27,7 +27,7 @@ def loss(value: float | None, decimals: int = 2) -> str:
     return f"{mantissa}e{int(exponent)}".replace("-", _MINUS)
 
 
-def time(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     """Return a time: 8.1 s, 12 min, 5 h 57 min."""
     if seconds is None:
         return "–"
@@ -40,15 +40,15 @@ def time(seconds: float | None) -> str:
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
-def ranks(fit: Fit) -> str:
+def format_ranks(fit: Fit) -> str:
     """Return the ranks of the nodes below the root: one number if they are alike."""
-    return _alike(fit.surface["ranks"][:-1])
+    return _shorten(fit.surface["ranks"][:-1])
 
 
-def degrees(fit: Fit) -> str:
+def format_degrees(fit: Fit) -> str:
     """Return the degrees of the coordinates: one number if they are alike."""
-    return _alike(fit.surface["degrees"])
+    return _shorten(fit.surface["degrees"])
 
 
-def _alike(numbers: Sequence[int]) -> str:
+def _shorten(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, dict.fromkeys(numbers) if len(set(numbers)) < 2 else numbers))

@@ -53,53 +53,53 @@ class Stationary:
     frequencies: Floats | None
 
 
-def cuts(run: Run) -> list[Cut]:
+def read_cuts(run: Run) -> list[Cut]:
     """Return the cuts of a run, those along one coordinate first."""
-    with _opened(run) as file:
+    with _open(run) as file:
         if file is None or "cuts" not in file:
             return []
         coordinates = {c["name"]: c["unit"] for c in json.loads(file.attrs["coordinates"])}
         zero = float(file.attrs["minimum_energy"])
-        found = [_cut(group, coordinates, zero) for group in file["cuts"].values()]
+        found = [_read_cut(group, coordinates, zero) for group in file["cuts"].values()]
     return sorted(found, key=lambda cut: len(cut.axes))
 
 
-def _cut(group: h5py.Group, coordinates: dict[str, str], zero: float) -> Cut:
+def _read_cut(group: h5py.Group, coordinates: dict[str, str], zero: float) -> Cut:
     names = json.loads(group.attrs["coordinates"])
     heights = {
         name: (group[name][:] - zero) / _INVERSE_CM for name in ("fitted", "exact") if name in group
     }
     return Cut(
-        [_with_unit(name, coordinates[name]) for name in names],
+        [_add_unit(name, coordinates[name]) for name in names],
         [group[f"axis_{i}"][:] for i in range(len(names))],
         heights["fitted"],
         heights.get("exact"),
     )
 
 
-def _with_unit(name: str, unit: str) -> str:
+def _add_unit(name: str, unit: str) -> str:
     return name if unit == "1" else f"{name} ({unit})"
 
 
-def stationary_points(run: Run) -> tuple[Stationary, Stationary | None, list[tuple[int, int]]]:
+def read_stationary_points(run: Run) -> tuple[Stationary, Stationary | None, list[tuple[int, int]]]:
     """Return the points of the fit, of the exact surface, and which of them correspond."""
     nothing = Stationary(np.empty(0, dtype=np.int64), np.empty(0), None)
-    with _opened(run) as file:
+    with _open(run) as file:
         if file is None or "stationary" not in file:
             return nothing, None, []
         group = file["stationary"]
-        exact = _points(group["exact"]) if "exact" in group else None
+        exact = _read_points(group["exact"]) if "exact" in group else None
         pairs: list[Any] = group["pairs"][:].tolist() if "pairs" in group else []
-        return _points(group["fitted"]), exact, [(i, j) for i, j in pairs]
+        return _read_points(group["fitted"]), exact, [(i, j) for i, j in pairs]
 
 
-def _points(group: h5py.Group) -> Stationary:
+def _read_points(group: h5py.Group) -> Stationary:
     frequencies = group["frequencies"][:] if "frequencies" in group else None
     return Stationary(group["order"][:], group["relative"][:], frequencies)
 
 
 @contextmanager
-def _opened(run: Run) -> Iterator[h5py.File | None]:
+def _open(run: Run) -> Iterator[h5py.File | None]:
     if not run.inference.exists():
         yield None
         return

@@ -35,7 +35,7 @@ def use_surface(run: Run) -> Summary:
         ValueError: `run.model` is missing or not of this run, or a cut names no coordinate.
     """
     from pipeline_core.distributed.ranks import connect_ranks
-    from pipeline_htfbr.inference.use import used
+    from pipeline_htfbr.inference.use import write_inference
 
     with connect_ranks(run.device, run.state) as ranks:
-        return used(run) if ranks.is_rank_zero else {}
+        return write_inference(run) if ranks.is_rank_zero else {}

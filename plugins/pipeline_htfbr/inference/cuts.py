@@ -16,7 +16,7 @@ from pipeline_htfbr.points import Coordinate
 Floats = NDArray[np.float64]
 
 
-def checked_cuts(
+def choose_cuts(
     cuts: Sequence[Sequence[str]], coordinates: Sequence[Coordinate]
 ) -> list[tuple[int, ...]]:
     """Return the numbers of the coordinates of each cut; each by itself if no cut is asked for.

@@ -58,10 +58,10 @@ class Domain:
         """
         mirrored = np.where(self.dihedral, -1.0, 1.0)
         for signs in (np.ones(len(x)), mirrored):
-            shifts = self._shifts(signs * x)
+            shifts = self._compute_shifts(signs * x)
             if not self.outside(signs * x + shifts).any():
                 return signs, shifts
-        found = x + self._shifts(x)
+        found = x + self._compute_shifts(x)
         worst = int(np.argmax(self.outside(found)))
         one = self.coordinates[worst]
         unit = "" if one.unit == "1" else f" {one.unit}"
@@ -77,9 +77,9 @@ class Domain:
         beyond: Mask = (x < self.lower - room) | (x > self.upper + room) | np.isnan(x)
         return beyond & ~self.full
 
-    def folded(self, x: Floats) -> Floats:
+    def fold(self, x: Floats) -> Floats:
         """Return points (n, d) in the box: equal ones by symmetry, else the nearest."""
-        x = x + self._shifts(x)
+        x = x + self._compute_shifts(x)
         x = np.where(self.mirror, self.upper - np.abs(x - self.upper), x)
         return np.where(self.full, x, np.clip(x, self.lower, self.upper))
 
@@ -102,7 +102,7 @@ class Domain:
         found: Floats = y - x - turns * np.where(np.isfinite(self.periods), self.periods, 0)
         return found
 
-    def _shifts(self, x: Floats) -> Floats:
+    def _compute_shifts(self, x: Floats) -> Floats:
         """Return whole periods that bring points as near as possible above the lower bounds."""
         room = ROUNDING * self.length
         finite = np.isfinite(self.periods)
@@ -110,7 +110,7 @@ class Domain:
         return np.where(finite, -turns * np.where(finite, self.periods, 0), 0.0)
 
 
-def domain_of(
+def make_domain(
     coordinates: Sequence[Coordinate], leaves: Sequence[Leaf], molecule: Molecule | None
 ) -> Domain:
     """Return the domain of a fitted surface."""

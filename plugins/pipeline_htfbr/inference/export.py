@@ -14,7 +14,7 @@ from pipeline_core import store
 from pipeline_core.run import Run
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.inference import read_sum_of_products
-from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expanded
+from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expand
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.options import HTInferOptions
 from pipeline_htfbr.structure import Structure
@@ -43,8 +43,8 @@ def export_surface(
         Number of products, the largest error of the dropped ones (hartree), the files.
     """
     options = run.section("infer", HTInferOptions)
-    terms, problem = _terms(surface, options)
-    coordinates = described(structure)
+    terms, problem = _expand_terms(surface, options)
+    coordinates = describe_coordinates(structure)
     content = molecule.content() if molecule else None
     binary = run.folder / "sum_of_products.h5"
     text, reader = binary.with_suffix(".txt"), run.folder / "read_sum_of_products.py"
@@ -68,10 +68,10 @@ def export_surface(
     return {"terms": None, "problem": problem, "files": files}
 
 
-def _terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | None, str]:
+def _expand_terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | None, str]:
     """Return the products, or why there are none."""
     try:
-        return expanded(surface, options.export_tolerance, options.max_terms), ""
+        return expand(surface, options.export_tolerance, options.max_terms), ""
     except TooManyTerms as error:
         return None, (
             f"infer.max_terms = {options.max_terms} products do not reach infer.export_tolerance = "
@@ -80,7 +80,7 @@ def _terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | None, str
         )
 
 
-def described(structure: Structure) -> list[dict[str, Any]]:
+def describe_coordinates(structure: Structure) -> list[dict[str, Any]]:
     """Return what an evaluation needs to know of each coordinate."""
     return [
         {
@@ -106,22 +106,22 @@ def write_text(
     head += ["format 1", f"shift {terms.shift:.17g}", f"error_bound {terms.error_bound:.3g}"]
     keys = ("family", "degree", "lower", "upper", "period", "unit", "name")
     for one in coordinates:
-        head.append(" ".join(["coordinate", *(_word(one[key]) for key in keys)]))
+        head.append(" ".join(["coordinate", *(_encode_word(one[key]) for key in keys)]))
     head.append(f"terms {len(terms.c)}")
     with store.atomic(path) as temporary, temporary.open("wb") as file:
         file.write(("\n".join(head) + "\n").encode())
         for start in range(0, len(terms.c), _TEXT_LINES):
             rows = slice(start, start + _TEXT_LINES)
-            file.write(_lines(terms.c[rows], terms.functions[rows]))
+            file.write(_encode_lines(terms.c[rows], terms.functions[rows]))
 
 
-def _word(value: Any) -> str:
+def _encode_word(value: Any) -> str:
     if value is None:
         return "nan"
     return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 
-def _lines(c: np.ndarray, functions: np.ndarray) -> bytes:
+def _encode_lines(c: np.ndarray, functions: np.ndarray) -> bytes:
     """Return one line a term, of columns of equal width."""
     numbers = np.char.mod("%24.16e", c).astype("S24")
     width = len(str(functions.max())) + 1

@@ -52,17 +52,17 @@ class Fitted:
     def gradients(self, x: Floats) -> Floats:
         """Return the gradients, (n, d)."""
         with torch.enable_grad():
-            return self._gradients(torch.from_numpy(x).requires_grad_()).detach().numpy()
+            return self._compute_gradients(torch.from_numpy(x).requires_grad_()).detach().numpy()
 
     def hessians(self, x: Floats) -> Floats:
         """Return the second derivatives, (n, d, d)."""
         with torch.enable_grad():
             place = torch.from_numpy(x).requires_grad_()
-            sums = self._gradients(place).sum(0)
+            sums = self._compute_gradients(place).sum(0)
             rows = [torch.autograd.grad(one, place, retain_graph=True)[0] for one in sums]
         return torch.stack(rows, dim=1).numpy()
 
-    def _gradients(self, place: torch.Tensor) -> torch.Tensor:
+    def _compute_gradients(self, place: torch.Tensor) -> torch.Tensor:
         energy = self.module.energies(place).sum()
         return torch.autograd.grad(energy, place, create_graph=True)[0]
 

@@ -61,7 +61,7 @@ class Coordinate(NamedTuple):
         """Return the functions at x (n,) and their derivatives, both (count, n)."""
         if self.family in ("chebyshev", "legendre"):
             slope = 2 / (self.upper - self.lower)
-            values, derivatives = self._polynomials(slope * (x - self.lower) - 1)
+            values, derivatives = self._compute_polynomials(slope * (x - self.lower) - 1)
             return values, slope * derivatives
         assert self.period is not None, "all other functions are periodic"
         m = np.arange(1, self.degree + 1)[:, None]
@@ -74,7 +74,7 @@ class Coordinate(NamedTuple):
             both.append(np.concatenate([np.full((1, len(x)), first), rest]))
         return both[0], both[1]
 
-    def _polynomials(self, s: Floats) -> tuple[Floats, Floats]:
+    def _compute_polynomials(self, s: Floats) -> tuple[Floats, Floats]:
         values, derivatives = [np.ones_like(s), s], [np.zeros_like(s), np.ones_like(s)]
         for m in range(1, self.degree):
             up, down = (
@@ -99,26 +99,26 @@ class _Surface:
 
     def energy(self, x: ArrayLike) -> Floats:
         """Return the energy at x, (d,) or (n, d): hartree, a number or (n,)."""
-        energy, _ = self._evaluate(self._points(x), gradients=False)
+        energy, _ = self._evaluate(self._check_points(x), gradients=False)
         return energy if np.ndim(x) == 2 else energy[0]
 
     def gradient(self, x: ArrayLike) -> Floats:
         """Return the gradient at x, (d,) or (n, d): hartree per unit, of the shape of x."""
-        _, gradient = self._evaluate(self._points(x), gradients=True)
+        _, gradient = self._evaluate(self._check_points(x), gradients=True)
         return gradient if np.ndim(x) == 2 else np.asarray(gradient[0])
 
     def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
         """Return energies (n,) and gradients (n, d), which are zero if they are not asked for."""
         raise NotImplementedError
 
-    def _points(self, x: ArrayLike) -> Floats:
+    def _check_points(self, x: ArrayLike) -> Floats:
         points = np.atleast_2d(np.asarray(x, dtype=float))
         if points.shape[1] != len(self.coordinates):
             names = ", ".join(one.name for one in self.coordinates)
             raise ValueError(f"{points.shape[1]} numbers a point, expected one each for {names}")
         return points
 
-    def _tables(self, points: Floats) -> Tables:
+    def _tabulate(self, points: Floats) -> Tables:
         return [one.functions(x) for one, x in zip(self.coordinates, points.T, strict=True)]
 
 
@@ -137,7 +137,7 @@ class SumOfProducts(_Surface):
         n_terms = max(1, CHUNK // max(1, n_points))
         for i in range(0, len(points), n_points):
             rows = slice(i, i + n_points)
-            tables = self._tables(points[rows])
+            tables = self._tabulate(points[rows])
             for start in range(0, len(self.c), n_terms):
                 c, f = self.c[start : start + n_terms], self.f[start : start + n_terms]
                 factors = [values[k] for (values, _), k in zip(tables, f.T, strict=True)]
@@ -146,11 +146,11 @@ class SumOfProducts(_Surface):
                     before.append(before[-1] * factor)
                 energy[rows] += before[-1].sum(0)
                 if gradients:
-                    gradient[rows] += self._slopes(tables, f, factors, before)
+                    gradient[rows] += self._compute_slopes(tables, f, factors, before)
         return energy, gradient
 
     @staticmethod
-    def _slopes(
+    def _compute_slopes(
         tables: Tables, f: NDArray[np.intp], factors: list[Floats], before: list[Floats]
     ) -> Floats:
         slopes, after = [], np.ones(())
@@ -182,7 +182,7 @@ class Tree(_Surface):
     def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
         slots: list[Floats] = []
         slopes: list[Floats] = []
-        for table, matrix in zip(self._tables(points), self.maps, strict=True):
+        for table, matrix in zip(self._tabulate(points), self.maps, strict=True):
             for rows, values in zip((slots, slopes), table, strict=True):
                 rows.append(values if matrix is None else matrix.T @ values)
         for left, right, B in self.nodes:
@@ -211,7 +211,7 @@ def load(path: str | Path, form: str = "terms") -> SumOfProducts | Tree:
     if path.suffix == ".txt":
         if form != "terms":
             raise ValueError(f"{path}: the text holds the sum of products alone; read the .h5 file")
-        return _from_text(path)
+        return _load_text(path)
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -235,7 +235,7 @@ def load(path: str | Path, form: str = "terms") -> SumOfProducts | Tree:
         )
 
 
-def _from_text(path: Path) -> SumOfProducts:
+def _load_text(path: Path) -> SumOfProducts:
     coordinates: list[Coordinate] = []
     shift = 0.0
     with path.open(encoding="utf-8") as file:

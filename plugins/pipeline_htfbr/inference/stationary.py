@@ -50,7 +50,7 @@ class StationaryPoint:
     hessian: Floats
 
 
-def stationary_points(
+def find_stationary_points(
     landscape: Landscape, domain: Domain, starts: Floats
 ) -> list[StationaryPoint]:
     """Search minima and first-order saddle points inside a domain.
@@ -66,17 +66,17 @@ def stationary_points(
     Returns:
         Minima, then saddle points, each in the order of their energies.
     """
-    minima = minima_from(landscape, domain, starts)
-    between = [starts, *_passes(minima, domain, landscape), *_uphill(minima, domain)]
+    minima = find_minima(landscape, domain, starts)
+    between = [starts, *_find_passes(minima, domain, landscape), *_step_uphill(minima, domain)]
     return minima + _search(landscape, domain, np.concatenate(between), order=1)
 
 
-def minima_from(landscape: Landscape, domain: Domain, starts: Floats) -> list[StationaryPoint]:
+def find_minima(landscape: Landscape, domain: Domain, starts: Floats) -> list[StationaryPoint]:
     """Search minima alone, as `stationary_points` does."""
     return _search(landscape, domain, starts, order=0)
 
 
-def low_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) -> Floats:
+def choose_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) -> Floats:
     """Return points of low energy that lie far from each other, (count, d) or all there are."""
     lowest = x[np.argsort(energies, kind="stable")[: max(10 * count, len(x) // 20)]]
     chosen = [0]
@@ -84,10 +84,10 @@ def low_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) -> 
     while len(chosen) < min(count, len(lowest)):
         chosen.append(int(np.argmax(distance)))
         distance = np.minimum(distance, domain.distances(lowest, lowest[chosen[-1]]))
-    return domain.folded(lowest[chosen])
+    return domain.fold(lowest[chosen])
 
 
-def pairs(
+def pair_points(
     found: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: Domain
 ) -> list[tuple[int, int]]:
     """Return which points of two surfaces correspond: of the same order, nearest ones first."""
@@ -107,11 +107,11 @@ def pairs(
 def _search(
     landscape: Landscape, domain: Domain, starts: Floats, order: int
 ) -> list[StationaryPoint]:
-    x = _followed(landscape, domain, starts, order)
-    slopes, hessians = _scaled(landscape, domain, x)
+    x = _follow(landscape, domain, starts, order)
+    slopes, hessians = _scale_derivatives(landscape, domain, x)
     usable = np.isfinite(slopes).all(1) & np.isfinite(hessians).all((1, 2))
     x, slopes, hessians = x[usable], slopes[usable], hessians[usable]
-    good = np.abs(_steps(slopes, hessians, order)).max(1, initial=0) < _CONVERGED
+    good = np.abs(_compute_steps(slopes, hessians, order)).max(1, initial=0) < _CONVERGED
     good &= (np.linalg.eigvalsh(hessians) < 0).sum(1) == order
     x, hessians = x[good], hessians[good] / np.outer(domain.length, domain.length)
     energies = landscape.energies(x)
@@ -122,26 +122,26 @@ def _search(
     return [StationaryPoint(order, x[i], float(energies[i]), hessians[i]) for i in kept]
 
 
-def _followed(landscape: Landscape, domain: Domain, x: Floats, order: int) -> Floats:
+def _follow(landscape: Landscape, domain: Domain, x: Floats, order: int) -> Floats:
     """Follow eigenvectors from points (n, d) until they rest or time is up, (n, d).
 
     A search may also rest at an edge of the domain.
     """
-    x = domain.folded(x)
+    x = domain.fold(x)
     moving = np.arange(len(x))
     for _ in range(_ITERATIONS):
-        slopes, hessians = _scaled(landscape, domain, x[moving])
+        slopes, hessians = _scale_derivatives(landscape, domain, x[moving])
         usable = np.isfinite(slopes).all(1) & np.isfinite(hessians).all((1, 2))
         moving, before = moving[usable], x[moving[usable]]
         if not len(moving):
             break
-        steps = _steps(slopes[usable], hessians[usable], order)
-        x[moving] = domain.folded(before + domain.length * steps)
+        steps = _compute_steps(slopes[usable], hessians[usable], order)
+        x[moving] = domain.fold(before + domain.length * steps)
         moving = moving[domain.distances(x[moving], before) > _CONVERGED]
     return x
 
 
-def _steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
+def _compute_steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
     """Return steps in parts of the domain, (n, d)."""
     values, vectors = np.linalg.eigh(hessians)
     along = np.einsum("nij,ni->nj", vectors, slopes)
@@ -154,7 +154,7 @@ def _steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
     return steps
 
 
-def _scaled(landscape: Landscape, domain: Domain, x: Floats) -> tuple[Floats, Floats]:
+def _scale_derivatives(landscape: Landscape, domain: Domain, x: Floats) -> tuple[Floats, Floats]:
     """Return gradients and Hessians by coordinates in parts of the domain, eV.
 
     What vanishes by symmetry on a mirror plane is set to zero there.
@@ -166,24 +166,24 @@ def _scaled(landscape: Landscape, domain: Domain, x: Floats) -> tuple[Floats, Fl
     return np.where(across, 0, slopes), np.where(mixed, 0, hessians)
 
 
-def _passes(
+def _find_passes(
     minima: Sequence[StationaryPoint], domain: Domain, landscape: Landscape
 ) -> list[Floats]:
     """Return the highest point of the straight line between each two minima, (1, d) each."""
     found = []
     for a, b in combinations(minima, 2):
         parts = np.linspace(0, 1, _PATH_POINTS + 2)[1:-1, None]
-        line = domain.folded(a.x + parts * domain.way(a.x, b.x))
+        line = domain.fold(a.x + parts * domain.way(a.x, b.x))
         found.append(line[[int(np.argmax(landscape.energies(line)))]])
     return found
 
 
-def _uphill(minima: Sequence[StationaryPoint], domain: Domain) -> list[Floats]:
+def _step_uphill(minima: Sequence[StationaryPoint], domain: Domain) -> list[Floats]:
     """Return points beside minima along the two softest eigenvectors."""
     found = []
     for minimum in minima:
         _, vectors = np.linalg.eigh(minimum.hessian * np.outer(domain.length, domain.length))
         lengths = np.array([s * u for u in _UPHILL for s in (1, -1)])
         steps = np.concatenate([lengths[:, None] * soft for soft in vectors.T[:2]])
-        found.append(domain.folded(minimum.x + domain.length * steps))
+        found.append(domain.fold(minimum.x + domain.length * steps))
     return found

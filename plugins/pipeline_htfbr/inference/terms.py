@@ -71,7 +71,7 @@ class _Table:
     c: Floats
 
 
-def expanded(surface: Surface, tolerance: float, max_terms: int) -> Terms:
+def expand(surface: Surface, tolerance: float, max_terms: int) -> Terms:
     """Write a surface as a sum of products.
 
     Args:
@@ -84,45 +84,45 @@ def expanded(surface: Surface, tolerance: float, max_terms: int) -> Terms:
     """
     scale, shift = float(surface.scale) / HARTREE, float(surface.shift) / HARTREE
     tensors = [B.detach().numpy() for B in surface.shape.split_transfers(surface.transfers)]
-    slots = [_leaf_table(surface, mu) for mu in range(len(surface.leaves))]
-    bounds = _outer_bounds(surface, tensors)
+    slots = [_tabulate_leaf(surface, mu) for mu in range(len(surface.leaves))]
+    bounds = _bound_outer(surface, tensors)
     share = _INNER_PART * tolerance / max(1, len(tensors) - 1)
     spent = 0.0
     for node, B in zip(surface.shape.nodes[:-1], tensors[:-1], strict=True):
         rows = len(slots[node.left].c) * len(slots[node.right].c)
         if rows * node.rank > _MAX_ENTRIES:
             raise TooManyTerms(f"a node of the tree alone has {rows} products")
-        table = _product(slots, node, B)
-        table, lost = _pruned(table, abs(scale) * bounds[len(slots)], share)
+        table = _multiply(slots, node, B)
+        table, lost = _prune(table, abs(scale) * bounds[len(slots)], share)
         spent += lost
         slots.append(table)
     last = surface.shape.nodes[-1]
     root = scale * tensors[-1][:, :, 0]
     left, right = slots[last.left], slots[last.right]
-    c, functions, lost = _root_terms(left, right, root, tolerance - spent, max_terms)
+    c, functions, lost = _collect_root_terms(left, right, root, tolerance - spent, max_terms)
     return Terms(c, functions, shift, spent + lost)
 
 
-def function_bounds(leaf: Leaf) -> Floats:
+def bound_functions(leaf: Leaf) -> Floats:
     """Return the largest absolute value of each function in the domain, (count,)."""
     return np.array(
         [(2 * m + 1) ** 0.5 if leaf.family == "legendre" else 1.0 for m in leaf.degrees]
     )
 
 
-def _leaf_table(surface: Surface, mu: int) -> _Table:
-    weights = function_bounds(surface.leaves[mu])
+def _tabulate_leaf(surface: Surface, mu: int) -> _Table:
+    weights = bound_functions(surface.leaves[mu])
     count = len(weights)
     c = surface.maps[mu].detach().numpy() if len(surface.maps) else np.eye(count)
     return _Table((mu,), np.arange(count, dtype=np.int16)[:, None], weights, c)
 
 
-def _outer_bounds(surface: Surface, tensors: list[Floats]) -> list[Floats]:
+def _bound_outer(surface: Surface, tensors: list[Floats]) -> list[Floats]:
     """Return bounds of |E_k| of the functions of all slots, each (rank,)."""
     shape = surface.shape
     inner = []
     for mu in range(shape.n_leaves):
-        table = _leaf_table(surface, mu)
+        table = _tabulate_leaf(surface, mu)
         inner.append(np.abs(table.c).T @ table.weights)
     for node, B in zip(shape.nodes, tensors, strict=True):
         inner.append(np.einsum("ijk,i,j->k", np.abs(B), inner[node.left], inner[node.right]))
@@ -134,7 +134,7 @@ def _outer_bounds(surface: Surface, tensors: list[Floats]) -> list[Floats]:
     return outer
 
 
-def _product(slots: list[_Table], node: Node, B: Floats) -> _Table:
+def _multiply(slots: list[_Table], node: Node, B: Floats) -> _Table:
     left, right = slots[node.left], slots[node.right]
     c = np.einsum("ai,bj,ijk->abk", left.c, right.c, B, optimize=True)
     return _Table(
@@ -150,7 +150,7 @@ def _product(slots: list[_Table], node: Node, B: Floats) -> _Table:
     )
 
 
-def _pruned(table: _Table, bounds: Floats, allowed: float) -> tuple[_Table, float]:
+def _prune(table: _Table, bounds: Floats, allowed: float) -> tuple[_Table, float]:
     """Drop the rows that matter least, as many as may be; return also what they add up to."""
     harm = table.weights * (np.abs(table.c) @ bounds)
     order = np.argsort(harm, kind="stable")
@@ -162,14 +162,14 @@ def _pruned(table: _Table, bounds: Floats, allowed: float) -> tuple[_Table, floa
     return _Table(table.coordinates, *rows), lost
 
 
-def _root_terms(
+def _collect_root_terms(
     left: _Table, right: _Table, B: Floats, allowed: float, max_terms: int
 ) -> tuple[Floats, NDArray[np.int16], float]:
     """Return coefficients, functions and the bound of what was dropped."""
     n_bins = 1 << (64 - _LOW_BITS - 1)
     sums, counts = np.zeros(n_bins), np.zeros(n_bins, dtype=np.int64)
-    for _, _, size in _blocks(left, right, B):
-        bins = _bins(size).ravel()
+    for _, _, size in _iterate_blocks(left, right, B):
+        bins = _find_bins(size).ravel()
         sums += np.bincount(bins, size.ravel(), n_bins)
         counts += np.bincount(bins, minlength=n_bins)
     total = np.cumsum(sums)
@@ -179,8 +179,8 @@ def _root_terms(
         missing = total[int(np.argmax(n_above <= max_terms)) - 1]
         raise TooManyTerms(f"the largest {max_terms} leave up to {missing:.1e} hartree")
     parts = []
-    for rows, c, size in _blocks(left, right, B):
-        a, b = np.nonzero(_bins(size) >= first)
+    for rows, c, size in _iterate_blocks(left, right, B):
+        a, b = np.nonzero(_find_bins(size) >= first)
         parts.append((c[a, b], a + rows.start, b))
     c, a, b = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(-np.abs(c), kind="stable")
@@ -190,7 +190,9 @@ def _root_terms(
     return c[order], functions, float(total[first - 1]) if first else 0.0
 
 
-def _blocks(left: _Table, right: _Table, B: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
+def _iterate_blocks(
+    left: _Table, right: _Table, B: Floats
+) -> Iterator[tuple[slice, Floats, Floats]]:
     """Yield rows of the left table, the coefficients of their products, and bounds of these."""
     step = max(1, _BLOCK // len(right.c))
     over = B @ right.c.T  # (rank_left, n_right)
@@ -200,6 +202,6 @@ def _blocks(left: _Table, right: _Table, B: Floats) -> Iterator[tuple[slice, Flo
         yield rows, c, np.abs(c) * np.outer(left.weights[rows], right.weights)
 
 
-def _bins(size: Floats) -> Numbers:
+def _find_bins(size: Floats) -> Numbers:
     """Return the bin of positive numbers: rising with them, since doubles sort as integers do."""
     return np.ascontiguousarray(size).view(np.int64) >> _LOW_BITS

@@ -16,25 +16,25 @@ from pipeline_core import store
 from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.run import Run
 from pipeline_core.units import factor
-from pipeline_htfbr.geometry import derivatives_at
-from pipeline_htfbr.inference.cuts import checked_cuts, write_cut
-from pipeline_htfbr.inference.domain import Domain, domain_of
+from pipeline_htfbr.geometry import differentiate_variables
+from pipeline_htfbr.inference.cuts import choose_cuts, write_cut
+from pipeline_htfbr.inference.domain import Domain, make_domain
 from pipeline_htfbr.inference.export import export_surface
 from pipeline_htfbr.inference.landscape import Exact, Fitted, Landscape
 from pipeline_htfbr.inference.stationary import (
     StationaryPoint,
-    low_starts,
-    minima_from,
-    pairs,
-    stationary_points,
+    choose_starts,
+    find_minima,
+    find_stationary_points,
+    pair_points,
 )
-from pipeline_htfbr.inference.vibrations import frequencies
+from pipeline_htfbr.inference.vibrations import compute_frequencies
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.options import HTInferOptions
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.structure import Structure
 from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.surfaces import exact_surface
+from pipeline_htfbr.surfaces import find_exact_surface
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ _DIFFERENCE = 1e-3
 """Steps of the finite differences of an exact surface, in parts of the domain."""
 
 
-def used(run: Run) -> dict[str, Any]:
+def write_inference(run: Run) -> dict[str, Any]:
     """Do the work of `use_surface`; return its summary."""
     options = run.section("infer", HTInferOptions)
     # A tree of some thousand numbers at some hundred points: a GPU would only wait.
@@ -53,14 +53,14 @@ def used(run: Run) -> dict[str, Any]:
     surface, content = task.module.double(), task.metadata
     structure = Structure.of(content["structure"])
     molecule = Molecule.of(content["molecule"]) if content["molecule"] else None
-    domain = domain_of(structure.coordinates, structure.leaves, molecule)
-    cuts = checked_cuts(options.cuts, structure.coordinates)
-    landscapes = _landscapes(surface, domain, content["surface"])
-    starts = _starts(run, domain, molecule)
+    domain = make_domain(structure.coordinates, structure.leaves, molecule)
+    cuts = choose_cuts(options.cuts, structure.coordinates)
+    landscapes = _make_landscapes(surface, domain, content["surface"])
+    starts = _choose_starts(run, domain, molecule)
     summary: dict[str, Any] = {"cuts": len(cuts)}
     with store.create(run.inference, SCHEMA, run.provenance("infer")) as file:
-        found = _searched(landscapes, domain, starts, saddles=options.stationary_points)
-        minimum, energy = _lowest(found["fitted"], landscapes["fitted"], starts)
+        found = _search(landscapes, domain, starts, saddles=options.stationary_points)
+        minimum, energy = _find_lowest(found["fitted"], landscapes["fitted"], starts)
         file.attrs["coordinates"] = json.dumps([asdict(one) for one in structure.coordinates])
         file.attrs["minimum"], file.attrs["minimum_energy"] = minimum, energy
         for cut in cuts:
@@ -68,7 +68,7 @@ def used(run: Run) -> dict[str, Any]:
             group = file.create_group(f"cuts/{name}")
             write_cut(group, cut, minimum, options.cut_points, domain, landscapes)
         if options.stationary_points:
-            tables = {name: _table(points, domain, molecule) for name, points in found.items()}
+            tables = {name: _make_table(points, domain, molecule) for name, points in found.items()}
             summary |= _write_stationary(
                 run, file.create_group("stationary"), tables, found, domain
             )
@@ -77,34 +77,36 @@ def used(run: Run) -> dict[str, Any]:
     return summary
 
 
-def _landscapes(surface: Surface, domain: Domain, name: str) -> dict[str, Landscape]:
+def _make_landscapes(surface: Surface, domain: Domain, name: str) -> dict[str, Landscape]:
     landscapes: dict[str, Landscape] = {"fitted": Fitted(surface)}
-    exact = exact_surface(name)
+    exact = find_exact_surface(name)
     if exact is not None:
         landscapes["exact"] = Exact(exact, _DIFFERENCE * domain.length)
     return landscapes
 
 
-def _starts(run: Run, domain: Domain, molecule: Molecule | None) -> Floats:
+def _choose_starts(run: Run, domain: Domain, molecule: Molecule | None) -> Floats:
     """Return the reference geometry, if there is one, and training points of low energy."""
     points = read_points(run.data)
     rows = points.of("train")
-    starts = low_starts(points.x[rows], points.energy[rows], domain)
+    starts = choose_starts(points.x[rows], points.energy[rows], domain)
     if molecule is None:
         return starts
-    reference, _ = derivatives_at(np.array(molecule.reference), molecule, domain.coordinates)
-    return np.concatenate([domain.folded(reference[None]), starts])
+    reference, _ = differentiate_variables(
+        np.array(molecule.reference), molecule, domain.coordinates
+    )
+    return np.concatenate([domain.fold(reference[None]), starts])
 
 
-def _searched(
+def _search(
     landscapes: dict[str, Landscape], domain: Domain, starts: Floats, *, saddles: bool
 ) -> dict[str, list[StationaryPoint]]:
     if not saddles:
-        return {"fitted": minima_from(landscapes["fitted"], domain, starts)}
-    return {name: stationary_points(one, domain, starts) for name, one in landscapes.items()}
+        return {"fitted": find_minima(landscapes["fitted"], domain, starts)}
+    return {name: find_stationary_points(one, domain, starts) for name, one in landscapes.items()}
 
 
-def _lowest(
+def _find_lowest(
     found: Sequence[StationaryPoint], fitted: Landscape, starts: Floats
 ) -> tuple[Floats, float]:
     """Return the lowest minimum; the lowest start if the domain holds none."""
@@ -115,7 +117,7 @@ def _lowest(
     return starts[np.argmin(energies)], float(energies.min())
 
 
-def _table(
+def _make_table(
     points: Sequence[StationaryPoint], domain: Domain, molecule: Molecule | None
 ) -> dict[str, NDArray[Any]]:
     d = len(domain.lower)
@@ -128,14 +130,14 @@ def _table(
         "relative": (energies - lowest) / factor("energy", "cm^-1"),
     }
     if molecule is not None:
-        found = [_frequencies(point, domain, molecule) for point in points]
+        found = [_compute_frequencies(point, domain, molecule) for point in points]
         table["frequencies"] = np.array(found).reshape(-1, d)
     return table
 
 
-def _frequencies(point: StationaryPoint, domain: Domain, molecule: Molecule) -> Floats:
+def _compute_frequencies(point: StationaryPoint, domain: Domain, molecule: Molecule) -> Floats:
     try:
-        return frequencies(point.x, point.hessian, molecule, domain.coordinates)
+        return compute_frequencies(point.x, point.hessian, molecule, domain.coordinates)
     except ValueError:  # values that no geometry has: an artefact of the fit, kept as such
         return np.full(len(point.x), np.nan)
 
@@ -154,14 +156,14 @@ def _write_stationary(
     orders = tables["fitted"]["order"]
     summary: dict[str, Any] = {"minima": int((orders == 0).sum())}
     summary["saddle_points"] = int((orders == 1).sum())
-    content: dict[str, Any] = {name: _records(table, domain) for name, table in tables.items()}
+    content: dict[str, Any] = {name: _make_records(table, domain) for name, table in tables.items()}
     if "exact" in found:
-        matched = pairs(found["fitted"], found["exact"], domain)
+        matched = pair_points(found["fitted"], found["exact"], domain)
         group.create_dataset("pairs", data=np.array(matched, dtype=np.int64).reshape(-1, 2))
         ours, exact = tables["fitted"]["relative"], tables["exact"]["relative"]
         differences = [float(ours[i] - exact[j]) for i, j in matched]
         content["pairs"] = [
-            {"fitted": i, "exact": j, "energy_difference_cm1": _number(difference)}
+            {"fitted": i, "exact": j, "energy_difference_cm1": _finite_or_none(difference)}
             for (i, j), difference in zip(matched, differences, strict=True)
         ]
         summary["matched"] = f"{len(matched)} of {len(found['exact'])}"
@@ -171,20 +173,20 @@ def _write_stationary(
     return summary
 
 
-def _records(table: dict[str, NDArray[Any]], domain: Domain) -> list[dict[str, Any]]:
+def _make_records(table: dict[str, NDArray[Any]], domain: Domain) -> list[dict[str, Any]]:
     names = [one.name for one in domain.coordinates]
     records = []
     for i, order in enumerate(table["order"]):
         record: dict[str, Any] = {
             "kind": "saddle point" if order else "minimum",
-            "energy_cm1": _number(table["relative"][i]),
+            "energy_cm1": _finite_or_none(table["relative"][i]),
             "coordinates": dict(zip(names, table["x"][i].tolist(), strict=True)),
         }
         if "frequencies" in table:
-            record["frequencies_cm1"] = [_number(one) for one in table["frequencies"][i]]
+            record["frequencies_cm1"] = [_finite_or_none(one) for one in table["frequencies"][i]]
         records.append(record)
     return records
 
 
-def _number(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.units import BOHR, DALTON, HARTREE, factor
-from pipeline_htfbr.geometry import derivatives_at, positions_at
+from pipeline_htfbr.geometry import differentiate_variables, find_positions
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.points import Coordinate
 
@@ -24,7 +24,7 @@ _WAVENUMBER = BOHR * np.sqrt(HARTREE / DALTON) / factor("energy", "cm^-1")
 """sqrt(eV/(Å² Da)) as a wavenumber: in atomic units a frequency is an energy."""
 
 
-def frequencies(
+def compute_frequencies(
     x: Floats, hessian: Floats, molecule: Molecule, coordinates: Sequence[Coordinate]
 ) -> Floats:
     """Return the harmonic frequencies at a stationary point.
@@ -41,8 +41,8 @@ def frequencies(
     Raises:
         ValueError: No geometry with these variables is found, or it is a straight one.
     """
-    positions = positions_at(x, molecule, coordinates)
-    _, by_positions = derivatives_at(positions, molecule, coordinates)
+    positions = find_positions(x, molecule, coordinates)
+    _, by_positions = differentiate_variables(positions, molecule, coordinates)
     by_root = by_positions / np.sqrt(np.repeat(molecule.masses, 3))
     values, vectors = np.linalg.eigh(by_root @ by_root.T)
     root = vectors * np.sqrt(np.clip(values, 0, None)) @ vectors.T

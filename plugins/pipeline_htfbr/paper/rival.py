@@ -23,10 +23,10 @@ from pipeline_htfbr.training.tables import Forward, Table
 
 def train_with_loader(run: Run) -> dict[str, Any]:
     """Fit the surface of a run; see `train_by_gradients`."""
-    return train_by_gradients(run, Method(loaded_steps, kronecker))
+    return train_by_gradients(run, Method(load_steps, make_kronecker_forward))
 
 
-def kronecker(module: Surface) -> Forward:
+def make_kronecker_forward(module: Surface) -> Forward:
     """Return f as products of matrices, U_t = (U_l ⊗ U_r) B_t for each point (eq. 13)."""
 
     def f(functions: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def kronecker(module: Surface) -> Forward:
     return f
 
 
-def loaded_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
+def load_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
     """Collate each batch from its points, and move it to the device."""
     order = _Order()
     loader = DataLoader(_PointItems(table), batch_sampler=order)

@@ -9,7 +9,7 @@ from pipeline_core.figures import Drawn, Rows, results, tables
 from pipeline_core.figures.expected import Entry, read_paper
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
-from pipeline_htfbr.figures.fits import Fit, divided, fits_of, undivided
+from pipeline_htfbr.figures.fits import Fit, drop_shared, group_by_shares, read_comparable
 
 DEVICES: Final = {
     "cpu1": "1 CPU",
@@ -26,13 +26,13 @@ SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3600.0}
 def draw_table2(experiment: ExperimentRun) -> Drawn:
     """Draw Table 2: fits of HONO."""
     known = read_paper(experiment)
-    ours = fits_of(experiment, "hono")
+    ours = read_comparable(experiment, "hono")
     if not ours or "hono_gpu1_nuwa_train" not in known:
         return None
     places = ["train", "test", "grid"]
     header = ["fit", "device", "points", "epochs", "train loss", "test loss", "grid loss", "time"]
-    cells, table = _papers(known, "hono", places, len(header))
-    for fit in undivided(ours):
+    cells, table = _list_paper(known, "hono", places, len(header))
+    for fit in drop_shared(ours):
         _append(cells, table, fit, places)
     widths = [0.24, 0.2, 0.08, 0.09, 0.1, 0.1, 0.1, 0.09]
     return tables.draw(header, cells, widths), table
@@ -41,18 +41,18 @@ def draw_table2(experiment: ExperimentRun) -> Drawn:
 def draw_table4(experiment: ExperimentRun) -> Drawn:
     """Draw Table 4: fits of ethene."""
     known = read_paper(experiment)
-    ours = fits_of(experiment, "ethene_xtb")
+    ours = read_comparable(experiment, "ethene_xtb")
     if not ours or "ethene_gpu1_nuwa_train" not in known:
         return None
     places = ["train", "test"]
     header = ["fit", "device", "points", "epochs", "train loss", "test loss", "time"]
-    cells, table = _papers(known, "ethene", places, len(header))
-    for fit in undivided(ours):
+    cells, table = _list_paper(known, "ethene", places, len(header))
+    for fit in drop_shared(ours):
         _append(cells, table, fit, places)
     return tables.draw(header, cells, [0.26, 0.24, 0.1, 0.1, 0.1, 0.1, 0.1]), table
 
 
-def _papers(
+def _list_paper(
     known: Mapping[str, Entry], surface: str, places: Sequence[str], n_columns: int
 ) -> tuple[list[list[str]], Rows]:
     """Return the paper's rows, as cells for readers and as a table with its header."""
@@ -67,12 +67,12 @@ def _papers(
             if found["train"] is None:
                 continue
             losses = [entry.value if (entry := found[place]) else None for place in places]
-            points = _value(known.get(f"{surface}_points"))
-            epochs = _value(found["epochs"] or known.get("epochs"))
-            seconds = _seconds(found["time"])
+            points = _get_value(known.get(f"{surface}_points"))
+            epochs = _get_value(found["epochs"] or known.get("epochs"))
+            seconds = _get_seconds(found["time"])
             row: list[object] = [f"paper: {framework}", name, points, epochs, *losses, seconds]
             table.append(["paper", framework, *row[1:]])
-            cells.append(_readable(row, len(places)))
+            cells.append(_format_row(row, len(places)))
     assert all(len(row) == n_columns for row in cells), n_columns
     return cells, table
 
@@ -84,32 +84,32 @@ def _append(cells: list[list[str]], table: Rows, fit: Fit, places: Sequence[str]
     counts = [facts["n_train"], facts["epochs"]]
     row: list[object] = [f"ours: {fit.title}", fit.hardware, *counts, *losses, facts["seconds"]]
     table.append(["ours", fit.title, *row[1:]])
-    cells.append(_readable(row, len(places)))
+    cells.append(_format_row(row, len(places)))
 
 
-def _readable(row: Sequence[Any], n_losses: int) -> list[str]:
+def _format_row(row: Sequence[Any], n_losses: int) -> list[str]:
     name, device, *counts = row[:4]
     numbers = [f"{int(n):,}" if n is not None else "–" for n in counts]
-    losses = [text.loss(value) for value in row[4 : 4 + n_losses]]
-    return [name, device or "–", *numbers, *losses, text.time(row[-1])]
+    losses = [text.format_loss(value) for value in row[4 : 4 + n_losses]]
+    return [name, device or "–", *numbers, *losses, text.format_time(row[-1])]
 
 
 def draw_table3(experiment: ExperimentRun) -> Drawn:
     """Draw Table 3: gap between training and test by the number of shares of the batch."""
     known = read_paper(experiment)
-    compared = [fit for fit in fits_of(experiment, "hono") if fit.surface["gap"]]
-    shared = divided(compared)
+    compared = [fit for fit in read_comparable(experiment, "hono") if fit.surface["gap"]]
+    shared = group_by_shares(compared)
     if len(shared) < 2 or "gap_1_nuwa" not in known:
         return None
-    losses = {n: _training_losses(fit) for n, fit in shared.items()}
+    losses = {n: _read_training_losses(fit) for n, fit in shared.items()}
     whole = losses[min(losses)]
     table: Rows = [["shares", *(f"paper_{f}" for f in FRAMEWORKS), "ours", "difference_of_losses"]]
     for n in sorted({1, 2, 4, 8} | shared.keys()):
-        theirs = [_value(known.get(f"gap_{n}_{framework}")) for framework in FRAMEWORKS]
+        theirs = [_get_value(known.get(f"gap_{n}_{framework}")) for framework in FRAMEWORKS]
         fit = shared.get(n)
         gap = fit.surface["gap"]["hartree"] if fit else None
-        table.append([n, *theirs, gap, _deviation(losses[n], whole) if fit else None])
-    cells = [_gaps(row) for row in table[1:]]
+        table.append([n, *theirs, gap, _compute_deviation(losses[n], whole) if fit else None])
+    cells = [_format_gaps(row) for row in table[1:]]
     header = [
         "GPUs of the paper, shares of ours",
         "paper: nuwa",
@@ -120,24 +120,30 @@ def draw_table3(experiment: ExperimentRun) -> Drawn:
     return tables.draw(header, cells, [0.24, 0.15, 0.17, 0.18, 0.26]), table
 
 
-def _gaps(row: Sequence[Any]) -> list[str]:
+def _format_gaps(row: Sequence[Any]) -> list[str]:
     n, nuwa, rival, gap, deviation = row
-    return [str(n), text.loss(nuwa), text.loss(rival), text.loss(gap, 6), text.loss(deviation, 1)]
+    return [
+        str(n),
+        text.format_loss(nuwa),
+        text.format_loss(rival),
+        text.format_loss(gap, 6),
+        text.format_loss(deviation, 1),
+    ]
 
 
-def _training_losses(fit: Fit) -> list[float]:
+def _read_training_losses(fit: Fit) -> list[float]:
     return [record["train"]["loss"] for record in results.read_history(fit.run)]
 
 
-def _deviation(losses: Sequence[float], whole: Sequence[float]) -> float | None:
+def _compute_deviation(losses: Sequence[float], whole: Sequence[float]) -> float | None:
     """Return the largest relative difference over the epochs."""
     pairs = list(zip(losses, whole, strict=False))
     return max((abs(one - other) / other for one, other in pairs), default=None)
 
 
-def _value(entry: Entry | None) -> float | None:
+def _get_value(entry: Entry | None) -> float | None:
     return None if entry is None else entry.value
 
 
-def _seconds(entry: Entry | None) -> float | None:
+def _get_seconds(entry: Entry | None) -> float | None:
     return None if entry is None else entry.value * SECONDS[entry.unit]

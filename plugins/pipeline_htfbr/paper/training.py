@@ -14,7 +14,7 @@ from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun
 from pipeline_htfbr.figures import text
-from pipeline_htfbr.figures.fits import LEARNED, Fit, fits_of
+from pipeline_htfbr.figures.fits import LEARNED, Fit, read_comparable
 from pipeline_htfbr.paper.tables import DEVICES, FRAMEWORKS, SECONDS
 
 Losses = dict[str, list[tuple[int, float, float | None]]]
@@ -35,7 +35,7 @@ class Bar(NamedTuple):
 
 def draw_time(experiment: ExperimentRun) -> Drawn:
     """Draw Figure 3: time for 100,000 epochs on HONO."""
-    ours = _timed(fits_of(experiment, "hono"))
+    ours = _choose_timed(read_comparable(experiment, "hono"))
     bars = [
         Bar(DEVICES[device], framework, entry.value * SECONDS[entry.unit] / 3600, "paper")
         for device in DEVICES
@@ -48,9 +48,14 @@ def draw_time(experiment: ExperimentRun) -> Drawn:
         hours = _EPOCHS * fit.surface["seconds_per_epoch"] / 3600
         bars.append(Bar(fit.hardware or "here", fit.method, hours, "projected"))
     figure, ((axes,),) = style.make_canvas(width=style.PAGE, height=2.6)
-    _bars(axes, bars)
+    _draw_bars(axes, bars)
     handles = [
-        Patch(facecolor=_colour(kind), hatch=_hatch(status), edgecolor="white", label=label)
+        Patch(
+            facecolor=_choose_colour(kind),
+            hatch=_choose_hatch(status),
+            edgecolor="white",
+            label=label,
+        )
         for (kind, status), label in {
             (bar.kind, bar.status): f"{bar.kind} ({bar.status})" for bar in bars
         }.items()
@@ -60,16 +65,18 @@ def draw_time(experiment: ExperimentRun) -> Drawn:
     return figure, [header, *map(list, bars)]
 
 
-def _bars(axes: Axes, bars: list[Bar]) -> None:
+def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
     devices = list(dict.fromkeys(bar.device for bar in bars))
     for bar in bars:
         members = [other.kind for other in bars if other.device == bar.device]
         shift = 0.4 * (members.index(bar.kind) - (len(members) - 1) / 2)
         place = devices.index(bar.device) + shift
-        hatch = _hatch(bar.status)
-        axes.bar(place, bar.hours, 0.37, color=_colour(bar.kind), hatch=hatch, edgecolor="white")
+        hatch = _choose_hatch(bar.status)
+        axes.bar(
+            place, bar.hours, 0.37, color=_choose_colour(bar.kind), hatch=hatch, edgecolor="white"
+        )
         axes.annotate(
-            text.time(3600 * bar.hours),
+            text.format_time(3600 * bar.hours),
             (place, bar.hours),
             (0, 2),
             textcoords="offset points",
@@ -80,26 +87,26 @@ def _bars(axes: Axes, bars: list[Bar]) -> None:
     hours = [bar.hours for bar in bars]
     axes.set_ylim(0.5 * min(hours), 2 * max(hours))
     style.set_log_ticks(axes.yaxis)
-    axes.set_xticks(range(len(devices)), [wrapped(device) for device in devices])
+    axes.set_xticks(range(len(devices)), [wrap_device(device) for device in devices])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("time for 100,000 epochs (h)")
 
 
-def wrapped(device: str) -> str:
+def wrap_device(device: str) -> str:
     """Return the name of a device in lines that fit below its bars."""
     return "\n".join(wrap(device, 22))
 
 
-def _colour(kind: str) -> str:
+def _choose_colour(kind: str) -> str:
     """Return one colour for ours and the paper's own, another for what they are compared with."""
     return style.choose_colour(int(kind in ("benchmark", "dataloader")))
 
 
-def _hatch(status: str) -> str:
+def _choose_hatch(status: str) -> str:
     return "////" if status == "projected" else ""
 
 
-def _timed(found: list[Fit]) -> list[Fit]:
+def _choose_timed(found: list[Fit]) -> list[Fit]:
     """Return the first fit by each method."""
     timed = [f for f in reversed(found) if f.surface["seconds_per_epoch"]]
     by_method = {fit.method: fit for fit in timed}
@@ -108,20 +115,20 @@ def _timed(found: list[Fit]) -> list[Fit]:
 
 def draw_curves(experiment: ExperimentRun) -> Drawn:
     """Draw Figure 4: training loss of ours and of the rival on ethene."""
-    found = fits_of(experiment, "ethene_xtb")
+    found = read_comparable(experiment, "ethene_xtb")
     rival = next((fit for fit in found if fit.method == "dataloader"), None)
     if rival is None:
         return None
-    alike = [f for f in found if f.method in LEARNED and _settings(f) == _settings(rival)]
-    return _drawn(_losses([fit.run for fit in alike])) if len(alike) > 1 else None
+    alike = [f for f in found if f.method in LEARNED and _read_settings(f) == _read_settings(rival)]
+    return _draw_losses(_read_losses([fit.run for fit in alike])) if len(alike) > 1 else None
 
 
-def _settings(fit: Fit) -> dict[str, Any]:
+def _read_settings(fit: Fit) -> dict[str, Any]:
     """Return how a fit was trained, but for the method."""
     return {**fit.run.params("train")["train"], "method": None}
 
 
-def _losses(runs: list[Any]) -> Losses:
+def _read_losses(runs: list[Any]) -> Losses:
     found: Losses = {}
     for run in runs:
         records = [record for record in results.read_history(run) if record.get("train")]
@@ -134,7 +141,7 @@ def _losses(runs: list[Any]) -> Losses:
     return found
 
 
-def _drawn(losses: Losses) -> Drawn:
+def _draw_losses(losses: Losses) -> Drawn:
     if not losses:
         return None
     figure, (panels,) = style.make_canvas(1, 2, width=style.PAGE, sharex=True, sharey=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline_htfbr.dimension_tree import Nesting, interior, nodes
+from pipeline_htfbr.dimension_tree import Nesting, list_interior, make_nodes
 from pipeline_kernels.tree import TreeShape
 
 
@@ -45,7 +45,7 @@ class NodeSpace:
     singular_values: Tensor
 
 
-def node_spaces(terms: Tensor, coefficients: Tensor, nesting: Nesting) -> list[NodeSpace]:
+def decompose(terms: Tensor, coefficients: Tensor, nesting: Nesting) -> list[NodeSpace]:
     """Decompose the coefficients at every interior node, children before parents.
 
     Args:
@@ -53,10 +53,10 @@ def node_spaces(terms: Tensor, coefficients: Tensor, nesting: Nesting) -> list[N
         coefficients: (n_terms,).
         nesting: The tree.
     """
-    return [_space(terms, coefficients, below) for _, _, below in interior(nesting)]
+    return [_decompose_node(terms, coefficients, below) for _, _, below in list_interior(nesting)]
 
 
-def _space(terms: Tensor, coefficients: Tensor, below: tuple[int, ...]) -> NodeSpace:
+def _decompose_node(terms: Tensor, coefficients: Tensor, below: tuple[int, ...]) -> NodeSpace:
     rows, row_of_term = torch.unique(terms[:, list(below)], dim=0, return_inverse=True)
     others = [c for c in range(terms.shape[1]) if c not in below]
     if not others:
@@ -70,7 +70,7 @@ def _space(terms: Tensor, coefficients: Tensor, below: tuple[int, ...]) -> NodeS
     return NodeSpace(below, rows, row_of_term, vectors, singular_values)
 
 
-def truncated(
+def truncate(
     spaces: Sequence[NodeSpace], nesting: Nesting, leaf_ranks: Sequence[int], ranks: Sequence[int]
 ) -> tuple[TreeShape, Tensor]:
     """Return the tree whose nodes keep their first singular vectors.
@@ -86,18 +86,18 @@ def truncated(
         The shape, and its transfer tensors, flattened.
     """
     kept = [min(rank, s.vectors.shape[1]) for rank, s in zip(ranks, spaces, strict=True)]
-    shape = TreeShape(tuple(leaf_ranks), nodes(nesting, kept))
+    shape = TreeShape(tuple(leaf_ranks), make_nodes(nesting, kept))
     parts = []
-    for (left, right, _), space, rank in zip(interior(nesting), spaces, kept, strict=True):
+    for (left, right, _), space, rank in zip(list_interior(nesting), spaces, kept, strict=True):
         n_left = len(spaces[left - len(leaf_ranks)].coordinates) if left >= len(leaf_ranks) else 1
-        by_left = _lifted(space.rows[:, :n_left], left, leaf_ranks, spaces, kept)
-        by_right = _lifted(space.rows[:, n_left:], right, leaf_ranks, spaces, kept)
+        by_left = _lift(space.rows[:, :n_left], left, leaf_ranks, spaces, kept)
+        by_right = _lift(space.rows[:, n_left:], right, leaf_ranks, spaces, kept)
         U = space.vectors[:, :rank]
         parts.append(torch.einsum("ni,nj,nk->ijk", by_left, by_right, U).flatten())
     return shape, torch.cat(parts)
 
 
-def _lifted(
+def _lift(
     indices: Tensor,
     slot: int,
     leaf_ranks: Sequence[int],
@@ -115,7 +115,7 @@ def _lifted(
     return space.vectors[place[inverse[len(space.rows) :]], : ranks[slot - len(leaf_ranks)]]
 
 
-def ranks_for(spaces: Sequence[NodeSpace], tolerance: float, largest: int) -> list[int]:
+def choose_ranks(spaces: Sequence[NodeSpace], tolerance: float, largest: int) -> list[int]:
     """Return the ranks at which each node leaves out no more than a part of the whole.
 
     Args:

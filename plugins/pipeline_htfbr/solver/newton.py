@@ -88,7 +88,7 @@ def polish(
     model = _Model(shape, own, ranks)
     dense = shape.n_transfers <= dense_parameters
     loss, damping, waited = model.loss(transfers), _FIRST_DAMPING, 0
-    best = Polished(transfers, _rmse(shape, transfers, val), [])
+    best = Polished(transfers, _compute_rmse(shape, transfers, val), [])
     history = [(loss**0.5, best.val_rmse)]
     for _ in range(iterations):
         equations = model.dense(transfers) if dense else model.free(transfers)
@@ -101,7 +101,7 @@ def polish(
         else:
             break
         transfers, loss, damping = trial, trial_loss, damping / 5
-        error = _rmse(shape, transfers, val)
+        error = _compute_rmse(shape, transfers, val)
         history.append((loss**0.5, error))
         waited = 0 if error < best.val_rmse * 0.999 else waited + 1
         if error < best.val_rmse:
@@ -188,6 +188,6 @@ class _Free:
         return x
 
 
-def _rmse(shape: TreeShape, transfers: Tensor, columns: Columns) -> float:
+def _compute_rmse(shape: TreeShape, transfers: Tensor, columns: Columns) -> float:
     error = contract(columns.features, transfers, shape) - columns.y
     return float(error.square().mean().sqrt())

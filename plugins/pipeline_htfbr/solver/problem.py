@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_htfbr.basis import features, slopes
+from pipeline_htfbr.basis import compute_features, compute_slopes
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.solver.newton import Columns
 from pipeline_htfbr.solver.ridge import Data, Expansion
-from pipeline_htfbr.solver.terms import orthonormal, term_degrees
+from pipeline_htfbr.solver.terms import make_orthonormal, sum_degrees
 from pipeline_htfbr.structure import Structure, read_features
 from pipeline_kernels.tree import TreeShape
 
@@ -59,11 +59,11 @@ def make_problem(
     shift, scale = scaling
     counts = [leaf.count for leaf in structure.leaves]
     table, train = read_features(run), torch.from_numpy(points.of("train"))
-    maps = orthonormal(table, counts, train)
+    maps = make_orthonormal(table, counts, train)
     own, val = train[ranks.rank :: ranks.size], torch.from_numpy(points.of("val"))
     y = (torch.from_numpy(points.energy) - shift) / scale
     if gradient_weight:
-        derived, targets = derivative_columns(points, structure, own, scale)
+        derived, targets = differentiate_columns(points, structure, own, scale)
         weight = gradient_weight**0.5
         derived[: counts[0]] *= weight
         own = torch.cat([own, torch.arange(len(y), len(y) + len(targets))])
@@ -73,7 +73,7 @@ def make_problem(
     return Problem(Data(functions, degrees, y, own, val, ranks), maps)
 
 
-def derivative_columns(
+def differentiate_columns(
     points: Points, structure: Structure, rows: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Return the derivatives by all coordinates at some points as columns.
@@ -88,8 +88,8 @@ def derivative_columns(
     x = torch.from_numpy(points.x)[rows]
     gradient = torch.from_numpy(points.gradient)[rows] / scale
     counts = [leaf.count for leaf in structure.leaves]
-    values = list(features(structure.leaves, x).split(counts))
-    derivatives = slopes(structure.leaves, x).split(counts)
+    values = list(compute_features(structure.leaves, x).split(counts))
+    derivatives = compute_slopes(structure.leaves, x).split(counts)
     tables, targets = [], []
     for mu, leaf in enumerate(structure.leaves):
         half = (leaf.upper - leaf.lower) / 2
@@ -107,7 +107,7 @@ def penalty(
     all others 0. With the weight sqrt(λ)/γ^degree and the target 0 the squared errors of these
     columns add up to λ Σ_t (c_t / γ^deg(t))².
     """
-    steps = term_degrees(expansion.terms, degrees).double()
+    steps = sum_degrees(expansion.terms, degrees).double()
     weights = expansion.lam**0.5 / expansion.gamma**steps
     rows = []
     for mu, count in enumerate(counts):
@@ -117,7 +117,7 @@ def penalty(
     return Columns(torch.cat(rows), torch.zeros(len(expansion.terms), dtype=torch.float64))
 
 
-def used_counts(expansion: Expansion, structure: Structure) -> list[int]:
+def count_functions(expansion: Expansion, structure: Structure) -> list[int]:
     """Return how many functions of each leaf an expansion needs, whole degrees, (d,)."""
     found = []
     for leaf, last in zip(structure.leaves, expansion.terms.amax(0).tolist(), strict=True):
@@ -125,7 +125,7 @@ def used_counts(expansion: Expansion, structure: Structure) -> list[int]:
     return found
 
 
-def in_own_functions(
+def express_in_functions(
     shape: TreeShape, transfers: Tensor, maps: Sequence[Tensor], structure: Structure
 ) -> tuple[Structure, TreeShape, Tensor]:
     """Return a tree over orthonormal functions as one over the functions of the leaves.

@@ -20,11 +20,11 @@ from torch import Tensor
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_htfbr.solver.terms import (
     BLOCK,
-    blocks,
-    count_total_degree,
-    term_degrees,
-    total_degree,
-    values,
+    compute_values,
+    count_terms,
+    iterate_values,
+    list_terms,
+    sum_degrees,
 )
 
 _LAMBDAS: Final = (1e-6, 1e-4, 1e-2, 1e-1, 1.0, 10.0)
@@ -84,7 +84,7 @@ class Expansion:
     val_rmse: float
 
 
-def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
+def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
     """Fit expansions of rising degree until validation sees no gain.
 
     Args:
@@ -100,11 +100,11 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
     n_columns = int(data.ranks.all_reduce_sum(torch.tensor(len(data.train))))
     limit, best, waited = min(max_terms, n_columns), None, 0
     for degree in range(1, sum(max(leaf) for leaf in data.degrees) + 1):
-        n_terms = count_total_degree(data.degrees, degree)
+        n_terms = count_terms(data.degrees, degree)
         if n_terms <= limit:
-            terms = total_degree(data.degrees, degree)
+            terms = list_terms(data.degrees, degree)
         elif best is not None and n_terms <= _MOST_CANDIDATES:
-            terms = screened(data, best, degree, limit)
+            terms = screen(data, best, degree, limit)
         elif best is None:
             raise ValueError(
                 f"the {n_terms} terms of degree 1 are more than train.solver.max_terms "
@@ -112,7 +112,7 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
             )
         else:
             return
-        found = fitted(data, terms, degree)
+        found = fit_coefficients(data, terms, degree)
         yield found
         # A function that is even or odd gains by every second degree only.
         gained = best is None or found.val_rmse <= _ENOUGH * best.val_rmse
@@ -123,22 +123,22 @@ def ridge_start(data: Data, max_terms: int) -> Iterator[Expansion]:
             best = found
 
 
-def screened(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
+def screen(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
     """Return the largest terms of a fit and those that correlate most with what it has left.
 
     The largest terms of the fit take half of the places at least; correlation is taken over a part
     of the columns, since it only ranks candidates.
     """
     rows = data.train[:: max(1, len(data.train) * data.ranks.size // _SCREENED_COLUMNS)]
-    residual = data.y[rows] - predicted(data, best, rows)
-    every = total_degree(data.degrees, degree)
+    residual = data.y[rows] - predict(data, best, rows)
+    every = list_terms(data.degrees, degree)
     _, first_seen = torch.unique(torch.cat([best.terms, every]), dim=0, return_inverse=True)
     known = torch.zeros(int(first_seen.max()) + 1, dtype=torch.bool)
     known[first_seen[: len(best.terms)]] = True
     fresh = every[~known[first_seen[len(best.terms) :]]]
     gain = torch.zeros(len(fresh), dtype=torch.float64)
     for part in torch.arange(len(rows)).split(BLOCK):
-        gain += values(data.functions, fresh, rows[part]) @ residual[part]
+        gain += compute_values(data.functions, fresh, rows[part]) @ residual[part]
     data.ranks.all_reduce_sum(gain)
     n_kept = min(len(best.terms), max(limit // 2, limit - len(fresh)))
     kept = best.terms[best.coefficients.abs().argsort(descending=True)[:n_kept]]
@@ -146,16 +146,16 @@ def screened(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
     return torch.cat([kept, added])
 
 
-def fitted(data: Data, terms: Tensor, degree: int) -> Expansion:
+def fit_coefficients(data: Data, terms: Tensor, degree: int) -> Expansion:
     """Fit the coefficients of terms; λ and γ by validation."""
-    gram, right = normal_equations(data, terms)
-    held = torch.cat([block for _, block in blocks(data.functions, terms, data.val)])
-    steps = term_degrees(terms, data.degrees).double()
+    gram, right = build_normal_equations(data, terms)
+    held = torch.cat([block for _, block in iterate_values(data.functions, terms, data.val)])
+    steps = sum_degrees(terms, data.degrees).double()
     found: list[tuple[float, float, float, Tensor]] = []
     for gamma in _GAMMAS:
         width = gamma**steps
         for lam in _LAMBDAS:
-            coefficients = _solved(gram, right, lam / width**2)
+            coefficients = _solve(gram, right, lam / width**2)
             if coefficients is not None:
                 error = float((held @ coefficients - data.y[data.val]).square().mean().sqrt())
                 found.append((error, lam, gamma, coefficients))
@@ -167,23 +167,23 @@ def fitted(data: Data, terms: Tensor, degree: int) -> Expansion:
     return Expansion(terms, coefficients, degree, lam, gamma, train, error)
 
 
-def normal_equations(data: Data, terms: Tensor) -> tuple[Tensor, Tensor]:
+def build_normal_equations(data: Data, terms: Tensor) -> tuple[Tensor, Tensor]:
     """Return Φ^T Φ, (n_terms, n_terms), and Φ^T y, (n_terms,), over the columns of all ranks."""
     gram = torch.zeros(len(terms), len(terms), dtype=torch.float64)
     right = torch.zeros(len(terms), dtype=torch.float64)
-    for numbers, block in blocks(data.functions, terms, data.train):
+    for numbers, block in iterate_values(data.functions, terms, data.train):
         gram.addmm_(block.T, block)
         right.addmv_(block.T, data.y[numbers])
     return data.ranks.all_reduce_sum(gram), data.ranks.all_reduce_sum(right)
 
 
-def predicted(data: Data, expansion: Expansion, rows: Tensor) -> Tensor:
+def predict(data: Data, expansion: Expansion, rows: Tensor) -> Tensor:
     """Return the values of an expansion at points, (n_rows,)."""
-    parts = blocks(data.functions, expansion.terms, rows)
+    parts = iterate_values(data.functions, expansion.terms, rows)
     return torch.cat([block @ expansion.coefficients for _, block in parts])
 
 
-def _solved(gram: Tensor, right: Tensor, penalty: Tensor) -> Tensor | None:
+def _solve(gram: Tensor, right: Tensor, penalty: Tensor) -> Tensor | None:
     """Solve (G + diag(penalty)) c = right, scaled to a unit diagonal; None if it is singular."""
     scale = (gram.diagonal() + penalty).rsqrt()
     matrix = gram * scale * scale[:, None]

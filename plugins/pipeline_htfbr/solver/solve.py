@@ -17,20 +17,20 @@ from pipeline_core.task import build_task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
 from pipeline_core.training.precision import parameter_dtype
-from pipeline_htfbr.dimension_tree import interior
+from pipeline_htfbr.dimension_tree import list_interior
 from pipeline_htfbr.options import HTOptions, HTTrainOptions, SolverOptions
 from pipeline_htfbr.points import read_points
-from pipeline_htfbr.solver.hsvd import NodeSpace, node_spaces, ranks_for, truncated
+from pipeline_htfbr.solver.hsvd import NodeSpace, choose_ranks, decompose, truncate
 from pipeline_htfbr.solver.newton import Columns, polish
 from pipeline_htfbr.solver.problem import (
-    in_own_functions,
+    count_functions,
+    express_in_functions,
     make_problem,
     penalty,
-    used_counts,
 )
-from pipeline_htfbr.solver.ridge import Expansion, ridge_start
+from pipeline_htfbr.solver.ridge import Expansion, fit_expansions
 from pipeline_htfbr.structure import Structure, read_structure
-from pipeline_htfbr.surface import Surface, with_shape
+from pipeline_htfbr.surface import Surface, replace_shape
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_kernels.tree import TreeShape, contract
 
@@ -91,36 +91,36 @@ class _Solver:
         options, model = self._options.solver, self._run.section("model", HTOptions)
         best: Expansion | None = None
         tree: Tree | None = None
-        for found in ridge_start(self._problem.data, options.max_terms):
+        for found in fit_expansions(self._problem.data, options.max_terms):
             errors = (found.train_rmse, found.val_rmse)
             self._record("ridge", errors, degree=found.degree, terms=len(found.terms))
             if best is not None and found.val_rmse >= best.val_rmse:
                 continue
             best, tree = found, None
             if model.rank != "adaptive":
-                tree = self._of_given_ranks(found, model.rank)
+                tree = self._truncate_to_given(found, model.rank)
                 if tree.val_rmse > _LIMITED * found.val_rmse:
                     break
             if self._is_late():
                 break
         assert best is not None
-        tree = self._polished(tree or self._of_grown_ranks(best), best, options)
+        tree = self._polish(tree or self._grow_ranks(best), best, options)
         return self._finish(tree, best)
 
-    def _of_given_ranks(self, start: Expansion, rank: int | list[int]) -> Tree:
+    def _truncate_to_given(self, start: Expansion, rank: int | list[int]) -> Tree:
         """Return an expansion as a tree of the experiment's ranks."""
-        n_inner = len(interior(self._structure.nesting)) - 1
+        n_inner = len(list_interior(self._structure.nesting)) - 1
         ranks = rank if isinstance(rank, list) else [rank] * n_inner
-        return self._tried(self._spaces(start), self._counts(start), [*ranks, 1])
+        return self._truncate(self._decompose(start), self._count_functions(start), [*ranks, 1])
 
-    def _of_grown_ranks(self, start: Expansion) -> Tree:
+    def _grow_ranks(self, start: Expansion) -> Tree:
         """Return an expansion as the smallest tree that validation cannot tell from larger ones."""
-        spaces, counts, tree = self._spaces(start), self._counts(start), None
+        spaces, counts, tree = self._decompose(start), self._count_functions(start), None
         for tolerance in _TOLERANCES:
-            ranks = ranks_for(spaces, tolerance, self._options.solver.max_rank)
+            ranks = choose_ranks(spaces, tolerance, self._options.solver.max_rank)
             if tree is not None and ranks == [node.rank for node in tree.shape.nodes]:
                 continue
-            larger = self._tried(spaces, counts, ranks)
+            larger = self._truncate(spaces, counts, ranks)
             if tree is not None and larger.val_rmse > _ENOUGH * tree.val_rmse:
                 break
             tree = larger
@@ -129,32 +129,32 @@ class _Solver:
         assert tree is not None
         return tree
 
-    def _spaces(self, start: Expansion) -> list[NodeSpace]:
-        return node_spaces(start.terms, start.coefficients, self._structure.nesting)
+    def _decompose(self, start: Expansion) -> list[NodeSpace]:
+        return decompose(start.terms, start.coefficients, self._structure.nesting)
 
-    def _counts(self, start: Expansion) -> list[int]:
+    def _count_functions(self, start: Expansion) -> list[int]:
         """Return how many orthonormal functions of each leaf the tree takes."""
-        counts = zip(used_counts(start, self._structure), self._problem.maps, strict=True)
+        counts = zip(count_functions(start, self._structure), self._problem.maps, strict=True)
         return [min(count, len(m)) for count, m in counts]
 
-    def _tried(
+    def _truncate(
         self,
         spaces: Sequence[NodeSpace],
         counts: Sequence[int],
         ranks: Sequence[int],
     ) -> Tree:
         """Return a truncated tree."""
-        shape, transfers = truncated(spaces, self._structure.nesting, counts, ranks)
+        shape, transfers = truncate(spaces, self._structure.nesting, counts, ranks)
         val = self._problem.columns(self._problem.data.val, counts)
         own = self._problem.columns(self._problem.data.train, counts)
-        sums = torch.stack([_squares(own, shape, transfers), torch.tensor(float(len(own.y)))])
+        sums = torch.stack([_sum_squares(own, shape, transfers), torch.tensor(float(len(own.y)))])
         total, n_columns = self._ranks.all_reduce_sum(sums.double()).tolist()
-        error = float((_squares(val, shape, transfers) / len(val.y)).sqrt())
+        error = float((_sum_squares(val, shape, transfers) / len(val.y)).sqrt())
         errors = ((total / n_columns) ** 0.5, error)
         self._record("truncated", errors, parameters=shape.n_transfers)
         return Tree(shape, transfers, error)
 
-    def _polished(self, tree: Tree, start: Expansion, options: SolverOptions) -> Tree:
+    def _polish(self, tree: Tree, start: Expansion, options: SolverOptions) -> Tree:
         if options.iterations == 0 or self._is_late():
             return tree
         data, counts = self._problem.data, tree.shape.leaf_ranks
@@ -177,9 +177,9 @@ class _Solver:
 
     def _is_late(self) -> bool:
         limit = self._options.solver.max_seconds
-        return self._ranks.broadcast(limit is not None and self._elapsed() > limit)
+        return self._ranks.broadcast(limit is not None and self._measure_elapsed() > limit)
 
-    def _elapsed(self) -> float:
+    def _measure_elapsed(self) -> float:
         return time.perf_counter() - self._begin
 
     def _record(self, step: str, errors: tuple[float, float], **facts: int) -> None:
@@ -191,7 +191,7 @@ class _Solver:
             "train": {"loss": errors[0] ** 2},
             "val": {"loss": errors[1] ** 2},
             "mae": {},
-            "seconds": self._elapsed() - self._recorded,
+            "seconds": self._measure_elapsed() - self._recorded,
             **facts,
         }
         self._recorded += record["seconds"]
@@ -201,7 +201,7 @@ class _Solver:
             hook(run=self._run, record=record)
 
     def _finish(self, tree: Tree, start: Expansion) -> dict[str, Any]:
-        structure, shape, transfers = in_own_functions(
+        structure, shape, transfers = express_in_functions(
             tree.shape, tree.transfers, self._problem.maps, self._structure
         )
         n_columns = int(self._ranks.all_reduce_sum(torch.tensor(len(self._problem.data.train))))
@@ -213,7 +213,7 @@ class _Solver:
             "parameters": shape.n_transfers,
             "val_rmse_ev": tree.val_rmse * float(self._surface.scale),
             "ridge_val_rmse_ev": start.val_rmse * float(self._surface.scale),
-            "seconds": self._elapsed(),
+            "seconds": self._measure_elapsed(),
             "ranks": self._ranks.size,
         }
         if self._ranks.is_rank_zero:
@@ -228,7 +228,7 @@ class _Solver:
         weights = {**surface.state_dict(), "transfers": transfers}
         weights |= {name: getattr(self._surface, name) for name in ("shift", "scale")}
         assert self._task.metadata is not None
-        metadata = with_shape(self._task.metadata, structure, shape)
+        metadata = replace_shape(self._task.metadata, structure, shape)
         task = replace(self._task, module=surface, metadata=metadata)
         write_model(
             self._run,
@@ -239,6 +239,6 @@ class _Solver:
         )
 
 
-def _squares(columns: Columns, shape: TreeShape, transfers: Tensor) -> Tensor:
+def _sum_squares(columns: Columns, shape: TreeShape, transfers: Tensor) -> Tensor:
     """Return the sum of squared errors of a tree."""
     return (contract(columns.features, transfers, shape) - columns.y).square().sum()

@@ -17,7 +17,7 @@ BLOCK: Final = 4096
 """Columns that are treated at once."""
 
 
-def orthonormal(table: Tensor, counts: Sequence[int], rows: Tensor) -> list[Tensor]:
+def make_orthonormal(table: Tensor, counts: Sequence[int], rows: Tensor) -> list[Tensor]:
     """Return the maps that make the functions of each leaf orthonormal over some points.
 
     The maps are triangular: function m of the new ones has degree m. A function that depends
@@ -31,10 +31,10 @@ def orthonormal(table: Tensor, counts: Sequence[int], rows: Tensor) -> list[Tens
     Returns:
         Of each leaf (m, count), m <= count: new functions by old ones.
     """
-    return [_orthonormal(part[:, rows]) for part in table.split(list(counts))]
+    return [_orthonormalize(part[:, rows]) for part in table.split(list(counts))]
 
 
-def _orthonormal(functions: Tensor) -> Tensor:
+def _orthonormalize(functions: Tensor) -> Tensor:
     """Gram and Schmidt by a QR factorisation, (m, count)."""
     n = functions.shape[1]
     _, R = torch.linalg.qr(functions.T / n**0.5)
@@ -47,7 +47,7 @@ def _orthonormal(functions: Tensor) -> Tensor:
     return maps
 
 
-def total_degree(degrees: Sequence[Sequence[int]], largest: int) -> Tensor:
+def list_terms(degrees: Sequence[Sequence[int]], largest: int) -> Tensor:
     """Return all terms whose degrees add up to at most `largest`.
 
     Args:
@@ -69,7 +69,7 @@ def total_degree(degrees: Sequence[Sequence[int]], largest: int) -> Tensor:
     return found[sums.argsort(stable=True)]
 
 
-def count_total_degree(degrees: Sequence[Sequence[int]], largest: int) -> int:
+def count_terms(degrees: Sequence[Sequence[int]], largest: int) -> int:
     """Return how many terms `total_degree` would return, without listing them."""
     ways = [1, *[0] * largest]
     for leaf in degrees:
@@ -77,13 +77,13 @@ def count_total_degree(degrees: Sequence[Sequence[int]], largest: int) -> int:
     return sum(ways)
 
 
-def term_degrees(terms: Tensor, degrees: Sequence[Sequence[int]]) -> Tensor:
+def sum_degrees(terms: Tensor, degrees: Sequence[Sequence[int]]) -> Tensor:
     """Return the sum of degrees of each term, (n_terms,)."""
     columns = zip(terms.T, degrees, strict=True)
     return torch.stack([torch.tensor(leaf)[numbers] for numbers, leaf in columns]).sum(0)
 
 
-def blocks(
+def iterate_values(
     functions: Sequence[Tensor], terms: Tensor, rows: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the values of terms at points, block by block of points.
@@ -97,10 +97,10 @@ def blocks(
         Numbers of the points of the block, and values (n_block, n_terms).
     """
     for part in rows.split(BLOCK):
-        yield part, values(functions, terms, part).T
+        yield part, compute_values(functions, terms, part).T
 
 
-def values(functions: Sequence[Tensor], terms: Tensor, rows: Tensor) -> Tensor:
+def compute_values(functions: Sequence[Tensor], terms: Tensor, rows: Tensor) -> Tensor:
     """Return the values of terms at points, (n_terms, n_rows)."""
     found = functions[0][:, rows][terms[:, 0]]
     for leaf, numbers in zip(functions[1:], terms.T[1:], strict=True):

@@ -21,7 +21,7 @@ from pipeline_htfbr.datasets import EtheneSource, HonoSource, PointDataset, Poin
 from pipeline_htfbr.points import Points, write_points
 from pipeline_htfbr.sources.checks import require_sound
 from pipeline_htfbr.sources.made import Made
-from pipeline_htfbr.sources.report import report, summary
+from pipeline_htfbr.sources.report import make_report, summarize
 
 __all__ = ["make_points"]
 
@@ -43,34 +43,34 @@ def make_points(run: DatasetRun) -> Summary:
     # Outside of what follows, since this error names the line of the dataset file.
     files = [matched(run.path, *item) for item in options.raw_patterns.items()]
     try:
-        made = _made(options.source, *files)
+        made = _make(options.source, *files)
         require_sound(made)
-        points = replace(made.points, split=_divided(made.points, options.split))
+        points = replace(made.points, split=_divide(made.points, options.split))
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
-    write_points(run.data, points, _provenance(run, made))
-    content = report(run.name, made, points, options.split)
+    write_points(run.data, points, _make_provenance(run, made))
+    content = make_report(run.name, made, points, options.split)
     write_json(run.report, content)
-    return summary(content)
+    return summarize(content)
 
 
-def _made(source: HonoSource | EtheneSource | PointsSource, *files: Mapping[str, Path]) -> Made:
+def _make(source: HonoSource | EtheneSource | PointsSource, *files: Mapping[str, Path]) -> Made:
     match source:
         case HonoSource():
-            from pipeline_htfbr.sources.sampling import hono_points
+            from pipeline_htfbr.sources.sampling import sample_hono
 
-            return hono_points(source)
+            return sample_hono(source)
         case EtheneSource():
-            from pipeline_htfbr.sources.trajectories import ethene_points
+            from pipeline_htfbr.sources.trajectories import follow_trajectories
 
-            return ethene_points(source)
+            return follow_trajectories(source)
         case PointsSource():
-            from pipeline_htfbr.sources.tables import table_points
+            from pipeline_htfbr.sources.tables import read_tables
 
-            return table_points(source, *files)
+            return read_tables(source, *files)
 
 
-def _divided(points: Points, split: Split) -> NDArray[np.int8]:
+def _divide(points: Points, split: Split) -> NDArray[np.int8]:
     """Choose the split of every point; points count as samples of one atom each."""
     columns = Columns()
     for group, energy in zip(points.group, points.energy, strict=True):
@@ -78,7 +78,7 @@ def _divided(points: Points, split: Split) -> NDArray[np.int8]:
     return divide(columns, split)
 
 
-def _provenance(run: DatasetRun, made: Made) -> dict[str, Any]:
+def _make_provenance(run: DatasetRun, made: Made) -> dict[str, Any]:
     record = run.provenance()
     return record | {
         "inputs": {**record["inputs"], **made.inputs},

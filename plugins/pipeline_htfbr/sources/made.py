@@ -9,7 +9,7 @@ from typing import Any
 from pipeline_htfbr.points import Points
 
 
-def _numbered(i: int) -> str:
+def _count_in_words(i: int) -> str:
     return f"point {i}"
 
 
@@ -29,4 +29,4 @@ class Made:
     facts: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    place: Callable[[int], str] = _numbered
+    place: Callable[[int], str] = _count_in_words

@@ -20,7 +20,7 @@ _USUAL_RANGE: Final = (1e-6, 1e3)
 """eV; a wider or narrower range of energies on one surface suggests a wrong unit"""
 
 
-def report(name: str, made: Made, points: Points, split: Split) -> dict[str, Any]:
+def make_report(name: str, made: Made, points: Points, split: Split) -> dict[str, Any]:
     """Return the content of the report file.
 
     Args:
@@ -32,7 +32,7 @@ def report(name: str, made: Made, points: Points, split: Split) -> dict[str, Any
     return {
         "dataset": name,
         "samples": len(points.x),
-        "warnings": list(_warnings(points, split)),
+        "warnings": list(_list_warnings(points, split)),
         "source": dict(made.facts),
         "versions": dict(made.versions),
         "surface": points.surface,
@@ -41,14 +41,14 @@ def report(name: str, made: Made, points: Points, split: Split) -> dict[str, Any
             asdict(one) | {"least": float(x.min()), "largest": float(x.max())}
             for one, x in zip(points.coordinates, points.x.T, strict=True)
         ],
-        "energy": {unit: _statistics(points, unit) for unit in _UNITS},
-        "repeated_points": _repeated(points),
-        "splits": _splits(points),
-        "groups": _groups(points),
+        "energy": {unit: _compute_statistics(points, unit) for unit in _UNITS},
+        "repeated_points": _count_repeated(points),
+        "splits": _count_splits(points),
+        "groups": _count_groups(points),
     }
 
 
-def summary(content: dict[str, Any]) -> dict[str, Any]:
+def summarize(content: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a report that the stage shows at its end."""
     hartree = content["energy"]["hartree"]
     return {
@@ -62,7 +62,7 @@ def summary(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _statistics(points: Points, unit: str) -> dict[str, float]:
+def _compute_statistics(points: Points, unit: str) -> dict[str, float]:
     energy = points.energy / factor("energy", unit)
     return {
         "least": float(energy.min()),
@@ -72,11 +72,11 @@ def _statistics(points: Points, unit: str) -> dict[str, float]:
     }
 
 
-def _splits(points: Points) -> dict[str, int]:
+def _count_splits(points: Points) -> dict[str, int]:
     return {name: int(np.count_nonzero(points.split == i)) for i, name in enumerate(SPLITS)}
 
 
-def _groups(points: Points) -> dict[str, Any]:
+def _count_groups(points: Points) -> dict[str, Any]:
     """Return the largest groups and how each is divided."""
     names, group = np.unique(points.group.astype(str), return_inverse=True)
     table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
@@ -86,7 +86,7 @@ def _groups(points: Points) -> dict[str, Any]:
     return {"count": len(names), "largest": listed}
 
 
-def _repeated(points: Points) -> dict[str, Any]:
+def _count_repeated(points: Points) -> dict[str, Any]:
     """Return how many points equal an earlier one, in how many splits, how far energies differ."""
     _, place, counts = np.unique(points.x, axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(place, kind="stable")
@@ -103,9 +103,9 @@ def _repeated(points: Points) -> dict[str, Any]:
     }
 
 
-def _warnings(points: Points, split: Split) -> Iterator[str]:
+def _list_warnings(points: Points, split: Split) -> Iterator[str]:
     """Yield what a user should know although the points were written."""
-    repeated = _repeated(points)
+    repeated = _count_repeated(points)
     if repeated["points"]:
         yield (
             f"{repeated['points']} points equal an earlier one, energies differ by up to "
@@ -116,5 +116,5 @@ def _warnings(points: Points, split: Split) -> Iterator[str]:
     if not _USUAL_RANGE[0] <= spread <= _USUAL_RANGE[1]:
         yield f"the energies span {spread:.3g} eV; is their unit right?"
     for name, fraction in (("val", split.val), ("test", split.test)):
-        if fraction > 0 and _splits(points)[name] == 0:
+        if fraction > 0 and _count_splits(points)[name] == 0:
             yield f"no point is in the split {name!r}"

@@ -15,15 +15,15 @@ from pipeline_htfbr.sources.made import Made
 Floats = NDArray[np.float64]
 
 
-def hono_points(source: HonoSource) -> Made:
+def sample_hono(source: HonoSource) -> Made:
     """Sample the surface of HONO."""
     surface, rng = HONO(), np.random.default_rng(source.seed)
     facts: dict[str, object] = {"reader": source.reader, "sampling": source.sampling}
     if source.sampling == "grid":
-        x = from_grid(surface.coordinates, source.counts, source.points, rng)
+        x = draw_from_grid(surface.coordinates, source.counts, source.points, rng)
         facts["grid"] = source.counts
     else:
-        lower, upper = _bounds(surface.coordinates)
+        lower, upper = _list_bounds(surface.coordinates)
         x = rng.uniform(lower, upper, (source.points, len(lower)))
     points = Points(
         coordinates=surface.coordinates,
@@ -38,7 +38,7 @@ def hono_points(source: HonoSource) -> Made:
     return Made(points=points, facts=facts)
 
 
-def from_grid(
+def draw_from_grid(
     coordinates: Sequence[Coordinate], counts: Sequence[int], n: int, rng: np.random.Generator
 ) -> Floats:
     """Choose different points of a grid at random.
@@ -53,12 +53,12 @@ def from_grid(
         Points, (n, d).
     """
     places = np.unravel_index(rng.choice(int(np.prod(counts)), n, replace=False), counts)
-    ends = zip(*_bounds(coordinates), counts, strict=True)
+    ends = zip(*_list_bounds(coordinates), counts, strict=True)
     axes = [np.linspace(lower, upper, count) for lower, upper, count in ends]
     return np.stack([axis[place] for axis, place in zip(axes, places, strict=True)], axis=1)
 
 
-def _bounds(coordinates: Sequence[Coordinate]) -> tuple[list[float], list[float]]:
+def _list_bounds(coordinates: Sequence[Coordinate]) -> tuple[list[float], list[float]]:
     lower = [one.lower for one in coordinates if one.lower is not None]
     upper = [one.upper for one in coordinates if one.upper is not None]
     assert len(lower) == len(upper) == len(coordinates), "a coordinate without domain"

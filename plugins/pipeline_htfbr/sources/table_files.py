@@ -41,7 +41,7 @@ class Table:
         Raises:
             ValueError: There is none, or it does not hold real numbers.
         """
-        found = self._found(key, option)
+        found = self._find(key, option)
         if found.dtype.kind in "fiu":
             return found.astype(np.float64)
         if found.dtype.kind not in "OUS":
@@ -49,7 +49,7 @@ class Table:
         try:
             return np.array([float(text) for text in found.ravel()]).reshape(found.shape)
         except (TypeError, ValueError):
-            raise ValueError(self._no_number(key, found)) from None
+            raise ValueError(self._describe_no_number(key, found)) from None
 
     def names(self, key: str, option: str) -> NDArray[np.object_]:
         """Return a column or array as names, (n,).
@@ -57,7 +57,7 @@ class Table:
         Raises:
             ValueError: There is none, or it is not one-dimensional.
         """
-        found = self._found(key, option)
+        found = self._find(key, option)
         if found.ndim != 1:
             raise ValueError(
                 f"{self.name}: {key!r} has the shape {found.shape}, expected one name a point"
@@ -69,7 +69,7 @@ class Table:
         """Say where a row stands."""
         return f"{self.name}, " + (f"line {self.lines[row]}" if self.lines else f"row {row}")
 
-    def _found(self, key: str, option: str) -> NDArray[Any]:
+    def _find(self, key: str, option: str) -> NDArray[Any]:
         if key not in self.arrays:
             near = difflib.get_close_matches(key, self.arrays, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -79,7 +79,7 @@ class Table:
             )
         return self.arrays[key]
 
-    def _no_number(self, key: str, found: NDArray[Any]) -> str:
+    def _describe_no_number(self, key: str, found: NDArray[Any]) -> str:
         row = next(i for i, value in enumerate(found.ravel()) if not _is_number(value))
         return (
             f"{self.place(row)}: {key!r} is {found.ravel()[row]!r}, expected a number; correct or "
@@ -107,7 +107,7 @@ def read_table(name: str, path: Path) -> Table:
         raise ValueError(f"{name}: cannot be read ({error}); write the file anew") from error
 
 
-def _csv(name: str, path: Path) -> Table:
+def _read_csv(name: str, path: Path) -> Table:
     # Spreadsheets begin their files with a mark of the byte order.
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, skipinitialspace=True)
@@ -132,7 +132,7 @@ def _csv(name: str, path: Path) -> Table:
     return Table(name, dict(zip(header, table.T, strict=True)), lines)
 
 
-def _hdf5(name: str, path: Path) -> Table:
+def _read_hdf5(name: str, path: Path) -> Table:
     arrays: dict[str, NDArray[Any]] = {}
 
     def add(key: str, node: Any) -> None:
@@ -144,7 +144,7 @@ def _hdf5(name: str, path: Path) -> Table:
     return Table(name, arrays)
 
 
-def _npz(name: str, path: Path) -> Table:
+def _read_npz(name: str, path: Path) -> Table:
     try:
         # numpy leaves a damaged file open that it has opened itself.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -163,4 +163,4 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-_READERS: Final = {".csv": _csv, ".h5": _hdf5, ".hdf5": _hdf5, ".npz": _npz}
+_READERS: Final = {".csv": _read_csv, ".h5": _read_hdf5, ".hdf5": _read_hdf5, ".npz": _read_npz}

@@ -41,7 +41,7 @@ class _Part:
     group: NDArray[np.object_]
 
 
-def table_points(source: PointsSource, files: Mapping[str, Path]) -> Made:
+def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
     """Read all tables of a source.
 
     Args:
@@ -52,13 +52,13 @@ def table_points(source: PointsSource, files: Mapping[str, Path]) -> Made:
         ValueError: A table is damaged, or lacks a column, or a shape does not fit.
     """
     tables = [read_table(name, path) for name, path in files.items()]
-    parts = [_part(table, source) for table in tables]
+    parts = [_read_part(table, source) for table in tables]
     points = Points(
-        coordinates=_coordinates(source),
+        coordinates=_make_coordinates(source),
         x=np.concatenate([part.x for part in parts]),
         energy=np.concatenate([part.energy for part in parts])
         * factor("energy", source.energy.unit),
-        gradient=_gradient(parts, source),
+        gradient=_join_gradients(parts, source),
         group=np.concatenate([part.group for part in parts]),
         split=np.full(sum(len(part.x) for part in parts), -1, dtype=np.int8),
     )
@@ -77,14 +77,14 @@ def table_points(source: PointsSource, files: Mapping[str, Path]) -> Made:
     )
 
 
-def _coordinates(source: PointsSource) -> tuple[Coordinate, ...]:
+def _make_coordinates(source: PointsSource) -> tuple[Coordinate, ...]:
     return tuple(
         Coordinate(name=c.name, unit=c.unit, lower=c.lower, upper=c.upper, period=c.period)
         for c in source.coordinates
     )
 
 
-def _part(table: Table, source: PointsSource) -> _Part:
+def _read_part(table: Table, source: PointsSource) -> _Part:
     energy = table.numbers(source.energy.key, "source.energy.key")
     if energy.ndim != 1:
         raise ValueError(
@@ -95,20 +95,20 @@ def _part(table: Table, source: PointsSource) -> _Part:
     if not n:
         raise ValueError(f"{table.name}: holds no points; remove the file, or write it anew")
     if source.array is not None:
-        x = _matrix(table, source.array, "source.array", (n, d))
+        x = _read_matrix(table, source.array, "source.array", (n, d))
     else:
         keys = [one.key or one.name for one in source.coordinates]
-        x = _columns(table, keys, "source.coordinates", n)
+        x = _read_columns(table, keys, "source.coordinates", n)
     gradient = None
     match source.gradient:
         case TableGradient(keys=str(key)):
-            gradient = _matrix(table, key, "source.gradient.keys", (n, d))
+            gradient = _read_matrix(table, key, "source.gradient.keys", (n, d))
         case TableGradient(keys=list(columns)):
-            gradient = _columns(table, columns, "source.gradient.keys", n)
-    return _Part(x, energy, gradient, _group(table, source, n))
+            gradient = _read_columns(table, columns, "source.gradient.keys", n)
+    return _Part(x, energy, gradient, _read_group(table, source, n))
 
 
-def _matrix(table: Table, key: str, option: str, shape: tuple[int, int]) -> Floats:
+def _read_matrix(table: Table, key: str, option: str, shape: tuple[int, int]) -> Floats:
     """Read one array that holds all coordinates, (n, d)."""
     found = table.numbers(key, option)
     if found.shape != shape:
@@ -119,7 +119,7 @@ def _matrix(table: Table, key: str, option: str, shape: tuple[int, int]) -> Floa
     return found
 
 
-def _columns(table: Table, keys: Sequence[str], option: str, n: int) -> Floats:
+def _read_columns(table: Table, keys: Sequence[str], option: str, n: int) -> Floats:
     """Read one column for each coordinate, (n, d)."""
     columns = [table.numbers(key, option) for key in keys]
     for key, column in zip(keys, columns, strict=True):
@@ -131,14 +131,14 @@ def _columns(table: Table, keys: Sequence[str], option: str, n: int) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def _gradient(parts: Sequence[_Part], source: PointsSource) -> Floats | None:
+def _join_gradients(parts: Sequence[_Part], source: PointsSource) -> Floats | None:
     if source.gradient is None:
         return None
     found = [part.gradient for part in parts if part.gradient is not None]
     return np.concatenate(found) * factor("energy", source.gradient.unit or source.energy.unit)
 
 
-def _group(table: Table, source: PointsSource, n: int) -> NDArray[np.object_]:
+def _read_group(table: Table, source: PointsSource, n: int) -> NDArray[np.object_]:
     if source.group is None or source.group == "file":
         return np.full(n, _NO_GROUP if source.group is None else table.name, dtype=object)
     names = table.names(source.group, "source.group")

@@ -53,17 +53,17 @@ class Trajectory:
     end: End
 
 
-def ethene_points(source: EtheneSource) -> Made:
+def follow_trajectories(source: EtheneSource) -> Made:
     """Follow as many trajectories as the points need.
 
     Raises:
         ValueError: tblite is not installed, or trajectories give no points.
     """
     require_tblite()
-    with _pool(source.processes) as pool:
+    with _make_pool(source.processes) as pool:
         # Not in this process, whose threads would add up the energies in another order.
         surface = pool.submit(ethene).result()
-        found = list(_trajectories(pool, surface, source))
+        found = list(_iterate_trajectories(pool, surface, source))
     ends = [one.end for one in found]
     if "steps" not in ends:
         raise ValueError(
@@ -95,17 +95,17 @@ def ethene_points(source: EtheneSource) -> Made:
     return Made(points=points, facts=facts, versions={"tblite": version("tblite")})
 
 
-def _pool(processes: int | None) -> ProcessPoolExecutor:
+def _make_pool(processes: int | None) -> ProcessPoolExecutor:
     n_processes = processes or len(os.sched_getaffinity(0))
-    return ProcessPoolExecutor(n_processes, get_context("spawn"), _one_thread)
+    return ProcessPoolExecutor(n_processes, get_context("spawn"), _limit_threads)
 
 
-def _one_thread() -> None:
+def _limit_threads() -> None:
     """Keep tblite, which reads this when it is first imported, to one thread."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
-def _trajectories(
+def _iterate_trajectories(
     pool: ProcessPoolExecutor, surface: Ethene, source: EtheneSource
 ) -> Iterator[Trajectory]:
     """Yield trajectories in the order of their seeds until there are enough points."""

@@ -17,7 +17,13 @@ from pipeline_core.training.gradients import FlatGradients
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
-from pipeline_htfbr.training.tables import Forward, Table, outputs, owners_of, residuals
+from pipeline_htfbr.training.tables import (
+    Forward,
+    Table,
+    compute_outputs,
+    compute_residuals,
+    make_owners,
+)
 
 
 class Descent:
@@ -43,7 +49,7 @@ class Descent:
         self._gradients = FlatGradients(self._parameters)
         self._optimizer = make_optimizer(options.optimizer, self._parameters)
         self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
-        self._owners = owners_of(module)
+        self._owners = make_owners(module)
         self._zero = torch.zeros((), dtype=torch.float64, device=self._owners.device)
         self.weights = {"energy": 1.0}
         if options.gradient_weight > 0:
@@ -85,7 +91,9 @@ class Descent:
         totals = torch.zeros(2, len(self.weights), dtype=torch.float64, device=self._owners.device)
         with torch.no_grad():
             for table in batches:
-                found = residuals(outputs(self._forward, table, self._owners), table)
+                found = compute_residuals(
+                    compute_outputs(self._forward, table, self._owners), table
+                )
                 for column, (residual, factor) in enumerate(zip(found, unit, strict=True)):
                     totals[0, column] += residual.double().square().sum()
                     totals[1, column] += (residual * factor).double().abs().sum()
@@ -108,10 +116,12 @@ class Descent:
 
     def _backward(self, table: Table, n_points: int) -> None:
         """Add the gradient of sum over terms of weight * mean of squares."""
-        found = outputs(self._forward, table, self._owners)
+        found = compute_outputs(self._forward, table, self._owners)
         # By hand from the residuals: half of what autograd would launch for the mean of squares.
         upstream = [
             residual.mul_(2 * weight * len(table) / (residual.numel() * n_points))
-            for residual, weight in zip(residuals(found, table), self.weights.values(), strict=True)
+            for residual, weight in zip(
+                compute_residuals(found, table), self.weights.values(), strict=True
+            )
         ]
         torch.autograd.backward(found, upstream, inputs=self._parameters)

@@ -28,7 +28,7 @@ from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.plan import Plan
-from pipeline_htfbr.training.tables import Forward, Table, half_domains, standard_tables
+from pipeline_htfbr.training.tables import Forward, Table, compute_half_domains, tabulate
 
 _PROBE_POINTS: Final = 4
 
@@ -104,27 +104,27 @@ class GradientFit:
         self._session = Session(run, task, options, ranks)
         self._descent = self._make_descent(method)
         wants_gradients = options.gradient_weight > 0
-        train, val = standard_tables(run, self._module, gradients=wants_gradients)
+        train, val = tabulate(run, self._module, gradients=wants_gradients)
         if not len(train):
             raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
         self._n = {"train": len(train), "val": len(val)}
-        self._plan = self._planned(len(train), options.batch_size)
+        self._plan = self._make_plan(len(train), options.batch_size)
         self._steps = method.steps(train, self._plan, ranks.device)
-        self._evaluated = {"train": self._share(train), "val": self._share(val)}
-        self._units = self._error_units()
+        self._evaluated = {"train": self._take_share(train), "val": self._take_share(val)}
+        self._units = self._make_units()
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
         warning, session = None, self._session
         summary = session.summarize()
         if self._ranks.is_rank_zero:
-            warning = warn_if_underdetermined(self._n_numbers(), summary["parameters"])
-        session.run(self._epochs)
+            warning = warn_if_underdetermined(self._count_numbers(), summary["parameters"])
+        session.run(self._train_epochs)
         split = "val" if self._n["val"] else "train"
         session.write_model(split, np.arange(min(_PROBE_POINTS, self._n[split])))
         return {
             **session.summarize(),
-            "fitted_numbers": self._n_numbers(),
+            "fitted_numbers": self._count_numbers(),
             "seconds": sum(record["seconds"] for record in session.progress.history),
             **({"warning": warning} if warning else {}),
         }
@@ -137,7 +137,7 @@ class GradientFit:
             descent.load_state_dict(saved["learner"])
         return descent
 
-    def _planned(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
+    def _make_plan(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
         capacity = self._run.section("partition", PartitionOptions).capacity
         return Plan(
             n_points=n_points,
@@ -148,23 +148,23 @@ class GradientFit:
             n_ranks=self._ranks.size,
         )
 
-    def _share(self, table: Table) -> list[Table]:
+    def _take_share(self, table: Table) -> list[Table]:
         """Return the points of a split that this rank evaluates, on its device."""
-        (part,) = self._planned(len(table), "all").steps(0)
+        (part,) = self._make_plan(len(table), "all").steps(0)
         numbers = map(torch.from_numpy, part.batches)
         return [table.at(found).to(self._ranks.device) for found in numbers]
 
-    def _error_units(self) -> list[Tensor]:
+    def _make_units(self) -> list[Tensor]:
         """Return what turns residuals into eV, and into eV per unit of each coordinate."""
         scale = self._module.scale
-        units = [scale, scale / half_domains(self._module).to(scale.device)[:, None]]
+        units = [scale, scale / compute_half_domains(self._module).to(scale.device)[:, None]]
         return units[: len(self._descent.weights)]
 
-    def _n_numbers(self) -> int:
+    def _count_numbers(self) -> int:
         n_each = 1 + len(self._module.leaves) * (len(self._descent.weights) - 1)
         return self._n["train"] * n_each
 
-    def _epochs(self) -> None:
+    def _train_epochs(self) -> None:
         """Train to the next record."""
         every, first = self._options.record_every, self._session.progress.epoch
         last = min((first // every + 1) * every, self._options.epochs) - 1
@@ -176,25 +176,25 @@ class GradientFit:
         norms = [self._descent.step(*step, with_norm=True) for step in self._steps(last)]
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize()
-        record = self._record(last + 1, torch.stack(norms), time.perf_counter() - begin)
+        record = self._make_record(last + 1, torch.stack(norms), time.perf_counter() - begin)
         descent = self._descent
         self._session.end_epoch(
             record, self._module, descent.rate, lambda: {"learner": descent.state_dict()}
         )
 
-    def _record(self, epoch: int, norms: Tensor, seconds: float) -> Record:
+    def _make_record(self, epoch: int, norms: Tensor, seconds: float) -> Record:
         """Return the line of an epoch: losses after it, times since the line before.
 
         Unlike in the shared trainer the training loss is that of the weights that are validated, so
         that the two can be compared.
         """
         weights, progress = self._descent.weights, self._session.progress
-        squares, _ = self._errors("train")
+        squares, _ = self._sum_errors("train")
         finite = norms[norms.isfinite()]
         mean_load, largest_load = self._plan.balance()
         totals = EpochTotals(
             sums=squares,
-            counts=self._counts("train"),
+            counts=self._count_labels("train"),
             norms=torch.stack([finite.sum(), finite.new_tensor(len(finite))]),
             steps=len(norms),
             samples=(epoch - progress.epoch) * self._n["train"],
@@ -209,17 +209,17 @@ class GradientFit:
     def _validate(self) -> dict[str, Any]:
         if not self._n["val"]:
             return {}
-        squares, absolute = self._errors("val")
-        weights, counts = self._descent.weights, self._counts("val")
+        squares, absolute = self._sum_errors("val")
+        weights, counts = self._descent.weights, self._count_labels("val")
         mae = zip(weights, (absolute / counts).tolist(), strict=True)
         return {
             "val": means(weights, squares.tolist(), counts.tolist()),
             "mae": dict(mae),
         }
 
-    def _errors(self, split: str) -> tuple[Tensor, Tensor]:
+    def _sum_errors(self, split: str) -> tuple[Tensor, Tensor]:
         return self._descent.errors(self._evaluated[split], self._units)
 
-    def _counts(self, split: str) -> Tensor:
+    def _count_labels(self, split: str) -> Tensor:
         counts = [self._n[split], self._n[split] * len(self._module.leaves)]
         return torch.tensor(counts[: len(self._descent.weights)], dtype=torch.float64)

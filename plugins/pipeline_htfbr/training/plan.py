@@ -58,17 +58,17 @@ class Plan:
     def steps(self, epoch: int) -> list[Part]:
         """Return what the rank does in the steps of an epoch."""
         if self.is_full:
-            return [self._part(np.arange(self.n_points))]
+            return [self._make_part(np.arange(self.n_points))]
         order = epoch_order(self.n_points, self.seed, epoch)
         cuts = range(int(self.batch_size), self.n_points, int(self.batch_size))
-        return [self._part(window) for window in np.split(order, cuts)]
+        return [self._make_part(window) for window in np.split(order, cuts)]
 
     def balance(self) -> tuple[float, float]:
         """Return the mean and the largest share of a rank, summed over the steps of an epoch."""
         sizes = [part.n_points for part in self.steps(0)]
         return self.n_points / self.n_ranks, float(sum(-(-n // self.n_ranks) for n in sizes))
 
-    def _part(self, window: Numbers) -> Part:
+    def _make_part(self, window: Numbers) -> Part:
         share = np.array_split(window, self.n_ranks)[self.rank]
         batches = np.split(share, range(self.capacity, len(share), self.capacity))
         return Part(len(window), [batch for batch in batches if len(batch)])

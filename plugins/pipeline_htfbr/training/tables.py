@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pipeline_core.run import Run
-from pipeline_htfbr.basis import slopes
+from pipeline_htfbr.basis import compute_slopes
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.structure import read_features
 from pipeline_htfbr.surface import Surface
@@ -55,7 +55,7 @@ class Table:
         return replace(self, **{n: change(c) for n, c in columns.items() if c is not None})
 
 
-def standard_tables(
+def tabulate(
     run: Run, module: Surface, *, gradients: bool, splits: tuple[str, ...] = ("train", "val")
 ) -> list[Table]:
     """Tabulate the points of some splits, on the CPU.
@@ -74,22 +74,22 @@ def standard_tables(
     table = Table(functions, (torch.from_numpy(points.energy) - shift) / scale)
     if gradients:
         assert points.gradient is not None, "the task refuses points without"
-        half, owners = half_domains(module), owners_of(module).cpu().double()
+        half, owners = compute_half_domains(module), make_owners(module).cpu().double()
         labels = torch.from_numpy(points.gradient.T) * half[:, None] / scale
-        by_x = slopes(module.leaves, torch.from_numpy(points.x))
+        by_x = compute_slopes(module.leaves, torch.from_numpy(points.x))
         by_s = by_x * (owners.T @ half)[:, None]
         table = Table(table.functions, table.energies, by_s, labels)
     numbers = (torch.from_numpy(points.of(split)) for split in splits)
     return [table.at(found).to(module.transfers.dtype) for found in numbers]
 
 
-def half_domains(module: Surface) -> Tensor:
+def compute_half_domains(module: Surface) -> Tensor:
     """Return half the length of each coordinate's domain: dx/ds, (d,) float64."""
     lengths = [leaf.upper - leaf.lower for leaf in module.leaves]
     return torch.tensor(lengths, dtype=torch.float64) / 2
 
 
-def outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tensor]:
+def compute_outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tensor]:
     """Evaluate f and, if they are fitted, its derivatives by s.
 
     Args:
@@ -110,7 +110,7 @@ def outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tensor]:
     return [f if recording else f.detach(), owners @ (by_functions * table.slopes)]
 
 
-def residuals(found: list[Tensor], table: Table) -> list[Tensor]:
+def compute_residuals(found: list[Tensor], table: Table) -> list[Tensor]:
     """Return prediction minus label of what `outputs` gave, without a gradient."""
     labels = (table.energies, table.gradients)
     return [
@@ -118,7 +118,7 @@ def residuals(found: list[Tensor], table: Table) -> list[Tensor]:
     ]
 
 
-def owners_of(module: Surface) -> Tensor:
+def make_owners(module: Surface) -> Tensor:
     """Return to which coordinate each function belongs, as `outputs` takes it."""
     counts = [leaf.count for leaf in module.leaves]
     rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))

@@ -15,7 +15,7 @@ import torch
 from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import write_model
 from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import balanced, nodes
+from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.surface import Surface
@@ -29,7 +29,9 @@ TRANS = np.append(TRANS, np.pi)
 
 def additive(leaves: Sequence[Leaf], functions: Sequence[Callable], shift: float = 0.0) -> Surface:
     """Return shift + sum of functions (eV) that the leaves' functions represent."""
-    shape = TreeShape((2,) * len(leaves), nodes(balanced(range(len(leaves))), _ranks(leaves)))
+    shape = TreeShape(
+        (2,) * len(leaves), make_nodes(build_balanced(range(len(leaves))), _ranks(leaves))
+    )
     module = Surface(leaves, shape, gradients=False).double()
     assign(module, functions, shift)
     return module

@@ -221,9 +221,9 @@ def test_ethene_without_tblite_names_the_extra(workshop, monkeypatch):
     monkeypatch.setattr(
         "pipeline_htfbr.ethene.find_spec", lambda name: None if name == "tblite" else find(name)
     )
-    from pipeline_htfbr.surfaces import exact_surface
+    from pipeline_htfbr.surfaces import find_exact_surface
 
-    assert exact_surface("ethene_xtb") is None
+    assert find_exact_surface("ethene_xtb") is None
     message = "pip install 'pipeline-core[quantum-chemistry]'"
     workshop.refuse(f"set.yaml: ethene ... needs tblite ... {message}", {"reader": "ethene_xtb"})
 

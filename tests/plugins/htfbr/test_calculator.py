@@ -18,10 +18,10 @@ from ase.md.verlet import VelocityVerlet
 from pipeline_core.calculator import load_calculator
 from pipeline_core.units import BOHR
 from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.calculator import SurfaceCalculator, surface_calculator
-from pipeline_htfbr.geometry import positions_at
+from pipeline_htfbr.calculator import SurfaceCalculator, make_calculator
+from pipeline_htfbr.geometry import find_positions
 from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.inference.domain import domain_of
+from pipeline_htfbr.inference.domain import make_domain
 from pipeline_htfbr.molecule import Molecule, NormalModes
 from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
@@ -43,7 +43,7 @@ def surface():
 @pytest.fixture(scope="module")
 def calculator(surface):
     molecule = HONO().molecule
-    domain = domain_of(HONO().coordinates, surface.leaves, molecule)
+    domain = make_domain(HONO().coordinates, surface.leaves, molecule)
     return SurfaceCalculator(surface, molecule, domain)
 
 
@@ -51,7 +51,7 @@ def hono(seed=0, size=0.03, tau=2.0):
     molecule = HONO().molecule
     x = TRANS.copy()
     x[5] = tau
-    atoms = Atoms(molecule.symbols, positions_at(x, molecule, HONO().coordinates))
+    atoms = Atoms(molecule.symbols, find_positions(x, molecule, HONO().coordinates))
     atoms.set_masses(molecule.masses)
     atoms.rattle(size, seed=seed)
     return atoms
@@ -105,7 +105,7 @@ def test_a_torsion_beyond_the_fit_is_that_of_the_mirror_image():
     leaves[5] = replace(leaves[5], family="chebyshev", degree=14)
     flat = [lambda x: 0 * x] * 5
     surface = additive(leaves, [*flat, lambda x: 0.3 * np.cos(x) + 0.1 * np.cos(2 * x)])
-    domain = domain_of(HONO().coordinates, leaves, HONO().molecule)
+    domain = make_domain(HONO().coordinates, leaves, HONO().molecule)
     atoms = hono(tau=-2.0)
     atoms.calc = SurfaceCalculator(surface, HONO().molecule, domain)
     tau = np.radians(atoms.get_dihedral(0, 1, 2, 3))
@@ -165,9 +165,9 @@ def test_forces_in_normal_modes():
     coordinates = [Coordinate(name=f"q{i}", unit="1") for i in range(3)]
     surface = additive(leaves, [lambda q: 0.1 * q**2] * 3)
     q = np.array([0.5, -1.0, 0.8])
-    atoms = Atoms("CHH", positions_at(q, molecule, coordinates))
+    atoms = Atoms("CHH", find_positions(q, molecule, coordinates))
     atoms.rotate(40, (1, 1, 0))
-    atoms.calc = SurfaceCalculator(surface, molecule, domain_of(coordinates, leaves, molecule))
+    atoms.calc = SurfaceCalculator(surface, molecule, make_domain(coordinates, leaves, molecule))
 
     assert atoms.get_potential_energy() == pytest.approx(0.1 * (q**2).sum())
     numerical = calculate_numerical_forces(atoms, eps=1e-5)
@@ -205,11 +205,11 @@ def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
     surface = write_hono(run)
     moved = tmp_path / "elsewhere" / "hono-2004.pt"
     atoms, energies = hono(), []
-    domain = domain_of(HONO().coordinates, surface.leaves, HONO().molecule)
+    domain = make_domain(HONO().coordinates, surface.leaves, HONO().molecule)
     atoms.calc = SurfaceCalculator(surface, HONO().molecule, domain)
     expected = atoms.get_potential_energy()
 
-    atoms.calc = surface_calculator(run, "cpu")
+    atoms.calc = make_calculator(run, "cpu")
     energies.append(atoms.get_potential_energy())
     moved.parent.mkdir()
     run.model.rename(moved)
@@ -227,4 +227,4 @@ def test_a_surface_without_a_molecule_has_no_calculator(tmp_path, project):
     run = project(tmp_path, replace(hono_points(), molecule=None), hono_sections())
     write_hono(run)
     with pytest.raises(ValueError, match=r"model\.pt: .* no molecule is known.*exported sum of"):
-        surface_calculator(run, "cpu")
+        make_calculator(run, "cpu")

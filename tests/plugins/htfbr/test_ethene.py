@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_core.units import BOHR, DALTON, HARTREE, HBAR, factor
 from pipeline_htfbr.datasets import EtheneSource
-from pipeline_htfbr.ethene import ethene_if_installed
+from pipeline_htfbr.ethene import load_ethene
 from pipeline_htfbr.molecule import Molecule
-from pipeline_htfbr.sources.trajectories import ethene_points, follow
+from pipeline_htfbr.sources.trajectories import follow, follow_trajectories
 from real_data import find
 
 pytest.importorskip("tblite")
@@ -20,7 +20,7 @@ pytest.importorskip("tblite")
 
 @pytest.fixture(scope="module")
 def surface():
-    return ethene_if_installed()
+    return load_ethene()
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +118,14 @@ def test_starts_have_the_zero_point_energy(surface):
 
 def test_points_do_not_depend_on_the_number_of_processes():
     options = {"reader": "ethene_xtb", "points": 95, "steps": 40, "seed": 3, "gradients": True}
-    one, two = (ethene_points(EtheneSource(**options, processes=n)).points for n in (1, 2))
+    one, two = (follow_trajectories(EtheneSource(**options, processes=n)).points for n in (1, 2))
     for name in ("x", "energy", "gradient", "group"):
         assert_array_equal(getattr(one, name), getattr(two, name))
     assert len(one.x) == 95
     assert np.unique(one.group).tolist() == [f"trajectory-{i:04d}" for i in range(5)]
     assert one.surface == "ethene_xtb"
     # The rows agree with the surface that evaluation compares with.
-    surface = ethene_if_installed()
+    surface = load_ethene()
     assert_allclose(surface.energies(one.x[::10]), one.energy[::10], atol=1e-5)
     assert one.energy.min() > 0
     assert factor("energy", "hartree") * 0.25 > one.energy.max()

@@ -105,7 +105,7 @@ def trained(folder, monkeypatch, *, surface="toy", **sections):
     write_model(run, task, task.module.state_dict(), ("val", np.arange(4)), run.provenance("train"))
     exact = Exact(task.module)
     write_points(run.data, points(exact.energies(x), exact.gradients(x), x, surface), provenance)
-    monkeypatch.setattr(evaluation, "exact_surface", {"toy": exact}.get)
+    monkeypatch.setattr(evaluation, "find_exact_surface", {"toy": exact}.get)
     lines = [{"epoch": e, "seconds": s, "train": {"loss": 0.1}} for e, s in ((10, 9.0), (30, 4.0))]
     run.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run, x, exact
@@ -230,6 +230,6 @@ def test_the_engines_metrics_stay_and_its_figures_speak_of_points(tmp_path, monk
 def test_the_grid_is_cut_into_blocks_that_hold_each_point_once(monkeypatch):
     monkeypatch.setattr(evaluation, "_BLOCK", 7)
     axes = [np.linspace(c.lower, c.upper, n) for c, n in zip(COORDINATES, GRID, strict=True)]
-    blocks = list(evaluation.grid_blocks(COORDINATES, GRID))
+    blocks = list(evaluation.iterate_grid(COORDINATES, GRID))
     assert {len(block) for block in blocks} == {7, 60 % 7}
     assert np.array_equal(np.concatenate(blocks), list(itertools.product(*axes)))

@@ -17,11 +17,11 @@ from numpy.polynomial import chebyshev
 
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.basis import Leaf
-from pipeline_htfbr.dimension_tree import balanced, nodes
+from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.inference.export import export_surface
 from pipeline_htfbr.inference.read_sum_of_products import load
-from pipeline_htfbr.inference.terms import TooManyTerms, expanded
+from pipeline_htfbr.inference.terms import TooManyTerms, expand
 from pipeline_htfbr.points import Coordinate
 from pipeline_htfbr.structure import Structure
 from pipeline_htfbr.surface import Surface
@@ -50,7 +50,7 @@ def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None,
         for mu, family in enumerate(families)
     ]
     counts = tuple(leaf_ranks or (leaf.count for leaf in leaves))
-    tree = nodes(nesting or balanced(range(d)), [rank] * (d - 2) + [1])
+    tree = make_nodes(nesting or build_balanced(range(d)), [rank] * (d - 2) + [1])
     module = Surface(leaves, TreeShape(counts, tree), gradients=False).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -68,7 +68,7 @@ def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None,
 def structure_of(module):
     d = len(module.leaves)
     coordinates = [Coordinate(name=f"x {mu}", unit="1", period=3.0) for mu in range(d)]
-    return Structure(tuple(coordinates), module.leaves, balanced(range(d)))
+    return Structure(tuple(coordinates), module.leaves, build_balanced(range(d)))
 
 
 def places(module, n=20, seed=1):
@@ -149,7 +149,7 @@ def test_the_guard_of_the_test_above_works(tmp_path):
 def test_coefficients_are_those_of_the_series():
     """Oracle: numpy.polynomial evaluates the coefficient tensor that the terms are."""
     module = random_surface(["chebyshev"] * 3, degree=5)
-    terms = expanded(module, 1e-12, 10**6)
+    terms = expand(module, 1e-12, 10**6)
     c = np.zeros((6, 6, 6))
     c[tuple(terms.functions.T)] = terms.c
     x = places(module)
@@ -166,7 +166,7 @@ def test_coefficients_are_those_of_the_series():
 @pytest.mark.parametrize("tolerance", [1e-8, 1e-4, 1e-2])
 def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
     module = random_surface([family] * 6, degree=5, rank=6, decay=0.7)
-    terms = expanded(module, tolerance, 10**6)
+    terms = expand(module, tolerance, 10**6)
     corners = np.array([(leaf.lower, leaf.upper) for leaf in module.leaves])
     mesh = np.stack(np.meshgrid(*corners, indexing="ij"), -1).reshape(-1, 6)
     x = np.concatenate([places(module, 100), mesh])  # the bound is reached in corners, if anywhere
@@ -190,7 +190,7 @@ def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
 
 def test_a_sum_of_functions_of_one_coordinate_has_no_other_terms():
     functions = [lambda x: 1 + x, np.sin, np.cos, lambda x: x**2, np.exp, lambda x: np.cos(2 * x)]
-    terms = expanded(additive(hono_leaves(), functions), 1e-7, 10**6)
+    terms = expand(additive(hono_leaves(), functions), 1e-7, 10**6)
     assert ((terms.functions > 0).sum(1) <= 1).all()
     assert len(terms.c) <= 1 + 5 * 12 + 6
 
@@ -198,7 +198,7 @@ def test_a_sum_of_functions_of_one_coordinate_has_no_other_terms():
 def test_twelve_coordinates_are_pruned_on_the_way():
     """All 5^12 products would be 2 GB; those of a decaying tree are few."""
     module = random_surface(["chebyshev"] * 12, degree=4, rank=10, decay=2.0)
-    terms = expanded(module, 1e-8, 2_000_000)
+    terms = expand(module, 1e-8, 2_000_000)
     x = places(module, 10)
     values = np.full(10, terms.shift)
     product = np.tile(terms.c[:, None], 10)
@@ -227,9 +227,9 @@ def test_what_too_few_terms_would_miss_is_told():
     """Oracle: with that as its tolerance, the same number of terms suffices."""
     module = random_surface(["chebyshev"] * 4, degree=5)
     with pytest.raises(TooManyTerms, match=r"the largest 200 leave up to \S+ hartree") as error:
-        expanded(module, 1e-8, 200)
+        expand(module, 1e-8, 200)
     missing = float(str(error.value).split()[-2])
-    assert 100 < len(expanded(module, 1.2 * missing, 10**6).c) <= 200
+    assert 100 < len(expand(module, 1.2 * missing, 10**6).c) <= 200
 
 
 def test_the_text_explains_itself(run, tmp_path):
@@ -250,7 +250,7 @@ def test_the_text_explains_itself(run, tmp_path):
 def test_the_file_says_what_the_coordinates_are(run, tmp_path):
     module = additive(hono_leaves(), [np.cos] * 6)
     hono = HONO()
-    structure = Structure(hono.coordinates, module.leaves, balanced(range(6)))
+    structure = Structure(hono.coordinates, module.leaves, build_balanced(range(6)))
     run = replace(run, folder=tmp_path)
     export_surface(run, module, structure, hono.molecule)
 

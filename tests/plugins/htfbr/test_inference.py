@@ -16,11 +16,11 @@ from pipeline_core import store
 from pipeline_core.testing.projects import call
 from pipeline_htfbr.basis import Leaf
 from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.inference.domain import domain_of
+from pipeline_htfbr.inference.domain import make_domain
 from pipeline_htfbr.inference.landscape import Exact, Fitted
-from pipeline_htfbr.inference.stationary import low_starts, pairs, stationary_points
+from pipeline_htfbr.inference.stationary import choose_starts, find_stationary_points, pair_points
 from pipeline_htfbr.inference.use import SCHEMA
-from pipeline_htfbr.inference.vibrations import frequencies
+from pipeline_htfbr.inference.vibrations import compute_frequencies
 from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
     INVERSE_CM,
@@ -41,11 +41,11 @@ def domain(leaves, names="abcdef", **units):
         Coordinate(name=name, unit=units.get(name, "1"), period=leaf.period)
         for name, leaf in zip(names, leaves, strict=False)
     ]
-    return domain_of(coordinates, leaves, None)
+    return make_domain(coordinates, leaves, None)
 
 
 def hono_domain():
-    return domain_of(HONO().coordinates, hono_leaves(), HONO().molecule)
+    return make_domain(HONO().coordinates, hono_leaves(), HONO().molecule)
 
 
 def chebyshev(lower, upper, degree=14):
@@ -56,8 +56,8 @@ def chebyshev(lower, upper, degree=14):
 def points_of_hono():
     """Stationary points of the exact surface, from random points of low energy."""
     box, points = hono_domain(), hono_points(3000)
-    starts = low_starts(points.x, points.energy, box)
-    return stationary_points(Exact(HONO(), 1e-3 * box.length), box, starts)
+    starts = choose_starts(points.x, points.energy, box)
+    return find_stationary_points(Exact(HONO(), 1e-3 * box.length), box, starts)
 
 
 def test_stationary_points_of_hono_are_the_published_ones(points_of_hono):
@@ -81,11 +81,11 @@ def test_frequencies_of_hono_exceed_the_measured_fundamentals_by_their_anharmoni
     }
     for number, fundamentals in measured.items():
         point = points_of_hono[number]
-        found = frequencies(point.x, point.hessian, HONO().molecule, HONO().coordinates)
+        found = compute_frequencies(point.x, point.hessian, HONO().molecule, HONO().coordinates)
         assert (found > fundamentals).all()
         assert np.allclose(found, fundamentals, rtol=0.08)
     barrier = points_of_hono[2]
-    found = frequencies(barrier.x, barrier.hessian, HONO().molecule, HONO().coordinates)
+    found = compute_frequencies(barrier.x, barrier.hessian, HONO().molecule, HONO().coordinates)
     assert (found < 0).tolist() == [True] + [False] * 5
 
 
@@ -95,7 +95,7 @@ def test_all_stationary_points_of_a_double_well():
     surface = additive(leaves, [lambda x: (x**2 - 1) ** 2, lambda y: 2 * y**2 - 0.3 * y])
     starts = np.array([[-1.8, 0.9], [1.3, -0.7], [-0.4, 0.3]])
 
-    left, right, saddle = stationary_points(Fitted(surface), domain(leaves), starts)
+    left, right, saddle = find_stationary_points(Fitted(surface), domain(leaves), starts)
 
     assert sorted([left.x[0], right.x[0]]) == pytest.approx([-1, 1])
     assert saddle.x == pytest.approx([0, 0.075], abs=1e-9)
@@ -108,7 +108,7 @@ def test_nothing_is_found_on_a_slope():
     leaves = [chebyshev(-1, 1, 2)] * 2
     surface = additive(leaves, [lambda x: x + 0.1 * x**2, np.zeros_like])
     starts = np.random.default_rng(0).uniform(-1, 1, (5, 2))
-    assert stationary_points(Fitted(surface), domain(leaves), starts) == []
+    assert find_stationary_points(Fitted(surface), domain(leaves), starts) == []
 
 
 def test_periodic_coordinates_have_no_bounds():
@@ -120,7 +120,7 @@ def test_periodic_coordinates_have_no_bounds():
     surface = additive(leaves, [lambda x: 1 - np.cos(3 * (x - 0.1)), np.square])
     starts = np.array([[-3.0, 0.3], [0.5, 0.2], [2.9, -0.4], [-1.0, 0.0]])
 
-    found = stationary_points(Fitted(surface), domain(leaves), starts)
+    found = find_stationary_points(Fitted(surface), domain(leaves), starts)
 
     angles = {order: sorted(p.x[0] for p in found if p.order == order) for order in (0, 1)}
     third = TURN / 3
@@ -135,10 +135,12 @@ def test_points_on_the_edge_of_half_a_turn_are_found(family):
     leaves[5] = replace(leaves[5], family=family, degree=12)
     wells = [lambda x, at=at: 5 * (x - at) ** 2 for at in TRANS[:5]]
     surface = additive(leaves, [*wells, lambda t: 0.01 * np.cos(t) - 0.25 * np.cos(2 * t)])
-    box = domain_of(HONO().coordinates, leaves, HONO().molecule)
+    box = make_domain(HONO().coordinates, leaves, HONO().molecule)
     start = np.append(TRANS[:5], 0.4)[None]
 
-    found = stationary_points(Fitted(surface), box, np.concatenate([start, start + 1e-2, [TRANS]]))
+    found = find_stationary_points(
+        Fitted(surface), box, np.concatenate([start, start + 1e-2, [TRANS]])
+    )
 
     assert [p.order for p in found] == [0, 0, 1]
     assert [p.x[5] for p in found] == pytest.approx([np.pi, 0, np.arccos(0.01)], abs=1e-4)
@@ -165,7 +167,7 @@ def test_unusable_values_end_a_search_only():
 
     leaves = [chebyshev(-1, 1)] * 2
     starts = np.array([[0.9, 0.0], [-0.4, 0.3]])
-    (found,) = stationary_points(Exact(Holed(), np.full(2, 1e-3)), domain(leaves), starts)
+    (found,) = find_stationary_points(Exact(Holed(), np.full(2, 1e-3)), domain(leaves), starts)
     assert np.allclose(found.x, 0, atol=1e-9)
 
 
@@ -173,13 +175,13 @@ def test_corresponding_points_are_the_nearest_of_one_order(points_of_hono):
     box = hono_domain()
     moved = [replace(p, x=p.x + 0.02 * box.length) for p in points_of_hono]
     shuffled = [moved[2], moved[0], moved[1]]
-    assert pairs(shuffled, points_of_hono, box) == [(1, 0), (2, 1), (0, 2)]
-    assert pairs(shuffled[:1], points_of_hono[:2], box) == []
+    assert pair_points(shuffled, points_of_hono, box) == [(1, 0), (2, 1), (0, 2)]
+    assert pair_points(shuffled[:1], points_of_hono[:2], box) == []
 
 
 def test_images_in_a_domain():
     coordinates = HONO().coordinates
-    box = domain_of(coordinates, hono_leaves(), HONO().molecule)
+    box = make_domain(coordinates, hono_leaves(), HONO().molecule)
     for tau in (-7.0, -2.0, 0.0, 2.0, 4.0, 12.0):
         x = np.append(TRANS[:5], tau)
         signs, shifts = box.image(x)
@@ -187,7 +189,7 @@ def test_images_in_a_domain():
         assert 0 <= image[5] <= np.pi
         assert np.cos(image[5]) == pytest.approx(np.cos(tau))
         assert np.array_equal(image[:5], x[:5])
-        assert box.folded(x[None])[0, 5] == pytest.approx(image[5])
+        assert box.fold(x[None])[0, 5] == pytest.approx(image[5])
 
 
 def test_low_starts_lie_apart():
@@ -195,7 +197,7 @@ def test_low_starts_lie_apart():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(-0.5, 0.02, (400, 2)), rng.normal(0.5, 0.02, (20, 2))])
     energies = np.concatenate([np.linspace(0, 1, 400), np.linspace(0, 0.04, 20)])
-    chosen = low_starts(x, energies, domain([chebyshev(-1, 1)] * 2), 4)
+    chosen = choose_starts(x, energies, domain([chebyshev(-1, 1)] * 2), 4)
     assert set(np.sign(chosen[:, 0])) == {-1, 1}
 
 

@@ -9,9 +9,9 @@ from ase import Atoms
 from ase.build import molecule as ase_molecule
 
 from pipeline_core.units import BOHR
-from pipeline_htfbr.geometry import derivatives_at, positions_at, variables_at
+from pipeline_htfbr.geometry import compute_variables, differentiate_variables, find_positions
 from pipeline_htfbr.hono import HONO
-from pipeline_htfbr.inference.vibrations import frequencies
+from pipeline_htfbr.inference.vibrations import compute_frequencies
 from pipeline_htfbr.molecule import Internal, Molecule, NormalModes
 from pipeline_htfbr.points import Coordinate
 
@@ -52,7 +52,7 @@ def test_internal_coordinates_are_those_of_ase(seed):
     positions = rattled(seed)
     atoms = Atoms("HCNO", positions=positions)
 
-    r, a, c, t, u = variables_at(tensor(positions), internal(positions), COORDINATES).tolist()
+    r, a, c, t, u = compute_variables(tensor(positions), internal(positions), COORDINATES).tolist()
 
     assert r * BOHR == pytest.approx(atoms.get_distance(0, 2))
     assert a == pytest.approx(atoms.get_angle(0, 1, 2))
@@ -65,7 +65,7 @@ def test_first_and_second_derivatives_are_those_of_finite_differences():
     positions = rattled()
 
     def function(p):
-        return variables_at(p, internal(positions), COORDINATES)
+        return compute_variables(p, internal(positions), COORDINATES)
 
     assert torch.autograd.gradcheck(function, (tensor(positions),))
     assert torch.autograd.gradgradcheck(function, (tensor(positions),))
@@ -75,7 +75,9 @@ def test_planar_torsions_have_derivatives():
     hono, coordinates = HONO().molecule, HONO().coordinates
     for tau in (0.0, np.pi):
         x = np.array([2.7, 1.8, 2.2, -0.2, -0.35, tau])
-        _, by_positions = derivatives_at(positions_at(x, hono, coordinates), hono, coordinates)
+        _, by_positions = differentiate_variables(
+            find_positions(x, hono, coordinates), hono, coordinates
+        )
         assert np.isfinite(by_positions).all()
         assert np.linalg.matrix_rank(by_positions) == 6
 
@@ -85,13 +87,15 @@ def test_positions_follow_from_variables_and_back():
     rng = np.random.default_rng(1)
     lower, upper = np.array([(c.lower, c.upper) for c in coordinates]).T
     for x in rng.uniform(lower, upper, (5, 6)):
-        found, _ = derivatives_at(positions_at(x, hono, coordinates), hono, coordinates)
+        found, _ = differentiate_variables(find_positions(x, hono, coordinates), hono, coordinates)
         assert np.allclose(found, x, atol=1e-10)
 
 
 def test_the_reference_of_hono_is_its_published_minimum():
     hono = HONO()
-    x, _ = derivatives_at(np.array(hono.molecule.reference), hono.molecule, hono.coordinates)
+    x, _ = differentiate_variables(
+        np.array(hono.molecule.reference), hono.molecule, hono.coordinates
+    )
     assert np.allclose(np.abs(hono.gradients(x[None])), 0, atol=2e-3)
     assert abs(x[5]) == pytest.approx(np.pi)
 
@@ -102,13 +106,15 @@ def test_atoms_on_a_line_are_explained(kind):
     one = Internal(kind, (0, 1, 2) if kind == "angle" else (0, 1, 2, 3))
     molecule = Molecule(("H",) * 4, (1.0,) * 4, positions, (one,))
     with pytest.raises(ValueError, match=r"coordinate bend: three of its atoms lie on a line"):
-        variables_at(tensor(positions), molecule, [Coordinate(name="bend", unit="radian")])
+        compute_variables(tensor(positions), molecule, [Coordinate(name="bend", unit="radian")])
 
 
 def test_coinciding_atoms_are_explained():
     molecule = Molecule(("H", "H"), (1.0, 1.0), np.zeros((2, 3)), (Internal("distance", (0, 1)),))
     with pytest.raises(ValueError, match=r"coordinate r: two of its atoms lie at the same place"):
-        variables_at(tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")])
+        compute_variables(
+            tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")]
+        )
 
 
 def modes_of(reference, masses, count, seed=0):
@@ -139,11 +145,11 @@ NAMES = [Coordinate(name=f"q{i}", unit="1") for i in range(12)]
 def test_normal_coordinates_survive_translation_and_rotation():
     """Oracle: the coordinates from which the positions were made, and ASE's rotation."""
     molecule, q = ethene(), np.random.default_rng(3).normal(size=12)
-    atoms = Atoms(molecule.symbols, positions=positions_at(q, molecule, NAMES))
+    atoms = Atoms(molecule.symbols, positions=find_positions(q, molecule, NAMES))
     atoms.rotate(77, (1, 2, -0.5))
     atoms.translate([3, -1, 0.2])
 
-    found = variables_at(tensor(atoms.positions), molecule, NAMES)
+    found = compute_variables(tensor(atoms.positions), molecule, NAMES)
 
     assert np.allclose(found.detach(), q, atol=1e-10)
 
@@ -152,10 +158,10 @@ def test_normal_coordinates_survive_translation_and_rotation():
 def test_normal_coordinates_are_differentiable_twice(geometry):
     molecule = ethene()
     q = np.random.default_rng(4).normal(size=12) * (geometry == "displaced")
-    positions = positions_at(q, molecule, NAMES)
+    positions = find_positions(q, molecule, NAMES)
 
     def function(p):
-        return variables_at(p, molecule, NAMES)
+        return compute_variables(p, molecule, NAMES)
 
     assert torch.autograd.gradcheck(function, (tensor(positions),))
     assert torch.autograd.gradgradcheck(function, (tensor(positions),))
@@ -170,7 +176,7 @@ def test_frequencies_of_normal_modes_are_their_own():
     modes = NormalModes(scaled, tuple(omega))
     molecule = Molecule(molecule.symbols, molecule.masses, molecule.reference, modes)
 
-    found = frequencies(np.zeros(12), np.diag(omega) * 1.239841984e-4, molecule, NAMES)
+    found = compute_frequencies(np.zeros(12), np.diag(omega) * 1.239841984e-4, molecule, NAMES)
 
     assert np.allclose(found, omega, rtol=1e-6)
 
@@ -196,7 +202,7 @@ def test_frequencies_of_water_follow_wilsons_formulas():
     stretch, bend, both = 52.8, 4.75, -0.63  # eV/Å², eV, eV/Å²
 
     hessian = np.array([[stretch, both, 0], [both, stretch, 0], [0, 0, bend]])
-    found = frequencies(np.array([r, r, angle]), hessian, molecule, coordinates)
+    found = compute_frequencies(np.array([r, r, angle]), hessian, molecule, coordinates)
 
     h, o = 1 / m_h, 1 / m_o
     odd = (stretch - both) * (h + o * (1 - np.cos(angle)))
@@ -214,4 +220,4 @@ def test_a_geometry_that_cannot_be_is_explained():
     hono = HONO()
     x = np.array([2.7, 1.8, 2.2, 1.5, -0.35, np.pi])  # a cosine above one
     with pytest.raises(ValueError, match=r"no geometry of the molecule was found that has .*1\.5"):
-        positions_at(x, hono.molecule, hono.coordinates)
+        find_positions(x, hono.molecule, hono.coordinates)

@@ -18,18 +18,18 @@ from torch.testing import assert_close
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.evaluation.trained import trained_task
-from pipeline_htfbr.dimension_tree import balanced
+from pipeline_htfbr.dimension_tree import build_balanced
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points
-from pipeline_htfbr.solver.hsvd import node_spaces, ranks_for, truncated
+from pipeline_htfbr.solver.hsvd import choose_ranks, decompose, truncate
 from pipeline_htfbr.solver.newton import Columns, polish
-from pipeline_htfbr.solver.ridge import Data, fitted, predicted, ridge_start, screened
+from pipeline_htfbr.solver.ridge import Data, fit_coefficients, fit_expansions, predict, screen
 from pipeline_htfbr.solver.terms import (
-    count_total_degree,
-    orthonormal,
-    term_degrees,
-    total_degree,
-    values,
+    compute_values,
+    count_terms,
+    list_terms,
+    make_orthonormal,
+    sum_degrees,
 )
 from pipeline_htfbr.structure import read_structure
 from pipeline_kernels.tree import contract
@@ -54,31 +54,31 @@ def data_of(function, n=2000, d=3, degree=4, seed=0):
 
 def random_terms(d=4, degree=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    terms = total_degree([list(range(degree + 1))] * d, degree)
+    terms = list_terms([list(range(degree + 1))] * d, degree)
     return terms, torch.randn(len(terms), generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("d", "degree"), [(1, 4), (3, 2), (6, 5)])
 def test_terms_of_a_total_degree_are_the_monomials(d, degree):
     degrees = [list(range(degree + 1))] * d
-    terms = total_degree(degrees, degree)
+    terms = list_terms(degrees, degree)
     assert len(terms) == len(set(map(tuple, terms.tolist()))) == comb(d + degree, d)
-    assert count_total_degree(degrees, degree) == len(terms)
-    assert term_degrees(terms, degrees).tolist() == terms.sum(1).tolist()
+    assert count_terms(degrees, degree) == len(terms)
+    assert sum_degrees(terms, degrees).tolist() == terms.sum(1).tolist()
 
 
 def test_sines_and_cosines_of_one_frequency_have_one_degree():
     degrees = [[0, 1, 1, 2, 2], [0, 1]]
-    found = {tuple(term) for term in total_degree(degrees, 2).tolist()}
+    found = {tuple(term) for term in list_terms(degrees, 2).tolist()}
     assert found == {(0, 0), (1, 0), (2, 0), (0, 1), (3, 0), (4, 0), (1, 1), (2, 1)}
-    assert count_total_degree(degrees, 2) == 8
+    assert count_terms(degrees, 2) == 8
 
 
 def test_orthonormal_functions_are_legendre_polynomials():
     """On the nodes of Gauss and Legendre, weights by repetition, monomials become P_m."""
     x = np.linspace(-1, 1, 20_001)
     powers = torch.from_numpy(np.stack([x**m for m in range(5)]))
-    (maps,) = orthonormal(powers, [5], torch.arange(len(x)))
+    (maps,) = make_orthonormal(powers, [5], torch.arange(len(x)))
     assert_close(maps @ powers, legendre_table(x, 4), rtol=1e-3, atol=1e-3)
     gram = maps @ powers @ powers.T @ maps.T / len(x)
     assert_close(gram, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -87,7 +87,7 @@ def test_orthonormal_functions_are_legendre_polynomials():
 def test_functions_that_the_points_cannot_tell_apart_are_left_out():
     x = torch.tensor([-1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
     table = torch.stack([x**m for m in range(5)])
-    (maps,) = orthonormal(table, [5], torch.arange(4))
+    (maps,) = make_orthonormal(table, [5], torch.arange(4))
     assert maps.shape == (3, 5)
     assert_close(maps @ table @ table.T @ maps.T / 4, torch.eye(3, dtype=torch.float64))
 
@@ -96,7 +96,7 @@ def test_the_ridge_finds_a_polynomial_and_its_degree():
     def cubic(x):
         return 1 + x[:, 0] * x[:, 1] * x[:, 2] - 2 * x[:, 2] ** 3
 
-    fits = list(ridge_start(data_of(cubic), 3000))
+    fits = list(fit_expansions(data_of(cubic), 3000))
     best = min(fits, key=lambda fit: fit.val_rmse)
     assert [fit.degree for fit in fits][:3] == [1, 2, 3]
     assert fits[2].val_rmse < 1e-6
@@ -105,47 +105,47 @@ def test_the_ridge_finds_a_polynomial_and_its_degree():
 
 def test_the_ridge_equals_numpy_least_squares():
     data = data_of(lambda x: np.exp(x.sum(1)), n=500)
-    fit = fitted(data, total_degree(data.degrees, 3), 3)
-    design = values(data.functions, fit.terms, data.train).numpy()
-    width = fit.gamma ** term_degrees(fit.terms, data.degrees).numpy()
+    fit = fit_coefficients(data, list_terms(data.degrees, 3), 3)
+    design = compute_values(data.functions, fit.terms, data.train).numpy()
+    width = fit.gamma ** sum_degrees(fit.terms, data.degrees).numpy()
     augmented = np.vstack([design.T, np.diag(np.sqrt(fit.lam) / width)])
     target = np.concatenate([data.y[data.train].numpy(), np.zeros(len(width))])
     expected = np.linalg.lstsq(augmented, target, rcond=None)[0]
     assert_close(fit.coefficients, torch.from_numpy(expected), rtol=1e-8, atol=1e-10)
-    residual = predicted(data, fit, data.train) - data.y[data.train]
+    residual = predict(data, fit, data.train) - data.y[data.train]
     assert fit.train_rmse == pytest.approx(float(residual.square().mean().sqrt()), rel=1e-6)
 
 
 def test_screening_takes_the_terms_that_matter():
     data = data_of(lambda x: x[:, 0] + 2 * x[:, 1] ** 2 * x[:, 3] ** 2, n=4000, d=6)
-    best = fitted(data, total_degree(data.degrees, 2), 2)
-    chosen = {tuple(term) for term in screened(data, best, 4, 40).tolist()}
+    best = fit_coefficients(data, list_terms(data.degrees, 2), 2)
+    chosen = {tuple(term) for term in screen(data, best, 4, 40).tolist()}
     assert len(chosen) == 40
     assert {(1, 0, 0, 0, 0, 0), (0, 2, 0, 2, 0, 0)} <= chosen
 
 
-@pytest.mark.parametrize("nesting", [balanced(range(4)), [0, [[3, 1], 2]]])
+@pytest.mark.parametrize("nesting", [build_balanced(range(4)), [0, [[3, 1], 2]]])
 def test_an_untruncated_tree_is_the_expansion(nesting):
     terms, coefficients = random_terms()
     x = np.random.default_rng(1).uniform(-1, 1, (50, 4))
     functions = [legendre_table(x[:, mu], 3) for mu in range(4)]
-    spaces = node_spaces(terms, coefficients, nesting)
-    shape, transfers = truncated(spaces, nesting, [4] * 4, [100] * 3)
-    expected = values(functions, terms, torch.arange(50)).T @ coefficients
+    spaces = decompose(terms, coefficients, nesting)
+    shape, transfers = truncate(spaces, nesting, [4] * 4, [100] * 3)
+    expected = compute_values(functions, terms, torch.arange(50)).T @ coefficients
     assert_close(contract(torch.cat(functions), transfers, shape), expected)
 
 
 def test_the_error_of_a_truncated_tree_keeps_its_bound():
     """Coefficients of orthonormal functions: the norm of the difference of two tensors."""
     terms, coefficients = random_terms(d=5, degree=3)
-    nesting = balanced(range(5))
-    spaces = node_spaces(terms, coefficients, nesting)
+    nesting = build_balanced(range(5))
+    spaces = decompose(terms, coefficients, nesting)
     every = torch.cartesian_prod(*[torch.arange(4)] * 5)
     exact = torch.zeros(4, 4, 4, 4, 4, dtype=torch.float64)
     exact[tuple(terms.T)] = coefficients
     units = torch.cat([torch.eye(4, dtype=torch.float64)[:, every[:, mu]] for mu in range(5)])
     for rank in (2, 4, 6):
-        shape, transfers = truncated(spaces, nesting, [4] * 5, [rank, rank, rank, 1])
+        shape, transfers = truncate(spaces, nesting, [4] * 5, [rank, rank, rank, 1])
         error = (contract(units, transfers, shape) - exact.flatten()).norm()
         kept = [node.rank for node in shape.nodes]
         tails = [s.singular_values[r:] for s, r in zip(spaces, kept, strict=True)]
@@ -155,16 +155,18 @@ def test_the_error_of_a_truncated_tree_keeps_its_bound():
 def test_ranks_of_a_function_of_known_rank():
     """x0 x1 + x2 x3 has rank 2 at both halves, whatever the degree of its expansion."""
     terms = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]])
-    spaces = node_spaces(terms, torch.tensor([1.0, 1.0], dtype=torch.float64), balanced(range(4)))
-    assert ranks_for(spaces, 1e-6, 10) == [2, 2, 1]
-    assert ranks_for(spaces, 1e-6, 1) == [1, 1, 1]
+    spaces = decompose(
+        terms, torch.tensor([1.0, 1.0], dtype=torch.float64), build_balanced(range(4))
+    )
+    assert choose_ranks(spaces, 1e-6, 10) == [2, 2, 1]
+    assert choose_ranks(spaces, 1e-6, 1) == [1, 1, 1]
 
 
 def small_tree(n, seed):
     """A tree, its transfers, and its functions and values at uniform points."""
     terms, coefficients = random_terms(d=4, degree=2)
-    nesting = balanced(range(4))
-    shape, exact = truncated(node_spaces(terms, coefficients, nesting), nesting, [3] * 4, [3, 3, 1])
+    nesting = build_balanced(range(4))
+    shape, exact = truncate(decompose(terms, coefficients, nesting), nesting, [3] * 4, [3, 3, 1])
     x = np.random.default_rng(seed).uniform(-1, 1, (n, 4))
     features = torch.cat([legendre_table(x[:, mu], 2) for mu in range(4)])
     return shape, exact, features, contract(features, exact, shape)

@@ -8,11 +8,11 @@ import torch
 from numpy.polynomial import chebyshev, legendre
 
 from pipeline_core.task import build_task
-from pipeline_htfbr.basis import Leaf, features
-from pipeline_htfbr.dimension_tree import balanced, nodes
+from pipeline_htfbr.basis import Leaf, compute_features
+from pipeline_htfbr.dimension_tree import build_balanced, make_nodes
 from pipeline_htfbr.points import Coordinate
-from pipeline_htfbr.structure import _domain
-from pipeline_htfbr.surface import Surface, draw_weights, standardise
+from pipeline_htfbr.structure import _choose_domain
+from pipeline_htfbr.surface import Surface, draw_weights, standardize
 from pipeline_kernels.tree import TreeShape
 
 DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]
@@ -22,7 +22,7 @@ def surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
     """A surface of three coordinates with random weights in double precision."""
     leaves = [Leaf(family="chebyshev", degree=degree, lower=a, upper=b) for a, b in DOMAINS]
     counts = leaf_ranks or (degree + 1,) * 3
-    shape = TreeShape(tuple(counts), nodes(balanced(range(3)), [rank, 1]))
+    shape = TreeShape(tuple(counts), make_nodes(build_balanced(range(3)), [rank, 1]))
     module = Surface(leaves, shape, gradients=gradients).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_low_degrees(family, degree):
 def test_features_stand_leaf_after_leaf():
     leaves = surface().leaves
     x = torch.from_numpy(places()[0])
-    table = features(leaves, x)
+    table = compute_features(leaves, x)
     assert table.shape == (12, len(x))
     torch.testing.assert_close(table[4:8], leaves[1].functions(x[:, 1]))
 
@@ -154,7 +154,7 @@ def test_graded_weights_pass_on_the_products_of_lowest_degree():
 
 def test_random_weights_keep_the_variance():
     torch.manual_seed(0)
-    shape = TreeShape((20, 20), nodes([0, 1], [1]))
+    shape = TreeShape((20, 20), make_nodes([0, 1], [1]))
     leaves = [Leaf(family="chebyshev", degree=19, lower=-1.0, upper=1.0)] * 2
     module, values = Surface(leaves, shape, gradients=False), []
     table = torch.randn(40, 500)
@@ -166,7 +166,7 @@ def test_random_weights_keep_the_variance():
 
 def test_the_training_energies_have_mean_zero_and_spread_one():
     module, energies = surface(), np.random.default_rng(0).normal(5, 3, 400)
-    standardise(module, torch.from_numpy(energies))
+    standardize(module, torch.from_numpy(energies))
     f = (energies - float(module.shift)) / float(module.scale)
     assert f.mean() == pytest.approx(0, abs=1e-12)
     assert f.std(ddof=1) == pytest.approx(1)
@@ -212,6 +212,6 @@ def test_total_energies_keep_their_digits():
 ])  # fmt: skip
 def test_points_all_around_a_period_have_the_whole_for_their_domain(x, upper):
     torsion = Coordinate(name="tau", unit="degree", period=360.0)
-    low, high = _domain(torsion, np.unique(x), 0.0)
+    low, high = _choose_domain(torsion, np.unique(x), 0.0)
     assert low == x.min()
     assert high == pytest.approx(x.min() + 360 if upper is None else upper)
