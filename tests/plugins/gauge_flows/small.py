@@ -16,11 +16,12 @@ from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_gauge_flows import algebra
 from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, haar
+from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.masks import schedule
 from pipeline_gauge_flows.network import build_flow
 from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
+from pipeline_kernels.su3 import draw_haar
 
 STAPLES = StapleOptions(width=2, n_layers=3)
 LAYERS = {
@@ -72,7 +73,7 @@ def draw_links(lattice: Lattice, n: int = 2, seed: int = 1) -> torch.Tensor:
 
 def draw_gauge(lattice: Lattice, n: int = 2, seed: int = 2) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    matrices = haar(n * lattice.volume, lattice.n_colours, generator)
+    matrices = draw_haar(n * lattice.volume, lattice.n_colours, generator)
     return matrices.reshape(n, lattice.volume, *matrices.shape[1:])
 
 
