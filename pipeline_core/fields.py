@@ -122,5 +122,5 @@ def field(name: str) -> Field:
 
 def named_sample(start: str) -> tuple[str, int] | None:
     """Return split and number that a name such as test:0 means; None if it is that of a file."""
-    found = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
-    return (found[1], int(found[2])) if found else None
+    match = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
+    return (match[1], int(match[2])) if match else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, Part
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import ENGINE_SECTIONS
-from pipeline_core.config.yaml_files import line_of, read_yaml, validated
+from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
@@ -50,11 +50,11 @@ class Project:
         if isinstance(plugin := content.get("plugin"), str):
             kind = self._model_info(plugin, path).dataset or kind
         folder = self.results / "datasets" / name
-        return DatasetRun(name, path, validated(kind, content, path), folder, self.registry)
+        return DatasetRun(name, path, validate_content(kind, content, path), folder, self.registry)
 
     def _part(self, mixture: Path, number: int, part: Part) -> DatasetRun:
         keys = ["parts", str(number), "dataset"]
-        where = f"{mixture}:{line_of(mixture, keys)}: {'.'.join(keys)}"
+        where = f"{mixture}:{find_line(mixture, keys)}: {'.'.join(keys)}"
         try:
             run = self._dataset(part.dataset)
         except ValueError as error:
@@ -76,7 +76,7 @@ class Project:
                 of another kind than that of the base variant.
         """
         path = self.workflows / "experiments" / f"{name}.yaml"
-        file = validated(ExperimentFile, read_yaml(path), path)
+        file = validate_content(ExperimentFile, read_yaml(path), path)
         runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
         info = runs[BASE].model_info
         for variant, run in runs.items():
@@ -115,7 +115,7 @@ class Project:
         models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
         try:
             sections = {
-                key: validated(model, getattr(chosen, key), path, place(key))
+                key: validate_content(model, getattr(chosen, key), path, place(key))
                 for key, model in models.items()
             }
         except ValueError as error:
@@ -177,4 +177,4 @@ def _has_engine_graph(run: Run) -> bool:
 
 def _place(path: Path, keys: Sequence[str]) -> str:
     """Return file, line and key, as messages begin."""
-    return f"{path}:{line_of(path, keys)}: {'.'.join(keys)}"
+    return f"{path}:{find_line(path, keys)}: {'.'.join(keys)}"

@@ -23,36 +23,36 @@ PACKAGES: Final = (
 )
 
 
-def record(*, inputs: tuple[Path, ...] = (), **facts: Any) -> dict[str, Any]:
+def make_record(*, inputs: tuple[Path, ...] = (), **facts: Any) -> dict[str, Any]:
     """Return `facts` with the hashes of `inputs`, package versions and the commit of the source."""
     return {
         **facts,
-        "inputs": {path.name: sha256(path) for path in inputs},
-        "versions": versions(),
-        "commit": commit(),
+        "inputs": {path.name: hash_file(path) for path in inputs},
+        "versions": read_versions(),
+        "commit": read_commit(),
     }
 
 
-def sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)
-def versions() -> dict[str, str]:
+def read_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that figures depend on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @lru_cache(maxsize=1)
-def commit() -> str | None:
+def read_commit() -> str | None:
     """Return the Git commit of the source, "+changes" if the tree differs; None outside Git."""
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():

@@ -82,10 +82,10 @@ class DatasetRun:
     def params(self) -> dict[str, Any]:
         """The content of the dataset file, less what has no effect on the samples."""
         options = self.options.model_dump(mode="json")
-        found = {key: value for key, value in options.items() if key not in _NO_EFFECT}
+        params = {key: value for key, value in options.items() if key not in _NO_EFFECT}
         if self.mixed:
-            found["parts"] = {part.name: part.params() for part in self.mixed}
-        return found
+            params["parts"] = {part.name: part.params() for part in self.mixed}
+        return params
 
     def provenance(self) -> dict[str, Any]:
         """Record of where an artifact of the data stage comes from."""
@@ -94,7 +94,7 @@ class DatasetRun:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
             facts["fingerprint"] = self.registry.fingerprint(self.options.plugin)
-        return provenance.record(stage="data", **facts)
+        return provenance.make_record(stage="data", **facts)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Run:
 
     def provenance(self, stage: str) -> dict[str, Any]:
         """Record of where an artifact of this run comes from."""
-        return provenance.record(
+        return provenance.make_record(
             stage=stage,
             experiment=self.experiment,
             variant=self.variant,

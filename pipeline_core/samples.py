@@ -161,10 +161,10 @@ class SampleFile:
 
     def __init__(self, path: Path, schema: str, fields: Iterable[str] | None = None) -> None:
         self.path = path
-        self._context = store.opened(path, schema)
+        self._context = store.open_artifact(path, schema)
         self._file = self._context.__enter__()
         try:
-            with store.damage_explained(path):
+            with store.explain_damage(path):
                 self._read_layout(fields)
         except ValueError:
             self.close()
@@ -199,7 +199,7 @@ class SampleFile:
 
     def column(self, name: str) -> Array:
         """Return all rows of one field."""
-        with store.damage_explained(self.path):
+        with store.explain_damage(self.path):
             return self._load(name)
 
     def counts(self, kind: str) -> NDArray[np.int64]:
@@ -210,7 +210,7 @@ class SampleFile:
         """Return one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
         assert 0 <= index < self.n_samples, (index, self.n_samples)
         sample = {}
-        with store.damage_explained(self.path):
+        with store.explain_damage(self.path):
             for name, field in self.fields.items():
                 data = self._arrays[name]
                 if field.kind == "sample":

@@ -123,7 +123,7 @@ class _Sink(io.FileIO):
 
 
 @contextmanager
-def opened(path: Path, schema: str) -> Iterator[h5py.File]:
+def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
     """Open an artifact for reading, having checked that it is what the caller expects.
 
     One of an earlier version is yielded as the version of today.
@@ -132,7 +132,7 @@ def opened(path: Path, schema: str) -> Iterator[h5py.File]:
         ValueError: The file is missing, damaged, of another schema, or of a later version.
     """
     with _open(path) as file:
-        with damage_explained(path):
+        with explain_damage(path):
             actual = file.attrs.get("schema")
         if actual != schema:
             raise ValueError(
@@ -160,7 +160,7 @@ def _open(path: Path) -> h5py.File:
 
 
 @contextmanager
-def damage_explained(path: Path) -> Iterator[None]:
+def explain_damage(path: Path) -> Iterator[None]:
     """Turn HDF5's error on damaged contents into one that names the file and the cure."""
     try:
         yield
@@ -170,9 +170,9 @@ def damage_explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def provenance_of(path: Path) -> dict[str, Any]:
+def read_provenance(path: Path) -> dict[str, Any]:
     """Return the provenance record of an artifact."""
-    with _open(path) as file, damage_explained(path):
+    with _open(path) as file, explain_damage(path):
         record: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
     return record
 

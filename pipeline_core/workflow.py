@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.raw_files import matched
+from pipeline_core.config.raw_files import match_files
 from pipeline_core.config.sections import PUBLISHED, Section
-from pipeline_core.config.yaml_files import validated
+from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.distributed.threads import launch_command
 from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import Project
@@ -74,7 +74,7 @@ class Plan:
     NAME = NAME
 
     def __init__(self, config: dict[str, Any], registry: Registry | None = None) -> None:
-        self.options = validated(WorkflowOptions, config, Path("workflows/config.yaml"))
+        self.options = validate_content(WorkflowOptions, config, Path("workflows/config.yaml"))
         self.project = Project(
             Path(self.options.workflows), Path(self.options.results), registry or load_registry()
         )
@@ -92,7 +92,7 @@ class Plan:
 
     def raw_files(self, wildcards: Any) -> list[str]:
         """Return the raw files of a dataset."""
-        return [str(p) for p in raw_files(self.project.dataset(wildcards.dataset))]
+        return [str(p) for p in find_raw_files(self.project.dataset(wildcards.dataset))]
 
     def dataset(self, wildcards: Any) -> str:
         """Return what the data stage depends on, apart from raw files.
@@ -131,15 +131,15 @@ class Plan:
     @cached_property
     def _downloads(self) -> dict[str, tuple[str, str]]:
         """The name of each file to be fetched to its dataset and its hash."""
-        found: dict[str, tuple[str, str]] = {}
+        files: dict[str, tuple[str, str]] = {}
         for path in sorted(Path(self.datasets).glob("*.yaml")):
             try:
                 run = self.project.dataset(path.stem)
             except ValueError:
                 continue  # a broken file stops those jobs alone that need it
             for name, download in run.options.downloads.items():
-                found.setdefault(name, (run.name, download.sha256))
-        return found
+                files.setdefault(name, (run.name, download.sha256))
+        return files
 
     def inputs(self, stage: str) -> Paths:
         """Return the function that gives the artifacts that a stage reads."""
@@ -228,22 +228,22 @@ class Plan:
     def papers(self) -> list[str]:
         """The plugins that have experiments."""
         folders = sorted((self.project.workflows / "experiments").glob("*/"))
-        return [folder.name for folder in folders if experiment_names(folder)]
+        return [folder.name for folder in folders if list_experiments(folder)]
 
     def paper(self, plugin: str) -> Paths:
         """Return the function that gives all figures of a plugin at the configured scale."""
 
         def paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
-            experiments = [self._experiment(name) for name in experiment_names(folder)]
-            found = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
-            if not found:
+            experiments = [self._experiment(name) for name in list_experiments(folder)]
+            folders = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
+            if not folders:
                 scales = sorted({e.file.scale for e in experiments})
                 raise ValueError(
                     f"{folder}: no experiment has the scale {self.options.scale!r}, "
                     f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
                 )
-            return found
+            return folders
 
         return paths
 
@@ -260,13 +260,13 @@ _NOTHING: Final = r"(?!)"
 """A regular expression that matches no file."""
 
 
-def experiment_names(folder: Path) -> list[str]:
+def list_experiments(folder: Path) -> list[str]:
     """Return the experiments in the folder of a plugin, as plugin/name."""
     stems = sorted(path.stem for path in folder.glob("*.yaml"))
     return [f"{folder.name}/{stem}" for stem in stems if stem != "expected"]
 
 
-def raw_files(dataset: DatasetRun) -> list[Path]:
+def find_raw_files(dataset: DatasetRun) -> list[Path]:
     """Return the raw files of a dataset, in the order of its sources.
 
     Files that are to be fetched first are among them.
@@ -274,13 +274,13 @@ def raw_files(dataset: DatasetRun) -> list[Path]:
     Raises:
         ValueError: A source matches no file.
     """
-    found = [
+    paths = [
         path
         for part in dataset.parts
         for key, pattern in part.options.raw_patterns.items()
-        for path in matched(part.path, key, pattern, part.options.downloads).values()
+        for path in match_files(part.path, key, pattern, part.options.downloads).values()
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(paths))
 
 
 def check_names(experiment: ExperimentRun) -> None:

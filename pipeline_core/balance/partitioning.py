@@ -127,7 +127,7 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
     Raises:
         ValueError: The file is missing or damaged, or was made for other samples.
     """
-    with store.opened(path, "partition") as file, store.damage_explained(path):
+    with store.open_artifact(path, "partition") as file, store.explain_damage(path):
         costs, bins = file[f"{split}/cost"][:], file[f"{split}/bin"][:]
         capacity = float(file.attrs["capacity"])
         # A plugin's own file needs none of these.

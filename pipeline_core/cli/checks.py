@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.output import align
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
-from pipeline_core.workflow import check_names, experiment_names, raw_files
+from pipeline_core.workflow import check_names, find_raw_files, list_experiments
 
 ARTIFACTS = {
     "graph": "graph",
@@ -34,11 +34,11 @@ def validate(
     """Check experiments, their datasets and raw files; print what would run."""
     project = options.project(workflows, results)
     folders = sorted((workflows / "experiments").glob("*/"))
-    names = experiments or [name for folder in folders for name in experiment_names(folder)]
+    names = experiments or [name for folder in folders for name in list_experiments(folder)]
     problems = []
     for name in names:
         try:
-            typer.echo(describe(checked(project, name)))
+            typer.echo(describe(load_checked(project, name)))
         except ValueError as error:
             problems.append(str(error))
     if problems:
@@ -46,7 +46,7 @@ def validate(
     typer.echo(f"{len(names)} experiments are valid")
 
 
-def checked(project: Project, name: str) -> ExperimentRun:
+def load_checked(project: Project, name: str) -> ExperimentRun:
     """Load an experiment, having checked all that it names.
 
     Raises:
@@ -69,7 +69,7 @@ def _check_files(dataset: DatasetRun) -> None:
         readers = dataset.registry.collect("readers")
         find_sources(dataset.path, options.sources, readers, options.downloads)
     else:
-        raw_files(dataset)
+        find_raw_files(dataset)
 
 
 def describe(experiment: ExperimentRun) -> str:
@@ -92,14 +92,14 @@ def describe(experiment: ExperimentRun) -> str:
         **{stage: [_state(run, stage) for run in runs] for stage in ARTIFACTS},
     }
     return "\n".join(
-        [head, facts, aligned([list(columns), *zip(*columns.values(), strict=True)]), ""]
+        [head, facts, align([list(columns), *zip(*columns.values(), strict=True)]), ""]
     )
 
 
 def _data(dataset: DatasetRun | None) -> str:
     if dataset is None:
         return "no dataset"
-    files = raw_files(dataset)
+    files = find_raw_files(dataset)
     present = [path for path in files if path.is_file()]
     size = sum(path.stat().st_size for path in present)
     absent = f", {len(files) - len(present)} to be downloaded" if len(present) < len(files) else ""

@@ -17,7 +17,7 @@ import typer
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.output import align
 from pipeline_core.distributed.world import find_world
 from pipeline_core.provenance import PACKAGES
 
@@ -50,7 +50,7 @@ def doctor(results: options.Results = options.RESULTS) -> None:
     """Say what this machine has and what it lacks; exit with 1 if something needed is missing."""
     findings = list(examine(results))
     rows = [(f.name, f.status, f.detail or f.cure) for f in findings]
-    typer.echo(aligned(rows))
+    typer.echo(align(rows))
     if any(f.needed and not f.detail for f in findings):
         raise typer.Exit(1)
 
@@ -73,13 +73,13 @@ def examine(results: Path) -> Iterator[Finding]:
     )
     yield _folder(results)
     for plugin in load_registry().plugins:
-        found = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
-        yield Finding(f"plugin {plugin.name}", found, plugin.error or "", needed=False)
+        installed = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
+        yield Finding(f"plugin {plugin.name}", installed, plugin.error or "", needed=False)
 
 
 def _python() -> Finding:
-    found = platform.python_version() if sys.version_info >= (3, 11) else ""
-    return Finding("Python", found, "install Python 3.11 or newer and make the environment again")
+    python = platform.python_version() if sys.version_info >= (3, 11) else ""
+    return Finding("Python", python, "install Python 3.11 or newer and make the environment again")
 
 
 def _ranks() -> Finding:
@@ -125,8 +125,8 @@ def _mpi() -> Finding:
 
 
 def _program(what: str, names: tuple[str, ...], cure: str) -> Finding:
-    found = next((path for path in map(shutil.which, names) if path), "")
-    return Finding(what, found, cure, needed=False)
+    program = next((path for path in map(shutil.which, names) if path), "")
+    return Finding(what, program, cure, needed=False)
 
 
 def _folder(results: Path) -> Finding:

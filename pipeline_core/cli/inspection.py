@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.cli.listings import units_text
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.listings import format_units
+from pipeline_core.cli.output import align
 from pipeline_core.readers import Reader
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def inspect(files: Files, reader: ReaderName = None) -> None:
 
     for file in files:
         format_of_file = choose_reader(file, reader)
-        typer.echo(report(file, format_of_file, describe(file, format_of_file)) + "\n")
+        typer.echo(format_report(file, format_of_file, describe(file, format_of_file)) + "\n")
 
 
 def choose_reader(file: Path, name: str | None) -> Reader:
@@ -38,43 +38,46 @@ def choose_reader(file: Path, name: str | None) -> Reader:
     Raises:
         ValueError: There is none, or more than one.
     """
-    from pipeline_core.readers.catalogue import guessed
+    from pipeline_core.readers.catalogue import guess_reader
 
     known: dict[str, Reader] = {r.name: r for r in load_registry().collect("readers")}
     if name is None:
-        return guessed(file, known.values())
+        return guess_reader(file, known.values())
     if name not in known:
         raise ValueError(f"no reader {name!r}, only {', '.join(sorted(known))}")
     return known[name]
 
 
-def report(file: Path, reader: Reader, found: Description) -> str:
+def format_report(file: Path, reader: Reader, description: Description) -> str:
     """Return what a file holds, as text."""
     from ase.data import chemical_symbols
 
-    smallest, largest = found.n_atoms
-    bad = [f"{count} of them bad: {reason}" for reason, count in found.bad.items()]
-    elements = " ".join(chemical_symbols[z] for z in found.elements)
+    smallest, largest = description.n_atoms
+    bad = [f"{count} of them bad: {reason}" for reason, count in description.bad.items()]
+    elements = " ".join(chemical_symbols[z] for z in description.elements)
     facts = [
         ("format", reader.name),
-        ("units", units_text(reader.units)),
-        ("frames looked at", "; ".join([str(found.n_frames + sum(found.bad.values())), *bad])),
+        ("units", format_units(reader.units)),
+        (
+            "frames looked at",
+            "; ".join([str(description.n_frames + sum(description.bad.values())), *bad]),
+        ),
         ("atoms a frame", str(smallest) if smallest == largest else f"{smallest} to {largest}"),
         ("elements", elements),
     ]
-    candidates = label_names(found)
+    candidates = suggest_names(description)
     for label in LABELS:
         names = candidates[label]
         facts.append((label, " or ".join(names) if names else "not found"))
     values = [
         (name, value.shape, f"{value.n_frames}", f"{value.minimum:.6g}", f"{value.maximum:.6g}")
-        for name, value in found.values.items()
+        for name, value in description.values.items()
     ]
-    table = aligned([("value", "shape", "frames", "smallest", "largest"), *values])
-    return f"{file}\n{_indented(aligned(facts))}\n{_indented(table)}"
+    table = align([("value", "shape", "frames", "smallest", "largest"), *values])
+    return f"{file}\n{_indent(align(facts))}\n{_indent(table)}"
 
 
-def label_names(found: Description) -> dict[str, list[str]]:
+def suggest_names(description: Description) -> dict[str, list[str]]:
     """Return the names that each label may have in a file, the likeliest first.
 
     A label's own name comes before names that contain it, and a reference ("REF_energy",
@@ -82,28 +85,32 @@ def label_names(found: Description) -> dict[str, list[str]]:
     """
     return {
         label: sorted(
-            (n for n in found.values if label.rstrip("s") in n.lower() and _fits(label, found, n)),
+            (
+                n
+                for n in description.values
+                if label.rstrip("s") in n.lower() and _fits(label, description, n)
+            ),
             key=lambda name: (name.lower() != label, not _is_reference(name), name),
         )
         for label in LABELS
     }
 
 
-def _fits(label: str, found: Description, name: str) -> bool:
+def _fits(label: str, description: Description, name: str) -> bool:
     shapes = {
         "energy": ("()",),
-        "forces": ("(n, 3)", f"({found.n_atoms[0]}, 3)"),
+        "forces": ("(n, 3)", f"({description.n_atoms[0]}, 3)"),
         "stress": ("(6)", "(9)", "(3, 3)"),
-        "magmoms": ("(n)", f"({found.n_atoms[0]})"),
+        "magmoms": ("(n)", f"({description.n_atoms[0]})"),
     }
-    return found.values[name].shape in shapes[label]
+    return description.values[name].shape in shapes[label]
 
 
 def _is_reference(name: str) -> bool:
     return any(word in name.lower() for word in ("ref", "dft", "true", "target"))
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.output import align
 from pipeline_core.readers import Units
 from pipeline_core.registry import Plugin
 
@@ -14,7 +14,7 @@ def plugins() -> None:
     """List the installed plugins, the broken ones with their error."""
     rows = [_row(plugin) for plugin in load_registry().plugins]
     header = ("name", "status", "distribution", "version", "hooks", "about")
-    typer.echo(aligned([header, *rows]))
+    typer.echo(align([header, *rows]))
 
 
 def _row(plugin: Plugin) -> tuple[str, ...]:
@@ -34,13 +34,13 @@ def _row(plugin: Plugin) -> tuple[str, ...]:
 def readers() -> None:
     """List the raw formats that datasets can be read from."""
     rows = [
-        (r.name, " ".join(r.suffixes) or "-", units_text(r.units), r.summary)
+        (r.name, " ".join(r.suffixes) or "-", format_units(r.units), r.summary)
         for r in sorted(load_registry().collect("readers"), key=lambda reader: reader.name)
     ]
-    typer.echo(aligned([("name", "suffixes", "units", "about"), *rows]))
+    typer.echo(align([("name", "suffixes", "units", "about"), *rows]))
 
 
-def units_text(units: Units) -> str:
+def format_units(units: Units) -> str:
     """Return units of energy, force and stress, and the sign of the stress, in one line."""
     return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
 

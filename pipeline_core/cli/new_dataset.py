@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.inspection import LABELS, Files, ReaderName, choose_reader, label_names
-from pipeline_core.cli.listings import units_text
+from pipeline_core.cli.inspection import LABELS, Files, ReaderName, choose_reader, suggest_names
+from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.new_files import Name, write_new
 from pipeline_core.cli.yaml_templates import scalar, section
 from pipeline_core.config.datasets import Dataset
@@ -38,9 +38,9 @@ def new_dataset(
     if missing:
         raise ValueError(f"{missing[0]}: no such file")
     format_of_files = choose_reader(files[0], reader)
-    found = describe(files[0], format_of_files)
+    description = describe(files[0], format_of_files)
     path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
-    write_new(path, dataset_text(name, path, files, format_of_files, found))
+    write_new(path, dataset_text(name, path, files, format_of_files, description))
     options.project(workflows, options.RESULTS).dataset(name)
     typer.echo(
         f"wrote {path} after a look at {files[0]}; check its units and its split\n"
@@ -49,7 +49,7 @@ def new_dataset(
 
 
 def dataset_text(
-    name: str, path: Path, files: Sequence[Path], reader: Reader, found: Description
+    name: str, path: Path, files: Sequence[Path], reader: Reader, description: Description
 ) -> str:
     """Return the content of a dataset file.
 
@@ -58,14 +58,14 @@ def dataset_text(
         path: Where it will lie; patterns are relative to it.
         files: Raw files.
         reader: Their format.
-        found: What the first of them holds.
+        description: What the first of them holds.
     """
-    candidates = {label: names for label, names in label_names(found).items() if names}
-    coverage = {label: found.values[names[0]].n_frames for label, names in candidates.items()}
+    candidates = {label: names for label, names in suggest_names(description).items() if names}
+    coverage = {label: description.values[names[0]].n_frames for label, names in candidates.items()}
     values = {
         "description": f"{name}, from {len(files)} files of format {reader.name}",
         "labels": [label for label in LABELS if label in candidates],
-        "partial": [label for label, count in coverage.items() if count < found.n_frames],
+        "partial": [label for label, count in coverage.items() if count < description.n_frames],
     }
     lines = [f"description: {scalar(values['description'])}", "sources:"]
     for pattern in patterns([Path(os.path.relpath(f, path.parent)) for f in files], path.parent):
@@ -83,7 +83,7 @@ def _source(
         lines.append(f"    keys: {scalar({k: names[0] for k, names in candidates.items()})}")
         others = {k: names[1:] for k, names in candidates.items() if len(names) > 1}
         lines += [f"    # {k} may also be {' or '.join(n)}" for k, n in others.items()]
-    lines.append(f"    # Taken to be in {units_text(reader.units)}; if they are not, say so:")
+    lines.append(f"    # Taken to be in {format_units(reader.units)}; if they are not, say so:")
     lines.append("    # units: {energy: kcal/mol, stress: kbar, stress_sign: pressure}")
     if grouped:
         lines.append(f"    group: {'folder' if '/*/' in pattern else 'file'}")

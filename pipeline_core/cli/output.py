@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+def align(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines whose columns begin at the same place."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(w.ljust(n) for w, n in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def listing(summary: Mapping[str, Any]) -> str:
+def format_summary(summary: Mapping[str, Any]) -> str:
     """Return a summary as aligned lines, name and value; dots join nested names."""
     rows = list(_flat(summary, ""))
-    return aligned(rows) if rows else ""
+    return align(rows) if rows else ""
 
 
 def _flat(summary: Mapping[str, Any], prefix: str) -> Sequence[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import listing
+from pipeline_core.cli.output import format_summary
 from pipeline_core.distributed.world import find_world
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.training.allocator import keep_freed_memory
@@ -62,7 +62,7 @@ def _command(stage: str) -> Callable[..., None]:
 def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
     summary = run.registry.hook(hook, plugin)(run=run)
     if find_world().rank == 0 and summary:
-        typer.echo(listing(summary))
+        typer.echo(format_summary(summary))
 
 
 COMMANDS = {"data": data, **{stage: _command(stage) for stage in HELP}, "figures": figures}

@@ -71,20 +71,21 @@ class ExperimentFile(Sections):
         chosen = self.variants[variant]
         words = {key: value for key in _WORDS if (value := getattr(chosen, key)) is not None}
         sections = {
-            key: merged(getattr(self, key), getattr(chosen, key)) for key in Sections.model_fields
+            key: merge_sections(getattr(self, key), getattr(chosen, key))
+            for key in Sections.model_fields
         }
         if words.get("plugin", self.plugin) != self.plugin:
             sections["model"] = chosen.model
         return self.model_copy(update={**words, **sections, "variants": {}})
 
 
-def merged(base: dict[str, Any], override: dict[str, Any]) -> dict[str, Any]:
+def merge_sections(base: dict[str, Any], override: dict[str, Any]) -> dict[str, Any]:
     """Return `base` under `override`: mappings merge, lists and scalars are replaced."""
     result = dict(base)
     for key, value in override.items():
         below = result.get(key)
         if isinstance(value, dict) and isinstance(below, dict):
-            result[key] = merged(below, value)
+            result[key] = merge_sections(below, value)
         else:
             result[key] = value
     return result

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from pipeline_core.config.yaml_files import line_of
+from pipeline_core.config.yaml_files import find_line
 
 
-def matched(dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()) -> dict[str, Path]:
+def match_files(
+    dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()
+) -> dict[str, Path]:
     """Return the files that match a pattern of a dataset file.
 
     Args:
@@ -33,7 +35,7 @@ def matched(dataset: Path, key: str, pattern: str, declared: Iterable[str] = ())
     absent = [n for n in declared if n not in present and _fits(PurePosixPath(n).parts, parts)]
     files = {name: folder / name for name in sorted([*present.values(), *absent])}
     if not files:
-        line = line_of(dataset, key.split("."))
+        line = find_line(dataset, key.split("."))
         raise ValueError(
             f"{dataset}:{line}: {key}: no file matches {pattern!r} in {folder.resolve()}; "
             "correct the path, or fetch the data first"

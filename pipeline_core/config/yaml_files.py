@@ -38,7 +38,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def validated(
+def validate_content(
     model: type[Model], content: dict[str, Any], path: Path, place: Sequence[str] = ()
 ) -> Model:
     """Validate a mapping read from `path`.
@@ -60,14 +60,14 @@ def validated(
             f"{path}: {'.'.join(place) or 'the file'}: {error}; quote the value"
         ) from error
     except ValidationError as error:
-        lines = [_message(e, model, path, place) for e in error.errors()]
+        lines = [_format_error(e, model, path, place) for e in error.errors()]
         raise ValueError("\n".join(lines)) from None
 
 
-def _message(error: Any, model: type[BaseModel], path: Path, place: Sequence[str]) -> str:
-    location, owner = _followed(model, error["loc"])
+def _format_error(error: Any, model: type[BaseModel], path: Path, place: Sequence[str]) -> str:
+    location, owner = _follow(model, error["loc"])
     keys = [*place, *location]
-    line = line_of(path, keys)
+    line = find_line(path, keys)
     where = f"{path}:{line}" if line else str(path)
     if error["type"] == "extra_forbidden":
         known = list(owner.model_fields) if _is_model(owner) else []
@@ -83,7 +83,7 @@ def _message(error: Any, model: type[BaseModel], path: Path, place: Sequence[str
     return f"{where}: {'.'.join(keys) or 'the file'}: {message}{got}"
 
 
-def _followed(model: type[BaseModel], location: Sequence[int | str]) -> tuple[list[str], Any]:
+def _follow(model: type[BaseModel], location: Sequence[int | str]) -> tuple[list[str], Any]:
     """Return the keys of the file that a location stands for, and the type that holds the last.
 
     A location of pydantic names the member of a discriminated union, which is no key of the file.
@@ -122,7 +122,7 @@ def _is_model(candidate: Any) -> bool:
     return isinstance(candidate, type) and issubclass(candidate, BaseModel)
 
 
-def line_of(path: Path, keys: Sequence[str]) -> int | None:
+def find_line(path: Path, keys: Sequence[str]) -> int | None:
     """Return the line of the innermost of `keys` that stands in the file, from 1."""
     node = (
         yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)

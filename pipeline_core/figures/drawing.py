@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pipeline_core import store
-from pipeline_core.config.yaml_files import line_of
+from pipeline_core.config.yaml_files import find_line
 from pipeline_core.figures import Figure, reproduction, results, savers, style, summary
 from pipeline_core.run import ExperimentRun
 
@@ -77,7 +77,7 @@ def choose_figures(experiment: ExperimentRun) -> list[Figure]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            line = line_of(experiment.path, ["figures", "names"])
+            line = find_line(experiment.path, ["figures", "names"])
             raise ValueError(f"{experiment.path}:{line}: figures.names: no figure {name!r}; {hint}")
     return [figure for figure in known.values() if figure.name in names]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Section
-from pipeline_core.config.yaml_files import read_yaml, validated
+from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.run import ExperimentRun
 
 ARTIFACTS: Final = (
@@ -106,4 +106,4 @@ def read_expected(path: Path) -> Expected | None:
     """
     if not path.exists():
         return None
-    return validated(Expected, read_yaml(path), path)
+    return validate_content(Expected, read_yaml(path), path)

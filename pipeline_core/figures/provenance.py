@@ -69,14 +69,14 @@ def _read_provenance(run: Run) -> dict[str, Any]:
     content = results.read_json(run.metrics)
     record = content.get("provenance") if isinstance(content, dict) else None
     if record is None and run.predictions.exists():
-        record = store.provenance_of(run.predictions)
+        record = store.read_provenance(run.predictions)
     return record or {}
 
 
 def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
     found = [("dataset", f"{dataset.name}: {dataset.options.description}")]
     if dataset.data.exists():
-        inputs = store.provenance_of(dataset.data).get("inputs", {})
+        inputs = store.read_provenance(dataset.data).get("inputs", {})
         digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
         found.append(("raw data", f"{len(inputs)} files, SHA-256 of their hashes {digest[:16]}"))
     return found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from pipeline_core import store
-from pipeline_core.config.yaml_files import validated
+from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.run import ExperimentRun, Run
@@ -104,7 +104,7 @@ def read_metrics(run: Run) -> Metrics | None:
     content = read_json(run.metrics)
     if not isinstance(content, dict) or "splits" not in content:
         return None
-    return validated(Metrics, content, run.metrics)
+    return validate_content(Metrics, content, run.metrics)
 
 
 def read_history(run: Run) -> list[dict[str, Any]]:
@@ -204,7 +204,7 @@ def read_balance(run: Run) -> list[dict[str, Any]]:
     """Read the forecast of balance, one entry a number of ranks; empty if there is none."""
     if not _has_schema(run.partition, "partition"):
         return []
-    with store.opened(run.partition, "partition") as file:
+    with store.open_artifact(run.partition, "partition") as file:
         forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
     return forecast
 
@@ -213,7 +213,10 @@ def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
     """Read how large the samples are: split -> kind, such as "atom" -> (n_samples,)."""
     if not _has_schema(run.partition, "partition"):
         return {}
-    with store.opened(run.partition, "partition") as file, store.damage_explained(run.partition):
+    with (
+        store.open_artifact(run.partition, "partition") as file,
+        store.explain_damage(run.partition),
+    ):
         return {
             split: {kind: counts[:] for kind, counts in file[f"{split}/sizes"].items()}
             for split in SPLITS
@@ -235,7 +238,10 @@ def open_inference(run: Run) -> Iterator[h5py.File | None]:
     if not _has_schema(run.inference, "inference"):
         yield None
         return
-    with store.opened(run.inference, "inference") as file, store.damage_explained(run.inference):
+    with (
+        store.open_artifact(run.inference, "inference") as file,
+        store.explain_damage(run.inference),
+    ):
         yield file
 
 
@@ -247,7 +253,7 @@ def read_attributes(run: Run) -> dict[str, Any]:
     """
     if not run.inference.exists():
         return {}
-    with store.damage_explained(run.inference), h5py.File(run.inference, "r") as file:
+    with store.explain_damage(run.inference), h5py.File(run.inference, "r") as file:
         return _collect_attributes(file)
 
 
@@ -315,5 +321,5 @@ def _has_schema(path: Path, schema: str) -> bool:
     """Tell whether a file is there and holds the engine's layout, not a plugin's own."""
     if not path.exists():
         return False
-    with store.damage_explained(path), h5py.File(path, "r") as file:
+    with store.explain_damage(path), h5py.File(path, "r") as file:
         return bool(file.attrs.get("schema") == schema)

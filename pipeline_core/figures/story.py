@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
-from pipeline_core.config.yaml_files import validated
+from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.figures import dynamics, results
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity, format_number
@@ -167,7 +167,7 @@ def _read_headline(run: Run) -> Headline | None:
     content = results.read_json(run.metrics)
     if not isinstance(content, dict) or "headline" not in content:
         return None
-    return validated(Headline, content["headline"], run.metrics, ["headline"])
+    return validate_content(Headline, content["headline"], run.metrics, ["headline"])
 
 
 def _collect_errors(run: Run) -> Iterator[Number]:

@@ -98,17 +98,17 @@ def agreement(difference: Floats, work: Floats) -> Agreement:
     )
 
 
-def require_agreement(found: Mapping[str, Agreement], source: RawSource) -> None:
+def require_agreement(agreements: Mapping[str, Agreement], source: RawSource) -> None:
     """Check that no label of a source contradicts its energies.
 
     Args:
-        found: Label to what was found.
+        agreements: Label to how it agrees with the energies.
         source: The source.
 
     Raises:
         ValueError: The sign or the unit of the forces or of the stress is wrong.
     """
-    for label, one in found.items():
+    for label, one in agreements.items():
         if one.verdict == "wrong sign":
             cure = _cure_of_sign(label, source)
         elif one.verdict == "wrong unit":
@@ -131,8 +131,8 @@ def _cure_of_sign(label: str, source: RawSource) -> str:
     return f"set units.stress_sign: {other} for this source"
 
 
-def _cure_of_unit(label: str, found: Agreement, source: RawSource) -> str:
+def _cure_of_unit(label: str, measured: Agreement, source: RawSource) -> str:
     dimension = DIMENSION[label]
     given = getattr(source.units, dimension)
-    likely = nearest_unit(dimension, found.factor * factor(dimension, given))
+    likely = nearest_unit(dimension, measured.factor * factor(dimension, given))
     return f"units.{dimension} is {given}, {likely} would fit; check units.energy as well"

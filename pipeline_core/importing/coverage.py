@@ -63,12 +63,10 @@ class Coverage:
                 f"{problem}: `keys` declares other labels, but not this one; add keys.{name}, or "
                 f"remove {name} from `labels`"
             )
-        found = describe(next(iter(source.files.values())), source.reader)
+        description = describe(next(iter(source.files.values())), source.reader)
+        explanation = missing_label(description, name, source.keys.get(name, name))
         rename = f"set keys.{name} to its name in the file, or " if source.reader.keys else ""
-        return (
-            f"{problem}: {missing_label(found, name, source.keys.get(name, name))}; {rename}remove "
-            f"{name} from `labels`{_note(name)}"
-        )
+        return f"{problem}: {explanation}; {rename}remove {name} from `labels`{_note(name)}"
 
 
 def _note(name: str) -> str:

@@ -46,15 +46,15 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     """
     for part in run.parts:
         require_sensible(part)
-    sources = _found(run)
+    sources = _find_sources(run)
     kept = {name for part in run.parts for name in part.frames.labels}
     # A dataset keeps the order of its own file.
     labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
     with SampleWriter(run.data, "data", _provenance(run, sources), fields) as writer:
         importing = PartImport(writer, labels, in_mixture=bool(run.mixed))
-        found = [importing.run(part, sources[part.name]) for part in run.parts]
-        report = _concluded(run, labels, found)
+        reports = [importing.run(part, sources[part.name]) for part in run.parts]
+        report = _fit_references(run, labels, reports)
         references = report.references
         writer.add_column("split", report.codes)
         writer.attributes["labels"] = json.dumps(labels)
@@ -64,39 +64,41 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     return report.summary()
 
 
-def _found(run: DatasetRun) -> dict[str, list[RawSource]]:
+def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
     """Find the raw files of every part, by its name."""
     readers = run.registry.collect("readers")
-    found = {}
+    by_part = {}
     for part in run.parts:
         options = part.frames
-        found[part.name] = find_sources(part.path, options.sources, readers, options.downloads)
-        require_fetched(part, found[part.name])
-    require_disjoint([source for sources in found.values() for source in sources])
-    return found
+        by_part[part.name] = find_sources(part.path, options.sources, readers, options.downloads)
+        require_fetched(part, by_part[part.name])
+    require_disjoint([source for sources in by_part.values() for source in sources])
+    return by_part
 
 
-def _provenance(run: DatasetRun, found: Mapping[str, Sequence[RawSource]]) -> dict[str, Any]:
+def _provenance(run: DatasetRun, by_part: Mapping[str, Sequence[RawSource]]) -> dict[str, Any]:
     record = {**run.provenance(), "readers": fingerprint_readers(run)}
-    for source in (source for sources in found.values() for source in sources):
+    for source in (source for sources in by_part.values() for source in sources):
         for name, path in source.files.items():
             try:
-                record["inputs"][name] = provenance.sha256(path)
+                record["inputs"][name] = provenance.hash_file(path)
             except OSError as error:
                 raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
     return record
 
 
-def _concluded(run: DatasetRun, labels: Sequence[str], found: Sequence[PartReport]) -> ImportReport:
+def _fit_references(
+    run: DatasetRun, labels: Sequence[str], reports: Sequence[PartReport]
+) -> ImportReport:
     """Do what needs the samples of all parts: the reference energies."""
     options = run.options
     assert isinstance(options, Structures)
-    columns = found[0].columns
+    columns = reports[0].columns
     if run.mixed:
         columns = Columns()
-        for part in found:
+        for part in reports:
             columns.append(part.name, part.columns)
-    codes = np.concatenate([part.codes for part in found])
+    codes = np.concatenate([part.codes for part in reports])
     try:
         references = reference_energies(
             columns,
@@ -106,4 +108,4 @@ def _concluded(run: DatasetRun, labels: Sequence[str], found: Sequence[PartRepor
         )
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
-    return ImportReport(run.name, labels, found, columns, codes, references)
+    return ImportReport(run.name, labels, reports, columns, codes, references)

@@ -53,7 +53,7 @@ def fetch(
         part, download = declared[name]
         path = part.path.parent / name
         if path.exists():
-            _require_hash(provenance.sha256(path), path, download)
+            _require_hash(provenance.hash_file(path), path, download)
             tell(f"{path}: is there")
         else:
             _fetch(download, path)
@@ -90,10 +90,10 @@ def _blocks(download: Download) -> Iterator[bytes]:
         ) from error
 
 
-def _require_hash(found: str, path: Path, download: Download) -> None:
-    if found != download.sha256:
+def _require_hash(sha256: str, path: Path, download: Download) -> None:
+    if sha256 != download.sha256:
         raise ValueError(
-            f"{path}: is not the file of {download.url}: its sha256 is {found} instead of "
+            f"{path}: is not the file of {download.url}: its sha256 is {sha256} instead of "
             f"{download.sha256}; remove it to fetch it again, or correct the hash in the dataset "
             "file if this file is meant"
         )

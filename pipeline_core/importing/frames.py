@@ -61,7 +61,7 @@ class Skipped:
         return {"count": len(self), "reasons": reasons, "first": self.first}
 
 
-def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Frame]]:
+def read_good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Frame]]:
     """Read all files of a source.
 
     Args:
@@ -78,7 +78,7 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
     n_good, n_bad_before, n_listed_before = 0, len(skipped), len(skipped.first)
     for name, path in source.files.items():
         for item in open_frames(path, source.reader, source.keys):
-            frame = item if isinstance(item, BadFrame) else _checked(item)
+            frame = item if isinstance(item, BadFrame) else _check(item)
             if isinstance(frame, BadFrame):
                 skipped.add(path, frame)
             else:
@@ -93,7 +93,7 @@ def good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str, Fram
         )
 
 
-def _checked(frame: Frame) -> Frame | BadFrame:
+def _check(frame: Frame) -> Frame | BadFrame:
     numbers = frame.atomic_numbers
     if numbers.min() < 1 or numbers.max() > _HEAVIEST:
         return BadFrame(frame.index, "has an atomic number that is no element's")
@@ -102,7 +102,7 @@ def _checked(frame: Frame) -> Frame | BadFrame:
     return frame
 
 
-def converted(
+def make_sample(
     frame: Frame,
     labels: Sequence[str],
     factors: Mapping[str, float],

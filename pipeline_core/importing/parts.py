@@ -10,13 +10,13 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import require_agreement
 from pipeline_core.importing.columns import Columns, group_in_mixture
 from pipeline_core.importing.coverage import Coverage
-from pipeline_core.importing.frames import Skipped, converted, good_frames
+from pipeline_core.importing.frames import Skipped, make_sample, read_good_frames
 from pipeline_core.importing.groups import group_name
 from pipeline_core.importing.report import PartReport, SourceReport
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
 from pipeline_core.importing.stress_check import WorkCheck
-from pipeline_core.importing.tiling import SharedFrames, copies, tiled
+from pipeline_core.importing.tiling import SharedFrames, count_copies, tile
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 
@@ -79,16 +79,16 @@ class PartImport:
         options = run.frames
         columns, skipped = Columns(), Skipped(options.strict)
         shared = SharedFrames(sources)
-        found = [self._source(s, run, columns, skipped, shared) for s in sources]
+        reports = [self._source(s, run, columns, skipped, shared) for s in sources]
         for name in options.labels:
-            if not any(report.coverage.present[name] for report in found):
-                raise ValueError(found[0].coverage.absence(name))
+            if not any(report.coverage.present[name] for report in reports):
+                raise ValueError(reports[0].coverage.absence(name))
         try:
             codes = divide(columns, options.split)
             shared.require_together(codes)
         except ValueError as error:
             raise ValueError(f"{run.path}: {error}") from None
-        return PartReport(run.name, options, found, columns, codes, skipped)
+        return PartReport(run.name, options, reports, columns, codes, skipped)
 
     def _source(
         self,
@@ -104,13 +104,13 @@ class PartImport:
         missing = [name for name in self._labels if name not in options.labels]
         n_skipped = len(skipped)
         split = -1 if source.options.split is None else SPLITS.index(source.options.split)
-        for file, frame in good_frames(source, skipped):
+        for file, frame in read_good_frames(source, skipped):
             coverage.add(file, frame)
-            cell = converted(frame, options.labels, source.factors, missing)
+            cell = make_sample(frame, options.labels, source.factors, missing)
             check.add(cell)
             place = f"{file}:{frame.index}"
             try:
-                sample = tiled(cell, copies(source.options, cell))
+                sample = tile(cell, count_copies(source.options, cell))
             except ValueError as error:
                 raise ValueError(f"{source.name}: {place}: {error}") from None
             composition = columns.compositions.number(sample["atomic_numbers"])

@@ -170,18 +170,18 @@ class ImportReport:
     def _shown_parts(self) -> dict[str, Any]:
         if len(self.parts) == 1:
             return {}
-        found = {}
+        parts = {}
         for part in self.parts:
             left = part.remainder(self.references)
             energies = {} if left is None else {"rms": left.rms, "mean": left.mean}
-            found[part.name] = {"samples": len(part.columns), "reference": energies}
-        return {"parts": found}
+            parts[part.name] = {"samples": len(part.columns), "reference": energies}
+        return {"parts": parts}
 
     def _skipped(self) -> Skipped:
-        found = Skipped(strict=False)
+        total = Skipped(strict=False)
         for part in self.parts:
-            found.append(part.skipped)
-        return found
+            total.append(part.skipped)
+        return total
 
     def _groups(self) -> dict[str, Any]:
         """Return the largest groups and how each is divided."""
@@ -211,12 +211,12 @@ class ImportReport:
             )
 
     def _warnings_of(self, part: PartReport) -> Iterator[str]:
-        for found in part.sources:
-            for label, agreement in found.agreement.items():
+        for one in part.sources:
+            for label, agreement in one.agreement.items():
                 if agreement.is_mixed:
                     low, high = agreement.interval
                     yield (
-                        f"{label} of {found.source.options.path}: fits the energies with a factor "
+                        f"{label} of {one.source.options.path}: fits the energies with a factor "
                         f"between {low:.3g} and {high:.3g}; are methods or units mixed?"
                     )
         is_mixture = len(self.parts) > 1

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from pipeline_core.config.datasets import Dataset, Source
-from pipeline_core.config.raw_files import matched
+from pipeline_core.config.raw_files import match_files
 from pipeline_core.readers import Reader, Units
-from pipeline_core.readers.catalogue import guessed
+from pipeline_core.readers.catalogue import guess_reader
 from pipeline_core.registry import hash_source
 from pipeline_core.run import DatasetRun
 from pipeline_core.units import DIMENSION, factor, stress_factor
@@ -63,16 +63,16 @@ def find_sources(
             fit a file, or two sources share a file without making different copies of its frames.
     """
     known = _by_name(readers)
-    found: list[RawSource] = []
+    raw_sources: list[RawSource] = []
     downloads = list(downloads)
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
-        files = matched(dataset, f"sources.{number}.path", source.path, downloads)
+        files = match_files(dataset, f"sources.{number}.path", source.path, downloads)
         reader = _reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
         factors = _factors(units, where)
         name, root = f"{dataset}: source {source.path!r}", _root(source.path)
-        found.append(
+        raw_sources.append(
             RawSource(
                 name,
                 source,
@@ -85,8 +85,8 @@ def find_sources(
                 dataset,
             )
         )
-    require_disjoint(found)
-    return found
+    require_disjoint(raw_sources)
+    return raw_sources
 
 
 def fingerprint_readers(run: DatasetRun) -> dict[str, str]:
@@ -142,7 +142,7 @@ def _reader(
         raise ValueError(
             f"{where}.reader: no reader {source.reader!r}; known: {', '.join(sorted(known))}{hint}"
         )
-    chosen = {guessed(path, known.values()).name: name for name, path in files.items()}
+    chosen = {guess_reader(path, known.values()).name: name for name, path in files.items()}
     if len(chosen) > 1:
         examples = ", ".join(f"{name} ({reader})" for reader, name in sorted(chosen.items()))
         raise ValueError(

@@ -45,7 +45,7 @@ def divide(columns: Columns, options: Split) -> Codes:
             case "group":
                 codes[free] = _whole_groups(group, options, rng)[group]
             case "list":
-                codes[free] = _listed(columns.groups, np.unique(group), options)[group]
+                codes[free] = _split_by_name(columns.groups, np.unique(group), options)[group]
             case "energy":
                 codes[free] = _by_energy(columns.energy[free] / columns.n_atoms[free], options)
     if not (codes == _TRAIN).any():
@@ -142,7 +142,7 @@ def _nearest_subset(sizes: Ints, target: int) -> list[int]:
     return chosen
 
 
-def _listed(names: Sequence[str], numbers: Ints, options: Split) -> Codes:
+def _split_by_name(names: Sequence[str], numbers: Ints, options: Split) -> Codes:
     """Return the split of each group number from lists of patterns; `numbers` may be chosen."""
     codes = np.full(len(names), _TRAIN, dtype=np.int8)
     owner: dict[int, str] = {}
@@ -151,7 +151,7 @@ def _listed(names: Sequence[str], numbers: Ints, options: Split) -> Codes:
         for pattern in patterns:
             matched = [n for n in numbers if fnmatchcase(names[n], pattern)]
             if not matched:
-                raise ValueError(_unmatched(key, pattern, [names[n] for n in numbers]))
+                raise ValueError(_explain_unmatched(key, pattern, [names[n] for n in numbers]))
             for n in matched:
                 if owner.setdefault(n, key) != key:
                     raise ValueError(
@@ -162,7 +162,7 @@ def _listed(names: Sequence[str], numbers: Ints, options: Split) -> Codes:
     return codes
 
 
-def _unmatched(key: str, pattern: str, names: Sequence[str]) -> str:
+def _explain_unmatched(key: str, pattern: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.4)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")

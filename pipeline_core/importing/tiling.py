@@ -31,7 +31,7 @@ _EXTENSIVE: Final = ("energy",)
 _LONGEST: Final = 2.0  # edge over the shortest one
 
 
-def copies(source: Source, sample: Mapping[str, NDArray[Any]]) -> Copies:
+def count_copies(source: Source, sample: Mapping[str, NDArray[Any]]) -> Copies:
     """Return how often a source repeats a sample along each of its vectors.
 
     Raises:
@@ -77,16 +77,16 @@ def _roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copies:
 @lru_cache(maxsize=256)
 def _choices(most: int, first: bool, second: bool, third: bool) -> NDArray[np.int64]:
     """Return all numbers of copies along three vectors whose product is `most` or less."""
-    found = [
+    choices = [
         (a, b, c)
         for a in range(1, (most if first else 1) + 1)
         for b in range(1, (most // a if second else 1) + 1)
         for c in range(1, (most // (a * b) if third else 1) + 1)
     ]
-    return np.array(found)
+    return np.array(choices)
 
 
-def tiled(sample: Sample, numbers: Copies) -> Sample:
+def tile(sample: Sample, numbers: Copies) -> Sample:
     """Return a sample that consists of copies of another; atoms of one copy stay together.
 
     Args:
@@ -97,15 +97,15 @@ def tiled(sample: Sample, numbers: Copies) -> Sample:
         return sample
     n = int(np.prod(numbers))
     shifts = np.indices(numbers).reshape(3, n).T @ sample["cell"]  # (n, 3)
-    found = {}
+    tiled = {}
     for name, rows in sample.items():
         if FIELDS[name].kind == "atom":
-            found[name] = np.tile(rows, (n,) + (1,) * (rows.ndim - 1))
+            tiled[name] = np.tile(rows, (n,) + (1,) * (rows.ndim - 1))
         else:
-            found[name] = rows * n if name in _EXTENSIVE else rows
-    found["positions"] = (shifts[:, None] + sample["positions"]).reshape(-1, 3)
-    found["cell"] = sample["cell"] * np.array(numbers)[:, None]
-    return found
+            tiled[name] = rows * n if name in _EXTENSIVE else rows
+    tiled["positions"] = (shifts[:, None] + sample["positions"]).reshape(-1, 3)
+    tiled["cell"] = sample["cell"] * np.array(numbers)[:, None]
+    return tiled
 
 
 class SharedFrames:
@@ -132,10 +132,10 @@ class SharedFrames:
             ValueError: Copies of one frame are in different splits.
         """
         for frame, samples in self._samples.items():
-            found = {SPLITS[codes[sample]] for sample in samples}
-            if len(found) > 1:
+            splits = {SPLITS[codes[sample]] for sample in samples}
+            if len(splits) > 1:
                 raise ValueError(
-                    f"copies of one frame are in different splits ({', '.join(sorted(found))}): "
+                    f"copies of one frame are in different splits ({', '.join(sorted(splits))}): "
                     f"{frame}; give the sources that share the file the same `group` and set "
                     "split.method to group or list, or name the `split` of these sources"
                 )

@@ -11,7 +11,7 @@ from torch import nn
 
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import ENGINE_SECTIONS, GraphOptions
-from pipeline_core.config.yaml_files import validated
+from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.evaluation.trained import load_trained_weights
 from pipeline_core.potential import Potential
 from pipeline_core.registry import Registry
@@ -72,7 +72,9 @@ def make_file_run(path: Path, registry: Registry) -> Run:
         file=ExperimentFile(description="A trained model", plugin=info.name),
         model_info=info,
         dataset=None,
-        sections={key: validated(kind, stored.get(key, {}), path) for key, kind in models.items()},
+        sections={
+            key: validate_content(kind, stored.get(key, {}), path) for key, kind in models.items()
+        },
         registry=registry,
         folder=path.parent,
         graph=path.parent / "graph.h5",

@@ -56,7 +56,7 @@ def line(record: Mapping[str, Any], epochs: int | None) -> str:
     name = record.get("step", "epoch")
     parts = [f"{name} {record['epoch']:>{max(0, len(total) - 1)}}{total}"]
     losses = ((split, record.get(split)) for split in ("train", "val"))
-    parts += [f"{split} {found['loss']:.3e}" for split, found in losses if found]
+    parts += [f"{split} {errors['loss']:.3e}" for split, errors in losses if errors]
     parts += [f"{n} {mae:.3e}" for n, mae in record.get("mae", {}).items() if mae is not None]
     parts += [f"lr {record['lr']:.1e}"] if "lr" in record else []
     parts += [f"{record['samples_per_s']:.3g} samples/s"] if "samples_per_s" in record else []

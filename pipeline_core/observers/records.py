@@ -21,7 +21,7 @@ from pipeline_core.run import DatasetRun, ExperimentRun, Run
 Observed = Generator[None, Summary | None, Summary | None]
 
 
-def _recorded(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observed]:
+def _make_observer(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observed]:
     @hookimpl(wrapper=True)
     def observe(run: DatasetRun | Run | ExperimentRun) -> Observed:
         started, begin = datetime.now(UTC), time.perf_counter()
@@ -32,7 +32,7 @@ def _recorded(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observ
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": round(time.perf_counter() - begin, 3),
                 "ranks": find_world().size,
-                **machine(),
+                **describe_machine(),
                 "summary": summary,
             }
             _append(run.folder / "records.jsonl", record)
@@ -41,7 +41,7 @@ def _recorded(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observ
     return observe
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Return what the figures of a record depend on, without the name of the host.
 
     Its keys: cpu, cores (that this process may use), gpu (None if none was used), peak_memory and
@@ -70,10 +70,10 @@ def _append(path: Path, record: Mapping[str, Any]) -> None:
         file.write(json.dumps(record, default=str) + "\n")
 
 
-data = _recorded("data")
-graph = _recorded("graph")
-partition = _recorded("partition")
-train = _recorded("train")
-evaluate = _recorded("evaluate")
-infer = _recorded("infer")
-draw = _recorded("figures")
+data = _make_observer("data")
+graph = _make_observer("graph")
+partition = _make_observer("partition")
+train = _make_observer("train")
+evaluate = _make_observer("evaluate")
+infer = _make_observer("infer")
+draw = _make_observer("figures")

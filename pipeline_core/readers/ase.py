@@ -46,14 +46,14 @@ def values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each good frame, its numeric values besides the structure, by their names."""
     for atoms in _images(path):
         if not isinstance(atoms, BadFrame):
-            arrays = {name: numeric(value) for name, value in _found(atoms).items()}
+            arrays = {name: numeric(value) for name, value in _collect_values(atoms).items()}
             yield {name: array for name, array in arrays.items() if array is not None}
 
 
 def _images(path: Path) -> Iterator[Atoms | BadFrame]:
     index = 0
     try:
-        for atoms in _rows(path) if path.suffix in {".db", ".json"} else _iterated(path):
+        for atoms in _rows(path) if path.suffix in {".db", ".json"} else _iterate(path):
             yield atoms
             index += 1
     except (OSError, EOFError):
@@ -62,7 +62,7 @@ def _images(path: Path) -> Iterator[Atoms | BadFrame]:
         yield BadFrame(index, f"ASE cannot read it, nor what follows: {error!r}")
 
 
-def _iterated(path: Path) -> Iterator[Atoms]:
+def _iterate(path: Path) -> Iterator[Atoms]:
     import ase.io
 
     yield from ase.io.iread(path, index=":", do_not_split_by_at_sign=True)
@@ -79,14 +79,14 @@ def _rows(path: Path) -> Iterator[Atoms]:
             yield atoms
 
 
-def _found(atoms: Atoms) -> dict[str, Any]:
+def _collect_values(atoms: Atoms) -> dict[str, Any]:
     arrays = {name: array for name, array in atoms.arrays.items() if name not in _STRUCTURE}
     return {**arrays, **atoms.info, **(atoms.calc.results if atoms.calc else {})}
 
 
 def _frame(atoms: Atoms, keys: Mapping[str, str], index: int) -> Frame:
-    found = _found(atoms)
-    labels = {name: found[key] for name, key in keys.items() if found.get(key) is not None}
+    available = _collect_values(atoms)
+    labels = {name: available[key] for name, key in keys.items() if available.get(key) is not None}
     return Frame(
         atomic_numbers=atoms.numbers.astype(np.int32),
         positions=atoms.positions.astype(np.float64),

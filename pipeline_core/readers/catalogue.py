@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline_core import hookimpl
 from pipeline_core.readers import BadFrame, Frame, Reader, ase, cp2k, extxyz, fitsnap, mptrj, vasp
-from pipeline_core.readers.checks import LABELS, checked
+from pipeline_core.readers.checks import LABELS, check_frame
 
 
 @hookimpl
@@ -18,7 +18,7 @@ def readers() -> list[Reader]:
     return [module.READER for module in (extxyz, ase, vasp, cp2k, mptrj, fitsnap)]
 
 
-def guessed(path: Path, known: Iterable[Reader]) -> Reader:
+def guess_reader(path: Path, known: Iterable[Reader]) -> Reader:
     """Return the format that the ending of a file's name suggests, the longest ending winning.
 
     Raises:
@@ -29,11 +29,11 @@ def guessed(path: Path, known: Iterable[Reader]) -> Reader:
         r.name: max((len(s) for s in r.suffixes if path.name.endswith(s)), default=0) for r in known
     }
     longest = max(claims.values(), default=0)
-    found = [reader for reader in known if longest and claims[reader.name] == longest]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(sorted(reader.name for reader in found or known))
-    problem = "several formats have this ending" if found else "no format has this ending"
+    matching = [reader for reader in known if longest and claims[reader.name] == longest]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(sorted(reader.name for reader in matching or known))
+    problem = "several formats have this ending" if matching else "no format has this ending"
     raise ValueError(f"{path}: {problem}; name the reader in the dataset file, one of {names}")
 
 
@@ -60,7 +60,7 @@ def open_frames(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator
             "is a folder; name the files in it" if path.is_dir() else "no such file; check the path"
         )
         raise ValueError(f"{path}: {problem} (relative paths count from the dataset file)")
-    return _guarded(path, reader, keys)
+    return _guard(path, reader, keys)
 
 
 def _check_keys(path: Path, reader: Reader, keys: Mapping[str, str]) -> None:
@@ -79,11 +79,11 @@ def _check_keys(path: Path, reader: Reader, keys: Mapping[str, str]) -> None:
         )
 
 
-def _guarded(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
+def _guard(path: Path, reader: Reader, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     n_frames = 0
     try:
         for frame in reader.read(path, keys):
-            yield checked(frame) if isinstance(frame, Frame) else frame
+            yield check_frame(frame) if isinstance(frame, Frame) else frame
             n_frames += 1
     except EOFError:
         yield BadFrame(n_frames, "truncated: the file ends within this frame")

@@ -17,7 +17,7 @@ _FLAT: Final = 1e-6  # volume over the product of the lattice vectors' lengths
 _VOIGT: Final = np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])
 
 
-def checked(frame: Frame) -> Frame | BadFrame:
+def check_frame(frame: Frame) -> Frame | BadFrame:
     """Return the frame if its numbers can be used, otherwise the reason why not."""
     problem = next(_problems(frame), None)
     return frame if problem is None else BadFrame(frame.index, problem)

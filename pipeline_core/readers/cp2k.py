@@ -28,7 +28,7 @@ from pipeline_core.readers.checks import atomic_numbers
 from pipeline_core.readers.cp2k_input import structure, symbol_of
 from pipeline_core.readers.cp2k_output import Evaluation, Output
 from pipeline_core.readers.extxyz import Block, blocks
-from pipeline_core.readers.files import compressed_or_not, opened_text, plain_name
+from pipeline_core.readers.files import find_compressed, open_text, strip_compression
 from pipeline_core.structure import Structure
 
 _SNAPSHOT: Final = re.compile(r"i = *(\d+),.*E = *(\S+)")
@@ -58,7 +58,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     """
     assert not keys
     index = -1
-    with opened_text(path) as lines:
+    with open_text(path) as lines:
         run = _Run(path, Output(lines))
         for index, evaluation in enumerate(run.output.evaluations()):
             yield run.attempt(evaluation, index)
@@ -154,18 +154,18 @@ class _Run:
     @functools.cached_property
     def _input(self) -> Structure | str:
         """Structure of the input, or why there is none."""
-        names = [Path(plain_name(self._path)).with_suffix(".inp").name]
+        names = [Path(strip_compression(self._path)).with_suffix(".inp").name]
         names += [Path(name).name for name in [self.output.header.get("input_name", "")] if name]
         folder = self._path.resolve().parent
         mirrored = Path(*("inputs" if part == "outputs" else part for part in folder.parts))
-        candidates = [compressed_or_not(f / name) for f in (folder, mirrored) for name in names]
-        found = next((candidate for candidate in candidates if candidate), None)
-        if found is None:
+        candidates = [find_compressed(f / name) for f in (folder, mirrored) for name in names]
+        input_path = next((candidate for candidate in candidates if candidate), None)
+        if input_path is None:
             return f"no input {' or '.join(names)} lies beside the output"
         try:
-            return structure(found)
+            return structure(input_path)
         except (ValueError, LookupError) as error:
-            return f"{found.name}: {error}"
+            return f"{input_path.name}: {error}"
 
     def _snapshot_of(self, energy: float) -> _Snapshot | None:
         """Return the snapshot with this energy; a file may begin with those of an earlier run."""
@@ -195,13 +195,13 @@ class _Run:
         path = self._beside("1.cell")
         if path is None:
             return {}
-        with opened_text(path) as lines:
+        with open_text(path) as lines:
             rows = [line.split() for line in lines if not line.startswith("#")]
         return {int(row[0]): np.array(row[2:11], dtype=np.float64).reshape(3, 3) for row in rows}
 
     def _beside(self, ending: str) -> Path | None:
         project = self.output.header.get("project", "PROJECT")
-        return compressed_or_not(self._path.with_name(f"{project}-{ending}"))
+        return find_compressed(self._path.with_name(f"{project}-{ending}"))
 
 
 READER: Final = Reader(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_core.readers import Floats
 from pipeline_core.readers.checks import atomic_numbers
 from pipeline_core.readers.extxyz import Block, blocks
-from pipeline_core.readers.files import opened_text
+from pipeline_core.readers.files import open_text
 from pipeline_core.structure import Structure
 from pipeline_core.units import factor
 
@@ -49,7 +49,7 @@ def structure(path: Path) -> Structure:
     Raises:
         ValueError: They are given in a way that this reader does not know.
     """
-    root = _parsed(path)
+    root = _parse(path)
     if "EXT_RESTART" in root.sections:
         raise ValueError("the structure computed is that of a restart file (&EXT_RESTART)")
     subsystem = root.first("FORCE_EVAL", "SUBSYS")
@@ -63,10 +63,10 @@ def structure(path: Path) -> Structure:
     return Structure(atomic_numbers(symbols), positions, cell, pbc)
 
 
-def _parsed(path: Path) -> _Section:
+def _parse(path: Path) -> _Section:
     """Read an input into its tree of sections."""
     stack = [_Section()]
-    with opened_text(path) as file:
+    with open_text(path) as file:
         for line in file:
             words = re.split("[!#]", line)[0].split()
             if line.lstrip().startswith("@") or "$" in line:

@@ -71,13 +71,13 @@ def describe(path: Path, reader: Reader, limit: int = 50) -> Description:
         sizes.append(len(frame.atomic_numbers))
         elements.update(frame.atomic_numbers.tolist())
         labels.append(frame.labels)
-    found = islice(reader.values(path), len(sizes)) if reader.values else labels
+    given = islice(reader.values(path), len(sizes)) if reader.values else labels
     return Description(
         n_frames=len(sizes),
         bad=bad,
         n_atoms=(min(sizes, default=0), max(sizes, default=0)),
         elements=tuple(sorted(elements)),
-        values=_summary(found),
+        values=_summary(given),
     )
 
 

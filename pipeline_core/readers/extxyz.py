@@ -23,7 +23,7 @@ import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import LABELS, atomic_numbers, label
-from pipeline_core.readers.files import opened_text
+from pipeline_core.readers.files import open_text
 
 _PAIR: Final = re.compile(r"""([\w.:-]+)=(?:"([^"\\]*)"|([^\s"'{}\[\]\\=]+))(?:\s+|$)""")
 _STRUCTURE: Final = {"species", "Z", "pos", "Lattice", "Properties", "pbc"}
@@ -73,15 +73,15 @@ def values(path: Path) -> Iterator[Mapping[str, Floats]]:
 
 
 def _values(block: Block) -> dict[str, Floats]:
-    comment = _parsed(block.comment)
-    found = comment | _table(block, comment)
-    arrays = {key: _array(value) for key, value in found.items() if key not in _STRUCTURE}
+    comment = _parse(block.comment)
+    fields = comment | _table(block, comment)
+    arrays = {key: _array(value) for key, value in fields.items() if key not in _STRUCTURE}
     return {key: array for key, array in arrays.items() if array is not None}
 
 
 def blocks(path: Path) -> Iterator[Block | str]:
     """Split a file into frames; a damaged frame is yielded as the reason why it cannot be read."""
-    with opened_text(path) as file:
+    with open_text(path) as file:
         back: Iterator[str] = iter(())  # lines to read once more, after damage
         while True:
             lines = chain(back, file)
@@ -130,7 +130,7 @@ def _damage(comment: str, rows: list[str], n_atoms: int) -> str:
     return f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
 
 
-def _parsed(comment: str) -> dict[str, str]:
+def _parse(comment: str) -> dict[str, str]:
     """Return the pairs of a comment line, values as text."""
     pairs, end, comment = {}, 0, comment.strip()
     for match in _PAIR.finditer(comment):
@@ -138,10 +138,10 @@ def _parsed(comment: str) -> dict[str, str]:
             break
         key, quoted, bare = match.groups()
         pairs[key], end = (bare if quoted is None else quoted), match.end()
-    return pairs if end == len(comment) else _parsed_by_ase(comment)
+    return pairs if end == len(comment) else _parse_by_ase(comment)
 
 
-def _parsed_by_ase(comment: str) -> dict[str, str]:
+def _parse_by_ase(comment: str) -> dict[str, str]:
     from ase.io.extxyz import key_val_str_to_dict
 
     try:
@@ -181,12 +181,12 @@ def _table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
 
 
 def _frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
-    comment = _parsed(block.comment)
+    comment = _parse(block.comment)
     table = _table(block, comment)
     if not ("species" in table or "Z" in table) or "pos" not in table:
         raise ValueError("Properties lacks species (or Z) or pos")
     used = _STRUCTURE.union(keys.values())
-    found: dict[str, str | Columns] = {**comment, **table}
+    fields: dict[str, str | Columns] = {**comment, **table}
     return Frame(
         atomic_numbers=np.array(table["Z"][0], np.int32)
         if "Z" in table
@@ -195,7 +195,7 @@ def _frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
         cell=_cell(comment),
         pbc=_pbc(comment),
         labels={
-            name: label(name, _array(found[key])) for name, key in keys.items() if key in found
+            name: label(name, _array(fields[key])) for name, key in keys.items() if key in fields
         },
         info={key: _scalar(text) for key, text in comment.items() if key not in used},
         index=index,

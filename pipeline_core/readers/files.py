@@ -13,23 +13,23 @@ _OPENERS: Final[dict[str, Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lz
 _BUFFER: Final = 1 << 20
 
 
-def opened(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> BinaryIO:
     """Open a file for reading bytes, decompressing it if its name ends in .gz, .bz2 or .xz."""
     raw = _OPENERS.get(path.suffix, open)(path, "rb")
     return cast("BinaryIO", io.BufferedReader(raw, _BUFFER))
 
 
-def opened_text(path: Path) -> TextIO:
+def open_text(path: Path) -> TextIO:
     """Open a file for reading lines; bytes that are not UTF-8 are replaced: labels are ASCII."""
-    return io.TextIOWrapper(opened(path), encoding="utf-8", errors="replace")
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8", errors="replace")
 
 
-def plain_name(path: Path) -> str:
+def strip_compression(path: Path) -> str:
     """Return the name of a file without the ending of its compression."""
     return path.stem if path.suffix in _OPENERS else path.name
 
 
-def compressed_or_not(path: Path) -> Path | None:
+def find_compressed(path: Path) -> Path | None:
     """Return `path`, or its compressed form, whichever exists."""
     candidates = [path, *(path.with_name(path.name + suffix) for suffix in _OPENERS)]
     return next((candidate for candidate in candidates if candidate.is_file()), None)

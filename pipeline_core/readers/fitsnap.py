@@ -25,7 +25,7 @@ import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import atomic_numbers
-from pipeline_core.readers.files import opened, plain_name
+from pipeline_core.readers.files import open_bytes, strip_compression
 from pipeline_core.units import factor
 
 _UNITS: Final = Units(stress="bar", stress_sign="pressure")
@@ -64,8 +64,8 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
 
 def _members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Yield name and content of each JSON file; an archive is streamed, never unpacked."""
-    if plain_name(path).endswith(".json"):
-        with opened(path) as file:
+    if strip_compression(path).endswith(".json"):
+        with open_bytes(path) as file:
             yield PurePosixPath(path.parent.name, path.name), file.read()
         return
     with _archive(path) as archive:

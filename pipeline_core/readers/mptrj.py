@@ -23,7 +23,7 @@ import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import atomic_numbers, label, numeric, plain
-from pipeline_core.readers.files import opened_text
+from pipeline_core.readers.files import open_text
 
 _NAMES: Final = {
     "energy": "corrected_total_energy",
@@ -81,7 +81,7 @@ def values(path: Path) -> Iterator[Mapping[str, Floats]]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, str, Record]]:
-    with opened_text(path) as file:
+    with open_text(path) as file:
         for mp_id, frames in _members(file):
             if not isinstance(frames, dict):
                 raise ValueError(f"{mp_id!r} holds no frames: not the layout of MPtrj")
@@ -125,12 +125,12 @@ class _Scanner:
 
     def expect(self, characters: str) -> str:
         """Pass the next character, which must be one of `characters`."""
-        found = self.peek()
-        if found not in characters:
+        character = self.peek()
+        if character not in characters:
             near = self._text[self._at : self._at + 40]
             raise ValueError(f"damaged JSON: expected one of {characters!r}, found {near!r}")
         self._at += 1
-        return found
+        return character
 
     def value(self) -> Any:
         """Pass and return the next value."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units, outcar, vasprun
-from pipeline_core.readers.files import compressed_or_not, opened, opened_text, plain_name
+from pipeline_core.readers.files import find_compressed, open_bytes, open_text, strip_compression
 
 _NAMES: Final = {
     "energy": "e_fr_energy",
@@ -57,17 +57,17 @@ def values(path: Path) -> Iterator[Mapping[str, Floats]]:
 
 
 def _frames(path: Path) -> Iterator[Frame | BadFrame]:
-    name = plain_name(path)
+    name = strip_compression(path)
     if ".xml" not in name:
-        with opened_text(path) as text:
+        with open_text(path) as text:
             yield from outcar.frames(text)
         return
-    beside = compressed_or_not(path.with_name(name.replace("vasprun.xml", "OUTCAR")))
-    with opened(path) as file:
+    beside = find_compressed(path.with_name(name.replace("vasprun.xml", "OUTCAR")))
+    with open_bytes(path) as file:
         if beside is None or beside == path:
             yield from vasprun.frames(file)
             return
-        with opened_text(beside) as text:
+        with open_text(beside) as text:
             for step, other in zip_longest(vasprun.frames(file), outcar.frames(text)):
                 if step is not None:
                     yield _with_magmoms(step, other, beside)

@@ -118,7 +118,7 @@ def _number(element: ET.Element, path: str, default: float | None = None) -> flo
 
 
 def _rows(element: ET.Element, path: str) -> Floats:
-    found = element.find(path)
-    if found is None:
+    rows = element.find(path)
+    if rows is None:
         raise ValueError(f"{path} is missing")
-    return np.array([(row.text or "").split() for row in found], dtype=np.float64)
+    return np.array([(row.text or "").split() for row in rows], dtype=np.float64)

@@ -26,10 +26,10 @@ class PluginConformance:
     def listed(cls) -> Plugin:
         """The plugin as `pipeline-core plugins` lists it."""
         plugins = load_registry().plugins
-        found = [p for p in plugins if p.model is not None and p.model.name == cls.plugin]
+        named = [p for p in plugins if p.model is not None and p.model.name == cls.plugin]
         broken = [f"{p.name}: {p.error}" for p in plugins if p.error]
-        assert len(found) == 1, f"{len(found)} plugins are called {cls.plugin!r}; broken: {broken}"
-        return found[0]
+        assert len(named) == 1, f"{len(named)} plugins are called {cls.plugin!r}; broken: {broken}"
+        return named[0]
 
     def test_the_model_is_described(self, listed: Plugin) -> None:
         """It says in a sentence what it is, and whom to cite."""

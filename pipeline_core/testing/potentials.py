@@ -178,9 +178,9 @@ class PotentialConformance(OnProject):
                 energies.append(float(predict(moved)["energy"]))
         plus, minus = torch.tensor(energies, dtype=torch.float64).reshape(-1, 2).unbind(1)
         expected = -(plus - minus) / (2 * h)
-        found = torch.stack([forces[a, x] for a, x in steps])
+        actual = torch.stack([forces[a, x] for a, x in steps])
         scale = float(forces.abs().max())
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * scale + 1e-7)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * scale + 1e-7)
 
     def test_forces_add_up_to_zero(self, predict: Predict, crystal: Atoms, cluster: Atoms) -> None:
         """Nothing pulls the structure as a whole."""
@@ -206,8 +206,8 @@ class PotentialConformance(OnProject):
                 energies.append(float(predict(strained)["energy"]))
             expected = (energies[0] - energies[1]) / (2 * h * crystal.get_volume())
             scale = float(stress.abs().max())
-            found = float(stress[0, row, column])
-            assert found == pytest.approx(expected, rel=1e-4, abs=1e-4 * scale)
+            actual = float(stress[0, row, column])
+            assert actual == pytest.approx(expected, rel=1e-4, abs=1e-4 * scale)
 
     def test_atoms_leave_smoothly(self, predict: Predict, cluster: Atoms, run: Run) -> None:
         """Energy and force go to zero at the cutoff."""
@@ -282,8 +282,8 @@ class PotentialConformance(OnProject):
             rough = single(batch_of([crystal], graph, torch.float32))
         for name, value in exact.items():
             scale = float(value.abs().max())
-            found = rough[name].double()
-            torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4 * scale + 1e-6)
+            actual = rough[name].double()
+            torch.testing.assert_close(actual, value, rtol=1e-4, atol=1e-4 * scale + 1e-6)
         assert {p.dtype for p in single.parameters()} == {torch.float32}
 
     def test_nothing_that_comes_in_is_changed(

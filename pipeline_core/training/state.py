@@ -18,7 +18,7 @@ from pipeline_core import upgrades
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
-from pipeline_core.provenance import sha256
+from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
 from pipeline_core.store import atomic
 from pipeline_core.training.checkpoint import load_archive
@@ -48,7 +48,7 @@ def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
     inputs = [run.graph] if run.dataset is None else [run.data, run.graph]
     if options.start_from is not None:
         inputs.append(Path(options.start_from))
-    return {path.name: sha256(path) for path in inputs if path.is_file()}
+    return {path.name: hash_file(path) for path in inputs if path.is_file()}
 
 
 def model_provenance(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, Any]:

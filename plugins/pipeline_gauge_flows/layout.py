@@ -82,7 +82,7 @@ def read_layout(run: Run) -> FlowLayout:
     Raises:
         ValueError: `run.graph` is missing or damaged.
     """
-    with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
+    with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
         return FlowLayout.from_dict(json.loads(file.attrs["structure"]))
 
 

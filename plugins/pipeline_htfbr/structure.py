@@ -83,13 +83,13 @@ def read_structure(run: Run) -> Structure:
     Raises:
         ValueError: `run.graph` is missing or damaged.
     """
-    with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
+    with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
         return Structure.of(json.loads(file.attrs["structure"]))
 
 
 def read_features(run: Run) -> torch.Tensor:
     """Read the functions of all leaves at all points, (n_features, n) float64."""
-    with store.opened(run.graph, "graph") as file, store.damage_explained(run.graph):
+    with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
         table = file["features"]
         assert isinstance(table, h5py.Dataset)
         return torch.from_numpy(np.asarray(table[:]))

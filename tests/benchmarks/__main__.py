@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.output import align
 
 COLUMNS = ("name", "ours_s", "peer", "peer_s", "ratio", "memory_ratio", "roofline_share")
 
@@ -27,7 +27,7 @@ def main() -> None:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if not path.name.startswith("_"):
             rows += [row(case) for case in cases(path)]
-    print(aligned(rows))
+    print(align(rows))
 
 
 def cases(path: Path) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from _htfbr_project import call, make_project, workflow
 from _htfbr_tensap import is_installed, tensap_tree
 from message_ops import hardware
 
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.output import align
 from pipeline_core.run import Run
 from pipeline_core.units import HARTREE
 from pipeline_htfbr.hono import HONO
@@ -150,7 +150,7 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     for name, rows in found.items():
         figures = [f"{mean(rows, key):.3g}" for key in ("test", "off_grid", "seconds")]
         lines.append((name, *figures, f"{mean(rows, 'parameters'):.0f}", str(len(rows))))
-    return aligned([*lines, ("paper, best of nine", f"{PAPER:.3g}", "", "", "4100", "")])
+    return align([*lines, ("paper, best of nine", f"{PAPER:.3g}", "", "", "4100", "")])
 
 
 def report(found: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None) -> dict[str, Any]:

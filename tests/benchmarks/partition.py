@@ -32,7 +32,7 @@ import numba
 import numpy as np
 import pymetis
 
-from pipeline_core.cli.output import aligned
+from pipeline_core.cli.output import align
 from pipeline_kernels.partition import (
     Domain,
     Link,
@@ -115,7 +115,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         values = (row[column] for column in columns)
         cells.append(tuple(f"{v:.4g}" if isinstance(v, float) else str(v) for v in values))
-    return aligned([columns, *cells])
+    return align([columns, *cells])
 
 
 def worst(rows: list[dict[str, Any]], figure: str) -> float:

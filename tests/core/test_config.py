@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from pipeline_core.config.datasets import Dataset
-from pipeline_core.config.experiments import ExperimentFile, Variant, merged
+from pipeline_core.config.experiments import ExperimentFile, Variant, merge_sections
 from pipeline_core.config.sections import ENGINE_SECTIONS, Section, TrainOptions
-from pipeline_core.config.yaml_files import line_of, read_yaml, validated
+from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 
 GOOD = """\
 description: Water
@@ -32,7 +32,7 @@ split:
 def dataset(folder: Path, text: str) -> Dataset:
     path = folder / "water.yaml"
     path.write_text(textwrap.dedent(text))
-    return validated(Dataset, read_yaml(path), path)
+    return validate_content(Dataset, read_yaml(path), path)
 
 
 def test_a_dataset_file_is_read_with_defaults(tmp_path):
@@ -104,10 +104,10 @@ def test_a_section_cannot_be_changed():
 def test_lines_are_counted_in_nested_lists_and_mappings(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a:\n  - b: 1\n  - b: 2\n    c:\n      d: 3\n")
-    assert line_of(path, ["a", "1", "c", "d"]) == 5
-    assert line_of(path, ["a", "1", "b"]) == 3
-    assert line_of(path, ["a", "missing"]) == 1
-    assert line_of(path, []) is None
+    assert find_line(path, ["a", "1", "c", "d"]) == 5
+    assert find_line(path, ["a", "1", "b"]) == 3
+    assert find_line(path, ["a", "missing"]) == 1
+    assert find_line(path, []) is None
 
 
 trees = st.recursive(
@@ -121,11 +121,11 @@ mappings = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
 @given(mappings, mappings)
 def test_overrides_win_and_neither_mapping_is_changed(base, override):
     before = json.dumps([base, override])
-    result = merged(base, override)
+    result = merge_sections(base, override)
     assert json.dumps([base, override]) == before
-    assert merged(result, override) == result  # laying it over twice changes nothing
-    assert merged(base, {}) == base
-    assert merged({}, override) == override
+    assert merge_sections(result, override) == result  # laying it over twice changes nothing
+    assert merge_sections(base, {}) == base
+    assert merge_sections({}, override) == override
     for key in set(base) | set(override):
         if key not in override:
             assert result[key] == base[key]
@@ -138,7 +138,7 @@ def test_defaults_of_every_section_survive_yaml(tmp_path, name):
     model = ENGINE_SECTIONS[name]
     path = tmp_path / "section.yaml"
     path.write_text(yaml.safe_dump(model().model_dump(mode="json")))
-    assert validated(model, read_yaml(path), path) == model()
+    assert validate_content(model, read_yaml(path), path) == model()
 
 
 class Circle(Section):
@@ -160,13 +160,13 @@ def test_a_mistake_in_one_of_several_kinds_is_named_by_the_keys_of_the_file(tmp_
     path.write_text("shapes:\n- {kind: circle, radius: 1.0}\n- kind: square\n  sid: 1.0\n")
     message = r"d\.yaml:4: shapes\.1\.sid: unknown key; did you mean 'side'\?"
     with pytest.raises(ValueError, match=message):
-        validated(Drawing, read_yaml(path), path)
+        validate_content(Drawing, read_yaml(path), path)
 
 
 def test_an_experiment_file_leaves_its_sections_to_the_plugin(tmp_path):
     path = tmp_path / "e.yaml"
     path.write_text("description: d\nplugin: p\nmodel: {anything: goes}\n")
-    assert validated(ExperimentFile, read_yaml(path), path).model == {"anything": "goes"}
+    assert validate_content(ExperimentFile, read_yaml(path), path).model == {"anything": "goes"}
 
 
 def test_a_variant_is_laid_over_the_experiment(tmp_path):
@@ -176,7 +176,7 @@ def test_a_variant_is_laid_over_the_experiment(tmp_path):
         "variants:\n  v: {ranks: 2, model: {b: 2}, train: {y: {z: 3}}}\n"
         "  w: {plugin: q, seed: 4, model: {b: 2}}\n"
     )
-    file = validated(ExperimentFile, read_yaml(path), path)
+    file = validate_content(ExperimentFile, read_yaml(path), path)
     v, w = file.of("v"), file.of("w")
     assert file.of("base").model_dump() == file.model_dump() | {"variants": {}}
     assert (v.plugin, v.seed, v.ranks, v.model) == ("p", 3, 2, {"a": 1, "b": 2})

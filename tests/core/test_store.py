@@ -36,7 +36,7 @@ def write_something_impossible(path):
 
 
 def read(path):
-    with store.opened(path, "data") as file, store.damage_explained(path):
+    with store.open_artifact(path, "data") as file, store.explain_damage(path):
         return {name: file[name][:] for name in ARRAYS}
 
 
@@ -51,7 +51,7 @@ def test_round_trip(tmp_path):
     write(path, provenance=provenance)
     for name, array in read(path).items():
         np.testing.assert_array_equal(array, ARRAYS[name])
-    assert store.provenance_of(path) == provenance
+    assert store.read_provenance(path) == provenance
     assert [p.name for p in path.parent.iterdir()] == ["data.h5"]
 
 
@@ -222,7 +222,7 @@ def test_another_schema_and_a_later_version_are_refused(tmp_path, monkeypatch):
 def test_a_plugins_schema_is_version_one(tmp_path):
     path = tmp_path / "tree.h5"
     write(path, schema="plugin/tree")
-    with store.opened(path, "plugin/tree") as file:
+    with store.open_artifact(path, "plugin/tree") as file:
         assert file.attrs["schema_version"] == 1
 
 
@@ -238,7 +238,7 @@ def test_what_is_no_artifact(tmp_path, content, message):
     path = tmp_path / "data.h5"
     if content is not None:
         path.write_bytes(content)
-    for reading in (read, store.provenance_of):
+    for reading in (read, store.read_provenance):
         with pytest.raises(ValueError, match=f"data.h5: {message}"):
             reading(path)
 

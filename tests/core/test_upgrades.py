@@ -32,7 +32,7 @@ def test_each_version_is_made_of_the_one_before(tmp_path, monkeypatch):
     path = tmp_path / "graph.h5"
     of_version(path, "graph", 1)
     before = hashlib.sha256(path.read_bytes()).digest()
-    with store.opened(path, "graph") as file:
+    with store.open_artifact(path, "graph") as file:
         assert sorted(file["group"]) == ["b", "c"]
         assert file["group/b"][:].tolist() == [0, 1, 2, 3, 4]
         assert file["group/c"][:].tolist() == [10]
@@ -50,7 +50,7 @@ def test_a_version_that_never_was_is_refused(tmp_path):
     message = r"data\.h5: of version 0, which no version of this package can have written"
     with (
         pytest.raises(ValueError, match=message),
-        store.opened(tmp_path / "data.h5", "data"),
+        store.open_artifact(tmp_path / "data.h5", "data"),
     ):
         pass
 
@@ -61,7 +61,7 @@ def test_the_strategy_of_the_paper_of_mace(tmp_path):
         file.attrs["schema_version"] = 1
         file.attrs["strategy"] = "paper"
         file.attrs["balance"] = json.dumps([{"ranks": 2, "paper": {"efficiency": 0.5}}])
-    with store.opened(path, "partition") as file:
+    with store.open_artifact(path, "partition") as file:
         assert file.attrs["strategy"] == "mace_bins"
         assert json.loads(file.attrs["balance"]) == [{"ranks": 2, "mace_bins": {"efficiency": 0.5}}]
 

@@ -10,14 +10,14 @@ import pytest
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.testing.projects import call
-from pipeline_core.workflow import experiment_names
+from pipeline_core.workflow import list_experiments
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "workflows"
 NAMES = [
     name
     for folder in sorted((WORKFLOWS / "experiments").glob("*/"))
-    for name in experiment_names(folder)
+    for name in list_experiments(folder)
     if "scale: smoke" in (WORKFLOWS / "experiments" / f"{name}.yaml").read_text().splitlines()
 ]
 

@@ -81,7 +81,10 @@ def _first(experiment: ExperimentRun) -> Spectra | None:
     for run in experiment.runs.values():
         if not run.inference.exists():
             continue
-        with store.opened(run.inference, SCHEMA) as file, store.damage_explained(run.inference):
+        with (
+            store.open_artifact(run.inference, SCHEMA) as file,
+            store.explain_damage(run.inference),
+        ):
             for name, group in file.items():
                 bands, density = (_read(group, part) for part in ("bands", "density"))
                 if bands or density:

@@ -237,7 +237,7 @@ def collected(own: Blocks, ranks: Ranks) -> Blocks:
 
 def read_matrices(path: Path, group: str, basis: Basis) -> BlockMatrix:
     """Read what `write_matrices` wrote of a structure whose overlap is known."""
-    with store.opened(path, SCHEMA) as file, store.damage_explained(path):
+    with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
         found = {name: data[()] for name, data in file[group].items()}
     names = found["atom_pairs"].astype(np.int64)
     places = (found[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))

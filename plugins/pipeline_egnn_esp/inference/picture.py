@@ -35,7 +35,7 @@ def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixe
         n_pixels: Pixels of a side.
     """
     target = group.create_group("picture")
-    with store.opened(path, SCHEMA) as file, store.damage_explained(path):
+    with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
         source = file[name]
         for part in _STRUCTURE:
             target.create_dataset(part, data=source[part][()])

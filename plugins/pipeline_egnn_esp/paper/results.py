@@ -58,7 +58,7 @@ def study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
     """Return a study of the first run that has it: throughput, partitions, or scaling."""
     for run in experiment.runs.values():
         if run.inference.exists():
-            with store.opened(run.inference, SCHEMA) as file:
+            with store.open_artifact(run.inference, SCHEMA) as file:
                 data = file.get(f"studies/{name}")
                 if data is not None:
                     content: dict[str, Any] = json.loads(data[()])
@@ -78,7 +78,7 @@ def domains(experiment: ExperimentRun) -> Domains | None:
 def _domains(run: Run) -> Domains | None:
     if not run.inference.exists():
         return None
-    with store.opened(run.inference, SCHEMA) as file, store.damage_explained(run.inference):
+    with store.open_artifact(run.inference, SCHEMA) as file, store.explain_damage(run.inference):
         group = file.get("studies/domains")
         if group is None:
             return None

@@ -59,7 +59,10 @@ def _largest(experiment: ExperimentRun) -> dict[str, Any] | None:
     for run in experiment.runs.values():
         if not run.inference.exists():
             continue
-        with store.opened(run.inference, SCHEMA) as file, store.damage_explained(run.inference):
+        with (
+            store.open_artifact(run.inference, SCHEMA) as file,
+            store.explain_damage(run.inference),
+        ):
             there = {name: group for name, group in file.items() if "picture" in group}
             if there:
                 name = max(there, key=lambda one: there[one]["picture"].attrs["orbitals"])

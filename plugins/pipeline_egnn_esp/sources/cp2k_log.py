@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline_core.readers.cp2k_input import symbol_of
-from pipeline_core.readers.files import opened_text
+from pipeline_core.readers.files import open_text
 from pipeline_egnn_esp.basis import n_orbitals
 
 Image = tuple[int, int, int]
@@ -86,7 +86,7 @@ def read_log(path: Path) -> Log:
         ValueError: It is no complete output, or the run did not converge.
     """
     try:
-        with opened_text(path) as file:
+        with open_text(path) as file:
             text = file.read()
     except (OSError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_core.readers.files import opened
+from pipeline_core.readers.files import open_bytes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -36,7 +36,7 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
         ValueError: The file is damaged, or is that of a larger matrix.
     """
     try:
-        with opened(path) as file:
+        with open_bytes(path) as file:
             content = file.read()
     except (OSError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error

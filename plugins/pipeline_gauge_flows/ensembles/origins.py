@@ -147,7 +147,7 @@ class FileEnsemble:
 
     def hash_files(self) -> dict[str, str]:
         """Return the hashes of all files."""
-        return {n: provenance.sha256(path) for files in self._files for n, path in files.items()}
+        return {n: provenance.hash_file(path) for files in self._files for n, path in files.items()}
 
     def _require_match(self, name: str, configuration: Configuration) -> None:
         theirs = configuration.lattice

@@ -103,5 +103,5 @@ def _open(run: Run) -> Iterator[h5py.File | None]:
     if not run.inference.exists():
         yield None
         return
-    with store.opened(run.inference, _SCHEMA) as file, store.damage_explained(run.inference):
+    with store.open_artifact(run.inference, _SCHEMA) as file, store.explain_damage(run.inference):
         yield file

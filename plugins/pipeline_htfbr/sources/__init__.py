@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Split
-from pipeline_core.config.raw_files import matched
+from pipeline_core.config.raw_files import match_files
 from pipeline_core.hookspecs import Summary
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.splits import divide
@@ -41,7 +41,7 @@ def make_points(run: DatasetRun) -> Summary:
     options = run.options
     assert isinstance(options, PointDataset)
     # Outside of what follows, since this error names the line of the dataset file.
-    files = [matched(run.path, *item) for item in options.raw_patterns.items()]
+    files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
     try:
         made = _make(options.source, *files)
         require_sound(made)

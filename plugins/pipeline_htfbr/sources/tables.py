@@ -72,7 +72,7 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
     return Made(
         points=points,
         facts={"reader": source.reader, "unit": source.energy.unit, "files": sizes},
-        inputs={name: provenance.sha256(path) for name, path in files.items()},
+        inputs={name: provenance.hash_file(path) for name, path in files.items()},
         place=place,
     )
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pipeline_core.importing.downloads import fetch
-from pipeline_core.workflow import raw_files
+from pipeline_core.workflow import find_raw_files
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_missing_files_are_fetched_and_imported(workshop, shelf):
     folder, declared = shelf
     run = dataset(workshop, declared)
     paths = [workshop.datasets / "set" / name for name in ("test.xyz", "train.xyz")]
-    assert sorted(raw_files(run)) == paths
+    assert sorted(find_raw_files(run)) == paths
     with pytest.raises(
         ValueError, match=r"set/test.xyz, set/train.xyz are not .*download --dataset alloys"
     ):
@@ -101,7 +101,7 @@ def test_the_downloads_of_a_mixture_are_those_of_its_parts(workshop, shelf):
         yaml.safe_dump({"description": "d", "parts": [{"dataset": "alloys"}]})
     )
     run = workshop.project.dataset("both")
-    assert len(raw_files(run)) == 2
+    assert len(find_raw_files(run)) == 2
     assert fetch(run, []) == 2
 
 
@@ -124,14 +124,14 @@ def test_what_can_be_fetched_counts_as_there(workshop, shelf, name, found):
     run = dataset(workshop, declared, pattern=name)
     if not found:
         with pytest.raises(ValueError, match="no file matches"):
-            raw_files(run)
-    before = raw_files(run) if found else None
+            find_raw_files(run)
+    before = find_raw_files(run) if found else None
     fetch(fetched, [])
     if found:
-        assert raw_files(run) == before
+        assert find_raw_files(run) == before
     else:
         with pytest.raises(ValueError, match="no file matches"):
-            raw_files(run)
+            find_raw_files(run)
 
 
 @pytest.mark.parametrize("name", ["../a.xyz", "/a.xyz", "a b.xyz", "./a.xyz", "x/../a", ".hidden"])

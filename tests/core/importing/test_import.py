@@ -24,7 +24,7 @@ from pipeline_core.project import Project
 from pipeline_core.readers import Frame, Reader, Units, catalogue
 from pipeline_core.samples import SampleFile
 from pipeline_core.stages import data
-from pipeline_core.store import provenance_of
+from pipeline_core.store import read_provenance
 
 LINES = """
 from pipeline_core import hookimpl
@@ -102,10 +102,10 @@ def test_artifacts_say_where_they_come_from_and_what_was_found(workshop, alloys)
         ],
         split={"method": "random", "val": 0.25, "test": 0.0},
     )
-    record = provenance_of(run.data)
+    record = read_provenance(run.data)
     assert record["inputs"] == {
-        "raw/hot/a.xyz": provenance.sha256(a),
-        "raw/b.xyz": provenance.sha256(b),
+        "raw/hot/a.xyz": provenance.hash_file(a),
+        "raw/b.xyz": provenance.hash_file(b),
     }
     report = json.loads(run.report.read_text())
     assert report["splits"] == {"train": 30, "val": 10, "test": 20}
@@ -321,4 +321,4 @@ def test_the_record_names_the_plugin_that_read_the_data(tmp_path, monkeypatch):
 def test_readers_of_the_engine_have_no_fingerprint(workshop, alloys):
     workshop.write("raw/a.xyz", alloys)
     run, _ = workshop.import_()
-    assert provenance_of(run.data)["readers"] == {}
+    assert read_provenance(run.data)["readers"] == {}

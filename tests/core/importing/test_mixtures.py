@@ -13,8 +13,8 @@ from pipeline_core.config.datasets import DatasetFile
 from pipeline_core.fields import SPLITS
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.samples import SampleFile
-from pipeline_core.store import provenance_of
-from pipeline_core.workflow import raw_files
+from pipeline_core.store import read_provenance
+from pipeline_core.workflow import find_raw_files
 
 KCAL = 0.0433641153087705  # eV, per molecule
 
@@ -150,11 +150,11 @@ def test_each_part_is_as_strict_as_it_says(workshop, parts):
 
 def test_where_a_mixture_comes_from_and_what_runs_it_again(workshop, parts):
     _, run, *_ = mixture(workshop, parts)
-    record = provenance_of(run.data)
+    record = read_provenance(run.data)
     assert list(record["parts"]) == list(parts)
     names = ["raw/cold/a.xyz", "raw/hot/a.xyz", "kcal/b.xyz"]
     assert set(record["inputs"]) == set(names)
-    assert raw_files(run) == [workshop.datasets / name for name in names]
+    assert find_raw_files(run) == [workshop.datasets / name for name in names]
     before = run.params()
     file = workshop.datasets / "small.yaml"
     file.write_text(file.read_text().replace("description: d", "description: other"))

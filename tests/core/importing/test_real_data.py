@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline_core.project import Project
-from pipeline_core.provenance import sha256
+from pipeline_core.provenance import hash_file
 from pipeline_core.samples import SampleFile
 from real_data import find
 
@@ -63,7 +63,7 @@ def test_the_hashes_of_downloads_are_those_of_the_published_files(workshop, tmp_
     assert run.options.downloads
     for file, download in run.options.downloads.items():
         path = find(folder) / Path(file).name
-        assert sha256(path) == download.sha256
+        assert hash_file(path) == download.sha256
         assert download.url.endswith(f"/{path.name}")
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_core.config.datasets import Source
-from pipeline_core.importing.tiling import copies, tiled
+from pipeline_core.importing.tiling import count_copies, tile
 from pipeline_core.samples import SampleFile
 
 
@@ -71,7 +71,7 @@ def slab() -> Atoms:
 def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numbers):
     if not atoms.pbc.all():
         numbers = (*numbers[:2], 1)
-    found = tiled(sample(atoms, calculator()), numbers)
+    found = tile(sample(atoms, calculator()), numbers)
     repeated = atoms.repeat(numbers)
     repeated.set_array("moments", np.tile(np.arange(len(atoms)) * 0.1, np.prod(numbers)))
     expected = sample(repeated, calculator())
@@ -98,8 +98,8 @@ def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numb
 def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
     cell = Atoms("Cu2", cell=lengths, pbc=[letter == "T" for letter in pbc])
     source = Source(path="a", repeat_to=max(1, 2 * most))
-    assert sorted(copies(source, structure(cell))) == sorted(expected)
-    found = np.array(copies(source, structure(cell))) * lengths
+    assert sorted(count_copies(source, structure(cell))) == sorted(expected)
+    found = np.array(count_copies(source, structure(cell))) * lengths
     np.testing.assert_allclose(sorted(found), sorted(np.array(expected) * lengths))
 
 
@@ -110,7 +110,7 @@ def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
 )
 def test_a_cell_never_outgrows_its_size_nor_its_shape(lengths, n_atoms, size):
     cell = Atoms(f"Cu{n_atoms}", cell=lengths, pbc=True)
-    numbers = np.array(copies(Source(path="a", repeat_to=size), structure(cell)))
+    numbers = np.array(count_copies(Source(path="a", repeat_to=size), structure(cell)))
     n = numbers.prod()
     assert n == 1 or n * n_atoms <= size
     edges = numbers * lengths

@@ -28,7 +28,7 @@ def test_md_runs_of_an_experiment(tmp_path):
     summary = run.registry.hook("infer", "argon")(run=run)
 
     assert list(summary) == ["first", "second"]
-    with store.opened(run.inference, "inference") as file:
+    with store.open_artifact(run.inference, "inference") as file:
         assert file["first/positions"].shape[0] == 4
         assert file["second"].attrs["ensemble"] == "npt"
         assert len(file["second/atomic_numbers"]) == 2 * len(structures()[4])
@@ -42,7 +42,7 @@ def test_no_md_writes_an_empty_file(tmp_path):
     run = make_run(tmp_path)
 
     assert simulate_run(run) == {}
-    with store.opened(run.inference, "inference") as file:
+    with store.open_artifact(run.inference, "inference") as file:
         assert list(file) == []
 
 
@@ -59,7 +59,7 @@ def test_a_study_of_the_training_step(tmp_path):
     trained = run.model.read_bytes()
     summary = simulate_run(run)
 
-    with store.opened(run.inference, "inference") as file:
+    with store.open_artifact(run.inference, "inference") as file:
         assert list(file) == ["first"]
         study = json.loads(file.attrs["workload"])
     assert [trajectory.name for trajectory in dynamics.read_run(run)] == ["first"]

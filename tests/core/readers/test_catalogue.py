@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.readers import BadFrame, Frame, Reader, Units, extxyz
-from pipeline_core.readers.catalogue import guessed, open_frames, readers
+from pipeline_core.readers.catalogue import guess_reader, open_frames, readers
 from pipeline_core.units import factor, stress_factor
 
 ATOM = "1\nProperties=species:S:1:pos:R:3 energy=-1\nH 0 0 0\n"
@@ -76,14 +76,14 @@ def test_the_catalogue_is_light():
     ],
 )
 def test_endings_suggest_formats(name, expected):
-    assert guessed(Path(name), readers()).name == expected
+    assert guess_reader(Path(name), readers()).name == expected
 
 
 def test_an_unknown_ending_lists_the_formats():
     with pytest.raises(
         ValueError, match=r"^a\.dat: no format has this ending; name the reader .* ase, cp2k"
     ):
-        guessed(Path("a.dat"), readers())
+        guess_reader(Path("a.dat"), readers())
 
 
 def test_an_ending_of_two_formats_names_both():
@@ -91,7 +91,7 @@ def test_an_ending_of_two_formats_names_both():
     with pytest.raises(
         ValueError, match=r"several formats have this ending; .* one of extxyz, other"
     ):
-        guessed(Path("a.xyz"), [*readers(), other])
+        guess_reader(Path("a.xyz"), [*readers(), other])
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -105,7 +105,7 @@ def test_a_file_that_may_not_be_read(path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(extxyz, "opened_text", refuse)
+    monkeypatch.setattr(extxyz, "open_text", refuse)
     with pytest.raises(
         ValueError, match=r"a\.xyz: cannot be read beyond frame 0 \(Permission denied\); check"
     ):

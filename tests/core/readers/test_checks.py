@@ -12,7 +12,7 @@ from ase.stress import voigt_6_to_full_3x3_stress
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.checks import (
     atomic_numbers,
-    checked,
+    check_frame,
     label,
     numeric,
     plain,
@@ -30,7 +30,7 @@ GOOD = Frame(
 
 
 def test_a_good_frame_passes_as_it_is():
-    assert checked(GOOD) is GOOD
+    assert check_frame(GOOD) is GOOD
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_a_good_frame_passes_as_it_is():
     ],
 )
 def test_labels_that_cannot_be_used(name, value, reason):
-    assert checked(replace(GOOD, labels={name: value})) == BadFrame(7, reason)
+    assert check_frame(replace(GOOD, labels={name: value})) == BadFrame(7, reason)
 
 
 def test_positions_with_nan_are_refused():
-    assert checked(replace(GOOD, positions=np.full((2, 3), np.nan))) == BadFrame(
+    assert check_frame(replace(GOOD, positions=np.full((2, 3), np.nan))) == BadFrame(
         7, "NaN in positions"
     )
 
@@ -57,7 +57,7 @@ def test_a_frame_without_atoms_is_refused():
     empty = replace(
         GOOD, atomic_numbers=np.zeros(0, np.int32), positions=np.zeros((0, 3)), labels={}
     )
-    assert checked(empty) == BadFrame(7, "has no atoms")
+    assert check_frame(empty) == BadFrame(7, "has no atoms")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_frame_without_atoms_is_refused():
 def test_periodic_vectors_must_span_a_volume(vectors, pbc, good):
     frame = replace(GOOD, cell=np.array(vectors, float), pbc=np.array(pbc))
     expected = frame if good else BadFrame(7, "is periodic, but its cell has no volume")
-    assert checked(frame) == expected if not good else checked(frame) is frame
+    assert check_frame(frame) == expected if not good else check_frame(frame) is frame
 
 
 def test_every_element_is_known_in_any_case():

@@ -20,7 +20,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.graphs import neighbour_graph
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
-from pipeline_core.store import provenance_of
+from pipeline_core.store import read_provenance
 from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import levels
@@ -303,7 +303,7 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
         assert data.column("group")[place] == "cubic-2000K"
         assert SPLITS[data.column("split")[place]] == "train"
         _assert_same(matrix_of(data.read(place), basis_of(data)), shipped("cubic-2000K", "013"))
-    assert "hfo2/matrices/cubic-2000K.h5" in provenance_of(run.data)["inputs"]
+    assert "hfo2/matrices/cubic-2000K.h5" in read_provenance(run.data)["inputs"]
 
 
 def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):

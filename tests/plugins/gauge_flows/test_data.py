@@ -18,11 +18,11 @@ import torch
 import yaml
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.yaml_files import read_yaml, validated
+from pipeline_core.config.yaml_files import read_yaml, validate_content
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
-from pipeline_core.store import provenance_of
+from pipeline_core.store import read_provenance
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.data import make_data
 from pipeline_gauge_flows.datasets import EnsembleDataset
@@ -44,7 +44,7 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
         path = tmp_path / "workflows/datasets/theory.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(text))
-        options = validated(EnsembleDataset, read_yaml(path), path)
+        options = validate_content(EnsembleDataset, read_yaml(path), path)
         folder = tmp_path / "results/datasets/theory"
         return DatasetRun("theory", path, options, folder, load_registry())
 
@@ -210,7 +210,7 @@ def test_files_are_read(dataset, tmp_path):
         groups = file.column("group").tolist()
     assert groups[:10] == ["source-0"] * 10
     assert groups[10] == "../../raw/001.nersc"
-    inputs = provenance_of(run.data)["inputs"]
+    inputs = read_provenance(run.data)["inputs"]
     assert len(inputs) == 20
     assert all(len(value) == 64 for value in inputs.values())
     assert read_report(run)["statistics"]["origin"] == {"files": [10, 10]}

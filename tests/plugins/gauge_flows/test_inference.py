@@ -163,7 +163,7 @@ def between(tmp_path_factory):
 def report(between):
     options = DerivativeOptions(resamples=300, fractions=[1.0, 0.5])
     summary, run = call_infer(between, derivatives=options)
-    with store.opened(run.inference, SCHEMA) as file:
+    with store.open_artifact(run.inference, SCHEMA) as file:
         group = file["derivatives"]
         return summary, json.loads(group.attrs["report"]), {
             name: group[name][:] for name in ("log_weight", "start/plaquette", "end/base")
@@ -235,7 +235,7 @@ def test_a_trained_flow_has_smaller_errors(tmp_path):
         },
     )  # fmt: skip
     summary, _ = call_infer(run, derivatives=DerivativeOptions())
-    with store.opened(run.inference, SCHEMA) as file:
+    with store.open_artifact(run.inference, SCHEMA) as file:
         content = json.loads(file["derivatives"].attrs["report"])
     for name in (CONJUGATE, "plaquette"):
         one = content["observables"][name]
@@ -338,7 +338,7 @@ def test_samples_are_those_of_any_number_of_ranks(four, method):
 def test_nothing_asked_for_is_nothing_done(four):
     summary, run = call_infer(four)
     assert summary == {}
-    with store.opened(run.inference, SCHEMA) as file:
+    with store.open_artifact(run.inference, SCHEMA) as file:
         assert list(file) == []
 
 

@@ -219,7 +219,7 @@ def test_cuts_hold_the_fitted_beside_the_exact_surface(used):
     """The model is the sum of the exact cuts through the trans minimum, so it has them."""
     run, summary = used
     assert summary["cuts"] == 2
-    with store.opened(run.inference, SCHEMA) as file:
+    with store.open_artifact(run.inference, SCHEMA) as file:
         assert np.allclose(file.attrs["minimum"], TRANS, atol=2e-3)
         cut, both = file["cuts/tau"], file["cuts/r_ON,tau"]
         assert np.allclose(cut["axis_0"], np.linspace(0, np.pi, 7))
@@ -235,7 +235,7 @@ def test_cuts_hold_the_fitted_beside_the_exact_surface(used):
 def test_stationary_points_of_both_surfaces_are_matched(used):
     """Trans is the same of both; cis is not, since the sum of cuts relaxes nothing."""
     run, summary = used
-    with store.opened(run.inference, SCHEMA) as file:
+    with store.open_artifact(run.inference, SCHEMA) as file:
         group = file["stationary"]
         fitted, exact = group["fitted"], group["exact"]
         assert exact["order"][:].tolist() == [0, 0, 1]
@@ -271,7 +271,7 @@ def test_no_cuts_mean_one_along_every_coordinate(tmp_path, project):
     write_hono(run)
     summary = call(run, "infer")
     assert summary == {"cuts": 6}
-    with store.opened(run.inference, SCHEMA) as file:
+    with store.open_artifact(run.inference, SCHEMA) as file:
         assert sorted(file["cuts"]) == sorted(one.name for one in HONO().coordinates)
         assert "exact" not in file["cuts/tau"]
         assert "stationary" not in file

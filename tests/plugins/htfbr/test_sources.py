@@ -20,8 +20,8 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun
-from pipeline_core.store import provenance_of
-from pipeline_core.workflow import raw_files
+from pipeline_core.store import read_provenance
+from pipeline_core.workflow import find_raw_files
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import Points, read_points
 
@@ -133,9 +133,9 @@ def test_a_csv_table_in_other_units(dataset, tmp_path):
     assert points.coordinates[1].period == 360
     assert points.surface == ""
     assert points.molecule is None
-    inputs = provenance_of(run.data)["inputs"]
+    inputs = read_provenance(run.data)["inputs"]
     assert inputs == {"../../tables/a.csv": hashlib.sha256(path.read_bytes()).hexdigest()}
-    assert [file.resolve() for file in raw_files(run)] == [path]
+    assert [file.resolve() for file in find_raw_files(run)] == [path]
     assert json.loads(run.report.read_text())["groups"]["count"] == 2
 
 
