@@ -42,13 +42,21 @@ class Worker:
     def seconds(self, call: str) -> float:
         """Wall time of a call."""
         function = self.subject.calls[call]
+        synchronize()
         begin = time.perf_counter()
         function()
+        synchronize()
         return time.perf_counter() - begin
 
     def peak_bytes(self, call: str) -> int:
-        """Growth of resident memory over a call beyond what stays between calls (Linux)."""
+        """Growth of memory over a call beyond what stays between calls: resident (Linux), or of
+        the GPU where it is used."""
         gc.collect()
+        if torch.cuda.is_initialized():
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            self.subject.calls[call]()
+            return torch.cuda.max_memory_allocated() - before
         ctypes.CDLL(None).malloc_trim(0)
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # begins the high-water mark anew
@@ -59,9 +67,16 @@ class Worker:
         """How many numbers the model of the subject learns."""
         return sum(p.numel() for p in self.subject.model.parameters() if p.requires_grad)
 
-    def matrix_rate(self, size: int = 2048) -> float:
+    def operators(self, call: str) -> int:
+        """How often a call reaches torch's dispatcher."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            self.subject.calls[call]()
+        names = [event.name for event in profile.events()]
+        return sum(name.startswith(("aten::", "pipeline_kernels::")) for name in names)
+
+    def matrix_rate(self, device: str = "cpu", size: int = 2048) -> float:
         """Operations per second of a large product of matrices, the best of ten."""
-        self.subject = Product(size)
+        self.subject = Product(size, device)
         return 2 * size**3 / min(self.seconds("product") for _ in range(10))
 
     def versions(self, names: list[str]) -> dict[str, str]:
@@ -78,9 +93,15 @@ class Worker:
 class Product:
     """A product of square matrices in single precision."""
 
-    def __init__(self, size: int) -> None:
-        a = torch.rand(size, size)
+    def __init__(self, size: int, device: str) -> None:
+        a = torch.rand(size, size, device=device)
         self.calls = {"product": lambda: a @ a}
+
+
+def synchronize() -> None:
+    """Wait for a GPU that is used."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def resident(which: str) -> int:

@@ -1,13 +1,13 @@
 """A training step of CHGNet (energy, forces, stress, moments) against the package chgnet.
 
-    python tests/benchmarks/chgnet_step.py [--batch-sizes 8 16 32] [--device cuda] [--data FILE]
+    python tests/benchmarks/chgnet_step.py [--full] [--batch-sizes 8 16] [--device cuda] ...
 
-The last line printed is one JSON object; `_chgnet_cases.py` says what is measured and how.
+The last line printed is one JSON object; `_chgnet_sides.py` says what is measured and how.
 `roofline_share` is the time that the matrix products of a step without recomputation take at the
 machine's rate, over ours.
 """
 
-from _chgnet_cases import run
+from _chgnet_sides import run
 
 if __name__ == "__main__":
     run("chgnet_step", "step", __doc__)

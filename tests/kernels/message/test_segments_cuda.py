@@ -49,9 +49,10 @@ def test_interpreted_kernels_equal_the_reference(
 
     tables, plans, values = random_case(seed, n_edges, n_rows, features, dtype)
     h, sums = exact(tables, plans, values)
-    close(interpreted(cuda.gather_sum, tables, [plan.index for plan in plans]), h)
+    lists = ([getattr(plan, name) for plan in plans] for name in ("index", "order", "offsets"))
+    close(interpreted(cuda.gather_sum, tables, *lists), h)
     for plan, expected in zip(plans, sums, strict=True):
-        close(interpreted(cuda.segment_sum, values, plan.order, plan.offsets), expected)
+        close(interpreted(cuda.segment_sum, values, plan.index, plan.order, plan.offsets), expected)
 
 
 @pytest.mark.parametrize("capability", [80, 90])

@@ -163,7 +163,7 @@ def test_interpreted_kernels_equal_torch_by_segment(interpreted, n, shape, dtype
     logits, values, segments = random_case(*n, *shape, dtype, seed)
     g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
     lists = segments.order, segments.offsets
-    weights = interpreted(cuda.softmax, logits, *lists)
+    weights = interpreted(cuda.softmax, logits, segments.index, *lists)
     sums = interpreted(cuda.weighted_sum, weights, values, *lists)
     operands = g, weights, values, segments.index
     grads = interpreted(cuda.gradient, *operands, *lists)

@@ -10,14 +10,21 @@ from torch import Tensor
 
 from pipeline_kernels.threads import choose_threads
 
+Arrays = tuple[np.ndarray, ...]
 NATIVE = (torch.float32, torch.float64)  # narrower types are summed in float32
 
 
-def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
+def gather_sum(
+    tables: Sequence[Tensor],
+    indices: Sequence[Tensor],
+    orders: Sequence[Tensor],
+    offsets: Sequence[Tensor],
+) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
     dtype = tables[0].dtype
     if dtype not in NATIVE:
-        return gather_sum([table.float() for table in tables], indices).to(dtype)
+        wide = [table.float() for table in tables]
+        return gather_sum(wide, indices, orders, offsets).to(dtype)
     n_elements = indices[0].shape[0]
     out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
     rows = _matrix(out)
@@ -32,10 +39,10 @@ def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
+def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
     if values.dtype not in NATIVE:
-        return segment_sum(values.float(), order, offsets).to(values.dtype)
+        return segment_sum(values.float(), index, order, offsets).to(values.dtype)
     n_segments = offsets.shape[0] - 1
     out = values.new_empty(n_segments, *values.shape[1:])
     sums, rows = _matrix(out), _matrix(values)
@@ -61,7 +68,7 @@ def _equal_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _gather_rows(tables, indices, out, begin, end):
+def _gather_rows(tables: Arrays, indices: Arrays, out: np.ndarray, begin: int, end: int) -> None:
     width = out.shape[1]
     for e in range(begin, end):
         table, row = tables[0], indices[0][e]
@@ -75,13 +82,20 @@ def _gather_rows(tables, indices, out, begin, end):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _gather_ranges(tables, indices, out, bounds):
+def _gather_ranges(tables: Arrays, indices: Arrays, out: np.ndarray, bounds: np.ndarray) -> None:
     for r in prange(len(bounds) - 1):
         _gather_rows(tables, indices, out, bounds[r], bounds[r + 1])
 
 
 @njit(cache=True, nogil=True)
-def _sum_segments(values, order, offsets, out, begin, end):
+def _sum_segments(
+    values: np.ndarray,
+    order: np.ndarray,
+    offsets: np.ndarray,
+    out: np.ndarray,
+    begin: int,
+    end: int,
+) -> None:
     width = out.shape[1]
     for s in range(begin, end):
         for f in range(width):
@@ -93,6 +107,8 @@ def _sum_segments(values, order, offsets, out, begin, end):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _sum_ranges(values, order, offsets, out, bounds):
+def _sum_ranges(
+    values: np.ndarray, order: np.ndarray, offsets: np.ndarray, out: np.ndarray, bounds: np.ndarray
+) -> None:
     for r in prange(len(bounds) - 1):
         _sum_segments(values, order, offsets, out, bounds[r], bounds[r + 1])

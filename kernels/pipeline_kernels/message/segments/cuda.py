@@ -11,7 +11,12 @@ from torch import Tensor
 TILE = 1024  # elements that a program holds at once
 
 
-def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
+def gather_sum(
+    tables: Sequence[Tensor],
+    indices: Sequence[Tensor],
+    orders: Sequence[Tensor],
+    offsets: Sequence[Tensor],
+) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
     n_elements = indices[0].shape[0]
     out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
@@ -29,7 +34,7 @@ def gather_sum(tables: Sequence[Tensor], indices: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def segment_sum(values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
+def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
     n_segments = offsets.shape[0] - 1
     out = values.new_empty(n_segments, *values.shape[1:])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pipeline_kernels.message.segments import cpu, reference
 from pipeline_kernels.message.segments.plan import Segments
+from pipeline_kernels.operators import define_derivative, define_operator
 
 MAX_TABLES = 4
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -109,7 +110,21 @@ def _check_rows(name: str, tensor: Tensor, n_rows: int, segments: Segments) -> N
         )
 
 
-@torch.library.custom_op("pipeline_kernels::gather_sum", mutates_args=())
+def _shape_gather(
+    tables: Sequence[Tensor],
+    indices: Sequence[Tensor],
+    orders: Sequence[Tensor],
+    offsets: Sequence[Tensor],
+) -> Tensor:
+    return tables[0].new_empty(indices[0].shape[0], *tables[0].shape[1:])
+
+
+@define_operator(
+    "gather_sum",
+    cpu=cpu.gather_sum,
+    cuda="pipeline_kernels.message.segments.cuda:gather_sum",
+    fake=_shape_gather,
+)
 def _gather_sum(
     tables: Sequence[Tensor],
     indices: Sequence[Tensor],
@@ -119,69 +134,31 @@ def _gather_sum(
     return reference.gather_sum(tables, indices)
 
 
-@_gather_sum.register_kernel("cpu")
-def _gather_sum_cpu(tables, indices, orders, offsets):
-    return cpu.gather_sum(tables, indices)
-
-
-@_gather_sum.register_kernel("cuda")
-def _gather_sum_cuda(tables, indices, orders, offsets):
-    from pipeline_kernels.message.segments import cuda
-
-    return cuda.gather_sum(tables, indices)
-
-
-@_gather_sum.register_fake
-def _gather_sum_shape(tables, indices, orders, offsets):
-    return tables[0].new_empty(indices[0].shape[0], *tables[0].shape[1:])
-
-
-@torch.library.custom_op("pipeline_kernels::segment_sum", mutates_args=())
+@define_operator(
+    "segment_sum",
+    cpu=cpu.segment_sum,
+    cuda="pipeline_kernels.message.segments.cuda:segment_sum",
+    fake=lambda values, _, __, offsets: values.new_empty(offsets.shape[0] - 1, *values.shape[1:]),
+)
 def _segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     return reference.segment_sum(values, index, offsets.shape[0] - 1)
 
 
-@_segment_sum.register_kernel("cpu")
-def _segment_sum_cpu(values, index, order, offsets):
-    return cpu.segment_sum(values, order, offsets)
-
-
-@_segment_sum.register_kernel("cuda")
-def _segment_sum_cuda(values, index, order, offsets):
-    from pipeline_kernels.message.segments import cuda
-
-    return cuda.segment_sum(values, order, offsets)
-
-
-@_segment_sum.register_fake
-def _segment_sum_shape(values, index, order, offsets):
-    return values.new_empty(offsets.shape[0] - 1, *values.shape[1:])
-
-
-def _save_gather(ctx: Any, inputs: tuple[list[Tensor], ...], output: Tensor) -> None:
-    _, indices, orders, offsets = inputs
-    ctx.n_tables = len(indices)
-    ctx.save_for_backward(*indices, *orders, *offsets)
-
-
-def _gather_sum_backward(ctx: Any, grad: Tensor) -> tuple[list[Tensor | None], ...]:
-    n = ctx.n_tables
-    plans = [ctx.saved_tensors[t::n] for t in range(n)]  # (index, order, offsets) of each table
+def _gather_backward(ctx: Any, saved: Sequence[Any], grad: Tensor) -> tuple[list[Tensor | None]]:
+    _, *lists = saved
+    plans = zip(*lists, strict=True)  # (index, order, offsets) of each table
+    needed = ctx.needs_input_grad[0]
     grads = [
-        _segment_sum(grad, *plan) if needed else None
-        for plan, needed in zip(plans, ctx.needs_input_grad[0], strict=True)
+        _segment_sum(grad, *plan) if need else None
+        for plan, need in zip(plans, needed, strict=True)
     ]
-    return grads, [None] * n, [None] * n, [None] * n
+    return (grads,)
 
 
-def _save_segments(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:])
+def _segment_sum_backward(ctx: Any, saved: Sequence[Any], grad: Tensor) -> tuple[Tensor]:
+    _, index, order, offsets = saved
+    return (_gather_sum([grad], [index], [order], [offsets]),)
 
 
-def _segment_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    index, order, offsets = ctx.saved_tensors
-    return _gather_sum([grad], [index], [order], [offsets]), None, None, None
-
-
-_gather_sum.register_autograd(_gather_sum_backward, setup_context=_save_gather)
-_segment_sum.register_autograd(_segment_sum_backward, setup_context=_save_segments)
+define_derivative(_gather_sum, _gather_backward, drop=[0])
+define_derivative(_segment_sum, _segment_sum_backward, drop=[0])

@@ -9,15 +9,17 @@ from torch import Tensor
 
 from pipeline_kernels.threads import choose_threads
 
+Arrays = tuple[np.ndarray, ...]
 
-def softmax(logits: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
+
+def softmax(logits: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.softmax`."""
     values = logits.new_empty(len(logits), 0, logits.shape[1])
-    return softmax_sum(logits, values, order, offsets)[1]
+    return softmax_sum(logits, values, index, order, offsets)[1]
 
 
 def softmax_sum(
-    logits: Tensor, values: Tensor, order: Tensor, offsets: Tensor
+    logits: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Implement `reference.weighted_sum` and `reference.softmax` in one pass over the values."""
     n, rows, width = len(offsets) - 1, values.shape[1], values.shape[2]
@@ -29,7 +31,7 @@ def softmax_sum(
 
 
 def gradient(
-    g: Tensor, weights: Tensor, values: Tensor, order: Tensor, offsets: Tensor
+    g: Tensor, weights: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Implement `reference.gradient`."""
     by_values = torch.empty_like(values, memory_format=torch.contiguous_format)
@@ -51,7 +53,7 @@ def _run(body: Any, driver: Any, operands: tuple[Tensor, ...], n_elements: int) 
 
 
 @njit(cache=True, nogil=True)
-def _sum_segments(arrays, begin, end):
+def _sum_segments(arrays: Arrays, begin: int, end: int) -> None:
     logits, values, weights, sums, order, offsets = arrays
     heads, rows, width = logits.shape[1], values.shape[1], values.shape[2]
     largest, total = np.empty(heads, logits.dtype), np.empty(heads, logits.dtype)
@@ -79,13 +81,13 @@ def _sum_segments(arrays, begin, end):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _sum_ranges(arrays, bounds):
+def _sum_ranges(arrays: Arrays, bounds: np.ndarray) -> None:
     for i in prange(len(bounds) - 1):
         _sum_segments(arrays, bounds[i], bounds[i + 1])
 
 
 @njit(cache=True, nogil=True)
-def _differentiate_segments(arrays, begin, end):
+def _differentiate_segments(arrays: Arrays, begin: int, end: int) -> None:
     g, weights, values, by_logits, by_values, order, offsets = arrays
     heads, rows, width = weights.shape[1], values.shape[1], values.shape[2]
     total, channels = np.empty(heads, weights.dtype), width // max(1, heads)
@@ -113,6 +115,6 @@ def _differentiate_segments(arrays, begin, end):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _differentiate_ranges(arrays, bounds):
+def _differentiate_ranges(arrays: Arrays, bounds: np.ndarray) -> None:
     for i in prange(len(bounds) - 1):
         _differentiate_segments(arrays, bounds[i], bounds[i + 1])

@@ -9,7 +9,7 @@ TILE = 1024  # elements that a program holds at once
 ROWS = 16  # elements of a segment at once
 
 
-def softmax(logits: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
+def softmax(logits: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.softmax`."""
     weights = torch.empty_like(logits, memory_format=torch.contiguous_format)
     if weights.numel() > 0:
@@ -20,6 +20,14 @@ def softmax(logits: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
                 weights, logits.contiguous(), *_lists(order, offsets), heads, ROWS, block
             )
     return weights
+
+
+def softmax_sum(
+    logits: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return sums and weights."""
+    weights = softmax(logits, index, order, offsets)
+    return weighted_sum(weights, values, order, offsets), weights
 
 
 def weighted_sum(weights: Tensor, values: Tensor, order: Tensor, offsets: Tensor) -> Tensor:

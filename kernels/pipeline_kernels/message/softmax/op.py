@@ -1,5 +1,6 @@
 """Attention over segments as `torch.library` operators: devices, shapes, derivatives, checks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from pipeline_kernels.message.segments import DTYPES, Segments, gather_sum, segment_sum
 from pipeline_kernels.message.softmax import cpu, reference
+from pipeline_kernels.operators import define_derivative, define_operator
 
 
 def segment_softmax(logits: Tensor, segments: Segments) -> Tensor:
@@ -88,29 +90,29 @@ def _check_logits(logits: Tensor, segments: Segments) -> None:
         )
 
 
-@torch.library.custom_op("pipeline_kernels::segment_softmax", mutates_args=())
+@define_operator(
+    "segment_softmax",
+    cpu=cpu.softmax,
+    cuda="pipeline_kernels.message.softmax.cuda:softmax",
+    fake=lambda logits, *_: logits.new_empty(logits.shape),
+)
 def _segment_softmax(logits: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     return reference.softmax(logits, index, offsets.shape[0] - 1)
 
 
-@_segment_softmax.register_kernel("cpu")
-def _segment_softmax_cpu(logits, index, order, offsets):
-    return cpu.softmax(logits, order, offsets)
+def _shape_sum(
+    logits: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
+) -> tuple[Tensor, Tensor]:
+    shape = offsets.shape[0] - 1, *values.shape[1:]
+    return values.new_empty(shape), logits.new_empty(logits.shape)
 
 
-@_segment_softmax.register_kernel("cuda")
-def _segment_softmax_cuda(logits, index, order, offsets):
-    from pipeline_kernels.message.softmax import cuda
-
-    return cuda.softmax(logits, order, offsets)
-
-
-@_segment_softmax.register_fake
-def _segment_softmax_shape(logits, index, order, offsets):
-    return torch.empty_like(logits, memory_format=torch.contiguous_format)
-
-
-@torch.library.custom_op("pipeline_kernels::softmax_sum", mutates_args=())
+@define_operator(
+    "softmax_sum",
+    cpu=cpu.softmax_sum,
+    cuda="pipeline_kernels.message.softmax.cuda:softmax_sum",
+    fake=_shape_sum,
+)
 def _softmax_sum(
     logits: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -119,26 +121,15 @@ def _softmax_sum(
     return reference.weighted_sum(weights, values, index, offsets.shape[0] - 1), weights
 
 
-@_softmax_sum.register_kernel("cpu")
-def _softmax_sum_cpu(logits, values, index, order, offsets):
-    return cpu.softmax_sum(logits, values, order, offsets)
-
-
-@_softmax_sum.register_kernel("cuda")
-def _softmax_sum_cuda(logits, values, index, order, offsets):
-    from pipeline_kernels.message.softmax import cuda
-
-    weights = cuda.softmax(logits, order, offsets)
-    return cuda.weighted_sum(weights, values, order, offsets), weights
-
-
-@_softmax_sum.register_fake
-def _softmax_sum_shape(logits, values, index, order, offsets):
-    shape = offsets.shape[0] - 1, *values.shape[1:]
-    return values.new_empty(shape), logits.new_empty(logits.shape)
-
-
-@torch.library.custom_op("pipeline_kernels::softmax_sum_gradient", mutates_args=())
+@define_operator(
+    "softmax_sum_gradient",
+    cpu=cpu.gradient,
+    cuda="pipeline_kernels.message.softmax.cuda:gradient",
+    fake=lambda _, weights, values, *__: (
+        weights.new_empty(weights.shape),
+        values.new_empty(values.shape),
+    ),
+)
 def _gradient(
     g: Tensor, weights: Tensor, values: Tensor, index: Tensor, order: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -146,42 +137,17 @@ def _gradient(
     return reference.gradient(g, weights, values, index)
 
 
-@_gradient.register_kernel("cpu")
-def _gradient_cpu(g, weights, values, index, order, offsets):
-    return cpu.gradient(g, weights, values, order, offsets)
-
-
-@_gradient.register_kernel("cuda")
-def _gradient_cuda(g, weights, values, index, order, offsets):
-    from pipeline_kernels.message.softmax import cuda
-
-    return cuda.gradient(g, weights, values, index, order, offsets)
-
-
-@_gradient.register_fake
-def _gradient_shape(g, weights, values, index, order, offsets):
-    return weights.new_empty(weights.shape), values.new_empty(values.shape)
-
-
-def _save_softmax(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(output, *inputs[1:])
-
-
-def _softmax_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    weights, *lists = ctx.saved_tensors
+def _softmax_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor]:
+    _, *lists, weights = saved
     segments, change = Segments(*lists), weights * g
     mean = gather_sum([segment_sum(change, segments)], [segments])
-    return change - weights * mean, None, None, None
+    return (change - weights * mean,)
 
 
-def _save_sum(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[1], *inputs[1:])
+def _sum_backward(ctx: Any, saved: Sequence[Any], g: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    _, values, *lists, weights = saved
+    return _gradient(g, weights, values, *lists)
 
 
-def _sum_backward(ctx: Any, g: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    by_logits, by_values = _gradient(g, *ctx.saved_tensors)
-    return by_logits, by_values, None, None, None
-
-
-_segment_softmax.register_autograd(_softmax_backward, setup_context=_save_softmax)
-_softmax_sum.register_autograd(_sum_backward, setup_context=_save_sum)
+define_derivative(_segment_softmax, _softmax_backward, drop=[0], keep_outputs=[0])
+define_derivative(_softmax_sum, _sum_backward, drop=[0], keep_outputs=[1])
