@@ -7,7 +7,7 @@ number of ranks, evaluates, runs molecular dynamics and draws. Every other hook 
 and leaves the rest as it is.
 
 For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the
-observers; no other model plugin hears of it. The seven stage hooks are `firstresult`: the first
+observers; no other model plugin is called. The seven stage hooks are `firstresult`: the first
 implementation that returns something other than None has done the stage, and None hands it on to
 the engine: return a summary on every rank. An observer wraps stage hooks:
 
@@ -124,7 +124,7 @@ class PipelineSpecs:
 
     @hookspec
     def epoch(self, run: Run, record: Mapping[str, Any]) -> None:
-        """Hear of a finished epoch on rank 0: `record` is the line just added to `run.history`.
+        """Receive a finished epoch on rank 0: `record` is the line just added to `run.history`.
 
         The engine's trainer calls it; so may a plugin that trains by itself. Its record has the
         number `epoch`, and what applies of `train` and `val` (each with `loss`), `mae`, `lr` and

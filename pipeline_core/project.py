@@ -82,13 +82,13 @@ class Project:
         for variant, run in runs.items():
             if run.model_info.data_kind != info.data_kind:
                 raise ValueError(
-                    f"{_place(path, ['variants', variant, 'plugin'])}: {run.model_info.name!r} "
+                    f"{_locate(path, ['variants', variant, 'plugin'])}: {run.model_info.name!r} "
                     f"takes samples of the kind {run.model_info.data_kind!r}, but {info.name!r}, "
                     f"the plugin of the experiment, those of the kind {info.data_kind!r}; compare "
                     "models of one kind"
                 )
         folder = self.results / name / "figures"
-        return ExperimentRun(name, path, file, info, _complete(runs), self.registry, folder)
+        return ExperimentRun(name, path, file, info, _share_artifacts(runs), self.registry, folder)
 
     def run(self, experiment: str, variant: str = BASE) -> Run:
         """Load one variant of an experiment.
@@ -102,7 +102,7 @@ class Project:
         try:
             return self.registry.model_info(plugin)
         except ValueError as error:
-            raise ValueError(f"{_place(path, place)}: {error}") from None
+            raise ValueError(f"{_locate(path, place)}: {error}") from None
 
     def _run(self, name: str, path: Path, file: ExperimentFile, variant: str) -> Run:
         chosen = file.of(variant)
@@ -141,7 +141,7 @@ class Project:
         )
 
 
-def _complete(runs: Mapping[str, Run]) -> dict[str, Run]:
+def _share_artifacts(runs: Mapping[str, Run]) -> dict[str, Run]:
     """Return the variants with what they follow from each other: shared artifacts and label."""
     models = {run.model_info.name for run in runs.values()}
     base_label = runs[BASE].model_info.name if len(models) == len(runs) > 1 else BASE
@@ -159,11 +159,13 @@ def _complete(runs: Mapping[str, Run]) -> dict[str, Run]:
 def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
     """Return the first run whose artifacts of `stages` are sure to equal those of `run`."""
     return next(
-        other for other in runs if all(_causes(other, s) == _causes(run, s) for s in stages)
+        other
+        for other in runs
+        if all(_list_causes(other, s) == _list_causes(run, s) for s in stages)
     )
 
 
-def _causes(run: Run, stage: str) -> tuple[object, ...]:
+def _list_causes(run: Run, stage: str) -> tuple[object, ...]:
     """Return what the artifact of a stage follows from, beside data and earlier artifacts."""
     seed = None if stage == "graph" and _has_engine_graph(run) else run.seed
     return run.model_info.name, seed, run.params(stage)
@@ -175,6 +177,6 @@ def _has_engine_graph(run: Run) -> bool:
     return all("graph" not in plugin.hooks for plugin in plugins)
 
 
-def _place(path: Path, keys: Sequence[str]) -> str:
+def _locate(path: Path, keys: Sequence[str]) -> str:
     """Return file, line and key, as messages begin."""
     return f"{path}:{find_line(path, keys)}: {'.'.join(keys)}"

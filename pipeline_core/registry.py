@@ -73,7 +73,7 @@ class Registry:
         Raises:
             ValueError: No plugin, two plugins, or a broken one has this name.
         """
-        info = self._owner(name).model
+        info = self._find_plugin(name).model
         assert info is not None
         return info
 
@@ -82,8 +82,8 @@ class Registry:
         return [plugin.model for plugin in self.plugins if plugin.model is not None]
 
     def hook(self, hook: str, model: str | None) -> Callable[..., Any]:
-        """Return a hook as a run hears it: its model's plugin, the engine, the observers."""
-        own = self._owner(model).name if model is not None else None
+        """Return a hook that calls the plugin of a model, the engine and the observers alone."""
+        own = self._find_plugin(model).name if model is not None else None
         others = [
             self.manager.get_plugin(p.name)
             for p in self.plugins
@@ -97,7 +97,7 @@ class Registry:
 
     def fingerprint(self, model: str) -> str:
         """Return a hash of the plugin's source and version: it changes when the plugin does."""
-        return hash_source(self._owner(model))
+        return hash_source(self._find_plugin(model))
 
     def find_provider(self, hook: str, record: str) -> Plugin | None:
         """Return the installed plugin that gives the record called `record` to a hook that lists.
@@ -116,19 +116,19 @@ class Registry:
                     return plugin
         return None
 
-    def _owner(self, name: str) -> Plugin:
+    def _find_plugin(self, name: str) -> Plugin:
         owners = [p for p in self.plugins if p.model is not None and p.model.name == name]
         if len(owners) > 1:
             raise ValueError(
-                f"two plugins are called {name!r}: from {_origin(owners[0])} and from "
-                f"{_origin(owners[1])}; uninstall one of them"
+                f"two plugins are called {name!r}: from {_describe_origin(owners[0])} and from "
+                f"{_describe_origin(owners[1])}; uninstall one of them"
             )
         if owners:
             return owners[0]
         broken = next((p for p in self.plugins if p.name == name and p.error), None)
         if broken:
             raise ValueError(
-                f"plugin {name!r} from {_origin(broken)} cannot be loaded: {broken.error}"
+                f"plugin {name!r} from {_describe_origin(broken)} cannot be loaded: {broken.error}"
             )
         names = sorted({p.model.name for p in self.plugins if p.model is not None})
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -197,5 +197,5 @@ def _explain_unknown_hook(name: str, hooks: Sequence[str]) -> str:
     return f"implements a hook {name!r} that does not exist; {hint}"
 
 
-def _origin(plugin: Plugin) -> str:
+def _describe_origin(plugin: Plugin) -> str:
     return f"{plugin.distribution} {plugin.version}"

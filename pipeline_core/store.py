@@ -70,7 +70,7 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
         try:
             with h5py.File(sink, "w", libver="v110") as file:
                 file.attrs["schema"] = schema
-                file.attrs["schema_version"] = upgrades.count_version(_upgrades(schema))
+                file.attrs["schema_version"] = upgrades.count_version(_find_upgrades(schema))
                 file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
                 yield file
         finally:
@@ -82,7 +82,7 @@ class _Sink(io.FileIO):
     """A file for HDF5 to write into that keeps its first error instead of raising it.
 
     The HDF5 library does not survive a failed write: on a full disk it crashes when the file is
-    closed. So it is told that all went well, and the error is raised once the file is closed.
+    closed. So every write reports success, and the error is raised once the file is closed.
     """
 
     error: BaseException | None = None
@@ -109,7 +109,7 @@ class _Sink(io.FileIO):
         return size or 0
 
     def close(self) -> None:
-        """Close the file; who is still to be interrupted will hear of it by the error."""
+        """Close the file; an interrupt that is still due arrives as the error."""
         if self._reminder is not None:
             self._reminder.cancel()
         super().close()
@@ -117,7 +117,7 @@ class _Sink(io.FileIO):
     def _keep(self, error: BaseException) -> None:
         self.error = error
         if isinstance(error, KeyboardInterrupt):
-            # Whoever writes must hear it before the file is closed: again, outside of HDF5.
+            # Whoever writes must be interrupted before the file is closed: again, outside of HDF5.
             self._reminder = threading.Timer(_REMIND_AFTER, _thread.interrupt_main)
             self._reminder.start()
 
@@ -139,11 +139,11 @@ def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
                 f"{path}: holds {actual!r}, expected {schema!r}; the file was made by another "
                 "stage: check the paths, or remove it and run the stage again"
             )
-        with upgrades.upgraded_store(file, _upgrades(schema), path) as current:
+        with upgrades.upgraded_store(file, _find_upgrades(schema), path) as current:
             yield current
 
 
-def _upgrades(schema: str) -> Mapping[int, upgrades.StoreUpgrade]:
+def _find_upgrades(schema: str) -> Mapping[int, upgrades.StoreUpgrade]:
     return upgrades.STORES.get(schema, {})
 
 

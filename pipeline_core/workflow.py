@@ -106,7 +106,7 @@ class Plan:
             params["fingerprint"] = self.project.registry.fingerprint(dataset.options.plugin)
         if readers := fingerprint_readers(dataset):
             params["readers"] = readers
-        return _text(params)
+        return _to_json(params)
 
     @property
     def datasets(self) -> str:
@@ -119,7 +119,7 @@ class Plan:
         return "|".join(map(re.escape, self._downloads)) or _NOTHING
 
     def download(self, wildcards: Any) -> str:
-        """Return how the command line is told to fetch a file."""
+        """Return the options of the command that fetches a file."""
         dataset, _ = self._downloads[wildcards.file]
         return f"--dataset {dataset} --file {wildcards.file} --workflows {self.options.workflows}"
 
@@ -177,7 +177,7 @@ class Plan:
             plugins = dict.fromkeys(run.model_info.name for run in runs)
             fingerprints = " ".join(map(self.project.registry.fingerprint, plugins))
             params = [{**run.params(stage), "seed": run.seed} for run in runs]
-            return _text({"plugin": fingerprints, "options": params})
+            return _to_json({"plugin": fingerprints, "options": params})
 
         return text
 
@@ -249,11 +249,11 @@ class Plan:
 
     def figure_heading(self, wildcards: Any, output: Any) -> str:
         """Return the heading of the report under which a drawn figure stands."""
-        return str(_index(output)[wildcards.figure]["category"])
+        return str(_read_index(output)[wildcards.figure]["category"])
 
     def figure_labels(self, wildcards: Any, output: Any) -> dict[str, str]:
         """Return what the report's table says of a drawn figure."""
-        return {"figure": _index(output)[wildcards.figure]["title"]}
+        return {"figure": _read_index(output)[wildcards.figure]["title"]}
 
 
 _NOTHING: Final = r"(?!)"
@@ -304,10 +304,10 @@ def check_names(experiment: ExperimentRun) -> None:
         )
 
 
-def _text(params: Any) -> str:
+def _to_json(params: Any) -> str:
     return json.dumps(params, sort_keys=True)
 
 
-def _index(output: Any) -> dict[str, dict[str, str]]:
+def _read_index(output: Any) -> dict[str, dict[str, str]]:
     content = json.loads((Path(str(output[0])) / "index.json").read_text(encoding="utf-8"))
     return {entry["name"]: entry for entry in content}

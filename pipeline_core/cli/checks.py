@@ -78,7 +78,7 @@ def describe(experiment: ExperimentRun) -> str:
     Plugin, seed and ranks have columns where they differ.
     """
     head = f"{experiment.experiment}: {experiment.file.description.strip()}"
-    data = _data(experiment.runs[BASE].dataset)
+    data = _describe_data(experiment.runs[BASE].dataset)
     facts = f"  plugin {experiment.model_info.name}, scale {experiment.file.scale}, {data}"
     runs = experiment.runs.values()
     words = {
@@ -89,14 +89,14 @@ def describe(experiment: ExperimentRun) -> str:
     columns = {
         "  variant": [f"  {run.variant}" for run in runs],
         **{word: values for word, values in words.items() if len(set(values)) > 1},
-        **{stage: [_state(run, stage) for run in runs] for stage in ARTIFACTS},
+        **{stage: [_describe_state(run, stage) for run in runs] for stage in ARTIFACTS},
     }
     return "\n".join(
         [head, facts, align([list(columns), *zip(*columns.values(), strict=True)]), ""]
     )
 
 
-def _data(dataset: DatasetRun | None) -> str:
+def _describe_data(dataset: DatasetRun | None) -> str:
     if dataset is None:
         return "no dataset"
     files = find_raw_files(dataset)
@@ -107,7 +107,7 @@ def _data(dataset: DatasetRun | None) -> str:
     return f"dataset {dataset.name} ({len(files)} raw files, {size / 1e6:.1f} MB{absent}, {state})"
 
 
-def _state(run: Run, stage: str) -> str:
+def _describe_state(run: Run, stage: str) -> str:
     """Say whether a stage has run, would run, or is shared with the variant that runs it."""
     artifact = getattr(run, ARTIFACTS[stage])
     if artifact.parent != run.folder:

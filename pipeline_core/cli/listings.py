@@ -12,12 +12,12 @@ from pipeline_core.registry import Plugin
 
 def plugins() -> None:
     """List the installed plugins, the broken ones with their error."""
-    rows = [_row(plugin) for plugin in load_registry().plugins]
+    rows = [_make_row(plugin) for plugin in load_registry().plugins]
     header = ("name", "status", "distribution", "version", "hooks", "about")
     typer.echo(align([header, *rows]))
 
 
-def _row(plugin: Plugin) -> tuple[str, ...]:
+def _make_row(plugin: Plugin) -> tuple[str, ...]:
     about = plugin.error or ""
     if plugin.model:
         about = f"{plugin.model.summary} ({plugin.model.citation})"

@@ -40,7 +40,7 @@ def new_dataset(
     format_of_files = choose_reader(files[0], reader)
     description = describe(files[0], format_of_files)
     path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
-    write_new(path, dataset_text(name, path, files, format_of_files, description))
+    write_new(path, format_dataset(name, path, files, format_of_files, description))
     options.project(workflows, options.RESULTS).dataset(name)
     typer.echo(
         f"wrote {path} after a look at {files[0]}; check its units and its split\n"
@@ -48,7 +48,7 @@ def new_dataset(
     )
 
 
-def dataset_text(
+def format_dataset(
     name: str, path: Path, files: Sequence[Path], reader: Reader, description: Description
 ) -> str:
     """Return the content of a dataset file.
@@ -68,7 +68,9 @@ def dataset_text(
         "partial": [label for label, count in coverage.items() if count < description.n_frames],
     }
     lines = [f"description: {scalar(values['description'])}", "sources:"]
-    for pattern in patterns([Path(os.path.relpath(f, path.parent)) for f in files], path.parent):
+    for pattern in find_patterns(
+        [Path(os.path.relpath(f, path.parent)) for f in files], path.parent
+    ):
         lines += _source(pattern, reader, candidates, grouped=len(files) > 1)
     rest = section(Dataset, values, skip=("description", "sources"))
     return "\n".join([*lines, *rest]) + "\n"
@@ -90,7 +92,7 @@ def _source(
     return lines
 
 
-def patterns(files: Sequence[Path], folder: Path) -> list[str]:
+def find_patterns(files: Sequence[Path], folder: Path) -> list[str]:
     """Return the glob pattern that matches these files and no others, or else their names.
 
     Args:

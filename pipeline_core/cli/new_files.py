@@ -43,12 +43,12 @@ def new_experiment(
     if folder not in ("", plugin):
         raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")
     path = workflows / "experiments" / plugin / f"{stem}.yaml"
-    write_new(path, experiment_text(info, dataset, scale, labels))
+    write_new(path, format_experiment(info, dataset, scale, labels))
     project.experiment(f"{plugin}/{stem}")
     typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{stem}")
 
 
-def experiment_text(info: ModelInfo, dataset: str, scale: str, labels: Sequence[str]) -> str:
+def format_experiment(info: ModelInfo, dataset: str, scale: str, labels: Sequence[str]) -> str:
     """Return the content of an experiment file that trains on what the dataset holds."""
     lines = [
         f"description: {scalar(f'{info.name} on {dataset}')}",

@@ -32,12 +32,12 @@ def new_plugin(
     target = folder or Path(name)
     if target.exists():
         raise ValueError(f"{target}: exists already; choose another folder with --folder")
-    for path, text in plugin_files(name).items():
+    for path, text in render_files(name).items():
         write_new(target / path, text)
     typer.echo(f"wrote {target}; next: pip install -e '{target}[test]' && pytest {target}")
 
 
-def plugin_files(name: str) -> dict[str, str]:
+def render_files(name: str) -> dict[str, str]:
     """Return the files of a new plugin: path to content.
 
     Raises:

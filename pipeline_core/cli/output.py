@@ -15,23 +15,23 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 def format_summary(summary: Mapping[str, Any]) -> str:
     """Return a summary as aligned lines, name and value; dots join nested names."""
-    rows = list(_flat(summary, ""))
+    rows = list(_flatten(summary, ""))
     return align(rows) if rows else ""
 
 
-def _flat(summary: Mapping[str, Any], prefix: str) -> Sequence[tuple[str, str]]:
+def _flatten(summary: Mapping[str, Any], prefix: str) -> Sequence[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in summary.items():
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{prefix}{name}.")
+            rows += _flatten(value, f"{prefix}{name}.")
         else:
-            rows.append((f"{prefix}{name}", _text(value)))
+            rows.append((f"{prefix}{name}", _format_value(value)))
     return rows
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value)) or "none"
+        return ", ".join(map(_format_value, value)) or "none"
     return "none" if value is None else str(value)

@@ -44,7 +44,7 @@ def match_files(
 
 
 def _fits(name: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether a path matches a pattern, both in parts, as `glob` would find it."""
+    """Return whether a path matches a pattern, both in parts, as `glob` would find it."""
     if not pattern:
         return not name
     if pattern[0] == "**":

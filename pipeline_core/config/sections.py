@@ -90,7 +90,7 @@ class PartitionOptions(Section):
     holds the same samples whatever the number of ranks.
 
     The others fill one bin a rank and step, of `train.batch_size` samples of mean cost over the
-    number of ranks, and pay no heed to `train.batch_by`. next_fit: in order, as PyTorch Geometric
+    number of ranks, and ignore `train.batch_by`. next_fit: in order, as PyTorch Geometric
     and fairchem do. mace_bins: algorithm 1 of MACE's training paper, arXiv:2504.10700.
     """
     cost: Literal["given", "fitted"] = "given"
@@ -190,7 +190,7 @@ class TrainOptions(Section):
     profile: bool = False
     """Whether the history says how long each rank computed, communicated and waited.
 
-    To tell waiting from communication the ranks meet once more in each step.
+    To separate waiting from communication the ranks synchronise once more in each step.
     """
     deterministic: bool = True
     """Use algorithms that give the same bits for the same input where the device offers them."""

@@ -113,7 +113,7 @@ def _type_at(current: Any, step: int | str) -> Any:
 
 
 def _carries(model: type[BaseModel], tag: int | str) -> bool:
-    """Tell whether a field of a model is the literal `tag`."""
+    """Return whether a field of a model is the literal `tag`."""
     types = (field.annotation for field in model.model_fields.values())
     return any(get_origin(one) is Literal and get_args(one) == (tag,) for one in types)
 

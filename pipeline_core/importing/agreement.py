@@ -75,7 +75,7 @@ class Agreement:
         return {"verdict": self.verdict, **figures}
 
 
-def agreement(difference: Floats, work: Floats) -> Agreement:
+def measure_agreement(difference: Floats, work: Floats) -> Agreement:
     """Fit energy differences by a multiple of the work of a label.
 
     Args:

@@ -13,7 +13,7 @@ from pipeline_core.config.datasets import Label, Structures
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.parts import PartImport, require_fetched, require_sensible
-from pipeline_core.importing.reference_energies import reference_energies
+from pipeline_core.importing.reference_energies import fit_reference_energies
 from pipeline_core.importing.report import ImportReport, PartReport
 from pipeline_core.importing.sources import (
     RawSource,
@@ -51,7 +51,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     # A dataset keeps the order of its own file.
     labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
-    with SampleWriter(run.data, "data", _provenance(run, sources), fields) as writer:
+    with SampleWriter(run.data, "data", _record_provenance(run, sources), fields) as writer:
         importing = PartImport(writer, labels, in_mixture=bool(run.mixed))
         reports = [importing.run(part, sources[part.name]) for part in run.parts]
         report = _fit_references(run, labels, reports)
@@ -76,7 +76,9 @@ def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
     return by_part
 
 
-def _provenance(run: DatasetRun, by_part: Mapping[str, Sequence[RawSource]]) -> dict[str, Any]:
+def _record_provenance(
+    run: DatasetRun, by_part: Mapping[str, Sequence[RawSource]]
+) -> dict[str, Any]:
     record = {**run.provenance(), "readers": fingerprint_readers(run)}
     for source in (source for sources in by_part.values() for source in sources):
         for name, path in source.files.items():
@@ -100,7 +102,7 @@ def _fit_references(
             columns.append(part.name, part.columns)
     codes = np.concatenate([part.codes for part in reports])
     try:
-        references = reference_energies(
+        references = fit_reference_energies(
             columns,
             codes == SPLITS.index("train"),
             options.reference_energies,

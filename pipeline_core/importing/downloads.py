@@ -19,7 +19,7 @@ _TIMEOUT: Final = 60.0  # s without a byte
 
 
 def fetch(
-    run: DatasetRun, names: Collection[str], tell: Callable[[str], None] = lambda line: None
+    run: DatasetRun, names: Collection[str], report: Callable[[str], None] = lambda line: None
 ) -> int:
     """Fetch what is missing of the downloads of a dataset, or of all parts of a mixture.
 
@@ -28,7 +28,7 @@ def fetch(
     Args:
         run: The dataset.
         names: The files as the dataset files name them; all if empty.
-        tell: What to call with one line a file.
+        report: What to call with one line a file.
 
     Returns:
         Number of files that were fetched.
@@ -54,11 +54,11 @@ def fetch(
         path = part.path.parent / name
         if path.exists():
             _require_hash(provenance.hash_file(path), path, download)
-            tell(f"{path}: is there")
+            report(f"{path}: is there")
         else:
             _fetch(download, path)
             n_fetched += 1
-            tell(f"{path}: fetched, {path.stat().st_size / 1e6:.1f} MB")
+            report(f"{path}: fetched, {path.stat().st_size / 1e6:.1f} MB")
     return n_fetched
 
 

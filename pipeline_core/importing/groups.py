@@ -9,7 +9,7 @@ from pipeline_core.importing.sources import RawSource
 from pipeline_core.readers import Frame
 
 
-def group_name(source: RawSource, file: str, frame: Frame, formula: str) -> str:
+def name_group(source: RawSource, file: str, frame: Frame, formula: str) -> str:
     """Return the group of a frame as its source declares it; empty if it declares none.
 
     Folders and files are named relative to the part of the source's pattern without wildcards: of
@@ -37,10 +37,14 @@ def group_name(source: RawSource, file: str, frame: Frame, formula: str) -> str:
                 return source.files[file].resolve().parent.name
             return str(folder.relative_to(source.root))
         case key:
-            return str(frame.info[key]) if key in frame.info else _missing(source, file, frame, key)
+            return (
+                str(frame.info[key])
+                if key in frame.info
+                else _refuse_missing(source, file, frame, key)
+            )
 
 
-def _missing(source: RawSource, file: str, frame: Frame, key: str) -> str:
+def _refuse_missing(source: RawSource, file: str, frame: Frame, key: str) -> str:
     choices = ["folder", "file", "composition", *sorted(frame.info)]
     near = difflib.get_close_matches(key, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""

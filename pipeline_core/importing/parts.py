@@ -11,7 +11,7 @@ from pipeline_core.importing.agreement import require_agreement
 from pipeline_core.importing.columns import Columns, group_in_mixture
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.frames import Skipped, make_sample, read_good_frames
-from pipeline_core.importing.groups import group_name
+from pipeline_core.importing.groups import name_group
 from pipeline_core.importing.report import PartReport, SourceReport
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
@@ -114,7 +114,7 @@ class PartImport:
             except ValueError as error:
                 raise ValueError(f"{source.name}: {place}: {error}") from None
             composition = columns.compositions.number(sample["atomic_numbers"])
-            group = group_name(source, file, frame, columns.compositions.formula(composition))
+            group = name_group(source, file, frame, columns.compositions.formula(composition))
             shared.add(source.files[file], frame.index, len(columns))
             energy = float(sample.get("energy", np.nan))
             columns.add(composition, group, len(sample["atomic_numbers"]), energy, split)

@@ -55,7 +55,7 @@ class ReferenceEnergies:
         return vars(self) | {"not_separable": list(self.not_separable)}
 
 
-def reference_energies(
+def fit_reference_energies(
     columns: Columns,
     training: NDArray[np.bool_],
     choice: str | Mapping[str, float],

@@ -62,16 +62,16 @@ def find_sources(
         ValueError: A pattern matches no file, a reader or unit is unknown, no format or several
             fit a file, or two sources share a file without making different copies of its frames.
     """
-    known = _by_name(readers)
+    known = _index_readers(readers)
     raw_sources: list[RawSource] = []
     downloads = list(downloads)
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
         files = match_files(dataset, f"sources.{number}.path", source.path, downloads)
-        reader = _reader(source, files, known, where)
+        reader = _choose_reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
-        factors = _factors(units, where)
-        name, root = f"{dataset}: source {source.path!r}", _root(source.path)
+        factors = _compute_factors(units, where)
+        name, root = f"{dataset}: source {source.path!r}", _find_root(source.path)
         raw_sources.append(
             RawSource(
                 name,
@@ -112,14 +112,14 @@ def fingerprint_readers(run: DatasetRun) -> dict[str, str]:
     return prints
 
 
-def _root(pattern: str) -> PurePosixPath:
+def _find_root(pattern: str) -> PurePosixPath:
     """Return the folders of a pattern before the first one with a wildcard."""
     parts = PurePosixPath(pattern).parts[:-1]
     fixed = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
     return PurePosixPath(*parts[:fixed])
 
 
-def _by_name(readers: Iterable[Reader]) -> dict[str, Reader]:
+def _index_readers(readers: Iterable[Reader]) -> dict[str, Reader]:
     known: dict[str, Reader] = {}
     for reader in readers:
         if reader.name in known:
@@ -131,7 +131,7 @@ def _by_name(readers: Iterable[Reader]) -> dict[str, Reader]:
     return known
 
 
-def _reader(
+def _choose_reader(
     source: Source, files: Mapping[str, Path], known: Mapping[str, Reader], where: str
 ) -> Reader:
     if source.reader is not None:
@@ -152,7 +152,7 @@ def _reader(
     return known[next(iter(chosen))]
 
 
-def _factors(given: Units, where: str) -> dict[str, float]:
+def _compute_factors(given: Units, where: str) -> dict[str, float]:
     try:
         factors = {
             name: factor(dimension, getattr(given, dimension))

@@ -38,16 +38,18 @@ def divide(columns: Columns, options: Split) -> Codes:
         group, composition = columns.group[free], columns.composition[free]
         match options.method:
             case "random":
-                codes[free] = _in_turn(rng.permutation(len(free)), options)
+                codes[free] = _take_in_turn(rng.permutation(len(free)), options)
             case "composition":
                 names = [columns.compositions.formula(n) for n in range(len(columns.compositions))]
-                codes[free] = _in_turn(_by_formula(composition, names, rng), options)
+                codes[free] = _take_in_turn(_split_by_formula(composition, names, rng), options)
             case "group":
-                codes[free] = _whole_groups(group, options, rng)[group]
+                codes[free] = _split_whole_groups(group, options, rng)[group]
             case "list":
                 codes[free] = _split_by_name(columns.groups, np.unique(group), options)[group]
             case "energy":
-                codes[free] = _by_energy(columns.energy[free] / columns.n_atoms[free], options)
+                codes[free] = _split_by_energy(
+                    columns.energy[free] / columns.n_atoms[free], options
+                )
     if not (codes == _TRAIN).any():
         counts = [f"{np.count_nonzero(codes == i)} {name}" for i, name in enumerate(SPLITS)]
         raise ValueError(
@@ -57,7 +59,7 @@ def divide(columns: Columns, options: Split) -> Codes:
     return codes
 
 
-def _in_turn(order: Ints, options: Split) -> Codes:
+def _take_in_turn(order: Ints, options: Split) -> Codes:
     """Hold out samples at equal distances along `order`, (n_samples,) sample numbers.
 
     Every stretch of the order is divided in the same proportions, to within one sample.
@@ -78,7 +80,7 @@ def _every(n: int, fraction: float) -> NDArray[np.bool_]:
     return np.diff(steps) > 0
 
 
-def _by_energy(energy: Floats, options: Split) -> Codes:
+def _split_by_energy(energy: Floats, options: Split) -> Codes:
     """Hold out the highest energies per atom, (n_samples,)."""
     if np.isnan(energy).any():
         raise ValueError(
@@ -93,14 +95,14 @@ def _by_energy(energy: Floats, options: Split) -> Codes:
     return codes
 
 
-def _by_formula(composition: Ints, names: Sequence[str], rng: np.random.Generator) -> Ints:
+def _split_by_formula(composition: Ints, names: Sequence[str], rng: np.random.Generator) -> Ints:
     """Order samples so that equal formulas are adjacent, otherwise at random, (n_samples,)."""
     _, formula = np.unique(names, return_inverse=True)
     rank = rng.permutation(len(names))[formula[composition]]
     return np.lexsort([rng.permutation(len(composition)), rank])
 
 
-def _whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Codes:
+def _split_whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Codes:
     """Return the split of each group number, as near to the fractions as whole groups allow.
 
     Where that would be no group, it is the smallest, unless none were left for training.
@@ -110,14 +112,14 @@ def _whole_groups(group: Ints, options: Split, rng: np.random.Generator) -> Code
     order = rng.permutation(np.flatnonzero(sizes))
     for code, fraction in ((_TEST, options.test), (_VAL, options.val)):
         open_groups = order[codes[order] == _TRAIN]
-        chosen = _nearest_subset(sizes[open_groups], round(fraction * len(group)))
+        chosen = _find_nearest_subset(sizes[open_groups], round(fraction * len(group)))
         if fraction > 0 and not chosen and len(open_groups) > 1:
             chosen = [int(np.argmin(sizes[open_groups]))]
         codes[open_groups[chosen]] = code
     return codes
 
 
-def _nearest_subset(sizes: Ints, target: int) -> list[int]:
+def _find_nearest_subset(sizes: Ints, target: int) -> list[int]:
     """Choose numbers whose sum is nearest to `target`, early ones first.
 
     Subset sum by dynamic programming: `last[s]` is the first number with which the sum s can be

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.importing.agreement import Agreement, agreement
+from pipeline_core.importing.agreement import Agreement, measure_agreement
 
 Sample = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
@@ -79,8 +79,8 @@ class WorkCheck:
         """Return what the pairs say of the forces and of the stress."""
         forces, stress = (r.pairs() for r in self._reservoirs.values())
         return {
-            "forces": agreement(forces[:, 0], forces[:, 1]),
-            "stress": agreement(stress[:, 0] - stress[:, 1], stress[:, 2]),
+            "forces": measure_agreement(forces[:, 0], forces[:, 1]),
+            "stress": measure_agreement(stress[:, 0] - stress[:, 1], stress[:, 2]),
         }
 
 

@@ -50,7 +50,7 @@ def describe_machine() -> dict[str, Any]:
     torch = sys.modules.get("torch")  # a stage without torch used no GPU
     on_gpu = torch is not None and torch.cuda.is_initialized()
     return {
-        "cpu": _cpu_model(Path("/proc/cpuinfo")),
+        "cpu": _read_cpu_model(Path("/proc/cpuinfo")),
         "cores": len(os.sched_getaffinity(0)),
         "gpu": torch.cuda.get_device_name() if torch is not None and on_gpu else None,
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -58,7 +58,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _cpu_model(cpuinfo: Path) -> str:
+def _read_cpu_model(cpuinfo: Path) -> str:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()

@@ -35,25 +35,25 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         Every frame in order. ASE cannot go on behind a damaged frame, so the file ends there.
     """
     names = keys or {name: name for name in LABELS}
-    for index, atoms in enumerate(_images(path)):
+    for index, atoms in enumerate(_read_images(path)):
         try:
-            yield atoms if isinstance(atoms, BadFrame) else _frame(atoms, names, index)
+            yield atoms if isinstance(atoms, BadFrame) else _make_frame(atoms, names, index)
         except ValueError as error:
             yield BadFrame(index, str(error))
 
 
 def values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each good frame, its numeric values besides the structure, by their names."""
-    for atoms in _images(path):
+    for atoms in _read_images(path):
         if not isinstance(atoms, BadFrame):
             arrays = {name: numeric(value) for name, value in _collect_values(atoms).items()}
             yield {name: array for name, array in arrays.items() if array is not None}
 
 
-def _images(path: Path) -> Iterator[Atoms | BadFrame]:
+def _read_images(path: Path) -> Iterator[Atoms | BadFrame]:
     index = 0
     try:
-        for atoms in _rows(path) if path.suffix in {".db", ".json"} else _iterate(path):
+        for atoms in _read_rows(path) if path.suffix in {".db", ".json"} else _iterate(path):
             yield atoms
             index += 1
     except (OSError, EOFError):
@@ -68,7 +68,7 @@ def _iterate(path: Path) -> Iterator[Atoms]:
     yield from ase.io.iread(path, index=":", do_not_split_by_at_sign=True)
 
 
-def _rows(path: Path) -> Iterator[Atoms]:
+def _read_rows(path: Path) -> Iterator[Atoms]:
     """Read an ASE database row by row, with its key-value pairs as `info`."""
     import ase.db
 
@@ -84,7 +84,7 @@ def _collect_values(atoms: Atoms) -> dict[str, Any]:
     return {**arrays, **atoms.info, **(atoms.calc.results if atoms.calc else {})}
 
 
-def _frame(atoms: Atoms, keys: Mapping[str, str], index: int) -> Frame:
+def _make_frame(atoms: Atoms, keys: Mapping[str, str], index: int) -> Frame:
     available = _collect_values(atoms)
     labels = {name: available[key] for name, key in keys.items() if available.get(key) is not None}
     return Frame(

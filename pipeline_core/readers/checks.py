@@ -19,11 +19,11 @@ _VOIGT: Final = np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])
 
 def check_frame(frame: Frame) -> Frame | BadFrame:
     """Return the frame if its numbers can be used, otherwise the reason why not."""
-    problem = next(_problems(frame), None)
+    problem = next(_find_problems(frame), None)
     return frame if problem is None else BadFrame(frame.index, problem)
 
 
-def _problems(frame: Frame) -> Iterator[str]:
+def _find_problems(frame: Frame) -> Iterator[str]:
     n_atoms = len(frame.atomic_numbers)
     if n_atoms == 0:
         yield "has no atoms"

@@ -57,7 +57,11 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     names = keys or {name: name for name in LABELS}
     for index, block in enumerate(blocks(path)):
         try:
-            yield BadFrame(index, block) if isinstance(block, str) else _frame(block, names, index)
+            yield (
+                BadFrame(index, block)
+                if isinstance(block, str)
+                else _make_frame(block, names, index)
+            )
         except ValueError as error:
             yield BadFrame(index, str(error))
 
@@ -74,7 +78,7 @@ def values(path: Path) -> Iterator[Mapping[str, Floats]]:
 
 def _values(block: Block) -> dict[str, Floats]:
     comment = _parse(block.comment)
-    fields = comment | _table(block, comment)
+    fields = comment | _read_table(block, comment)
     arrays = {key: _array(value) for key, value in fields.items() if key not in _STRUCTURE}
     return {key: array for key, array in arrays.items() if array is not None}
 
@@ -168,7 +172,7 @@ def _layout(properties: str) -> Mapping[str, slice]:
     return {n: slice(a, b) for n, a, b in zip(parts[::3], starts, stops, strict=False)}
 
 
-def _table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
+def _read_table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
     """Return the columns of each property as text; plain XYZ may have more than are named."""
     if not block.columns:
         raise ValueError("has no atoms")
@@ -180,9 +184,9 @@ def _table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
     return {name: block.columns[columns] for name, columns in layout.items()}
 
 
-def _frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
+def _make_frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
     comment = _parse(block.comment)
-    table = _table(block, comment)
+    table = _read_table(block, comment)
     if not ("species" in table or "Z" in table) or "pos" not in table:
         raise ValueError("Properties lacks species (or Z) or pos")
     used = _STRUCTURE.union(keys.values())

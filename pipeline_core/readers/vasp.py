@@ -70,10 +70,10 @@ def _frames(path: Path) -> Iterator[Frame | BadFrame]:
         with open_text(beside) as text:
             for step, other in zip_longest(vasprun.frames(file), outcar.frames(text)):
                 if step is not None:
-                    yield _with_magmoms(step, other, beside)
+                    yield _add_magmoms(step, other, beside)
 
 
-def _with_magmoms(
+def _add_magmoms(
     step: Frame | BadFrame, other: Frame | BadFrame | None, beside: Path
 ) -> Frame | BadFrame:
     """Add the moments that the OUTCAR gives for the same step."""

@@ -153,7 +153,7 @@ class PotentialConformance(OnProject):
     def test_a_batch_equals_its_samples(
         self, predict: Predict, crystal: Atoms, cluster: Atoms
     ) -> None:
-        """Structures do not hear of each other."""
+        """Structures of a batch do not influence each other."""
         structures = [crystal, cluster, crystal.repeat((1, 2, 1)), alloys(1, seed=2)[0]]
         together = predict(*structures)
         alone = [predict(atoms) for atoms in structures]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline_core.cli.new_dataset import patterns
+from pipeline_core.cli.new_dataset import find_patterns
 from pipeline_core.cli.yaml_templates import scalar, section
 from pipeline_core.config.sections import ENGINE_SECTIONS
 from real_data import find
@@ -104,7 +104,7 @@ def test_files_become_the_pattern_that_matches_no_others(tmp_path, there, chosen
     for name in there:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert patterns([Path(name) for name in chosen], tmp_path) == expected
+    assert find_patterns([Path(name) for name in chosen], tmp_path) == expected
 
 
 def test_real_files_of_other_formats_are_described(call):

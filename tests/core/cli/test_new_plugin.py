@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline_core.cli.new_plugin import TEMPLATES, plugin_files
+from pipeline_core.cli.new_plugin import TEMPLATES, render_files
 
 
 def test_a_plugin_has_a_module_a_model_tests_and_a_readme():
-    files = plugin_files("my_model")
+    files = render_files("my_model")
     assert set(files) == {
         "pyproject.toml", "README.md", "my_model/__init__.py", "my_model/plugin.py",
         "my_model/network.py", "tests/test_plugin.py",
@@ -74,7 +74,7 @@ def test_it_installs_and_passes_its_tests(call, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_its_files_are_clean(tmp_path):
-    for name, text in plugin_files("my_model").items():
+    for name, text in render_files("my_model").items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     run("ruff", "check", "--line-length", "100", ".", folder=tmp_path, site=tmp_path)

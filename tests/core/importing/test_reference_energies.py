@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline_core.importing import reference_energies as module
 from pipeline_core.importing.columns import Columns
-from pipeline_core.importing.reference_energies import reference_energies
+from pipeline_core.importing.reference_energies import fit_reference_energies
 
 LARGE = 1e5
 
@@ -31,7 +31,7 @@ def matrix_of(compositions, symbols):
 
 def fitted(compositions, energies, training=None, choice="least_squares", largest=LARGE):
     training = np.ones(len(energies), bool) if training is None else training
-    return reference_energies(columns_of(compositions, energies), training, choice, largest)
+    return fit_reference_energies(columns_of(compositions, energies), training, choice, largest)
 
 
 def random_compositions(rng, n, symbols=("H", "O", "Hf", "Cu")):

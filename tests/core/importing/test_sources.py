@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.config.datasets import Source
-from pipeline_core.importing.groups import group_name
+from pipeline_core.importing.groups import name_group
 from pipeline_core.importing.sources import find_sources
 from pipeline_core.readers import Frame, Reader, Units
 from pipeline_core.readers.catalogue import readers
@@ -109,13 +109,13 @@ def test_the_dataset_file_overrides_single_units(folder):
 def test_groups(folder, pattern, group, expected):
     (source,) = found(folder, {"path": pattern, "group": group})
     one = frame(phase="cubic", T=300)
-    assert [group_name(source, name, one, "HfO2") for name in source.files] == expected
+    assert [name_group(source, name, one, "HfO2") for name in source.files] == expected
 
 
 def test_a_group_beside_the_dataset_file_has_a_name(folder):
     (source,) = found(folder / "runs" / "hot", {"path": "*.xyz", "group": "folder"})
     assert source.root == PurePosixPath()
-    assert {group_name(source, name, frame(), "") for name in source.files} == {"hot"}
+    assert {name_group(source, name, frame(), "") for name in source.files} == {"hot"}
 
 
 def test_a_missing_key_names_what_there_is(folder):
@@ -123,4 +123,4 @@ def test_a_missing_key_names_what_there_is(folder):
     with pytest.raises(
         ValueError, match=r"frame 4.*folder, file, composition, phase.*mean 'phase'"
     ):
-        group_name(source, "runs/hot/1.xyz", frame(phase="cubic"), "")
+        name_group(source, "runs/hot/1.xyz", frame(phase="cubic"), "")

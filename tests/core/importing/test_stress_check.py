@@ -13,7 +13,7 @@ from ase.calculators.emt import EMT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_core.importing.agreement import agreement
+from pipeline_core.importing.agreement import measure_agreement
 from pipeline_core.importing.stress_check import WorkCheck
 
 
@@ -216,7 +216,7 @@ def test_the_interval_holds_the_factor(factor, n, noise, seed):
     rng = np.random.default_rng(seed)
     work = rng.normal(0, 0.01, n)
     difference = factor * work * (1 + rng.normal(0, noise, n))
-    found = agreement(difference, work)
+    found = measure_agreement(difference, work)
     low, high = found.interval
     width = max(high - low, 1e-9 * abs(factor))
     assert low - 2 * width <= factor <= high + 2 * width
@@ -227,7 +227,7 @@ def test_chance_decides_nothing():
     """Of 2000 sets in which energies and work have nothing to do with each other, hardly any."""
     rng = np.random.default_rng(1)
     verdicts = Counter(
-        agreement(rng.normal(0, 1, n), rng.normal(0, 1, n)).verdict
+        measure_agreement(rng.normal(0, 1, n), rng.normal(0, 1, n)).verdict
         for n in rng.integers(7, 65, 2000)
     )
     assert verdicts["wrong sign"] + verdicts["wrong unit"] <= 0.01 * 2000
@@ -239,6 +239,6 @@ def test_coverage_of_the_interval():
     held = 0
     for _ in range(2000):
         work = rng.normal(0, 1, 40)
-        low, high = agreement(work + 0.5 * rng.standard_cauchy(40), work).interval
+        low, high = measure_agreement(work + 0.5 * rng.standard_cauchy(40), work).interval
         held += low <= 1.0 <= high
     assert 0.98 <= held / 2000 <= 0.999
