@@ -112,35 +112,6 @@ def make_neighbours(lattice: Lattice, device: torch.device) -> tuple[Tensor, Ten
     return lattice.forward.to(device), lattice.backward.to(device)
 
 
-def plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
-    """Return U_mu(x) U_nu(x+mu) U_mu(x+nu)^dag U_nu(x)^dag, (batch, planes, V, N, N).
-
-    Args:
-        links: (batch, D, V, N, N).
-        lattice: Their lattice.
-    """
-    forward, _ = make_neighbours(lattice, links.device)
-    loops = []
-    for mu, nu in lattice.planes:
-        there = links[:, mu] @ links[:, nu, forward[mu]]  # (batch, V, N, N)
-        back = links[:, nu] @ links[:, mu, forward[nu]]
-        loops.append(there @ back.mH)
-    return torch.stack(loops, dim=1)
-
-
-def gauge_transform(links: Tensor, transformation: Tensor, lattice: Lattice) -> Tensor:
-    """Return O(x) U_mu(x) O(x+mu)^dag.
-
-    Args:
-        links: (batch, D, V, N, N).
-        transformation: O, (V, N, N) or (batch, V, N, N).
-        lattice: Their lattice.
-    """
-    forward, _ = make_neighbours(lattice, links.device)
-    ends = transformation[..., forward, :, :]  # (..., D, V, N, N)
-    return transformation.unsqueeze(-4) @ links @ ends.mH
-
-
 def make_cold(
     lattice: Lattice, n_configurations: int = 1, dtype: torch.dtype = torch.complex128
 ) -> Tensor:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline_core.figures import results, style
 from pipeline_core.run import ExperimentRun, Run
-from pipeline_gauge_flows.evaluation.resampling import Value
 from pipeline_gauge_flows.options import GaugeOptions
 
 Report = dict[str, Any]
@@ -130,13 +129,6 @@ def describe_theory(flow: Report) -> str:
 def format_extents(report: Report) -> str:
     """Return the lattice of a report, such as 4×4×8."""
     return "×".join(map(str, report["extents"]))
-
-
-def shown(content: Mapping[str, float | None] | None) -> str:
-    """Return a value with its error in brackets; a dash for none."""
-    if content is None or content["value"] is None:
-        return "–"
-    return str(Value(content["value"], content["error"] or 0.0))
 
 
 def _identify_training(run: Run) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice
@@ -96,3 +97,20 @@ def require_special_unitary(path: Path, links: Complex) -> Complex:
             "is the byte order, or the order of indices, another? Get a sound copy of the file"
         )
     return project(torch.from_numpy(links)).numpy()
+
+
+def read_action(path: Path, place: str, text: str | bytes) -> ActionOptions:
+    """Read the action that a file says its links were drawn from.
+
+    Args:
+        path: The file, for messages.
+        place: Of the text in it, for messages.
+        text: JSON.
+
+    Raises:
+        ValueError: It is no action.
+    """
+    try:
+        return ActionOptions.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {place} cannot be read ({error})") from None

@@ -14,13 +14,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from pipeline_core.store import atomic
-from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
     from_file_order,
+    read_action,
     require_special_unitary,
     to_file_order,
 )
@@ -108,7 +107,9 @@ def read_ildg(path: Path) -> Configuration:
     if "ildg-data-lfn" in records:
         facts["name"] = records["ildg-data-lfn"].rstrip(b"\0").decode("utf-8", "replace")
     lattice, links = from_file_order(raw.astype(np.complex128))
-    action = _read_action(path, records.get(ACTION))
+    action = None
+    if ACTION in records:
+        action = read_action(path, f"its record {ACTION!r}", records[ACTION])
     return Configuration(lattice, require_special_unitary(path, links), action, facts)
 
 
@@ -170,12 +171,3 @@ def _compare(path: Path, raw: NDArray[Any], record: bytes | None) -> str:
             "file"
         )
     return "agrees"
-
-
-def _read_action(path: Path, record: bytes | None) -> ActionOptions | None:
-    if record is None:
-        return None
-    try:
-        return ActionOptions.model_validate_json(record)
-    except ValidationError as error:
-        raise ValueError(f"{path}: its record {ACTION!r} cannot be read ({error})") from None

@@ -13,13 +13,12 @@ from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from pipeline_core.store import atomic
-from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
     from_file_order,
+    read_action,
     require_special_unitary,
     to_file_order,
 )
@@ -98,7 +97,9 @@ def read_nersc(path: Path) -> Configuration:
     whole = raw.astype(np.complex128)
     lattice, links = from_file_order(_complete_rows(whole) if rows < n else whole)
     facts = {key.lower(): header[key] for key in ("ENSEMBLE_ID", "ENSEMBLE_LABEL") if key in header}
-    action = _read_action(path, header)
+    action = None
+    if ACTION in header:
+        action = read_action(path, f"{ACTION} in its header", header[ACTION])
     configuration = Configuration(lattice, require_special_unitary(path, links), action, facts)
     _compare(path, header, "PLAQUETTE", configuration.plaquette, _PLAQUETTE)
     _compare(path, header, "LINK_TRACE", configuration.link_trace, _TRACE)
@@ -198,12 +199,3 @@ def _compare(
             f"{path}: {key} is {computed:.8f}, the header says {stated:.8f}: the links are not "
             "those that were written; get a sound copy of the file"
         )
-
-
-def _read_action(path: Path, header: dict[str, str]) -> ActionOptions | None:
-    if ACTION not in header:
-        return None
-    try:
-        return ActionOptions.model_validate_json(header[ACTION])
-    except ValidationError as error:
-        raise ValueError(f"{path}: {ACTION} in its header cannot be read ({error})") from None

@@ -179,12 +179,17 @@ def make_chain(seconds: float, tau: float) -> dict[str, Any]:
     return {**cost, "seconds_per_independent": seconds * max(1.0, 2 * tau), "acceptance": 1.0}
 
 
-def draw_shift(n: int, part: float) -> dict[str, np.ndarray]:
-    """Return the series of a shift of normal numbers: at lambda their mean is lambda.
+def draw_shift(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return the series of a shift of normal numbers, S = x²/2 - lambda x, as of configurations.
 
-    The flow makes a part of the exact shift. As an observable the number has the derivative 1.
+    At lambda the mean of x is lambda, its variance 1; x -> x + lambda_2 - lambda_1 is exact.
+
+    Args:
+        n: How many.
+        part: Of the exact shift, which the flow makes.
+        seed: Of the numbers.
     """
-    x = np.random.default_rng(0).normal(size=n)
+    x = np.random.default_rng(seed).normal(size=n)
     series = {}
     for prefix, one in (("start:", x), ("end:", x + part * STEP.length)):
         actions = {"base": one**2 / 2, "target": one**2 / 2 - STEP.length * one}

@@ -16,7 +16,7 @@ from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
 from pipeline_gauge_flows import algebra
 from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_neighbours
 from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.masks import schedule
 from pipeline_gauge_flows.network import build_flow
@@ -75,6 +75,37 @@ def draw_gauge(lattice: Lattice, n: int = 2, seed: int = 2) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     matrices = draw_haar(n * lattice.volume, lattice.n_colours, generator)
     return matrices.reshape(n, lattice.volume, *matrices.shape[1:])
+
+
+def multiply_plaquettes(links: torch.Tensor, lattice: Lattice) -> torch.Tensor:
+    """Return U_mu(x) U_nu(x+mu) U_mu(x+nu)^dag U_nu(x)^dag, (batch, planes, V, N, N).
+
+    Args:
+        links: (batch, D, V, N, N).
+        lattice: Their lattice.
+    """
+    forward, _ = make_neighbours(lattice, links.device)
+    loops = []
+    for mu, nu in lattice.planes:
+        there = links[:, mu] @ links[:, nu, forward[mu]]  # (batch, V, N, N)
+        back = links[:, nu] @ links[:, mu, forward[nu]]
+        loops.append(there @ back.mH)
+    return torch.stack(loops, dim=1)
+
+
+def transform_gauge(
+    links: torch.Tensor, transformation: torch.Tensor, lattice: Lattice
+) -> torch.Tensor:
+    """Return O(x) U_mu(x) O(x+mu)^dag.
+
+    Args:
+        links: (batch, D, V, N, N).
+        transformation: O, (V, N, N) or (batch, V, N, N).
+        lattice: Their lattice.
+    """
+    forward, _ = make_neighbours(lattice, links.device)
+    ends = transformation[..., forward, :, :]  # (..., D, V, N, N)
+    return transformation.unsqueeze(-4) @ links @ ends.mH
 
 
 def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor:

@@ -13,9 +13,10 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, gauge_transform, make_cold
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.loops import traceless_antihermitian
 from pipeline_kernels.su3 import draw_haar
+from plugins.gauge_flows.small import transform_gauge
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 2), 2), Lattice((3, 2, 4, 2), 3)]
 NAMES = ["wilson", "symanzik", "iwasaki"]
@@ -91,7 +92,7 @@ def test_action_does_not_depend_on_the_gauge_and_force_turns_with_it(name, latti
     ours = make_action(name, lattice)
     links = draw_hot(lattice, 2, make_generator())
     gauge = draw_haar(lattice.volume, lattice.n_colours, make_generator(1))
-    turned = gauge_transform(links, gauge, lattice)
+    turned = transform_gauge(links, gauge, lattice)
     assert_close(ours(turned), ours(links), rtol=1e-13, atol=1e-12)
     assert_close(ours.operator(turned), ours.operator(links), rtol=1e-13, atol=1e-12)
     assert_close(ours.force(turned), gauge @ ours.force(links) @ gauge.mH)

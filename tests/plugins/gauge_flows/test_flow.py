@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.flow import Flow
-from pipeline_gauge_flows.lattice import Lattice, gauge_transform
-from plugins.gauge_flows.small import draw_gauge, draw_links, jacobian, make_flow
+from pipeline_gauge_flows.lattice import Lattice
+from plugins.gauge_flows.small import draw_gauge, draw_links, jacobian, make_flow, transform_gauge
 from processes import finish
 
 MEMORY = ["graph", "recompute", "invert"]
@@ -40,8 +40,8 @@ def test_flows_are_equivariant_and_invertible(kind, n_colours):
     flow = make_flow(kind, lattice, MIXED[kind]).requires_grad_(False)
     links, gauge = draw_links(lattice), draw_gauge(lattice)
     moved, log_det = flow(links)
-    turned, same = flow(gauge_transform(links, gauge, lattice))
-    torch.testing.assert_close(turned, gauge_transform(moved, gauge, lattice), rtol=0, atol=1e-12)
+    turned, same = flow(transform_gauge(links, gauge, lattice))
+    torch.testing.assert_close(turned, transform_gauge(moved, gauge, lattice), rtol=0, atol=1e-12)
     torch.testing.assert_close(same, log_det, rtol=1e-12, atol=1e-12)
     back, opposite = flow.inverse(moved)
     torch.testing.assert_close(back, links, rtol=0, atol=1e-10)

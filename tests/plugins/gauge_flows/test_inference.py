@@ -37,39 +37,17 @@ from pipeline_gauge_flows.inference.options import (
     SampleOptions,
 )
 from pipeline_gauge_flows.inference.sample import write_samples
+from plugins.gauge_flows.made_up import STEP, draw_shift
 from plugins.gauge_flows.trained import ONE, make_fresh_run, replace_section, run_on_two_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 SIGMAS = 4.0
 SQUARE = {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction"}]}
-STEP = Step("anisotropy", 0.0, 0.2)
 
 
 def call_infer(run, **options):
     summary = infer_flow(replace_section(run, "infer", GaugeInferOptions(**options)))
     return summary, run
-
-
-def draw_shift(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return the series of a shift of normal numbers, S = x²/2 - lambda x, as of configurations.
-
-    At lambda the mean of x is lambda, its variance 1; x -> x + lambda_2 - lambda_1 is exact.
-
-    Args:
-        n: How many.
-        part: Of the exact shift, which the flow makes.
-        seed: Of the numbers.
-    """
-    x = np.random.default_rng(seed).normal(size=n)
-    y = x + part * STEP.length
-    series = {}
-    for prefix, one in (("start:", x), ("end:", y)):
-        actions = {"base": one**2 / 2, "target": one**2 / 2 - STEP.length * one}
-        observables = {"plaquette": one, "square": one**2, "planes": one[:, None]}
-        series |= {f"{prefix}{k}": v for k, v in {**actions, **observables}.items()}
-    series["log_weight"] = series["start:base"] - series["end:target"]
-    series["log_weight_identity"] = series["start:base"] - series["start:target"]
-    return series
 
 
 def make_estimates(part: float, n: int = 4000, seed: int = 0) -> DerivativeEstimates:

@@ -11,12 +11,11 @@ from torch.testing import assert_close
 from pipeline_gauge_flows.lattice import (
     Lattice,
     draw_hot,
-    gauge_transform,
     make_cold,
     make_neighbours,
-    plaquettes,
 )
 from pipeline_kernels.su3 import draw_haar
+from plugins.gauge_flows.small import multiply_plaquettes, transform_gauge
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
@@ -41,7 +40,7 @@ def test_sites_are_numbered_row_by_row(lattice):
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_plaquettes_are_products_around_squares(lattice):
     links = draw_hot(lattice, 2, make_generator())
-    loops = plaquettes(links, lattice)
+    loops = multiply_plaquettes(links, lattice)
     n = lattice.n_colours
     grid = links.reshape(2, lattice.dimension, *lattice.extents, n, n)
 
@@ -65,11 +64,11 @@ def test_plaquettes_turn_with_the_gauge_at_their_site(lattice):
     links = draw_hot(lattice, 2, make_generator())
     gauge = draw_haar(2 * lattice.volume, lattice.n_colours, make_generator(1))
     gauge = gauge.reshape(2, lattice.volume, *gauge.shape[1:])
-    turned = plaquettes(gauge_transform(links, gauge, lattice), lattice)
+    turned = multiply_plaquettes(transform_gauge(links, gauge, lattice), lattice)
     around = gauge[:, None]
-    assert_close(turned, around @ plaquettes(links, lattice) @ around.mH)
-    same = gauge_transform(links, gauge[0], lattice)
-    assert_close(same[:1], gauge_transform(links, gauge, lattice)[:1])
+    assert_close(turned, around @ multiply_plaquettes(links, lattice) @ around.mH)
+    same = transform_gauge(links, gauge[0], lattice)
+    assert_close(same[:1], transform_gauge(links, gauge, lattice)[:1])
 
 
 @pytest.mark.parametrize("n_colours", [2, 3])
@@ -90,11 +89,11 @@ def test_hot_links_have_the_moments_of_haar(n_colours):
 def test_tables_made_in_inference_mode_serve_a_training():
     lattice = Lattice((2, 5), 2)
     with torch.inference_mode():
-        plaquettes(make_cold(lattice), lattice)
+        multiply_plaquettes(make_cold(lattice), lattice)
         tables = [lattice.coordinates, *make_neighbours(lattice, torch.device("cpu"))]
     assert not any(table.is_inference() for table in tables)
     links = make_cold(lattice).requires_grad_()
-    plaquettes(links, lattice).real.sum().backward()
+    multiply_plaquettes(links, lattice).real.sum().backward()
     assert links.grad is not None
 
 
@@ -104,7 +103,7 @@ def test_cold_links_are_one_and_of_the_type_asked_for():
     assert links.shape == (3, *lattice.shape)
     assert links.dtype == draw_hot(lattice, dtype=torch.complex64).dtype == torch.complex64
     assert_close(links @ links, links)
-    assert_close(plaquettes(links, lattice)[0, 0, 0], torch.eye(2, dtype=torch.complex64))
+    assert_close(multiply_plaquettes(links, lattice)[0, 0, 0], torch.eye(2, dtype=torch.complex64))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pipeline_gauge_flows.frozen_paths import (
     list_plaquette_paths,
     list_rectangle_paths,
 )
-from pipeline_gauge_flows.lattice import Lattice, plaquettes
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.loops import multiply_path
 from pipeline_gauge_flows.masks import Update, count_steps, find_active_links, schedule
-from plugins.gauge_flows.small import draw_links
+from plugins.gauge_flows.small import draw_links, multiply_plaquettes
 
 CPU = torch.device("cpu")
 SMALLEST = {"direction": 2, "location": 2, "m4": 4}
@@ -137,7 +137,7 @@ def test_frozen_paths_are_those_of_the_action(pattern):
             torch.testing.assert_close(products[:, place, k], expected)
     if pattern == "m4":
         assert len(frozen.numbers) == 4 * n_sides
-        forward = plaquettes(links, lattice)  # of the plane (0, 1), which is the first
+        forward = multiply_plaquettes(links, lattice)  # of the plane (0, 1), which is the first
         update = Update("m4", 0, 0)
         paths = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))
         active = find_active_links(update, lattice, CPU)

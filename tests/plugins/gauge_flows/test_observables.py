@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import ObservableOptions
 from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
-from pipeline_gauge_flows.lattice import Lattice, draw_hot, gauge_transform, make_cold, plaquettes
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.observables import (
     energy_density,
     plaquette,
@@ -26,6 +26,7 @@ from pipeline_gauge_flows.observables import (
     wilson_loop,
 )
 from pipeline_kernels.su3 import draw_haar
+from plugins.gauge_flows.small import multiply_plaquettes, transform_gauge
 
 LATTICES = [Lattice((4, 3), 3), Lattice((2, 3, 5), 2), Lattice((3, 2, 4, 2), 3)]
 
@@ -55,7 +56,7 @@ def make_flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Ten
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_plaquettes_are_means_of_traces(lattice):
     links = draw_hot(lattice, 2, make_generator())
-    traces = plaquettes(links, lattice).diagonal(dim1=-2, dim2=-1).sum(-1).real
+    traces = multiply_plaquettes(links, lattice).diagonal(dim1=-2, dim2=-1).sum(-1).real
     assert_close(plaquette_by_plane(links, lattice), traces.mean(-1) / lattice.n_colours)
     assert_close(plaquette(links, lattice), traces.mean((1, 2)) / lattice.n_colours)
     assert_close(plaquette(make_cold(lattice), lattice), torch.ones(1, dtype=torch.float64))
@@ -65,7 +66,7 @@ def test_plaquettes_are_means_of_traces(lattice):
 def test_observables_do_not_depend_on_the_gauge(lattice):
     links = draw_hot(lattice, 2, make_generator())
     gauge = draw_haar(lattice.volume, lattice.n_colours, make_generator(1))
-    turned = gauge_transform(links, gauge, lattice)
+    turned = transform_gauge(links, gauge, lattice)
     for observable in (
         plaquette_by_plane,
         energy_density,
@@ -117,7 +118,7 @@ def test_charge_of_a_constant_field(n_colours, quanta):
     sines = [math.sin(2 * math.pi * m / area) for m, area in zip(quanta, (24, 15), strict=True)]
     expected = 2 * lattice.volume / (4 * math.pi**2) * math.prod(sines)
     gauge = draw_haar(lattice.volume, n_colours, make_generator())
-    for one in (links, gauge_transform(links, gauge, lattice)):
+    for one in (links, transform_gauge(links, gauge, lattice)):
         assert topological_charge(one, lattice).item() == pytest.approx(expected, abs=1e-12)
         energy = energy_density(one, lattice).item()
         assert energy == pytest.approx(2 * sum(s**2 for s in sines), abs=1e-12)
@@ -159,8 +160,8 @@ def test_flow_is_of_third_order_and_smooths(n_colours):
     assert 6 < coarse / fine < 11  # 8 for the third order
     assert plaquette(links, lattice) < plaquette(ends[-1], lattice)
     gauge = draw_haar(lattice.volume, n_colours, make_generator(1))
-    turned = integrate_gradient_flow(gauge_transform(links, gauge, lattice), lattice, 0.4, 16)
-    assert_close(turned, gauge_transform(ends[-1], gauge, lattice))
+    turned = integrate_gradient_flow(transform_gauge(links, gauge, lattice), lattice, 0.4, 16)
+    assert_close(turned, transform_gauge(ends[-1], gauge, lattice))
 
 
 def test_wilson_loops_are_averaged_over_planes_and_orientations():

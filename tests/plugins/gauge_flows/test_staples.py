@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from pipeline_gauge_flows.frozen_paths import find_frozen_paths
-from pipeline_gauge_flows.lattice import Lattice, gauge_transform, make_neighbours
+from pipeline_gauge_flows.lattice import Lattice, make_neighbours
 from pipeline_gauge_flows.masks import Update, find_active_links, find_active_mask
 from pipeline_gauge_flows.staples import StapleNetwork, clear_active
 from pipeline_kernels.su3 import staple_layer
-from plugins.gauge_flows.small import draw_gauge, draw_links
+from plugins.gauge_flows.small import draw_gauge, draw_links, transform_gauge
 
 CPU = torch.device("cpu")
 LATTICES = [Lattice((4, 4), 3), Lattice((4, 4), 2), Lattice((2, 4, 2), 3), Lattice((2,) * 4, 3)]
@@ -37,8 +37,8 @@ def test_active_staples_transform_like_links(lattice):
         .flatten(1, 2)
         .index_copy(1, active, compute_staples(net, links, update, lattice))
     )
-    expected = gauge_transform(full.view_as(links), gauge, lattice).flatten(1, 2)[:, active]
-    transformed = compute_staples(net, gauge_transform(links, gauge, lattice), update, lattice)
+    expected = transform_gauge(full.view_as(links), gauge, lattice).flatten(1, 2)[:, active]
+    transformed = compute_staples(net, transform_gauge(links, gauge, lattice), update, lattice)
     torch.testing.assert_close(transformed, expected, rtol=1e-12, atol=1e-12)
 
 
