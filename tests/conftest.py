@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,23 @@ def skip_at_process(event: str, arguments: tuple[object, ...]) -> None:
     starts = event == "subprocess.Popen" and Path(str(arguments[0])).name not in HELPERS
     if starts or event == "os.fork":
         pytest.skip("starts a process")
+
+
+@pytest.fixture
+def figure_style() -> Iterator[None]:
+    """The style in which the stage draws."""
+    from pipeline_core.figures import style
+
+    with style.apply_style():
+        yield
+
+
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Numbers in float64: e3nn makes its matrices in the default type."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

@@ -4,7 +4,6 @@ Oracles: `lpt` for the default, the shuffled order of the epoch, and for a train
 same training on one.
 """
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from pipeline_core.seeds import epoch_order
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from pipeline_kernels.packing import lpt, mace_bins
+from records import read_history
 
 STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "mace_bins")
 SAME_FOR_ALL_RANKS = ("balanced", "random", "pairing")
@@ -170,10 +170,6 @@ SETTINGS = {
 }
 
 
-def lines(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
-
-
 @pytest.mark.mpi
 def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
     alone = toy.make_run(tmp_path / "alone", **SETTINGS)
@@ -192,9 +188,9 @@ def test_pairing_on_two_ranks_trains_as_the_default_on_one(tmp_path):
 def test_other_steps_train_too_and_start_afresh_on_other_ranks(tmp_path, partition):
     run = toy.make_run(tmp_path, partition=partition, **SETTINGS)
     train_run(run)
-    assert lines(run)[-1]["train"]["loss"] < lines(run)[0]["train"]["loss"]
+    assert read_history(run)[-1]["train"]["loss"] < read_history(run)[0]["train"]["loss"]
     errors = toy.train_on_ranks(tmp_path, 2)
     assert "another partition.strategy" in errors
     assert "starts afresh" in errors
-    assert len(lines(run)) == 3
-    assert lines(run)[-1]["train"]["loss"] < lines(run)[0]["train"]["loss"]
+    assert len(read_history(run)) == 3
+    assert read_history(run)[-1]["train"]["loss"] < read_history(run)[0]["train"]["loss"]

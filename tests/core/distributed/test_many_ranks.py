@@ -11,6 +11,7 @@ import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
 from processes import environment, start
+from records import read_history
 
 pytestmark = pytest.mark.mpi
 
@@ -54,7 +55,7 @@ def srun(folder, n):
 
 
 def result(run):
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    lines = read_history(run)
     return load_model(run.model)["weights"], lines
 
 

@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 
 from core.figures import synthetic
-from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results, style
+from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results
 
-
-@pytest.fixture(autouse=True)
-def _style():
-    with style.apply_style():
-        yield
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 def lines(axes):

@@ -13,11 +13,7 @@ from core.figures import synthetic
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import dataset, story, style
 
-
-@pytest.fixture(autouse=True)
-def _style():
-    with style.apply_style():
-        yield
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 def drawn(folder, **parts):

@@ -4,8 +4,6 @@ Oracles: times made from coefficients; a model that sleeps for a given time an e
 result of a training the same one with given costs, as a step has the same samples.
 """
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -17,14 +15,11 @@ from pipeline_core.balance.sampler import Sampler
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.profile import EpochTimes
 from pipeline_core.training.trainer import train_run
+from records import read_history
 
 FITTED = {"partition": {"cost": "fitted"}}
 SLEEPY = {"model": {"seconds_per_edge": 5e-4}}
 """So that times depend on sizes even where other work disturbs them."""
-
-
-def history(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -79,7 +74,7 @@ def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path,
     used = plans_of(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    models = [record["cost_model"] for record in history(run)]
+    models = [record["cost_model"] for record in read_history(run)]
     assert all(model.keys() == {"constant", "atom", "edge"} for model in models)
     assert all(min(model.values()) >= 0 < sum(model.values()) for model in models)
     assert used[0] is None
@@ -92,7 +87,7 @@ def test_given_costs_stay(tmp_path, monkeypatch):
     used = plans_of(monkeypatch)
     train_run(run)
     assert used == [None] * 3
-    assert not any("cost_model" in record for record in history(run))
+    assert not any("cost_model" in record for record in read_history(run))
 
 
 def plans_of(monkeypatch):
@@ -113,7 +108,7 @@ def test_a_continued_training_has_the_same_shares(tmp_path, monkeypatch):
     used = plans_of(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    expected = CostModel.of(history(run)[1]["cost_model"]).seconds(sizes)
+    expected = CostModel.of(read_history(run)[1]["cost_model"]).seconds(sizes)
     assert [times.tolist() for times in used] == [expected.tolist()]
 
 
@@ -129,10 +124,10 @@ def test_an_interrupted_epoch_keeps_its_shares(tmp_path, monkeypatch, cost):
     used = plans_of(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    first = CostModel.of(history(run)[0]["cost_model"]).seconds(sizes)
+    first = CostModel.of(read_history(run)[0]["cost_model"]).seconds(sizes)
     assert used[0].tolist() == first.tolist()
     assert (used[1] is None) == (cost == "given")
-    assert len(history(run)) == 3
+    assert len(read_history(run)) == 3
 
 
 def interrupt(monkeypatch, at_step):
@@ -151,7 +146,7 @@ def test_the_time_of_an_edge_is_found(tmp_path):
     model = {"n_train": 40, "n_val": 0, "seconds_per_edge": 1e-3}
     run = toy.make_run(tmp_path, {"epochs": 1}, model=model, **FITTED)
     train_run(run)
-    found = CostModel.of(history(run)[0]["cost_model"])
+    found = CostModel.of(read_history(run)[0]["cost_model"])
     # Many edges, so that the pass itself and the sleep's own delay matter little.
     totals = {"atom": [60, 120], "edge": [1000, 2000]}
     less, more = found.batch_seconds(totals)
@@ -162,9 +157,9 @@ def test_capped_shares_too(tmp_path):
     partition = {"strategy": "capped", "capacity": 60.0, "cost": "fitted"}
     run = toy.make_run(tmp_path, partition=partition, **SLEEPY)
     train_run(run)
-    losses = [record["train"]["loss"] for record in history(run)]
+    losses = [record["train"]["loss"] for record in read_history(run)]
     assert losses[-1] < losses[0]
-    assert "cost_model" in history(run)[-1]
+    assert "cost_model" in read_history(run)[-1]
 
 
 @pytest.mark.mpi
@@ -175,7 +170,7 @@ def test_the_training_is_the_same(tmp_path):
     partition |= {"cost": "fitted"}
     run = toy.make_run(tmp_path / "fitted", partition=partition, **SLEEPY)
     toy.train_on_ranks(tmp_path / "fitted", 2)
-    for given, fitted in zip(history(alone), history(run), strict=True):
+    for given, fitted in zip(read_history(alone), read_history(run), strict=True):
         for split in ("train", "val"):
             assert fitted[split] == pytest.approx(given[split], rel=1e-6)
         assert "cost_model" in fitted
@@ -189,7 +184,7 @@ def test_ranks_wait_less_for_each_other(tmp_path):
     run = toy.make_run(tmp_path, train, model=model, **FITTED)
     toy.train_on_ranks(tmp_path, 2)
     shares = read_shares(run.partition, "train", 80)
-    for epoch, record in enumerate(history(run)):
+    for epoch, record in enumerate(read_history(run)):
         plan = Sampler(costs=shares.costs, batch_size=8, seed=run.seed).plan(epoch, 2)
         seconds = plan.loads(shares.sizes["edge"]) * 3e-3
         with_given_costs = (seconds.max(1, keepdims=True) - seconds).sum()

@@ -4,7 +4,6 @@ Oracles: clocks that tick by hand, and a model that sleeps for a given time an e
 shares of the ranks say how long each of them computes and waits at least.
 """
 
-import json
 import shutil
 
 import numpy as np
@@ -19,6 +18,7 @@ from pipeline_core.distributed.world import World
 from pipeline_core.training import profile
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.trainer import train_run
+from records import read_history
 
 ALONE = Ranks(World(), torch.device("cpu"))
 SECONDS_PER_EDGE = 2e-3
@@ -31,10 +31,6 @@ SETTINGS = {
         "cost": "samples",
     },
 }
-
-
-def history(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
 
 
 def slept(run, epoch, n_ranks):
@@ -98,13 +94,13 @@ def test_nothing_is_measured_unless_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(StepClock, "_now", refuse)
     run = toy.make_run(tmp_path, {"checkpoint_steps": 1})
     train_run(run)
-    assert not any("profile" in record for record in history(run))
+    assert not any("profile" in record for record in read_history(run))
 
 
 def test_the_profile_accounts_for_all_time(tmp_path):
     run = toy.make_run(tmp_path, **SETTINGS)
     train_run(run)
-    for epoch, record in enumerate(history(run)):
+    for epoch, record in enumerate(read_history(run)):
         compute, communication, idle = (record["profile"][phase][0] for phase in profile.PHASES)
         assert compute > slept(run, epoch, 1).sum()
         assert compute + communication + idle == pytest.approx(record["seconds"], rel=0.05)
@@ -116,7 +112,7 @@ def test_a_profile_does_not_change_the_training(tmp_path):
     profiled = toy.make_run(tmp_path / "profiled", {"profile": True})
     for run in (plain, profiled):
         train_run(run)
-    losses = [[record["train"] for record in history(run)] for run in (plain, profiled)]
+    losses = [[record["train"] for record in read_history(run)] for run in (plain, profiled)]
     assert losses[0] == losses[1]
 
 
@@ -125,14 +121,14 @@ def test_a_training_can_be_continued_with_a_profile(tmp_path, caplog):
     run = toy.make_run(tmp_path, {"epochs": 2, "profile": True})
     train_run(run)
     assert "afresh" not in caplog.text
-    assert ["profile" in record for record in history(run)] == [False, True]
+    assert ["profile" in record for record in read_history(run)] == [False, True]
 
 
 @pytest.mark.mpi
 def test_ranks_wait_for_the_slowest(tmp_path):
     run = toy.make_run(tmp_path, **SETTINGS)
     toy.train_on_ranks(tmp_path, 2)
-    for epoch, record in enumerate(history(run)):
+    for epoch, record in enumerate(read_history(run)):
         seconds = slept(run, epoch, 2)
         waits = (seconds.max(1, keepdims=True) - seconds).sum(0)
         assert (np.array(record["profile"]["compute"]) > seconds.sum(0)).all()
@@ -155,10 +151,10 @@ def test_a_profile_survives_an_interruption(tmp_path):
     assert (before.numpy() > steps.sum(0)).all()
     shutil.copytree(folder, tmp_path / "one")
     toy.train_on_ranks(folder, 2)
-    compute = history(run)[0]["profile"]["compute"]
+    compute = read_history(run)[0]["profile"]["compute"]
     assert (np.array(compute) > slept(run, 0, 2).sum(0)).all()
     assert sum(compute) < 1.5 * (slept(run, 0, 2).sum() + 0.1)
     alone = toy.load_run(tmp_path / "one")
     train_run(alone)  # times of ranks that are no more cannot go on
     left = slept(run, 0, 1)[state["progress"]["step"] :].sum()
-    assert left < history(alone)[0]["profile"]["compute"][0] < left + 0.5
+    assert left < read_history(alone)[0]["profile"]["compute"][0] < left + 0.5

@@ -1,6 +1,5 @@
 """Interrupted trainings end like uninterrupted ones, bit for bit."""
 
-import json
 import logging
 import os
 import signal
@@ -14,6 +13,7 @@ import torch
 import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
+from records import read_history
 
 TESTS = Path(__file__).parents[2]
 TIMES = ("seconds", "samples_per_s")
@@ -26,7 +26,7 @@ EVERYTHING = {
 
 
 def result(run):
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    lines = read_history(run)
     return load_model(run.model)["weights"], [
         {key: value for key, value in line.items() if key not in TIMES} for line in lines
     ]

@@ -4,7 +4,6 @@ Oracle: a loop of ten lines around torch's own optimizer, loss functions and ave
 windows as batches and no trainer in it.
 """
 
-import json
 import math
 
 import numpy as np
@@ -18,14 +17,11 @@ from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.state import load_state
 from pipeline_core.training.trainer import train_run
+from records import read_history
 
 
 def weights(run):
     return load_model(run.model)["weights"]
-
-
-def history(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
 
 
 def assert_same_weights(a, b, **tolerance):
@@ -70,7 +66,7 @@ def test_equals_a_plain_loop(tmp_path, missing):
     run = toy.make_run(tmp_path, model={"n_val": 0, "missing": missing})
     train_run(run)
     *_, expected = plain_training(run, build_task(run).module.double(), 3)
-    losses = [record["train"]["loss"] for record in history(run)]
+    losses = [record["train"]["loss"] for record in read_history(run)]
     assert losses.index(min(losses)) == 2  # so that the best weights are the last ones
     assert_same_weights(weights(run), expected.state_dict(), **ROUNDING)
 
@@ -93,7 +89,7 @@ def test_history_by_hand(tmp_path):
     total, energy, forces = plain_loss(batch, module(batch))
     total.backward()
     norm = torch.nn.utils.clip_grad_norm_(module.net.parameters(), math.inf)
-    (record,) = history(run)
+    (record,) = read_history(run)
     assert record["epoch"] == 1
     assert record["lr"] == 0.01
     assert record["train"] == pytest.approx(
@@ -124,7 +120,7 @@ def test_memory_does_not_change_the_mathematics(tmp_path, capacity):
     train_run(whole)
     train_run(parts)
     assert_same_weights(weights(parts), weights(whole), **ROUNDING)
-    assert history(parts)[-1]["val"] == pytest.approx(history(whole)[-1]["val"])
+    assert read_history(parts)[-1]["val"] == pytest.approx(read_history(whole)[-1]["val"])
 
 
 def test_average_of_weights(tmp_path):
@@ -145,7 +141,7 @@ def test_clipping_changes_the_steps_but_not_the_reported_norm(tmp_path):
     )
     train_run(free)
     train_run(clipped)
-    assert history(free)[0]["grad_norm"] == history(clipped)[0]["grad_norm"]
+    assert read_history(free)[0]["grad_norm"] == read_history(clipped)[0]["grad_norm"]
     # Adam divides by the norm of the gradient plus 1e-8: without clipping a step is lr = 0.01 long
     start = build_task(clipped).module.double().net[0].weight.detach()
     assert (weights(clipped)["net.0.weight"] - start).abs().max() < 0.002
@@ -155,7 +151,7 @@ def test_clipping_changes_the_steps_but_not_the_reported_norm(tmp_path):
 def test_windows_of_equal_cost_train_too(tmp_path):
     run = toy.make_run(tmp_path, {"batch_by": "cost"})
     train_run(run)
-    losses = [record["train"]["loss"] for record in history(run)]
+    losses = [record["train"]["loss"] for record in read_history(run)]
     assert losses[-1] < losses[0]
 
 
@@ -164,7 +160,7 @@ def test_precisions(tmp_path, precision):
     before = torch.get_default_dtype()
     run = toy.make_run(tmp_path, {"precision": precision, "epochs": 4})
     train_run(run)
-    losses = [record["train"]["loss"] for record in history(run)]
+    losses = [record["train"]["loss"] for record in read_history(run)]
     assert losses[-1] < losses[0]
     assert load_model(run.model)["dtype"] == "float32"
     assert torch.get_default_dtype() == before
@@ -174,7 +170,7 @@ def test_the_best_epoch_is_kept(tmp_path):
     settings = {"optimizer": {"lr": 0.3}}
     run = toy.make_run(tmp_path / "all", settings | {"epochs": 6})
     summary = train_run(run)
-    losses = [record["val"]["loss"] for record in history(run)]
+    losses = [record["val"]["loss"] for record in read_history(run)]
     best = losses.index(min(losses))
     assert best < 5, "the rate should be too high for steady progress"
     assert summary["best_epoch"] == best + 1
@@ -187,24 +183,24 @@ def test_patience_ends_the_training(tmp_path):
     run = toy.make_run(tmp_path, {"epochs": 50, "patience": 2, "optimizer": {"lr": 0.3}})
     summary = train_run(run)
     assert summary["epochs"] == summary["best_epoch"] + 2 < 50
-    assert len(history(run)) == summary["epochs"]
+    assert len(read_history(run)) == summary["epochs"]
 
 
 def test_without_validation_samples_the_training_loss_decides(tmp_path):
     run = toy.make_run(tmp_path, model={"n_val": 0})
     summary = train_run(run)
-    losses = [record["train"]["loss"] for record in history(run)]
+    losses = [record["train"]["loss"] for record in read_history(run)]
     assert summary["best_loss"] == min(losses)
-    assert history(run)[0]["val"] is None
-    assert history(run)[0]["mae"] == {}
+    assert read_history(run)[0]["val"] is None
+    assert read_history(run)[0]["mae"] == {}
 
 
 def test_validation_samples_without_labels_decide_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "sample", unlabelled_from(1000))
     run = toy.make_run(tmp_path)
     summary = train_run(run)
-    assert history(run)[0]["val"] is None
-    assert summary["best_loss"] == min(record["train"]["loss"] for record in history(run)) > 0
+    assert read_history(run)[0]["val"] is None
+    assert summary["best_loss"] == min(record["train"]["loss"] for record in read_history(run)) > 0
 
 
 def unlabelled_from(first):
@@ -223,7 +219,7 @@ def test_observers_hear_each_epoch(tmp_path):
     toy.EPOCHS_HEARD.clear()
     run = toy.make_run(tmp_path)
     train_run(run)
-    assert history(run) == toy.EPOCHS_HEARD
+    assert read_history(run) == toy.EPOCHS_HEARD
 
 
 def test_same_seed_same_bits_another_seed_others(tmp_path):

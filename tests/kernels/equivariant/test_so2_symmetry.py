@@ -27,15 +27,6 @@ def implementation(request):
         yield
 
 
-@pytest.fixture
-def exact():
-    """Wigner matrices in float64: e3nn makes them of generators in the default type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
-
-
 def messages(case, tables, frames):
     """Two convolutions with a gate between them, rotated back and summed at receivers."""
     layout, factors, rows = case.layout, case.factors, case.rows
@@ -52,7 +43,7 @@ def messages(case, tables, frames):
 
 
 @pytest.mark.parametrize("layout", [Layout(2, 2), Layout(4, 4), Layout(4, 2)], ids=str)
-def test_turns_with_the_structure(implementation, exact, layout):
+def test_turns_with_the_structure(implementation, double_precision, layout):
     case = Case.of(layout, n_nodes=6, n_edges=40)
     torch.manual_seed(5)
     turn = o3.rand_matrix()  # of permuted vectors
@@ -70,7 +61,7 @@ def test_turns_with_the_structure(implementation, exact, layout):
 
 
 @pytest.mark.parametrize("layout", [Layout(3, 3), Layout(4, 2)], ids=str)
-def test_does_not_depend_on_the_angle_about_the_edge(exact, layout):
+def test_does_not_depend_on_the_angle_about_the_edge(double_precision, layout):
     case = Case.of(layout, n_edges=9)
     angle, zero = torch.tensor(0.7), torch.tensor(0.0)
     spins = [o3.wigner_D(degree, angle, zero, zero) for degree in range(layout.lmax + 1)]
@@ -86,7 +77,7 @@ def test_does_not_depend_on_the_angle_about_the_edge(exact, layout):
     assert_close(found_extra, extra, rtol=0, atol=1e-11)
 
 
-def test_equals_a_tensor_product_with_all_harmonics(exact):
+def test_equals_a_tensor_product_with_all_harmonics(double_precision):
     """Passaro and Zitnick, arXiv:2302.03655: the maps are the same where all orders are kept."""
     lmax, channels, channels_out, n = 2, 3, 2, 11
     layout = Layout(lmax, lmax)

@@ -278,17 +278,8 @@ def test_only_what_is_needed_gets_a_gradient(implementation, wanted):
             assert some.numel() == 0
 
 
-@pytest.fixture
-def exact():
-    """Wigner matrices in float64: e3nn makes them of generators in the default type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
-
-
 @pytest.mark.parametrize("sign", [1, -1], ids=["rotation", "with inversion"])
-def test_turns_with_the_structure(implementation, exact, plan, sign):
+def test_turns_with_the_structure(implementation, double_precision, plan, sign):
     turn = o3.rand_matrix()
     case = Case.of(plan, n_nodes=8, n_edges=30, channels=16)
     arrows = torch.randn(30, 3)

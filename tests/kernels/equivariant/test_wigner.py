@@ -17,15 +17,6 @@ AXES = [[0, 0, 2], [0, 0, -3], [1e-9, 0, 1], [0, 1e-200, -1], [4, 0, 0], [0, -1,
 
 
 @pytest.fixture
-def exact():
-    """Wigner matrices in float64: e3nn makes them of generators in the default type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
-
-
-@pytest.fixture
 def vectors():
     generator = torch.Generator().manual_seed(0)
     many = torch.randn(wigner.CHUNK + 1, 3, generator=generator, dtype=torch.float64)
@@ -42,7 +33,7 @@ def harmonics(degrees, vectors):
     return o3.spherical_harmonics(degrees, vectors, normalize=True, normalization="component")
 
 
-def test_equal_those_of_e3nn(exact, vectors):
+def test_equal_those_of_e3nn(double_precision, vectors):
     frames = edge_frames(vectors, LMAX)
     assert frames.shape == (len(vectors), n_entries(LMAX))
     found = blocks(frames, LMAX)
@@ -56,7 +47,7 @@ def test_equal_those_of_e3nn(exact, vectors):
         assert_close(D[fair], theirs, rtol=0, atol=1e-11)
 
 
-def test_turn_harmonics_of_the_edge_to_the_polar_axis(exact, vectors):
+def test_turn_harmonics_of_the_edge_to_the_polar_axis(double_precision, vectors):
     degrees = list(range(LMAX + 1))
     Y = harmonics(degrees, vectors[:, [1, 2, 0]])
     polar = harmonics(degrees, torch.tensor([0.0, 1, 0]))

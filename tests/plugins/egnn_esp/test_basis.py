@@ -15,13 +15,7 @@ DOUBLE = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
 SHELLS = [HAFNIA.common, DOUBLE.common, (0,), (1, 3)]
 
 
-@pytest.fixture(autouse=True)
-def _double_precision():
-    """e3nn makes its matrices in the default type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def test_the_common_layout_holds_the_most_shells_of_each_degree():

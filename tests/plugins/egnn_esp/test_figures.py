@@ -46,10 +46,7 @@ WANTED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _style():
-    with style.apply_style():
-        yield
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 @pytest.fixture(scope="module")

@@ -45,22 +45,13 @@ def structure(basis=OXIDE, **options):
     return made_up.packing(list(basis.shells), (2, 2, 1), CUTOFF, **options)
 
 
-@pytest.fixture
-def exact():
-    """Wigner matrices in float64: e3nn makes them of generators in the default type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
-
-
 def rebuilt(sample, positions, cell):
     symbols = [{v: k for k, v in number_of.items()}[z] for z in sample["atomic_numbers"]]
     return made_up.sample(symbols, positions, cell, CUTOFF)
 
 
 @pytest.mark.parametrize("basis", [OXIDE, UNEQUAL], ids=["oxide", "s beside spdf"])
-def test_blocks_turn_with_their_orbitals(exact, basis):
+def test_blocks_turn_with_their_orbitals(double_precision, basis):
     sample, module = structure(basis), network(basis)
     torch.manual_seed(6)
     R = o3.rand_matrix()
@@ -76,7 +67,7 @@ def test_blocks_turn_with_their_orbitals(exact, basis):
         assert not torch.allclose(after[name], blocks, rtol=0, atol=1e-2 * scale)
 
 
-def test_the_angle_about_an_edge_is_free(exact):
+def test_the_angle_about_an_edge_is_free(double_precision):
     """Frames of edges, turned about their edges, are frames as good."""
     batch, module = made_up.batch(structure()), network()
     found = module(batch)

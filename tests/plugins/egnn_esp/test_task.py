@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +27,7 @@ from plugins.egnn_esp.hafnia import prepared
 from plugins.egnn_esp.made_up import batch, packing
 from plugins.egnn_esp.reference import HAFNIA, shipped
 from processes import train_by_command
+from records import read_history
 
 BASIS = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
 
@@ -274,5 +274,5 @@ def test_two_ranks_learn_as_one(tmp_path):
 
 
 def result(run):
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    lines = read_history(run)
     return load_model(run.model)["weights"], lines

@@ -2,14 +2,7 @@
 
 import pytest
 
-from pipeline_core.figures import style
 from plugins.gauge_flows import made_up
-
-
-@pytest.fixture
-def figure_style():
-    with style.apply_style():
-        yield
 
 
 @pytest.fixture(scope="session")

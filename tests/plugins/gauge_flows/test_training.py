@@ -6,7 +6,6 @@ ran on one rank, and a heat bath.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -24,6 +23,7 @@ from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.layout import read_layout
 from plugins.gauge_flows.small import make_run
 from processes import train_by_command
+from records import read_history
 
 TIMES = ("seconds", "samples_per_s")
 SECTIONS = {
@@ -45,12 +45,8 @@ def make_sections(**changes):
     } | {name: changes[name] for name in changes.keys() - SECTIONS.keys()}
 
 
-def read_lines(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
-
-
 def read_result(run):
-    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in read_lines(run)]
+    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in read_history(run)]
     return load_model(run.model)["weights"], kept
 
 
@@ -118,7 +114,7 @@ def test_a_flow_learns_two_dimensions(tmp_path, gradient):
     run = make_run(tmp_path, **content)
     start = build_task(run)
     call(run, "train")
-    last = read_lines(run)[-1]["val"]
+    last = read_history(run)[-1]["val"]
     assert compute_ess(last) > 0.85
     spread = math.sqrt(last["log_weight_square"] - last["log_weight"] ** 2)
     assert -log_z - 4 * spread / 512**0.5 < last["loss"] < -log_z + 0.1
@@ -137,7 +133,7 @@ def test_a_flow_learns_two_dimensions(tmp_path, gradient):
     assert average == pytest.approx(exact.torus_plaquette(2.0, 3, 16), abs=4 * spread)
     density = sampling.log_density(flow, drawn.links)
     torch.testing.assert_close(density, drawn.log_q, rtol=1e-9, atol=1e-9)
-    assert compute_ess(read_lines(run)[0]["val"]) < compute_ess(last)
+    assert compute_ess(read_history(run)[0]["val"]) < compute_ess(last)
     assert start.metadata["action"] == action.options.model_dump(mode="json")
 
 
@@ -204,7 +200,7 @@ def test_a_flow_learns_from_an_ensemble(tmp_path):
     task = build_task(run)
     assert (len(task.samples("train")), len(task.samples("val"))) == (36, 12)
     call(run, "train")
-    first, last = read_lines(run)[0], read_lines(run)[-1]
+    first, last = read_history(run)[0], read_history(run)[-1]
     assert last["train"]["loss"] < first["train"]["loss"] - 0.2
     assert 0 < 1 / (last["val"]["weight"] * last["val"]["inverse_weight"]) < 1
 
@@ -224,7 +220,7 @@ def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
     torch.testing.assert_close(terms["reverse_kl"].detach(), expected)  # a fresh flow maps nothing
     assert abs(float(terms["log_weight"])) < 0.4 * float(expected.abs())  # its mean is left out
     call(run, "train")
-    history = read_lines(run)
+    history = read_history(run)
     assert history[-1]["train"]["loss"] < history[0]["train"]["loss"]
 
 

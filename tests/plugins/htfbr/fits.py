@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import torch
 
 from pipeline_core.training.checkpoint import load_model
+from records import read_history
 
 TIMES = ("seconds", "samples_per_s")
 SECTIONS = {
@@ -35,12 +34,8 @@ def slopes(x):
     return np.stack([b**2 - 0.5 * c, 2 * a * b, 2 * c - 0.5 * a], axis=1)
 
 
-def lines(run):
-    return [json.loads(line) for line in run.history.read_text().splitlines()]
-
-
 def result(run):
-    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in lines(run)]
+    kept = [{k: v for k, v in line.items() if k not in TIMES} for line in read_history(run)]
     return load_model(run.model)["weights"], kept
 
 

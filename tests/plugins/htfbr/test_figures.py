@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from pipeline_core.figures import style
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 from pipeline_htfbr import paper
 from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
@@ -16,10 +15,7 @@ from plugins.htfbr import made_up
 ALL = [*FIGURES, *paper.FIGURES]
 
 
-@pytest.fixture(autouse=True)
-def _style():
-    with style.apply_style():
-        yield
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 def test_windows_without_points_are_left_out(hono):

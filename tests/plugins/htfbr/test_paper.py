@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pipeline_core.figures import reproduction, style
+from pipeline_core.figures import reproduction
 from pipeline_core.figures.expected import read_expected
 from pipeline_htfbr.paper import tables, training
 from plugins.drawn import rows
@@ -15,10 +15,7 @@ from real_data import read_paper
 EXPECTED = made_up.ROOT / "workflows" / "experiments" / "htfbr" / "expected.yaml"
 
 
-@pytest.fixture(autouse=True)
-def _style():
-    with style.apply_style():
-        yield
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 def paper_table(number, n_columns):

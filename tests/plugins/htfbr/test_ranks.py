@@ -8,7 +8,6 @@ follow one trajectory up to rounding, with one gap. What changed in that table w
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 from pipeline_core.training.checkpoint import load_model
 from pipeline_htfbr.training import train_surface
 from processes import train_by_command
+from records import read_history
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -44,7 +44,7 @@ def slope(x):
 
 
 def result(run):
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
+    lines = read_history(run)
     return load_model(run.model)["weights"], lines
 
 

@@ -18,7 +18,8 @@ import torch
 from pipeline_core.training import history
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.descent import Descent
-from plugins.htfbr.fits import assert_same_bits, lines, result
+from plugins.htfbr.fits import assert_same_bits, result
+from records import read_history
 
 EVERYTHING = {
     "batch_size": 32,
@@ -75,7 +76,7 @@ def test_a_killed_training_continues_to_the_same_bits(fit, tmp_path):
     )
     assert done.returncode == -signal.SIGKILL
     assert not killed.model.exists()
-    assert [line["epoch"] for line in lines(killed)] == [2, 4]
+    assert [line["epoch"] for line in read_history(killed)] == [2, 4]
     train_surface(killed)
     train_surface(whole)
     assert_same_bits(killed, whole)
@@ -87,9 +88,9 @@ def test_lines_beyond_the_saved_state_disappear(fit, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train_surface(run)
     monkeypatch.undo()
-    assert len(lines(run)) == 1  # its weights were not saved
+    assert len(read_history(run)) == 1  # its weights were not saved
     train_surface(run)
-    assert [line["epoch"] for line in lines(run)] == [2, 4, 6, 8]
+    assert [line["epoch"] for line in read_history(run)] == [2, 4, 6, 8]
 
 
 def test_lost_outputs_are_written_again_without_training(fit, monkeypatch):

@@ -19,7 +19,8 @@ from pipeline_htfbr.points import read_points
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
-from plugins.htfbr.fits import SECTIONS, lines, polynomial, result
+from plugins.htfbr.fits import SECTIONS, polynomial, result
+from records import read_history
 
 
 def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm")):
@@ -66,7 +67,7 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, mo
     theirs = fit({"method": "trainer", "loss": loss} | more, "theirs")
     assert train_surface(theirs) is None
     train_run(theirs)
-    for our, their in zip(lines(ours), lines(theirs), strict=True):
+    for our, their in zip(read_history(ours), read_history(theirs), strict=True):
         assert our["val"]["loss"] == pytest.approx(their["val"]["loss"], rel=1e-9)
         assert our["mae"] == pytest.approx(their["mae"], rel=1e-9)
         assert our["grad_norm"] == pytest.approx(their["grad_norm"], rel=1e-9)
@@ -118,7 +119,7 @@ def test_recorded_losses_are_those_of_the_kept_surface(fit):
     train_surface(run)
     module = build_task(run).module.double()
     module.load_state_dict(load_model(run.model)["weights"])
-    data, (line,) = read_points(run.data), lines(run)
+    data, (line,) = read_points(run.data), read_history(run)
     for split in ("train", "val"):
         rows = data.of(split)
         found = {k: v.numpy() for k, v in _predicted(module, data.x[rows]).items()}
@@ -145,7 +146,7 @@ def test_the_rate_of_the_paper(fit):
     more = {"epochs": 20, "record_every": 1, "precision": "32-true"}
     run = fit(paper | more, model={"rank": 4, "init": "random"})
     train_surface(run)
-    rates = [line["lr"] for line in lines(run)]
+    rates = [line["lr"] for line in read_history(run)]
     assert rates == pytest.approx([max(0.1 * 0.5 ** (e // 2), 1e-3) for e in range(20)])
     assert rates[-1] == 1e-3
     assert load_model(run.model)["dtype"] == "float32"
@@ -159,7 +160,7 @@ def test_the_best_weights_are_kept(fit):
 
     run = fit({"epochs": 120, "record_every": 5}, function=noise, gradient=None)
     summary = train_surface(run)
-    losses = {line["epoch"]: line["val"]["loss"] for line in lines(run)}
+    losses = {line["epoch"]: line["val"]["loss"] for line in read_history(run)}
     assert summary["best_epoch"] == min(losses, key=losses.__getitem__) < 120
     assert summary["best_loss"] == min(losses.values())
     module, data = build_task(run).module.double(), read_points(run.data)
@@ -181,8 +182,8 @@ def test_training_without_validation(fit, points, project, tmp_path):
     data = replace(data, split=np.where(data.split == 1, 2, data.split))
     run = replace(project(tmp_path / "bare", data, SECTIONS), device="cpu")
     summary = train_surface(run)
-    assert lines(run)[-1]["val"] is None
-    assert summary["best_loss"] == min(line["train"]["loss"] for line in lines(run))
+    assert read_history(run)[-1]["val"] is None
+    assert summary["best_loss"] == min(line["train"]["loss"] for line in read_history(run))
 
 
 def test_a_training_starts_from_a_model(fit):
@@ -192,8 +193,8 @@ def test_a_training_starts_from_a_model(fit):
     second, fresh = fit(small | {"start_from": str(first.model)}, "second"), fit(small, "fresh")
     train_surface(second)
     train_surface(fresh)
-    assert lines(second)[0]["val"]["loss"] == pytest.approx(before["best_loss"], rel=1e-2)
-    assert lines(fresh)[0]["val"]["loss"] > 100 * before["best_loss"]
+    assert read_history(second)[0]["val"]["loss"] == pytest.approx(before["best_loss"], rel=1e-2)
+    assert read_history(fresh)[0]["val"]["loss"] > 100 * before["best_loss"]
 
 
 def test_epochs_are_told(fit, monkeypatch):
@@ -208,7 +209,7 @@ def test_epochs_are_told(fit, monkeypatch):
 
     run.registry.manager.register(Listener())
     train_surface(run)
-    assert heard == lines(run)
+    assert heard == read_history(run)
 
 
 def test_divergence_is_refused(fit):

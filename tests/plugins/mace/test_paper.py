@@ -8,7 +8,7 @@ import pytest
 
 from pipeline_core import store
 from pipeline_core.config.sections import InferOptions
-from pipeline_core.figures import reproduction, savers, style
+from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
 from pipeline_mace.paper import FIGURES, bins, losses, saturation, scaling, shares, sizes
@@ -20,10 +20,7 @@ from real_data import read_paper
 EXPECTED = made_up.ROOT / "workflows" / "experiments" / "mace" / "expected.yaml"
 
 
-@pytest.fixture(autouse=True)
-def _style():
-    with style.apply_style():
-        yield
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 @pytest.fixture
