@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import compiler
-from pipeline_kernels.sources import FOLDER, SOURCES
+from pipeline_kernels.sources import FOLDER, write_source
 
 C_TYPES = {
     torch.float32: "float",
@@ -50,17 +50,18 @@ class UnavailableError(RuntimeError):
 
 
 @cache
-def load_library(name: str, **macros: str) -> ctypes.CDLL:
+def load_library(name: str, prelude: str = "", **macros: str) -> ctypes.CDLL:
     """Load a library of `sources.SOURCES`: as built with the package, kept, or compiled now.
 
     Args:
         name: the key of the source.
+        prelude: what stands before its files in place of its own prelude.
         macros: macros to define, for instance `REAL="float"`.
 
     Raises:
         UnavailableError: if it cannot be had; the user has been warned.
     """
-    return open_library(name, SOURCES[name].text, **macros)
+    return open_library(name, write_source(name, prelude), **macros)
 
 
 @cache

@@ -13,6 +13,7 @@ define_derivative(_scale, _scale_backward)
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -58,7 +59,8 @@ def define_operator(
         The decorator.
     """
 
-    def decorate(reference: Callable[P, R]) -> Operator[P, R]:
+    def decorate(function: Callable[P, R]) -> Operator[P, R]:
+        reference = _lay_out(function)
         operator = custom_op(f"pipeline_kernels::{name}", reference, mutates_args=())
         operator.register_fake(fake)
         if cpu is not None:
@@ -68,6 +70,19 @@ def define_operator(
         return cast("Operator[P, R]", operator)
 
     return decorate
+
+
+def _lay_out(reference: Callable[P, R]) -> Callable[P, R]:
+    """Make results contiguous, as `fake` promises."""
+
+    @wraps(reference)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        result: Any = reference(*args, **kwargs)
+        if isinstance(result, tuple):
+            return cast("R", tuple(x.contiguous() for x in result))
+        return cast("R", result.contiguous() if isinstance(result, Tensor) else result)
+
+    return run
 
 
 def _fall_back(cpu: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:

@@ -1,13 +1,15 @@
 """The libraries in C: of which files each is made, with which macros it is compiled.
 
-Imported by `setup.py` too: standard library alone.
+Imported by `setup.py` too, so nothing but numpy is needed here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
+
+from pipeline_kernels.equivariant.couplings import COMMON, write_couplings
 
 FOLDER = Path(__file__).parent
 REAL: Mapping[str, tuple[str, ...]] = {"REAL": ("float", "double")}
@@ -19,26 +21,18 @@ class Source(NamedTuple):
     Attributes:
         files: its C, one file after the other, relative to this folder.
         macros: values of each macro for which it is compiled.
+        prelude: writes what stands before the files.
     """
 
     files: tuple[str, ...]
     macros: Mapping[str, tuple[str, ...]] = REAL
-
-    @property
-    def text(self) -> str:
-        """The whole C."""
-        return _read(self.files)
+    prelude: Callable[[], str] | None = None
 
     @property
     def variants(self) -> Iterator[dict[str, str]]:
         """Macros of each library that is made of it."""
         for values in product(*self.macros.values()):
             yield dict(zip(self.macros, values, strict=True))
-
-
-@cache
-def _read(files: tuple[str, ...]) -> str:
-    return "".join((FOLDER / file).read_text() for file in files)
 
 
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
@@ -57,5 +51,16 @@ SOURCES = {
         COLOURS,
     ),
     "su3_staples": Source(("su3/fields.c", "su3/staples/native.c"), COLOURS),
+    "tensor_product": Source(
+        ("equivariant/tensor_product/native.c",), prelude=lambda: write_couplings(COMMON)
+    ),
     "tree": Source(("tree/native.c",)),
 }
+
+
+@cache
+def write_source(name: str, prelude: str = "") -> str:
+    """Return the C of a library; a prelude stands in place of its own."""
+    source = SOURCES[name]
+    first = prelude or (source.prelude() if source.prelude else "")
+    return first + "".join((FOLDER / file).read_text() for file in source.files)

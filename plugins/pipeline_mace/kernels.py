@@ -38,7 +38,7 @@ def _plain_contraction(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> Tensor:
     tables = contraction.tables.Tables.of(polynomial.code(features.device), polynomial.sizes)
-    rows = contraction.reference.rows(atoms.order, atoms.chunks)
+    rows = contraction.reference.find_rows(atoms.order, atoms.chunks)
     return contraction.reference.value(features, coefficients, rows, tables)
 
 

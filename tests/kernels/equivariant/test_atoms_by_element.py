@@ -17,7 +17,7 @@ def test_atoms_are_sorted_by_element():
     assert first.tolist() == [0, *last[:-1].tolist()]
     for e, begin, end in zip(row, first, last, strict=True):
         assert (element[atoms.order[begin:end]] == atoms.elements[e]).all()
-    assert_close(atoms.elements[reference.rows(atoms.order, atoms.chunks)], element)
+    assert_close(atoms.elements[reference.find_rows(atoms.order, atoms.chunks)], element)
 
 
 @pytest.mark.parametrize("element", [torch.tensor([1.0]), torch.tensor([[1]]), torch.tensor([-1])])

@@ -1,14 +1,11 @@
-"""The symmetric contraction, in C and in numba.
+"""The symmetric contraction: C, and the reference where there is none.
 
 Oracles: outputs of mace-torch 0.3.16 (`make_contraction_mace.py`), the
 sum over all couplings as the paper writes it (`full_sum`), rotations and inversion, PyTorch's
 automatic differentiation and finite differences.
 """
 
-import os
-import platform
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +18,7 @@ from torch import Tensor
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels import native
+from pipeline_kernels.compiler import LEVELS
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep, clebsch_gordan
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -35,7 +32,6 @@ from pipeline_kernels.equivariant.contraction import (
     reference,
 )
 
-LIBRARY = cpu._library
 DTYPES = [torch.float32, torch.float64]
 
 
@@ -101,7 +97,7 @@ def expected(case: Case) -> list[Tensor]:
         t.double().detach().requires_grad_()
         for t in (case.features, case.coefficients, case.weights, case.direction)
     )
-    rows, tables = op._rows_and_tables(case.tail)
+    rows, tables = op._read_batch(*case.tail)
     value = reference.value(x, c, rows, tables)
     by_x, by_c = torch.autograd.grad(value, (x, c), g, create_graph=True)
     changes = torch.autograd.grad(by_x, (g, x, c), u, materialize_grads=True)
@@ -123,11 +119,11 @@ def check(case: Case) -> None:
         assert ((ours - exact).abs() <= tolerance * size).all()
 
 
-@pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_numba_or_c):
-    """Everything in the test is calculated by C, then by numba."""
-    with use_numba_or_c(cpu, request.param, torch.float64) as name:
-        yield name
+@pytest.fixture(scope="module", params=["C", "reference"])
+def implementation(request, use_implementation):
+    """Everything in the test is calculated by C, then as without a compiler."""
+    with use_implementation(request.param):
+        yield
 
 
 # ---- the polynomial ----
@@ -152,7 +148,7 @@ def full_sum(features: Tensor, weights: Tensor, polynomial: Polynomial) -> Tenso
         for block in polynomial.blocks:
             if block.irrep != irrep:
                 continue
-            U = torch.from_numpy(basis.couplings(polynomial.irreps_in, irrep, block.degree))
+            U = torch.from_numpy(basis.compute_couplings(polynomial.irreps_in, irrep, block.degree))
             part = weights[:, block.first : block.first + block.n_weights]
             inputs = "xyz"[: block.degree]
             factors = ",".join(f"n{i}c" for i in inputs)
@@ -175,7 +171,7 @@ def polynomials(draw):
         for name in ("0e", "0o", "1e", "1o", "2e", "2o")
         for irrep in irreps(name)
         for degree in range(1, correlation + 1)
-        if basis.polynomials(basis.couplings(of_inputs, irrep, degree))[1].any()
+        if basis.collect_terms(basis.compute_couplings(of_inputs, irrep, degree))[1].any()
     }
     outputs = draw(st.lists(st.sampled_from(sorted(found)), min_size=1, max_size=3, unique=True))
     return Polynomial(of_inputs, tuple(outputs), correlation)
@@ -255,13 +251,13 @@ def test_the_polynomial_of_a_model(use_threads, implementation, n_channels, dtyp
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_does_not_depend_on_the_threads(use_threads, implementation, dtype):
+def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
     element = torch.arange(3 * plan.CHUNK) % 7 // 5
     case = Case.of(SMALL, element, 24, dtype)
     assert len(case.atoms.chunks) == 4
     results = []
     for threads in (1, 2, 3):
-        with use_threads(threads):
+        with use_implementation("C"), use_threads(threads):
             results.append(case.results())
     check(case)
     for other in results[1:]:
@@ -295,7 +291,7 @@ def test_derivatives_of_any_order(implementation):
 def test_training_of_forces(implementation):
     """The gradients of a loss of forces, against those through the formula."""
     case = Case.of(MODEL, [1, 0, 1, 1], 3)
-    rows, tables = op._rows_and_tables(case.tail)
+    rows, tables = op._read_batch(*case.tail)
 
     def gradients(evaluate):
         x, c = case.features.clone().requires_grad_(), case.coefficients.clone().requires_grad_()
@@ -313,12 +309,12 @@ def test_forces_do_not_wait_for_the_gradient_of_coefficients(monkeypatch):
     inputs = [case.features.requires_grad_(), case.coefficients.requires_grad_()]
     total = contract(inputs[0], inputs[1].exp(), SMALL, case.atoms).sum()
     calls = []
-    original = cpu.by_coefficients
-    monkeypatch.setattr(cpu, "by_coefficients", lambda *a: calls.append(1) or original(*a))
+    original = cpu._run
+    monkeypatch.setattr(cpu, "_run", lambda *a, **k: calls.append(a[0]) or original(*a, **k))
     torch.autograd.grad(total, inputs[0], retain_graph=True)
-    assert not calls
+    assert "by_coefficients" not in calls
     torch.autograd.grad(total, inputs)
-    assert len(calls) == 1
+    assert calls.count("by_coefficients") == 1
 
 
 def test_operators_keep_the_rules_of_torch(implementation):
@@ -345,17 +341,10 @@ def test_training_can_follow_inference():
     assert weights.grad.any()
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names instructions of x86-64")
-@pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx"])
-def test_processors_with_shorter_vectors(tmp_path, monkeypatch, without):
-    if LIBRARY(torch.float32) is None:
-        pytest.skip(f"needs a C compiler: {native.why_not()}")
-    monkeypatch.setenv("CC", f"{os.environ.get('CC', 'cc')} {without}")
-    monkeypatch.setenv("PIPELINE_KERNELS_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "load", native.load.__wrapped__)
-    monkeypatch.setattr(cpu, "_library", cache(LIBRARY.__wrapped__))
-    check(Case.of(MODEL, [0, 1, 1, 1, 1, 1, 1, 1], 19, torch.float32))
-    assert len(list(tmp_path.iterdir())) == 1
+@pytest.mark.parametrize("level", LEVELS)
+def test_processors_with_shorter_vectors(use_level, level):
+    with use_level(level):
+        check(Case.of(MODEL, [0, 1, 1, 1, 1, 1, 1, 1], 19, torch.float32))
 
 
 def test_infinity_stays_with_its_atom_and_channel(implementation):

@@ -48,7 +48,7 @@ def random_case(of, element, n_channels, dtype, device="cpu"):
 def exact(tensors, tail):
     """Value, derivatives by features and coefficients, and the changes of all three."""
     x, c, g, u = (t.double().detach().requires_grad_() for t in tensors)
-    rows = reference.rows(*tail[:2])
+    rows = reference.find_rows(*tail[:2])
     value = reference.value(x, c, rows, Tables.of(*tail[2:]))
     by_x, by_c = torch.autograd.grad(value, (x, c), g, create_graph=True)
     changes = torch.autograd.grad(by_x, (g, x, c), u, materialize_grads=True)

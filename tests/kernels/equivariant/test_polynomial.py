@@ -20,7 +20,7 @@ MODEL = Polynomial(INPUTS, INPUTS[:2], 3)
     [("0e", 2, 4, 16), ("1o", 2, 6, 70), ("0e", 3, 23, 353), ("1o", 3, 51, 2838)],
 )
 def test_there_are_as_many_couplings_as_in_mace(to, degree, n_paths, n_entries):
-    tensor = basis.couplings(INPUTS, Irrep.parse(to), degree)
+    tensor = basis.compute_couplings(INPUTS, Irrep.parse(to), degree)
     assert tensor.shape[-1] == n_paths
     assert np.count_nonzero(abs(tensor) > 1e-10) == n_entries
 

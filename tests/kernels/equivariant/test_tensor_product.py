@@ -1,14 +1,11 @@
-"""The channelwise tensor product on the CPU: plain PyTorch, C and numba.
+"""The channelwise tensor product on the CPU: plain PyTorch and C.
 
 Oracles: e3nn's `TensorProduct` with its spherical harmonics and Wigner matrices, followed by
 `index_add`; rotation and inversion; finite differences; the formula in plain PyTorch.
 """
 
 import math
-import os
-import platform
 from dataclasses import dataclass, replace
-from functools import cache
 
 import pytest
 import torch
@@ -18,7 +15,7 @@ from torch import Tensor
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from pipeline_kernels import native
+from pipeline_kernels.compiler import LEVELS
 from pipeline_kernels.equivariant.tensor_product import (
     ProductPlan,
     cpu,
@@ -30,7 +27,6 @@ from pipeline_kernels.message import Segments
 
 o3 = pytest.importorskip("e3nn.o3")
 
-LIBRARY = cpu._library
 PLANS = {
     "first layer": ProductPlan.of("0e", 3, "0e + 1o + 2e + 3o"),
     "second layer": ProductPlan.of("0e + 1o", 3, "0e + 1o + 2e + 3o"),
@@ -97,11 +93,13 @@ class Case:
         return _gradient(self.operands, self.edges, self.plan.encode(), list(wanted))
 
 
-@pytest.fixture(scope="module", params=["C", "numba"])
-def implementation(request, use_numba_or_c):
-    """Everything in the test is calculated by C, then by numba."""
-    with use_numba_or_c(cpu, request.param, PLANS["first layer"], torch.float64) as name:
-        yield name
+@pytest.fixture(scope="module", params=["C", "reference"])
+def implementation(request, use_implementation):
+    """Everything in the test is calculated by C, then as without a compiler."""
+    with use_implementation(request.param):
+        cpu._load.cache_clear()
+        yield
+    cpu._load.cache_clear()
 
 
 def irreps(parts, channels):
@@ -228,11 +226,11 @@ def test_arguments_need_not_be_contiguous(implementation):
 
 
 @pytest.mark.parametrize("dtype", EPSILON)
-def test_does_not_depend_on_the_threads(use_threads, implementation, dtype):
+def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
     case = Case.of(PLANS["second layer"], 150, 700, 16, dtype)
     results = []
     for threads in (1, 2, 3):
-        with use_threads(threads):
+        with use_implementation("C"), use_threads(threads):
             results.append([case.result(), *case.gradient()])
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
@@ -334,17 +332,13 @@ def test_compiles_without_a_graph_break():
     )
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names instructions of x86-64")
-@pytest.mark.parametrize("without", ["-mno-avx512f", "-mno-avx"])
-def test_processors_with_shorter_vectors(tmp_path, monkeypatch, without):
-    if LIBRARY(PLANS["second layer"], torch.float32) is None:
-        pytest.skip(f"needs a C compiler: {native.why_not()}")
-    monkeypatch.setenv("CC", f"{os.environ.get('CC', 'cc')} {without}")
-    monkeypatch.setenv("PIPELINE_KERNELS_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "load", native.load.__wrapped__)
-    monkeypatch.setattr(cpu, "_library", cache(LIBRARY.__wrapped__))
-    check(Case.of(PLANS["second layer"], 9, 40, 21, torch.float32))
-    assert len(list(tmp_path.iterdir())) == 1
+@pytest.mark.parametrize("plan", ["second layer", "high degrees"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_processors_with_shorter_vectors(use_level, level, plan):
+    with use_level(level):
+        cpu._load.cache_clear()
+        check(Case.of(PLANS[plan], 9, 40, 21, torch.float32))
+    cpu._load.cache_clear()
 
 
 @pytest.mark.parametrize(

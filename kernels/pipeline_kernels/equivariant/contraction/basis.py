@@ -9,7 +9,7 @@ from pipeline_kernels.equivariant.clebsch_gordan import Irrep, clebsch_gordan
 ZERO = 1e-10  # below it a coefficient is rounding
 
 
-def couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
+def compute_couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
     """Couple several copies of the inputs, one after the other, in every way that yields `to`.
 
     The generalised Clebsch-Gordan coefficients of I. Batatia et al. (arXiv:2206.07697, eq. 10):
@@ -27,7 +27,7 @@ def couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
         `U[o, i1, ..., i_degree, k]` with one k for each path, float64, `(to.dim, dim, ..., n)`.
     """
     dim = sum(irrep.dim for irrep in irreps)
-    coupled = _single(irreps)
+    coupled = _list_inputs(irreps)
     for copies in range(2, degree + 1):
         last = copies == degree
         following = [
@@ -37,12 +37,12 @@ def couplings(irreps: Sequence[Irrep], to: Irrep, degree: int) -> np.ndarray:
             if irrep == to or not last
         ]
         coupled = sorted(following, key=lambda path: path[0])
-    found = [tensor for irrep, tensor in coupled if irrep == to]
+    paths = [tensor for irrep, tensor in coupled if irrep == to]
     shape = (to.dim,) + (dim,) * degree
-    return np.stack(found, -1) if found else np.zeros((*shape, 0))
+    return np.stack(paths, -1) if paths else np.zeros((*shape, 0))
 
 
-def _single(irreps: Sequence[Irrep]) -> list[tuple[Irrep, np.ndarray]]:
+def _list_inputs(irreps: Sequence[Irrep]) -> list[tuple[Irrep, np.ndarray]]:
     """Return the inputs themselves, each as a row of the identity for each component."""
     ends = np.cumsum([irrep.dim for irrep in irreps])
     identity = np.eye(ends[-1])
@@ -55,7 +55,7 @@ def _couple_next(
     left: Irrep, path: np.ndarray, irreps: Sequence[Irrep]
 ) -> list[tuple[Irrep, np.ndarray]]:
     """Couple what a path has led to with each input."""
-    dim, found, begin = sum(irrep.dim for irrep in irreps), [], 0
+    dim, paths, begin = sum(irrep.dim for irrep in irreps), [], 0
     for right in irreps:
         for irrep in left.times(right):
             # (result, left, right): the sign of a coefficient depends on the order.
@@ -63,9 +63,9 @@ def _couple_next(
             table = clebsch_gordan(*degrees) * _sign(*degrees) * np.sqrt(irrep.dim)
             tensor = np.zeros((irrep.dim, *path.shape[1:], dim))
             tensor[..., begin : begin + right.dim] = np.einsum("j...,ajb->a...b", path, table)
-            found.append((irrep, tensor))
+            paths.append((irrep, tensor))
         begin += right.dim
-    return found
+    return paths
 
 
 def _sign(*degrees: int) -> float:
@@ -80,11 +80,11 @@ def _sign(*degrees: int) -> float:
     return float(np.sign(table[table != 0][0]))
 
 
-def polynomials(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def collect_terms(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Collect equal products of inputs: the inputs commute, so that only sums of couplings count.
 
     Args:
-        tensor: result of `couplings`.
+        tensor: result of `compute_couplings`.
 
     Returns:
         The terms, a row `(o, i1, ..., i_degree)` each with `i1 <= i2 <= ...`, in ascending order,
@@ -102,7 +102,7 @@ def polynomials(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return terms[used], values[used]
 
 
-def independent(values: np.ndarray) -> np.ndarray:
+def orthonormalize(values: np.ndarray) -> np.ndarray:
     """Return an orthonormal basis of the columns (Gram and Schmidt, the first ones first).
 
     Most couplings of many copies are combinations of others once the copies are equal.

@@ -1,4 +1,4 @@
-"""The contraction on the CPU: C where there is a compiler, numba elsewhere.
+"""The contraction on the CPU, in C.
 
 Threads take chunks of atoms; the derivatives by coefficients that the chunks of an element give are
 added in their order, so that no result depends on the number of threads.
@@ -6,139 +6,122 @@ added in their order, so that no result depends on the number of threads.
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from pipeline_kernels import native
-from pipeline_kernels.equivariant.contraction import loops
-from pipeline_kernels.equivariant.contraction.tables import Tables
+from pipeline_kernels.native import (
+    C_TYPES,
+    call_routine,
+    compute_size,
+    load_library,
+    make_plain,
+)
 from pipeline_kernels.threads import choose_threads
 
-C_TYPES = {torch.float32: "float", torch.float64: "double"}
+Batch = tuple[Tensor, Tensor, Tensor, Sequence[int]]  # order, chunks, code, sizes
 
 
-class Batch:
-    """What each routine takes beside features: the atoms and the polynomial.
+class Arrays(ctypes.Structure):
+    """`Arrays` in native.c."""
 
-    Attributes:
-        order: see `AtomsByElement`.
-        chunks: see `AtomsByElement`.
-        code: see `Polynomial`.
-        sizes: see `Polynomial`.
-    """
-
-    def __init__(self, order: Tensor, chunks: Tensor, code: Tensor, sizes: Sequence[int]) -> None:
-        self.order, self.chunks, self.code = (x.contiguous() for x in (order, chunks, code))
-        self.sizes = np.array(sizes, np.int64)
-
-    @property
-    def tables(self) -> Tables:
-        """The tables of the polynomial."""
-        return Tables.of(self.code, self.sizes.tolist())
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of outputs."""
-        return int(self.sizes[1])
-
-    @property
-    def n_terms(self) -> int:
-        """Number of terms."""
-        return int(self.sizes[4])
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "c", "g", "u", "out", "by_x", "by_c")),
+        *((name, ctypes.c_void_p) for name in ("order", "chunks")),
+        *((name, ctypes.c_int64) for name in ("n_chunks", "n_channels")),
+    )
 
 
-def value(features: Tensor, coefficients: Tensor, batch: Batch) -> Tensor:
+def value(
+    features: Tensor,
+    coefficients: Tensor,
+    order: Tensor,
+    chunks: Tensor,
+    code: Tensor,
+    sizes: Sequence[int],
+) -> Tensor:
     """Implement `reference.value`."""
-    out = features.new_empty(len(features), batch.n_outputs, features.shape[2])
-    _run("value", batch, x=features, c=coefficients, out=out)
+    out = features.new_empty(len(features), sizes[1], features.shape[2])
+    _run("value", (order, chunks, code, sizes), x=features, c=coefficients, out=out)
     return out
 
 
-def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, batch: Batch) -> Tensor:
+def by_features(
+    features: Tensor,
+    coefficients: Tensor,
+    weights: Tensor,
+    order: Tensor,
+    chunks: Tensor,
+    code: Tensor,
+    sizes: Sequence[int],
+) -> Tensor:
     """Implement `reference.by_features`."""
-    found = features.new_empty(features.shape)
-    _run("by_features", batch, x=features, c=coefficients, g=weights, by_x=found)
-    return found
+    by_x, batch = features.new_empty(features.shape), (order, chunks, code, sizes)
+    _run("by_features", batch, x=features, c=coefficients, g=weights, by_x=by_x)
+    return by_x
 
 
-def by_coefficients(features: Tensor, weights: Tensor, batch: Batch, n_present: int) -> Tensor:
+def by_coefficients(
+    features: Tensor,
+    weights: Tensor,
+    n_present: int,
+    order: Tensor,
+    chunks: Tensor,
+    code: Tensor,
+    sizes: Sequence[int],
+) -> Tensor:
     """Implement `reference.by_coefficients`."""
-    partial = features.new_empty(len(batch.chunks), batch.n_terms, features.shape[2])
-    _run("by_coefficients", batch, x=features, g=weights, by_c=partial)
-    return _by_element(partial, batch, n_present)
+    partial = features.new_empty(len(chunks), sizes[4], features.shape[2])
+    _run("by_coefficients", (order, chunks, code, sizes), x=features, g=weights, by_c=partial)
+    return _sum_by_element(partial, chunks, n_present)
 
 
 def tangents(
-    features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, batch: Batch
+    features: Tensor,
+    coefficients: Tensor,
+    weights: Tensor,
+    direction: Tensor,
+    order: Tensor,
+    chunks: Tensor,
+    code: Tensor,
+    sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Implement `reference.tangents`."""
-    out = features.new_empty(len(features), batch.n_outputs, features.shape[2])
+    out = features.new_empty(len(features), sizes[1], features.shape[2])
     by_x = features.new_empty(features.shape)
-    partial = features.new_empty(len(batch.chunks), batch.n_terms, features.shape[2])
+    partial = features.new_empty(len(chunks), sizes[4], features.shape[2])
+    operands = {"x": features, "c": coefficients, "g": weights, "u": direction}
     results = {"out": out, "by_x": by_x, "by_c": partial}
-    _run("tangents", batch, x=features, c=coefficients, g=weights, u=direction, **results)
-    return out, by_x, _by_element(partial, batch, len(coefficients))
+    _run("tangents", (order, chunks, code, sizes), **operands, **results)
+    return out, by_x, _sum_by_element(partial, chunks, len(coefficients))
 
 
-def _by_element(partial: Tensor, batch: Batch, n_present: int) -> Tensor:
+def _sum_by_element(partial: Tensor, chunks: Tensor, n_present: int) -> Tensor:
     """Add what the chunks of each element give."""
     if len(partial) == n_present:
         return partial
-    found = partial.new_zeros(n_present, *partial.shape[1:])
-    return found.index_add_(0, batch.chunks[:, 0], partial)
-
-
-class _Arrays(ctypes.Structure):
-    """`Arrays` of native.c."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in loops.ARRAYS),
-        ("order", ctypes.c_void_p),
-        ("chunks", ctypes.c_void_p),
-        ("n_chunks", ctypes.c_int64),
-        ("n_channels", ctypes.c_int64),
-    ]
-
-
-@cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    source = Path(__file__).with_name("native.c").read_text()
-    library = native.load("contraction", source, REAL=C_TYPES[dtype])
-    if library is not None:
-        library.memory_size.argtypes = [ctypes.c_void_p]
-        library.memory_size.restype = ctypes.c_int64
-        for name in loops.ROUTINES:
-            function = getattr(library, name)
-            function.argtypes, function.restype = [ctypes.c_void_p] * 5, None
-    return library
+    sums = partial.new_zeros(n_present, *partial.shape[1:])
+    return sums.index_add_(0, chunks[:, 0], partial)
 
 
 def _run(name: str, batch: Batch, **tensors: Tensor) -> None:
     """Call a routine in as many threads as its work repays; it writes to the last tensors."""
-    tensors = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
-    n_atoms, _, n_channels = tensors["x"].shape
+    library = load_library("contraction", REAL=C_TYPES[tensors["x"].dtype])
+    order, chunks, code = (table.contiguous() for table in batch[:3])
+    plain = {key: make_plain(tensor) for key, tensor in tensors.items()}
+    n_atoms, _, n_channels = plain["x"].shape
     if n_atoms * n_channels == 0:
         return
-    threads = choose_threads(tensors["x"].numel())
-    library = _library(tensors["x"].dtype)
-    if library is None:
-        arrays = {key: tensor.numpy() for key, tensor in tensors.items()}
-        loops.run(name, arrays, batch.order.numpy(), batch.chunks.numpy(), batch.tables, threads)
-        return
-    routine, counter = getattr(library, name), ctypes.c_int64(0)
-    addresses = {key: tensor.data_ptr() for key, tensor in tensors.items()}
-    arrays = _Arrays(
-        **addresses,
-        order=batch.order.data_ptr(),
-        chunks=batch.chunks.data_ptr(),
-        n_chunks=len(batch.chunks),
+    sizes = np.array(batch[3], np.int64)
+    arrays = Arrays(
+        **{key: tensor.data_ptr() for key, tensor in plain.items()},
+        order=order.data_ptr(),
+        chunks=chunks.data_ptr(),
+        n_chunks=len(chunks),
         n_channels=n_channels,
     )
-    sizes = batch.sizes.ctypes.data
-    n_bytes = library.memory_size(sizes)
-    arguments = (ctypes.addressof(arrays), batch.code.data_ptr(), sizes, ctypes.addressof(counter))
-    native.parallel(lambda: routine(*arguments, native.memory(n_bytes)), threads)
+    n_threads, n_bytes = (
+        choose_threads(plain["x"].numel()),
+        compute_size(library, "memory_size", sizes),
+    )
+    call_routine(library, name, arrays, code, sizes, n_threads=n_threads, n_bytes=n_bytes)

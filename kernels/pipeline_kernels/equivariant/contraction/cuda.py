@@ -6,6 +6,7 @@ each kernel calculates the change along it instead, by the rule of products.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -30,29 +31,29 @@ class _Batch:
     """
 
     def __init__(self, order: Tensor, chunks: Tensor, code: Tensor, sizes: Sequence[int]) -> None:
-        found = Tables.of(code, sizes)
+        tables = Tables.of(code, sizes)
         self.atoms = order.contiguous(), chunks.contiguous()
-        self.tables = found.terms, found.output_offsets, found.derivatives, found.input_offsets
+        self.tables = tables.terms, tables.output_offsets, tables.derivatives, tables.input_offsets
         self.sizes = sizes[0], sizes[1], sizes[4]
 
 
-def value(features: Tensor, coefficients: Tensor, *batch: object) -> Tensor:
+def value(features: Tensor, coefficients: Tensor, *batch: Any) -> Tensor:
     """Implement `reference.value`."""
     return _value(features, None, coefficients, _Batch(*batch))
 
 
-def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, *batch: object) -> Tensor:
+def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, *batch: Any) -> Tensor:
     """Implement `reference.by_features`."""
     return _by_features(features, None, coefficients, weights, _Batch(*batch))
 
 
-def by_coefficients(features: Tensor, weights: Tensor, n_present: int, *batch: object) -> Tensor:
+def by_coefficients(features: Tensor, weights: Tensor, n_present: int, *batch: Any) -> Tensor:
     """Implement `reference.by_coefficients`."""
     return _by_coefficients(features, None, weights, n_present, _Batch(*batch))
 
 
 def tangents(
-    features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, *batch: object
+    features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, *batch: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Implement `reference.tangents`."""
     x, u, c, g, all_else = features, direction, coefficients, weights, _Batch(*batch)
@@ -67,9 +68,9 @@ def _value(x: Tensor, u: Tensor | None, c: Tensor, batch: _Batch) -> Tensor:
 
 
 def _by_features(x: Tensor, u: Tensor | None, c: Tensor, g: Tensor, batch: _Batch) -> Tensor:
-    found = x.new_empty(x.shape)
-    _launch(_inputs, (x, u, c, g, found), batch, TILES.value)
-    return found
+    by_x = x.new_empty(x.shape)
+    _launch(_inputs, (x, u, c, g, by_x), batch, TILES.value)
+    return by_x
 
 
 def _by_coefficients(
@@ -91,6 +92,7 @@ def _launch(
     """Start a program for each part of a chunk and each block of channels."""
     *inputs, result = tensors
     x = inputs[0]
+    assert x is not None
     if x.numel() == 0:
         return
     n_channels = x.shape[2]
@@ -107,18 +109,18 @@ def _outputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.conste
     x, u, c, out = arrays
     terms, offsets, _, _ = tables
     n_inputs, n_outputs, n_terms, n_channels = sizes
-    element, first, last = _chunk(atoms[1], tl.program_id(0) // TILES)
+    element, first, last = _read_chunk(atoms[1], tl.program_id(0) // TILES)
     first += tl.program_id(0) % TILES * ATOMS
     if first >= last:
         return
-    atom, channel, mask = _tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
+    atom, channel, mask = _place_tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
     own = atom * n_inputs * n_channels + channel
     for o in range(n_outputs):
         total = tl.zeros((ATOMS, WIDTH), x.dtype.element_ty)
         for t in range(tl.load(offsets + o), tl.load(offsets + o + 1)):
             term = terms + 4 * t
             scale = tl.load(c + (element * n_terms + t) * n_channels + channel, mask, 0.0)
-            total += scale * _product(x, u, term + 1, own, mask, n_channels)
+            total += scale * _multiply(x, u, term + 1, own, mask, n_channels)
         tl.store(out + (atom * n_outputs + o) * n_channels + channel, total, mask)
 
 
@@ -127,11 +129,11 @@ def _inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constex
     x, u, c, g, by_x = arrays
     _, _, derivatives, offsets = tables
     n_inputs, n_outputs, n_terms, n_channels = sizes
-    element, first, last = _chunk(atoms[1], tl.program_id(0) // TILES)
+    element, first, last = _read_chunk(atoms[1], tl.program_id(0) // TILES)
     first += tl.program_id(0) % TILES * ATOMS
     if first >= last:
         return
-    atom, channel, mask = _tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
+    atom, channel, mask = _place_tile(atoms[0], first, last, n_channels, ATOMS, WIDTH)
     own = atom * n_inputs * n_channels + channel
     for i in range(n_inputs):
         total = tl.zeros((ATOMS, WIDTH), x.dtype.element_ty)
@@ -140,7 +142,7 @@ def _inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constex
             t, o = tl.load(entry), tl.load(entry + 1)
             scale = tl.load(c + (element * n_terms + t) * n_channels + channel, mask, 0.0)
             scale *= tl.load(g + (atom * n_outputs + o) * n_channels + channel, mask, 0.0)
-            total += scale * _pair(x, u, entry + 2, own, mask, n_channels)
+            total += scale * _multiply_pair(x, u, entry + 2, own, mask, n_channels)
         tl.store(by_x + own + i * n_channels, total, mask)
 
 
@@ -150,30 +152,30 @@ def _coefficients(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.c
     terms, _, _, _ = tables
     n_inputs, n_outputs, n_terms, n_channels = sizes
     number = (tl.program_id(0) // SPLITS).to(tl.int64)
-    _, first, last = _chunk(atoms[1], number)
+    _, first, last = _read_chunk(atoms[1], number)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     for t in range(tl.program_id(0) % SPLITS, n_terms, SPLITS):
         term = terms + 4 * t
         o = tl.load(term)
         total = tl.zeros((ATOMS, WIDTH), x.dtype.element_ty)
         for begin in range(first, last, ATOMS):
-            atom, channel, mask = _tile(atoms[0], begin, last, n_channels, ATOMS, WIDTH)
+            atom, channel, mask = _place_tile(atoms[0], begin, last, n_channels, ATOMS, WIDTH)
             own = atom * n_inputs * n_channels + channel
             scale = tl.load(g + (atom * n_outputs + o) * n_channels + channel, mask, 0.0)
-            total += scale * _product(x, u, term + 1, own, mask, n_channels)
+            total += scale * _multiply(x, u, term + 1, own, mask, n_channels)
         to = by_c + (number * n_terms + t) * n_channels + column
         tl.store(to, tl.sum(total, 0), column < n_channels)
 
 
 @triton.jit
-def _chunk(chunks, number):
+def _read_chunk(chunks, number):
     """Return the row of the coefficients of a chunk, its first atom and its last + 1."""
     chunk = chunks + 3 * number
     return tl.load(chunk), tl.load(chunk + 1), tl.load(chunk + 2)
 
 
 @triton.jit
-def _tile(order, first, last, n_channels, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+def _place_tile(order, first, last, n_channels, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
     """Return atoms as a column, channels as a row, and which of both there are."""
     place = first + tl.arange(0, ATOMS)[:, None]
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
@@ -182,31 +184,33 @@ def _tile(order, first, last, n_channels, ATOMS: tl.constexpr, WIDTH: tl.constex
 
 
 @triton.jit
-def _product(x, u, term, own, mask, n_channels):
+def _multiply(x, u, term, own, mask, n_channels):
     """Return the product of the three inputs of a term, or its change along u."""
     k = tl.load(term + 2)
-    found = _input(x, k, own, mask, n_channels, 1.0) * _pair(x, u, term, own, mask, n_channels)
+    product = _load_input(x, k, own, mask, n_channels, 1.0) * _multiply_pair(
+        x, u, term, own, mask, n_channels
+    )
     if u is not None:
-        change = _input(u, k, own, mask, n_channels, 0.0)
-        found += change * _pair(x, None, term, own, mask, n_channels)
-    return found
+        change = _load_input(u, k, own, mask, n_channels, 0.0)
+        product += change * _multiply_pair(x, None, term, own, mask, n_channels)
+    return product
 
 
 @triton.jit
-def _pair(x, u, factors, own, mask, n_channels):
+def _multiply_pair(x, u, factors, own, mask, n_channels):
     """Return the product of two inputs, or its change along u."""
     i, j = tl.load(factors), tl.load(factors + 1)
-    a = _input(x, i, own, mask, n_channels, 1.0)
-    b = _input(x, j, own, mask, n_channels, 1.0)
+    a = _load_input(x, i, own, mask, n_channels, 1.0)
+    b = _load_input(x, j, own, mask, n_channels, 1.0)
     if u is None:
-        found = a * b
+        product = a * b
     else:
-        found = a * _input(u, j, own, mask, n_channels, 0.0)
-        found += b * _input(u, i, own, mask, n_channels, 0.0)
-    return found
+        product = a * _load_input(u, j, own, mask, n_channels, 0.0)
+        product += b * _load_input(u, i, own, mask, n_channels, 0.0)
+    return product
 
 
 @triton.jit
-def _input(x, index, own, mask, n_channels, absent: tl.constexpr):
+def _load_input(x, index, own, mask, n_channels, absent: tl.constexpr):
     """Return an input of the atoms of the tile, a constant in place of one that is absent (-1)."""
     return tl.load(x + own + index * n_channels, mask & (index >= 0), absent)

@@ -1,7 +1,7 @@
-"""The contraction as `torch.library` operators: devices, shapes, derivatives, checks.
+"""The contraction as operators of torch: checks, shapes, devices, derivatives.
 
 Four operators, each with the arguments `order, chunks, code, sizes` of `AtomsByElement` and
-`Polynomial` at its end (`*_` where they do not matter): the value, its derivatives by features and
+`Polynomial` at its end: the value, its derivatives by features and
 by coefficients, and the changes of all three along a direction of the features. With weights g of
 the value, F = sum(g * value) is linear in coefficients c and in g, so that the derivatives of
 
@@ -10,6 +10,7 @@ the value, F = sum(g * value) is linear in coefficients c and in g, so that the 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,8 +19,14 @@ from torch import Tensor
 from pipeline_kernels.equivariant.contraction import cpu, reference
 from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.contraction.tables import Tables
+from pipeline_kernels.operators import (
+    define_derivative,
+    define_operator,
+    differentiate_reference,
+)
 
 DTYPES = (torch.float32, torch.float64)
+CUDA = "pipeline_kernels.equivariant.contraction.cuda"
 
 
 def coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement) -> Tensor:
@@ -82,9 +89,7 @@ def contract(
     """
     _check(features, coefficients, polynomial, atoms)
     code = polynomial.code(features.device)
-    tail = atoms.order, atoms.chunks, code, polynomial.sizes
-    found: Tensor = _value(features, coefficients, *tail)
-    return found
+    return _value(features, coefficients, atoms.order, atoms.chunks, code, polynomial.sizes)
 
 
 def _check(
@@ -110,12 +115,18 @@ def _check(
         )
 
 
-def _rows_and_tables(tail: Sequence[Any]) -> tuple[Tensor, Tables]:
-    order, chunks, code, sizes = tail
-    return reference.rows(order, chunks), Tables.of(code, sizes)
+def _read_batch(
+    order: Tensor, chunks: Tensor, code: Tensor, sizes: Sequence[int]
+) -> tuple[Tensor, Tables]:
+    return reference.find_rows(order, chunks), Tables.of(code, sizes)
 
 
-@torch.library.custom_op("pipeline_kernels::contraction_value", mutates_args=())
+@define_operator(
+    "contraction_value",
+    cpu=cpu.value,
+    cuda=f"{CUDA}:value",
+    fake=lambda x, c, order, chunks, code, sizes: x.new_empty(len(x), sizes[1], x.shape[2]),
+)
 def _value(
     features: Tensor,
     coefficients: Tensor,
@@ -124,11 +135,16 @@ def _value(
     code: Tensor,
     sizes: Sequence[int],
 ) -> Tensor:
-    rows, tables = _rows_and_tables((order, chunks, code, sizes))
+    rows, tables = _read_batch(order, chunks, code, sizes)
     return reference.value(features, coefficients, rows, tables)
 
 
-@torch.library.custom_op("pipeline_kernels::contraction_by_features", mutates_args=())
+@define_operator(
+    "contraction_by_features",
+    cpu=cpu.by_features,
+    cuda=f"{CUDA}:by_features",
+    fake=lambda x, *_: x.new_empty(x.shape),
+)
 def _by_features(
     features: Tensor,
     coefficients: Tensor,
@@ -138,11 +154,28 @@ def _by_features(
     code: Tensor,
     sizes: Sequence[int],
 ) -> Tensor:
-    rows, tables = _rows_and_tables((order, chunks, code, sizes))
+    rows, tables = _read_batch(order, chunks, code, sizes)
     return reference.by_features(features, coefficients, weights, rows, tables)
 
 
-@torch.library.custom_op("pipeline_kernels::contraction_by_coefficients", mutates_args=())
+def _shape_by_coefficients(
+    features: Tensor,
+    weights: Tensor,
+    n_present: int,
+    order: Tensor,
+    chunks: Tensor,
+    code: Tensor,
+    sizes: Sequence[int],
+) -> Tensor:
+    return features.new_empty(n_present, sizes[4], features.shape[2])
+
+
+@define_operator(
+    "contraction_by_coefficients",
+    cpu=cpu.by_coefficients,
+    cuda=f"{CUDA}:by_coefficients",
+    fake=_shape_by_coefficients,
+)
 def _by_coefficients(
     features: Tensor,
     weights: Tensor,
@@ -152,11 +185,16 @@ def _by_coefficients(
     code: Tensor,
     sizes: Sequence[int],
 ) -> Tensor:
-    rows, tables = _rows_and_tables((order, chunks, code, sizes))
+    rows, tables = _read_batch(order, chunks, code, sizes)
     return reference.by_coefficients(features, weights, rows, tables, n_present)
 
 
-@torch.library.custom_op("pipeline_kernels::contraction_tangents", mutates_args=())
+@define_operator(
+    "contraction_tangents",
+    cpu=cpu.tangents,
+    cuda=f"{CUDA}:tangents",
+    fake=lambda x, c, g, *_: tuple(y.new_empty(y.shape) for y in (g, x, c)),
+)
 def _tangents(
     features: Tensor,
     coefficients: Tensor,
@@ -167,92 +205,11 @@ def _tangents(
     code: Tensor,
     sizes: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows, tables = _rows_and_tables((order, chunks, code, sizes))
+    rows, tables = _read_batch(order, chunks, code, sizes)
     return reference.tangents(features, coefficients, weights, direction, rows, tables)
 
 
-@_value.register_kernel("cpu")
-def _value_cpu(features, coefficients, *tail):
-    return cpu.value(features, coefficients, cpu.Batch(*tail))
-
-
-@_by_features.register_kernel("cpu")
-def _by_features_cpu(features, coefficients, weights, *tail):
-    return cpu.by_features(features, coefficients, weights, cpu.Batch(*tail))
-
-
-@_by_coefficients.register_kernel("cpu")
-def _by_coefficients_cpu(features, weights, n_present, *tail):
-    return cpu.by_coefficients(features, weights, cpu.Batch(*tail), n_present)
-
-
-@_tangents.register_kernel("cpu")
-def _tangents_cpu(features, coefficients, weights, direction, *tail):
-    return cpu.tangents(features, coefficients, weights, direction, cpu.Batch(*tail))
-
-
-@_value.register_kernel("cuda")
-def _value_cuda(features, coefficients, *tail):
-    from pipeline_kernels.equivariant.contraction import cuda
-
-    return cuda.value(features, coefficients, *tail)
-
-
-@_by_features.register_kernel("cuda")
-def _by_features_cuda(features, coefficients, weights, *tail):
-    from pipeline_kernels.equivariant.contraction import cuda
-
-    return cuda.by_features(features, coefficients, weights, *tail)
-
-
-@_by_coefficients.register_kernel("cuda")
-def _by_coefficients_cuda(features, weights, n_present, *tail):
-    from pipeline_kernels.equivariant.contraction import cuda
-
-    return cuda.by_coefficients(features, weights, n_present, *tail)
-
-
-@_tangents.register_kernel("cuda")
-def _tangents_cuda(features, coefficients, weights, direction, *tail):
-    from pipeline_kernels.equivariant.contraction import cuda
-
-    return cuda.tangents(features, coefficients, weights, direction, *tail)
-
-
-@_value.register_fake
-def _value_shape(features, coefficients, order, chunks, code, sizes):
-    return features.new_empty(len(features), sizes[1], features.shape[2])
-
-
-@_by_features.register_fake
-def _by_features_shape(features, *_):
-    return features.new_empty(features.shape)
-
-
-@_by_coefficients.register_fake
-def _by_coefficients_shape(features, weights, n_present, order, chunks, code, sizes):
-    return features.new_empty(n_present, sizes[4], features.shape[2])
-
-
-@_tangents.register_fake
-def _tangents_shape(features, coefficients, weights, *_):
-    return tuple(x.new_empty(x.shape) for x in (weights, features, coefficients))
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    *_, ctx.sizes = inputs
-    ctx.save_for_backward(*(x for x in inputs if isinstance(x, Tensor)))
-
-
-def _saved(ctx: Any) -> tuple[Sequence[Tensor], tuple[Any, ...]]:
-    *tensors, order, chunks, code = ctx.saved_tensors
-    return tensors, (order, chunks, code, ctx.sizes)
-
-
-_NOTHING = (None,) * 4  # for order, chunks, code, sizes
-
-
-def _wanted(ctx: Any, argument: int) -> bool:
+def _is_wanted(ctx: Any, argument: int) -> bool:
     """Return whether a gradient by an argument is asked for now.
 
     Unlike `ctx.needs_input_grad`, which says whether it could be: coefficients that are trained
@@ -268,53 +225,44 @@ def _wanted(ctx: Any, argument: int) -> bool:
     return wanted
 
 
-def _value_backward(ctx: Any, weights: Tensor) -> tuple[Tensor | None, ...]:
-    (features, coefficients), tail = _saved(ctx)
+def _value_backward(ctx: Any, saved: Sequence[Any], weights: Tensor) -> tuple[Tensor | None, ...]:
+    features, coefficients, *batch = saved
     by_x = by_c = None
-    if _wanted(ctx, 0):
-        by_x = _by_features(features, coefficients, weights, *tail)
-    if _wanted(ctx, 1):
-        by_c = _by_coefficients(features, weights, len(coefficients), *tail)
-    return by_x, by_c, *_NOTHING
+    if _is_wanted(ctx, 0):
+        by_x = _by_features(features, coefficients, weights, *batch)
+    if _is_wanted(ctx, 1):
+        by_c = _by_coefficients(features, weights, len(coefficients), *batch)
+    return by_x, by_c
 
 
-def _by_features_backward(ctx: Any, direction: Tensor) -> tuple[Tensor | None, ...]:
-    (features, coefficients, weights), tail = _saved(ctx)
-    by_g, by_x, by_c = _tangents(features, coefficients, weights, direction, *tail)
-    return by_x, by_c, by_g, *_NOTHING
+def _by_features_backward(
+    ctx: Any, saved: Sequence[Any], direction: Tensor
+) -> tuple[Tensor | None, ...]:
+    features, coefficients, weights, *batch = saved
+    by_g, by_x, by_c = _tangents(features, coefficients, weights, direction, *batch)
+    return by_x, by_c, by_g
 
 
-def _by_coefficients_backward(ctx: Any, direction: Tensor) -> tuple[Tensor | None, ...]:
-    (features, weights), tail = _saved(ctx)
+def _by_coefficients_backward(
+    ctx: Any, saved: Sequence[Any], direction: Tensor
+) -> tuple[Tensor | None, ...]:
+    features, weights, _, *batch = saved
     by_x = by_g = None
-    if _wanted(ctx, 0):
-        by_x = _by_features(features, direction, weights, *tail)
-    if _wanted(ctx, 1):
-        by_g = _value(features, direction, *tail)
-    return by_x, by_g, None, *_NOTHING
+    if _is_wanted(ctx, 0):
+        by_x = _by_features(features, direction, weights, *batch)
+    if _is_wanted(ctx, 1):
+        by_g = _value(features, direction, *batch)
+    return by_x, by_g
 
 
-def _tangents_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+def _tangents_backward(ctx: Any, saved: Sequence[Any], *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Differentiate in plain PyTorch: any higher order follows from it."""
-    tensors, tail = _saved(ctx)
-    again, needed = torch.is_grad_enabled(), ctx.needs_input_grad[:4]
-    with torch.enable_grad():
-        # Views, so that a path from one argument to another outside of here does not count.
-        inputs = [
-            t.view_as(t) if again else t.detach().requires_grad_(need)
-            for t, need in zip(tensors, needed, strict=True)
-        ]
-        outputs = reference.tangents(*inputs, *_rows_and_tables(tail))
-        total = sum((g * out).sum() for g, out in zip(grads, outputs, strict=True))
-    wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(total, wanted, create_graph=again, materialize_grads=True))
-    return *(next(found) if need else None for need in needed), *_NOTHING
+    rows, tables = _read_batch(*saved[4:])
+    function = partial(reference.tangents, rows=rows, tables=tables)
+    return differentiate_reference(function, saved[:4], ctx.needs_input_grad[:4], grads)
 
 
-for _operator, _backward in [
-    (_value, _value_backward),
-    (_by_features, _by_features_backward),
-    (_by_coefficients, _by_coefficients_backward),
-    (_tangents, _tangents_backward),
-]:
-    _operator.register_autograd(_backward, setup_context=_save)
+define_derivative(_value, _value_backward)
+define_derivative(_by_features, _by_features_backward)
+define_derivative(_by_coefficients, _by_coefficients_backward)
+define_derivative(_tangents, _tangents_backward)

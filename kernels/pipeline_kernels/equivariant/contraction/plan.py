@@ -91,11 +91,11 @@ class Polynomial:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """Where weights lie: those of the first output with 1, 2, ... factors, then the next."""
-        found, first = [], 0
+        blocks, first = [], 0
         for irrep, degree, (_, values) in self._parts:
-            found.append(Block(irrep, degree, first, values.shape[1]))
+            blocks.append(Block(irrep, degree, first, values.shape[1]))
             first += values.shape[1]
-        return tuple(found)
+        return tuple(blocks)
 
     @property
     def expansion(self) -> np.ndarray:
@@ -125,16 +125,16 @@ class Polynomial:
     @cached_property
     def _parts(self) -> list[tuple[Irrep, int, tuple[np.ndarray, np.ndarray]]]:
         """For each block the terms (output, inputs) and their values."""
-        found, row = [], 0
+        parts, row = [], 0
         for irrep in self.irreps_out:
             for degree in range(1, self.correlation + 1):
-                terms, values = _polynomials(self.irreps_in, irrep, degree)
+                terms, values = _collect_terms(self.irreps_in, irrep, degree)
                 shift = np.array([row] + [0] * degree)
                 if self.independent:
-                    values = basis.independent(values)
-                found.append((irrep, degree, (_padded(terms + shift), values)))
+                    values = basis.orthonormalize(values)
+                parts.append((irrep, degree, (_pad_terms(terms + shift), values)))
             row += irrep.dim
-        return found
+        return parts
 
     @cached_property
     def _arranged(self) -> tuple[np.ndarray, Tables]:
@@ -157,19 +157,19 @@ def _factors(
 ) -> tuple[Tensor, Tensor]:
     S = polynomial.expansion
     blocks = [S[:, b.first : b.first + b.n_weights] for b in polynomial.blocks]
-    Q = np.concatenate([basis.independent(block) for block in blocks], axis=1)
+    Q = np.concatenate([basis.orthonormalize(block) for block in blocks], axis=1)
     with torch.inference_mode(False):
         return torch.from_numpy(Q).to(device, dtype), torch.from_numpy(Q.T @ S).to(device, dtype)
 
 
 @cache
-def _polynomials(
+def _collect_terms(
     irreps: tuple[Irrep, ...], to: Irrep, degree: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    return basis.polynomials(basis.couplings(irreps, to, degree))
+    return basis.collect_terms(basis.compute_couplings(irreps, to, degree))
 
 
-def _padded(terms: np.ndarray) -> np.ndarray:
+def _pad_terms(terms: np.ndarray) -> np.ndarray:
     """Put absent inputs, -1, between the output and the inputs."""
     return np.insert(terms, [1] * (1 + DEGREE - terms.shape[1]), -1, axis=1)
 

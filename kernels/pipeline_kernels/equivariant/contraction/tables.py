@@ -79,53 +79,55 @@ def arrange(terms: np.ndarray, n_inputs: int, n_outputs: int) -> tuple[np.ndarra
     Returns:
         The order in which the terms are in the tables, and the tables, int32.
     """
-    pairs = _cover(terms[:, 1:])
-    left, last = np.array([_split(term, pairs, n_inputs) for term in terms[:, 1:].tolist()]).T
+    pairs = _choose_pairs(terms[:, 1:])
+    left, last = np.array([_split_term(term, pairs, n_inputs) for term in terms[:, 1:].tolist()]).T
     order = np.lexsort([left, last, terms[:, 0]])
     terms, left = _put_last(terms, last)[order], left[order]
     rights, right = np.unique(terms[:, [0, DEGREE]], axis=0, return_inverse=True)
     right = right.reshape(-1)
     by_left = np.argsort(left, kind="stable")
-    derivatives, input_offsets = _derivatives(terms, n_inputs)
+    derivatives, input_offsets = _list_derivatives(terms, n_inputs)
     tables = (
         terms,
         np.array(pairs).reshape(-1, 2),
         rights,
-        _offsets(right, len(rights)),
+        _compute_offsets(right, len(rights)),
         left,
-        _offsets(left, 1 + n_inputs + len(pairs)),
+        _compute_offsets(left, 1 + n_inputs + len(pairs)),
         np.column_stack([by_left, right[by_left]]),
-        _offsets(terms[:, 0], n_outputs),
+        _compute_offsets(terms[:, 0], n_outputs),
         input_offsets,
         derivatives,
     )
     return order, Tables(*(torch.from_numpy(table.astype(np.int32)) for table in tables))
 
 
-def _cover(monomials: np.ndarray) -> list[tuple[int, int]]:
+def _choose_pairs(monomials: np.ndarray) -> list[tuple[int, int]]:
     """Choose few pairs of inputs such that each product of three contains one of them."""
     triples = {tuple(row) for row in monomials.tolist() if row[0] >= 0}
     chosen: list[tuple[int, int]] = []
     while triples:
-        counts = Counter(pair for triple in triples for pair in set(_pairs(triple)))
+        counts = Counter(pair for triple in triples for pair in set(_list_pairs(triple)))
         best = min(counts, key=lambda pair: (-counts[pair], pair))
         chosen.append(best)
-        triples = {triple for triple in triples if best not in _pairs(triple)}
+        triples = {triple for triple in triples if best not in _list_pairs(triple)}
     return sorted(chosen)
 
 
-def _pairs(triple: Iterable[int]) -> list[tuple[int, int]]:
+def _list_pairs(triple: Iterable[int]) -> list[tuple[int, int]]:
     i, j, k = triple
     return [(i, j), (i, k), (j, k)]
 
 
-def _split(monomial: list[int], pairs: list[tuple[int, int]], n_inputs: int) -> tuple[int, int]:
+def _split_term(
+    monomial: list[int], pairs: list[tuple[int, int]], n_inputs: int
+) -> tuple[int, int]:
     """Return the left factor of a term and the input of its right one."""
     i, j, k = monomial
     if i >= 0:
         pair, right = next(
             (pair, monomial[2 - position])
-            for position, pair in enumerate(_pairs(monomial))
+            for position, pair in enumerate(_list_pairs(monomial))
             if pair in pairs
         )
         return 1 + n_inputs + pairs.index(pair), right
@@ -134,14 +136,14 @@ def _split(monomial: list[int], pairs: list[tuple[int, int]], n_inputs: int) -> 
 
 def _put_last(terms: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Move the input of the right factor to the end of each term."""
-    found = terms.copy()
-    for row, chosen in zip(found, last, strict=True):
+    moved = terms.copy()
+    for row, chosen in zip(moved, last, strict=True):
         position = DEGREE - list(row[:0:-1]).index(chosen)
         row[position:] = [*row[position + 1 :], chosen]
-    return found
+    return moved
 
 
-def _derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
+def _list_derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.ndarray]:
     """List for each input what it is multiplied with: term, output, the two other inputs."""
     number = np.arange(len(terms))
     parts = []
@@ -151,9 +153,9 @@ def _derivatives(terms: np.ndarray, n_inputs: int) -> tuple[np.ndarray, np.ndarr
     rows = np.concatenate(parts)
     rows = rows[rows[:, 0] >= 0]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    return rows[:, 1:], _offsets(rows[:, 0], n_inputs)
+    return rows[:, 1:], _compute_offsets(rows[:, 0], n_inputs)
 
 
-def _offsets(numbers: np.ndarray, count: int) -> np.ndarray:
+def _compute_offsets(numbers: np.ndarray, count: int) -> np.ndarray:
     """Return where each of `count` numbers begins in an ascending order of them."""
     return np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=count))])

@@ -31,7 +31,7 @@ def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) 
     n_nodes, channels = len(offsets) - 1, h.shape[2]
     out = h.new_empty(n_nodes, plan.dim_out, channels)
     if out.numel() > 0:
-        block = _block(channels)
+        block = _choose_block(channels)
         grid = (n_nodes, plan.n_paths, triton.cdiv(channels, block))
         with torch.cuda.device_of(h):
             _product[grid](
@@ -58,7 +58,7 @@ def gradient(
         x.new_empty(x.shape if want else (0,) * x.ndim)
         for x, want in zip((h, Y, w), wanted, strict=True)
     )
-    block = _block(channels)
+    block = _choose_block(channels)
     with torch.cuda.device_of(h):
         if by_h.numel() > 0:
             grid = (len(offsets) - 1, len(plan.irreps_in), triton.cdiv(channels, block))
@@ -81,8 +81,9 @@ def _coefficients(plan: ProductPlan, dtype: torch.dtype, device: torch.device) -
     return torch.as_tensor(np.concatenate(parts), dtype=dtype, device=device)
 
 
-def _block(channels: int) -> int:
-    return min(MAX_BLOCK, triton.next_power_of_2(max(1, channels)))
+def _choose_block(channels: int) -> int:
+    block: int = triton.next_power_of_2(max(1, channels))
+    return min(MAX_BLOCK, block)
 
 
 @triton.jit

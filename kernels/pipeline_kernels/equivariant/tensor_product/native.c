@@ -1,14 +1,10 @@
 /* The channelwise tensor product and its derivatives (see __init__.py), float or double (macro
- * REAL), for one plan. What depends on the plan stands before this text (cpu.py):
- *
- *     PATHS(F)           F(path, d1, d3, row in h, row in out) for each path
- *     places_<path>      where T[m1, m3] of the path lies among the N_SUMS that are not zero, or -1
- *     COUPLE, UNCOUPLE   T from Y, dY from dT, all of them
- *     N_PATHS, N_SUMS, DIM_IN, DIM_SH, DIM_OUT; MAX_D1, MAX_D3, the largest d1 and d3
+ * REAL). The couplings stand before this text (couplings.py); a plan is a list of paths that use
+ * them.
  *
  * Channels are the lanes of vectors, of which C is a multiple. The sum over m2,
- * T[m1, m3] = sum C[m1, m2, m3] Y[m2], is the same for all channels and made once per edge. The
- * rows of one edge lie in the first-level cache while the paths go over them.
+ * T[m1, m3] = sum C[m1, m2, m3] Y[m2], is the same for all channels and made once per path of an
+ * edge. The rows of one edge lie in the first-level cache while the paths go over them.
  */
 #include <stdint.h>
 #include <string.h>
@@ -32,8 +28,15 @@ typedef REAL aligned_vec __attribute__((vector_size(BYTES)));
 typedef REAL quad __attribute__((vector_size(QUAD), may_alias));
 
 typedef struct {
+    int64_t coupling;       /* its number */
+    int64_t row_h, row_Y, row_out; /* where components begin */
+} Path;
+
+typedef struct {
     const int64_t *order, *offsets; /* edges of each node: null, or a permutation; a list */
     const int64_t *senders, *receivers;
+    const Path *paths;
+    int64_t n_paths, dim_in, dim_sh, dim_out;
     int64_t n_nodes, chunk; /* nodes that a thread takes at once */
     int64_t channels;
 } Graph;
@@ -42,21 +45,16 @@ INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 INLINE vec at(const REAL *row) { return *(const vec *)row; }
 
-static void couple(const REAL *Y, REAL *T) { COUPLE }
-
-static void uncouple(const aligned_vec *dT, REAL *by_Y)
+static REAL add_lanes(const aligned_vec *sums)
 {
-    aligned_vec dY[DIM_SH] = {{0}};
-    UNCOUPLE
-    for (int m = 0; m < DIM_SH; m++) {
-        const quad *part = (const quad *)(dY + m);
-        quad sum = part[0];
-        for (int q = 1; q < BYTES / QUAD; q++)
-            sum += part[q];
-        by_Y[m] = sum[0];
-        for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
-            by_Y[m] += sum[l];
-    }
+    const quad *part = (const quad *)sums;
+    quad sum = part[0];
+    for (int q = 1; q < BYTES / QUAD; q++)
+        sum += part[q];
+    REAL total = sum[0];
+    for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
+        total += sum[l];
+    return total;
 }
 
 /* ---- one path of one edge ---- */
@@ -124,36 +122,40 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
             dT[place[t]] = sums[t];
 }
 
-/* ---- all paths of one edge ---- */
+/* ---- one path of one edge, for each coupling ---- */
 
-static void edge_product(const REAL *T, const REAL *w, const REAL *h, REAL *out, int64_t channels)
-{
-#define PATH(P, D1, D3, ROW_H, ROW_OUT)                                                           \
-    add_product(D1, D3, places_##P, T, w + P * channels, h + ROW_H * channels,                    \
-                out + ROW_OUT * channels, channels);
-    PATHS(PATH)
-#undef PATH
-}
+typedef void Product(const REAL *Y, const REAL *w, const REAL *h, REAL *out, int64_t channels);
+typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
+                      REAL *by_w, aligned_vec *dY, int64_t channels);
 
-#define PATH(P, D1, D3, ROW_H, ROW_OUT)                                                           \
-    add_gradient(WITH_Y, D1, D3, places_##P, T, w + P * channels, h + ROW_H * channels,           \
-                 g + ROW_OUT * channels, by_h + ROW_H * channels, by_w + P * channels, dT,        \
-                 channels);
-static void edge_gradient(const REAL *T, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
-                          REAL *by_w, aligned_vec *dT, int64_t channels)
-{
-#define WITH_Y 0
-    PATHS(PATH)
-#undef WITH_Y
-}
+#define INSTANCE(I, D1, D3, N)                                                                    \
+    static void product_##I(const REAL *Y, const REAL *w, const REAL *h, REAL *out,               \
+                            int64_t channels)                                                     \
+    {                                                                                             \
+        REAL T[N];                                                                                \
+        COUPLE_##I add_product(D1, D3, places_##I, T, w, h, out, channels);                       \
+    }                                                                                             \
+    static void gradient_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,          \
+                             REAL *by_h, REAL *by_w, aligned_vec *dY, int64_t channels)           \
+    {                                                                                             \
+        (void)dY;                                                                                 \
+        REAL T[N];                                                                                \
+        COUPLE_##I add_gradient(0, D1, D3, places_##I, T, w, h, g, by_h, by_w, 0, channels);      \
+    }                                                                                             \
+    static void gradient_with_Y_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,   \
+                                    REAL *by_h, REAL *by_w, aligned_vec *dY, int64_t channels)    \
+    {                                                                                             \
+        REAL T[N];                                                                                \
+        aligned_vec dT[N];                                                                        \
+        COUPLE_##I add_gradient(1, D1, D3, places_##I, T, w, h, g, by_h, by_w, dT, channels);     \
+        UNCOUPLE_##I                                                                              \
+    }
+COUPLINGS(INSTANCE)
 
-static void edge_gradient_with_Y(const REAL *T, const REAL *w, const REAL *h, const REAL *g,
-                                 REAL *by_h, REAL *by_w, aligned_vec *dT, int64_t channels)
-{
-#define WITH_Y 1
-    PATHS(PATH)
-#undef WITH_Y
-}
+#define NAME_PRODUCT(I, D1, D3, N) product_##I,
+#define NAME_GRADIENTS(I, D1, D3, N) {gradient_##I, gradient_with_Y_##I},
+static Product *const products[] = {COUPLINGS(NAME_PRODUCT)};
+static Gradient *const gradients[][2] = {COUPLINGS(NAME_GRADIENTS)};
 
 /* ---- edges in order ---- */
 
@@ -168,8 +170,9 @@ INLINE void fetch_next(const REAL *w, const Graph *graph, int64_t k)
 {
     if (k + 1 == graph->offsets[graph->n_nodes])
         return;
-    const char *row = (const char *)(w + edge_at(graph, k + 1) * N_PATHS * graph->channels);
-    for (int64_t i = 0; i < N_PATHS * graph->channels * (int64_t)sizeof(REAL); i += 64)
+    const int64_t size = graph->n_paths * graph->channels;
+    const char *row = (const char *)(w + edge_at(graph, k + 1) * size);
+    for (int64_t i = 0; i < size * (int64_t)sizeof(REAL); i += 64)
         __builtin_prefetch(row + i);
 }
 
@@ -178,7 +181,7 @@ INLINE void fetch_next(const REAL *w, const Graph *graph, int64_t k)
  * Every thread makes the same call with memory of its own and takes the next nodes from the counter
  * that they share. */
 
-int64_t lanes(void) { return LANES; }
+int64_t count_lanes(void) { return LANES; }
 
 /* Asks for large pages in memory not yet touched: thousands of small ones take longer to be handed
  * over than to be filled. */
@@ -192,10 +195,15 @@ void prefer_large_pages(void *memory, int64_t n_bytes)
 #endif
 }
 
-int64_t memory_size(int64_t channels)
+int64_t memory_size(const Graph *graph)
 {
-    return BYTES * (N_SUMS + 1) + sizeof(REAL) * (DIM_IN + N_PATHS) * channels;
+    return BYTES * (graph->dim_sh + 1) + sizeof(REAL) * (graph->dim_in + 1) * graph->channels;
 }
+
+#define FOR_NODES                                                                                 \
+    for (int64_t i; (i = __atomic_fetch_add(counter, graph->chunk, __ATOMIC_RELAXED)) <           \
+                    graph->n_nodes;)                                                              \
+        for (int64_t n = i; n < smaller(i + graph->chunk, graph->n_nodes); n++)
 
 /* The edges of a node are those that it receives. */
 void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph *graph,
@@ -203,20 +211,23 @@ void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph
 {
     (void)memory;
     const int64_t channels = graph->channels;
-    REAL T[N_SUMS];
-    for (int64_t i; (i = __atomic_fetch_add(counter, graph->chunk, __ATOMIC_RELAXED)) <
-                    graph->n_nodes;)
-        for (int64_t n = i; n < smaller(i + graph->chunk, graph->n_nodes); n++) {
-            REAL *row = out + n * DIM_OUT * channels;
-            memset(row, 0, DIM_OUT * channels * sizeof(REAL));
-            for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
-                const int64_t e = edge_at(graph, k);
-                fetch_next(w, graph, k);
-                couple(Y + e * DIM_SH, T);
-                edge_product(T, w + e * N_PATHS * channels,
-                             h + graph->senders[e] * DIM_IN * channels, row, channels);
+    FOR_NODES
+    {
+        REAL *row = out + n * graph->dim_out * channels;
+        memset(row, 0, graph->dim_out * channels * sizeof(REAL));
+        for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
+            const int64_t e = edge_at(graph, k);
+            const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
+            const REAL *Y_e = Y + e * graph->dim_sh, *w_e = w + e * graph->n_paths * channels;
+            fetch_next(w, graph, k);
+            for (int64_t p = 0; p < graph->n_paths; p++) {
+                const Path path = graph->paths[p];
+                products[path.coupling](Y_e + path.row_Y, w_e + p * channels,
+                                        h_e + path.row_h * channels, row + path.row_out * channels,
+                                        channels);
             }
         }
+    }
 }
 
 /* The edges of a node are those that it sends; without `by_h`, of any grouping. Each of the last
@@ -224,26 +235,31 @@ void product(const REAL *h, const REAL *Y, const REAL *w, REAL *out, const Graph
 void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *by_h, REAL *by_Y,
               REAL *by_w, const Graph *graph, int64_t *counter, void *memory)
 {
-    const int64_t channels = graph->channels;
-    aligned_vec *dT = (aligned_vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
-    REAL *unused_h = (REAL *)(dT + N_SUMS), *unused_w = unused_h + DIM_IN * channels;
-    REAL T[N_SUMS];
-    memset(unused_h, 0, DIM_IN * channels * sizeof(REAL));
-    for (int64_t i; (i = __atomic_fetch_add(counter, graph->chunk, __ATOMIC_RELAXED)) <
-                    graph->n_nodes;)
-        for (int64_t n = i; n < smaller(i + graph->chunk, graph->n_nodes); n++) {
-            REAL *row = by_h ? by_h + n * DIM_IN * channels : unused_h;
-            memset(row, 0, DIM_IN * channels * sizeof(REAL));
-            for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
-                const int64_t e = edge_at(graph, k);
-                fetch_next(w, graph, k);
-                couple(Y + e * DIM_SH, T);
-                (by_Y ? edge_gradient_with_Y : edge_gradient)(
-                    T, w + e * N_PATHS * channels, h + graph->senders[e] * DIM_IN * channels,
-                    g + graph->receivers[e] * DIM_OUT * channels, row,
-                    by_w ? by_w + e * N_PATHS * channels : unused_w, dT, channels);
-                if (by_Y)
-                    uncouple(dT, by_Y + e * DIM_SH);
+    const int64_t channels = graph->channels, n_paths = graph->n_paths;
+    aligned_vec *dY = (aligned_vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
+    REAL *unused_h = (REAL *)(dY + graph->dim_sh), *unused_w = unused_h + graph->dim_in * channels;
+    memset(unused_h, 0, graph->dim_in * channels * sizeof(REAL));
+    FOR_NODES
+    {
+        REAL *row = by_h ? by_h + n * graph->dim_in * channels : unused_h;
+        memset(row, 0, graph->dim_in * channels * sizeof(REAL));
+        for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
+            const int64_t e = edge_at(graph, k);
+            const REAL *g_e = g + graph->receivers[e] * graph->dim_out * channels;
+            const REAL *h_e = h + graph->senders[e] * graph->dim_in * channels;
+            const REAL *Y_e = Y + e * graph->dim_sh, *w_e = w + e * n_paths * channels;
+            fetch_next(w, graph, k);
+            memset(dY, 0, graph->dim_sh * sizeof(*dY));
+            for (int64_t p = 0; p < n_paths; p++) {
+                const Path path = graph->paths[p];
+                gradients[path.coupling][by_Y != 0](
+                    Y_e + path.row_Y, w_e + p * channels, h_e + path.row_h * channels,
+                    g_e + path.row_out * channels, row + path.row_h * channels,
+                    by_w ? by_w + (e * n_paths + p) * channels : unused_w, dY + path.row_Y,
+                    channels);
             }
+            for (int64_t m = 0; by_Y && m < graph->dim_sh; m++)
+                by_Y[e * graph->dim_sh + m] = add_lanes(dY + m);
         }
+    }
 }

@@ -1,4 +1,4 @@
-"""The tensor product as `torch.library` operators: devices, shapes, derivatives, checks.
+"""The tensor product as operators of torch: checks, shapes, devices, derivatives.
 
 The sum `S(g, h, Y, w) = sum g * product(h, Y, w)` is linear in each argument. So each derivative of
 it, of any order, is one of these two operators with some arguments replaced.
@@ -13,8 +13,10 @@ from torch import Tensor
 from pipeline_kernels.equivariant.tensor_product import cpu, reference
 from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
 from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.operators import define_derivative, define_operator
 
 DTYPES = (torch.float32, torch.float64)
+CUDA = "pipeline_kernels.equivariant.tensor_product.cuda"
 
 
 def tensor_product(
@@ -51,8 +53,7 @@ def tensor_product(
     """
     _check(h, Y, w, senders, receivers, plan)
     edges = [x for ends in (senders, receivers) for x in (ends.index, ends.order, ends.offsets)]
-    found: Tensor = _product(h, Y, w, edges, plan.encode())
-    return found
+    return _product(h, Y, w, edges, plan.encode())
 
 
 def _check(
@@ -82,7 +83,13 @@ def _check(
             )
 
 
-@torch.library.custom_op("pipeline_kernels::tensor_product", mutates_args=())
+def _shape_product(
+    h: Tensor, Y: Tensor, w: Tensor, edges: Sequence[Tensor], code: Sequence[int]
+) -> Tensor:
+    return h.new_empty(edges[5].shape[0] - 1, ProductPlan.decode(code).dim_out, h.shape[2])
+
+
+@define_operator("tensor_product", cpu=cpu.product, cuda=f"{CUDA}:product", fake=_shape_product)
 def _product(
     h: Tensor, Y: Tensor, w: Tensor, edges: Sequence[Tensor], code: Sequence[int]
 ) -> Tensor:
@@ -90,25 +97,20 @@ def _product(
     return reference.product(h, Y, w, ends, n_nodes, ProductPlan.decode(code))
 
 
-@_product.register_kernel("cpu")
-def _product_cpu(h, Y, w, edges, code):
-    return cpu.product(h, Y, w, edges, code)
+def _shape_gradient(
+    operands: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    code: Sequence[int],
+    wanted: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    pairs = zip(operands[1:], wanted, strict=True)
+    by_h, by_Y, by_w = (x.new_empty(x.shape if want else (0,) * x.ndim) for x, want in pairs)
+    return by_h, by_Y, by_w
 
 
-@_product.register_kernel("cuda")
-def _product_cuda(h, Y, w, edges, code):
-    from pipeline_kernels.equivariant.tensor_product import cuda
-
-    return cuda.product(h, Y, w, edges, code)
-
-
-@_product.register_fake
-def _product_shape(h, Y, w, edges, code):
-    dim_out = ProductPlan.decode(code).dim_out
-    return h.new_empty(edges[5].shape[0] - 1, dim_out, h.shape[2])
-
-
-@torch.library.custom_op("pipeline_kernels::tensor_product_gradient", mutates_args=())
+@define_operator(
+    "tensor_product_gradient", cpu=cpu.gradient, cuda=f"{CUDA}:gradient", fake=_shape_gradient
+)
 def _gradient(
     operands: Sequence[Tensor],
     edges: Sequence[Tensor],
@@ -118,78 +120,50 @@ def _gradient(
     """Differentiate `S(*operands)` by h, Y and w; what is not wanted of them comes back empty."""
     (g, h, Y, w), ends = operands, (edges[0], edges[3])
     by_h, by_Y, by_w = reference.gradient(g, h, Y, w, ends, ProductPlan.decode(code))
-    found = zip((by_h, by_Y, by_w), wanted, strict=True)
-    by_h, by_Y, by_w = (x if want else x.new_empty((0,) * x.ndim) for x, want in found)
+    pairs = zip((by_h, by_Y, by_w), wanted, strict=True)
+    by_h, by_Y, by_w = (x if want else x.new_empty((0,) * x.ndim) for x, want in pairs)
     return by_h, by_Y, by_w
 
 
-@_gradient.register_kernel("cpu")
-def _gradient_cpu(operands, edges, code, wanted):
-    return cpu.gradient(operands, edges, code, wanted)
-
-
-@_gradient.register_kernel("cuda")
-def _gradient_cuda(operands, edges, code, wanted):
-    from pipeline_kernels.equivariant.tensor_product import cuda
-
-    return cuda.gradient(operands, edges, code, wanted)
-
-
-@_gradient.register_fake
-def _gradient_shape(operands, edges, code, wanted):
-    found = zip(operands[1:], wanted, strict=True)
-    by_h, by_Y, by_w = (x.new_empty(x.shape if want else (0,) * x.ndim) for x, want in found)
-    return by_h, by_Y, by_w
-
-
-def _save_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    h, Y, w, edges, ctx.code = inputs
-    ctx.save_for_backward(h, Y, w, *edges)
-
-
-def _product_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    h, Y, w, *edges = ctx.saved_tensors
+def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
+    h, Y, w, edges, code = saved
     wanted = list(ctx.needs_input_grad[:3])
-    grads = _gradient([g, h, Y, w], edges, ctx.code, wanted)
-    found = (x if want else None for x, want in zip(grads, wanted, strict=True))
-    return *found, [None] * len(edges), None
+    grads = _gradient([g, h, Y, w], edges, code, wanted)
+    return tuple(x if want else None for x, want in zip(grads, wanted, strict=True))
 
 
-def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    operands, edges, ctx.code, ctx.wanted = inputs
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*operands, *edges)
-
-
-def _gradient_backward(ctx: Any, *directions: Tensor | None) -> tuple[Any, ...]:
+def _gradient_backward(
+    ctx: Any, saved: Sequence[Any], *directions: Tensor | None
+) -> tuple[list[Tensor | None]]:
     """Differentiate the first derivatives.
 
     Gradients of S by h, Y and w enter further results by the change of S along the `directions` of
     these three: S with h replaced, plus S with Y replaced, plus S with w replaced.
     """
-    operands, edges = ctx.saved_tensors[:4], list(ctx.saved_tensors[4:])
+    operands, edges, code, all_wanted = saved
     needed = ctx.needs_input_grad[0]
     sums: list[Tensor | None] = [None] * 4
     for i, direction in enumerate(directions, 1):
-        if direction is None or not ctx.wanted[i - 1]:
+        if direction is None or not all_wanted[i - 1]:
             continue
         replaced = [*operands]
         replaced[i] = direction
         wanted = [need and j != i for j, need in enumerate(needed)]
-        found: list[Tensor | None] = [None] * 4
+        parts: list[Tensor | None] = [None] * 4
         if wanted[0]:
-            found[0] = _product(*replaced[1:], edges, ctx.code)
+            _, h, Y, w = replaced
+            parts[0] = _product(h, Y, w, edges, code)
         if any(wanted[1:]):
-            grads = _gradient(replaced, edges, ctx.code, wanted[1:])
-            found[1:] = (x if want else None for x, want in zip(grads, wanted[1:], strict=True))
-        sums = [_total(a, b) for a, b in zip(sums, found, strict=True)]
-    return sums, [None] * len(edges), None, None
+            grads = _gradient(replaced, edges, code, wanted[1:])
+            parts[1:] = (x if want else None for x, want in zip(grads, wanted[1:], strict=True))
+        sums = [_add(a, b) for a, b in zip(sums, parts, strict=True)]
+    return (sums,)
 
 
-def _total(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     """Add in place: both are new, and another array of all weights would take longer to get."""
     return b if a is None else a if b is None else a.add_(b)
 
 
-_product.register_autograd(_product_backward, setup_context=_save_product)
-_gradient.register_autograd(_gradient_backward, setup_context=_save_gradient)
+define_derivative(_product, _product_backward)
+define_derivative(_gradient, _gradient_backward, materialize=False)

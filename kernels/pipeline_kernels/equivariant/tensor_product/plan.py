@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
 from typing import Self
 
 import numpy as np
 
-from pipeline_kernels.equivariant.clebsch_gordan import Irrep, clebsch_gordan
+from pipeline_kernels.equivariant.clebsch_gordan import Irrep
+from pipeline_kernels.equivariant.couplings import compute_coefficients
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Path:
 
     def coefficients(self) -> np.ndarray:
         """Return the coefficients `C[m1, m2, m3]`, with `sqrt(2 l3 + 1)`, as float64."""
-        return sqrt(self.dims[2]) * clebsch_gordan(*self.degrees)
+        return compute_coefficients(self.degrees)
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class ProductPlan:
             raise ValueError(f"lmax: expected at least 0, got {self.lmax}")
         if not self.paths:
             raise ValueError(
-                f"irreps_target: no product of {_names(self.irreps_in)} with harmonics up to "
-                f"degree {self.lmax} gives {_names(self.irreps_target) or 'an empty list'}"
+                f"irreps_target: no product of {_join(self.irreps_in)} with harmonics up to "
+                f"degree {self.lmax} gives {_join(self.irreps_target) or 'an empty list'}"
             )
 
     @classmethod
@@ -103,12 +103,12 @@ class ProductPlan:
             for result in irrep.times(Irrep(degree, (-1) ** degree))
             if result in self.irreps_target
         ]
-        found, row = [], 0
+        paths, row = [], 0
         for result, source, degree in sorted(ways, key=lambda way: way[0]):
             degrees = (self.irreps_in[source].l, degree, result.l)
-            found.append(Path(source, degrees, (starts[source], degree**2, row), result))
+            paths.append(Path(source, degrees, (starts[source], degree**2, row), result))
             row += result.dim
-        return tuple(found)
+        return tuple(paths)
 
     @property
     def n_paths(self) -> int:
@@ -165,5 +165,5 @@ class ProductPlan:
         return cls(tuple(irreps[:n_in]), lmax, tuple(irreps[n_in:]))
 
 
-def _names(irreps: Sequence[Irrep]) -> str:
+def _join(irreps: Sequence[Irrep]) -> str:
     return " + ".join(map(str, irreps))
