@@ -40,7 +40,7 @@ def define_operator(
     name: str,
     *,
     fake: Callable[..., Any],
-    cpu: Callable[P, R] | None = None,
+    cpu: Callable[..., Any] | None = None,
     cuda: str | None = None,
 ) -> Callable[[Callable[P, R]], Operator[P, R]]:
     """Make an operator of the decorated function, which is its reference.

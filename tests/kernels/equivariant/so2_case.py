@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline_kernels import native
 from pipeline_kernels.equivariant.so2 import Layout, cpu, op, portable, reference, so2_convolution
 from pipeline_kernels.equivariant.wigner import edge_frames
 from pipeline_kernels.message import Segments
 
-IMPLEMENTATIONS = ["C", "numba", "plain"]
+IMPLEMENTATIONS = ["numba", "plain"]
 N_EXTRA = 3
-_LIBRARY = cpu._library
 
 
 @dataclass
@@ -90,14 +88,10 @@ class Case:
 
 @contextmanager
 def use_implementation(name: str) -> Iterator[None]:
-    """Everything is calculated by C, by numba, or as on other devices."""
+    """Everything is calculated by numba, or as on other devices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "TILE_BYTES", 2**14)
         patch.setattr(portable, "TILE_BYTES", 2**14)
-        if name == "numba":
-            patch.setattr(cpu, "_library", lambda layout, dtype: None)
-        elif name == "plain":
+        if name == "plain":
             patch.setattr(op, "cpu", portable)
-        elif _LIBRARY(Layout(0, 0), torch.float64) is None:
-            pytest.skip(f"needs a C compiler: {native.why_not()}")
         yield

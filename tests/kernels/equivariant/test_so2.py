@@ -1,4 +1,4 @@
-"""Convolutions in the frames of edges on the CPU: plain PyTorch, C and numba.
+"""Convolutions in the frames of edges on the CPU: plain PyTorch and numba.
 
 Oracles: the formula in plain PyTorch; finite differences.
 """
@@ -223,14 +223,14 @@ def test_operators_keep_the_rules_of_torch():
     case = Case.of(Layout(2, 1), dtype=dtype)
     layout, frames, code = case.layout, case.frames, [2, 1]
     tables = [x.requires_grad_() for x in case.tables]
-    lists = op.lists(case.rows[0], frames)
+    lists = op.list_ends(case.rows[0], frames)
     f = case.factors[..., :2].clone().requires_grad_()
     y = torch.randn(7, layout.n_rows, 2, dtype=dtype).requires_grad_()
     opcheck(op._lift, (tables[0], frames, f, lists, code))
     opcheck(op._lower, (y, frames, f, lists, code))
-    opcheck(op._lower, (y, frames, None, op.lists(None, frames), code))
+    opcheck(op._lower, (y, frames, None, op.list_ends(None, frames), code))
     opcheck(op._factor_gradient, (y, tables[0], frames, lists, code, 3))
-    edges = [x for rows in case.rows for x in op.lists(rows, frames)]
+    edges = [x for rows in case.rows for x in op.list_ends(rows, frames)]
     packed, bias = convolution._prepared(case.weights, case.bias, 6, N_EXTRA, layout)
     weights = [W.detach().requires_grad_() for W in packed]
     factors = case.factors.requires_grad_()

@@ -52,4 +52,5 @@ def bond_density(
         )
     body = cpu if vectors.device.type == "cpu" else reference
     own = vectors.detach().double()
-    return body.bond_density(own, kinds, receivers, basis, dtype or vectors.dtype)
+    density: Tensor = body.bond_density(own, kinds, receivers, basis, dtype or vectors.dtype)
+    return density

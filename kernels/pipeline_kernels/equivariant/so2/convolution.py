@@ -1,4 +1,4 @@
-"""SO(2) convolutions as `torch.library` operators: shapes, first derivatives, checks."""
+"""SO(2) convolutions as operators of torch: checks, shapes, first derivatives."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +14,11 @@ from pipeline_kernels.equivariant.so2.op import (
     check_edges,
     check_factors,
     check_frames,
-    kernels,
-    lists,
+    choose_kernels,
+    list_ends,
 )
 from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.operators import define_derivative, define_operator
 
 
 def so2_convolution(
@@ -65,12 +66,10 @@ def so2_convolution(
         check(f"tables[{t}]", table, (n, layout.dim, None), frames)
     channels = sum(table.shape[2] for table in tables)
     check_factors(factors, channels, frames, layout)
-    edges = [x for segments in rows for x in lists(segments, frames)]
-    packed, bias = _prepared(weights, bias, channels, n_extra, layout)
-    y, extra = _convolution(
-        list(tables), edges, frames, factors, packed, bias, n_extra, [layout.lmax, layout.mmax]
-    )
-    return y, extra
+    edges = [x for segments in rows for x in list_ends(segments, frames)]
+    packed, bias = _pack_weights(weights, bias, channels, n_extra, layout)
+    code = [layout.lmax, layout.mmax]
+    return _convolution(list(tables), edges, frames, factors, packed, bias, n_extra, code)
 
 
 def so2_linear(
@@ -115,10 +114,9 @@ def so2_linear(
     """
     check("x", x, (len(x), layout.n_rows, None), x)
     check_factors(factors, x.shape[2], x, layout)
-    packed, bias = _prepared(weights, bias, x.shape[2], n_extra, layout)
+    packed, bias = _pack_weights(weights, bias, x.shape[2], n_extra, layout)
     code = [layout.lmax, layout.mmax]
-    y, extra = _convolution([x], lists(None, x), None, factors, packed, bias, n_extra, code)
-    return y, extra
+    return _convolution([x], list_ends(None, x), None, factors, packed, bias, n_extra, code)
 
 
 def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
@@ -139,17 +137,17 @@ def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
     return scalars.sigmoid().unflatten(1, (layout.lmax + 1, y.shape[2]))
 
 
-def _prepared(
+def _pack_weights(
     weights: Sequence[Tensor], bias: Tensor, channels: int, n_extra: int, layout: Layout
 ) -> tuple[list[Tensor], Tensor]:
     """Check weights and make one matrix `[[W_r, W_i], [-W_i, W_r]]` of those of each m > 0."""
     n_main = bias.numel() - n_extra
     shapes = layout.weight_shapes(channels, n_main // layout.n_degrees(0), n_extra)
-    found = [tuple(W.shape) for W in weights]
-    if found != shapes or bias.ndim != 1 or n_main < 0:
+    actual = [tuple(W.shape) for W in weights]
+    if actual != shapes or bias.ndim != 1 or n_main < 0:
         raise ValueError(
             f"weights: expected shapes {shapes} for {channels} channels and a bias of "
-            f"{tuple(bias.shape)}, got {found}"
+            f"{tuple(bias.shape)}, got {actual}"
         )
     packed = [weights[0]]
     for real, imaginary in (W.unbind(0) for W in weights[1:]):
@@ -162,7 +160,24 @@ def _prepared(
     return packed, bias
 
 
-@torch.library.custom_op("pipeline_kernels::so2_convolution", mutates_args=())
+def _shape_convolution(
+    tables: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    frames: Tensor | None,
+    factors: Tensor | None,
+    weights: Sequence[Tensor],
+    bias: Tensor,
+    n_extra: int,
+    code: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    layout = Layout(*code)
+    n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
+    channels = (bias.shape[0] - n_extra) // layout.n_degrees(0)
+    y = bias.new_empty(n_edges, layout.n_rows, channels)
+    return y, bias.new_empty(n_edges, n_extra)
+
+
+@define_operator("so2_convolution", fake=_shape_convolution)
 def _convolution(
     tables: Sequence[Tensor],
     edges: Sequence[Tensor],
@@ -173,20 +188,26 @@ def _convolution(
     n_extra: int,
     code: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    source = _source(tables, edges, frames, factors, code, bias.dtype)
+    source = _make_source(tables, edges, frames, factors, code, bias.dtype)
     return products.forward(source, [W.detach() for W in weights], bias.detach(), n_extra)
 
 
-@_convolution.register_fake
-def _convolution_shape(tables, edges, frames, factors, weights, bias, n_extra, code):
-    layout = Layout(*code)
-    n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
-    channels = (bias.shape[0] - n_extra) // layout.n_degrees(0)
-    y = bias.new_empty(n_edges, layout.n_rows, channels)
-    return y, bias.new_empty(n_edges, n_extra)
+def _shape_gradient(
+    grads: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    edges: Sequence[Tensor],
+    frames: Tensor | None,
+    factors: Tensor | None,
+    weights: Sequence[Tensor],
+    code: Sequence[int],
+    wanted: Sequence[bool],
+) -> list[Tensor]:
+    results = _make_results(tables, factors, weights, wanted, zero=False)
+    n = len(tables) + 1
+    return [*results[:n], *(x.to(W.dtype) for x, W in zip(results[n:], weights, strict=True))]
 
 
-@torch.library.custom_op("pipeline_kernels::so2_convolution_gradient", mutates_args=())
+@define_operator("so2_convolution_gradient", fake=_shape_gradient)
 def _gradient(
     grads: Sequence[Tensor],
     tables: Sequence[Tensor],
@@ -198,9 +219,9 @@ def _gradient(
     wanted: Sequence[bool],
 ) -> list[Tensor]:
     """Differentiate by each table, the factors and each weight; what is not wanted is empty."""
-    source = _source(tables, edges, frames, factors, code, weights[0].dtype)
+    source = _make_source(tables, edges, frames, factors, code, weights[0].dtype)
     g, g_extra = (x.detach().contiguous() for x in grads)
-    results = _results(tables, factors, weights, wanted, zero=True)
+    results = _make_results(tables, factors, weights, wanted, zero=True)
     n, by_weights = len(tables), results[len(tables) + 1 :]
     by_weights = by_weights if wanted[-1] else []
     parts = results[:n], results[n], by_weights
@@ -208,14 +229,7 @@ def _gradient(
     return [x.to(W.dtype) for x, W in zip(results, [*results[: n + 1], *weights], strict=True)]
 
 
-@_gradient.register_fake
-def _gradient_shape(grads, tables, edges, frames, factors, weights, code, wanted):
-    results = _results(tables, factors, weights, wanted, zero=False)
-    n = len(tables) + 1
-    return [*results[:n], *(x.to(W.dtype) for x, W in zip(results[n:], weights, strict=True))]
-
-
-def _results(
+def _make_results(
     tables: Sequence[Tensor],
     factors: Tensor | None,
     weights: Sequence[Tensor],
@@ -237,7 +251,7 @@ def _results(
     ]
 
 
-def _source(
+def _make_source(
     tables: Sequence[Tensor],
     edges: Sequence[Tensor],
     frames: Tensor | None,
@@ -250,29 +264,24 @@ def _source(
     ends = [Ends.of(edges[3 * t : 3 * t + 3], n_edges) for t in range(len(tables))]
     frames = None if frames is None else frames.detach().contiguous()
     factors = None if factors is None else factors.detach().contiguous()
-    return products.Source(kernels(tables[0]), tables, ends, frames, factors, Layout(*code), dtype)
+    return products.Source(
+        choose_kernels(tables[0]), tables, ends, frames, factors, Layout(*code), dtype
+    )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tables, edges, frames, factors, weights, _, _, ctx.code = inputs
-    ctx.counts = len(tables), len(edges)
-    ctx.save_for_backward(frames, factors, *tables, *edges, *weights)
-
-
-def _backward(ctx: Any, g: Tensor, g_extra: Tensor) -> tuple[Any, ...]:
-    frames, factors, *rest = ctx.saved_tensors
-    n, n_lists = ctx.counts
-    tables, edges, weights = rest[:n], rest[n : n + n_lists], rest[n + n_lists :]
+def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tuple[Any, ...]:
+    tables, edges, frames, factors, weights, _, _, code = saved
+    n = len(tables)
     by_tables, _, _, by_factors, by_weights, by_bias, *_ = ctx.needs_input_grad
     wanted = [*by_tables, by_factors and factors is not None, any(by_weights)]
-    found = _gradient([g, g_extra], tables, edges, frames, factors, weights, ctx.code, wanted)
-    grads = [x if want else None for x, want in zip(found[: n + 1], wanted, strict=False)]
+    results = _gradient([g, g_extra], tables, edges, frames, factors, weights, code, wanted)
+    grads = [x if want else None for x, want in zip(results[: n + 1], wanted, strict=False)]
     bias = None
     if by_bias:
-        scalars = g[:, : Layout(*ctx.code).n_degrees(0)].flatten(1)
+        scalars = g[:, : Layout(*code).n_degrees(0)].flatten(1)
         bias = torch.cat([scalars.sum(0), g_extra.sum(0)])
-    W = [x if want else None for x, want in zip(found[n + 1 :], by_weights, strict=True)]
-    return grads[:n], [None] * n_lists, None, grads[n], W, bias, None, None
+    W = [x if want else None for x, want in zip(results[n + 1 :], by_weights, strict=True)]
+    return grads[:n], [None] * len(edges), None, grads[n], W, bias
 
 
-_convolution.register_autograd(_backward, setup_context=_save)
+define_derivative(_convolution, _backward, drop=[5])

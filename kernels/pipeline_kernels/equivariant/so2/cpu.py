@@ -5,6 +5,7 @@ the matrix products stays in the cache. A thread writes whole rows of a result.
 """
 
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 
 import numpy as np
@@ -25,7 +26,6 @@ Reals = NDArray[np.floating]
 Integers = NDArray[np.int64]
 Operands = tuple[Reals, Reals, Reals, Reals]
 Lists = tuple[Integers, Integers, Integers, Integers]  # index, order, first, last of `Ends`
-# Rows of features by order are `(degree, order, row)`, sorted.
 
 
 def lift(
@@ -62,13 +62,14 @@ def _run(
     if y.numel() == 0 or begin == end:
         return
     n_threads, numbers = choose_threads(y.numel()), count()
-    chunk = max(1, (end - begin) // (PIECES * n_threads))
+    n_pieces = PIECES * n_threads if n_threads > 1 else 1
+    chunk = max(1, (end - begin) // n_pieces)
     empty = y.new_empty(0, 1, 1)
     a, b, c, d = ((empty if x is None else x.detach()).numpy() for x in tensors)
     index, order, first, last = (
         NOTHING if x is None else x.numpy() for x in (ends.index, ends.order, ends.first, ends.last)
     )
-    rows = np.array(sorted((*place, row) for row, place in enumerate(layout.places)))
+    rows = _sort_rows(layout)
 
     def work() -> None:
         while (start := begin + next(numbers) * chunk) < end:
@@ -78,10 +79,24 @@ def _run(
     native.run_in_threads(work, n_threads)
 
 
+@cache
+def _sort_rows(layout: Layout) -> Integers:
+    """Return degree, order and row of each component by order, sorted."""
+    return np.array(sorted((*place, row) for row, place in enumerate(layout.places)))
+
+
 @njit(cache=True, nogil=True)
 def _find_entry(degree: int, order: int) -> int:
     """Return where in a frame the row of the component (l, m) begins."""
     return degree * (4 * degree * degree - 1) // 3 + (degree + order) * (2 * degree + 1)
+
+
+@njit(cache=True, nogil=True)
+def _scale(x: Reals, factors: Reals, out: Reals) -> None:
+    for i in range(len(x)):
+        row, factor = x[i], factors[min(int(np.sqrt(i)), len(factors) - 1)]
+        for c in range(len(row)):
+            out[i, c] = row[c] * factor[c]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -94,10 +109,7 @@ def _lift(
     for e in range(begin, end):
         source = x[index[e] if len(index) else e]
         if len(f):
-            for i in range(len(source)):
-                factor = f[e, min(int(np.sqrt(i)), f.shape[1] - 1)]
-                for c in range(source.shape[1]):
-                    scaled[i, c] = source[i, c] * factor[c]
+            _scale(source, f[e], scaled)
             source = scaled
         for i in range(len(rows)):
             degree = rows[i, 0]

@@ -50,8 +50,8 @@ class Ends:
         for begin in range(0, n_edges, size):
             span = begin, min(begin + size, n_edges)
             tile = replace(self, span=span)
-            if by_row and self.index is not None and span != self.span:
-                counts = torch.bincount(self.index[slice(*span)], minlength=len(self.first))
+            if by_row and self.index is not None and first is not None and span != self.span:
+                counts = torch.bincount(self.index[slice(*span)], minlength=len(first))
                 tile = replace(tile, first=first, last=first + counts)
                 first = tile.last
             yield tile

@@ -1,4 +1,4 @@
-"""Rotation to the frames of edges and back as `torch.library` operators.
+"""Rotation to the frames of edges and back as operators of torch.
 
 The sum `S(y, x, f) = sum_e y_e . P D_e (f_e x_i(e))` is linear in each argument, and the operators
 are its derivatives by y, x and f. So each derivative of them, of any order, is one of the three.
@@ -16,6 +16,7 @@ from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.wigner import n_entries
 from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.operators import define_derivative, define_operator
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -57,8 +58,7 @@ def to_edges(
     check("x", x, (n, layout.dim, None), frames)
     check_edges("rows", rows, frames)
     check_factors(factors, x.shape[2], frames, layout)
-    y: Tensor = _lift(x, frames, factors, lists(rows, frames), [layout.lmax, layout.mmax])
-    return y
+    return _lift(x, frames, factors, list_ends(rows, frames), [layout.lmax, layout.mmax])
 
 
 def from_edges(
@@ -96,18 +96,17 @@ def from_edges(
     check_edges("receivers", receivers, frames)
     check_factors(factors, y.shape[2], frames, layout)
     code = [layout.lmax, layout.mmax]
-    x: Tensor = _lower(y, frames, factors, lists(receivers, frames), code)
-    return x
+    return _lower(y, frames, factors, list_ends(receivers, frames), code)
 
 
-def lists(segments: Segments | None, like: Tensor) -> list[Tensor]:
+def list_ends(segments: Segments | None, like: Tensor) -> list[Tensor]:
     """Return the three lists of a plan, empty ones for none."""
     if segments is None:
         return [like.new_empty(0, dtype=torch.int64) for _ in range(3)]
     return [segments.index, segments.order, segments.offsets]
 
 
-def kernels(x: Tensor) -> ModuleType:
+def choose_kernels(x: Tensor) -> ModuleType:
     """Return the module of the tensor's device."""
     if x.device.type == "cuda":
         from pipeline_kernels.equivariant.so2 import cuda
@@ -157,11 +156,18 @@ def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout:
         check("factors", factors, (len(frames), 1 if one else layout.lmax + 1, channels), frames)
 
 
-def _ready(*tensors: Tensor | None) -> list[Any]:
+def _make_plain(*tensors: Tensor | None) -> list[Any]:
     return [None if x is None else x.detach().contiguous() for x in tensors]
 
 
-@torch.library.custom_op("pipeline_kernels::so2_to_edges", mutates_args=())
+def _count_rows(edges: Sequence[Tensor], frames: Tensor) -> int:
+    return edges[2].shape[0] - 1 if edges[2].shape[0] else frames.shape[0]
+
+
+@define_operator(
+    "so2_to_edges",
+    fake=lambda x, D, f, _, code: x.new_empty(D.shape[0], Layout(*code).n_rows, x.shape[2]),
+)
 def _lift(
     x: Tensor,
     frames: Tensor,
@@ -171,16 +177,16 @@ def _lift(
 ) -> Tensor:
     layout, n_edges = Layout(*code), len(frames)
     y = x.new_empty(n_edges, layout.n_rows, x.shape[2])
-    kernels(x).lift(y, *_ready(x, frames, factors), Ends.of(edges, n_edges), layout)
+    choose_kernels(x).lift(y, *_make_plain(x, frames, factors), Ends.of(edges, n_edges), layout)
     return y
 
 
-@_lift.register_fake
-def _lift_shape(x, frames, factors, edges, code):
-    return x.new_empty(frames.shape[0], Layout(*code).n_rows, x.shape[2])
-
-
-@torch.library.custom_op("pipeline_kernels::so2_from_edges", mutates_args=())
+@define_operator(
+    "so2_from_edges",
+    fake=lambda y, D, f, edges, code: y.new_empty(
+        _count_rows(edges, D), Layout(*code).dim, y.shape[2]
+    ),
+)
 def _lower(
     y: Tensor,
     frames: Tensor,
@@ -189,17 +195,15 @@ def _lower(
     code: Sequence[int],
 ) -> Tensor:
     layout, n_edges = Layout(*code), len(frames)
-    x = y.new_zeros(_n_rows(edges, frames), layout.dim, y.shape[2])
-    kernels(y).lower(x, *_ready(y, frames, factors), Ends.of(edges, n_edges), layout)
+    x = y.new_zeros(_count_rows(edges, frames), layout.dim, y.shape[2])
+    choose_kernels(y).lower(x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout)
     return x
 
 
-@_lower.register_fake
-def _lower_shape(y, frames, factors, edges, code):
-    return y.new_empty(_n_rows(edges, frames), Layout(*code).dim, y.shape[2])
-
-
-@torch.library.custom_op("pipeline_kernels::so2_factor_gradient", mutates_args=())
+@define_operator(
+    "so2_factor_gradient",
+    fake=lambda y, x, D, edges, code, n: y.new_empty(D.shape[0], n, y.shape[2]),
+)
 def _factor_gradient(
     y: Tensor,
     x: Tensor,
@@ -211,54 +215,37 @@ def _factor_gradient(
     """Differentiate `S` by as many factors for each edge and channel."""
     by_f = y.new_empty(len(frames), n_factors, y.shape[2])
     ends = Ends.of(edges, len(frames))
-    kernels(y).factor_gradient(by_f, *_ready(y, x, frames), ends, Layout(*code))
+    choose_kernels(y).factor_gradient(by_f, *_make_plain(y, x, frames), ends, Layout(*code))
     return by_f
 
 
-@_factor_gradient.register_fake
-def _factor_gradient_shape(y, x, frames, edges, code, n_factors):
-    return y.new_empty(frames.shape[0], n_factors, y.shape[2])
-
-
-def _n_rows(edges: Sequence[Tensor], frames: Tensor) -> int:
-    return edges[2].shape[0] - 1 if edges[2].shape[0] else frames.shape[0]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, frames, factors, edges, ctx.code = inputs
-    ctx.save_for_backward(x, frames, factors, *edges)
-
-
-def _save_pair(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    y, x, frames, edges, ctx.code, _ = inputs
-    ctx.save_for_backward(y, x, frames, *edges)
-
-
-def _lift_backward(ctx: Any, y: Tensor) -> tuple[Any, ...]:
-    x, frames, f, *edges = ctx.saved_tensors
-    by_x = _lower(y, frames, f, edges, ctx.code) if ctx.needs_input_grad[0] else None
+def _lift_backward(ctx: Any, saved: Sequence[Any], y: Tensor) -> tuple[Tensor | None, ...]:
+    x, frames, f, edges, code = saved
+    by_x = _lower(y, frames, f, edges, code) if ctx.needs_input_grad[0] else None
     by_f = None
     if f is not None and ctx.needs_input_grad[2]:
-        by_f = _factor_gradient(y, x, frames, edges, ctx.code, f.shape[1])
-    return by_x, None, by_f, [None] * 3, None
+        by_f = _factor_gradient(y, x, frames, edges, code, f.shape[1])
+    return by_x, None, by_f
 
 
-def _lower_backward(ctx: Any, x: Tensor) -> tuple[Any, ...]:
-    y, frames, f, *edges = ctx.saved_tensors
-    by_y = _lift(x, frames, f, edges, ctx.code) if ctx.needs_input_grad[0] else None
+def _lower_backward(ctx: Any, saved: Sequence[Any], x: Tensor) -> tuple[Tensor | None, ...]:
+    y, frames, f, edges, code = saved
+    by_y = _lift(x, frames, f, edges, code) if ctx.needs_input_grad[0] else None
     by_f = None
     if f is not None and ctx.needs_input_grad[2]:
-        by_f = _factor_gradient(y, x, frames, edges, ctx.code, f.shape[1])
-    return by_y, None, by_f, [None] * 3, None
+        by_f = _factor_gradient(y, x, frames, edges, code, f.shape[1])
+    return by_y, None, by_f
 
 
-def _factor_gradient_backward(ctx: Any, f: Tensor) -> tuple[Any, ...]:
-    y, x, frames, *edges = ctx.saved_tensors
-    by_y = _lift(x, frames, f, edges, ctx.code) if ctx.needs_input_grad[0] else None
-    by_x = _lower(y, frames, f, edges, ctx.code) if ctx.needs_input_grad[1] else None
-    return by_y, by_x, None, [None] * 3, None, None
+def _factor_gradient_backward(
+    ctx: Any, saved: Sequence[Any], f: Tensor
+) -> tuple[Tensor | None, ...]:
+    y, x, frames, edges, code, _ = saved
+    by_y = _lift(x, frames, f, edges, code) if ctx.needs_input_grad[0] else None
+    by_x = _lower(y, frames, f, edges, code) if ctx.needs_input_grad[1] else None
+    return by_y, by_x
 
 
-_lift.register_autograd(_lift_backward, setup_context=_save)
-_lower.register_autograd(_lower_backward, setup_context=_save)
-_factor_gradient.register_autograd(_factor_gradient_backward, setup_context=_save_pair)
+define_derivative(_lift, _lift_backward)
+define_derivative(_lower, _lower_backward)
+define_derivative(_factor_gradient, _factor_gradient_backward)

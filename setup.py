@@ -1,0 +1,62 @@
+"""Compiles the kernels in C when the package is built, for processors of each level.
+
+An editable install has none of them: it compiles what it uses at first use. Where there is no
+compiler the package is built without, and says so.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+sys.path.insert(0, str(Path(__file__).parent / "kernels"))
+from pipeline_kernels.compiler import LEVELS, compile_library, name_library
+from pipeline_kernels.sources import SOURCES, write_source
+
+
+class BuildLibraries(build_py):
+    """Copies the modules, then compiles the libraries to where `native.py` looks for them."""
+
+    def run(self) -> None:
+        """Build."""
+        super().run()
+        if self.editable_mode:
+            return
+        folder = Path(self.build_lib) / "pipeline_kernels" / "prebuilt"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for name, source in SOURCES.items():
+                self.announce(f"compiling {name} for {', '.join(LEVELS)}", level=2)
+                for macros in source.variants:
+                    for level in LEVELS:
+                        text = write_source(name)
+                        path = folder / name_library(name, text, macros, level)
+                        compile_library(text, macros, level, path)
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = getattr(error, "stderr", None) or error
+            print(  # noqa: T201
+                "WARNING: the kernels in C are not compiled: the package calculates with plain "
+                "PyTorch, many times slower, unless a compiler is found where it runs. "
+                f"Install a C compiler (cc, or name it by CC) and build again. {reason}",
+                file=sys.stderr,
+            )
+
+
+class PlatformWheel(bdist_wheel):
+    """A wheel for any Python, and for one platform if it holds libraries."""
+
+    def finalize_options(self) -> None:
+        """Look whether there is something that depends on the platform."""
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the tags of interpreter, its binary interface, and platform."""
+        libraries = Path(self.bdist_dir).rglob("pipeline_kernels/prebuilt/*.so")
+        return "py3", "none", super().get_tag()[2] if any(libraries) else "any"
+
+
+setup(cmdclass={"build_py": BuildLibraries, "bdist_wheel": PlatformWheel})
