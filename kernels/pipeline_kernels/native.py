@@ -208,28 +208,3 @@ def get_memory(n_bytes: int) -> np.ndarray:
 def _make_pool(process: int) -> ThreadPoolExecutor:
     """Threads of this process: a forked one (a data loader's worker) inherits none."""
     return ThreadPoolExecutor(os.cpu_count(), f"pipeline_kernels-{process}")
-
-
-# ---- for routines that do not use `load_library` and `call_routine` yet ----
-
-parallel = run_in_threads
-
-
-@cache
-def load(name: str, source: str, **macros: str) -> ctypes.CDLL | None:
-    """Return the library, or None where it cannot be had."""
-    try:
-        return open_library(name, source, **macros)
-    except UnavailableError:
-        return None
-
-
-def why_not() -> str:
-    """Return why sources could not be compiled or loaded."""
-    return "\n".join(_failures.values())
-
-
-def memory(n_bytes: int) -> int:
-    """Return the address of `get_memory`."""
-    address: int = get_memory(n_bytes).ctypes.data
-    return address

@@ -24,6 +24,3 @@ def choose_threads(n_elements: int) -> int:
     if n > 1:
         numba.set_num_threads(n)
     return n
-
-
-n_threads = choose_threads  # the name of before

@@ -55,7 +55,7 @@ def map_to_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Float
 def _are_same(polynomial: Polynomial, block: Block, tensor: Tensor) -> bool:
     if polynomial.independent or tensor.shape[-1] != block.n_weights:
         return False
-    ours = basis.couplings(polynomial.irreps_in, block.irrep, block.degree)
+    ours = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
     theirs = _shape(polynomial, block, tensor)
     return bool(np.allclose(ours, theirs, rtol=0, atol=_CLOSE))
 
@@ -72,13 +72,13 @@ def _shape(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats:
 
 
 def _expand_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Monomials:
-    return basis.polynomials(_shape(polynomial, block, tensor))
+    return basis.collect_terms(_shape(polynomial, block, tensor))
 
 
 def _expand_ours(polynomial: Polynomial, block: Block) -> Monomials:
-    tensor = basis.couplings(polynomial.irreps_in, block.irrep, block.degree)
-    monomials, values = basis.polynomials(tensor)
-    return monomials, basis.independent(values) if polynomial.independent else values
+    tensor = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
+    monomials, values = basis.collect_terms(tensor)
+    return monomials, basis.orthonormalize(values) if polynomial.independent else values
 
 
 def _change(before: Monomials, after: Monomials) -> Floats:

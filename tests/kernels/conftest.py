@@ -65,22 +65,6 @@ def _refuse() -> str:
 
 
 @contextmanager
-def _numba_or_c(cpu: Any, name: str, *probe: Any) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        if name == "numba":
-            patch.setattr(cpu, "_library", lambda *_: None)
-        elif cpu._library(*probe) is None:
-            pytest.skip(f"needs a C compiler: {native.why_not()}")
-        yield name
-
-
-@pytest.fixture(scope="session")
-def use_numba_or_c() -> Callable[..., AbstractContextManager[str]]:
-    """A context in which the module `cpu` of a family calculates by C or by numba."""
-    return _numba_or_c
-
-
-@contextmanager
 def _implementation(name: str) -> Iterator[None]:
     with _choose_level(_refuse if name == "reference" else CHOOSE_LEVEL):
         if name == "C":

@@ -89,7 +89,7 @@ class Sweeps:
                         piece = sites[begin : begin + _PIECE]
                         body(links, self._tables, mu, piece)
 
-                native.parallel(work, min(self.threads, -(-len(sites) // _PIECE)))
+                native.run_in_threads(work, min(self.threads, -(-len(sites) // _PIECE)))
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -231,7 +231,7 @@ def test_operators_keep_the_rules_of_torch():
     opcheck(op._lower, (y, frames, None, op.list_ends(None, frames), code))
     opcheck(op._factor_gradient, (y, tables[0], frames, lists, code, 3))
     edges = [x for rows in case.rows for x in op.list_ends(rows, frames)]
-    packed, bias = convolution._prepared(case.weights, case.bias, 6, N_EXTRA, layout)
+    packed, bias = convolution._pack_weights(case.weights, case.bias, 6, N_EXTRA, layout)
     weights = [W.detach().requires_grad_() for W in packed]
     factors = case.factors.requires_grad_()
     arguments = (tables, edges, frames, factors, weights, bias, N_EXTRA, code)

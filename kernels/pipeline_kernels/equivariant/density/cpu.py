@@ -32,7 +32,7 @@ def bond_density(
         while (start := next(numbers) * CHUNK) < n:
             _project(edges, lists, norms, radial, out, start, min(start + CHUNK, n))
 
-    native.parallel(work, choose_threads(density.numel()))
+    native.run_in_threads(work, choose_threads(density.numel()))
     return density.to(dtype)
 
 
