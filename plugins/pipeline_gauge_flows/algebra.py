@@ -30,7 +30,7 @@ def basis(n_colours: int, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=8)
 @torch.inference_mode(False)
-def _products(n_colours: int, device: torch.device) -> Tensor:
+def _make_product_table(n_colours: int, device: torch.device) -> Tensor:
     """Return T_a T_b as (N^2, (N^2 - 1)^2): the last axis is (a, b), the first that of L^T."""
     generators = basis(n_colours, device)
     products = torch.einsum("aij,bjk->ikab", generators, generators)
@@ -63,7 +63,7 @@ def left_product(loops: Tensor) -> Tensor:
     n_colours = loops.shape[-1]
     n = n_colours**2 - 1
     # Re tr T_a^dag T_b L = - Re sum_ij (T_a T_b)_ij L_ji
-    table = _products(n_colours, loops.device)
+    table = _make_product_table(n_colours, loops.device)
     return -(loops.mT.flatten(-2) @ table).real.reshape(*loops.shape[:-2], n, n)
 
 

@@ -22,7 +22,7 @@ _SPREAD: Final = 0.5
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the distance of each average from what it should be, in standard errors."""
-    compared = [one for one in runs.list_evaluated(experiment) if _has_distances(one)]
+    compared = [one for one in runs.list_evaluated(experiment) if _check_distances(one)]
     if not compared:
         return None
     names = list(dict.fromkeys(name for one in compared for name in one.first["observables"]))
@@ -45,7 +45,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, _make_table(compared)
 
 
-def _has_distances(one: EvaluatedRun) -> bool:
+def _check_distances(one: EvaluatedRun) -> bool:
     return any(_select_distances(one, name) for name in one.first["observables"])
 
 

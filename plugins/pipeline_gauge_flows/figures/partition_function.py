@@ -41,7 +41,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     for axes in row:
         axes.axvline(0, color=style.INK, linewidth=0.7, zorder=0)
         axes.set_ylim(-len(evaluated) + 0.4, 0.6)
-    upper = {_has_strict_bound(one) for one in evaluated}
+    upper = {_check_strict_bound(one) for one in evaluated}
     forward = any(one.first["forward"] is not None for one in evaluated)
     figure.legend(handles=_make_handles(upper, forward), loc="outside upper left", ncols=2)
     return figure, _make_table(evaluated)
@@ -52,7 +52,7 @@ def _name_reference(evaluated: Sequence[EvaluatedRun]) -> str:
     return " or ".join(_REFERENCES[way] for way in sorted(ways))
 
 
-def _has_strict_bound(one: EvaluatedRun) -> bool:
+def _check_strict_bound(one: EvaluatedRun) -> bool:
     """Return whether the upper bound is one."""
     return bool(one.first["log_z"]["eubo"]["from"] == "ensemble")
 
@@ -60,7 +60,7 @@ def _has_strict_bound(one: EvaluatedRun) -> bool:
 def _draw_bracket(axes: Axes, place: float, one: EvaluatedRun) -> None:
     log_z = one.first["log_z"]
     low, middle, high = (log_z[key]["value"] - one.log_z for key in ("elbo", "estimate", "eubo"))
-    face = one.colour if _has_strict_bound(one) else "white"
+    face = one.colour if _check_strict_bound(one) else "white"
     axes.plot([low, high], [place, place], color=one.colour, linewidth=0.8)
     axes.plot(low, place, ">", color=one.colour)
     axes.plot(middle, place, "o", color=one.colour)
