@@ -26,10 +26,12 @@ class Upgrade:
         weights: From the names and tensors of a module's state to those of the next version.
             Parameters keep their order, by which optimizers know them.
         metadata: From `Task.metadata` to that of the next version.
+        batch: From the batch of stored predictions to one of the next version.
     """
 
     weights: Callable[[dict[str, Any]], dict[str, Any]] = dict
     metadata: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    batch: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,7 @@ def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
 
 
 def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[str, Any]:
-    """Bring metadata and weights of a loaded model to the version of its plugin.
+    """Bring metadata, weights and probe of a loaded model to the version of its plugin.
 
     Args:
         content: What `load_model` returned.
@@ -120,8 +120,13 @@ def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[
     """
 
     def apply(step: Upgrade, content: dict[str, Any]) -> dict[str, Any]:
-        changed = {"metadata": step.metadata(content["metadata"])}
-        return {**content, **changed, "weights": step.weights(content["weights"])}
+        probe = content["probe"]
+        return {
+            **content,
+            "metadata": step.metadata(content["metadata"]),
+            "weights": step.weights(content["weights"]),
+            "probe": {**probe, "batch": step.batch(probe["batch"])},
+        }
 
     steps = {number: partial(apply, step) for number, step in info.upgrades.items()}
     place = f"{path}: the part of the plugin {info.name!r}"

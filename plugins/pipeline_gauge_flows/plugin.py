@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
-from pipeline_core.model_info import ModelInfo
+from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
 from pipeline_gauge_flows.inference.options import GaugeInferOptions
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pipeline_core.figures import Figure
     from pipeline_core.run import DatasetRun, Run
     from pipeline_core.task import Task
+
+
+def _name_links(batch: dict[str, Any]) -> dict[str, Any]:
+    """Links were called by what they are to the flow alone."""
+    names = {"base": "base_links", "target": "target_links"}
+    return {names.get(name, name): tensor for name, tensor in batch.items()}
 
 
 @hookimpl
@@ -35,6 +41,7 @@ def model() -> ModelInfo:
             "infer": GaugeInferOptions,
         },
         dataset=EnsembleDataset,
+        upgrades={1: Upgrade(batch=_name_links)},
     )
 
 

@@ -86,7 +86,7 @@ def test_the_training_goes_on(archive, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         call(run, "train")
     assert "afresh" not in caplog.text
-    root = run.project.workflows.parent
+    root = tmp_path / run.model_info.name
     expected, actual = (
         [numbers(json.loads(line)) for line in path.read_text().splitlines()]
         for path in (root / "longer.jsonl", run.history)
