@@ -175,6 +175,11 @@ class Run:
         return self.folder / "inference.h5"
 
     @property
+    def profile(self) -> Path:
+        """Time and memory of training steps, and what follows (JSON)."""
+        return self.folder / "profile.json"
+
+    @property
     def seed(self) -> int:
         """Seed of everything random in the run."""
         return self.file.seed
@@ -222,7 +227,12 @@ class Run:
 
     def params(self, stage: str) -> dict[str, Any]:
         """The part of the experiment that a stage depends on."""
-        keys = {"graph": ["graph"], "partition": ["partition", "model"], "figures": ["figures"]}
+        keys = {
+            "graph": ["graph"],
+            "partition": ["partition", "model"],
+            "profile": ["profile", "partition", "train", "model"],
+            "figures": ["figures"],
+        }
         return {
             key: self.sections[key].model_dump(mode="json")
             for key in keys.get(stage, [stage, "model"])

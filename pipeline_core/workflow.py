@@ -34,11 +34,12 @@ READS: Final = {
     "train": ("data", "graph", "partition"),
     "evaluate": ("data", "graph", "model"),
     "infer": ("data", "graph", "model"),
+    "profile": ("data", "graph", "model"),
     "figures": ("history", "metrics", "predictions", "inference"),
 }
 """Artifacts of a run that each stage reads; `figures` reads those of all variants."""
 
-THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4}
+THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
 
 Paths = Callable[[Any], list[str]]
@@ -148,7 +149,9 @@ class Plan:
             experiment = self._experiment(wildcards.experiment)
             if stage == "figures":
                 paper = experiment.path.with_name("expected.yaml")
-                files = [getattr(r, a) for r in experiment.runs.values() for a in READS[stage]]
+                runs = experiment.runs.values()
+                files = [getattr(run, artifact) for run in runs for artifact in READS[stage]]
+                files += [run.profile for run in runs if _is_profiled(run)]
                 return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
             run = self._run(wildcards)
             files = [getattr(run, a) for a in READS[stage] if a != "data" or run.dataset]
@@ -302,6 +305,11 @@ def check_names(experiment: ExperimentRun) -> None:
         raise ValueError(
             f"{experiment.path}: no variant can be called 'figures', the folder of the figures"
         )
+
+
+def _is_profiled(run: Run) -> bool:
+    """Return whether the experiment says what of a run's training steps to measure."""
+    return bool(getattr(run.sections["profile"], "samples", None))
 
 
 def _to_json(params: Any) -> str:

@@ -17,6 +17,7 @@ from pipeline_core.cli import (
     new_dataset,
     new_files,
     new_plugin,
+    profile,
     stages,
 )
 
@@ -64,6 +65,7 @@ def _common(
 
 for _module, _panel in (
     (stages, "Stages"),
+    (profile, "After a run"),
     (checks, "Before a run"),
     (download, "Before a run"),
     (doctor, "Before a run"),

@@ -26,6 +26,7 @@ class Sections(Section):
     train: dict[str, Any] = {}
     evaluate: dict[str, Any] = {}
     infer: dict[str, Any] = {}
+    profile: dict[str, Any] = {}
     figures: dict[str, Any] = {}
 
 

@@ -284,11 +284,14 @@ class Projection(Section):
     """null to measure it between two processes of this machine."""
 
 
-class Workload(Section):
-    """Measurements of the training step, from which the size of batches is chosen."""
+class ProfileOptions(Section):
+    """Measurements of the training step, from which the size of batches is chosen.
 
-    samples: list[Count] = [1, 2, 4, 8, 16, 32]
-    """Numbers of samples of a batch."""
+    `pipeline-core profile` makes them; the workflow does where `samples` are given.
+    """
+
+    samples: list[Count] = []
+    """Numbers of samples of a batch, such as [1, 2, 4, 8, 16, 32]; none to measure nothing."""
     classes: Annotated[int, Field(ge=1, le=5)] = 3
     """Sizes of samples that are measured: the quantiles of their numbers of atoms, from the
     smallest to the largest."""
@@ -305,8 +308,6 @@ class InferOptions(Section):
     """Use of the trained model."""
 
     md: list[MolecularDynamics] = []
-    workload: Workload | None = None
-    """Time and memory of the training step against the size of the batch; null for none."""
 
     @property
     def files(self) -> list[Path]:
@@ -335,5 +336,6 @@ ENGINE_SECTIONS: dict[str, type[BaseModel]] = {
     "train": TrainOptions,
     "evaluate": EvaluateOptions,
     "infer": InferOptions,
+    "profile": ProfileOptions,
     "figures": FiguresOptions,
 }

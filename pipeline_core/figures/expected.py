@@ -17,7 +17,7 @@ ARTIFACTS: Final = (
     "epoch",
     "inference",
     "attributes",
-    "workload",
+    "profile",
     "balance",
     "records",
 )
@@ -34,8 +34,8 @@ class Measure(Section):
     of: Pointer
     """Variant, artifact, and the keys that lead to the number, such as base/history/-1/seconds.
 
-    base/epoch/seconds is the median time of an epoch after the first; a projection of the workload
-    is found by its mode, strategy and ranks: base/workload/projection/strong/balanced/64/seconds.
+    base/epoch/seconds is the median time of an epoch after the first; a projection of the profile
+    is found by its mode, strategy and ranks: base/profile/projection/strong/balanced/64/seconds.
     base/attributes leads into what the attributes of groups in the file of the stage infer hold,
     of whatever layout, such as base/attributes/derivatives/report/start.
     """
@@ -45,7 +45,7 @@ class Measure(Section):
     """What turns it into the unit of the paper."""
     status: Literal["measured", "projected"] = "measured"
     """Whether it was measured or follows from a cost model."""
-    stage: Literal["graph", "partition", "train", "evaluate", "infer"] | None = None
+    stage: Literal["graph", "partition", "train", "evaluate", "infer", "profile"] | None = None
     """The stage whose machine counts, as of a time of training that evaluation reports; null for
     the one that wrote the artifact."""
 

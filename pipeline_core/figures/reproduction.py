@@ -137,7 +137,7 @@ def _read_dynamics(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _read_profile(run: Run) -> dict[str, Any]:
-    """Return the workload with its projections by mode, strategy and number of ranks."""
+    """Return the profile with its projections by mode, strategy and number of ranks."""
     content = dict(results.read_profile(run) or {})
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for entry in content.get("projection", ()):
@@ -157,7 +157,7 @@ _ARTIFACTS: Final[dict[str, Callable[[Run], Any]]] = {
     "epoch": _read_epoch,
     "inference": _read_dynamics,
     "attributes": results.read_attributes,
-    "workload": _read_profile,
+    "profile": _read_profile,
     "balance": lambda run: {str(entry["ranks"]): entry for entry in results.read_balance(run)},
     "records": lambda run: {record["stage"]: record for record in read_stage_records(run)},
 }
@@ -172,7 +172,7 @@ def _find_hardware(measure: Measure, experiment: ExperimentRun) -> str | None:
         "epoch": "train",
         "inference": "infer",
         "attributes": "infer",
-        "workload": "infer",
+        "profile": "profile",
         "balance": "partition",
     }
     wanted = measure.stage or stage.get(artifact) or measure.of.split("/")[2]

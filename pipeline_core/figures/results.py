@@ -226,9 +226,7 @@ def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
 
 def read_profile(run: Run) -> dict[str, Any] | None:
     """Read time and memory of training steps and what follows; None if they were not measured."""
-    with open_inference(run) as file:
-        text = None if file is None else file.attrs.get("workload")
-    content: dict[str, Any] | None = None if text is None else json.loads(text)
+    content: dict[str, Any] | None = read_json(run.profile)
     return content
 
 

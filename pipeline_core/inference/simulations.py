@@ -1,8 +1,7 @@
-"""The stage `infer`: the molecular dynamics and the study that an experiment asks for."""
+"""The stage `infer`: the molecular dynamics that an experiment asks for."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pipeline_core import store
@@ -10,23 +9,19 @@ from pipeline_core.config.sections import InferOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.inference.structures import start_structure
-from pipeline_core.profiling.report import headline
-from pipeline_core.profiling.study import study_workload
 from pipeline_core.run import Run
 
 
 def simulate_run(run: Run) -> dict[str, Any]:
     """Do all molecular-dynamics runs, one after the other; write `run.inference` and `md/*.extxyz`.
 
-    Rank 0 does all the work: one trajectory has nothing to share. A study of the training step
-    comes after them; it is the attribute `workload` of the file, as JSON.
+    Rank 0 does all the work: one trajectory has nothing to share.
 
     Returns:
-        The summary of each run by its name, and of the study as "training step".
+        The summary of each run by its name.
 
     Raises:
-        ValueError: A start structure cannot be had, a run exploded, or there is no training step to
-            study.
+        ValueError: A start structure cannot be had, or a run exploded.
     """
     options = run.section("infer", InferOptions)
     calculator_of = run.registry.hook("calculator", run.model_info.name)
@@ -45,8 +40,4 @@ def simulate_run(run: Run) -> dict[str, Any]:
                     run.folder / "md" / f"{md.name}.extxyz",
                     file.create_group(md.name),
                 )
-            if options.workload is not None:
-                study = study_workload(run, options.workload, ranks.device)
-                file.attrs["workload"] = json.dumps(study, allow_nan=False)
-                results["training step"] = headline(study)
     return results

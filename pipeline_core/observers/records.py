@@ -9,7 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,38 @@ Observed = Generator[None, Summary | None, Summary | None]
 def _make_observer(stage: str) -> Callable[[DatasetRun | Run | ExperimentRun], Observed]:
     @hookimpl(wrapper=True)
     def observe(run: DatasetRun | Run | ExperimentRun) -> Observed:
-        started, begin = datetime.now(UTC), time.perf_counter()
+        begin = time.perf_counter()
         summary = yield
-        if find_world().rank == 0:
-            record = {
-                "stage": stage,
-                "started": started.isoformat(timespec="seconds"),
-                "seconds": round(time.perf_counter() - begin, 3),
-                "ranks": find_world().size,
-                **describe_machine(),
-                "summary": summary,
-            }
-            _append(run.folder / "records.jsonl", record)
+        write_record(run.folder, stage, time.perf_counter() - begin, summary)
         return summary
 
     return observe
+
+
+def write_record(
+    folder: Path, stage: str, seconds: float, summary: Mapping[str, Any] | None
+) -> None:
+    """Add the record of a stage that has just ended, on rank 0.
+
+    Args:
+        folder: Of its artifacts.
+        stage: Its name.
+        seconds: How long it took.
+        summary: What it says of itself.
+    """
+    world = find_world()
+    if world.rank == 0:
+        record = {
+            "stage": stage,
+            "started": (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(
+                timespec="seconds"
+            ),
+            "seconds": round(seconds, 3),
+            "ranks": world.size,
+            **describe_machine(),
+            "summary": summary,
+        }
+        _append(folder / "records.jsonl", record)
 
 
 def describe_machine() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from pipeline_core.config.sections import TrainOptions, Workload
+from pipeline_core.config.sections import ProfileOptions, TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.memory import free_bytes, peak_bytes
@@ -35,7 +35,7 @@ _USABLE: Final = 0.8
 """Part of the free memory that steps may fill: what they will take is known by extrapolation."""
 
 
-def memory_limit(options: Workload, device: torch.device) -> float | None:
+def memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
     """Return the bytes that a step may use, four fifths of what is free unless options name them.
 
     None on a system that does not tell what is free.
@@ -116,7 +116,7 @@ def measure_classes(
     timer: StepTimer,
     samples: Samples,
     probes: Sequence[SizeProbe],
-    options: Workload,
+    options: ProfileOptions,
     limit: float | None,
 ) -> list[MeasuredClass]:
     """Measure batches of each probe, growing until memory or time run out.

@@ -126,7 +126,7 @@ def _run_pair(kind: str, result: Path, patience: float) -> None:
     if problem:
         said = [line for log in logs for line in log.read_text(errors="replace").splitlines()[-3:]]
         raise ValueError(
-            f"infer.workload.projection.network: two processes that add gradients {problem} "
+            f"profile.projection.network: two processes that add gradients {problem} "
             f"({'; '.join(said) or 'they said nothing'}); give alpha and bandwidth instead"
         )
 

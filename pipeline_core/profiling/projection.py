@@ -88,7 +88,7 @@ def project(
     """
     if "capped" in options.strategies and partition.capacity is None:
         raise ValueError(
-            "infer.workload.projection.strategies: 'capped' needs partition.capacity; set it, or "
+            "profile.projection.strategies: 'capped' needs partition.capacity; set it, or "
             "leave the strategy out"
         )
     drawn = draw_sizes(sizes, options.sizes, options.samples, seed)

@@ -82,7 +82,7 @@ def fit_record(
     return {**model.coefficients, "relative_error": float(np.median(errors))}
 
 
-def headline(content: Mapping[str, Any]) -> dict[str, Any]:
+def summarize(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the few numbers of a study that a person wants to see first."""
     limit, model = content["capacity"], content["cost_model"]
     return {

@@ -1,4 +1,4 @@
-"""The study of a training step that `infer.workload` asks for."""
+"""The measurement of training steps: what `pipeline-core profile` does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline_core import store
 from pipeline_core.balance.cost_model import CostModel, fit
-from pipeline_core.config.sections import Network, PartitionOptions, TrainOptions, Workload
+from pipeline_core.config.sections import Network, PartitionOptions, ProfileOptions, TrainOptions
+from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.profiling import report
 from pipeline_core.profiling.measure import StepTimer, choose_probes, measure_classes, memory_limit
@@ -20,7 +22,32 @@ from pipeline_core.seeds import determinism
 from pipeline_core.task import Samples, Sizes, Task
 
 
-def study_workload(run: Run, options: Workload, device: torch.device) -> dict[str, Any]:
+def profile_run(run: Run) -> dict[str, Any]:
+    """Measure training steps of a run's trained model; write `run.profile`.
+
+    Rank 0 does all the work.
+
+    Returns:
+        The few numbers that a person wants to see first, see `report.summarize`.
+
+    Raises:
+        ValueError: As `measure_steps`, or the experiment does not say what to measure.
+    """
+    options = run.section("profile", ProfileOptions)
+    if not options.samples:
+        raise ValueError(
+            f"{run.experiment}: profile.samples names no numbers of samples, so there is nothing "
+            "to measure; give some, such as [1, 2, 4, 8, 16, 32]"
+        )
+    with connect_ranks(run.device, run.state) as ranks:
+        if not ranks.is_rank_zero:
+            return {}
+        content = measure_steps(run, options, ranks.device)
+    store.write_json(run.profile, content)
+    return report.summarize(content)
+
+
+def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> dict[str, Any]:
     """Measure training steps of a run's model, and project epochs from them.
 
     Args:
@@ -49,7 +76,7 @@ def study_workload(run: Run, options: Workload, device: torch.device) -> dict[st
     records = step_records(classes)
     if not records:
         raise ValueError(
-            f"{run.experiment}: infer.workload: the memory does not hold a step of "
+            f"{run.experiment}: profile: the memory does not hold a step of "
             f"{min(options.samples)} of the smallest samples; free memory, or name fewer samples"
         )
     totals, seconds = step_totals(classes), np.array([record["seconds"] for record in records])
@@ -72,17 +99,17 @@ def study_workload(run: Run, options: Workload, device: torch.device) -> dict[st
 def _sizes(run: Run, task: Task, samples: Samples) -> Sizes:
     """Return the sizes of the training samples, having checked that there is work to measure."""
     if not len(samples):
-        raise ValueError(f"{run.experiment}: infer.workload: the split 'train' is empty")
+        raise ValueError(f"{run.experiment}: profile: the split 'train' is empty")
     if not task.objective.weights:
         raise ValueError(
-            f"{run.experiment}: infer.workload: train.loss names no field, so there is no training "
+            f"{run.experiment}: profile: train.loss names no field, so there is no training "
             "step to measure"
         )
     sizes = samples.sizes()
     if "atom" not in sizes:
         raise ValueError(
-            f"{run.experiment}: infer.workload: the samples of plugin {run.model_info.name!r} have "
-            f"no atoms to be sorted by, only {', '.join(sizes)}; remove the key"
+            f"{run.experiment}: profile: the samples of plugin {run.model_info.name!r} have "
+            f"no atoms to be sorted by, only {', '.join(sizes)}; leave profile.samples out"
         )
     return sizes
 
@@ -94,7 +121,7 @@ def _gradient_bytes(task: Task) -> int:
 
 def _projected(
     run: Run,
-    options: Workload,
+    options: ProfileOptions,
     task: Task,
     sizes: Sizes,
     model: CostModel,

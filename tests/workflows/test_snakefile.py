@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline_core.model_info import STAGES
+from pipeline_core.workflow import Plan
 from workflows.toy import REPOSITORY, environment, snakemake
 
 RULE_FILES = sorted((REPOSITORY / "workflows/rules").glob("*.smk"))
@@ -18,13 +21,30 @@ def test_the_snakefile_is_short():
 
 
 def test_there_is_one_rule_a_stage_and_it_calls_the_command_of_its_name():
-    assert {path.stem for path in RULE_FILES} == {*STAGES, "download", "papers"}
+    assert {path.stem for path in RULE_FILES} == {*STAGES, "profile", "download", "papers"}
     for stage in STAGES:
         text = (REPOSITORY / f"workflows/rules/{stage}.smk").read_text()
         assert text.startswith(f"rule {stage}:")
         assert f"pipeline-core {stage} " in text
         assert "run:" not in text
         assert "lambda" not in text
+
+
+def test_figures_wait_for_the_profiles_that_the_experiment_asks_for(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="mace/scaling")
+    read = plan.inputs("figures")(job)
+    profiles = [path for path in read if path.endswith("profile.json")]
+    assert profiles == [f"results/mace/scaling/{v}/profile.json" for v in ("base", "baseline")]
+    job.variant = "base"
+    assert [Path(p).name for p in plan.inputs("profile")(job)] == [
+        "data.h5",
+        "graph.h5",
+        "model.pt",
+    ]
+    text = plan.params("profile")(job)
+    assert '"profile": {' in text
+    assert '"train": {' in text
 
 
 def test_snakemake_finds_nothing_to_lint(fresh):

@@ -117,8 +117,8 @@ def epoch_times(found: Iterable[Trained]) -> dict[Configuration, dict[int, float
     }
 
 
-def workloads(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
-    """Return the measured training steps: variant -> what `results.workload` reads."""
+def read_profiles(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
+    """Return the measured training steps: variant -> what `results.read_profile` reads."""
     found = {
         run.variant: results.read_profile(run)
         for run in experiment.runs.values()

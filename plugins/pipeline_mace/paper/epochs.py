@@ -14,8 +14,8 @@ from pipeline_mace.paper.configurations import (
     Configuration,
     configuration_of,
     epoch_times,
+    read_profiles,
     trained,
-    workloads,
 )
 
 Status = Literal["measured", "projected", "paper"]
@@ -53,7 +53,7 @@ def measured(experiment: ExperimentRun) -> list[Point]:
 def projected(experiment: ExperimentRun, mode: str) -> list[Point]:
     """Return the projections of each configuration, of the first variant that has them."""
     found: dict[Configuration, list[Point]] = {}
-    for variant, content in workloads(experiment).items():
+    for variant, content in read_profiles(experiment).items():
         of_variant: dict[Configuration, list[Point]] = {}
         for entry in content.get("projection", ()):
             configuration = configuration_of(experiment.runs[variant], entry["strategy"])

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.paper.configurations import workloads
+from pipeline_mace.paper.configurations import read_profiles
 
 _STYLES: Final = ("-o", "-s", "-^", "-D", "-v")
 _COLUMNS: Final = ("class_atoms", "samples", "atoms", "edges", "seconds", "memory")
@@ -17,7 +17,7 @@ _GIB: Final = 2**30
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw time and memory of a step against the size of the batch, a row for each variant."""
-    found = {v: w for v, w in workloads(experiment).items() if w.get("steps")}
+    found = {v: w for v, w in read_profiles(experiment).items() if w.get("steps")}
     if not found:
         return None
     figure, rows = style.make_canvas(

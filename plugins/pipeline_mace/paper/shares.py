@@ -15,8 +15,8 @@ from pipeline_mace.paper.configurations import (
     CONFIGURATIONS,
     Configuration,
     configuration_of,
+    read_profiles,
     trained,
-    workloads,
 )
 
 Profile = dict[str, NDArray[np.float64]]
@@ -74,7 +74,7 @@ def _projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration, dict
     """Return the strong scaling of each configuration on the most ranks."""
     entries = [
         (configuration_of(experiment.runs[variant], entry["strategy"]), entry)
-        for variant, content in workloads(experiment).items()
+        for variant, content in read_profiles(experiment).items()
         for entry in content.get("projection", ())
         if entry["mode"] == "strong"
     ]

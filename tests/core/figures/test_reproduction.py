@@ -82,18 +82,18 @@ def test_each_artifact_can_be_pointed_to(folder):
     assert 0 < rows["step"]["ours"] < 10
 
 
-WORKLOAD = """\
+PROFILE = """\
   - {id: epoch, where: Fig. 7, quantity: epoch, value: 2, unit: s, differs: a CPU,
      measure: {experiment: toy/alloy, of: base/epoch/seconds}}
   - {id: full, where: Fig. 11, quantity: saturation, value: 800, unit: "1", differs: a CPU,
-     measure: {experiment: toy/alloy, of: base/workload/saturation/atoms}}
+     measure: {experiment: toy/alloy, of: base/profile/saturation/atoms}}
   - {id: many, where: Fig. 7, quantity: epoch, value: 2, unit: min, differs: a CPU,
-     measure: {experiment: toy/alloy, of: base/workload/projection/strong/random/64/seconds,
-               over: base/workload/projection/strong/balanced/64/seconds, status: projected}}
+     measure: {experiment: toy/alloy, of: base/profile/projection/strong/random/64/seconds,
+               over: base/profile/projection/strong/balanced/64/seconds, status: projected}}
 """
 
 
-def test_a_workload_can_be_pointed_to(folder):
+def test_a_profile_can_be_pointed_to(folder):
     run = synthetic.load(folder).runs["base"]
     projection = [
         {"mode": mode, "strategy": strategy, "ranks": ranks, "seconds": seconds}
@@ -105,9 +105,11 @@ def test_a_workload_can_be_pointed_to(folder):
         )
     ]
     content = {"saturation": {"atoms": 96.0}, "projection": projection}
-    with h5py.File(run.inference, "r+") as file:
-        file.attrs["workload"] = json.dumps(content)
-    rows = {row["id"]: row for row in compared(folder, WORKLOAD)["entries"]}
+    run.profile.write_text(json.dumps(content))
+    record = {"stage": "profile", "seconds": 1.0, "cpu": "A processor", "cores": 2, "ranks": 1}
+    with (run.folder / "records.jsonl").open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    rows = {row["id"]: row for row in compared(folder, PROFILE)["entries"]}
     assert (rows["full"]["ours"], rows["full"]["our_hardware"]) == (96.0, "A processor, 2 cores")
     assert (rows["many"]["ours"], rows["many"]["status"]) == (1.5, "projected")
 
@@ -141,14 +143,14 @@ def test_the_first_epoch_is_no_measure_of_the_others(folder):
     run = synthetic.load(folder).runs["base"]
     lines = [json.dumps({"epoch": n, "seconds": s}) for n, s in ((1, 90.0), (2, 3.0), (3, 5.0))]
     run.history.write_text("\n".join(lines))
-    row = compared(folder, WORKLOAD)["entries"][0]
+    row = compared(folder, PROFILE)["entries"][0]
     assert (row["ours"], row["our_hardware"]) == (4.0, "A processor, 2 cores, 2 ranks")
     run.history.write_text(lines[0])
-    assert compared(folder, WORKLOAD)["entries"][0]["ours"] == 90.0
+    assert compared(folder, PROFILE)["entries"][0]["ours"] == 90.0
 
 
-def test_a_workload_that_was_not_measured_is_not_attempted(folder):
-    rows = {row["id"]: row for row in compared(folder, WORKLOAD)["entries"]}
+def test_a_profile_that_was_not_measured_is_not_attempted(folder):
+    rows = {row["id"]: row for row in compared(folder, PROFILE)["entries"]}
     assert (rows["full"]["ours"], rows["many"]["status"]) == (None, "not attempted")
 
 

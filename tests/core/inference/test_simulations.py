@@ -1,7 +1,5 @@
 """The stage: from a trained model on disk to trajectories; oracle: ASE's Lennard-Jones."""
 
-import json
-
 import ase.io
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from core.evaluation.argon import REFERENCES, SCALE, make_run, structures
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
 from pipeline_core.calculator import load_calculator
-from pipeline_core.figures import dynamics
 from pipeline_core.inference.simulations import simulate_run
 from pipeline_core.inference.structures import start_structure
 
@@ -44,61 +41,6 @@ def test_no_md_writes_an_empty_file(tmp_path):
     assert simulate_run(run) == {}
     with store.open_artifact(run.inference, "inference") as file:
         assert list(file) == []
-
-
-def test_a_study_of_the_training_step(tmp_path):
-    network = {"alpha": 1e-5, "bandwidth": 1e9}
-    projection = {"network": network, "strong": [1, 4], "weak": [[2, 30]], "atoms_per_rank": 16.0}
-    workload = {"samples": [1, 2, 4], "classes": 2, "repeats": 2, "projection": projection}
-    run = make_run(
-        tmp_path,
-        codes=np.zeros(12, np.int8),
-        train={"loss": {"energy": {}, "forces": {}}},
-        infer={"md": [{"name": "first", **SHORT, "start": "train:0"}], "workload": workload},
-    )
-    trained = run.model.read_bytes()
-    summary = simulate_run(run)
-
-    with store.open_artifact(run.inference, "inference") as file:
-        assert list(file) == ["first"]
-        study = json.loads(file.attrs["workload"])
-    assert [trajectory.name for trajectory in dynamics.read_run(run)] == ["first"]
-    assert run.model.read_bytes() == trained
-    assert study["device"] == "cpu"
-    assert study["precision"] == "32-true"
-    assert study["gradient_bytes"] == 4  # the potential has one parameter
-    assert [(s["class_atoms"], s["samples"]) for s in study["steps"]] == [
-        (atoms, copies) for atoms in (2, 8) for copies in (1, 2, 4)
-    ]
-    assert study["capacity"]["limited_by"] == "the largest batch tried"
-    assert study["capacity"]["atoms"] == 4 * 8
-    assert study["network"] == network | {"source": "given", "sizes": [], "seconds": []}
-    assert [(p["mode"], p["ranks"], p["samples"]) for p in study["projection"][::2]] == [
-        ("strong", 1, 12),
-        ("strong", 4, 12),
-        ("weak", 2, 30),
-    ]
-    for epoch in study["projection"]:
-        parts = epoch["compute"] + epoch["communication"] + epoch["idle"]
-        assert epoch["seconds"] == pytest.approx(parts)
-    assert summary["training step"]["capacity_atoms"] == 32
-    assert summary["training step"]["seconds_of"].keys() == {"constant", "atom", "edge"}
-
-
-@pytest.mark.parametrize(
-    ("train", "split", "message"),
-    [
-        ({}, 0, r"train.loss names no field, so there is no training step"),
-        ({"loss": {"energy": {}}}, 1, r"the split 'train' is empty"),
-    ],
-)
-def test_a_study_of_nothing_is_explained(tmp_path, train, split, message):
-    codes = np.full(12, split, np.int8)
-    run = make_run(tmp_path, codes=codes, train=train, infer={"workload": {}})
-
-    with pytest.raises(ValueError, match=message):
-        simulate_run(run)
-    assert not run.inference.exists()
 
 
 def test_an_explosion_leaves_no_inference_file(tmp_path):

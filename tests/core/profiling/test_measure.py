@@ -9,7 +9,7 @@ import torch
 
 from core.evaluation.argon import make_run, structures
 from pipeline_core.atomistic import graph_cost
-from pipeline_core.config.sections import TrainOptions, Workload
+from pipeline_core.config.sections import ProfileOptions, TrainOptions
 from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.profiling.measure import (
     StepTimer,
@@ -82,7 +82,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     monkeypatch.setattr(Learner, "step", recorded)
     before = {name: weight.clone() for name, weight in task.module.state_dict().items()}
     samples = task.samples("train")
-    options = Workload(samples=[4, 1], classes=2, repeats=3)
+    options = ProfileOptions(samples=[4, 1], classes=2, repeats=3)
     probes = choose_probes(task, samples.sizes(), 2)
     assert [p.atoms for p in probes] == [2, 8]
     small, large = measure_classes(timer(run, task), samples, probes, options, None)
@@ -121,7 +121,7 @@ def test_a_measured_step_learns(run, task):
 
 def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
     samples = task.samples("train")
-    options = Workload(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)
+    options = ProfileOptions(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)
     probes = choose_probes(task, samples.sizes(), 2)
 
     for one in measure_classes(timer(run, task), samples, probes, options, None):
@@ -145,7 +145,7 @@ class KnownMemory:
 def test_no_batch_is_tried_that_would_not_fit():
     probes = [SizeProbe(n, {"atom": n, "edge": 9 * n}, 10.0 * n) for n in (1, 10, 100, 1000)]
     known, limit = KnownMemory(probes), 20_000
-    options = Workload(samples=[1, 2, 4, 8, 16])
+    options = ProfileOptions(samples=[1, 2, 4, 8, 16])
 
     found = measure_classes(known, None, probes, options, limit)
     assert max(known.asked) <= limit
@@ -173,11 +173,13 @@ def test_a_device_that_is_full_all_the_same_ends_the_class():
         def measure(self, samples, numbers, repeats):
             raise torch.OutOfMemoryError("others use it too")
 
-    (one,) = measure_classes(Full(), None, [SizeProbe(0, {"atom": 1}, 1.0)], Workload(), None)
+    (one,) = measure_classes(
+        Full(), None, [SizeProbe(0, {"atom": 1}, 1.0)], ProfileOptions(samples=[1, 2]), None
+    )
     assert (one.steps, one.limit) == ((), "memory")
 
 
 def test_the_limit_of_memory():
-    assert memory_limit(Workload(memory_limit=1e9), CPU) == 1e9
-    free = memory_limit(Workload(), CPU)
+    assert memory_limit(ProfileOptions(memory_limit=1e9), CPU) == 1e9
+    free = memory_limit(ProfileOptions(samples=[1, 2]), CPU)
     assert free is None or free > 0

@@ -7,7 +7,7 @@ import numpy as np
 
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.sections import InferOptions
+from pipeline_core.config.sections import ProfileOptions
 from pipeline_core.project import Project
 
 ROOT = Path(__file__).parents[3]
@@ -35,14 +35,13 @@ def write(folder):
         run.history.write_text("".join(lines))
         records = [
             {"stage": stage, "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": n}
-            for stage, n in (("train", ranks), ("infer", 1))
+            for stage, n in (("train", ranks), ("infer", 1), ("profile", 1))
         ]
         text = "".join(json.dumps(record) + "\n" for record in records)
         (run.folder / "records.jsonl").write_text(text)
         write_partition(run)
-        if run.section("infer", InferOptions).workload is not None:
-            with store.create(run.inference, "inference", {}) as file:
-                file.attrs["workload"] = json.dumps(workload(run))
+        if run.section("profile", ProfileOptions).samples:
+            run.profile.write_text(json.dumps(profile(run)))
     return experiment
 
 
@@ -110,8 +109,8 @@ def shared(costs):
     return ranks
 
 
-def workload(run):
-    """Return a workload: seconds and bytes are straight lines in the atoms."""
+def profile(run):
+    """Return a profile: seconds and bytes are straight lines in the atoms."""
     rate = RATE * SLOW[options(run)[0]]
     steps = [
         {

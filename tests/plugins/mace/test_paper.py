@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from pipeline_core import store
-from pipeline_core.config.sections import InferOptions
+from pipeline_core.config.sections import ProfileOptions
 from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
@@ -38,12 +37,9 @@ def text():
     return read_paper("mace")
 
 
-def change_workload(run, **changes):
-    """Overwrite parts of the workload of a run."""
-    content = made_up.workload(run) | changes
-    run.inference.unlink()
-    with store.create(run.inference, "inference", {}) as file:
-        file.attrs["workload"] = json.dumps(content)
+def change_profile(run, **changes):
+    """Overwrite parts of the profile of a run."""
+    run.profile.write_text(json.dumps(made_up.profile(run) | changes))
 
 
 def table3(text):
@@ -82,21 +78,21 @@ def test_the_paper_gives_no_times_but_these(text, expected):
 
 
 def test_the_projected_set_is_composed_as_table_3(text, tmp_path):
-    options = made_up.load(tmp_path).runs["base"].section("infer", InferOptions)
-    classes = options.workload.projection.sizes
+    options = made_up.load(tmp_path).runs["base"].section("profile", ProfileOptions)
+    classes = options.projection.sizes
     for name, graphs, _, least, most in table3(text):
         mine = [one for one in classes if one.name.lower() == name.lower()]
         assert sum(one.samples for one in mine) == int(graphs)
         assert min(one.atoms[0] for one in mine) == int(least)
         assert max(one.atoms[1] for one in mine) == int(most)
     assert sum(one.samples for one in classes) == 2_650_823
-    assert max(options.workload.projection.weak)[1] == 2_650_823
+    assert max(options.projection.weak)[1] == 2_650_823
 
 
 def test_the_crystals_of_the_projection_are_as_large_as_those_of_mptrj(tmp_path):
     # Oracle: MPtrj has 49,295,660 atoms in 1,580,395 structures (Deng et al. 2023).
-    options = made_up.load(tmp_path).runs["base"].section("infer", InferOptions)
-    mptrj = [c for c in options.workload.projection.sizes if c.name == "MPtrj"]
+    options = made_up.load(tmp_path).runs["base"].section("profile", ProfileOptions)
+    mptrj = [c for c in options.projection.sizes if c.name == "MPtrj"]
     atoms = [c.samples * sum(c.atoms) / 2 for c in mptrj]
     mean = sum(atoms) / sum(c.samples for c in mptrj)
     assert mean == pytest.approx(49_295_660 / 1_580_395, rel=0.03)
@@ -243,9 +239,9 @@ def test_figure_11_marks_saturation_and_capacity(experiment):
 
 def test_figure_11_where_the_system_tells_no_memory(experiment):
     run = experiment.runs["base"]
-    steps = [{**step, "memory": None} for step in made_up.workload(run)["steps"]]
+    steps = [{**step, "memory": None} for step in made_up.profile(run)["steps"]]
     limits = {"limited_by": "memory", "memory_limit": 2**32, "atoms": 5000}
-    change_workload(run, steps=steps, capacity=made_up.workload(run)["capacity"] | limits)
+    change_profile(run, steps=steps, capacity=made_up.profile(run)["capacity"] | limits)
     figure, _ = saturation.draw(experiment)
     assert figure.axes[2].texts[0].get_text() == "capacity: 5,000\n(limit 4.0 GiB)"
     assert len(figure.axes[2].lines[0].get_xdata()) == 0
@@ -288,7 +284,7 @@ def test_one_configuration_alone_is_not_compared(experiment):
         if run.variant != "base":
             run.history.unlink()
             run.inference.unlink(missing_ok=True)
-    change_workload(experiment.runs["base"], projection=[])
+    change_profile(experiment.runs["base"], projection=[])
     drawn = {figure.name for figure in FIGURES if figure.draw(experiment) is not None}
     assert drawn == {"figure5", "figure11", "figure12"}
 
