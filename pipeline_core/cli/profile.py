@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.output import listing
+from pipeline_core.cli.output import format_summary
 from pipeline_core.observers.records import write_record
 
 
@@ -30,7 +30,7 @@ def profile(
     summary = profile_run(run)
     write_record(run.folder, "profile", time.perf_counter() - begin, summary)
     if summary:
-        typer.echo(listing(summary))
+        typer.echo(format_summary(summary))
 
 
 COMMANDS = {"profile": profile}
