@@ -60,6 +60,11 @@ class GraphSamples:
         numbers = self.numbers[np.asarray(indices)]
         return collate([self._data.read(n) | self._graph.read(n) for n in numbers], self._dtype)
 
+    def read_structures(self, indices: Sequence[int]) -> Batch:
+        """Return the same samples without their graphs."""
+        numbers = self.numbers[np.asarray(indices)]
+        return collate([self._data.read(n) for n in numbers], self._dtype)
+
 
 def graph_cost(sizes: Sizes) -> NDArray[np.float64]:
     """Return the number of rows that a model works on: atoms + edges + angles, (n_samples,)."""
@@ -102,6 +107,7 @@ def potential_task(run: Run, module: Potential, **facts: Any) -> Task:
         samples=lambda split: GraphSamples(run, split, labels, dtype),
         cost=graph_cost,
         quantities=quantities,
+        receptive_field=module.receptive_field,
         metadata={
             "options": run.options.model_dump(mode="json"),
             "graph": run.sections["graph"].model_dump(mode="json"),

@@ -31,6 +31,9 @@ class Potential(nn.Module):
     atom_energies: Tensor
     exact_vectors: ClassVar[bool] = False
     """Whether `energies` takes the vectors in double precision, whatever the parameters are."""
+    receptive_field: int | None = None
+    """How many edges away atoms have an influence on the energy that `energies` counts for an atom
+    or an edge it receives: message-passing layers. With it, ranks can divide single structures."""
 
     def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
         super().__init__()

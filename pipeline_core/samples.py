@@ -154,13 +154,17 @@ class SampleFile:
         path: The artifact.
         schema: The schema that it must have.
         fields: Names of the fields to read; all fields if None.
+        preload: Whether a small file is kept in memory.
 
     Raises:
         ValueError: The file is missing, damaged, or lacks a field.
     """
 
-    def __init__(self, path: Path, schema: str, fields: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, path: Path, schema: str, fields: Iterable[str] | None = None, *, preload: bool = True
+    ) -> None:
         self.path = path
+        self._most_bytes = _PRELOAD_BYTES if preload else 0
         self._context = store.open_artifact(path, schema)
         self._file = self._context.__enter__()
         try:
@@ -181,7 +185,7 @@ class SampleFile:
         self.attributes = dict(file.attrs)
         size = sum(file[name].nbytes for name in names)
         self._arrays: dict[str, Any] = {
-            name: self._load(name) if size < _PRELOAD_BYTES else file[name] for name in names
+            name: self._load(name) if size < self._most_bytes else file[name] for name in names
         }
 
     def __enter__(self) -> Self:
@@ -209,17 +213,23 @@ class SampleFile:
     def read(self, index: int) -> dict[str, Array]:
         """Return one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
         assert 0 <= index < self.n_samples, (index, self.n_samples)
-        sample = {}
+        return {name: self.read_field(name, index) for name in self.fields}
+
+    def read_field(self, name: str, index: int) -> Array:
+        """Return what one sample has of a field, as `read` does of all."""
+        field, data = self.fields[name], self._arrays[name]
+        if field.kind != "sample":
+            return self.read_rows(name, index, slice(None))
         with store.explain_damage(self.path):
-            for name, field in self.fields.items():
-                data = self._arrays[name]
-                if field.kind == "sample":
-                    row = data[index]
-                    sample[name] = np.asarray(_text(row) if field.dtype == "str" else row)
-                else:
-                    start, stop = self.offsets[field.kind][index : index + 2]
-                    sample[name] = np.asarray(data[start:stop])
-        return sample
+            row = data[index]
+            return np.asarray(_text(row) if field.dtype == "str" else row)
+
+    def read_rows(self, name: str, index: int, rows: slice) -> Array:
+        """Return some rows that one sample has of a field of a ragged kind, (n_rows, *shape)."""
+        first, stop = self.offsets[self.fields[name].kind][index : index + 2]
+        begin, end, _ = rows.indices(int(stop - first))
+        with store.explain_damage(self.path):
+            return np.asarray(self._arrays[name][first + begin : first + end])
 
     def _load(self, name: str) -> Array:
         data = self._file[name]

@@ -57,6 +57,15 @@ class DrawnSamples(Samples, Protocol):
         ...
 
 
+@runtime_checkable
+class StructureSamples(Samples, Protocol):
+    """Samples that can be read without their graph, as a rank does that makes a part of it."""
+
+    def read_structures(self, indices: Sequence[int]) -> Batch:
+        """Return atoms, cells and labels of the samples with these numbers, as `batch` does."""
+        ...
+
+
 class Objective(Protocol):
     """A training loss: sum over terms of weight * sum / count, both taken over all ranks."""
 
@@ -125,6 +134,12 @@ class Task:
         metadata: What `model.pt` needs besides weights to rebuild the module, JSON-able.
         probe: Makes a small input by which a stored model is checked; None for the smallest samples
             of the data, which one process has to be able to predict.
+        receptive_field: How many edges of the graph away atoms have an influence on the energy or
+            the features of an atom: message-passing layers. With it, ranks can divide single
+            structures (`partition.parts: graph`), of which each works on its own atoms and all that
+            they depend on; None for a model that cannot be divided so. Not used where samples are
+            `DomainSamples`, whose model exchanges features itself.
+        bytes_per_atom: What ranks exchange of an atom in a layer, by which structures are divided.
     """
 
     module: nn.Module
@@ -134,6 +149,8 @@ class Task:
     quantities: tuple[Quantity, ...] = ()
     metadata: Mapping[str, Any] | None = None
     probe: Callable[[], Batch] | None = None
+    receptive_field: int | None = None
+    bytes_per_atom: float = 1600.0
 
 
 def build_task(run: Run, metadata: Mapping[str, Any] | None = None) -> Task:

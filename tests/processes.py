@@ -22,7 +22,8 @@ LAUNCHERS = ("PMI_", "SLURM_")
 def environment(**extra: str) -> dict[str, str]:
     """Return variables for a process: one thread, modules of the tests, no word of a launcher."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
-    return plain | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"} | extra
+    places = [str(Path(__file__).parent), *filter(None, [plain.get("PYTHONPATH")])]
+    return plain | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"} | extra
 
 
 def mpiexec() -> str:

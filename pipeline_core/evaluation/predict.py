@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, n_samples, to_device
+from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs, Samples, Task
-from pipeline_core.training.loader import epoch_batches
+from pipeline_core.training.loader import load_pieces
 
 ROWS: Final = 20_000
 """Rows of all kinds in one window, where the experiment names no capacity."""
@@ -79,15 +80,16 @@ def predictions(
     """
     cuts = windows(samples, task, capacity)
     own = [np.arange(cut.start, cut.stop) for cut in cuts[ranks.rank :: ranks.size]]
-    batches = zip(own, epoch_batches(samples, own, ranks.device), strict=True)
-    parts = (_predicted(task, int(numbers[0]), batch, ranks.device) for numbers, batch in batches)
+    pieces = load_pieces(own, lambda some: Piece(samples.batch(some.tolist())), ranks.device)
+    pairs = zip(own, pieces, strict=True)
+    parts = (_predict(task, int(some[0]), piece.batch, ranks.device) for some, piece in pairs)
     for _ in range(0, len(cuts), ranks.size):
         for window in ranks.gather(next(parts, None)):
             if window is not None:
                 yield window
 
 
-def _predicted(task: Task, start: int, batch: Batch, device: torch.device) -> Window:
+def _predict(task: Task, start: int, batch: Batch, device: torch.device) -> Window:
     names = [quantity.name for quantity in task.quantities]
     with torch.no_grad():
         outputs = task.module(to_device(batch, device))

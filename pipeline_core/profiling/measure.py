@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from pipeline_core.config.sections import ProfileOptions, TrainOptions
+from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.profiling.memory import free_bytes, peak_bytes
@@ -29,7 +30,7 @@ from pipeline_core.profiling.steps import (
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.learner import Learner
-from pipeline_core.training.loader import Step, loaded, total_counts
+from pipeline_core.training.loader import Step, total_counts
 
 _USABLE: Final = 0.8
 """Part of the free memory that steps may fill: what they will take is known by extrapolation."""
@@ -92,9 +93,11 @@ class StepTimer:
     def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> MeasuredStep:
         """Return what steps of a batch take, after two that do not count."""
         device = self._ranks.device
-        batches = [loaded(samples, np.asarray(numbers), device)]
-        counts = total_counts(self._objective, batches)
-        step = Step(batches, counts, len(numbers), np.ones(1))
+        pieces = [Piece(samples.batch(numbers))]
+        if device.type == "cuda":
+            pieces = [piece.pin_memory() for piece in pieces]
+        counts = total_counts(self._objective, pieces)
+        step = Step(pieces, counts, len(numbers), np.ones(1))
         self._seconds(step)  # makes what stays, as the state of the optimizer
         memory = peak_bytes(lambda: self._learner.step(step, self._totals), device)
         seconds = tuple(self._seconds(step) for _ in range(repeats))

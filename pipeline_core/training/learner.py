@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from pipeline_core.batch import Batch, to_device
 from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Task
 from pipeline_core.training.gradients import FlatGradients
@@ -78,8 +78,8 @@ class Learner:
         clock.mark("communication")
         sums = torch.zeros_like(counts)
         self._gradients.zero()
-        for batch in step.batches:
-            sums += self._backward(to_device(batch, self._ranks.device), counts)
+        for piece in step.pieces:
+            sums += self._backward(piece.to(self._ranks.device), counts)
         clock.finish_share()
         self._gradients.all_reduce_sum(self._ranks)
         clock.mark("communication")
@@ -95,11 +95,11 @@ class Learner:
         totals.add(step, sums, counts, norm)
         clock.mark("compute")
 
-    def _backward(self, batch: Batch, counts: Tensor) -> Tensor:
+    def _backward(self, piece: Piece, counts: Tensor) -> Tensor:
         """Add the gradients of one micro-batch; return the sums of its terms, (n_terms,)."""
         with self.precision.autocast():
-            outputs = self._module(batch)
-        terms = self._objective.sums(outputs, batch)
+            outputs = piece.predict(self._module)
+        terms = self._objective.sums(outputs, piece.batch)
         sums = torch.stack([terms[name].double() for name in self._objective.weights])
         loss = (self._weights * sums / counts.clamp(min=1)).sum()
         torch.autograd.backward(self.precision.scaler.scale(loss))

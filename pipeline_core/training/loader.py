@@ -12,16 +12,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
 
-from pipeline_core.balance.sampler import Costs, Numbers, Sampler
-from pipeline_core.batch import Batch
-from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.task import Objective, Samples
+from pipeline_core.balance.sampler import Costs, Numbers, Share
+from pipeline_core.distributed.pieces import Piece
+from pipeline_core.task import Objective
+from pipeline_core.training.division import Load
 from pipeline_kernels.packing import Plan
 
 Item = TypeVar("Item")
@@ -34,56 +33,61 @@ class Step:
     """One rank's part of an optimizer step.
 
     Attributes:
-        batches: Its micro-batches, on the CPU, pinned if it computes on a GPU.
-        counts: Count of each term of the loss over these batches, (n_terms,).
+        pieces: Its micro-batches, on the CPU, pinned if it computes on a GPU.
+        counts: Count of each term of the loss over these, (n_terms,).
         n_samples: Samples of the step, over all ranks.
         loads: Cost of the share of every rank, (n_ranks,).
     """
 
-    batches: list[Batch]
+    pieces: list[Piece]
     counts: Tensor
     n_samples: int
     loads: Costs
 
 
-def epoch_steps(
-    samples: Samples,
-    sampler: Sampler,
-    objective: Objective,
-    ranks: Ranks,
+def load_steps(
     plan: Plan,
+    share: Callable[[Plan], Share],
+    load: Load,
+    objective: Objective,
+    device: torch.device,
     first: int = 0,
 ) -> Iterator[Step]:
-    """Yield a rank's part of each step of a plan, from the step `first` on."""
+    """Yield a rank's part of each step of a plan, from the step `first` on.
+
+    Args:
+        plan: Of an epoch.
+        share: Returns what this rank does of a step.
+        load: Makes what it does into pieces.
+        objective: Counts labels.
+        device: Where the pieces go.
+        first: Number of the first step.
+    """
 
     def make(number: int) -> Step:
         step = plan.step(number)
-        share = sampler.share(step, ranks.rank)
-        batches = [loaded(samples, numbers, ranks.device) for numbers in share.micro_batches]
-        return Step(batches, total_counts(objective, batches), len(step.items), share.loads)
+        own = share(step)
+        pieces = [_pin(load(numbers), device) for numbers in own.micro_batches]
+        return Step(pieces, total_counts(objective, pieces), len(step.items), own.loads)
 
     return ahead(make, range(first, len(plan)))
 
 
-def epoch_batches(samples: Samples, bins: list[Numbers], device: torch.device) -> Iterator[Batch]:
-    """Yield one batch for each set of sample numbers, for an evaluation."""
-    return ahead(partial(loaded, samples, device=device), bins)
+def load_pieces(numbers: list[Numbers], load: Load, device: torch.device) -> Iterator[Piece]:
+    """Yield one piece for each set of sample numbers, for an evaluation."""
+    return ahead(lambda some: _pin(load(some), device), numbers)
 
 
-def loaded(samples: Samples, numbers: Numbers, device: torch.device) -> Batch:
-    """Return samples as a batch on the CPU, pinned if it is to go to a GPU."""
-    batch = samples.batch(numbers.tolist())
-    if device.type == "cuda":
-        return {name: tensor.pin_memory() for name, tensor in batch.items()}
-    return batch
+def _pin(piece: Piece, device: torch.device) -> Piece:
+    return piece.pin_memory() if device.type == "cuda" else piece
 
 
-def total_counts(objective: Objective, batches: list[Batch]) -> Tensor:
-    """Return the count of each term over some batches, (n_terms,), in float64."""
+def total_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
+    """Return the count of each term over some pieces, (n_terms,), in float64."""
     names = tuple(objective.weights)
     total = torch.zeros(len(names), dtype=torch.float64)
-    for batch in batches:
-        counts = objective.counts(batch)
+    for piece in pieces:
+        counts = objective.counts(piece.batch)
         total += torch.stack([counts[name].double() for name in names])
     return total
 

@@ -1,21 +1,18 @@
-"""The shared trainer: epochs of optimizer steps over shared samples, and their validation.
+"""The shared trainer: epochs of optimizer steps, and their validation.
 
-`learner` does the steps, `sampler` and `loader` feed it, `session` keeps records, states and the
-best model.
+`learner` does the steps, `division` says what each rank does of them, `loader` feeds it, `session`
+keeps records, states and the best model.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.balance.partitioning import read_shares
-from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
@@ -26,10 +23,11 @@ from pipeline_core.seeds import (
     seed_everything,
     set_generator_states,
 )
-from pipeline_core.task import DrawnSamples, Task, build_task
+from pipeline_core.task import Task, build_task
+from pipeline_core.training.division import Division, make_division
 from pipeline_core.training.history import EpochTotals, Record, epoch_record
 from pipeline_core.training.learner import Learner
-from pipeline_core.training.loader import epoch_steps
+from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
 from pipeline_core.training.start import start_metadata
@@ -53,7 +51,8 @@ def train_run(run: Run) -> dict[str, Any]:
     with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
         task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
-        trainer = Trainer(run, task, options, ranks)
+        division = make_division(run, task, options, ranks)
+        trainer = Trainer(run, task, options, ranks, division)
         with limit_numpy_threads():
             return trainer.fit()
 
@@ -66,35 +65,24 @@ class Trainer:
         task: Freshly built, its module on the CPU.
         options: The section of the run.
         ranks: Who trains.
+        division: What each of them does.
 
     Raises:
-        ValueError: There is nothing to train on, or files do not fit together.
+        ValueError: Nothing is trained.
     """
 
-    def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
-        self._run, self._task, self._options, self._ranks = run, task, options, ranks
-        self._train, self._val = task.samples("train"), task.samples("val")
-        if not len(self._train):
-            raise ValueError(f"{run.experiment}: the split 'train' of its dataset is empty")
+    def __init__(
+        self, run: Run, task: Task, options: TrainOptions, ranks: Ranks, division: Division
+    ) -> None:
+        self._task, self._options, self._ranks, self._division = task, options, ranks, division
         if not task.objective.weights:
             raise ValueError(f"{run.experiment}: train.loss names no field, so nothing is trained")
-        shares = read_shares(run.partition, "train", len(self._train))
-        self._shares = shares
-        self._sampler = Sampler(
-            costs=shares.costs,
-            batch_size=options.batch_size,
-            batch_by=options.batch_by,
-            capacity=shares.capacity,
-            seed=run.seed,
-            strategy=shares.strategy,
-        )
-        self._val_shares = read_shares(run.partition, "val", len(self._val))
-        sharing = self._sampler.facts(ranks.size) if ranks.is_rank_zero else None
+        sharing = division.facts() if ranks.is_rank_zero else None
         self._session = Session(run, task, options, ranks, sharing)
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
         self._times = EpochTimes.zero(0, ranks.size)
         self._cost_model: CostModel | None = None
-        fitted = shares.cost == "fitted"
+        fitted = division.shares.cost == "fitted"
         self._clock = StepClock(ranks, runs=options.profile or fitted, meets=options.profile)
         self._is_warm = False
         self._learner = self._make_learner()
@@ -102,9 +90,9 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
         self._session.run(self._epoch)
-        split, costs = ("val", self._val_shares.costs)
-        if not len(self._val):
-            split, costs = "train", self._sampler.costs
+        split, costs = "val", self._division.val_costs
+        if not len(costs):
+            split, costs = "train", self._division.shares.costs
         self._session.write_model(split, np.argsort(costs, kind="stable")[:_PROBE_SAMPLES])
         return self._session.summarize()
 
@@ -117,10 +105,10 @@ class Trainer:
 
     def _epoch(self) -> None:
         epoch, learner = self._session.progress.epoch, self._learner
-        plan = self._sampler.plan(epoch, self._ranks.size)
+        plan = self._division.plan(epoch)
         self._steps(plan)
         self._add_over()
-        self._share_by(self._fitted(plan))
+        self._balance_by(self._fit_cost_model(plan))
         weights, rate = self._task.objective.weights, learner.rate
         totals, validation = self._totals, self._validate()
         record = epoch_record(epoch + 1, rate.value, weights, totals, validation, self._timing())
@@ -130,13 +118,12 @@ class Trainer:
 
     def _steps(self, plan: Plan) -> None:
         progress, every = self._session.progress, self._options.checkpoint_steps
-        stored = self._train
-        steps = epoch_steps(
-            stored.of_epoch(progress.epoch) if isinstance(stored, DrawnSamples) else stored,
-            self._sampler,
-            self._task.objective,
-            self._ranks,
+        steps = load_steps(
             plan,
+            self._division.share,
+            self._division.load_training(progress.epoch),
+            self._task.objective,
+            self._ranks.device,
             progress.step,
         )
         if not (progress.step and self._times.fits(plan)):
@@ -168,18 +155,17 @@ class Trainer:
         if self._clock.runs:
             self._times.all_reduce_sum(self._ranks)
 
-    def _fitted(self, plan: Plan) -> CostModel | None:
+    def _fit_cost_model(self, plan: Plan) -> CostModel | None:
         """Return what the next epoch is to be shared by; None for the given costs."""
-        if self._shares.cost == "given":
+        shares = self._division.shares
+        if shares.cost == "given":
             return None
-        found = (
-            self._times.cost_model(plan, self._shares.sizes) if self._ranks.is_rank_zero else None
-        )
-        return self._ranks.broadcast(found) or self._cost_model
+        fit = self._times.cost_model(plan, shares.sizes) if self._ranks.is_rank_zero else None
+        return self._ranks.broadcast(fit) or self._cost_model
 
-    def _share_by(self, model: CostModel | None) -> None:
-        times = None if model is None else model.seconds(self._shares.sizes)
-        self._cost_model, self._sampler = model, replace(self._sampler, times=times)
+    def _balance_by(self, model: CostModel | None) -> None:
+        self._cost_model = model
+        self._division.balance_by(model)
 
     def _timing(self) -> dict[str, Any]:
         model = self._cost_model
@@ -196,13 +182,11 @@ class Trainer:
         return now
 
     def _validate(self) -> dict[str, Any]:
-        if not len(self._val):
+        if not len(self._division.val_costs):
             return {}
-        bins = self._val_shares.batches(self._ranks.rank, self._ranks.size)
-        learner = self._learner
-        return validate(
-            self._task, learner.evaluated, self._val, bins, self._ranks, learner.precision
-        )
+        learner, ranks = self._learner, self._ranks
+        pieces = load_pieces(*self._division.validation(), ranks.device)
+        return validate(self._task, learner.evaluated, pieces, ranks, learner.precision)
 
     def _refuse_divergence(self, record: Record) -> None:
         n_steps = self._totals.steps
@@ -232,7 +216,7 @@ class Trainer:
             self._times.keep_on_rank_zero(ranks)
         coefficients = saved.get("cost_model")
         # Within an epoch the shares of its first steps go on, whatever the experiment says now.
-        if coefficients and (self._session.progress.step or self._shares.cost == "fitted"):
-            self._share_by(CostModel.of(coefficients))
+        if coefficients and (self._session.progress.step or self._division.shares.cost == "fitted"):
+            self._balance_by(CostModel.of(coefficients))
         if len(saved["generators"]) == ranks.size:  # else they have none to continue
             set_generator_states(saved["generators"][ranks.rank], ranks.device)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.balance.sampler import Numbers
-from pipeline_core.batch import Batch, to_device
+from pipeline_core.batch import Batch
+from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.residuals import residuals
-from pipeline_core.task import Outputs, Quantity, Samples, Task
+from pipeline_core.task import Outputs, Quantity, Task
 from pipeline_core.training.history import means
-from pipeline_core.training.loader import epoch_batches, total_counts
+from pipeline_core.training.loader import total_counts
 from pipeline_core.training.precision import Precision
 
 
 def validate(
     task: Task,
     module: nn.Module,
-    samples: Samples,
-    bins: list[Numbers],
+    pieces: Iterator[Piece],
     ranks: Ranks,
     precision: Precision,
 ) -> dict[str, Any]:
@@ -30,8 +30,7 @@ def validate(
     Args:
         task: Loss and quantities.
         module: The weights to evaluate; left in evaluation mode.
-        samples: The split.
-        bins: Sample numbers of this rank's batches.
+        pieces: What this rank takes of the split.
         ranks: Who shares the work.
         precision: As in training.
 
@@ -45,15 +44,15 @@ def validate(
     totals = torch.zeros(2, n_terms + len(task.quantities), dtype=torch.float64)
     totals = totals.to(ranks.device)  # row 0: sums, row 1: counts
     with torch.no_grad():
-        for loaded in epoch_batches(samples, bins, ranks.device):
-            batch = to_device(loaded, ranks.device)
+        for loaded in pieces:
+            piece = loaded.to(ranks.device)
             with precision.autocast():
-                outputs = module(batch)
-            sums = task.objective.sums(outputs, batch)
+                outputs = piece.predict(module)
+            sums = task.objective.sums(outputs, piece.batch)
             totals[0, :n_terms] += torch.stack([sums[name].double() for name in weights])
             totals[1, :n_terms] += total_counts(task.objective, [loaded]).to(ranks.device)
             for column, quantity in enumerate(task.quantities, n_terms):
-                totals[:, column] += _absolute_error(quantity, outputs, batch)
+                totals[:, column] += _absolute_error(quantity, outputs, piece.batch)
     sums_, counts = ranks.all_reduce_sum(totals).tolist()
     errors = zip(task.quantities, sums_[n_terms:], counts[n_terms:], strict=True)
     return {

@@ -74,7 +74,7 @@ class TwoCentre(nn.Module):
         return self.atoms[self.places[atomic_numbers]]
 
     def edge_blocks(self, batch: Batch) -> Tensor:
-        """Return the blocks of edges, (n_edges, n_common, n_common), those of twins transposed."""
+        """Return blocks of edges, (n_edges, n_common, n_common), of reverse ones transposed."""
         return torch.cat([self._blocks(piece) for piece in edge_pieces(batch)])
 
     def _blocks(self, batch: Batch) -> Tensor:
@@ -94,14 +94,15 @@ class TwoCentre(nn.Module):
 
         Args:
             batches: Structures with their graph and the labels `node_blocks` and `edge_blocks`, NaN
-                where there are none; in double precision.
+                where there are none; in double precision. Of parts of structures the first atoms
+                have labels, and receive the edges.
         """
         atoms, counts = torch.zeros_like(self.atoms), torch.zeros(len(self.atoms))
         n_elements, _, n_splines, n_tables = self.tables.shape
         gram = torch.zeros(n_elements**2, n_splines, n_splines, dtype=torch.float64)
         right = torch.zeros(n_elements**2, n_splines, n_tables, dtype=torch.float64)
         for batch in batches:
-            place = self.places[batch["atomic_numbers"]]
+            place = self.places[batch["atomic_numbers"]][: len(batch["node_blocks"])]
             atoms.index_add_(0, place, batch["node_blocks"].double().nan_to_num(0))
             counts += torch.bincount(place, minlength=len(counts))
             for piece in edge_pieces(batch):
@@ -136,7 +137,7 @@ class TwoCentre(nn.Module):
             right[number] += design[rows].T @ values[rows]
 
     def _oriented(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Give an edge and its twin one direction, so that their blocks agree to the last bit.
+        """Give an edge and its reverse one direction, so that their blocks agree to the last bit.
 
         Returns:
             Vectors (n_edges, 3), elements (n_edges, 2), and which edges were turned, (n_edges,).

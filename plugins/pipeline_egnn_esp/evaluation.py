@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import metrics_header
 from pipeline_core.evaluation.predict import Window, predictions
@@ -40,10 +41,9 @@ from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
-from pipeline_egnn_esp.partition_options import ESPPartitionOptions
+from pipeline_egnn_esp.predict_distributed import align_entries, predict_entries
 from pipeline_egnn_esp.samples import UNITS, Labelled, MatrixSamples
 from pipeline_egnn_esp.scaling import ScaledNetwork
-from pipeline_egnn_esp.together import Together
 
 Floats = NDArray[np.float64]
 
@@ -101,9 +101,11 @@ def _structures(
     """Yield each sample with its predictions, and what the data say of it in words, on rank 0."""
     samples = task.samples(split)
     assert isinstance(samples, MatrixSamples)
-    in_parts = run.section("partition", ESPPartitionOptions).parts == "graph"
-    found = _by_all(run, task, samples, ranks) if in_parts else _by_each(task, samples, ranks)
-    for index, (labelled, predicted) in enumerate(found):
+    if run.section("partition", PartitionOptions).parts == "graph":
+        pairs = _predict_divided(run, task, samples, ranks)
+    else:
+        pairs = _predict_whole(task, samples, ranks)
+    for index, (labelled, predicted) in enumerate(pairs):
         assert baseline is not None
         batch = samples.batch([index])
         own = baseline.node_blocks(batch["atomic_numbers"]).numpy()
@@ -113,31 +115,36 @@ def _structures(
         yield Structure(labelled.matrix, labelled.energy_zero, both), words
 
 
-def _by_each(task: Task, samples: MatrixSamples, ranks: Ranks) -> Iterator[tuple[Labelled, Floats]]:
+def _predict_whole(
+    task: Task, samples: MatrixSamples, ranks: Ranks
+) -> Iterator[tuple[Labelled, Floats]]:
     """Yield on rank 0 each sample and its predicted elements; ranks predict whole structures."""
     for window in predictions(task, samples, None, ranks):
         for number in range(len(window) if ranks.is_rank_zero else 0):
-            labelled = samples.labelled(window.start + number)
+            labelled = samples.read_labelled(window.start + number)
             yield labelled, labelled.entries(*_blocks(window, number))
 
 
-def _by_all(
+def _predict_divided(
     run: Run, task: Task, samples: MatrixSamples, ranks: Ranks
 ) -> Iterator[tuple[Labelled, Floats]]:
-    """Yield on rank 0 each sample and its predicted elements; each rank predicts its part."""
+    """Yield on rank 0 each sample and its predicted elements; each rank predicts its domain.
+
+    Levels are those of the whole matrix, so rank 0 has the elements of one sample at a time.
+    """
     assert isinstance(task.module, ScaledNetwork)
-    together = Together(run, task.module, ranks)
     for index in range(len(samples)):
-        labelled = samples.labelled(index)
-        predicted = together.entries(labelled.matrix)
-        if predicted is None:
+        matrix = predict_entries(run, task.module, samples.read_structure(index), ranks)
+        if matrix is None:
             continue
-        if not np.isfinite(predicted).all():
+        labelled = samples.read_labelled(index)
+        entries = align_entries(matrix, labelled.matrix)
+        if not np.isfinite(entries).all():
             raise ValueError(
                 f"the model predicts elements that are not finite for sample {index} of the split; "
                 "check the sample, or train with a lower learning rate"
             )
-        yield labelled, predicted
+        yield labelled, entries
 
 
 def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
@@ -161,8 +168,9 @@ def _baseline(task: Task) -> TwoCentre:
     if module.uses_edges:
         return deepcopy(module.two_centre).cpu()
     samples = task.samples("train")
-    batches = (samples.batch([number]) for number in range(len(samples)))
-    return two_centre_of(module.two_centre.basis, module.two_centre.cutoff, batches)
+    assert isinstance(samples, MatrixSamples)
+    tables = module.two_centre
+    return two_centre_of(tables.basis, tables.cutoff, samples.read_pieces())
 
 
 def _writer(run: Run, target: str) -> SampleWriter:

@@ -86,20 +86,20 @@ class Heads(nn.Module):
         return self._blocks(self.edges, e)
 
     def edge_blocks(
-        self, blocks: Tensor, twins: Tensor, receivers: Tensor, senders: Tensor
+        self, blocks: Tensor, reverse: Tensor, receivers: Tensor, senders: Tensor
     ) -> Tensor:
         """Return the blocks of edges.
 
         Args:
             blocks: From `one_way`.
-            twins: The same of the edges in the opposite direction.
+            reverse: The same of the reverse edges.
             receivers: Atomic numbers, (n_edges,).
             senders: Atomic numbers, (n_edges,).
 
         Returns:
             (n_edges, n_common, n_common)
         """
-        return self._masked(0.5 * (blocks + twins.mT), receivers, senders)
+        return self._masked(0.5 * (blocks + reverse.mT), receivers, senders)
 
     def _blocks(self, linear: CoupledLinear, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):

@@ -59,12 +59,7 @@ class Edges:
     attended: tuple[Tensor, Edges] | None = None
     fading: Tensor | None = None
 
-    def parts(self, n_first: int) -> tuple[Edges, Edges]:
-        """Return the first edges, whose senders are own atoms, and the others."""
-        n_own, n_all = self.receivers.n_segments, self.senders.n_segments
-        return self.part(slice(n_first), n_own), self.part(slice(n_first, None), n_all)
-
-    def part(self, part: slice | Tensor, n_senders: int) -> Edges:
+    def part(self, part: Tensor, n_senders: int) -> Edges:
         """Return some of the edges, which come from the first `n_senders` atoms."""
         return Edges(
             Segments.of(self.receivers.index[part], self.receivers.n_segments),

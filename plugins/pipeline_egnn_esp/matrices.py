@@ -99,7 +99,10 @@ class BlockMatrix:
 
     def within(self, cutoff: float) -> BlockMatrix:
         """Return the matrices without the blocks of pairs beyond a distance, Å."""
-        kept = self.lengths <= cutoff
+        return self.take(self.lengths <= cutoff)
+
+    def take(self, kept: Bools) -> BlockMatrix:
+        """Return the matrices with some of the blocks, (n_blocks,)."""
         entries = np.repeat(kept, self.shapes.prod(axis=1))
         return replace(
             self,

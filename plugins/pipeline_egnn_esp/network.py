@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline_core.batch import Batch
+from pipeline_core.distributed.domains import Domain
 from pipeline_core.potential import MAX_Z, edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.distributed import Halo
 from pipeline_egnn_esp.heads import Heads
 from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
@@ -91,17 +90,17 @@ class Network(nn.Module):
         if options.bond_cutoff is not None:
             self.surroundings = Surroundings(options, n_elements)
 
-    def forward(self, batch: Batch, halo: Halo | None = None) -> Outputs:
+    def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
         """Predict the blocks of all atoms and edges.
 
-        With a halo, ranks exchange rows of atoms once a layer, while they update the edges inside,
-        and at the end blocks of edges whose twins other ranks own.
+        With a domain, ranks exchange rows of atoms once a layer, while they update interior edges,
+        and at the end blocks of edges whose reverse other ranks own.
 
         Args:
-            batch: Structures with their graph, of which `twin` numbers the edge (j, i, -R) of each
-                edge (i, j, R), (n_edges,); or what `split_batch` returns. If it holds `frames`,
+            batch: Structures with their graph, of which `reverse_edge` numbers the edge (j, i, -R)
+                of each edge (i, j, R), (n_edges,); or the inputs of a domain. If it holds `frames`,
                 from `edge_frames` in the type of the parameters, they are not calculated.
-            halo: Of the part of a structure that this rank works on; none for whole structures.
+            domain: The part of a structure that this rank owns; None for whole structures.
 
         Returns:
             node_blocks (n_own, n_common, n_common), those of atoms, and edge_blocks (n_edges,
@@ -112,22 +111,22 @@ class Network(nn.Module):
         """
         atomic_numbers = batch["atomic_numbers"]
         elements = self._elements(atomic_numbers)
-        n_own = len(elements) if halo is None else halo.nodes.n_own
+        n_own = len(elements) if domain is None else domain.n_own
         edges = self.edges(batch, elements, n_own)
         x, e = self.embedded(self.atoms(elements)), self.embedded_edges(batch, edges)
-        parts = (edges,) if halo is None else edges.parts(halo.nodes.n_interior)
+        update = _EdgeUpdate(edges, domain)
         for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
-            x, e = _updated_edges(edge_block, node_block(x, e, edges), e, parts, halo)
+            x, e = update(edge_block, node_block(x, e, edges), e)
 
         blocks = self.heads.one_way(e)
-        flight = None if halo is None else start(blocks, halo.twins, halo.transport)
+        flight = None if domain is None else start(blocks, domain.edges, domain.transport)
         node_blocks = self.heads.node_blocks(x[:n_own], atomic_numbers[:n_own])
-        if halo is None or flight is None:
-            twins = blocks[batch["twin"]]
+        if domain is None or flight is None:
+            reverse = blocks[batch["reverse_edge"]]
         else:
-            twins = flight.wait()[halo.twins.edges[:, 1]]
+            reverse = flight.wait()[domain.reverse_edge]
         receivers, senders = atomic_numbers[batch["edge_index"]].unbind(1)
-        edge_blocks = self.heads.edge_blocks(blocks, twins, receivers, senders)
+        edge_blocks = self.heads.edge_blocks(blocks, reverse, receivers, senders)
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
 
     def embedded(self, scalars: Tensor) -> Tensor:
@@ -201,15 +200,27 @@ class Network(nn.Module):
         return elements
 
 
-def _updated_edges(
-    block: EdgeBlock, own: Tensor, e: Tensor, parts: Sequence[Edges], halo: Halo | None
-) -> tuple[Tensor, Tensor]:
-    """Return own atoms with the halo, and updated edges, interior ones while messages travel."""
-    if halo is None:
-        return own, block(own, e, parts[0])
-    interior, boundary = parts
-    flight = start(own, halo.nodes, halo.transport)
-    inside, outside = e.split([len(part.frames) for part in parts])
-    updated = block(own, inside, interior)
-    x = flight.wait()
-    return x, torch.cat([updated, block(x, outside, boundary)])
+class _EdgeUpdate:
+    """Updates the edges of a rank, interior ones while the halo is on its way.
+
+    Args:
+        edges: All edges.
+        domain: Of this rank; None for whole structures.
+    """
+
+    def __init__(self, edges: Edges, domain: Domain | None) -> None:
+        self._edges, self._domain = edges, domain
+        if domain is not None:
+            self._interior = edges.part(domain.interior, domain.n_own)
+            self._boundary = edges.part(domain.boundary, edges.senders.n_segments)
+
+    def __call__(self, block: EdgeBlock, own: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Return own atoms with the halo, and updated edges."""
+        domain = self._domain
+        if domain is None:
+            return own, block(own, e, self._edges)
+        flight = start(own, domain.atoms, domain.transport)
+        inside = block(own, e[domain.interior], self._interior)
+        x = flight.wait()
+        outside = block(x, e[domain.boundary], self._boundary)
+        return x, torch.cat([inside, outside])[domain.order]

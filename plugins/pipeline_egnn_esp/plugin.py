@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
-from pipeline_core.model_info import ModelInfo
+from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_egnn_esp.datasets import MatrixDataset
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import (
@@ -15,7 +15,6 @@ from pipeline_egnn_esp.options import (
     ESPOptions,
     ESPTrainOptions,
 )
-from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -36,13 +35,18 @@ def model() -> ModelInfo:
         predicts=("hamiltonian",),
         sections={
             "graph": ESPGraphOptions,
-            "partition": ESPPartitionOptions,
             "train": ESPTrainOptions,
             "evaluate": ESPEvaluateOptions,
             "infer": ESPInferOptions,
         },
         dataset=MatrixDataset,
+        upgrades={1: Upgrade(batch=_name_reverse_edges)},
     )
+
+
+def _name_reverse_edges(batch: dict[str, Any]) -> dict[str, Any]:
+    """Rename the field that numbers the reverse of each edge."""
+    return {{"twin": "reverse_edge"}.get(name, name): rows for name, rows in batch.items()}
 
 
 @hookimpl
@@ -59,16 +63,6 @@ def task(run: Run) -> Task:
     from pipeline_egnn_esp.task import matrix_task
 
     return matrix_task(run)
-
-
-@hookimpl
-def train(run: Run) -> Summary | None:
-    """Train with all ranks on every structure, if that is asked for; else the engine trains."""
-    if run.section("partition", ESPPartitionOptions).parts != "graph":
-        return None
-    from pipeline_egnn_esp.graph_parallel import train_graphs
-
-    return train_graphs(run)
 
 
 @hookimpl

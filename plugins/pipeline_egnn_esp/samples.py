@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -11,15 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate
-from pipeline_core.config.sections import GraphOptions
+from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.distributed.domains import Domain
+from pipeline_core.distributed.regions import build_region
 from pipeline_core.fields import FIELDS, SPLITS, Field
-from pipeline_core.graphs import graph_fields, neighbour_graph
+from pipeline_core.graphs import find_reverse_edges, graph_fields, neighbour_graph
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.structure import Structure
 from pipeline_core.task import Sizes
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.distributed import twins
+from pipeline_egnn_esp.block_reader import BlockReader, project_on_overlap
 from pipeline_egnn_esp.labels import labels
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, Quantity, is_first
 from pipeline_egnn_esp.options import ESPOptions
@@ -31,6 +33,9 @@ Ints = NDArray[np.int64]
 INPUTS: Final = ("atomic_numbers", "positions", "cell", "pbc")
 _DATA: Final = (*INPUTS, "block_atoms", "block_shift", "hamiltonian", "overlap")
 UNITS: Final = {"hamiltonian": "eV", "overlap": "1"}
+REVERSE_EDGE: Final = Field("reverse_edge", (), "1", "edge", "i4", "Edge (j, i, -R).", "edge")
+_PIECE_EDGES: Final = 2**15
+"""Edges whose labels are in memory at a time while tables are fitted to them."""
 
 
 def block_fields(basis: Basis, target: Quantity) -> tuple[Field, Field]:
@@ -61,8 +66,10 @@ class MatrixSamples:
         self, run: Run, split: str, basis: Basis, options: ESPOptions, dtype: torch.dtype
     ) -> None:
         graph = graph_fields(run.section("graph", GraphOptions))
-        self._data = SampleFile(run.data, "data", _DATA)
-        self._graph = SampleFile(run.graph, "graph", [field.name for field in graph])
+        is_divided = run.section("partition", PartitionOptions).parts == "graph"
+        self._data = SampleFile(run.data, "data", _DATA, preload=not is_divided)
+        names = [field.name for field in graph]
+        self._graph = SampleFile(run.graph, "graph", names, preload=not is_divided)
         if len(self._data) != len(self._graph):
             raise ValueError(
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
@@ -70,8 +77,8 @@ class MatrixSamples:
             )
         self.numbers = np.flatnonzero(self._data.column("split") == SPLITS.index(split))
         self._basis, self._options, self._dtype = basis, options, dtype
-        twin = Field("twin", (), "1", "edge", "i4", "The opposite edge.", "edge")
-        own = (twin, *block_fields(basis, options.target))
+        self._blocks = BlockReader(self._data, basis)
+        own = (REVERSE_EDGE, *block_fields(basis, options.target))
         self._fields = {**FIELDS, **{field.name: field for field in own}}
 
     def __len__(self) -> int:
@@ -90,20 +97,45 @@ class MatrixSamples:
         samples = [self._arrays(int(index)) for index in indices]
         return collate(samples, self._dtype, self._fields)
 
-    def labelled(self, index: int) -> Labelled:
+    def read_structure(self, index: int) -> Structure:
+        """Return the atoms of a sample, by its number in the split."""
+        return self._blocks.read_structure(self.numbers[index])
+
+    def read_domain(self, index: int, domain: Domain) -> Batch:
+        """Return what a rank needs of a sample: its atoms and edges, and labels of own ones."""
+        rows, inputs = domain.rows, domain.inputs()
+        edges = rows[inputs["edge_index"]], inputs["edge_shift"]
+        labels = self._read_labels(index, rows[: domain.n_own], *edges)
+        return collate([inputs | labels], self._dtype, self._fields)
+
+    def read_pieces(self) -> Iterator[Batch]:
+        """Yield all samples, large ones some receivers at a time, with labels of these alone."""
+        for index, n_edges in enumerate(self._graph.counts("edge")[self.numbers]):
+            if n_edges <= _PIECE_EDGES:
+                yield self.batch([index])
+                continue
+            structure = self.read_structure(index)
+            n_pieces = int(n_edges) // _PIECE_EDGES + 1
+            for own in np.array_split(np.arange(len(structure.positions)), n_pieces):
+                region = build_region(structure, self._options.cutoff, own, 1)
+                edges = region.rows[region.edge_index], region.edge_shift
+                labels = self._read_labels(index, own, *edges)
+                yield collate([region.inputs() | labels], self._dtype, self._fields)
+
+    def read_labelled(self, index: int) -> Labelled:
         """Return what the labels of a sample, by its number in the split, are made of."""
         number = self.numbers[index]
         graph = self._graph.read(number)
         edges = graph["edge_index"].astype(np.int64), graph["edge_shift"].astype(np.int64)
-        matrix, zero = completed(matrix_of(self._data.read(number), self._basis), *edges), 0.0
+        whole = matrix_of(self._data.read(number), self._basis)
+        matrix, zero = complete(whole, *edges, float(whole.lengths.max())), 0.0
         if self._options.zero == "structure":
             zero = energy_zero(matrix)
-            matrix = replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
-        return Labelled(matrix, zero, *edges)
+        return Labelled(subtract_zero(matrix, zero), zero, *edges)
 
     def cluster(self, index: int, n_atoms: int) -> Batch:
         """Return atoms of a sample around its first one, without labels and without images."""
-        atoms = self.labelled(index).matrix.structure
+        atoms = self.read_structure(index)
         order = np.linalg.norm(atoms.positions - atoms.positions[0], axis=1).argsort(kind="stable")
         chosen, pbc = order[:n_atoms], np.zeros(3, dtype=bool)
         numbers, positions = atoms.atomic_numbers[chosen], atoms.positions[chosen]
@@ -112,13 +144,19 @@ class MatrixSamples:
         return collate([_inputs(own, *graph[:2])], self._dtype, self._fields)
 
     def _arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
-        labelled = self.labelled(index)
-        node_blocks, edge_blocks = labelled.blocks(self._options.target)
-        return {
-            **_inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift),
-            "node_blocks": node_blocks,
-            "edge_blocks": edge_blocks,
-        }
+        labelled = self.read_labelled(index)
+        inputs = _inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift)
+        return inputs | labelled.fields(self._options.target)
+
+    def _read_labels(
+        self, index: int, atoms: Ints, edge_index: Ints, edge_shift: Ints
+    ) -> dict[str, Floats]:
+        """Return the labels of some atoms of a sample and of the edges that they receive."""
+        part = self._blocks.read_blocks(self.numbers[index], atoms)
+        zero = part.energy_zero if self._options.zero == "structure" else 0.0
+        matrix = complete(part.matrix, edge_index, edge_shift, part.longest)
+        labelled = Labelled(subtract_zero(matrix, zero), zero, edge_index, edge_shift)
+        return labelled.fields(self._options.target)
 
 
 @dataclass(frozen=True)
@@ -142,15 +180,22 @@ class Labelled:
         """Return the blocks of atoms and of edges, NaN where there is nothing to learn.
 
         Returns:
-            (n_atoms, n_common, n_common) and (n_edges, n_common, n_common)
+            (n_atoms, n_common, n_common), of atoms with a block of their own, and (n_edges,
+            n_common, n_common)
         """
-        numbers, mask = self.matrix.structure.atomic_numbers, self.matrix.basis.mask
-        blocks = labels(self.matrix, quantity, self.edge_index, self.edge_shift)
-        present = mask(*numbers[self.edge_index].T) & blocks.edge_known[:, None, None]
+        matrix, mask = self.matrix, self.matrix.basis.mask
+        numbers = matrix.structure.atomic_numbers
+        known = labels(matrix, quantity, self.edge_index, self.edge_shift)
+        own = numbers[np.sort(matrix.block_atoms[matrix.is_on_site, 0])]
+        present = mask(*numbers[self.edge_index].T) & known.edge_known[:, None, None]
         return (
-            np.where(mask(numbers, numbers), blocks.node_blocks, np.nan),
-            np.where(present, blocks.edge_blocks, np.nan),
+            np.where(mask(own, own), known.node_blocks, np.nan),
+            np.where(present, known.edge_blocks, np.nan),
         )
+
+    def fields(self, quantity: Quantity) -> dict[str, Floats]:
+        """Return them as fields of a sample."""
+        return dict(zip(("node_blocks", "edge_blocks"), self.blocks(quantity), strict=True))
 
     def entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:
         """Return blocks as the matrix has them, zero for those without an edge, (n_entries,)."""
@@ -172,22 +217,34 @@ def _inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, N
         **{name: getattr(atoms, name) for name in INPUTS},
         "edge_index": edge_index,
         "edge_shift": edge_shift,
-        "twin": twins(torch.from_numpy(edge_index), torch.from_numpy(edge_shift)).numpy(),
+        REVERSE_EDGE.name: find_reverse_edges(edge_index, edge_shift),
     }
 
 
-def completed(matrix: BlockMatrix, edge_index: Ints, edge_shift: Ints) -> BlockMatrix:
+def complete(
+    matrix: BlockMatrix, edge_index: Ints, edge_shift: Ints, longest: float
+) -> BlockMatrix:
     """Add blocks of zeros for edges that have none but are no longer than others which have one.
 
     Programs leave out pairs of atoms whose orbitals do not overlap.
+
+    Args:
+        matrix: Some or all blocks.
+        edge_index: (receiver, sender), (n_edges, 2).
+        edge_shift: (n_edges, 3)
+        longest: Distance of the farthest pair with a block, Å.
     """
     first = is_first(edge_index[:, 0], edge_index[:, 1], edge_shift)
+    # Of a part of a structure either edge of a pair may lie outside of it.
+    outside = ~first & ~np.isin(edge_index[:, 1], edge_index[:, 0])
+    edge_index = np.concatenate([edge_index[first], edge_index[outside, ::-1]])
+    edge_shift = np.concatenate([edge_shift[first], -edge_shift[outside]])
     index = BlockIndex(matrix.block_atoms, matrix.block_shift)
-    lacking = first & (index.find(edge_index, edge_shift) < 0)
+    lacking = index.find(edge_index, edge_shift) < 0
     atoms, shifts = edge_index[lacking], edge_shift[lacking]
     positions, cell = matrix.structure.positions, matrix.structure.cell
     vectors = positions[atoms[:, 1]] + shifts @ cell - positions[atoms[:, 0]]
-    near = np.linalg.norm(vectors, axis=1) <= matrix.lengths.max()
+    near = np.linalg.norm(vectors, axis=1) <= longest
     if not near.any():
         return matrix
     atoms, shifts = atoms[near], shifts[near]
@@ -202,8 +259,12 @@ def completed(matrix: BlockMatrix, edge_index: Ints, edge_shift: Ints) -> BlockM
     )
 
 
+def subtract_zero(matrix: BlockMatrix, zero: float) -> BlockMatrix:
+    """Return the matrices with another zero of energies, eV."""
+    return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
+
+
 def energy_zero(matrix: BlockMatrix) -> float:
     """Return µ = Σ H S / Σ S² over all elements of both of each hermitian pair, eV."""
-    pairs = np.where(matrix.is_on_site, 1.0, 2.0)
-    weights = np.repeat(pairs, matrix.shapes.prod(axis=1)) * matrix.overlap
-    return float(weights @ matrix.hamiltonian / (weights @ matrix.overlap))
+    with_hamiltonian, with_itself = project_on_overlap(matrix)
+    return float(with_hamiltonian / with_itself)

@@ -9,7 +9,7 @@ numbers are of order 1 at all distances, and what it does not know is small wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
+from pipeline_core.distributed.domains import Domain
 from pipeline_core.potential import edge_vectors
-from pipeline_core.task import Outputs, Samples
+from pipeline_core.task import Outputs
 from pipeline_egnn_esp.baselines import TwoCentre, edge_pieces
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.distributed import Halo
 from pipeline_egnn_esp.network import Network
 
 KNOTS: Final = 0.5
@@ -169,9 +169,9 @@ class ScaledNetwork(nn.Module):
         self.network, self.two_centre, self.sizes = network, two_centre, sizes
         self.uses_edges = uses_edges
 
-    def forward(self, batch: Batch, halo: Halo | None = None) -> Outputs:
+    def forward(self, batch: Batch, domain: Domain | None = None) -> Outputs:
         """Predict the blocks of all atoms and edges, hermitian to the last bit; see `Network`."""
-        outputs = self.network(batch, halo)
+        outputs = self.network(batch, domain)
         on_site, off_site = outputs["node_blocks"], outputs["edge_blocks"]
         with torch.no_grad(), torch.autocast(on_site.device.type, enabled=False):
             nodes, edges = self.typical(batch, len(on_site))
@@ -206,16 +206,17 @@ class ScaledNetwork(nn.Module):
         of_edges = self.sizes.at_distances(distances)
         return self.sizes.of_atoms(elements[:n_own]), of_edges[:, None, None]
 
-    def fit(self, samples: Samples) -> None:
+    def fit(self, read_batches: Callable[[], Iterable[Batch]]) -> None:
         """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`.
+
+        Args:
+            read_batches: Returns the batches anew each time.
 
         Raises:
             ValueError: Some edges are farther than all that have labels.
         """
-        self.two_centre.fit(samples.batch([number]) for number in range(len(samples)))
-        self.sizes.fit(
-            rest for number in range(len(samples)) for rest in self._rests(samples.batch([number]))
-        )
+        self.two_centre.fit(read_batches())
+        self.sizes.fit(rest for batch in read_batches() for rest in self._rests(batch))
 
     def _rests(self, batch: Batch) -> Iterator[Rest]:
         """Yield what is left of some edges at a time, and of the atoms with the first ones."""

@@ -9,7 +9,7 @@ import torch
 
 from pipeline_core.atomistic import graph_cost
 from pipeline_core.batch import Batch
-from pipeline_core.config.sections import GraphOptions
+from pipeline_core.config.sections import GraphOptions, LinkOptions, PartitionOptions
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import Quantity, Task
@@ -18,10 +18,10 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions
-from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.samples import MatrixSamples, block_fields
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 from pipeline_egnn_esp.sources import basis_of
+from pipeline_kernels.partition import Link
 
 _CLUSTER: Final = 32
 """Atoms by which a model is checked if its structures may be too large for one process."""
@@ -50,17 +50,19 @@ def matrix_task(run: Run) -> Task:
         uses_edges=options.two_centre,
     )
     if run.metadata is None:
-        module.fit(MatrixSamples(run, "train", basis, options, torch.float64))
+        module.fit(MatrixSamples(run, "train", basis, options, torch.float64).read_pieces)
     fields = block_fields(basis, options.target)
     quantities = tuple(Quantity(field.name, own_field=field) for field in fields)
     dtype = torch.float64 if train.precision == "64-true" else torch.float32
+    is_divided = run.section("partition", PartitionOptions).parts == "graph"
     return Task(
         module=module,
         objective=BlockObjective(train.blocks, quantities, module),
         samples=partial(_samples, run, basis, options, dtype),
         cost=graph_cost,
         quantities=quantities,
-        probe=partial(_cluster, run, basis, options, dtype) if _shares_graphs(run) else None,
+        probe=partial(_cluster, run, basis, options, dtype) if is_divided else None,
+        bytes_per_atom=bytes_per_atom(options, dtype.itemsize),
         metadata={
             "options": options.model_dump(mode="json"),
             "graph": run.sections["graph"].model_dump(mode="json"),
@@ -76,8 +78,20 @@ def _samples(
     return MatrixSamples(run, split, basis, options, dtype)
 
 
-def _shares_graphs(run: Run) -> bool:
-    return run.section("partition", ESPPartitionOptions).parts == "graph"
+def bytes_per_atom(options: ESPOptions, size: int) -> float:
+    """Return what ranks exchange of an atom in a layer, numbers having `size` bytes."""
+    return float(size * (options.lmax + 1) ** 2 * options.channels)
+
+
+def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
+    """Return what an exchange of the features of atoms takes.
+
+    Args:
+        link: Of the messages.
+        options: Sizes of the network.
+        size: Bytes of a number.
+    """
+    return Link(link.latency, link.bandwidth, bytes_per_atom(options, size))
 
 
 def _cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:

@@ -1,7 +1,5 @@
 """The plugin, as `_worker.py` measures it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,14 +7,14 @@ from _esp_subject import Arrays, Trained
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, collate
-from pipeline_core.fields import FIELDS, Field
+from pipeline_core.fields import FIELDS
 from pipeline_core.task import Outputs, Quantity
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network as Blocks
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import BlockLoss, ESPOptions
-from pipeline_egnn_esp.samples import block_fields
+from pipeline_egnn_esp.samples import REVERSE_EDGE, block_fields
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 
 
@@ -34,7 +32,8 @@ class Network(Trained):
         sizes, two_centre = Sizes(basis, model.cutoff), TwoCentre(basis, model.cutoff)
         module = ScaledNetwork(network, two_centre, sizes, uses_edges=True)
         self.fields = block_fields(basis, "hamiltonian")
-        module.fit(OneBatch(self.batch(arrays, torch.float64)))
+        whole = self.batch(arrays, torch.float64)
+        module.fit(lambda: [whole])
         super().__init__(module)
         self.data = self.batch(arrays, torch.float32)
         quantities = tuple(Quantity(field.name, own_field=field) for field in self.fields)
@@ -52,8 +51,7 @@ class Network(Trained):
 
     def batch(self, arrays: Arrays, dtype: torch.dtype) -> Batch:
         """Return the structure as a batch."""
-        twin = Field("twin", (), "1", "edge", "i4", "The opposite edge.", "edge")
-        own = {field.name: field for field in (twin, *self.fields)}
+        own = {field.name: field for field in (REVERSE_EDGE, *self.fields)}
         return collate([arrays], dtype, {**FIELDS, **own})
 
     def predict(self) -> Outputs:
@@ -84,17 +82,3 @@ class Network(Trained):
             if any(part in name for part in ("radial", "atoms", "lengths", "heads"))
         }
         return {name: value.detach().numpy() for name, value in found.items()}
-
-
-@dataclass(frozen=True)
-class OneBatch:
-    """The samples that tables are fitted to."""
-
-    data: Batch
-
-    def __len__(self) -> int:
-        return 1
-
-    def batch(self, _: Sequence[int]) -> Batch:
-        """Return all of them."""
-        return self.data

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import ase
 import numpy as np
-import torch
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import sample_graph
+from pipeline_core.graphs import find_reverse_edges, sample_graph
 from pipeline_egnn_esp.datasets import PackedSource
-from pipeline_egnn_esp.distributed import twins
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.samples import Labelled, completed, energy_zero
+from pipeline_egnn_esp.samples import Labelled, complete, energy_zero
 from pipeline_egnn_esp.sources.packed import read_packed
 
 BASIS = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
@@ -48,7 +46,7 @@ def arrays_of(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[s
         **inputs,
         "edge_index": edges[0],
         "edge_shift": edges[1],
-        "twin": twins(*map(torch.from_numpy, edges)).numpy(),
+        "reverse_edge": find_reverse_edges(*edges),
         "node_blocks": node_blocks,
         "edge_blocks": edge_blocks,
     }
@@ -58,7 +56,7 @@ def labels(
     matrix: BlockMatrix, edges: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the Hamiltonian of atoms and edges, its zero moved as in training."""
-    full = completed(matrix, *edges)
+    full = complete(matrix, *edges, float(matrix.lengths.max()))
     zero = energy_zero(full)
     moved = replace(full, hamiltonian=full.hamiltonian - zero * full.overlap)
     return Labelled(moved, zero, *edges).blocks("hamiltonian")

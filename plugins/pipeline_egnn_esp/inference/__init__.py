@@ -51,7 +51,7 @@ def infer_run(run: Run) -> Summary:
             element without a basis, something is too large, or memory does not suffice.
     """
     from pipeline_core.distributed.ranks import connect_ranks
-    from pipeline_egnn_esp.inference.use import used
+    from pipeline_egnn_esp.inference.infer import infer_structures
 
     with connect_ranks(run.device, run.state) as ranks:
-        return used(run, ranks)
+        return infer_structures(run, ranks)

@@ -17,8 +17,8 @@ from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.inference.forward import Predicted
-from pipeline_egnn_esp.inference.parts import Part
+from pipeline_egnn_esp.inference.forward import PredictedBlocks
+from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix
 from pipeline_kernels.halo import SelfTransport, TorchTransport, Transport
@@ -51,39 +51,41 @@ class Source:
     """Gives blocks of this rank's atoms.
 
     Args:
-        part: Of this rank.
-        found: What was predicted for it.
-        structure: All atoms.
+        slots: Of this rank.
+        predicted: What was predicted for it.
         basis: That of the model.
         tiling: Where the overlap comes from; None if it is unknown.
     """
 
     def __init__(
         self,
-        part: Part,
-        found: Predicted,
-        structure: Structure,
+        slots: BlockSlots,
+        predicted: PredictedBlocks,
         basis: Basis,
         tiling: Tiling | None,
     ) -> None:
-        self._part, self._found = part, found
-        self._numbers, self._basis, self._tiling = structure.atomic_numbers, basis, tiling
-        self._own = part.rows[: part.n_own]
-        self._first = np.flatnonzero(part.first)
-        receivers = part.receivers[self._first]
-        self._offsets = np.searchsorted(receivers, np.arange(part.n_own + 1))
+        domain = slots.domain
+        self._domain, self._predicted = domain, predicted
+        self._numbers = domain.structure.atomic_numbers
+        self._basis, self._tiling = basis, tiling
+        self._own = domain.rows[: domain.n_own]
+        self._first = np.flatnonzero(slots.first)
+        receivers = domain.edge_index[:, 0].numpy()[self._first]
+        self._offsets = np.searchsorted(receivers, np.arange(domain.n_own + 1))
 
     def blocks(self, begin: int, end: int) -> Blocks:
         """Return the blocks whose rows belong to own atoms with numbers from begin to end - 1."""
         a, b = np.searchsorted(self._own, [begin, end])
         slots = slice(self._offsets[a], self._offsets[b])
         edges = self._first[slots]
-        own, part = self._own[a:b], self._part
-        pairs = np.stack([part.rows[part.receivers[edges]], part.rows[part.senders[edges]]], axis=1)
+        own, domain = self._own[a:b], self._domain
+        pairs = domain.rows[domain.edge_index.numpy()[edges]]
         atoms = np.concatenate([np.stack([own, own], axis=1), pairs])
-        shifts = np.concatenate([np.zeros((b - a, 3), dtype=np.int64), part.shifts[edges]])
-        found = [self._found.nodes[a:b], self._found.edges[slots]]
-        blocks = torch.cat([one.cpu().double() for one in found]).numpy()[None]
+        shifts = np.concatenate(
+            [np.zeros((b - a, 3), dtype=np.int64), domain.edge_shift.numpy()[edges]]
+        )
+        parts = [self._predicted.nodes[a:b], self._predicted.edges[slots]]
+        blocks = torch.cat([part.cpu().double() for part in parts]).numpy()[None]
         if self._tiling is not None:
             atoms, shifts, blocks = self._with_overlap(own, atoms, shifts, blocks[0])
         order = np.lexsort([shifts[:, 2], shifts[:, 1], shifts[:, 0], atoms[:, 1], atoms[:, 0]])
@@ -96,7 +98,7 @@ class Source:
         """Return rows and columns of blocks, (n_blocks, 2)."""
         return self._basis.counts(self._numbers)[names[:, 3:]]
 
-    def sorted(self, blocks: Blocks) -> Blocks:
+    def sort(self, blocks: Blocks) -> Blocks:
         """Return blocks by the atom of their rows; those of an atom stay in their order."""
         order = np.argsort(blocks.names[:, 3], kind="stable")
         sizes = self.shapes(blocks.names).prod(axis=1)
@@ -131,20 +133,20 @@ class Source:
         )
 
 
-def slabs(
-    part: Part, n_atoms: int, tiling: Tiling | None, block_bytes: int, work_bytes: int, ranks: Ranks
+def split_atoms(
+    slots: BlockSlots, tiling: Tiling | None, block_bytes: int, work_bytes: int, ranks: Ranks
 ) -> Ints:
     """Return bounds of ranges of atoms whose blocks are collected together, alike on all ranks.
 
     Args:
-        part: Of this rank.
-        n_atoms: Atoms of the structure.
+        slots: Of this rank.
         tiling: Where the overlap comes from, if it is known.
         block_bytes: What a block takes on its way.
         work_bytes: What those of a range may take.
         ranks: All of them.
     """
-    counts = np.bincount(part.receivers[part.first], minlength=1)
+    n_atoms = len(slots.domain.structure.positions)
+    counts = np.bincount(slots.domain.edge_index[:, 0].numpy()[slots.first], minlength=1)
     most = 1 + max(ranks.gather(int(counts.max(initial=0))))
     most = max(most, tiling.most_blocks if tiling is not None else 0)
     size = max(1, work_bytes // (most * block_bytes))
@@ -170,19 +172,19 @@ def write_matrices(
         group: Name of the structure in it.
         structure: All atoms.
         source: Of this rank.
-        bounds: From `slabs`.
+        bounds: From `split_atoms`.
         ranks: All of them.
     """
     pieces = (source.blocks(*ends) for ends in pairwise(bounds.tolist()))
     if not ranks.is_rank_zero:
         for piece in pieces:
-            collected(piece, ranks)
+            collect_blocks(piece, ranks)
         return
     with store.create(path, SCHEMA, provenance) as file:
         file.attrs["energy_unit"] = "eV"
         writer = _Writer(file.create_group(group), structure)
         for piece in pieces:
-            blocks = source.sorted(collected(piece, ranks))
+            blocks = source.sort(collect_blocks(piece, ranks))
             writer.add(blocks, source.shapes(blocks.names))
 
 
@@ -214,7 +216,7 @@ class _Writer:
             data[len(data) - len(rows) :] = rows
 
 
-def collected(own: Blocks, ranks: Ranks) -> Blocks:
+def collect_blocks(own: Blocks, ranks: Ranks) -> Blocks:
     """Return on rank 0 the blocks of one rank after the other; on others their own."""
     transport: Transport = TorchTransport() if ranks.size > 1 else SelfTransport()
     shapes = ranks.gather((own.names.shape, own.entries.shape))

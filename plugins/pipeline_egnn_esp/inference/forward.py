@@ -1,4 +1,4 @@
-"""The network on a part of a structure, some edges at a time.
+"""The network on the domain of a rank, some edges at a time.
 
 What is kept of all edges are their features between two layers and the blocks at the end; frames,
 messages and all else are made for some receivers at a time. As features of edges are updated by
@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.batch import Batch
-from pipeline_core.structure import Structure
-from pipeline_egnn_esp.inference.parts import Part
+from pipeline_core.distributed.domains import Domain
+from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.layers import Edges
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.scaling import ScaledNetwork
-from pipeline_kernels.halo import Transport, exchange
+from pipeline_kernels.halo import exchange
 
 Ints = NDArray[np.int64]
 Module = Network | ScaledNetwork
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class PredictedBlocks:
     """Blocks of a rank, in the common layout; what is padding may hold anything.
 
     Attributes:
@@ -64,29 +64,26 @@ class Chunk:
         return int(self.rows.stop - self.rows.start)
 
 
-def chunks(part: Part, n_edges: int) -> list[Chunk]:
-    """Return all edges in pieces of at most so many, more where one receiver has them."""
-    offsets = np.searchsorted(part.receivers, np.arange(part.n_own + 1))
-    found, begin = [], 0
-    while begin < part.n_own:
+def split_edges(domain: Domain, n_edges: int) -> list[Chunk]:
+    """Return all edges in chunks of at most so many, more where one receiver has them."""
+    receivers, n_own = domain.edge_index[:, 0].numpy(), domain.n_own
+    offsets = np.searchsorted(receivers, np.arange(n_own + 1))
+    chunks, begin = [], 0
+    while begin < n_own:
         end = int(np.searchsorted(offsets, offsets[begin] + n_edges, side="right")) - 1
-        end = min(max(end, begin + 1), part.n_own)
-        found.append(Chunk(slice(begin, end), slice(int(offsets[begin]), int(offsets[end]))))
+        end = min(max(end, begin + 1), n_own)
+        chunks.append(Chunk(slice(begin, end), slice(int(offsets[begin]), int(offsets[end]))))
         begin = end
-    return found
+    return chunks
 
 
 @torch.no_grad()
-def predicted(
-    module: Module, part: Part, structure: Structure, transport: Transport, n_edges: int
-) -> Predicted:
-    """Predict the blocks of a part; all ranks call it together.
+def predict_blocks(module: Module, slots: BlockSlots, n_edges: int) -> PredictedBlocks:
+    """Predict the blocks of the domain of a rank; all ranks call it together.
 
     Args:
         module: On the device where it is to run, with the same weights on all ranks.
-        part: Of this rank.
-        structure: All atoms.
-        transport: Between the ranks, for tensors of that device.
+        slots: Of this rank. The transport of its domain carries tensors of that device.
         n_edges: How many edges are worked on at a time.
 
     Returns:
@@ -95,33 +92,34 @@ def predicted(
     Raises:
         ValueError: The network has no basis for an element.
     """
-    forward = _Forward(module, part, structure)
-    pieces, plan = chunks(part, n_edges), part.plan.to(forward.device)
+    forward, domain = _Forward(module, slots), slots.domain
+    chunks, plan = split_edges(domain, n_edges), domain.atoms.to(forward.device)
     n_layers, n = forward.network.options.layers, forward.network.basis.n_common
-    x = forward.embedded_atoms()
-    e = x.new_empty(part.n_edges, *x.shape[1:]) if n_layers > 1 else None
+    x = forward.embed_atoms()
+    e = x.new_empty(domain.n_edges, *x.shape[1:]) if n_layers > 1 else None
     for number in range(n_layers):
-        own = x.new_empty(part.n_own, *x.shape[1:])
-        for piece in pieces:
-            own[piece.rows] = forward.atoms(number, x, e, piece)
-        x = exchange(own, plan, transport)
+        own = x.new_empty(domain.n_own, *x.shape[1:])
+        for chunk in chunks:
+            own[chunk.rows] = forward.update_atoms(number, x, e, chunk)
+        x = exchange(own, plan, domain.transport)
         del own
-    nodes = x.new_empty(part.n_own, n, n)
-    edges = x.new_zeros(part.n_first + sum(part.sends.values()), n, n)
-    for piece in pieces:
-        nodes[piece.rows] = forward.blocks(x, e, piece, edges)
+    nodes = x.new_empty(domain.n_own, n, n)
+    edges = x.new_zeros(slots.n_first + slots.n_sent, n, n)
+    for chunk in chunks:
+        nodes[chunk.rows] = forward.add_blocks(x, e, chunk, edges)
     del e, x
-    return Predicted(nodes, _with_opposites(edges, part, transport))
+    return PredictedBlocks(nodes, _add_reverse(edges, slots))
 
 
-def _with_opposites(blocks: Tensor, part: Part, transport: Transport) -> Tensor:
+def _add_reverse(blocks: Tensor, slots: BlockSlots) -> Tensor:
     """Add what other ranks have of blocks that are kept here."""
-    kept = blocks[: part.n_first]
-    received = blocks.new_empty(len(part.received_slots), *blocks.shape[1:])
-    sent = dict(zip(part.sends, blocks[part.n_first :].split([*part.sends.values()]), strict=True))
-    parts = received.split([*part.receives.values()])
-    transport.start(sent, dict(zip(part.receives, parts, strict=True)))()
-    return kept.index_add_(0, torch.from_numpy(part.received_slots).to(blocks.device), received)
+    kept = blocks[: slots.n_first]
+    received = blocks.new_empty(len(slots.received_slots), *blocks.shape[1:])
+    parts = blocks[slots.n_first :].split([*slots.sends.values()])
+    arriving = received.split([*slots.receives.values()])
+    sent = dict(zip(slots.sends, parts, strict=True))
+    slots.domain.transport.start(sent, dict(zip(slots.receives, arriving, strict=True)))()
+    return kept.index_add_(0, torch.from_numpy(slots.received_slots).to(blocks.device), received)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,75 +132,77 @@ class _Gathered:
 
 
 class _Forward:
-    """The passes over the edges of a part."""
+    """The passes over the edges of a domain."""
 
-    def __init__(self, module: Module, part: Part, structure: Structure) -> None:
+    def __init__(self, module: Module, slots: BlockSlots) -> None:
         self._scaled = module if isinstance(module, ScaledNetwork) else None
         self.network = module.network if isinstance(module, ScaledNetwork) else module
-        self._part = part
+        self._slots, domain = slots, slots.domain
+        self._receivers, self._senders = domain.edge_index.numpy().T
+        self._shifts, structure, rows = domain.edge_shift.numpy(), domain.structure, domain.rows
         self.device = self.network.lengths.weight.device
-        numbers = structure.atomic_numbers[part.rows].astype(np.int64)
+        numbers = structure.atomic_numbers[rows].astype(np.int64)
         self.network.basis.counts(numbers)  # refuses what it lacks
         self._numbers, self._positions, self._cell = (
             torch.from_numpy(array).to(self.device)
-            for array in (numbers, structure.positions[part.rows], structure.cell[None])
+            for array in (numbers, structure.positions[rows], structure.cell[None])
         )
         self._elements = self.network.places[self._numbers]
 
-    def embedded_atoms(self) -> Tensor:
+    def embed_atoms(self) -> Tensor:
         """Return the first features of all local rows."""
         return self.network.embedded(self.network.atoms(self._elements))
 
-    def atoms(self, layer: int, x: Tensor, e: Tensor | None, piece: Chunk) -> Tensor:
+    def update_atoms(self, layer: int, x: Tensor, e: Tensor | None, chunk: Chunk) -> Tensor:
         """Finish the edges of the layer before, keep them, and update the receivers."""
-        found = self._gathered(piece)
-        x = x[found.picked]
-        features = self._before(layer, x, e, piece, found)
+        gathered = self._gather(chunk)
+        x = x[gathered.picked]
+        features = self._update_edges(layer, x, e, chunk, gathered)
         if e is not None:
-            e[piece.edges] = features
-        updated: Tensor = self.network.node_blocks[layer](x, features, found.edges)
+            e[chunk.edges] = features
+        updated: Tensor = self.network.node_blocks[layer](x, features, gathered.edges)
         return updated
 
-    def blocks(self, x: Tensor, e: Tensor | None, piece: Chunk, slots: Tensor) -> Tensor:
+    def add_blocks(self, x: Tensor, e: Tensor | None, chunk: Chunk, slots: Tensor) -> Tensor:
         """Finish the edges of the last layer; add their blocks to slots, return those of atoms."""
-        found, heads, n = self._gathered(piece), self.network.heads, piece.n_receivers
-        x = x[found.picked]
-        features = self._before(self.network.options.layers, x, e, piece, found)
-        nodes = heads.node_blocks(x[:n], self._numbers[piece.rows])
+        gathered, heads, n = self._gather(chunk), self.network.heads, chunk.n_receivers
+        x = x[gathered.picked]
+        features = self._update_edges(self.network.options.layers, x, e, chunk, gathered)
+        nodes = heads.node_blocks(x[:n], self._numbers[chunk.rows])
         halves = heads.one_way(features).mul_(0.5)
-        first = torch.from_numpy(self._part.first[piece.edges]).to(self.device)
+        first = torch.from_numpy(self._slots.first[chunk.edges]).to(self.device)
         if self._scaled is not None:
-            own, pairs = self._scaled.known(found.batch, n)
-            of_nodes, of_edges = self._scaled.typical(found.batch, n)
+            own, pairs = self._scaled.known(gathered.batch, n)
+            of_nodes, of_edges = self._scaled.typical(gathered.batch, n)
             nodes = own.to(nodes.dtype) + of_nodes.to(nodes.dtype) * nodes
             halves *= of_edges.to(halves.dtype)
             halves[first] += pairs[first].to(halves.dtype)
         halves[~first] = halves[~first].mT
-        places = torch.from_numpy(self._part.slots[piece.edges].astype(np.int64))
+        places = torch.from_numpy(self._slots.slots[chunk.edges].astype(np.int64))
         slots.index_add_(0, places.to(self.device), halves)
         return nodes
 
-    def _before(
-        self, layer: int, x: Tensor, e: Tensor | None, piece: Chunk, found: _Gathered
+    def _update_edges(
+        self, layer: int, x: Tensor, e: Tensor | None, chunk: Chunk, gathered: _Gathered
     ) -> Tensor:
         """Return the features of edges before a layer, the atoms being those before it, too."""
         if layer == 0 or e is None:
-            features = self.network.embedded_edges(found.batch, found.edges)
+            features = self.network.embedded_edges(gathered.batch, gathered.edges)
         else:
-            features = e[piece.edges]
+            features = e[chunk.edges]
         if layer:
-            features = self.network.edge_blocks[layer - 1](x, features, found.edges)
+            features = self.network.edge_blocks[layer - 1](x, features, gathered.edges)
         return features
 
-    def _gathered(self, piece: Chunk) -> _Gathered:
-        part, n_receivers = self._part, piece.n_receivers
-        senders, places = np.unique(part.senders[piece.edges], return_inverse=True)
-        rows = np.concatenate([np.arange(piece.rows.start, piece.rows.stop), senders])
-        receiver = part.receivers[piece.edges].astype(np.int64) - piece.rows.start
+    def _gather(self, chunk: Chunk) -> _Gathered:
+        n_receivers = chunk.n_receivers
+        senders, places = np.unique(self._senders[chunk.edges], return_inverse=True)
+        rows = np.concatenate([np.arange(chunk.rows.start, chunk.rows.stop), senders])
+        receiver = self._receivers[chunk.edges].astype(np.int64) - chunk.rows.start
         index = np.stack([receiver, places.astype(np.int64) + n_receivers], axis=1)
         edge_index, picked, edge_shift = (
             torch.from_numpy(array.astype(np.int64)).to(self.device)
-            for array in (index, rows, part.shifts[piece.edges])
+            for array in (index, rows, self._shifts[chunk.edges])
         )
         batch = {
             "atomic_numbers": self._numbers[picked],

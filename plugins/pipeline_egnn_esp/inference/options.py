@@ -7,10 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from pipeline_core.config.sections import Count, Positive, Section
+from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
 from pipeline_core.fields import named_sample
 from pipeline_egnn_esp.paper.studies.options import Partitions, Scaling, Throughput
-from pipeline_egnn_esp.partition_options import Method
 
 
 class Levels(Section):
@@ -94,7 +93,7 @@ class ESPInferOptions(Section):
     """Use of the trained model; each rank works on a part of each structure."""
 
     structures: list[PredictedStructure] = []
-    partition: Method = "auto"
+    partition: PartitionMethod = "auto"
     """How the atoms are shared between the ranks; auto and grid choose by `partition.link`."""
     work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
     """Memory for what is calculated of some edges at a time: less saves memory, too little costs

@@ -15,7 +15,7 @@ from pipeline_core.profiling.memory import free_bytes
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
 from pipeline_egnn_esp.inference.options import PredictedStructure
-from pipeline_egnn_esp.inference.parts import Part
+from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.inference.spectra import is_complex, is_dense
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
@@ -141,34 +141,34 @@ def edge_work(options: ESPOptions, basis: Basis, size: int) -> int:
     return size * (n_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
 
 
-def memory_plan(network: Network, part: Part, work_bytes: int, extra: Extra) -> MemoryPlan:
-    """Return what the part of a rank takes.
+def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Extra) -> MemoryPlan:
+    """Return what the domain of a rank takes.
 
     Args:
         network: The model.
-        part: Atoms and edges of this rank.
+        slots: Atoms and edges of this rank.
         work_bytes: What a chunk may take, and blocks on their way to the file.
         extra: What follows on rank 0.
     """
-    options, n = network.options, network.basis.n_common
+    options, n, domain = network.options, network.basis.n_common, slots.domain
     size = network.lengths.weight.element_size()
     row = (options.lmax + 1) ** 2 * options.channels * size
     per_edge = edge_work(options, network.basis, size)
-    chunk = min(max(1, work_bytes // per_edge), max(1, part.n_edges))
-    sent, n_local = sum(part.sends.values()), part.n_own + part.plan.n_halo
+    chunk = min(max(1, work_bytes // per_edge), max(1, domain.n_edges))
+    sent, n_local = slots.n_sent, len(domain.rows)
     blocks = n * n * size
-    slab = max(extra.n_blocks, part.n_first + part.n_own) * SLAB_BYTES * n * n
+    slab = max(extra.n_blocks, slots.n_first + domain.n_own) * SLAB_BYTES * n * n
     return MemoryPlan(
-        atoms=part.n_own,
-        halo=part.plan.n_halo,
-        edges=part.n_edges,
-        messages=(sent, len(part.received_slots)),
+        atoms=domain.n_own,
+        halo=domain.atoms.n_halo,
+        edges=domain.n_edges,
+        messages=(sent, len(slots.received_slots)),
         chunk=chunk,
-        node_features=(n_local + part.n_own + part.plan.n_sent) * row,
-        edge_features=part.n_edges * row if options.layers > 1 else 0,
+        node_features=(n_local + domain.n_own + domain.atoms.n_sent) * row,
+        edge_features=domain.n_edges * row if options.layers > 1 else 0,
         work=round(_KEPT * chunk * per_edge),
-        outputs=(part.n_first + sent + part.n_own) * blocks,
-        received=len(part.received_slots) * blocks,
+        outputs=(slots.n_first + sent + domain.n_own) * blocks,
+        received=len(slots.received_slots) * blocks,
         collected=min(work_bytes, slab),
         matrices=extra.matrices,
     )

@@ -76,7 +76,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     seen, step = [], Learner.step
 
     def recorded(self, part, totals):
-        seen.append([len(batch["cell"]) for batch in part.batches])
+        seen.append([len(piece.batch["cell"]) for piece in part.pieces])
         return step(self, part, totals)
 
     monkeypatch.setattr(Learner, "step", recorded)

@@ -5,10 +5,11 @@ import torch
 from ase.data import atomic_numbers as number_of
 
 from pipeline_core.batch import collate
-from pipeline_core.fields import FIELDS, Field
+from pipeline_core.fields import FIELDS
 from pipeline_core.graphs import neighbour_graph
+from pipeline_egnn_esp.samples import REVERSE_EDGE
 
-OWN_FIELDS = {"twin": Field("twin", (), "1", "edge", "i4", "The opposite edge.", "edge")}
+OWN_FIELDS = {REVERSE_EDGE.name: REVERSE_EDGE}
 
 
 def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
@@ -22,7 +23,7 @@ def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
         "positions": np.asarray(positions, float),
         "edge_index": edge_index,
         "edge_shift": edge_shift,
-        "twin": opposite(edge_index, edge_shift),
+        "reverse_edge": opposite(edge_index, edge_shift),
     }
 
 
@@ -30,8 +31,8 @@ def opposite(edge_index, edge_shift):
     """Return the number of the edge (j, i, -R) of each edge (i, j, R)."""
     ends = [tuple(map(int, edge)) for edge in np.concatenate([edge_index, edge_shift], axis=1)]
     numbers = {edge: number for number, edge in enumerate(ends)}
-    twins = [numbers[j, i, -a, -b, -c] for i, j, a, b, c in ends]
-    return np.array(twins, dtype=np.int64)
+    reverse = [numbers[j, i, -a, -b, -c] for i, j, a, b, c in ends]
+    return np.array(reverse, dtype=np.int64)
 
 
 def batch(*samples, dtype=torch.float64):

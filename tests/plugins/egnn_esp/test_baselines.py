@@ -139,7 +139,7 @@ def test_hamiltonians_do_not():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_blocks_of_twins_are_transposed_to_the_last_bit(dtype):
+def test_blocks_of_reverse_edges_are_transposed_to_the_last_bit(dtype):
     graph = packing(["C", "Si"], (3, 2, 2), CUTOFF)
     model = TwoCentre(BASIS, CUTOFF).to(dtype)
     whole = labelled(graph, slater_koster(graph, BASIS))
@@ -148,7 +148,7 @@ def test_blocks_of_twins_are_transposed_to_the_last_bit(dtype):
     blocks = model.edge_blocks(whole)
     assert blocks.dtype == dtype
     assert bool(blocks.any())
-    assert torch.equal(blocks, blocks[whole["twin"]].mT)
+    assert torch.equal(blocks, blocks[whole["reverse_edge"]].mT)
 
 
 def test_own_blocks_are_the_spherical_mean_of_an_element():

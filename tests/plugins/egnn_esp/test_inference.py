@@ -17,7 +17,8 @@ import pytest
 import scipy.linalg
 from ase import Atoms
 
-from pipeline_core.config.sections import GraphOptions
+from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import levels
@@ -25,11 +26,9 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
-from pipeline_egnn_esp.inference.parts import shared
 from pipeline_egnn_esp.inference.structures import subject_of
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.sources.csr import read_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph
 from pipeline_kernels.partition import Link
@@ -172,19 +171,19 @@ def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
 
 
 def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch):
-    found = []
+    links = []
 
-    def share(*arguments):
-        found.append(arguments[-1])
-        return shared(*arguments)
+    def choose(*arguments):
+        links.append(arguments[-1])
+        return choose_owners(*arguments)
 
-    monkeypatch.setattr("pipeline_egnn_esp.inference.use.shared", share)
+    monkeypatch.setattr("pipeline_egnn_esp.inference.infer.choose_owners", choose)
     run = trained.opened(own, {"structures": [{"name": "one"}]})
     section = {"link": {"latency": 5e-5, "bandwidth": 1e9}}
-    section = ESPPartitionOptions.model_validate(section)
+    section = PartitionOptions.model_validate(section)
     infer_run(replace(run, sections={**run.sections, "partition": section}))
     # Features of degrees 0 to 4 on three channels, in double precision.
-    assert found == [Link(latency=5e-5, bandwidth=1e9, bytes_per_node=8 * 25 * 3)]
+    assert links == [Link(latency=5e-5, bandwidth=1e9, bytes_per_node=8 * 25 * 3)]
 
 
 def test_an_unknown_element_is_refused_before_anything_starts(own, tmp_path):

@@ -110,7 +110,7 @@ def test_the_order_of_atoms_and_edges_makes_no_difference():
         other[name] = sample[name][atoms]
     other["edge_index"] = atoms.argsort()[sample["edge_index"]][edges]
     other["edge_shift"] = sample["edge_shift"][edges]
-    other["twin"] = made_up.opposite(other["edge_index"], other["edge_shift"])
+    other["reverse_edge"] = made_up.opposite(other["edge_index"], other["edge_shift"])
     found, expected = module(made_up.batch(other)), module(made_up.batch(sample))
     expected["node_blocks"] = expected["node_blocks"][torch.from_numpy(atoms)]
     expected["edge_blocks"] = expected["edge_blocks"][torch.from_numpy(edges)]
@@ -141,7 +141,7 @@ def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype):
     nodes, edges = outputs["node_blocks"], outputs["edge_blocks"]
     assert nodes.dtype == edges.dtype == dtype
     assert torch.equal(nodes, nodes.mT)
-    assert torch.equal(edges, edges[batch["twin"]].mT)
+    assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
     numbers, ends = batch["atomic_numbers"].numpy(), batch["edge_index"].numpy().T
     for blocks, mask in (
         (nodes, basis.mask(numbers, numbers)),

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.config.sections import LinkOptions
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import ESPOptions
@@ -27,7 +28,6 @@ from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measured
 from pipeline_egnn_esp.paper.studies.scaling import Machine, fit_link, study_scaling
 from pipeline_egnn_esp.paper.studies.throughput import saturation, study_throughput
 from pipeline_egnn_esp.paper.studies.volumes import Volumes, packed, tiled, volumes_of_parts
-from pipeline_egnn_esp.partition_options import LinkOptions
 from pipeline_kernels.partition import Link, metrics, partition
 from pipeline_kernels.partition.synthetic import neighbour_edges
 

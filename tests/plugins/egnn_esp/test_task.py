@@ -20,7 +20,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
 from pipeline_egnn_esp.rotation import wigner_matrices
-from pipeline_egnn_esp.samples import Labelled, completed, energy_zero
+from pipeline_egnn_esp.samples import Labelled, complete, energy_zero
 from pipeline_egnn_esp.sources import basis_of, matrix_of
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.hafnia import prepared
@@ -93,10 +93,10 @@ def test_masks_follow_from_elements(task):
     assert int(counts["on_site_mse"]) == 100 * int(hafnium.sum()) + 16 * int((~hafnium).sum())
 
 
-def test_the_twin_of_an_edge_has_the_transposed_label(task):
+def test_the_reverse_of_an_edge_has_the_transposed_label(task):
     found = task.samples("val").batch([0])
     labels = found["edge_blocks"]
-    assert torch.equal(labels.nan_to_num(9), labels[found["twin"]].mT.nan_to_num(9))
+    assert torch.equal(labels.nan_to_num(9), labels[found["reverse_edge"]].mT.nan_to_num(9))
 
 
 def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
@@ -113,7 +113,7 @@ def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
         hamiltonian=whole.hamiltonian[entries],
         overlap=whole.overlap[entries],
     )
-    full = completed(thinned, *graph)
+    full = complete(thinned, *graph, thinned.lengths.max())
     assert len(full.block_atoms) == len(whole.block_atoms)
     assert full.block_atoms[-1].tolist() == whole.block_atoms[dropped].tolist()
     assert not full.block("hamiltonian", len(full.block_atoms) - 1).any()
@@ -139,7 +139,7 @@ def test_predictions_are_hermitian_to_the_last_bit(task):
     with torch.no_grad():
         outputs = task.module(found)
     blocks = outputs["edge_blocks"]
-    assert torch.equal(blocks, blocks[found["twin"]].mT)
+    assert torch.equal(blocks, blocks[found["reverse_edge"]].mT)
     assert torch.equal(outputs["node_blocks"], outputs["node_blocks"].mT)
     assert float(blocks.abs().max()) > 0.1
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import h5py
     import torch
 
+    from pipeline_core.config.sections import LinkOptions
     from pipeline_egnn_esp.basis import Basis
     from pipeline_egnn_esp.inference.options import ESPInferOptions
     from pipeline_egnn_esp.options import ESPOptions
     from pipeline_egnn_esp.paper.studies.partitions import Drawn, Found
-    from pipeline_egnn_esp.partition_options import LinkOptions
 
 GROUP: Final = "studies"
 """Group of `run.inference`; no structure can have this name."""
@@ -78,10 +78,10 @@ def study(
         summary["throughput"] = _throughput(content)
     shared = []
     if options.partitions is not None:
-        from pipeline_egnn_esp.distributed import link_of
         from pipeline_egnn_esp.paper.studies.partitions import study_partitions
+        from pipeline_egnn_esp.task import make_link
 
-        chosen_by = link_of(link, model, _SIZE)
+        chosen_by = make_link(link, model, _SIZE)
         divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
         content = _partitions(divisions) | {"link": asdict(chosen_by)}
         _write(group, "partitions", content)

@@ -6,13 +6,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from pipeline_core.config.sections import Count, Positive, Section
-from pipeline_egnn_esp.partition_options import Method
+from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
 
 Tiles = tuple[Count, Count, Count]
 Counts = Annotated[list[Count], Field(min_length=1)]
 Lengths = Annotated[list[Positive], Field(min_length=1)]
-Methods = Annotated[list[Method], Field(min_length=1)]
+Methods = Annotated[list[PartitionMethod], Field(min_length=1)]
 Boxes = Annotated[list[Tiles], Field(min_length=1)]
 
 

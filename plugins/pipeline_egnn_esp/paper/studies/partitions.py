@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.paper.studies.options import Partitions
 from pipeline_egnn_esp.paper.studies.volumes import Volumes, edges_within, packed, volumes_of_rows
-from pipeline_egnn_esp.partition_options import Method
 from pipeline_kernels.partition import (
     Domain,
     Link,
@@ -47,7 +47,7 @@ class Shared:
         summary: The figures of figure 5, see `PartitionMetrics.summary`.
     """
 
-    method: Method
+    method: PartitionMethod
     cutoff: float
     parts: int
     seconds: float
@@ -75,8 +75,8 @@ class Drawn:
     structure: Structure
     cutoff: float
     parts: int
-    labels: dict[Method, Ints]
-    traffic: dict[Method, Ints]
+    labels: dict[PartitionMethod, Ints]
+    traffic: dict[PartitionMethod, Ints]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class _Graph:
         self._adjacency = adjacency(self._rows)
         self._cutoff, self._link = cutoff, link
 
-    def shared(self, method: Method, parts: int, drawn: Drawn | None) -> Shared:
+    def shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
         begin = time.process_time()
         labels = self._labels(method, parts)
         seconds = time.process_time() - begin
@@ -153,7 +153,7 @@ class _Graph:
         volumes = volumes_of_rows(labels, self._rows, metrics)
         return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summary())
 
-    def _labels(self, method: Method, parts: int) -> Ints:
+    def _labels(self, method: PartitionMethod, parts: int) -> Ints:
         """Do what `partition` does, with what methods share made before."""
         domain, rows, link = self._domain, self._rows, self._link
         if method == "low_nn":

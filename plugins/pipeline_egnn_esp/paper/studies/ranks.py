@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,13 +27,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline_core.distributed.domains import build_domain
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.inference.forward import predicted
-from pipeline_egnn_esp.inference.parts import Part, part_of
+from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.plan import edge_work
-from pipeline_egnn_esp.inference.transport import transport_of
+from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.halo import HaloPlan, Transport, exchange
@@ -52,24 +53,24 @@ class Job:
 
     Attributes:
         structure: All atoms.
-        labels: The rank that owns each atom, (n_atoms,).
+        owners: The rank that owns each atom, (n_atoms,).
         cutoff: Longest edge, Å.
     """
 
     structure: Structure
-    labels: Ints
+    owners: Ints
     cutoff: float
 
     def save(self, path: Path) -> None:
         """Write the job for the ranks to read."""
-        np.savez(path, labels=self.labels, cutoff=self.cutoff, **vars(self.structure))
+        np.savez(path, owners=self.owners, cutoff=self.cutoff, **vars(self.structure))
 
     @classmethod
     def load(cls, path: Path) -> Job:
         """Read a job."""
         with np.load(path) as file:
             places = (file[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
-            return cls(Structure(*places), file["labels"], float(file["cutoff"]))
+            return cls(Structure(*places), file["owners"], float(file["cutoff"]))
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def main() -> None:
 
 
 def _found(what: Measurement, ranks: Ranks) -> dict[str, Any]:
-    transport = transport_of(ranks)
+    transport = choose_transport(ranks)
     times = [_timed(what, job, transport, ranks) for job in what.jobs]
     rows = (what.model.lmax + 1) ** 2, what.model.channels
     return {
@@ -196,28 +197,25 @@ def _timed(what: Measurement, job: Job, transport: Transport, ranks: Ranks) -> t
     cutoffs = {"cutoff": job.cutoff, "bond_cutoff": bond and min(bond, job.cutoff / 2)}
     network = Network(what.model.model_copy(update=cutoffs), what.basis)
     network = network.to(ranks.device).eval()
-    part = part_of(job.structure, job.cutoff, job.labels, ranks.rank, ranks.size)
+    domain = build_domain(job.structure, job.cutoff, job.owners, transport)
+    slots = assign_slots(domain)
     per_edge = edge_work(what.model, what.basis, 4)
     chunk = max(1, what.work_bytes // per_edge)
     timed = [
-        _pass(network, part, job.structure, Stopwatch(transport, ranks.device), chunk, ranks)
+        _time_pass(network, slots, Stopwatch(transport, ranks.device), chunk, ranks)
         for _ in range(1 + what.repeats)
     ][1:]
     middle = sorted(range(len(timed)), key=lambda k: timed[k][0])[len(timed) // 2]
     return timed[middle]
 
 
-def _pass(
-    network: Network,
-    part: Part,
-    structure: Structure,
-    transport: Stopwatch,
-    chunk: int,
-    ranks: Ranks,
+def _time_pass(
+    network: Network, slots: BlockSlots, transport: Stopwatch, chunk: int, ranks: Ranks
 ) -> tuple[float, float]:
+    slots = replace(slots, domain=replace(slots.domain, transport=transport))
     ranks.barrier()
     begin = time.perf_counter()
-    predicted(network, part, structure, transport, chunk)
+    predict_blocks(network, slots, chunk)
     _finish(ranks.device)
     return time.perf_counter() - begin, transport.seconds
 

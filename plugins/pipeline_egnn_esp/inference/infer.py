@@ -16,47 +16,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
+from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.distributed.domains import build_domain
+from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.evaluation.trained import trained_task
 from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.run import Run
-from pipeline_egnn_esp.distributed import link_of
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.collect import (
     SLAB_BYTES,
     Source,
     read_matrices,
-    slabs,
+    split_atoms,
     write_matrices,
 )
-from pipeline_egnn_esp.inference.forward import Module, predicted
+from pipeline_egnn_esp.inference.forward import Module, predict_blocks
 from pipeline_egnn_esp.inference.options import ESPInferOptions
-from pipeline_egnn_esp.inference.parts import Part, part_of, shared
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.inference.plan import (
     Extra,
     MemoryPlan,
     matrix_bytes,
-    memory_plan,
+    plan_memory,
     require_memory,
 )
+from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
 from pipeline_egnn_esp.inference.structures import Subject, subject_of
-from pipeline_egnn_esp.inference.transport import transport_of
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper.studies import study
-from pipeline_egnn_esp.partition_options import ESPPartitionOptions
 from pipeline_egnn_esp.samples import energy_zero
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_egnn_esp.sources.deeph import write_deeph
+from pipeline_egnn_esp.task import make_link
 from pipeline_egnn_esp.writers import write_cp2k
 
 Ints = NDArray[np.int64]
 
 
-def used(run: Run, ranks: Ranks) -> dict[str, Any]:
+def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
     """Do the work of `infer_run` on one of its ranks; return its summary."""
     options, model = run.section("infer", ESPInferOptions), run.section("model", ESPOptions)
     if options.structures and model.target != "hamiltonian":
@@ -76,16 +78,16 @@ def used(run: Run, ranks: Ranks) -> dict[str, Any]:
         for subject in subjects:
             name = subject.options.name
             group = content.create_group(name) if content is not None else None
-            summary[name] = _Use(run, module, subject, options, ranks).done(group)
+            summary[name] = _Inference(run, module, subject, options, ranks).run(group)
         if content is not None:
-            link = run.section("partition", ESPPartitionOptions).link
+            link = run.section("partition", PartitionOptions).link
             studied = study(content, options, model, basis, ranks.device, run.seed, link)
             summary |= {"studies": studied} if studied else {}
         ranks.barrier()
     return summary
 
 
-class _Use:
+class _Inference:
     """One structure, as one of the ranks sees it."""
 
     def __init__(
@@ -96,24 +98,24 @@ class _Use:
         self._network = _network(module)
         self._path = run.folder / "matrices" / f"{subject.options.name}.h5"
 
-    def done(self, group: h5py.Group | None) -> dict[str, Any]:
+    def run(self, group: h5py.Group | None) -> dict[str, Any]:
         """Share, plan, predict, write; `group` of the artifact is there on rank 0."""
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.options.cutoff
-        section = self._run.section("partition", ESPPartitionOptions)
-        size = network.lengths.weight.element_size()
-        link = link_of(section.link, network.options, size)
-        labels = shared(structure, cutoff, self._options.partition, ranks, link)
-        part = part_of(structure, cutoff, labels, ranks.rank, ranks.size)
-        plan = self._planned(part)
+        section = self._run.section("partition", PartitionOptions)
+        link = make_link(section.link, network.options, network.lengths.weight.element_size())
+        owners = choose_owners(structure, cutoff, ranks, self._options.partition, link)
+        domain = build_domain(structure, cutoff, owners, choose_transport(ranks))
+        slots = assign_slots(domain)
+        plan = self._plan(slots)
         plans = require_memory(subject.options.name, plan, ranks, self._options.memory_limit)
         summary: dict[str, Any] = {
             "atoms": len(structure.positions),
             "edges": sum(one["edges"] for one in plans),
             "ranks": ranks.size,
         }
-        found: dict[str, Any] = {}
-        measured = peak_bytes(lambda: found.update(self._worked(part, plan, group)), ranks.device)
+        levels: dict[str, Any] = {}
+        measured = peak_bytes(lambda: levels.update(self._work(slots, plan, group)), ranks.device)
         peaks = ranks.gather(measured)
         if group is not None:
             for number, own in enumerate(plans):
@@ -126,14 +128,15 @@ class _Use:
             group.create_dataset("atomic_numbers", data=structure.atomic_numbers)
         summary["planned_MiB"] = [round(one["peak"] / 2**20) for one in plans]
         summary["measured_MiB"] = [None if p is None else round(p / 2**20) for p in peaks]
-        return summary | found
+        return summary | levels
 
-    def _planned(self, part: Part) -> MemoryPlan:
+    def _plan(self, slots: BlockSlots) -> MemoryPlan:
         counts = self._network.basis.counts(self._subject.structure.atomic_numbers)
-        ends = [part.rows[rows[part.first]] for rows in (part.receivers, part.senders)]
-        own = counts[part.rows[: part.n_own]]
+        domain = slots.domain
+        ends = domain.rows[domain.edge_index.numpy()[slots.first]].T
+        own = counts[domain.rows[: domain.n_own]]
         n_entries = int((counts[ends[0]] * counts[ends[1]]).sum() + (own**2).sum())
-        blocks = part.n_first + part.n_own
+        blocks = slots.n_first + domain.n_own
         totals = np.sum(self._ranks.gather((n_entries, blocks)), axis=0)
         extra, tiling = Extra(), self._subject.tiling
         if tiling is not None:
@@ -142,12 +145,14 @@ class _Use:
         if self._ranks.is_rank_zero:
             taken = matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
             extra = Extra(int(totals[1]), taken)
-        return memory_plan(self._network, part, self._options.work_bytes, extra)
+        return plan_memory(self._network, slots, self._options.work_bytes, extra)
 
-    def _worked(self, part: Part, plan: MemoryPlan, group: h5py.Group | None) -> dict[str, Any]:
+    def _work(
+        self, slots: BlockSlots, plan: MemoryPlan, group: h5py.Group | None
+    ) -> dict[str, Any]:
         """Predict and write; return what is found of levels on rank 0."""
         subject, ranks = self._subject, self._ranks
-        self._write(part, plan)
+        self._write(slots, plan)
         found: dict[str, Any] = {}
         wanted = subject.options
         if group is not None and wanted.picture is not None:
@@ -162,14 +167,13 @@ class _Use:
         ranks.barrier()
         return found
 
-    def _write(self, part: Part, plan: MemoryPlan) -> None:
+    def _write(self, slots: BlockSlots, plan: MemoryPlan) -> None:
         """Predict the blocks of this rank and write those of all."""
         subject, ranks, basis = self._subject, self._ranks, self._network.basis
-        blocks = predicted(self._module, part, subject.structure, transport_of(ranks), plan.chunk)
-        source = Source(part, blocks, subject.structure, basis, subject.tiling)
-        n_atoms = len(subject.structure.positions)
+        blocks = predict_blocks(self._module, slots, plan.chunk)
+        source = Source(slots, blocks, basis, subject.tiling)
         block, work = SLAB_BYTES * basis.n_common**2, self._options.work_bytes
-        bounds = slabs(part, n_atoms, subject.tiling, block, work, ranks)
+        bounds = split_atoms(slots, subject.tiling, block, work, ranks)
         record, name = self._run.provenance("infer"), subject.options.name
         write_matrices(self._path, record, name, subject.structure, source, bounds, ranks)
 

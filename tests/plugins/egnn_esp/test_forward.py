@@ -12,14 +12,15 @@ import pytest
 import torch
 from ase import Atoms
 
+from pipeline_core.distributed.domains import build_domain
 from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.bands import levels, monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.inference.forward import predicted
-from pipeline_egnn_esp.inference.parts import part_of
-from pipeline_egnn_esp.inference.plan import Extra, memory_plan
+from pipeline_egnn_esp.inference.forward import predict_blocks
+from pipeline_egnn_esp.inference.plan import Extra, plan_memory
+from pipeline_egnn_esp.inference.slots import assign_slots
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, is_first
 from pipeline_egnn_esp.network import Network
@@ -64,6 +65,10 @@ def scaled(net):
     return module.double()
 
 
+def slots_of(structure, cutoff, owners, transport):
+    return assign_slots(build_domain(structure, cutoff, owners, transport))
+
+
 def first_of(sample):
     return is_first(*sample["edge_index"].T, sample["edge_shift"])
 
@@ -83,23 +88,24 @@ def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
         whole = module(made_up.batch(sample))
     structure, first = structure_of(sample), first_of(sample)
     places = sample["positions"], sample["cell"], sample["pbc"], sample["edge_index"]
-    labels = partition(*places, n_ranks, CUTOFF)
+    owners = partition(*places, n_ranks, CUTOFF)
 
     def one(transport):
-        part = part_of(structure, CUTOFF, labels, transport.rank, n_ranks)
-        return part, predicted(module, part, structure, transport, 11)
+        slots = slots_of(structure, CUTOFF, owners, transport)
+        return slots, predict_blocks(module, slots, 11)
 
     assert len(first) > 11 * n_ranks
     index, shift = sample["edge_index"], sample["edge_shift"]
     place, n_blocks = BlockIndex(index, shift), 0
-    for part, found in on_threads(n_ranks, one):
-        ends = [part.rows[rows[part.first]] for rows in (part.receivers, part.senders)]
-        numbers = place.find(np.stack(ends, axis=1), part.shifts[part.first].astype(np.int64))
+    for slots, found in on_threads(n_ranks, one):
+        domain, kept = slots.domain, slots.first
+        ends = domain.rows[domain.edge_index.numpy()[kept]]
+        numbers = place.find(ends, domain.edge_shift.numpy()[kept])
         mask = padding(sample, index[numbers])
         torch.testing.assert_close(
             found.edges * mask, whole["edge_blocks"][numbers] * mask, rtol=1e-12, atol=1e-12
         )
-        own = part.rows[: part.n_own]
+        own = domain.rows[: domain.n_own]
         mask = padding(sample, np.stack([own, own], axis=1))
         torch.testing.assert_close(
             found.nodes * mask, whole["node_blocks"][own] * mask, rtol=1e-12, atol=1e-12
@@ -110,11 +116,10 @@ def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
 
 def test_a_rank_without_atoms_takes_part():
     sample, module = made_up.packing(["O", "H", "H"], (3, 2, 1), CUTOFF), network()
-    structure, labels = structure_of(sample), np.zeros(6, dtype=np.int64)
+    structure, owners = structure_of(sample), np.zeros(6, dtype=np.int64)
 
     def one(transport):
-        part = part_of(structure, CUTOFF, labels, transport.rank, 2)
-        return predicted(module, part, structure, transport, 20)
+        return predict_blocks(module, slots_of(structure, CUTOFF, owners, transport), 20)
 
     full, empty = on_threads(2, one)
     assert len(full.edges) == np.count_nonzero(first_of(sample))
@@ -124,12 +129,15 @@ def test_a_rank_without_atoms_takes_part():
 def cell_matrix(net, structure):
     """Returns the predicted Hamiltonian of a structure, beside an overlap of zeros."""
     n_atoms, cutoff = len(structure.positions), net.options.cutoff
-    part = part_of(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), 0, 1)
-    found = predicted(net, part, structure, SelfTransport(), 1000)
+    slots = slots_of(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), SelfTransport())
+    found = predict_blocks(net, slots, 1000)
     own = np.arange(n_atoms)
-    ends = np.stack([part.receivers, part.senders], axis=1)[part.first]
+    domain, first = slots.domain, slots.first
+    ends = domain.edge_index.numpy()[first]
     atoms = np.concatenate([np.stack([own, own], axis=1), ends])
-    shift = np.concatenate([np.zeros((n_atoms, 3), dtype=np.int64), part.shifts[part.first]])
+    shift = np.concatenate(
+        [np.zeros((n_atoms, 3), dtype=np.int64), slots.domain.edge_shift.numpy()[slots.first]]
+    )
     blocks = torch.cat([found.nodes, found.edges]).numpy()
     entries = net.basis.unpadded(blocks, *structure.atomic_numbers[atoms].T)
     return BlockMatrix(structure, net.basis, atoms, shift, entries, np.zeros_like(entries))
@@ -183,12 +191,13 @@ def test_the_plan_says_what_is_measured(sizes, work):
         Network(options, basis), TwoCentre(basis, 5.0), Sizes(basis, 5.0), uses_edges=True
     )
     structure = tiled(reference.shipped("tetragonal-2000K"), (3, 3, 4)).structure
-    part = part_of(structure, 5.0, np.zeros(len(structure.positions), dtype=np.int64), 0, 1)
-    plan = memory_plan(module.network, part, work, Extra())
+    owners = np.zeros(len(structure.positions), dtype=np.int64)
+    slots = slots_of(structure, 5.0, owners, SelfTransport())
+    plan = plan_memory(module.network, slots, work, Extra())
     assert plan.work > work / 2  # several chunks
 
     def call():
-        predicted(module, part, structure, SelfTransport(), plan.chunk)
+        predict_blocks(module, slots, plan.chunk)
 
     call()  # what is loaded once does not count
     measured = peak_bytes(call, torch.device("cpu"))

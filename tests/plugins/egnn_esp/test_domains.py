@@ -9,6 +9,7 @@ cases, on 2, 3 and 4 of its processes.
 import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -16,8 +17,10 @@ import pytest
 import torch
 from torch import distributed as dist
 
+from pipeline_core.batch import collate
+from pipeline_core.distributed.domains import build_domain
+from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.distributed import Halo, split_batch, twins
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import op as density
@@ -45,7 +48,7 @@ def network():
 
 
 def split_structures():
-    """Returns for each case and number of parts a batch and labels of its atoms."""
+    """Returns for each case and number of parts a batch and owners of its atoms."""
     from plugins.egnn_esp import made_up
 
     packed = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
@@ -59,12 +62,12 @@ def split_structures():
         sample = apart if case == "two strangers" else packed
         if case in METHODS:
             where = [sample[name] for name in ("positions", "cell", "pbc", "edge_index")]
-            labels = partition(*where, n, CUTOFF, case)
+            owners = partition(*where, n, CUTOFF, case)
         elif case == "two strangers":
-            labels = np.array([0] * 4 + [1 + k % (n - 1) for k in range(4)])
+            owners = np.array([0] * 4 + [1 + k % (n - 1) for k in range(4)])
         else:
-            labels = rng.integers(n - 1, size=12) + (case == "no atoms on the first")
-        found[f"{case} {n}"] = made_up.batch(sample), torch.from_numpy(labels)
+            owners = rng.integers(n - 1, size=12) + (case == "no atoms on the first")
+        found[f"{case} {n}"] = made_up.batch(sample), torch.from_numpy(owners)
     return found
 
 
@@ -78,11 +81,20 @@ def weighed(outputs, atoms, edges):
     return total
 
 
-def results(module, batch, halo, atoms, edges, transport):
+def domain_of(batch, owners, transport):
+    """Returns a domain and the numbers of its edges in the whole structure."""
+    names = ("atomic_numbers", "positions", "cell", "pbc")
+    numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
+    structure = Structure(numbers, positions, cell[0], pbc[0])
+    edges = (owners[batch["edge_index"][:, 0]] == transport.rank).nonzero().flatten()
+    return build_domain(structure, CUTOFF, owners.numpy(), transport), edges
+
+
+def results(module, batch, domain, atoms, edges, transport):
     """Returns outputs, gradients by positions and parameters, messages and bytes there and back."""
     positions = batch["positions"].clone().requires_grad_()
     before = transport.bytes_sent, transport.n_starts
-    outputs = module(batch | {"positions": positions}, halo)
+    outputs = module(batch | {"positions": positions}, domain)
     between = transport.bytes_sent, transport.n_starts
     inputs = [positions, *module.parameters()]
     gradients = torch.autograd.grad(weighed(outputs, atoms, edges), inputs, materialize_grads=True)
@@ -113,11 +125,11 @@ def serial(batch):
     return results(network(), batch, None, atoms, edges, counted(SelfTransport)())
 
 
-def one_rank(batch, labels, transport):
-    part, nodes, edges = split_batch(batch, labels, transport.rank, transport.size)
-    halo = Halo(nodes, edges, transport)
-    found = results(network(), part, halo, nodes.own, nodes.edge_ids, transport)
-    return found | {"own": nodes.own, "halo": nodes.halo, "edges": nodes.edge_ids}
+def one_rank(batch, owners, transport):
+    domain, edges = domain_of(batch, owners, transport)
+    inputs, atoms = collate([domain.inputs()], torch.float64), domain.atoms
+    found = results(network(), inputs, domain, atoms.own, edges, transport)
+    return found | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
 
 
 def mpi_transports():
@@ -214,17 +226,18 @@ def test_distributed_equals_serial(found, whole, case, n):
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_exchanges_and_bytes_are_those_of_the_plan(found, cases, case, n):
-    """One exchange of atoms a layer, one of twins; back, each rank sends what it received."""
-    batch, labels = cases[f"{case} {n}"]
-    ends = labels[batch["edge_index"]].tolist()
+    """One exchange of atoms a layer, one of reverse edges; back, ranks send what they received."""
+    batch, owners = cases[f"{case} {n}"]
+    ends = owners[batch["edge_index"]].tolist()
     needed = {(i, int(j)) for (i, _), j in zip(ends, batch["edge_index"][:, 1], strict=True)}
-    crossing = {(to, int(j)) for to, j in needed if int(labels[j]) != to}
+    crossing = {(to, int(j)) for to, j in needed if int(owners[j]) != to}
     n_strange = 0
     for rank in range(n):
-        _, nodes, edges = split_batch(batch, labels, rank, n)
-        atoms_sent = sum(int(labels[j]) == rank for _, j in crossing)
+        domain, _ = domain_of(batch, owners, SimpleNamespace(rank=rank, size=n))
+        nodes, edges = domain.atoms, domain.edges
+        atoms_sent = sum(int(owners[j]) == rank for _, j in crossing)
         atoms_received = sum(to == rank for to, _ in crossing)
-        edges_sent = sum(i == rank != j for i, j in ends)  # and as many arrive: their twins
+        edges_sent = sum(i == rank != j for i, j in ends)  # and as many arrive: their reverse
         there = N_LAYERS * atoms_sent * NODE_BYTES + edges_sent * EDGE_BYTES
         back = N_LAYERS * atoms_received * NODE_BYTES + edges_sent * EDGE_BYTES
         assert N_LAYERS * nodes.bytes_sent(NODE_BYTES) + edges.bytes_sent(EDGE_BYTES) == there
@@ -241,64 +254,20 @@ def test_exchanges_and_bytes_are_those_of_the_plan(found, cases, case, n):
 def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
     """One rank works with plans, too; and its edges are those of the whole structure."""
     batch, _ = cases["auto 2"]
-    labels = torch.zeros(len(batch["positions"]), dtype=torch.int64)
-    part, *plans = split_batch(batch, labels, 0, 1)
-    edges = network().to(dtype)(part, Halo(*plans, SelfTransport()))["edge_blocks"]
+    owners = torch.zeros(len(batch["positions"]), dtype=torch.int64)
+    domain, _ = domain_of(batch, owners, SelfTransport())
+    edges = network().to(dtype)(collate([domain.inputs()], dtype), domain)["edge_blocks"]
     assert edges.dtype == dtype
-    assert torch.equal(edges, edges[batch["twin"]].mT)
+    assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
 
 
 def test_ranks_agree_on_the_blocks_they_share(found, cases):
-    """The block of an edge and of its twin on another rank are transposed to the last bit."""
-    batch, labels = cases["low_nn 4"]
+    """The block of an edge and of its reverse on another rank are transposed to the last bit."""
+    batch, owners = cases["low_nn 4"]
     edges = together([rank["low_nn 4"] for rank in found], "edge_blocks", "edges")
-    receivers, senders = labels[batch["edge_index"]].T
+    receivers, senders = owners[batch["edge_index"]].T
     assert (receivers != senders).any()
-    assert torch.equal(edges, edges[batch["twin"]].mT)
-
-
-def test_labels_go_where_their_rows_go(cases):
-    batch, labels = cases["grid 3"]
-    n_atoms, n_edges = len(labels), len(batch["edge_index"])
-    full = batch | {"node_blocks": torch.arange(n_atoms), "edge_blocks": torch.arange(n_edges)}
-    parts = [split_batch(full, labels, rank, 3)[0] for rank in range(3)]
-    for name, n in (("node_blocks", n_atoms), ("edge_blocks", n_edges)):
-        assert torch.cat([part[name] for part in parts]).sort().values.tolist() == list(range(n))
-    for rank, part in enumerate(parts):
-        n_own = len(part["node_blocks"])
-        assert (labels[part["node_blocks"]] == rank).all()
-        assert torch.equal(part["positions"][:n_own], batch["positions"][part["node_blocks"]])
-        assert torch.equal(part["edge_shift"], batch["edge_shift"][part["edge_blocks"]])
-        assert torch.equal(part["cell"], batch["cell"])
-
-
-def test_twins_are_opposite_edges(cases):
-    """Those of a dictionary of all edges."""
-    batch, _ = cases["auto 2"]
-    found = twins(batch["edge_index"], batch["edge_shift"])
-    assert torch.equal(found, batch["twin"])
-    receiver, sender = batch["edge_index"].T
-    assert ((receiver == sender) & (found != torch.arange(len(found)))).any()
-    assert len(twins(torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 3))) == 0
-
-
-def test_an_edge_without_twin_is_named(cases):
-    batch, _ = cases["two strangers 2"]
-    with pytest.raises(ValueError, match=r"1 edges lack the opposite edge, .* atoms 1 and 0"):
-        twins(batch["edge_index"][1:], batch["edge_shift"][1:])
-
-
-def test_a_field_of_unknown_rows_is_refused(cases):
-    batch, labels = cases["grid 2"]
-    with pytest.raises(ValueError, match="is a row of 'weights' an atom or an edge"):
-        split_batch(batch | {"weights": labels}, labels, 0, 2)
-
-
-def test_several_structures_are_refused(cases):
-    batch, labels = cases["grid 2"]
-    two = batch | {"atom_offsets": torch.tensor([0, 6, 12])}
-    with pytest.raises(ValueError, match="one structure to split over ranks, got 2"):
-        split_batch(two, labels, 0, 2)
+    assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
 
 
 if __name__ == "__main__":

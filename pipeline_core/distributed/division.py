@@ -1,0 +1,151 @@
+"""This rank's parts of the structures of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_core.batch import Batch, collate
+from pipeline_core.config.sections import GraphOptions, PartitionOptions
+from pipeline_core.distributed.domains import Domain, DomainSamples, build_domain
+from pipeline_core.distributed.owners import choose_owners
+from pipeline_core.distributed.pieces import DomainPiece, Piece, RegionPiece, require_divisible
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.regions import Region, build_region
+from pipeline_core.distributed.transports import choose_transport
+from pipeline_core.fields import FIELDS
+from pipeline_core.run import Run
+from pipeline_core.structure import Structure
+from pipeline_core.task import Samples, StructureSamples, Task
+from pipeline_kernels.partition import Link
+
+Ints = NDArray[np.int64]
+
+
+class DividedSplits:
+    """The samples of a task, each of them divided between all ranks.
+
+    Args:
+        run: Says how atoms are divided, and how long edges are.
+        task: Its model takes domains, or says how far atoms influence each other.
+        ranks: Who takes the parts; all of them make this, and call `divide`, together.
+
+    Raises:
+        ValueError: The model cannot work on parts.
+    """
+
+    def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
+        section, graph = run.section("partition", PartitionOptions), run.sections["graph"]
+        if not isinstance(graph, GraphOptions):
+            raise ValueError(
+                f"{run.experiment}: partition.parts: graph: plugin {run.model_info.name!r} has no "
+                "graph of atoms with a cutoff; set partition.parts to samples"
+            )
+        self._experiment, self._task, self._ranks = run.experiment, task, ranks
+        self._cutoff, self._section, self._angles = graph.cutoff, section, graph.angle_cutoff
+        self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)
+        self._transport = choose_transport(ranks)
+
+    def divide(self, split: str, samples: Samples) -> Callable[[int], Piece]:
+        """Choose owners and make this rank's parts of all samples of a split, which are kept.
+
+        Args:
+            split: Its name.
+            samples: Its samples.
+
+        Returns:
+            Function from the number of a sample to this rank's part, without communication.
+
+        Raises:
+            ValueError: A structure has fewer atoms than there are ranks, or the model cannot work
+                on parts.
+        """
+        self._require_atoms(split, samples)
+        if isinstance(samples, DomainSamples):
+            structures = [samples.read_structure(number) for number in range(len(samples))]
+            domains = [self._build_domain(structure) for structure in structures]
+            placed = [domain.to(self._ranks.device) for domain in domains]
+            return lambda number: DomainPiece(
+                samples.read_domain(number, domains[number]), placed[number]
+            )
+        return self._divide_into_regions(samples)
+
+    def _divide_into_regions(self, samples: Samples) -> Callable[[int], Piece]:
+        n_layers = self._task.receptive_field
+        if n_layers is None or self._angles is not None:
+            problem = (
+                "the model does not say how far atoms influence each other (receptive_field)"
+                if n_layers is None
+                else "angles (graph.angle_cutoff) end at the boundary of a part"
+            )
+            raise ValueError(
+                f"{self._experiment}: partition.parts: graph: {problem}; set partition.parts to "
+                "samples"
+            )
+        kinds = {quantity.name: quantity.field.kind for quantity in self._task.quantities}
+        require_divisible(kinds)
+        regions = []
+        for number in range(len(samples)):
+            structure = _read_structure(_read_plain(samples, number))
+            own = np.flatnonzero(self._choose_owners(structure) == self._ranks.rank)
+            regions.append(build_region(structure, self._cutoff, own, 2 * n_layers))
+
+        def load(number: int) -> Piece:
+            whole, region = _read_plain(samples, number), regions[number]
+            labels = _take_labels(whole, region, kinds)
+            inputs = _collate_region(region, whole["positions"].dtype)
+            return RegionPiece(labels, inputs, region.n_own, kinds, self._ranks)
+
+        return load
+
+    def _build_domain(self, structure: Structure) -> Domain:
+        owners = self._choose_owners(structure)
+        return build_domain(structure, self._cutoff, owners, self._transport)
+
+    def _choose_owners(self, structure: Structure) -> Ints:
+        method = self._section.method
+        return choose_owners(structure, self._cutoff, self._ranks, method, self._link)
+
+    def _require_atoms(self, split: str, samples: Samples) -> None:
+        n_ranks = self._ranks.size
+        fewest = int(samples.sizes()["atom"].min()) if len(samples) else n_ranks
+        if fewest < n_ranks:
+            raise ValueError(
+                f"{self._experiment}: split {split}: a structure has {fewest} atoms, which cannot "
+                f"be divided between {n_ranks} ranks; start at most {fewest}, or set "
+                "partition.parts to samples"
+            )
+
+
+def _read_plain(samples: Samples, number: int) -> Batch:
+    """Return a sample without its graph, which is not read if the samples can do without."""
+    if isinstance(samples, StructureSamples):
+        return samples.read_structures([number])
+    return samples.batch([number])
+
+
+def _read_structure(batch: Batch) -> Structure:
+    names = ("atomic_numbers", "positions", "cell", "pbc")
+    numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
+    return Structure(
+        numbers.astype(np.int32), positions.astype(np.float64), cell[0].astype(np.float64), pbc[0]
+    )
+
+
+def _take_labels(whole: Batch, region: Region, kinds: Mapping[str, str]) -> Batch:
+    """Return labels of own atoms and of the sample, with the number of all atoms."""
+    own = torch.from_numpy(region.rows[: region.n_own])
+    labels = {"atom_offsets": whole["atom_offsets"], "atom_sample": torch.zeros_like(own)}
+    for name in ("atomic_numbers", *kinds):
+        kind = kinds[name] if name in kinds else FIELDS[name].kind
+        if name in whole:
+            labels[name] = whole[name][own] if kind == "atom" else whole[name]
+    return labels
+
+
+def _collate_region(region: Region, dtype: torch.dtype) -> Batch:
+    inputs = collate(region.split_inputs(), dtype)
+    return inputs | {"edge_index": torch.from_numpy(region.edge_index)}

@@ -1,0 +1,138 @@
+"""What passes through a model at once: whole samples, or a rank's part of one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+import torch
+from torch import Tensor, nn
+
+from pipeline_core.batch import Batch, to_device
+from pipeline_core.distributed.domains import Domain
+from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.task import Outputs
+
+_SUMS: Final = ("energy", "stress")
+"""Fields of whole samples that are sums over atoms."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Whole samples.
+
+    Attributes:
+        batch: Labels of this rank, and for whole samples the inputs of the model.
+    """
+
+    batch: Batch
+
+    def predict(self, module: nn.Module) -> Outputs:
+        """Return what the model predicts of the rows of `batch`."""
+        outputs: Outputs = module(self.batch)
+        return outputs
+
+    def to(self, device: torch.device) -> Self:
+        """Move the tensors; from pinned memory the copy overlaps with computation."""
+        return replace(self, batch=to_device(self.batch, device))
+
+    def pin_memory(self) -> Self:
+        """Put the tensors where a GPU can read them while it computes."""
+        return replace(self, batch=_pin(self.batch))
+
+
+@dataclass(frozen=True, eq=False)
+class DomainPiece(Piece):
+    """The domain of one structure, for a model that exchanges features of atoms itself.
+
+    Attributes:
+        domain: On the device where the model is.
+    """
+
+    domain: Domain
+
+    def predict(self, module: nn.Module) -> Outputs:
+        """Return what the model predicts of own rows; all ranks call it together."""
+        outputs: Outputs = module(self.batch, self.domain)
+        return outputs
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPiece(Piece):
+    """Own atoms of one structure with all that they depend on, for a model that knows no domains.
+
+    In the inputs own atoms and the edges that they receive make up one sample, all others a second
+    one: what a model adds up for the first is the rank's part of the structure.
+
+    Each rank counts fields of whole samples, which changes no mean over ranks. Their gradients are
+    multiplied by the number of ranks to match.
+
+    Attributes:
+        inputs: What the model is given.
+        n_own: Own atoms, which come first.
+        kinds: What a row of each output is, by its name.
+        ranks: Who has the other parts.
+    """
+
+    inputs: Batch
+    n_own: int
+    kinds: Mapping[str, str]
+    ranks: Ranks
+
+    def predict(self, module: nn.Module) -> Outputs:
+        """Return own rows of fields of atoms, and fields of samples added over ranks.
+
+        All ranks call it together.
+        """
+        outputs = module(self.inputs)
+        return {name: self._take(name, outputs[name]) for name in self.kinds if name in outputs}
+
+    def to(self, device: torch.device) -> Self:
+        """Move the tensors; from pinned memory the copy overlaps with computation."""
+        return replace(super().to(device), inputs=to_device(self.inputs, device))
+
+    def pin_memory(self) -> Self:
+        """Put the tensors where a GPU can read them while it computes."""
+        return replace(super().pin_memory(), inputs=_pin(self.inputs))
+
+    def _take(self, name: str, values: Tensor) -> Tensor:
+        if self.kinds[name] == "atom":
+            return values[: self.n_own]
+        if self.ranks.size == 1:
+            return values[:1]
+        total: Tensor = _SumOverRanks.apply(values[:1], self.ranks)  # type: ignore[no-untyped-call] # torch's
+        return total
+
+
+def require_divisible(kinds: Mapping[str, str]) -> None:
+    """Check that parts of all outputs make up the whole.
+
+    Args:
+        kinds: What a row of each output is, by its name.
+
+    Raises:
+        ValueError: An output belongs neither to atoms nor is it a sum over them.
+    """
+    for name, kind in kinds.items():
+        if kind != "atom" and name not in _SUMS:
+            raise ValueError(
+                f"partition.parts: graph: the model predicts {name!r} of each {kind}, which does "
+                f"not follow from its atoms; only fields of atoms and {', '.join(_SUMS)} do: set "
+                "partition.parts to samples"
+            )
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, ranks: Ranks) -> Tensor:
+        ctx.size = ranks.size
+        return ranks.all_reduce_sum(values.detach().clone())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.size, None
+
+
+def _pin(batch: Batch) -> Batch:
+    return {name: tensor.pin_memory() for name, tensor in batch.items()}

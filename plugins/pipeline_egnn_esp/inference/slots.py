@@ -1,0 +1,85 @@
+"""Where the two edges of a pair add up to the one block that is kept of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.distributed.domains import Domain
+from pipeline_egnn_esp.matrices import is_first
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSlots:
+    """Slots for blocks of pairs on one rank.
+
+    Of the two edges of a pair one block is kept, that of the first; its slot is its number among
+    the first edges of this rank. The other edge adds to the same slot, or, if the first one is on
+    another rank, to a slot of a message.
+
+    Attributes:
+        domain: Atoms and edges of this rank, on the CPU.
+        first: Which edges are the first of their pair, (n_edges,).
+        slots: Slot of each edge, (n_edges,) int32: below n_first one of this rank's, from there on
+            a row of the messages that it sends, by rank.
+        sends: Slots sent to each rank that gets any, ascending.
+        receives: Slots received from each rank that sends any, ascending.
+        received_slots: Where the received ones are added, (n_received,).
+    """
+
+    domain: Domain
+    first: NDArray[np.bool_]
+    slots: NDArray[np.int32]
+    sends: dict[int, int]
+    receives: dict[int, int]
+    received_slots: Ints
+
+    @property
+    def n_first(self) -> int:
+        """Edges whose block this rank keeps."""
+        return int(np.count_nonzero(self.first))
+
+    @property
+    def n_sent(self) -> int:
+        """Slots of messages."""
+        return sum(self.sends.values())
+
+
+def assign_slots(domain: Domain) -> BlockSlots:
+    """Give each edge of a rank a slot, without communication."""
+    index, n_edges = domain.rows[domain.edge_index.numpy()], domain.n_edges
+    first = is_first(*index.T, domain.edge_shift.numpy())
+    slots = np.empty(n_edges, dtype=np.int32)
+    n_first = int(np.count_nonzero(first))
+    slots[first] = np.arange(n_first, dtype=np.int32)
+    reverse = domain.reverse_edge.numpy()
+    inside = ~first & (reverse < n_edges)
+    slots[inside] = slots[reverse[inside]]
+    peers = _repeat_ranks(domain.edges.sends)
+    sent = domain.edges.send.index.numpy()  # by rank, in the order in which they will arrive
+    goes = ~first[sent]
+    slots[sent[goes]] = n_first + np.arange(np.count_nonzero(goes), dtype=np.int32)
+    boundary = domain.boundary.numpy()
+    arriving = boundary[np.argsort(reverse[boundary])]  # the edge whose reverse each row brings
+    comes = first[arriving]
+    return BlockSlots(
+        domain=domain,
+        first=first,
+        slots=slots,
+        sends=_count(peers[goes]),
+        receives=_count(peers[comes]),
+        received_slots=slots[arriving[comes]].astype(np.int64),
+    )
+
+
+def _repeat_ranks(counts: dict[int, int]) -> Ints:
+    return np.repeat(np.array([*counts], dtype=np.int64), [*counts.values()])
+
+
+def _count(ranks: Ints) -> dict[int, int]:
+    numbers, counts = np.unique(ranks, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
