@@ -118,10 +118,10 @@ def _robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     solution = _solve(rows)
     for _ in range(_ROUNDS):
         deviations = np.abs(rows @ solution - np.median(rows @ solution))
-        found = deviations <= max(_WIDTH * float(np.median(deviations)), _LEAST_WIDTH)
-        if (found == kept).all():
+        close = deviations <= max(_WIDTH * float(np.median(deviations)), _LEAST_WIDTH)
+        if (close == kept).all():
             break
-        kept, solution = found, _solve(rows[found])
+        kept, solution = close, _solve(rows[close])
     return solution
 
 

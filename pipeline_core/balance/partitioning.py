@@ -84,7 +84,7 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
         ValueError: Costs are to be fitted to sizes that the samples do not have.
     """
     capacity = np.inf if options.capacity is None else options.capacity
-    splits = {split: _shares(task, split, capacity) for split in SPLITS}
+    splits = {split: _compute_shares(task, split, capacity) for split in SPLITS}
     if options.cost == "fitted" and len(splits["train"].costs) and not splits["train"].sizes:
         raise ValueError(
             f"{run.experiment}: partition.cost: 'fitted' needs sizes to fit times to, but all that "
@@ -144,13 +144,13 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
     return Shares(costs, bins, capacity, strategy, cost, sizes)
 
 
-def _shares(task: Task, split: str, capacity: float) -> Shares:
+def _compute_shares(task: Task, split: str, capacity: float) -> Shares:
     samples = task.samples(split)
     costs, sizes = np.zeros(0), {}
     if len(samples):
-        found = samples.sizes()
-        costs = np.asarray(task.cost(found), dtype=np.float64)
-        sizes = {k: np.asarray(rows, np.int64) for k, rows in found.items() if k != "sample"}
+        rows_by_kind = samples.sizes()
+        costs = np.asarray(task.cost(rows_by_kind), dtype=np.float64)
+        sizes = {k: np.asarray(rows, np.int64) for k, rows in rows_by_kind.items() if k != "sample"}
     assert costs.shape == (len(samples),), (split, costs.shape, len(samples))
     room = capacity if capacity < np.inf or not costs.any() else _BATCH * float(costs.mean())
     return Shares(costs, split_by_capacity(costs, room), capacity, sizes=sizes)

@@ -83,7 +83,7 @@ def write_model(
         "experiment": run.experiment,
         "variant": run.variant,
         "provenance": json.dumps(provenance, sort_keys=True),
-        "probe": {**origin, "batch": batch, "outputs": _predictions(module, batch)},
+        "probe": {**origin, "batch": batch, "outputs": _predict(module, batch)},
     }
     with atomic(run.model) as temporary:
         torch.save(content, temporary)
@@ -187,10 +187,12 @@ def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> No
     if content["dtype"] == "float64":
         module.double()
     load_weights(module, content, path)
-    found, probe = _predictions(module, content["probe"]["batch"]), content["probe"]["outputs"]
+    outputs, probe = _predict(module, content["probe"]["batch"]), content["probe"]["outputs"]
     relative, noise, worst = _TOLERANCE[content["dtype"]], _NOISE[content["dtype"]], {}
     for name, expected in probe.items():
-        deviation = float((found[name] - expected).abs().max()) if name in found else float("inf")
+        deviation = (
+            float((outputs[name] - expected).abs().max()) if name in outputs else float("inf")
+        )
         largest = float(expected.abs().max())
         if not deviation <= relative * largest + noise:
             worst[name] = f"{name} by {deviation:.3g} of {largest:.3g}"
@@ -202,7 +204,7 @@ def check_probe(module: nn.Module, content: Mapping[str, Any], path: Path) -> No
         )
 
 
-def _predictions(module: nn.Module, batch: Batch) -> Outputs:
+def _predict(module: nn.Module, batch: Batch) -> Outputs:
     """Predict on the CPU; what a module draws at random is the same each time."""
     module.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad():

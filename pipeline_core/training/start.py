@@ -56,7 +56,7 @@ def initialize_weights(
             model does not have.
     """
     start = options.start_from if fresh else None
-    content, own = None, _reference_energies(module)
+    content, own = None, _copy_reference_energies(module)
     if start is not None and not start.startswith(PUBLISHED):
         content = load_model(Path(start), info)
         check_probe(module, content, Path(start))
@@ -67,16 +67,18 @@ def initialize_weights(
     elif start is not None:
         _load_published(module, start.removeprefix(PUBLISHED))
     if start is not None:
-        _refer(module, own, options)
+        _choose_reference_energies(module, own, options)
 
 
-def _reference_energies(module: nn.Module) -> Tensor | None:
+def _copy_reference_energies(module: nn.Module) -> Tensor | None:
     """Return a copy of the energies of free atoms of a potential; None of other models."""
-    found = getattr(module, "atom_energies", None)
-    return found.clone() if isinstance(found, Tensor) else None
+    energies = getattr(module, "atom_energies", None)
+    return energies.clone() if isinstance(energies, Tensor) else None
 
 
-def _refer(module: nn.Module, own: Tensor | None, options: TrainOptions) -> None:
+def _choose_reference_energies(
+    module: nn.Module, own: Tensor | None, options: TrainOptions
+) -> None:
     """Choose between the reference energies of loaded weights and those of the dataset."""
     kept = getattr(module, "atom_energies", None)
     if own is None or not isinstance(kept, Tensor):

@@ -35,7 +35,7 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     The number of epochs is none of them, so that a training can be prolonged, unless the learning
     rate depends on it. Nor is it whether times are reported.
     """
-    facts = dict(_flat(run.params("train")))
+    facts = dict(_flatten(run.params("train")))
     facts.pop("train.profile", None)
     if options.schedule.name != "cosine":
         facts.pop("train.epochs", None)
@@ -130,9 +130,9 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, repr(value)
