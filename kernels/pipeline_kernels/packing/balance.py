@@ -25,7 +25,7 @@ class Balance:
 
 
 def balance_report(loads: ArrayLike, deferred: int = 0) -> Balance:
-    """Reports the balance of an epoch.
+    """Report the balance of an epoch.
 
     Args:
         loads: cost of each rank's share in each step, `(n_steps, n_ranks)`.

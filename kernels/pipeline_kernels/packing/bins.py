@@ -1,16 +1,14 @@
 """The public functions that put samples into bins."""
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pipeline_kernels.packing import cpu
-
-Costs = NDArray[np.float64]
-Numbers = NDArray[np.int64]
+from pipeline_kernels.packing.cpu import Costs, Numbers
 
 
 def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
-    """Shares items between bins so that the fullest bin is as light as a simple rule makes it.
+    """Share items between bins so that the fullest bin is as light as a simple rule makes it.
 
     Longest processing time: items in order of falling cost, each into the bin that is lightest
     so far. The fullest bin weighs at most 4/3 - 1/(3 n_bins) of the least possible (Graham 1969).
@@ -26,15 +24,15 @@ def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
     Raises:
         ValueError: if a cost is negative or not finite, or there is no bin.
     """
-    costs = checked(costs)
+    costs = check_costs(costs)
     if n_bins < 1:
         raise ValueError(f"n_bins: expected at least 1, got {n_bins}")
-    bins: Numbers = cpu.lpt(costs, _falling(costs), n_bins)
+    bins: Numbers = cpu.lpt(costs, _sort_falling(costs), n_bins)
     return bins
 
 
 def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
-    """Cuts a sequence of items into consecutive windows of about equal cost.
+    """Cut a sequence of items into consecutive windows of about equal cost.
 
     Each cut lies at the item boundary next to its place on the scale of summed cost, moved on
     where a window would be left without an item.
@@ -52,7 +50,7 @@ def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
     Raises:
         ValueError: if a cost is negative or not finite, or the numbers do not fit together.
     """
-    costs, order = checked(costs), np.asarray(order, dtype=np.int64)
+    costs, order = check_costs(costs), np.asarray(order, dtype=np.int64)
     if order.shape != costs.shape or mean_items < 1:
         raise ValueError(
             f"order, mean_items: expected a permutation of {len(costs)} items and at least 1, "
@@ -73,7 +71,7 @@ def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
 
 
 def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
-    """Puts items into few bins, none heavier than `capacity`.
+    """Put items into few bins, none heavier than `capacity`.
 
     First fit decreasing: items in order of falling cost, each into the first bin that has room.
     The number of bins is at most 11/9 of the least possible plus a constant (Johnson 1974). An item
@@ -89,22 +87,28 @@ def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
     Raises:
         ValueError: if a cost is negative or not finite, or the capacity is not positive.
     """
-    costs = checked(costs)
+    costs = check_costs(costs)
     if not capacity > 0:
         raise ValueError(f"capacity: expected a positive number, got {capacity}")
     if capacity == np.inf or not len(costs):
         return np.zeros(len(costs), np.int64)
-    bins: Numbers = cpu.first_fit(np.minimum(costs, capacity), _falling(costs), float(capacity))
+    bins: Numbers = cpu.first_fit(
+        np.minimum(costs, capacity), _sort_falling(costs), float(capacity)
+    )
     return bins
 
 
-def checked(costs: ArrayLike) -> Costs:
-    """Returns costs as `(n_items,)` float64; raises ValueError if one is negative or not finite."""
+def check_costs(costs: ArrayLike) -> Costs:
+    """Return costs as `(n_items,)` float64.
+
+    Raises:
+        ValueError: if one is negative or not finite.
+    """
     costs = np.ascontiguousarray(costs, dtype=np.float64)
     if costs.ndim != 1 or not (np.isfinite(costs) & (costs >= 0)).all():
         raise ValueError("costs: expected finite numbers, none negative, of shape (n_items,)")
     return costs
 
 
-def _falling(costs: Costs) -> Numbers:
+def _sort_falling(costs: Costs) -> Numbers:
     return np.argsort(-costs, kind="stable")

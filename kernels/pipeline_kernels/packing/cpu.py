@@ -2,19 +2,30 @@
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Costs = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def lpt(costs, order, n_bins):
-    """Implements `bins.lpt`."""
+def lpt(costs: Costs, order: Numbers, n_bins: int) -> Numbers:
+    """Implement `bins.lpt`."""
     bins = np.empty(len(costs), np.int64)
     _share(costs, np.zeros_like(costs), order, np.inf, bins, 0, n_bins)
     return bins
 
 
 @njit(cache=True, nogil=True)
-def balanced(costs, weights, order, offsets, n_ranks, capacity):
-    """Implements `strategies.balanced` for weights that do not exceed the capacity.
+def balanced(
+    costs: Costs,
+    weights: Costs,
+    order: Numbers,
+    offsets: Numbers,
+    n_ranks: int,
+    capacity: float,
+) -> tuple[Numbers, int, int]:
+    """Implement `strategies.balanced` for weights that do not exceed the capacity.
 
     Returns the bin of each item, the number of steps and that of the deferred items.
     """
@@ -33,7 +44,15 @@ def balanced(costs, weights, order, offsets, n_ranks, capacity):
 
 
 @njit(cache=True, nogil=True)
-def _share(costs, weights, items, capacity, bins, first, n_ranks):
+def _share(
+    costs: Costs,
+    weights: Costs,
+    items: Numbers,
+    capacity: float,
+    bins: Numbers,
+    first: int,
+    n_ranks: int,
+) -> Numbers:
     """Put items into the bins from `first` on, as they come; return those without room.
 
     The bins stand in a heap with the lightest at its root.
@@ -47,7 +66,7 @@ def _share(costs, weights, items, capacity, bins, first, n_ranks):
         if rooms[heap[0]] < weights[item]:
             place = -1
             if weights[item] <= largest_room:
-                place = _lightest_with_room(heap, loads, rooms, weights[item])
+                place = _find_lightest(heap, loads, rooms, weights[item])
             if place < 0:
                 largest_room = min(largest_room, rooms.max())
                 left[n_left] = item
@@ -62,24 +81,25 @@ def _share(costs, weights, items, capacity, bins, first, n_ranks):
 
 
 @njit(cache=True, nogil=True)
-def _lightest_with_room(heap, loads, rooms, weight):
-    found = -1
+def _find_lightest(heap: Numbers, loads: Costs, rooms: Costs, weight: float) -> int:
+    """Return the place of the lightest bin that has room, or -1."""
+    lightest = -1
     for place in range(len(heap)):
         if rooms[heap[place]] >= weight and (
-            found < 0 or _lighter(heap[place], heap[found], loads)
+            lightest < 0 or _is_lighter(heap[place], heap[lightest], loads)
         ):
-            found = place
-    return found
+            lightest = place
+    return lightest
 
 
 @njit(cache=True, nogil=True)
-def _sift_down(heap, loads, place):
+def _sift_down(heap: Numbers, loads: Costs, place: int) -> None:
     moved = heap[place]
     while 2 * place + 1 < len(heap):
         child = 2 * place + 1
-        if child + 1 < len(heap) and _lighter(heap[child + 1], heap[child], loads):
+        if child + 1 < len(heap) and _is_lighter(heap[child + 1], heap[child], loads):
             child += 1
-        if _lighter(moved, heap[child], loads):
+        if _is_lighter(moved, heap[child], loads):
             break
         heap[place] = heap[child]
         place = child
@@ -87,13 +107,14 @@ def _sift_down(heap, loads, place):
 
 
 @njit(cache=True, nogil=True)
-def _lighter(a, b, loads):
-    return loads[a] < loads[b] or (loads[a] == loads[b] and a < b)
+def _is_lighter(a: int, b: int, loads: Costs) -> bool:
+    lighter: bool = loads[a] < loads[b] or (loads[a] == loads[b] and a < b)
+    return lighter
 
 
 @njit(cache=True, nogil=True)
-def first_fit(costs, order, capacity):
-    """Implements `bins.split_by_capacity` for costs that do not exceed the capacity.
+def first_fit(costs: Costs, order: Numbers, capacity: float) -> Numbers:
+    """Implement `bins.split_by_capacity` for costs that do not exceed the capacity.
 
     The room left in the bins stands in the leaves of a binary tree whose inner nodes hold the
     larger of their two children, so that the first bin with room is found in one descent.
@@ -116,8 +137,8 @@ def first_fit(costs, order, capacity):
 
 
 @njit(cache=True, nogil=True)
-def next_fit(costs, order, capacity):
-    """Implements `strategies.next_fit`; returns the bin of each item and the number of bins."""
+def next_fit(costs: Costs, order: Numbers, capacity: float) -> tuple[Numbers, int]:
+    """Implement `strategies.next_fit`; returns the bin of each item and the number of bins."""
     bins = np.empty(len(costs), np.int64)
     load, n_bins = capacity, 0
     for item in order:
@@ -130,8 +151,10 @@ def next_fit(costs, order, capacity):
 
 
 @njit(cache=True, nogil=True)
-def iterative(sizes, falling, n_ranks, capacity):
-    """Implements `strategies.mace_bins` for sizes that do not exceed the capacity.
+def fill_rounds(
+    sizes: Costs, falling: Numbers, n_ranks: int, capacity: float
+) -> tuple[Numbers, int]:
+    """Implement `strategies.mace_bins` for sizes that do not exceed the capacity.
 
     The open bins need no sorting after a round: they stood in order of rising room and took samples
     of falling size. Sorted lists of bins are merged instead.
@@ -148,7 +171,15 @@ def iterative(sizes, falling, n_ranks, capacity):
 
 
 @njit(cache=True, nogil=True)
-def _fill(sizes, falling, placed, capacity, bins, first, n_new):
+def _fill(
+    sizes: Costs,
+    falling: Numbers,
+    placed: int,
+    capacity: float,
+    bins: Numbers,
+    first: int,
+    n_new: int,
+) -> int:
     """Fill new bins, numbered from `first`, with `falling[placed:]`; return where it ended."""
     rooms = np.full(n_new, capacity)
     opened, closed = np.arange(n_new), np.arange(0)
@@ -163,15 +194,15 @@ def _fill(sizes, falling, placed, capacity, bins, first, n_new):
                 bins[item] = first + one
                 rooms[one] -= sizes[item]
                 placed += 1
-        closed = _merged(closed, opened[~fits], rooms)
+        closed = _merge(closed, opened[~fits], rooms)
         opened = opened[fits]
         if len(opened) and len(closed) and rooms[opened[0]] < rooms[closed[-1]]:
-            opened, closed = _merged(opened, closed, rooms), closed[:0]
+            opened, closed = _merge(opened, closed, rooms), closed[:0]
     return placed
 
 
 @njit(cache=True, nogil=True)
-def _merged(first, second, keys):
+def _merge(first: Numbers, second: Numbers, keys: Costs) -> Numbers:
     """Merge two lists of numbers that are sorted by their keys, stably."""
     merged = np.empty(len(first) + len(second), np.int64)
     i = j = 0
@@ -186,7 +217,7 @@ def _merged(first, second, keys):
 
 
 @njit(cache=True, nogil=True)
-def grouped(bins, n_bins):
+def group(bins: Numbers, n_bins: int) -> tuple[Numbers, Numbers]:
     """Return the items sorted by bin and number, and where each bin begins, `(n_bins + 1,)`."""
     starts = np.zeros(n_bins + 1, np.int64)
     for one in bins:
@@ -200,7 +231,7 @@ def grouped(bins, n_bins):
 
 
 @njit(cache=True, nogil=True)
-def is_permutation(order):
+def is_permutation(order: Numbers) -> bool:
     """Return whether each number from 0 on stands in `order` once."""
     seen = np.zeros(len(order), np.bool_)
     for item in order:

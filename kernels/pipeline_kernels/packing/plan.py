@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline_kernels.packing import cpu
 from pipeline_kernels.packing.balance import Balance, balance_report
-
-Numbers = NDArray[np.int64]
+from pipeline_kernels.packing.cpu import Numbers
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Plan:
 
     @classmethod
     def of_bins(cls, bins: Numbers, n_bins: int, n_ranks: int, deferred: int = 0) -> Plan:
-        """Returns the plan in which `n_ranks` consecutive bins are a step.
+        """Return the plan in which `n_ranks` consecutive bins are a step.
 
         Args:
             bins: The bin of each item, `(n_items,)`.
@@ -41,25 +40,26 @@ class Plan:
             deferred: As the attribute.
         """
         n_shares = -(-n_bins // n_ranks) * n_ranks
-        return cls(*cpu.grouped(bins, n_shares), n_ranks, deferred)
+        items, starts = cpu.group(bins, n_shares)
+        return cls(items, starts, n_ranks, deferred)
 
     def __len__(self) -> int:
         """Number of steps."""
         return (len(self.starts) - 1) // self.n_ranks
 
     def share(self, step: int, rank: int) -> Numbers:
-        """Returns the items that a rank takes in a step."""
+        """Return the items that a rank takes in a step."""
         number = step * self.n_ranks + rank
         return self.items[self.starts[number] : self.starts[number + 1]]
 
     def step(self, step: int) -> Plan:
-        """Returns the plan of one step alone."""
+        """Return the plan of one step alone."""
         first = step * self.n_ranks
         starts = self.starts[first : first + self.n_ranks + 1]
         return Plan(self.items[starts[0] : starts[-1]], starts - starts[0], self.n_ranks)
 
     def reordered(self, steps: Numbers) -> Plan:
-        """Returns the plan with its steps in another order, a permutation of their numbers."""
+        """Return the plan with its steps in another order, a permutation of their numbers."""
         shares = (steps[:, None] * self.n_ranks + np.arange(self.n_ranks)).ravel()
         sizes = np.diff(self.starts)[shares]
         starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -67,12 +67,12 @@ class Plan:
         return Plan(self.items[moved], starts, self.n_ranks, self.deferred)
 
     def loads(self, costs: ArrayLike) -> NDArray[np.float64]:
-        """Returns the cost of each share, `(n_steps, n_ranks)`; `costs` is `(n_items,)`."""
+        """Return the cost of each share, `(n_steps, n_ranks)`; `costs` is `(n_items,)`."""
         n_shares = len(self.starts) - 1
         shares = np.repeat(np.arange(n_shares), np.diff(self.starts))
         loads = np.bincount(shares, np.asarray(costs)[self.items], n_shares).astype(np.float64)
         return loads.reshape(-1, self.n_ranks)
 
     def report(self, costs: ArrayLike) -> Balance:
-        """Returns how well the plan balances the ranks if the items have these costs."""
+        """Return how well the plan balances the ranks if the items have these costs."""
         return balance_report(self.loads(costs), self.deferred)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline_kernels.packing import cpu
-from pipeline_kernels.packing.bins import Costs, Numbers, checked
+from pipeline_kernels.packing.bins import check_costs
+from pipeline_kernels.packing.cpu import Costs, Numbers
 from pipeline_kernels.packing.plan import Plan
 
 
@@ -24,7 +25,7 @@ def balanced(
     capacity: float = math.inf,
     weights: ArrayLike | None = None,
 ) -> Plan:
-    """Shares each window so that all ranks have about the same cost, within a capacity.
+    """Share each window so that all ranks have about the same cost, within a capacity.
 
     Longest processing time, as `lpt`, among the ranks that have room: an item goes to the rank
     whose share costs least so far and stays within the capacity with it. An item that no rank has
@@ -45,19 +46,19 @@ def balanced(
     Raises:
         ValueError: if numbers are negative, not finite or do not fit together.
     """
-    costs, order = _sequence(costs, order, n_ranks)
-    weights = costs if weights is None else checked(weights)
-    _positive(capacity)
+    costs, order = _check_order(costs, order, n_ranks)
+    weights = costs if weights is None else check_costs(weights)
+    _check_capacity(capacity)
     if weights.shape != costs.shape:
         raise ValueError(f"weights: expected shape {costs.shape}, got {weights.shape}")
-    offsets = _offsets(offsets, len(costs))
+    offsets = _check_offsets(offsets, len(costs))
     clipped = np.minimum(weights, capacity)
     bins, n_steps, deferred = cpu.balanced(costs, clipped, order, offsets, n_ranks, float(capacity))
     return Plan.of_bins(bins, n_steps * n_ranks, n_ranks, deferred)
 
 
 def random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
-    """Gives each rank the same number of samples of each window, in order.
+    """Give each rank the same number of samples of each window, in order.
 
     This is what a sampler does that knows no sizes, such as torch's `DistributedSampler`.
 
@@ -70,18 +71,18 @@ def random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
         ValueError: if the numbers do not fit together.
     """
     order = np.asarray(order, dtype=np.int64)
-    _, order = _sequence(np.zeros(len(order)), order, n_ranks)
-    offsets = _offsets(offsets, len(order))
-    steps, places, sizes = _places(offsets)
+    _, order = _check_order(np.zeros(len(order)), order, n_ranks)
+    offsets = _check_offsets(offsets, len(order))
+    steps, places, sizes = _find_places(offsets)
     each, more = np.divmod(sizes, n_ranks)  # the first `more` ranks have one sample more
     ranks = np.where(
         places < more * (each + 1), places // (each + 1), (places - more) // np.maximum(each, 1)
     )
-    return _plan_of_windows(order, steps * n_ranks + ranks, len(offsets) - 1, n_ranks)
+    return _make_plan(order, steps * n_ranks + ranks, len(offsets) - 1, n_ranks)
 
 
 def pairing(costs: ArrayLike, order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
-    """Gives the ranks in turn the cheapest and the dearest sample that is left of each window.
+    """Give the ranks in turn the cheapest and the dearest sample that is left of each window.
 
     The load balance sampler of Y. Zhou et al., FastCHGNet, arXiv:2412.20796, section III, with the
     number of atoms, bonds and angles as the cost.
@@ -95,16 +96,16 @@ def pairing(costs: ArrayLike, order: ArrayLike, offsets: ArrayLike, n_ranks: int
     Raises:
         ValueError: if numbers are negative, not finite or do not fit together.
     """
-    costs, order = _sequence(costs, order, n_ranks)
-    offsets = _offsets(offsets, len(costs))
-    steps, places, sizes = _places(offsets)
+    costs, order = _check_order(costs, order, n_ranks)
+    offsets = _check_offsets(offsets, len(costs))
+    steps, places, sizes = _find_places(offsets)
     rising = order[np.lexsort((costs[order], steps))]
     turns = np.minimum(places, sizes - 1 - places)
-    return _plan_of_windows(rising, steps * n_ranks + turns % n_ranks, len(offsets) - 1, n_ranks)
+    return _make_plan(rising, steps * n_ranks + turns % n_ranks, len(offsets) - 1, n_ranks)
 
 
 def next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
-    """Fills one bin after the other, in order, each until the next sample has no room.
+    """Fill one bin after the other, in order, each until the next sample has no room.
 
     As `DynamicBatchSampler` of PyTorch Geometric and `MaxAtomDistributedBatchSampler` of fairchem,
     except that samples above the capacity are kept, each in a bin of its own, and that the last
@@ -119,14 +120,14 @@ def next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) 
     Raises:
         ValueError: if numbers are negative, not finite or do not fit together.
     """
-    costs, order = _sequence(costs, order, n_ranks)
-    _positive(capacity)
+    costs, order = _check_order(costs, order, n_ranks)
+    _check_capacity(capacity)
     bins, n_bins = cpu.next_fit(costs, order, float(capacity))
     return Plan.of_bins(bins, n_bins, n_ranks)
 
 
 def mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
-    """Deals samples of falling size to a multiple of `n_ranks` bins, fuller bins first.
+    """Deal samples of falling size to a multiple of `n_ranks` bins, fuller bins first.
 
     Algorithm 1 of J. Firoz et al., "Optimizing data distribution and kernel performance for
     efficient training of chemistry foundation models", arXiv:2504.10700, section 3.2, in O(n log n
@@ -147,18 +148,18 @@ def mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float)
     Raises:
         ValueError: if numbers are negative, not finite or do not fit together.
     """
-    costs, order = _sequence(costs, order, n_ranks)
-    _positive(capacity)
+    costs, order = _check_order(costs, order, n_ranks)
+    _check_capacity(capacity)
     falling = order[np.argsort(-costs[order], kind="stable")]
     if capacity == math.inf:
         capacity = max(1.0, float(costs.sum()))
     clipped = np.minimum(costs, capacity)
-    bins, n_bins = cpu.iterative(clipped, falling, n_ranks, float(capacity))
+    bins, n_bins = cpu.fill_rounds(clipped, falling, n_ranks, float(capacity))
     return Plan.of_bins(bins, n_bins, n_ranks)
 
 
-def _sequence(costs: ArrayLike, order: ArrayLike, n_ranks: int) -> tuple[Costs, Numbers]:
-    costs, order = checked(costs), np.ascontiguousarray(order, dtype=np.int64)
+def _check_order(costs: ArrayLike, order: ArrayLike, n_ranks: int) -> tuple[Costs, Numbers]:
+    costs, order = check_costs(costs), np.ascontiguousarray(order, dtype=np.int64)
     if n_ranks < 1:
         raise ValueError(f"n_ranks: expected at least 1, got {n_ranks}")
     if order.shape != costs.shape or not cpu.is_permutation(order):
@@ -168,7 +169,7 @@ def _sequence(costs: ArrayLike, order: ArrayLike, n_ranks: int) -> tuple[Costs, 
     return costs, order
 
 
-def _offsets(offsets: ArrayLike, n_items: int) -> Numbers:
+def _check_offsets(offsets: ArrayLike, n_items: int) -> Numbers:
     offsets = np.asarray(offsets, dtype=np.int64)
     if (
         offsets.ndim != 1
@@ -180,20 +181,20 @@ def _offsets(offsets: ArrayLike, n_items: int) -> Numbers:
     return offsets
 
 
-def _positive(capacity: float) -> None:
+def _check_capacity(capacity: float) -> None:
     if not capacity > 0:
         raise ValueError(f"capacity: expected a positive number, got {capacity}")
 
 
-def _places(offsets: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Returns the window of each place in the order, its place in the window, the window's size."""
+def _find_places(offsets: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the window of each place in the order, its place in the window, the window's size."""
     sizes = np.diff(offsets)
     windows = np.repeat(np.arange(len(sizes)), sizes)
     return windows, np.arange(len(windows)) - offsets[windows], sizes[windows]
 
 
-def _plan_of_windows(order: Numbers, bins: Numbers, n_windows: int, n_ranks: int) -> Plan:
-    """Returns the plan that puts `order[i]` into `bins[i]`."""
+def _make_plan(order: Numbers, bins: Numbers, n_windows: int, n_ranks: int) -> Plan:
+    """Return the plan that puts `order[i]` into `bins[i]`."""
     of_items = np.empty_like(bins)
     of_items[order] = bins
     return Plan.of_bins(of_items, n_windows * n_ranks, n_ranks)
