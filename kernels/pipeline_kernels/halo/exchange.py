@@ -183,7 +183,7 @@ def _check(x: Tensor, plan: HaloPlan, transport: Transport) -> None:
         raise ValueError(
             f"plan: expected that of rank {transport.rank} of {transport.size}, as the transport "
             f"says, got rank {plan.rank} of {plan.n_parts}; "
-            "make it by HaloPlan.of(labels, edges, transport.rank, transport.size)"
+            "make it by HaloPlan.of(owners, edges, transport.rank, transport.size)"
         )
     if x.dtype not in DTYPES:
         raise ValueError(f"x: expected a dtype of {DTYPES}, got {x.dtype}; convert it first")

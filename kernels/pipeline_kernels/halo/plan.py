@@ -48,7 +48,7 @@ class HaloPlan:
     n_interior: int
 
     @classmethod
-    def of(cls, labels: Tensor, edges: Tensor, rank: int, n_parts: int) -> Self:
+    def of(cls, owners: Tensor, edges: Tensor, rank: int, n_parts: int) -> Self:
         """Makes the plan of one rank from the whole graph, without communication.
 
         Ranks that call this with the same graph get plans that fit each other. Nodes without edges,
@@ -56,34 +56,34 @@ class HaloPlan:
         that share no edge are all fine.
 
         Args:
-            labels: The rank that owns each node, integers `(n_nodes,)`.
+            owners: The rank that owns each node, integers `(n_nodes,)`.
             edges: Receiver and sender of each edge, integers `(n_edges, 2)`.
             rank: The rank whose plan to make.
             n_parts: Number of parts.
 
         Returns:
-            The plan, on the device of `labels`.
+            The plan, on the device of `owners`.
 
         Raises:
             ValueError: if the arguments do not describe a split graph.
         """
-        _check(labels, edges, rank, n_parts)
-        labels, (receivers, senders) = labels.long(), edges.long().unbind(1)
-        mine = labels == rank
+        _check(owners, edges, rank, n_parts)
+        owners, (receivers, senders) = owners.long(), edges.long().unbind(1)
+        mine = owners == rank
         receives_here, sends_here = mine[receivers], mine[senders]
         interior = _numbers(receives_here & sends_here)
         boundary = _numbers(receives_here & ~sends_here)
         outgoing = _numbers(~receives_here & sends_here)
 
-        own, halo = _numbers(mine), _distinct(senders[boundary], len(labels))
-        halo = halo[torch.argsort(labels[halo], stable=True)]
-        rows = labels.new_full(labels.shape, -1)
+        own, halo = _numbers(mine), _distinct(senders[boundary], len(owners))
+        halo = halo[torch.argsort(owners[halo], stable=True)]
+        rows = owners.new_full(owners.shape, -1)
         rows[own] = torch.arange(len(own), device=own.device)
         rows[halo] = torch.arange(len(own), len(own) + len(halo), device=own.device)
         edge_ids = torch.cat([interior, boundary])
 
         # One pass over a table of marks gives the distinct rows in order, without a sort of edges.
-        cells = labels[receivers[outgoing]] * len(own) + rows[senders[outgoing]]
+        cells = owners[receivers[outgoing]] * len(own) + rows[senders[outgoing]]
         cells = _distinct(cells, n_parts * len(own))
         send = cells % max(len(own), 1)
         return cls(
@@ -93,7 +93,7 @@ class HaloPlan:
             halo=halo,
             send=Segments.of(send, len(own)),
             sends=_counts(cells // max(len(own), 1)),
-            receives=_counts(labels[halo]),
+            receives=_counts(owners[halo]),
             edges=torch.stack([rows[receivers[edge_ids]], rows[senders[edge_ids]]], 1),
             edge_ids=edge_ids,
             n_interior=len(interior),
@@ -144,14 +144,14 @@ def _counts(ranks: Tensor) -> dict[int, int]:
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
-def _check(labels: Tensor, edges: Tensor, rank: int, n_parts: int) -> None:
+def _check(owners: Tensor, edges: Tensor, rank: int, n_parts: int) -> None:
     if n_parts < 1 or not 0 <= rank < n_parts:
         raise ValueError(
             f"rank, n_parts: expected 0 <= rank < n_parts, got rank {rank} of {n_parts}; "
             "take both from the transport"
         )
     for name, tensor, shape in (
-        ("labels", labels, ("n_nodes",)),
+        ("owners", owners, ("n_nodes",)),
         ("edges", edges, ("n_edges", 2)),
     ):
         fits = tensor.ndim == len(shape) and (tensor.ndim == 1 or tensor.shape[1] == 2)
@@ -161,14 +161,14 @@ def _check(labels: Tensor, edges: Tensor, rank: int, n_parts: int) -> None:
                 f"got {tensor.dtype} of shape {tuple(tensor.shape)}; "
                 "an edge is a row (receiver, sender)"
             )
-    if labels.device != edges.device:
+    if owners.device != edges.device:
         raise ValueError(
-            f"edges: expected device {labels.device} of labels, got {edges.device}; "
+            f"edges: expected device {owners.device} of owners, got {edges.device}; "
             "make the plan on one device and move it with .to()"
         )
     for name, tensor, end, cure in (
-        ("labels", labels, n_parts, "n_parts must count every part, empty ones too"),
-        ("edges", edges, len(labels), "labels must name the part of every node"),
+        ("owners", owners, n_parts, "n_parts must count every part, empty ones too"),
+        ("edges", edges, len(owners), "owners must name the part of every node"),
     ):
         if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < end:
             raise ValueError(

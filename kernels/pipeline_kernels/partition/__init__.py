@@ -30,12 +30,12 @@ METIS reads the graph alone. The steps can be called one by one: `Domain`, `Rows
 
 from pipeline_kernels.partition.domain import Domain
 from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
+from pipeline_kernels.partition.low_nn import grid, low_nn
 from pipeline_kernels.partition.metrics import PartitionMetrics, metrics
 from pipeline_kernels.partition.op import Method, partition
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
 from pipeline_kernels.partition.search import Candidate, Link, candidates, grids
-from pipeline_kernels.partition.sections import grid, low_nn
 
 __all__ = [
     "Candidate",

@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline_kernels.partition.domain import Domain
 from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
+from pipeline_kernels.partition.low_nn import low_nn
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
 from pipeline_kernels.partition.search import Link, candidates, grids
-from pipeline_kernels.partition.sections import low_nn
 
 Method = Literal["auto", "low_nn", "metis", "metis_volume", "grid"]
 

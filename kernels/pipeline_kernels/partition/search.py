@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.low_nn import grid, low_nn
 from pipeline_kernels.partition.metrics import PartitionMetrics
 from pipeline_kernels.partition.rows import Rows
-from pipeline_kernels.partition.sections import grid, low_nn
 
 Numbers = NDArray[np.int64]
 Shape = tuple[int, int, int]

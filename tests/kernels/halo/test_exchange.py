@@ -39,21 +39,21 @@ TOLERANCES = {"outputs": 1e-12, "slope": 1e-10, "by x": 1e-10, "by positions": 1
 
 
 def split_graph(case, n_parts):
-    """Returns labels `(n_nodes,)` and edges `(n_edges, 2)`."""
+    """Returns owners `(n_nodes,)` and edges `(n_edges, 2)`."""
     generator = torch.Generator().manual_seed(CASES.index(case))
     n_edges = {"hardly any edges": 4, "no edges": 0}.get(case, 150)
     edges = torch.randint(N_NODES, (n_edges, 2), generator=generator)
-    labels = torch.randint(n_parts, (N_NODES,), generator=generator)
+    owners = torch.randint(n_parts, (N_NODES,), generator=generator)
     if case == "contiguous":
-        labels = torch.arange(N_NODES) * n_parts // N_NODES
+        owners = torch.arange(N_NODES) * n_parts // N_NODES
     elif case.startswith("no nodes"):
-        labels = labels % (n_parts - 1) + (case == "no nodes on the first")
-    receivers, senders = labels[edges].unbind(1)
+        owners = owners % (n_parts - 1) + (case == "no nodes on the first")
+    receivers, senders = owners[edges].unbind(1)
     if case == "two strangers":
         edges = edges[~((receivers + senders == 1) & (receivers != senders))]
     elif case == "one way":
         edges = edges[receivers >= senders]
-    return labels, edges
+    return owners, edges
 
 
 def inputs(n_edges):
@@ -107,8 +107,8 @@ def serial(edges):
     return results(*inputs(len(edges)), edges, len(edges), begin)
 
 
-def one_rank(labels, edges, transport):
-    plan = HaloPlan.of(labels, edges, transport.rank, transport.size)
+def one_rank(owners, edges, transport):
+    plan = HaloPlan.of(owners, edges, transport.rank, transport.size)
     x, positions, shifts, weights = inputs(len(edges))
     begin, before = partial(start, plan=plan, transport=transport), transport.bytes_sent
     parts = x[plan.own], positions[plan.own], shifts[plan.edge_ids], weights
@@ -125,9 +125,9 @@ def small_integers(features, dtype):
     return (torch.arange(math.prod(shape)) % 251).reshape(shape).to(dtype)
 
 
-def each_dtype(labels, edges, transport):
+def each_dtype(owners, edges, transport):
     """Returns rows, their gradients where rank `r` weighs its rows by `r + 1`, and bytes sent."""
-    plan, found = HaloPlan.of(labels, edges, transport.rank, transport.size), []
+    plan, found = HaloPlan.of(owners, edges, transport.rank, transport.size), []
     for dtype, features in product(DTYPES, FEATURES):
         x = small_integers(features, dtype)[plan.own].requires_grad_()
         before = transport.bytes_sent
@@ -198,9 +198,9 @@ def close(ours, expected, tolerance):
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_distributed_equals_serial(found, case, n):
-    labels, edges = split_graph(case, n)
+    owners, edges = split_graph(case, n)
     expected, parts = serial(edges), [rank[f"{case} {n}"] for rank in found[:n]]
-    order = torch.argsort(labels, stable=True).argsort()  # from rank after rank to node after node
+    order = torch.argsort(owners, stable=True).argsort()  # from rank after rank to node after node
     for name, tolerance in TOLERANCES.items():
         close(torch.cat([part[name] for part in parts])[order], expected[name], tolerance)
         moves = case != "no edges" or name in ("outputs", "by x")
@@ -210,21 +210,21 @@ def test_distributed_equals_serial(found, case, n):
         close(gradient, whole, 1e-10)
 
 
-def needed(labels, edges):
+def needed(owners, edges):
     """Returns which other ranks need which nodes, as the definition says."""
-    pairs = {(int(labels[i]), int(j)) for i, j in edges}
-    return {(rank, node) for rank, node in pairs if labels[node] != rank}
+    pairs = {(int(owners[i]), int(j)) for i, j in edges}
+    return {(rank, node) for rank, node in pairs if owners[node] != rank}
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_bytes_are_those_of_the_plan(found, case, n):
-    labels, edges = split_graph(case, n)
-    pairs = needed(labels, edges)
+    owners, edges = split_graph(case, n)
+    pairs = needed(owners, edges)
     x_bytes, position_bytes = 8 * N_FEATURES, 8 * 3
     for rank in range(n):
-        plan = HaloPlan.of(labels, edges, rank, n)
-        sent = sum(int(labels[node]) == rank for _, node in pairs)
+        plan = HaloPlan.of(owners, edges, rank, n)
+        sent = sum(int(owners[node]) == rank for _, node in pairs)
         received = sum(to == rank for to, _ in pairs)
         assert plan.bytes_sent(10) == 10 * sent
         assert plan.bytes_received(10) == 10 * received
@@ -236,11 +236,11 @@ def test_bytes_are_those_of_the_plan(found, case, n):
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_dtype_and_shape(found, n):
-    labels, edges = split_graph("random", n)
-    pairs = needed(labels, edges)
+    owners, edges = split_graph("random", n)
+    pairs = needed(owners, edges)
     for rank in range(n):
-        own = [node for node in range(N_NODES) if labels[node] == rank]
-        halo = sorted((int(labels[node]), node) for to, node in pairs if to == rank)
+        own = [node for node in range(N_NODES) if owners[node] == rank]
+        halo = sorted((int(owners[node]), node) for to, node in pairs if to == rank)
         weights = [rank + 1 + sum(to + 1 for to, node in pairs if node == i) for i in own]
         n_sent = sum(node in own for _, node in pairs)
         cases = product(DTYPES, FEATURES)

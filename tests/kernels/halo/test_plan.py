@@ -12,28 +12,28 @@ from pipeline_kernels.halo import HaloPlan
 def split_graphs(draw):
     n_nodes, n_parts = draw(st.integers(0, 12)), draw(st.integers(1, 5))
     node = st.integers(0, max(n_nodes - 1, 0))
-    labels = draw(st.lists(st.integers(0, n_parts - 1), min_size=n_nodes, max_size=n_nodes))
+    owners = draw(st.lists(st.integers(0, n_parts - 1), min_size=n_nodes, max_size=n_nodes))
     edges = draw(st.lists(st.tuples(node, node), max_size=40 if n_nodes else 0))
-    return labels, edges, n_parts
+    return owners, edges, n_parts
 
 
-def make_plans(labels, edges, n_parts):
-    labels = torch.tensor(labels, dtype=torch.int64)
+def make_plans(owners, edges, n_parts):
+    owners = torch.tensor(owners, dtype=torch.int64)
     edges = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2)
-    return [HaloPlan.of(labels, edges, rank, n_parts) for rank in range(n_parts)]
+    return [HaloPlan.of(owners, edges, rank, n_parts) for rank in range(n_parts)]
 
 
 @settings(deadline=None, max_examples=200)
 @given(split_graphs())
 def test_each_rank_has_what_its_edges_need(case):
-    labels, edges, _ = case
+    owners, edges, _ = case
     for rank, plan in enumerate(make_plans(*case)):
-        own = [node for node, label in enumerate(labels) if label == rank]
-        needed = {j for i, j in edges if labels[i] == rank and labels[j] != rank}
+        own = [node for node, label in enumerate(owners) if label == rank]
+        needed = {j for i, j in edges if owners[i] == rank and owners[j] != rank}
         assert plan.own.tolist() == own
-        assert plan.halo.tolist() == sorted(needed, key=lambda node: (labels[node], node))
-        ids = [e for e, (i, _) in enumerate(edges) if labels[i] == rank]
-        inside = [e for e in ids if labels[edges[e][1]] == rank]
+        assert plan.halo.tolist() == sorted(needed, key=lambda node: (owners[node], node))
+        ids = [e for e, (i, _) in enumerate(edges) if owners[i] == rank]
+        inside = [e for e in ids if owners[edges[e][1]] == rank]
         assert plan.n_interior == len(inside)
         assert plan.edge_ids.tolist() == inside + [e for e in ids if e not in inside]
         rows = torch.cat([plan.own, plan.halo])
@@ -68,9 +68,9 @@ def test_images_of_a_sender_are_received_once():
 
 
 def test_numbers_of_any_integer_dtype_and_any_strides():
-    labels = torch.tensor([0, 1, 1], dtype=torch.uint8)
+    owners = torch.tensor([0, 1, 1], dtype=torch.uint8)
     edges = torch.tensor([[0, 2, 1], [2, 0, 0]], dtype=torch.int32).T
-    plan = HaloPlan.of(labels, edges, 1, 2)
+    plan = HaloPlan.of(owners, edges, 1, 2)
     assert plan.halo.tolist() == [0]
     assert plan.edges.tolist() == [[1, 2], [0, 2]]
     assert plan.edges.dtype == plan.own.dtype == torch.int64
@@ -86,20 +86,20 @@ LABELS, EDGES = torch.tensor([0, 1, 1]), torch.tensor([[0, 1], [2, 0]])
 
 
 @pytest.mark.parametrize(
-    ("labels", "edges", "rank", "n_parts", "message"),
+    ("owners", "edges", "rank", "n_parts", "message"),
     [
         (LABELS, EDGES, 2, 2, "rank 2 of 2; take both from the transport"),
         (LABELS, EDGES, 0, 0, "rank 0 of 0"),
-        (LABELS.double(), EDGES, 0, 2, "labels: expected integers of shape .n_nodes."),
-        (LABELS[None], EDGES, 0, 2, r"labels: .*got torch.int64 of shape \(1, 3\)"),
+        (LABELS.double(), EDGES, 0, 2, "owners: expected integers of shape .n_nodes."),
+        (LABELS[None], EDGES, 0, 2, r"owners: .*got torch.int64 of shape \(1, 3\)"),
         (LABELS, EDGES[0], 0, 2, r"edges: expected integers of shape \(n_edges, 2\)"),
         (LABELS, torch.zeros(2, 3).long(), 0, 2, r"a row \(receiver, sender\)"),
         (LABELS, EDGES.to("meta"), 0, 2, r"edges: expected device cpu .* move it with .to\(\)"),
-        (LABELS + 1, EDGES, 0, 2, "labels: expected numbers from 0 to 1, got 1 to 2; n_parts"),
-        (LABELS, EDGES + 1, 0, 2, "edges: expected numbers from 0 to 2, got 1 to 3; labels"),
+        (LABELS + 1, EDGES, 0, 2, "owners: expected numbers from 0 to 1, got 1 to 2; n_parts"),
+        (LABELS, EDGES + 1, 0, 2, "edges: expected numbers from 0 to 2, got 1 to 3; owners"),
         (LABELS, EDGES - 1, 0, 2, "edges: .* got -1 to 1"),
     ],
 )
-def test_bad_arguments_are_named(labels, edges, rank, n_parts, message):
+def test_bad_arguments_are_named(owners, edges, rank, n_parts, message):
     with pytest.raises(ValueError, match=message):
-        HaloPlan.of(labels, edges, rank, n_parts)
+        HaloPlan.of(owners, edges, rank, n_parts)
