@@ -283,7 +283,7 @@ def test_one_configuration_alone_is_not_compared(experiment):
     for run in experiment.runs.values():
         if run.variant != "base":
             run.history.unlink()
-            run.inference.unlink(missing_ok=True)
+            run.profile.unlink(missing_ok=True)
     change_profile(experiment.runs["base"], projection=[])
     drawn = {figure.name for figure in FIGURES if figure.draw(experiment) is not None}
     assert drawn == {"figure5", "figure11", "figure12"}
