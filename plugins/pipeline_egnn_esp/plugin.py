@@ -84,6 +84,7 @@ def infer(run: Run) -> Summary:
 @hookimpl
 def figures() -> list[Figure]:
     """Give the figures of a model and those of the paper."""
-    from pipeline_egnn_esp import figures, paper
+    from pipeline_egnn_esp import figures
+    from pipeline_egnn_esp.paper import catalogue
 
-    return [*figures.FIGURES, *paper.FIGURES]
+    return [*figures.FIGURES, *catalogue.FIGURES]

@@ -12,7 +12,7 @@ from pipeline_core.figures import reproduction, results, savers, style
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
 from pipeline_core.testing.projects import call
-from pipeline_egnn_esp import figures, paper
+from pipeline_egnn_esp import figures
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.figures import distances, spectra, violins
 from pipeline_egnn_esp.figures.elements import elements
@@ -22,6 +22,7 @@ from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from pipeline_egnn_esp.paper import (
+    catalogue,
     domains,
     partitions,
     pictures,
@@ -35,7 +36,7 @@ from plugins.drawn import only, rows, titles
 from plugins.egnn_esp import made_up_results, reference, trained
 from real_data import read_paper
 
-FIGURES = [*figures.FIGURES, *paper.FIGURES]
+FIGURES = [*figures.FIGURES, *catalogue.FIGURES]
 EXPECTED = made_up_results.ROOT / "workflows" / "experiments" / "egnn_esp" / "expected.yaml"
 BASIS = Basis({symbol: tuple(shells) for symbol, shells in reference.HAFNIA.items()})
 ELECTRONS = {"Hf": 12, "O": 6}
