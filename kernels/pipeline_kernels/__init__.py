@@ -5,10 +5,10 @@ Nothing here knows a file, a configuration or a model. A kernel family is a pack
 | module         | what it holds                                                                  |
 |----------------|--------------------------------------------------------------------------------|
 | `reference.py` | plain PyTorch that reads like the formula: the definition, the oracle of tests |
-| `cpu.py`       | numba: a body that works on a range of rows, a driver that deals out ranges    |
-| `native.c`     | C where numba is too slow (`native.py`); numba remains where no compiler is    |
+| `cpu.py`       | the one path on the CPU: routines in C, or loops in numba                      |
+| `native.c`     | C where numba is too slow, compiled with the package or at first use           |
 | `cuda.py`      | Triton, imported when the first CUDA tensor arrives                            |
-| `op.py`        | the public functions, and the `torch.library` operators behind them            |
+| `op.py`        | the public functions, and the operators behind them, declared by `operators.py`|
 | `__init__.py`  | the equation and its source; the public names                                  |
 
 Rules that hold for each of them:

@@ -76,7 +76,7 @@ def clebsch_gordan(l1: int, l2: int, l3: int) -> np.ndarray:
         if abs(m1 + m2) <= l3:
             coefficients[l1 + m1, l2 + m2, l3 + m1 + m2] = _racah(l1, m1, l2, m2, l3)
     bases = _complex_to_real(l1), _complex_to_real(l2), _complex_to_real(l3).conj()
-    real = np.einsum("abc,ai,bj,ck->ijk", coefficients, *bases).real
+    real: np.ndarray = np.einsum("abc,ai,bj,ck->ijk", coefficients, *bases).real
     real[abs(real) < 1e-14] = 0  # roundings, where terms cancel
     real /= np.linalg.norm(real)
     real.flags.writeable = False

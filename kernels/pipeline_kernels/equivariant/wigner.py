@@ -158,4 +158,5 @@ def axis_swap(degree: int) -> np.ndarray:
         return SWAP
     C = clebsch_gordan(degree - 1, 1, degree)
     lower = axis_swap(degree - 1)
-    return (2 * degree + 1) * np.einsum("abc,ad,be,def->cf", C, lower, SWAP, C)
+    swap: np.ndarray = np.einsum("abc,ad,be,def->cf", C, lower, SWAP, C)
+    return (2 * degree + 1) * swap

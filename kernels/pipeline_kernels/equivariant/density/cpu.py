@@ -5,6 +5,7 @@ from itertools import count
 import numpy as np
 import torch
 from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_kernels import native
@@ -13,6 +14,8 @@ from pipeline_kernels.equivariant.harmonics import harmonic_norms
 from pipeline_kernels.message import Segments
 from pipeline_kernels.threads import choose_threads
 
+Reals = NDArray[np.floating]
+Integers = NDArray[np.int64]
 CHUNK = 64  # edges that a thread takes at a time
 
 
@@ -37,7 +40,15 @@ def bond_density(
 
 
 @njit(cache=True, nogil=True)
-def _project(edges, lists, norms, radial_basis, out, begin, end):
+def _project(
+    edges: tuple[Reals, Integers],
+    lists: tuple[Integers, Integers, Integers],
+    norms: Reals,
+    radial_basis: tuple[int, float, float],
+    out: Reals,
+    begin: int,
+    end: int,
+) -> None:
     vectors, kinds = edges
     index, order, offsets = lists
     n_functions, cutoff, width = radial_basis
@@ -67,7 +78,7 @@ def _project(edges, lists, norms, radial_basis, out, begin, end):
 
 
 @njit(cache=True, nogil=True)
-def _harmonics(x, y, z, norms, out):
+def _harmonics(x: float, y: float, z: float, norms: Reals, out: Reals) -> None:
     """Do what `solid_harmonics` does."""
     lmax, square = len(norms) - 1, x * x + y * y + z * z
     cosine, sine = 1.0, 0.0

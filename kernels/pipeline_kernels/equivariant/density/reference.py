@@ -45,4 +45,5 @@ def _projected(
     for n in range(basis.n_functions):  # all at once would take most of the memory
         values = harmonics * radial[:, n : n + 1]
         sums[:, :, n].index_add_(0, edge * n_kinds + kinds, values)
-    return sums.unflatten(0, (n_edges, n_kinds)).transpose(1, 2).flatten(2)
+    by_kind: Tensor = sums.unflatten(0, (n_edges, n_kinds))
+    return by_kind.transpose(1, 2).flatten(2)

@@ -134,7 +134,8 @@ def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
         Factors `(n_edges, lmax + 1, C)`.
     """
     scalars = torch.cat([y[:, 0], gates], 1)
-    return scalars.sigmoid().unflatten(1, (layout.lmax + 1, y.shape[2]))
+    factors: Tensor = scalars.sigmoid().unflatten(1, (layout.lmax + 1, y.shape[2]))
+    return factors
 
 
 def _pack_weights(

@@ -97,6 +97,7 @@ class Source:
         if by_x.numel() and f is None:
             by_x[span] = g
         elif by_x.numel():
+            assert f is not None
             for rows, degrees in self._halves(f):
                 torch.mul(g[:, rows], f[span, degrees], out=by_x[span, rows])
         if by_f.numel():
@@ -104,6 +105,7 @@ class Source:
             if by_f.shape[1] == 1:
                 torch.sum(g * x, 1, keepdim=True, out=by_f[span])
                 return
+            assert f is not None
             for rows, degrees in self._halves(f):
                 by_f[span, degrees].addcmul_(g[:, rows], x[:, rows])
 

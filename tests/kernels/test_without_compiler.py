@@ -1,0 +1,51 @@
+"""A machine without a C compiler: plain PyTorch calculates, and the user is told once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+KERNELS = """
+import torch
+from pipeline_kernels.message import Segments
+from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
+from pipeline_kernels.tree import Node, TreeShape, contract
+shape = TreeShape((2, 2), (Node(0, 1, 1),))
+for dtype in (torch.float32, torch.float64):
+    value = contract(torch.ones(4, 5, dtype=dtype), torch.ones(4, dtype=dtype), shape)
+    assert value.tolist() == [4.0] * 5
+segments, plan = Segments.of(torch.tensor([0, 0]), 1), ProductPlan.of("0e", 0, "0e")
+h, Y, w = torch.ones(1, 1, 3), torch.ones(2, 1), torch.ones(2, 1, 3)
+assert torch.allclose(tensor_product(h, Y, w, segments, segments, plan), torch.tensor(2.0))
+"""
+
+
+@pytest.fixture
+def run_without_compiler(tmp_path):
+    """Runs a script where no program is found by its name and nothing has been compiled before."""
+
+    def run(script: str) -> str:
+        cache, programs = tmp_path / "cache", tmp_path / "programs"
+        cache.mkdir()
+        programs.mkdir()
+        environment = {key: value for key, value in os.environ.items() if key != "CC"}
+        environment |= {"PATH": str(programs), "PIPELINE_KERNELS_CACHE": str(cache)}
+        result = subprocess.run(
+            [sys.executable, "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        assert not list(cache.iterdir())
+        return result.stderr
+
+    return run
+
+
+def test_kernels_calculate_and_warn_once(run_without_compiler):
+    errors = run_without_compiler(KERNELS)
+    assert errors.count("Install a C compiler") == 1
+    assert errors.count("times as long") == 1
