@@ -250,4 +250,5 @@ def _solved(gram: Tensor, right: Tensor) -> Tensor:
     small = torch.full_like(weights, _WEIGHT_WITHIN)
     small[int(weights.nonzero().max()) + 1 :] = _WEIGHT_BEYOND
     kept = _STIFFNESS * differences.T @ differences + small.diag()
-    return torch.linalg.solve(gram + weights.mean() * kept, right)
+    coefficients: Tensor = torch.linalg.solve(gram + weights.mean() * kept, right)
+    return coefficients

@@ -51,7 +51,7 @@ class BlockReader:
         for part in self._read_parts(number, structure):
             longest = max(longest, float(part.lengths.max()))
             sums += project_on_overlap(part)
-            parts.append(part.take(is_own[part.block_atoms].any(axis=1)))
+            parts.append(part.take(np.any(is_own[part.block_atoms], axis=1)))
         columns = ("block_atoms", "block_shift", "hamiltonian", "overlap")
         joined = (np.concatenate([getattr(part, name) for part in parts]) for name in columns)
         matrix = BlockMatrix(structure, self._basis, *joined)

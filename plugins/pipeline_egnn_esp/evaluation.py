@@ -74,7 +74,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                 "differently"
             )
         texts = origins(run, {split: len(own) for split, own in samples.items()})
-        found = {}
+        comparisons: dict[str, Comparison] = {}
         with _writer(run, options.target) if ranks.is_rank_zero else nullcontext() as writer:
             baseline = _baseline(task) if ranks.is_rank_zero else None
             for split in samples:
@@ -83,11 +83,11 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                     comparison.add(structure, text.get("group"))
                     assert writer is not None
                     writer.add(_record(structure, options.target, split, text))
-                found[split] = comparison
+                comparisons[split] = comparison
         if not ranks.is_rank_zero:
             return {}
-        store.write_json(run.metrics, _content(run, task, options, found))
-        return {split: comparison.summary() for split, comparison in found.items()}
+        store.write_json(run.metrics, _content(run, task, options, comparisons))
+        return {split: comparison.summary() for split, comparison in comparisons.items()}
 
 
 def _structures(
@@ -149,11 +149,11 @@ def _predict_divided(
 
 def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
     """Return the predicted blocks of the atoms and of the edges of one sample."""
-    found = []
+    blocks = []
     for name, kind in (("node_blocks", "atom"), ("edge_blocks", "edge")):
         start, stop = window.batch[f"{kind}_offsets"][number : number + 2].tolist()
-        found.append(window.outputs[name][start:stop].double().numpy())
-    return found[0], found[1]
+        blocks.append(window.outputs[name][start:stop].double().numpy())
+    return blocks[0], blocks[1]
 
 
 def _basis(task: Task) -> Basis:
@@ -208,7 +208,7 @@ def _record(
 
 
 def _content(
-    run: Run, task: Task, options: ESPOptions, found: Mapping[str, Comparison]
+    run: Run, task: Task, options: ESPOptions, comparisons: Mapping[str, Comparison]
 ) -> dict[str, Any]:
     return {
         **metrics_header(run, task),
@@ -218,13 +218,13 @@ def _content(
                 "quantities": comparison.quantities(),
                 "groups": comparison.groups(),
             }
-            for split, comparison in found.items()
+            for split, comparison in comparisons.items()
         },
         "matrices": {
             "target": options.target,
             "unit": UNITS[options.target],
             "cutoff": options.cutoff,
             "basis": {symbol: list(shells) for symbol, shells in _basis(task).shells.items()},
-            "splits": {split: comparison.report() for split, comparison in found.items()},
+            "splits": {split: comparison.report() for split, comparison in comparisons.items()},
         },
     }

@@ -187,7 +187,8 @@ class RadialWeights(nn.Module):
         receiver, sender = edges.elements.unbind(1)
         ends = self.senders(sender), self.receivers(receiver)
         factors: Tensor = self.perceptron(torch.cat([edges.gaussians, *ends], dim=1))
-        return factors.to(edges.frames.dtype).unflatten(1, (self.n_degrees, -1))
+        factors = factors.to(edges.frames.dtype)
+        return torch.unflatten(factors, 1, (self.n_degrees, -1))
 
 
 class SO2Weights(nn.Module):
@@ -337,7 +338,8 @@ class NodeBlock(nn.Module):
             places, edges = edges.attended
             e = e[places]
         y = x[: edges.receivers.n_segments] + self.attention(first(x), e, edges)
-        return y + self.feed_forward(second(y))
+        result: Tensor = y + self.feed_forward(second(y))
+        return result
 
 
 class EdgeBlock(nn.Module):
@@ -374,4 +376,5 @@ class EdgeBlock(nn.Module):
         layout = self.messages.layout
         factors = gate_factors(messages, gates, layout)
         y = e + self.out(from_edges(messages, edges.frames, layout, None, factors))
-        return y + self.feed_forward(second(y))
+        result: Tensor = y + self.feed_forward(second(y))
+        return result

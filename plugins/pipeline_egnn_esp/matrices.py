@@ -168,9 +168,8 @@ class BlockIndex:
         """Return the number of each block, -1 if it is not there, (n,)."""
         if not len(self._sorted):
             return np.full(len(atoms), -1, dtype=np.int64)
-        known: Bools = (np.abs(shifts) < self._reach).all(axis=1) & (atoms < self._n_atoms).all(
-            axis=1
-        )
+        is_near = np.all(np.abs(shifts) < self._reach, axis=1)
+        known = is_near & np.all(atoms < self._n_atoms, axis=1)
         keys = self._keys(np.where(known[:, None], atoms, 0), np.where(known[:, None], shifts, 0))
         place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
         return np.where(known & (self._sorted[place] == keys), self._order[place], -1)

@@ -156,7 +156,8 @@ class Network(nn.Module):
         e = self.embedded(self.lengths(edges.gaussians))
         if self.options.bond_cutoff is None:
             return e
-        return e + self.surroundings(edge_vectors(batch), edges)
+        around: Tensor = self.surroundings(edge_vectors(batch), edges)
+        return e + around
 
     def edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
         """Return what the layers need of the edges.
@@ -214,7 +215,7 @@ class _EdgeUpdate:
             self._interior = edges.part(domain.interior, domain.n_own)
             self._boundary = edges.part(domain.boundary, edges.senders.n_segments)
 
-    def __call__(self, block: EdgeBlock, own: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, block: nn.Module, own: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return own atoms with the halo, and updated edges."""
         domain = self._domain
         if domain is None:

@@ -110,10 +110,10 @@ def _basis(run: Run) -> Basis:
             )
         return trained
     with SampleFile(run.data, "data", []) as data:
-        found = basis_of(data)
+        basis = basis_of(data)
     if trained is None:
-        return found
-    for symbol, shells in found.shells.items():
+        return basis
+    for symbol, shells in basis.shells.items():
         if trained.shells.get(symbol) != shells:
             raise ValueError(
                 f"{run.data}: {symbol} has shells {list(shells)}, but the model was trained with "

@@ -240,9 +240,9 @@ def collect_blocks(own: Blocks, ranks: Ranks) -> Blocks:
 def read_matrices(path: Path, group: str, basis: Basis) -> BlockMatrix:
     """Read what `write_matrices` wrote of a structure whose overlap is known."""
     with store.open_artifact(path, SCHEMA) as file, store.explain_damage(path):
-        found = {name: data[()] for name, data in file[group].items()}
-    names = found["atom_pairs"].astype(np.int64)
-    places = (found[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
+        datasets = {name: data[()] for name, data in file[group].items()}
+    names = datasets["atom_pairs"].astype(np.int64)
+    places = (datasets[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))
     return BlockMatrix(
-        Structure(*places), basis, names[:, 3:], names[:, :3], found["H"], found["S"]
+        Structure(*places), basis, names[:, 3:], names[:, :3], datasets["H"], datasets["S"]
     )

@@ -150,10 +150,10 @@ class _Inference:
     def _work(
         self, slots: BlockSlots, plan: MemoryPlan, group: h5py.Group | None
     ) -> dict[str, Any]:
-        """Predict and write; return what is found of levels on rank 0."""
+        """Predict and write; return the errors of levels on rank 0."""
         subject, ranks = self._subject, self._ranks
         self._write(slots, plan)
-        found: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
         wanted = subject.options
         if group is not None and wanted.picture is not None:
             write_picture(group, self._path, wanted.name, self._network.basis, wanted.picture)
@@ -163,9 +163,9 @@ class _Inference:
             matrices = {"predicted": matrix}
             if subject.tiling is not None and wanted.wants_levels:
                 matrices["reference"] = self._reference()
-            found = write_spectra(group, wanted, matrices)
+            errors = write_spectra(group, wanted, matrices)
         ranks.barrier()
-        return found
+        return errors
 
     def _write(self, slots: BlockSlots, plan: MemoryPlan) -> None:
         """Predict the blocks of this rank and write those of all."""

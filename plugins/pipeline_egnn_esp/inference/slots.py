@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,7 @@ class BlockSlots:
 def assign_slots(domain: Domain) -> BlockSlots:
     """Give each edge of a rank a slot, without communication."""
     index, n_edges = domain.rows[domain.edge_index.numpy()], domain.n_edges
-    first = is_first(*index.T, domain.edge_shift.numpy())
+    first = is_first(index[:, 0], index[:, 1], domain.edge_shift.numpy())
     slots = np.empty(n_edges, dtype=np.int32)
     n_first = int(np.count_nonzero(first))
     slots[first] = np.arange(n_first, dtype=np.int32)
@@ -76,7 +77,7 @@ def assign_slots(domain: Domain) -> BlockSlots:
     )
 
 
-def _repeat_ranks(counts: dict[int, int]) -> Ints:
+def _repeat_ranks(counts: Mapping[int, int]) -> Ints:
     return np.repeat(np.array([*counts], dtype=np.int64), [*counts.values()])
 
 

@@ -65,27 +65,27 @@ def write_spectra(
 
 
 def _write_levels(group: h5py.Group, options: Levels, matrices: Matrices) -> dict[str, Any]:
-    found = {}
+    energies = {}
     for name, matrix in matrices.items():
         if options.energy is None:
-            found[name] = levels(matrix)
+            energies[name] = levels(matrix)
         else:
-            found[name] = levels_near(matrix, options.energy, options.count)
-        group.create_dataset(name, data=found[name])
+            energies[name] = levels_near(matrix, options.energy, options.count)
+        group.create_dataset(name, data=energies[name])
     # Those nearest to an energy need not be the same of both.
-    return _error("levels_mae_eV", found) if options.energy is None else {}
+    return _error("levels_mae_eV", energies) if options.energy is None else {}
 
 
 def _write_density(group: h5py.Group, options: DensityOfStates, matrices: Matrices) -> None:
     points = monkhorst_pack(options.k_points)
-    found = {name: levels(matrix, points) for name, matrix in matrices.items()}
+    energies = {name: levels(matrix, points) for name, matrix in matrices.items()}
     margin = 5 * options.width
-    low = min(energies.min() for energies in found.values()) - margin
-    high = max(energies.max() for energies in found.values()) + margin
+    low = min(own.min() for own in energies.values()) - margin
+    high = max(own.max() for own in energies.values()) + margin
     grid = np.linspace(low, high, options.points)
     group.create_dataset("energy", data=grid)
-    for name, energies in found.items():
-        group.create_dataset(name, data=density_of_states(energies, grid, options.width))
+    for name, own in energies.items():
+        group.create_dataset(name, data=density_of_states(own, grid, options.width))
 
 
 def _write_bands(group: h5py.Group, options: Bands, matrices: Matrices) -> dict[str, Any]:
@@ -93,13 +93,13 @@ def _write_bands(group: h5py.Group, options: Bands, matrices: Matrices) -> dict[
     for name in ("k", "x", "ticks"):
         group.create_dataset(name, data=getattr(path, name))
     group.attrs["labels"] = list(path.labels)
-    found = {name: levels(matrix, path.k) for name, matrix in matrices.items()}
-    for name, energies in found.items():
-        group.create_dataset(name, data=energies)
-    return _error("bands_mae_eV", found)
+    energies = {name: levels(matrix, path.k) for name, matrix in matrices.items()}
+    for name, own in energies.items():
+        group.create_dataset(name, data=own)
+    return _error("bands_mae_eV", energies)
 
 
-def _error(name: str, found: Mapping[str, Floats]) -> dict[str, Any]:
-    if "reference" not in found:
+def _error(name: str, energies: Mapping[str, Floats]) -> dict[str, Any]:
+    if "reference" not in energies:
         return {}
-    return {name: float(np.abs(found["predicted"] - found["reference"]).mean())}
+    return {name: float(np.abs(energies["predicted"] - energies["reference"]).mean())}
