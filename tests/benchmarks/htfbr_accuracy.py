@@ -1,6 +1,6 @@
 """Accuracy of HT-FBR on the surface of HONO, and of fits without a tree, on the same points.
 
-    python tests/benchmarks/htfbr_accuracy.py [--seeds 5] [--tensap-seeds 1] [--no-tensap]
+    python tests/benchmarks/htfbr_accuracy.py [--full] [--seeds 1] [--tensap-seeds 0]
 
 The protocol of the paper (Qiu et al., doi:10.4203/ccc.12.2.4, Table 2): 10,000 training and 10,000
 test points drawn from the grid of 10^6, ranks 10. A tenth of the training points is kept for
@@ -198,21 +198,25 @@ def versions() -> dict[str, str | None]:
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="data seeds, counted from 0")
-    parser.add_argument("--no-tensap", action="store_true")
-    parser.add_argument("--tensap-seeds", type=int, default=1, help="of those, with tensap")
+    parser.add_argument("--full", action="store_true", help="5 seeds, 1 with tensap: half an hour")
+    parser.add_argument("--seeds", type=int, help="data seeds, counted from 0; 1 if not given")
+    parser.add_argument("--tensap-seeds", type=int, help="of those, with tensap; 0 if not given")
     parser.add_argument("--tensap-seconds", type=float, default=240.0, help="time limit of one fit")
     parser.add_argument("--tensap-threads", type=int, default=1, help="of its linear algebra")
     args = parser.parse_args()
-    if args.seeds < 1 or args.tensap_seeds < 1:
-        parser.error("--seeds and --tensap-seeds are at least 1")
+    if args.seeds is None:
+        args.seeds = 5 if args.full else 1
+    if args.tensap_seeds is None:
+        args.tensap_seeds = 1 if args.full else 0
+    if args.seeds < 1:
+        parser.error("--seeds is at least 1")
     return args
 
 
 def main() -> None:
     args, left_out = arguments(), None
-    if args.no_tensap:
-        left_out = "by --no-tensap"
+    if not args.tensap_seeds:
+        left_out = "no seeds asked for; --full or --tensap-seeds"
     elif not is_installed():
         left_out = "not installed; `pip install tensap`, or the extra `peers`"
     fits = {"polynomials": polynomials, "cosines": cosines, "gaussian": gaussian}
