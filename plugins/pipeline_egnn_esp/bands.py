@@ -66,7 +66,7 @@ class Assembly:
         return (half + half.conj().T).tocsr()
 
 
-def levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
+def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
     """Return all levels at one or several k.
 
     Args:
@@ -81,11 +81,11 @@ def levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
     """
     points = np.asarray(k, dtype=np.float64)
     assembly = Assembly(matrix)
-    energies = [_levels(*assembly.at(point)) for point in points.reshape(-1, 3)]
+    energies = [_solve_levels(*assembly.at(point)) for point in points.reshape(-1, 3)]
     return np.array(energies).reshape(*points.shape[:-1], -1)
 
 
-def _levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Floats:
+def _solve_levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Floats:
     try:
         energies: Floats = scipy.linalg.eigh(H.toarray(), S.toarray(), eigvals_only=True)
     except np.linalg.LinAlgError as error:
@@ -96,7 +96,7 @@ def _levels(H: scipy.sparse.csr_array, S: scipy.sparse.csr_array) -> Floats:
     return energies
 
 
-def levels_near(
+def compute_levels_near(
     matrix: BlockMatrix, energy: float, n: int, k: ArrayLike = (0.0, 0.0, 0.0)
 ) -> Floats:
     """Return the levels nearest to an energy, for structures too large for all of them.
@@ -121,7 +121,7 @@ def levels_near(
     return np.sort(energies.real)
 
 
-def density_of_states(
+def compute_density_of_states(
     energies: ArrayLike, grid: ArrayLike, width: float, weights: ArrayLike | None = None
 ) -> Floats:
     """Return the density of states as a sum of Gaussians.
@@ -149,7 +149,7 @@ def density_of_states(
     return density
 
 
-def monkhorst_pack(counts: Sequence[int]) -> Floats:
+def make_monkhorst_pack(counts: Sequence[int]) -> Floats:
     """Return the points of a Monkhorst-Pack grid, (n_k, 3) in reciprocal lattice vectors."""
     from ase.dft.kpoints import monkhorst_pack as points
 
@@ -157,7 +157,7 @@ def monkhorst_pack(counts: Sequence[int]) -> Floats:
     return k_points
 
 
-def band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
+def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
     """Return a path through the special points of the lattice, as ASE knows them.
 
     Args:

@@ -61,13 +61,13 @@ class TwoCentre(nn.Module):
         self.basis, self.cutoff = basis, cutoff
         self.n_intervals = ceil(cutoff / SPACING)
         n_elements, n = len(basis.elements), basis.n_common
-        pattern, self._mirror, self._sign = _pattern(basis.common)
+        pattern, self._mirror, self._sign = _make_pattern(basis.common)
         shape = (n_elements, n_elements, self.n_intervals + 3, len(pattern))
         self.register_buffer("atoms", torch.zeros(n_elements, n, n, dtype=torch.float64))
         self.register_buffer("tables", torch.zeros(shape, dtype=torch.float64))
         self.register_buffer("pattern", pattern, persistent=False)
-        self.register_buffer("places", _element_places(basis), persistent=False)
-        self.register_buffer("entries", _entries(basis.common), persistent=False)
+        self.register_buffer("places", _index_elements(basis), persistent=False)
+        self.register_buffer("entries", _number_entries(basis.common), persistent=False)
 
     def node_blocks(self, atomic_numbers: Tensor) -> Tensor:
         """Return the blocks of atoms, (n_atoms, n_common, n_common)."""
@@ -75,7 +75,7 @@ class TwoCentre(nn.Module):
 
     def edge_blocks(self, batch: Batch) -> Tensor:
         """Return blocks of edges, (n_edges, n_common, n_common), of reverse ones transposed."""
-        return torch.cat([self._blocks(piece) for piece in edge_pieces(batch)])
+        return torch.cat([self._blocks(piece) for piece in split_edges(batch)])
 
     def _blocks(self, batch: Batch) -> Tensor:
         vectors, elements, turned = self._oriented(batch)
@@ -105,14 +105,14 @@ class TwoCentre(nn.Module):
             place = self.places[batch["atomic_numbers"]][: len(batch["node_blocks"])]
             atoms.index_add_(0, place, batch["node_blocks"].double().nan_to_num(0))
             counts += torch.bincount(place, minlength=len(counts))
-            for piece in edge_pieces(batch):
+            for piece in split_edges(batch):
                 self._add(piece, gram, right)
-        self.atoms.copy_(_spherical(self.basis, atoms / counts.clamp(min=1)[:, None, None]))
+        self.atoms.copy_(_average_over_axes(self.basis, atoms / counts.clamp(min=1)[:, None, None]))
         # A pair and the same pair seen from its other end have one table.
         gram, right = gram.unflatten(0, (n_elements, -1)), right.unflatten(0, (n_elements, -1))
         gram, right = gram + gram.transpose(0, 1), right + self._mirrored(right)
         pairs = zip(gram.flatten(0, 1), right.flatten(0, 1), strict=True)
-        tables = torch.stack([_solved(*pair) for pair in pairs]).view_as(self.tables)
+        tables = torch.stack([_solve(*pair) for pair in pairs]).view_as(self.tables)
         self.tables.copy_(0.5 * (tables + self._mirrored(tables)))  # alike to the last bit
 
     def _mirrored(self, tables: Tensor) -> Tensor:
@@ -168,21 +168,21 @@ class TwoCentre(nn.Module):
         return nn.functional.pad(frames, (0, 1))[:, self.entries]
 
 
-def edge_pieces(batch: Batch) -> Iterator[Batch]:
+def split_edges(batch: Batch) -> Iterator[Batch]:
     """Yield a batch with some of its edges at a time, at least once; the atoms are always there."""
     names = [name for name in _OF_EDGES if name in batch]
     for begin in range(0, max(1, len(batch["edge_index"])), _PIECE):
         yield {**batch, **{name: batch[name][begin : begin + _PIECE] for name in names}}
 
 
-def two_centre_of(basis: Basis, cutoff: float, batches: Iterable[Batch]) -> TwoCentre:
+def fit_two_centre(basis: Basis, cutoff: float, batches: Iterable[Batch]) -> TwoCentre:
     """Return tables fitted to labels; see `TwoCentre.fit`."""
     tables = TwoCentre(basis, cutoff)
     tables.fit(batches)
     return tables
 
 
-def _pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def _make_pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """Return where the tables lie in a block, and how they change with the direction of an edge.
 
     Returns:
@@ -206,7 +206,7 @@ def _pattern(shells: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     return pattern.flatten(1), mirror, sign.double()
 
 
-def _entries(shells: tuple[int, ...]) -> Tensor:
+def _number_entries(shells: tuple[int, ...]) -> Tensor:
     """Return where each element of the matrix of all shells lies in frames, (n, n).
 
     Zeros of that matrix lie behind the last entry.
@@ -222,13 +222,13 @@ def _entries(shells: tuple[int, ...]) -> Tensor:
     return places
 
 
-def _element_places(basis: Basis) -> Tensor:
+def _index_elements(basis: Basis) -> Tensor:
     places = torch.full((max(basis.elements) + 1,), -1)
     places[list(basis.elements)] = torch.arange(len(basis.elements))
     return places
 
 
-def _spherical(basis: Basis, blocks: Tensor) -> Tensor:
+def _average_over_axes(basis: Basis, blocks: Tensor) -> Tensor:
     """Return the part of hermitian blocks of atoms that no rotation changes."""
     kept = torch.zeros_like(blocks)
     ends = np.cumsum([2 * degree + 1 for degree in basis.common])
@@ -241,7 +241,7 @@ def _spherical(basis: Basis, blocks: Tensor) -> Tensor:
     return 0.5 * (kept + kept.mT)
 
 
-def _solved(gram: Tensor, right: Tensor) -> Tensor:
+def _solve(gram: Tensor, right: Tensor) -> Tensor:
     """Return the coefficients of the splines of one pair of elements, (n_splines, n_tables)."""
     if not gram.any():
         return torch.zeros_like(right)

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def n_orbitals(shells: tuple[int, ...]) -> int:
+def count_orbitals(shells: tuple[int, ...]) -> int:
     """Return the number of orbitals of shells with these degrees."""
     return sum(2 * degree + 1 for degree in shells)
 
@@ -68,7 +68,7 @@ class Basis:
     @property
     def n_common(self) -> int:
         """Orbitals of the common layout: rows and columns of a padded block."""
-        return n_orbitals(self.common)
+        return count_orbitals(self.common)
 
     @property
     def lmax(self) -> int:

@@ -105,7 +105,7 @@ def _require_normalised(matrix: BlockMatrix, number: int) -> None:
 def _require_spherical(matrix: BlockMatrix, number: int) -> None:
     """Check that shells of one atom overlap as the rotations of an atom allow."""
     atom = int(matrix.block_atoms[number, 0])
-    symbol, shells = _shells(matrix, atom)
+    symbol, shells = _name_shells(matrix, atom)
     block = matrix.block("overlap", number)
     begins = np.cumsum([0, *(2 * degree + 1 for degree in shells)])
     for a, rows in zip(shells, pairwise(begins), strict=True):
@@ -122,7 +122,7 @@ def _require_spherical(matrix: BlockMatrix, number: int) -> None:
                 )
 
 
-def _shells(matrix: BlockMatrix, atom: int) -> tuple[str, tuple[int, ...]]:
+def _name_shells(matrix: BlockMatrix, atom: int) -> tuple[str, tuple[int, ...]]:
     place = matrix.basis.elements.index(matrix.structure.atomic_numbers[atom])
     return list(matrix.basis.shells.items())[place]
 
@@ -138,7 +138,7 @@ def _require_axial(matrix: BlockMatrix) -> None:
     chosen = far[:: max(1, len(far) // _TESTED)]
     if not len(chosen):
         return
-    error = asymmetry_about_axis(matrix, chosen)
+    error = compute_asymmetry_about_axis(matrix, chosen)
     if not (error > _AXIAL).any():
         return
     worst = chosen[error.argmax()]
@@ -152,7 +152,7 @@ def _require_axial(matrix: BlockMatrix) -> None:
     )
 
 
-def asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
+def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
     """Return the largest overlap of orbitals of different m about the line between two atoms.
 
     Args:
@@ -182,7 +182,7 @@ def asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
     return largest
 
 
-def merged(first: Basis, second: Basis) -> Basis:
+def merge_bases(first: Basis, second: Basis) -> Basis:
     """Return the basis of two sets of structures.
 
     Raises:

@@ -14,7 +14,7 @@ from ase.formula import Formula
 from numpy.typing import NDArray
 
 from pipeline_core.evaluation.metrics import Errors
-from pipeline_egnn_esp.bands import levels, monkhorst_pack
+from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
@@ -121,19 +121,19 @@ class Comparison:
         return {
             "n_samples": self.n_samples,
             **{
-                part: _gain({name: self._errors[part, name] for name in MODELS})
+                part: _compare_with_baseline({name: self._errors[part, name] for name in MODELS})
                 for part in ("on_site", "off_site")
             },
             "shells": [
                 {
                     "from": number * width,
                     "to": (number + 1) * width,
-                    **_gain({name: self._shells[number, name] for name in MODELS}),
+                    **_compare_with_baseline({name: self._shells[number, name] for name in MODELS}),
                 }
                 for number in sorted({number for number, _ in self._shells})
             ],
             "relative": {n: (self._squares[n] / norm) ** 0.5 if norm else None for n in MODELS},
-            "levels": {name: _joined(levels) for name, levels in self._levels.items()} or None,
+            "levels": {name: _join_levels(levels) for name, levels in self._levels.items()} or None,
             "without_levels": self._without_levels,
         }
 
@@ -162,11 +162,11 @@ class Comparison:
             return
         periodic = matrix.structure.pbc
         counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
-        k = monkhorst_pack(counts)
-        n_occupied = _n_occupied(matrix, self._section.electrons)
-        exact = levels(matrix, k)
+        k = make_monkhorst_pack(counts)
+        n_occupied = _count_occupied(matrix, self._section.electrons)
+        exact = compute_levels(matrix, k)
         for name, hamiltonian in structure.predicted.items():
-            error = levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
+            error = compute_levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
             self._levels[name].append(Levels(error, n_occupied))
 
     def _table(self, parts: Mapping[str, Errors]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def require_electrons(basis: Basis, electrons: Mapping[str, int]) -> None:
             )
 
 
-def _n_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
+def _count_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
     if not electrons:
         return 0
     symbols = [chemical_symbols[z] for z in matrix.structure.atomic_numbers]
@@ -214,7 +214,7 @@ def _n_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
     return count // 2
 
 
-def _joined(levels: list[Levels]) -> dict[str, dict[str, float]]:
+def _join_levels(levels: list[Levels]) -> dict[str, dict[str, float]]:
     """Return the errors of the levels of several structures."""
     parts = {"all": [one.error for one in levels]}
     if all(one.n_occupied for one in levels):
@@ -231,7 +231,7 @@ def _joined(levels: list[Levels]) -> dict[str, dict[str, float]]:
     }
 
 
-def _gain(errors: Mapping[str, Errors]) -> dict[str, Any]:
+def _compare_with_baseline(errors: Mapping[str, Errors]) -> dict[str, Any]:
     """Return the number of elements, the MAE of each model, and the gain over distances alone."""
     count = errors["model"].count
     mae = {name: of_model.absolute / count if count else None for name, of_model in errors.items()}

@@ -47,12 +47,12 @@ class Coupling(nn.Module):
         self.n_coupled = self.n_common**2
         self._pairs = sorted(set(product(shells, repeat=2)))
         for a, b in self._pairs:
-            entries, coupled = _places(self.shells, a, b)
+            entries, coupled = _index_blocks(self.shells, a, b)
             name = f"{a}_{b}"
             self.register_buffer(f"_entries_{name}", torch.from_numpy(entries), persistent=False)
             self.register_buffer(f"_coupled_{name}", torch.from_numpy(coupled), persistent=False)
             self.register_buffer(
-                f"_change_{name}", torch.from_numpy(change_of_basis(a, b)), persistent=False
+                f"_change_{name}", torch.from_numpy(compute_change_of_basis(a, b)), persistent=False
             )
 
     @property
@@ -109,7 +109,7 @@ class Coupling(nn.Module):
         ]
 
 
-def change_of_basis(a: int, b: int) -> NDArray[np.float64]:
+def compute_change_of_basis(a: int, b: int) -> NDArray[np.float64]:
     """Return the orthogonal matrix from products of two degrees to their irreps.
 
     Args:
@@ -126,7 +126,9 @@ def change_of_basis(a: int, b: int) -> NDArray[np.float64]:
     return np.concatenate(columns, axis=1)
 
 
-def _places(shells: Sequence[int], a: int, b: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _index_blocks(
+    shells: Sequence[int], a: int, b: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where the pairs of shells of degrees a and b lie in flat blocks and when coupled."""
     sizes = np.array([2 * degree + 1 for degree in shells])
     begins, n = np.cumsum(sizes) - sizes, int(sizes.sum())

@@ -35,7 +35,7 @@ class PackedSource(MatrixSource):
     @field_validator("basis")
     @classmethod
     def _elements(cls, basis: Shells) -> Shells:
-        return _checked(basis)
+        return _check_shells(basis)
 
 
 class CP2KSource(MatrixSource):
@@ -53,7 +53,7 @@ class CP2KSource(MatrixSource):
     @field_validator("basis")
     @classmethod
     def _elements(cls, basis: Shells) -> Shells:
-        return _checked(basis)
+        return _check_shells(basis)
 
 
 class DeepHSource(MatrixSource):
@@ -80,7 +80,7 @@ class PySCFSource(MatrixSource):
     """PySCF's level of the integration grid."""
 
 
-def _checked(basis: Shells) -> Shells:
+def _check_shells(basis: Shells) -> Shells:
     from pipeline_egnn_esp.basis import Basis  # brings ASE, too heavy for `model`
 
     Basis({symbol: tuple(shells) for symbol, shells in basis.items()})

@@ -37,7 +37,7 @@ from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Task
-from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
+from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
@@ -65,7 +65,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
     options = run.section("model", ESPOptions)
     with connect_ranks(run.device, run.state) as ranks:
         task = trained_task(run, ranks.device)
-        require_electrons(_basis(task), section.electrons)
+        require_electrons(_get_basis(task), section.electrons)
         samples = {split: task.samples(split) for split in section.splits}
         if not any(map(len, samples.values())):
             raise ValueError(
@@ -75,22 +75,24 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
             )
         texts = origins(run, {split: len(own) for split, own in samples.items()})
         comparisons: dict[str, Comparison] = {}
-        with _writer(run, options.target) if ranks.is_rank_zero else nullcontext() as writer:
-            baseline = _baseline(task) if ranks.is_rank_zero else None
+        with _open_writer(run, options.target) if ranks.is_rank_zero else nullcontext() as writer:
+            baseline = _get_baseline(task) if ranks.is_rank_zero else None
             for split in samples:
                 comparison = Comparison(options, section)
-                for structure, text in _structures(run, task, split, texts[split], baseline, ranks):
+                for structure, text in _compare_structures(
+                    run, task, split, texts[split], baseline, ranks
+                ):
                     comparison.add(structure, text.get("group"))
                     assert writer is not None
-                    writer.add(_record(structure, options.target, split, text))
+                    writer.add(_make_record(structure, options.target, split, text))
                 comparisons[split] = comparison
         if not ranks.is_rank_zero:
             return {}
-        store.write_json(run.metrics, _content(run, task, options, comparisons))
+        store.write_json(run.metrics, _make_content(run, task, options, comparisons))
         return {split: comparison.summary() for split, comparison in comparisons.items()}
 
 
-def _structures(
+def _compare_structures(
     run: Run,
     task: Task,
     split: str,
@@ -122,7 +124,7 @@ def _predict_whole(
     for window in predictions(task, samples, None, ranks):
         for number in range(len(window) if ranks.is_rank_zero else 0):
             labelled = samples.read_labelled(window.start + number)
-            yield labelled, labelled.entries(*_blocks(window, number))
+            yield labelled, labelled.entries(*_read_blocks(window, number))
 
 
 def _predict_divided(
@@ -147,7 +149,7 @@ def _predict_divided(
         yield labelled, entries
 
 
-def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
+def _read_blocks(window: Window, number: int) -> tuple[Floats, Floats]:
     """Return the predicted blocks of the atoms and of the edges of one sample."""
     blocks = []
     for name, kind in (("node_blocks", "atom"), ("edge_blocks", "edge")):
@@ -156,12 +158,12 @@ def _blocks(window: Window, number: int) -> tuple[Floats, Floats]:
     return blocks[0], blocks[1]
 
 
-def _basis(task: Task) -> Basis:
+def _get_basis(task: Task) -> Basis:
     assert isinstance(task.module, ScaledNetwork)
     return task.module.network.basis
 
 
-def _baseline(task: Task) -> TwoCentre:
+def _get_baseline(task: Task) -> TwoCentre:
     """Return tables fitted to the training structures: those of the model, where it uses them."""
     module = task.module
     assert isinstance(module, ScaledNetwork)
@@ -170,10 +172,10 @@ def _baseline(task: Task) -> TwoCentre:
     samples = task.samples("train")
     assert isinstance(samples, MatrixSamples)
     tables = module.two_centre
-    return two_centre_of(tables.basis, tables.cutoff, samples.read_pieces())
+    return fit_two_centre(tables.basis, tables.cutoff, samples.read_pieces())
 
 
-def _writer(run: Run, target: str) -> SampleWriter:
+def _open_writer(run: Run, target: str) -> SampleWriter:
     unit = UNITS[target]
     own = [
         Field("energy_zero", (), "eV", "sample", "f8", "Subtracted from H, in units of S."),
@@ -188,7 +190,7 @@ def _writer(run: Run, target: str) -> SampleWriter:
     return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), shared + own)
 
 
-def _record(
+def _make_record(
     structure: Structure, target: str, split: str, texts: Mapping[str, str]
 ) -> dict[str, Any]:
     matrix = structure.matrix
@@ -207,7 +209,7 @@ def _record(
     }
 
 
-def _content(
+def _make_content(
     run: Run, task: Task, options: ESPOptions, comparisons: Mapping[str, Comparison]
 ) -> dict[str, Any]:
     return {
@@ -224,7 +226,7 @@ def _content(
             "target": options.target,
             "unit": UNITS[options.target],
             "cutoff": options.cutoff,
-            "basis": {symbol: list(shells) for symbol, shells in _basis(task).shells.items()},
+            "basis": {symbol: list(shells) for symbol, shells in _get_basis(task).shells.items()},
             "splits": {split: comparison.report() for split, comparison in comparisons.items()},
         },
     }

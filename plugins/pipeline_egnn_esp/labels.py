@@ -29,7 +29,9 @@ class Labels:
     edge_known: Bools
 
 
-def labels(matrix: BlockMatrix, quantity: Quantity, edge_index: Ints, edge_shift: Ints) -> Labels:
+def make_labels(
+    matrix: BlockMatrix, quantity: Quantity, edge_index: Ints, edge_shift: Ints
+) -> Labels:
     """Return the blocks of the atoms and edges of a graph.
 
     Args:

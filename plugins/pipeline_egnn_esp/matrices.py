@@ -130,7 +130,7 @@ def is_first(rows: Ints, columns: Ints, shifts: Ints) -> Bools:
     return first
 
 
-def pairs_within(structure: Structure, cutoff: float) -> tuple[Ints, Ints]:
+def find_pairs_within(structure: Structure, cutoff: float) -> tuple[Ints, Ints]:
     """Return the kept blocks of all pairs up to a distance, those of the atoms themselves included.
 
     Args:

@@ -49,7 +49,7 @@ class BlockObjective:
             place: (~batch[quantity.name].isnan()).sum()
             for place, quantity in self._quantities.items()
         }
-        return {name: known[_place(name)] for name in self.weights}
+        return {name: known[_name_place(name)] for name in self.weights}
 
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Return the sum of each term over the labelled elements of a batch."""
@@ -63,7 +63,7 @@ class BlockObjective:
             sizes = dict(zip(_PLACES, units, strict=True))
         sums = {}
         for name in self.weights:
-            place = _place(name)
+            place = _name_place(name)
             error = errors[place]
             if name.endswith("mse"):
                 sums[name] = error.square().sum()
@@ -74,5 +74,5 @@ class BlockObjective:
         return sums
 
 
-def _place(name: str) -> str:
+def _name_place(name: str) -> str:
     return name.rsplit("_", 1)[0]

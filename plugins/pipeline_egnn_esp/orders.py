@@ -29,7 +29,7 @@ _TABLES: Final[dict[str, dict[int, tuple[int, ...]]]] = {
 _LARGEST_OPENMX: Final = 3
 
 
-def to_ours(shells: Sequence[int], order: Order) -> NDArray[np.int64]:
+def order_orbitals(shells: Sequence[int], order: Order) -> NDArray[np.int64]:
     """Return where our orbitals stand among those of another code.
 
     Args:

@@ -60,9 +60,9 @@ def data(run: DatasetRun) -> Summary:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the network for the basis of the data, and what its training needs."""
-    from pipeline_egnn_esp.task import matrix_task
+    from pipeline_egnn_esp.task import build_matrix_task
 
-    return matrix_task(run)
+    return build_matrix_task(run)
 
 
 @hookimpl

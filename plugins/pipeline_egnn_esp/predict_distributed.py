@@ -17,11 +17,11 @@ from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.plan import Extra, plan_memory
 from pipeline_egnn_esp.inference.slots import assign_slots
-from pipeline_egnn_esp.inference.structures import moves
+from pipeline_egnn_esp.inference.structures import compute_moves
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix
 from pipeline_egnn_esp.scaling import ScaledNetwork
-from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
+from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 from pipeline_egnn_esp.task import make_link
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ def predict_entries(
         The blocks up to the cutoff as the Hamiltonian, whatever was learned, on rank 0; None on
         others.
     """
-    network, inside = module.network, wrapped(structure)
+    network, inside = module.network, wrap_atoms(structure)
     cutoff, section = network.options.cutoff, run.section("partition", PartitionOptions)
     link = make_link(section.link, network.options, network.lengths.weight.element_size())
     owners = choose_owners(inside, cutoff, ranks, section.method, link)
@@ -56,7 +56,7 @@ def predict_entries(
     names, entries = blocks.names, blocks.entries[0]
     nothing = np.zeros_like(entries)
     matrix = BlockMatrix(inside, network.basis, names[:, 3:], names[:, :3], entries, nothing)
-    return Tiling(matrix, (1, 1, 1), structure, -moves(structure, inside)).whole()
+    return Tiling(matrix, (1, 1, 1), structure, -compute_moves(structure, inside)).whole()
 
 
 def align_entries(predicted: BlockMatrix, wanted: BlockMatrix) -> Floats:

@@ -14,7 +14,7 @@ from pipeline_kernels.equivariant.wigner import PERMUTATION
 Floats = NDArray[np.float64]
 
 
-def wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
+def compute_wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
     """Return the matrices by which real harmonics rotate with vectors.
 
     Each is made of those of one degree less and of degree 1 by coupling.
@@ -43,16 +43,16 @@ def wigner_matrices(rotation: Floats, lmax: int) -> list[Floats]:
     return matrices[: lmax + 1]
 
 
-def rotated(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
+def rotate_matrix(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
     """Return structure and matrices after a rotation of space.
 
     Args:
         matrix: The matrices.
         rotation: Proper rotation: positions become `positions @ rotation.T`, (3, 3).
     """
-    wigner = wigner_matrices(rotation, matrix.basis.lmax)
+    wigner = compute_wigner_matrices(rotation, matrix.basis.lmax)
     changes = {
-        number: _block_diagonal([wigner[degree] for degree in shells])
+        number: _join_diagonal([wigner[degree] for degree in shells])
         for number, shells in zip(matrix.basis.elements, matrix.basis.shells.values(), strict=True)
     }
     numbers = matrix.structure.atomic_numbers[matrix.block_atoms]  # (n_blocks, 2)
@@ -74,7 +74,7 @@ def rotated(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
     )
 
 
-def _block_diagonal(parts: list[Floats]) -> Floats:
+def _join_diagonal(parts: list[Floats]) -> Floats:
     size = sum(len(part) for part in parts)
     whole, begin = np.zeros((size, size)), 0
     for part in parts:

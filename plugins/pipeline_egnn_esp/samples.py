@@ -22,10 +22,10 @@ from pipeline_core.structure import Structure
 from pipeline_core.task import Sizes
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.block_reader import BlockReader, project_on_overlap
-from pipeline_egnn_esp.labels import labels
+from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, Quantity, is_first
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.sources import matrix_of
+from pipeline_egnn_esp.sources import read_matrix
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,7 +38,7 @@ _PIECE_EDGES: Final = 2**15
 """Edges whose labels are in memory at a time while tables are fitted to them."""
 
 
-def block_fields(basis: Basis, target: Quantity) -> tuple[Field, Field]:
+def make_block_fields(basis: Basis, target: Quantity) -> tuple[Field, Field]:
     """Return the labels `node_blocks` and `edge_blocks`, in the common layout of a basis."""
     shape, unit = (basis.n_common, basis.n_common), UNITS[target]
     return (
@@ -78,7 +78,7 @@ class MatrixSamples:
         self.numbers = np.flatnonzero(self._data.column("split") == SPLITS.index(split))
         self._basis, self._options, self._dtype = basis, options, dtype
         self._blocks = BlockReader(self._data, basis)
-        own = (REVERSE_EDGE, *block_fields(basis, options.target))
+        own = (REVERSE_EDGE, *make_block_fields(basis, options.target))
         self._fields = {**FIELDS, **{field.name: field for field in own}}
 
     def __len__(self) -> int:
@@ -127,10 +127,10 @@ class MatrixSamples:
         number = self.numbers[index]
         graph = self._graph.read(number)
         edges = graph["edge_index"].astype(np.int64), graph["edge_shift"].astype(np.int64)
-        whole = matrix_of(self._data.read(number), self._basis)
+        whole = read_matrix(self._data.read(number), self._basis)
         matrix, zero = complete(whole, *edges, float(whole.lengths.max())), 0.0
         if self._options.zero == "structure":
-            zero = energy_zero(matrix)
+            zero = compute_energy_zero(matrix)
         return Labelled(subtract_zero(matrix, zero), zero, *edges)
 
     def cluster(self, index: int, n_atoms: int) -> Batch:
@@ -141,11 +141,11 @@ class MatrixSamples:
         numbers, positions = atoms.atomic_numbers[chosen], atoms.positions[chosen]
         graph = neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
         own = Structure(numbers, positions, atoms.cell, pbc)
-        return collate([_inputs(own, *graph[:2])], self._dtype, self._fields)
+        return collate([_make_inputs(own, *graph[:2])], self._dtype, self._fields)
 
     def _arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
         labelled = self.read_labelled(index)
-        inputs = _inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift)
+        inputs = _make_inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift)
         return inputs | labelled.fields(self._options.target)
 
     def _read_labels(
@@ -185,7 +185,7 @@ class Labelled:
         """
         matrix, mask = self.matrix, self.matrix.basis.mask
         numbers = matrix.structure.atomic_numbers
-        known = labels(matrix, quantity, self.edge_index, self.edge_shift)
+        known = make_labels(matrix, quantity, self.edge_index, self.edge_shift)
         own = numbers[np.sort(matrix.block_atoms[matrix.is_on_site, 0])]
         present = mask(*numbers[self.edge_index].T) & known.edge_known[:, None, None]
         return (
@@ -211,7 +211,7 @@ class Labelled:
         return matrix.basis.unpadded(blocks, *elements)
 
 
-def _inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, NDArray[Any]]:
+def _make_inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, NDArray[Any]]:
     """Return what a network takes of a structure and its graph."""
     return {
         **{name: getattr(atoms, name) for name in INPUTS},
@@ -264,7 +264,7 @@ def subtract_zero(matrix: BlockMatrix, zero: float) -> BlockMatrix:
     return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
 
 
-def energy_zero(matrix: BlockMatrix) -> float:
+def compute_energy_zero(matrix: BlockMatrix) -> float:
     """Return µ = Σ H S / Σ S² over all elements of both of each hermitian pair, eV."""
     with_hamiltonian, with_itself = project_on_overlap(matrix)
     return float(with_hamiltonian / with_itself)

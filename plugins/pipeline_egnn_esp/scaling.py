@@ -21,7 +21,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.distributed.domains import Domain
 from pipeline_core.potential import edge_vectors
 from pipeline_core.task import Outputs
-from pipeline_egnn_esp.baselines import TwoCentre, edge_pieces
+from pipeline_egnn_esp.baselines import TwoCentre, split_edges
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 
@@ -127,11 +127,11 @@ class Sizes(nn.Module):
             edges.index_add_(0, place + 1, sums * above[:, None, None, None])
         _require_reach(float(longest), float(known))
         # Sizes of transposed blocks, and of the two edges of a pair, are alike to the last bit.
-        self.atoms.copy_(_floored(*(part + part.mT for part in atoms.unbind(1))))
+        self.atoms.copy_(_limit_from_below(*(part + part.mT for part in atoms.unbind(1))))
         squares, counts = edges.unflatten(0, self.edges.shape[:3]).unbind(3)
-        both = _filled(*(part + part.permute(1, 0, 2, 4, 3) for part in (squares, counts)))
-        self.edges.copy_(_floored(*both))
-        self.lengths.copy_(_floored(*(part.sum((0, 1, 3, 4)) for part in both)))
+        both = _fill_gaps(*(part + part.permute(1, 0, 2, 4, 3) for part in (squares, counts)))
+        self.edges.copy_(_limit_from_below(*both))
+        self.lengths.copy_(_limit_from_below(*(part.sum((0, 1, 3, 4)) for part in both)))
 
     def _knots(self, distances: Tensor) -> tuple[Tensor, Tensor]:
         x = distances / self.step
@@ -221,7 +221,7 @@ class ScaledNetwork(nn.Module):
     def _rests(self, batch: Batch) -> Iterator[Rest]:
         """Yield what is left of some edges at a time, and of the atoms with the first ones."""
         n = len(batch["node_blocks"])
-        for piece in edge_pieces(batch):
+        for piece in split_edges(batch):
             elements, pairs, distances = self._rows(piece)
             own, off = self.known(piece, n)
             rests = batch["node_blocks"][:n] - own, piece["edge_blocks"] - off
@@ -243,7 +243,7 @@ def _require_reach(longest: float, known: float) -> None:
         )
 
 
-def _filled(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def _fill_gaps(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Give knots without pairs the sums of the nearest knot that has some."""
     squares, filled = squares.clone(), counts.clone()
     knots = torch.arange(counts.shape[2])
@@ -255,7 +255,7 @@ def _filled(squares: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return squares, filled
 
 
-def _floored(squares: Tensor, counts: Tensor) -> Tensor:
+def _limit_from_below(squares: Tensor, counts: Tensor) -> Tensor:
     """Return root mean squares, at least a part of the largest."""
     sizes = (squares / counts.clamp(min=torch.finfo(counts.dtype).tiny)).sqrt()
     return sizes.clamp(min=max(_SMALLEST * float(sizes.max()), _NOTHING))

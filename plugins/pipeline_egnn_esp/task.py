@@ -18,16 +18,16 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import ESPOptions, ESPTrainOptions
-from pipeline_egnn_esp.samples import MatrixSamples, block_fields
+from pipeline_egnn_esp.samples import MatrixSamples, make_block_fields
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
-from pipeline_egnn_esp.sources import basis_of
+from pipeline_egnn_esp.sources import read_basis
 from pipeline_kernels.partition import Link
 
 _CLUSTER: Final = 32
 """Atoms by which a model is checked if its structures may be too large for one process."""
 
 
-def matrix_task(run: Run) -> Task:
+def build_matrix_task(run: Run) -> Task:
     """Build the network for the basis of the data and what its training needs.
 
     Tables of distances are fitted to the training structures, unless the run rebuilds a trained
@@ -42,7 +42,7 @@ def matrix_task(run: Run) -> Task:
     """
     options, train = run.section("model", ESPOptions), run.section("train", ESPTrainOptions)
     _check_cutoff(options, run.section("graph", GraphOptions))
-    basis = _basis(run)
+    basis = _read_basis(run)
     module = ScaledNetwork(
         Network(options, basis),
         TwoCentre(basis, options.cutoff),
@@ -51,18 +51,18 @@ def matrix_task(run: Run) -> Task:
     )
     if run.metadata is None:
         module.fit(MatrixSamples(run, "train", basis, options, torch.float64).read_pieces)
-    fields = block_fields(basis, options.target)
+    fields = make_block_fields(basis, options.target)
     quantities = tuple(Quantity(field.name, own_field=field) for field in fields)
     dtype = torch.float64 if train.precision == "64-true" else torch.float32
     is_divided = run.section("partition", PartitionOptions).parts == "graph"
     return Task(
         module=module,
         objective=BlockObjective(train.blocks, quantities, module),
-        samples=partial(_samples, run, basis, options, dtype),
+        samples=partial(_make_samples, run, basis, options, dtype),
         cost=graph_cost,
         quantities=quantities,
-        probe=partial(_cluster, run, basis, options, dtype) if is_divided else None,
-        bytes_per_atom=bytes_per_atom(options, dtype.itemsize),
+        probe=partial(_read_cluster, run, basis, options, dtype) if is_divided else None,
+        bytes_per_atom=count_bytes_per_atom(options, dtype.itemsize),
         metadata={
             "options": options.model_dump(mode="json"),
             "graph": run.sections["graph"].model_dump(mode="json"),
@@ -72,13 +72,13 @@ def matrix_task(run: Run) -> Task:
     )
 
 
-def _samples(
+def _make_samples(
     run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype, split: str
 ) -> MatrixSamples:
     return MatrixSamples(run, split, basis, options, dtype)
 
 
-def bytes_per_atom(options: ESPOptions, size: int) -> float:
+def count_bytes_per_atom(options: ESPOptions, size: int) -> float:
     """Return what ranks exchange of an atom in a layer, numbers having `size` bytes."""
     return float(size * (options.lmax + 1) ** 2 * options.channels)
 
@@ -91,15 +91,15 @@ def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
         options: Sizes of the network.
         size: Bytes of a number.
     """
-    return Link(link.latency, link.bandwidth, bytes_per_atom(options, size))
+    return Link(link.latency, link.bandwidth, count_bytes_per_atom(options, size))
 
 
-def _cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
+def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
     """Return what one process can predict, however large the structures are."""
     return MatrixSamples(run, "train", basis, options, dtype).cluster(0, _CLUSTER)
 
 
-def _basis(run: Run) -> Basis:
+def _read_basis(run: Run) -> Basis:
     """Return the basis of the model that is rebuilt, or that of the data."""
     trained = None if run.metadata is None else Basis.of_json(run.metadata["basis"])
     if run.dataset is None:
@@ -110,7 +110,7 @@ def _basis(run: Run) -> Basis:
             )
         return trained
     with SampleFile(run.data, "data", []) as data:
-        basis = basis_of(data)
+        basis = read_basis(data)
     if trained is None:
         return basis
     for symbol, shells in basis.shells.items():

@@ -14,7 +14,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network as Blocks
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import BlockLoss, ESPOptions
-from pipeline_egnn_esp.samples import REVERSE_EDGE, block_fields
+from pipeline_egnn_esp.samples import REVERSE_EDGE, make_block_fields
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
 
 
@@ -31,7 +31,7 @@ class Network(Trained):
         network = self.network(model, basis)
         sizes, two_centre = Sizes(basis, model.cutoff), TwoCentre(basis, model.cutoff)
         module = ScaledNetwork(network, two_centre, sizes, uses_edges=True)
-        self.fields = block_fields(basis, "hamiltonian")
+        self.fields = make_block_fields(basis, "hamiltonian")
         whole = self.batch(arrays, torch.float64)
         module.fit(lambda: [whole])
         super().__init__(module)

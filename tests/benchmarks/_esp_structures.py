@@ -11,7 +11,7 @@ from pipeline_core.graphs import find_reverse_edges, sample_graph
 from pipeline_egnn_esp.datasets import PackedSource
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.samples import Labelled, complete, energy_zero
+from pipeline_egnn_esp.samples import Labelled, complete, compute_energy_zero
 from pipeline_egnn_esp.sources.packed import read_packed
 
 BASIS = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
@@ -57,6 +57,6 @@ def labels(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the Hamiltonian of atoms and edges, its zero moved as in training."""
     full = complete(matrix, *edges, float(matrix.lengths.max()))
-    zero = energy_zero(full)
+    zero = compute_energy_zero(full)
     moved = replace(full, hamiltonian=full.hamiltonian - zero * full.overlap)
     return Labelled(moved, zero, *edges).blocks("hamiltonian")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.elements import Elements, elements
+from pipeline_egnn_esp.figures.elements import Elements, read_elements
 
 Floats = NDArray[np.float64]
 
@@ -34,17 +34,17 @@ _LINES: Final[dict[str, dict[str, Any]]] = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the density of magnitudes over distance, of H and of the errors, with their means."""
-    held_out = elements(experiment)
+    held_out = read_elements(experiment)
     if held_out is None or held_out.on_site.all():
         return None
     figure, (row,) = style.make_canvas(1, 2, width=style.PAGE, height=2.7, sharey=True)
     figure.set_dpi(200)
     values = {"data": np.abs(held_out.label), "errors of the model": held_out.error}
-    middles, means = _means(held_out)
+    middles, means = _compute_means(held_out)
     top = 2e3 * max(np.abs(held_out.label[~held_out.on_site]).max(), 1e-6)
     mesh: Any = None
     for axes, (title, magnitudes) in zip(row, values.items(), strict=True):
-        mesh = _density(axes, held_out, 1e3 * magnitudes, top)
+        mesh = _draw_density(axes, held_out, 1e3 * magnitudes, top)
         axes.set(title=title, xlabel="distance (Å)", yscale="log")
         axes.axvline(held_out.cutoff, color=style.INK, linestyle="--", linewidth=0.7)
     row[0].plot(middles, means["data"], **_LINES["data"])
@@ -59,7 +59,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _density(axes: Axes, held_out: Elements, magnitudes: Floats, top: float) -> QuadMesh:
+def _draw_density(axes: Axes, held_out: Elements, magnitudes: Floats, top: float) -> QuadMesh:
     off = ~held_out.on_site
     x = np.linspace(0, float(held_out.distance.max()), _CELLS[0] + 1)
     y = np.geomspace(_SMALLEST, top, _CELLS[1] + 1)
@@ -71,7 +71,7 @@ def _density(axes: Axes, held_out: Elements, magnitudes: Floats, top: float) -> 
     return axes.pcolormesh(x, y, shown, norm=norm, cmap="viridis", rasterized=True)
 
 
-def _means(held_out: Elements) -> tuple[Floats, dict[str, Floats]]:
+def _compute_means(held_out: Elements) -> tuple[Floats, dict[str, Floats]]:
     """Return middles of shells and mean magnitudes, meV; a shell without elements is left out."""
     off = ~held_out.on_site
     shell = (held_out.distance[off] // _WIDTH).astype(int)

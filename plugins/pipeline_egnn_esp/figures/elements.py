@@ -55,7 +55,7 @@ class Elements:
         return np.abs(self.predicted - self.label)
 
 
-def elements(experiment: ExperimentRun) -> Elements | None:
+def read_elements(experiment: ExperimentRun) -> Elements | None:
     """Return the elements of the first run that learned Hamiltonians and was evaluated."""
     for run in experiment.runs.values():
         content = results.read_json(run.metrics)
@@ -63,11 +63,11 @@ def elements(experiment: ExperimentRun) -> Elements | None:
         report = results.read_metrics(run)
         split = report.held_out if report else None
         if about and split and about["target"] == "hamiltonian" and run.predictions.exists():
-            return _elements(run, split, about)
+            return _read_split(run, split, about)
     return None
 
 
-def _elements(run: Run, split: str, about: dict[str, Any]) -> Elements:
+def _read_split(run: Run, split: str, about: dict[str, Any]) -> Elements:
     degrees = {
         number_of[symbol]: np.repeat(shells, [2 * degree + 1 for degree in shells])
         for symbol, shells in about["basis"].items()
@@ -90,14 +90,14 @@ def _elements(run: Run, split: str, about: dict[str, Any]) -> Elements:
         split=split,
         cutoff=about["cutoff"],
         distance=np.repeat(lengths, sizes),
-        pair=_pairs(numbers, sizes, degrees),
+        pair=_name_pairs(numbers, sizes, degrees),
         label=label,
         predicted=predicted,
         two_centre=two_centre,
     )
 
 
-def _pairs(numbers: Ints, sizes: Ints, degrees: dict[int, Ints]) -> Ints:
+def _name_pairs(numbers: Ints, sizes: Ints, degrees: dict[int, Ints]) -> Ints:
     """Return the degrees of the orbitals of each element of blocks, by rows."""
     pairs = np.empty((sizes.sum(), 2), dtype=np.int64)
     starts = np.cumsum(sizes) - sizes

@@ -57,7 +57,7 @@ class Spectra:
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the bands, and on their right the density of states, of the first structure with any."""
-    spectra = _first(experiment)
+    spectra = _read_first(experiment)
     if spectra is None:
         return None
     widths = [w for w, part in ((2.2, spectra.bands), (1.0, spectra.density)) if part]
@@ -66,9 +66,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
     )
     table: Rows = [["structure", "quantity", "x", "predicted", "reference"]]
     if spectra.bands:
-        table += [[spectra.name, "band_eV", *cells] for cells in _bands(row[0], spectra.bands)]
+        table += [[spectra.name, "band_eV", *cells] for cells in _draw_bands(row[0], spectra.bands)]
     if spectra.density:
-        cells = _density(row[-1], spectra.density, spectra.window)
+        cells = _draw_density(row[-1], spectra.density, spectra.window)
         table += [[spectra.name, "states_per_eV", *one] for one in cells]
     row[0].set_ylabel("energy (eV)")
     if spectra.window is not None:
@@ -77,7 +77,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _first(experiment: ExperimentRun) -> Spectra | None:
+def _read_first(experiment: ExperimentRun) -> Spectra | None:
     for run in experiment.runs.values():
         if not run.inference.exists():
             continue
@@ -89,7 +89,7 @@ def _first(experiment: ExperimentRun) -> Spectra | None:
                 bands, density = (_read(group, part) for part in ("bands", "density"))
                 if bands or density:
                     numbers = group["atomic_numbers"][()].tolist()
-                    return Spectra(name, bands, density, _n_occupied(run, numbers))
+                    return Spectra(name, bands, density, _count_occupied(run, numbers))
     return None
 
 
@@ -100,7 +100,7 @@ def _read(group: Any, part: str) -> Part:
     return arrays | {"labels": list(group[part].attrs.get("labels", []))}
 
 
-def _n_occupied(run: Run, numbers: list[int]) -> int | None:
+def _count_occupied(run: Run, numbers: list[int]) -> int | None:
     electrons = run.section("evaluate", ESPEvaluateOptions).electrons
     symbols = [chemical_symbols[number] for number in numbers]
     if not set(symbols) <= electrons.keys():
@@ -108,7 +108,7 @@ def _n_occupied(run: Run, numbers: list[int]) -> int | None:
     return sum(electrons[symbol] for symbol in symbols) // 2
 
 
-def _bands(axes: Axes, bands: Part) -> Rows:
+def _draw_bands(axes: Axes, bands: Part) -> Rows:
     x, predicted, other = bands["x"], bands["predicted"], bands.get("reference")
     jumps = np.flatnonzero(np.diff(x) <= 0) + 1  # where the path goes on elsewhere
     for which, looks in _LOOKS.items():
@@ -116,7 +116,7 @@ def _bands(axes: Axes, bands: Part) -> Rows:
             lines = np.insert(bands[which], jumps, np.nan, axis=0)
             drawn = axes.plot(np.insert(x, jumps, x[jumps]), lines, **{**looks, "label": None})
             drawn[0].set_label(looks["label"])
-    ticks = _ticks(bands)
+    ticks = _name_ticks(bands)
     for place in ticks:
         axes.axvline(place, color=style.FAINT, linewidth=0.5, zorder=0)
     axes.set_xticks(list(ticks), list(ticks.values()))
@@ -129,21 +129,21 @@ def _bands(axes: Axes, bands: Part) -> Rows:
     ]
 
 
-def _ticks(bands: Part) -> dict[float, str]:
+def _name_ticks(bands: Part) -> dict[float, str]:
     """Return names of special points by their place; of two at one place both."""
     names: dict[float, str] = {}
     for place, label in zip(bands["ticks"].tolist(), bands["labels"], strict=True):
-        name = _name(label)
+        name = _format_label(label)
         names[place] = f"{names[place]}|{name}" if place in names else name
     return names
 
 
-def _name(label: str | bytes) -> str:
+def _format_label(label: str | bytes) -> str:
     text = label.decode() if isinstance(label, bytes) else label
     return "Γ" if text == "G" else text
 
 
-def _density(axes: Axes, density: Part, window: tuple[float, float] | None) -> Rows:
+def _draw_density(axes: Axes, density: Part, window: tuple[float, float] | None) -> Rows:
     energy = density["energy"]
     for which, looks in _LOOKS.items():
         if which in density:

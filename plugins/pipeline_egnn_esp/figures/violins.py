@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.figures.elements import LETTERS, Elements, elements
+from pipeline_egnn_esp.figures.elements import LETTERS, Elements, read_elements
 
 Floats = NDArray[np.float64]
 
@@ -25,17 +25,20 @@ _COLOURS: Final = {"of atoms": style.COLOURS[1], "of pairs": style.COLOURS[0]}
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a violin for each group of elements, with its mean."""
-    held_out = elements(experiment)
+    held_out = read_elements(experiment)
     if held_out is None:
         return None
-    panels = {"distance (Å)": _by_distance(held_out), "orbitals": _by_orbitals(held_out)}
+    panels = {
+        "distance (Å)": _group_by_distance(held_out),
+        "orbitals": _group_by_orbitals(held_out),
+    }
     widths = [max(4, len(groups)) for groups in panels.values()]
     figure, (row,) = style.make_canvas(
         1, 2, width=style.PAGE, height=2.7, width_ratios=widths, sharey=True
     )
     table: Rows = [["by", "group", "of", "elements", "mean_meV", "median_meV"]]
     for axes, (label, groups) in zip(row, panels.items(), strict=True):
-        _violins(axes, groups)
+        _draw_violins(axes, groups)
         axes.set_xlabel(label)
         for (name, kind), errors in groups.items():
             facts = [label.split()[0], name.replace("\n", " "), kind, len(errors)]
@@ -52,7 +55,7 @@ Groups = Mapping[tuple[str, str], Floats]
 """Errors, meV, by name and kind of a group."""
 
 
-def _by_distance(held_out: Elements) -> Groups:
+def _group_by_distance(held_out: Elements) -> Groups:
     error, off = 1e3 * held_out.error, ~held_out.on_site
     groups = {("0", "of atoms"): error[held_out.on_site]}
     shells = (held_out.distance // _SHELL).astype(int)
@@ -62,7 +65,7 @@ def _by_distance(held_out: Elements) -> Groups:
     return groups
 
 
-def _by_orbitals(held_out: Elements) -> Groups:
+def _group_by_orbitals(held_out: Elements) -> Groups:
     error, groups = 1e3 * held_out.error, {}
     for kind, chosen in (("of atoms", held_out.on_site), ("of pairs", ~held_out.on_site)):
         for first, second in np.unique(held_out.pair[chosen], axis=0).tolist():
@@ -71,17 +74,17 @@ def _by_orbitals(held_out: Elements) -> Groups:
     return groups
 
 
-def _violins(axes: Axes, groups: Groups) -> None:
+def _draw_violins(axes: Axes, groups: Groups) -> None:
     names: list[str] = []
     for place, ((name, kind), errors) in enumerate(groups.items()):
         names.append(name)
-        _violin(axes, place, errors, _COLOURS[kind])
+        _draw_violin(axes, place, errors, _COLOURS[kind])
     axes.set_xticks(range(len(names)), names)
     axes.tick_params(axis="x", length=0)
     _keep_apart(axes, names)
 
 
-def _violin(axes: Axes, place: float, errors: Floats, colour: str) -> None:
+def _draw_violin(axes: Axes, place: float, errors: Floats, colour: str) -> None:
     """Draw how often each magnitude occurs, as equally high decades count the same."""
     positive = errors[errors > 0]
     if not len(positive):

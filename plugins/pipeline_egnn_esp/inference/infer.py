@@ -38,18 +38,18 @@ from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.inference.plan import (
     Extra,
     MemoryPlan,
-    matrix_bytes,
+    count_matrix_bytes,
     plan_memory,
     require_memory,
 )
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
-from pipeline_egnn_esp.inference.structures import Subject, subject_of
+from pipeline_egnn_esp.inference.structures import Subject, make_subject
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper.studies import study
-from pipeline_egnn_esp.samples import energy_zero
+from pipeline_egnn_esp.samples import compute_energy_zero
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_egnn_esp.sources.deeph import write_deeph
 from pipeline_egnn_esp.task import make_link
@@ -68,8 +68,8 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
         )
     module = trained_task(run, ranks.device).module
     assert isinstance(module, Network | ScaledNetwork)
-    basis = _network(module).basis
-    subjects = [subject_of(run, one, basis) for one in options.structures]
+    basis = _get_network(module).basis
+    subjects = [make_subject(run, one, basis) for one in options.structures]
     for subject in subjects:
         _require_feasible(subject, basis.counts(subject.structure.atomic_numbers), options)
     summary: dict[str, Any] = {}
@@ -95,7 +95,7 @@ class _Inference:
     ) -> None:
         self._run, self._module, self._subject = run, module, subject
         self._options, self._ranks = options, ranks
-        self._network = _network(module)
+        self._network = _get_network(module)
         self._path = run.folder / "matrices" / f"{subject.options.name}.h5"
 
     def run(self, group: h5py.Group | None) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class _Inference:
             copies = len(tiling.moved) // len(tiling.cell.structure.positions)
             totals = np.maximum(totals, [copies * len(tiling.cell.overlap), tiling.n_blocks])
         if self._ranks.is_rank_zero:
-            taken = matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
+            taken = count_matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
             extra = Extra(int(totals[1]), taken)
         return plan_memory(self._network, slots, self._options.work_bytes, extra)
 
@@ -179,10 +179,10 @@ class _Inference:
 
     def _write_outputs(self, matrix: BlockMatrix) -> None:
         if "deeph" in self._subject.options.outputs:
-            with _folder(self._path.with_suffix(".deeph")) as folder:
+            with _replace_folder(self._path.with_suffix(".deeph")) as folder:
                 write_deeph(folder, matrix)
         if "cp2k_csr" in self._subject.options.outputs:
-            with _folder(self._path.with_suffix(".cp2k")) as folder:
+            with _replace_folder(self._path.with_suffix(".cp2k")) as folder:
                 write_cp2k(folder, matrix, self._subject.options.name)
 
     def _reference(self) -> BlockMatrix:
@@ -191,11 +191,11 @@ class _Inference:
         matrix = self._subject.tiling.whole()
         if self._run.section("model", ESPOptions).zero == "data":
             return matrix
-        zero = energy_zero(self._subject.tiling.cell)
+        zero = compute_energy_zero(self._subject.tiling.cell)
         return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
 
 
-def _network(module: Module) -> Network:
+def _get_network(module: Module) -> Network:
     return module.network if isinstance(module, ScaledNetwork) else module
 
 
@@ -221,7 +221,7 @@ def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) 
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[Path]:
+def _replace_folder(path: Path) -> Iterator[Path]:
     """Yield a folder that takes the place of another once it is complete."""
     temporary = path.with_name(f".{path.name}.{getpid()}.part")
     try:

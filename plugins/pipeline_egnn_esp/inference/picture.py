@@ -40,12 +40,12 @@ def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixe
         for part in _STRUCTURE:
             target.create_dataset(part, data=source[part][()])
         counts = basis.counts(source["atomic_numbers"][()])
-        picture = _picture(source, counts, min(n_pixels, int(counts.sum())))
+        picture = _draw_pixels(source, counts, min(n_pixels, int(counts.sum())))
     target.create_dataset("elements", data=picture.astype("f4"), compression="gzip")
     target.attrs["orbitals"] = int(counts.sum())
 
 
-def _picture(source: h5py.Group, counts: Ints, n: int) -> NDArray[np.float64]:
+def _draw_pixels(source: h5py.Group, counts: Ints, n: int) -> NDArray[np.float64]:
     pixel = (np.arange(counts.sum()) * n) // counts.sum()  # of each orbital
     starts, picture = np.cumsum(counts) - counts, np.zeros((n, n))
     begin = 0

@@ -54,7 +54,7 @@ class Extra:
     matrices: int = 0
 
 
-def matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
+def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
     """Return what rank 0 takes for files beside the first one and for levels.
 
     Args:
@@ -119,7 +119,7 @@ class MemoryPlan:
         return max(passes, self.outputs + self.received)
 
 
-def edge_work(options: ESPOptions, basis: Basis, size: int) -> int:
+def count_edge_bytes(options: ESPOptions, basis: Basis, size: int) -> int:
     """Return the bytes that an edge of a chunk takes at most, numbers having `size` bytes.
 
     Each of the steps of a pass has a moment at which it holds most: the first features when they
@@ -153,7 +153,7 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Ext
     options, n, domain = network.options, network.basis.n_common, slots.domain
     size = network.lengths.weight.element_size()
     row = (options.lmax + 1) ** 2 * options.channels * size
-    per_edge = edge_work(options, network.basis, size)
+    per_edge = count_edge_bytes(options, network.basis, size)
     chunk = min(max(1, work_bytes // per_edge), max(1, domain.n_edges))
     sent, n_local = slots.n_sent, len(domain.rows)
     blocks = n * n * size
@@ -193,7 +193,7 @@ def require_memory(
     """
     free = free_bytes(ranks.device)
     place = socket.gethostname() if ranks.device.type == "cpu" else ranks.rank
-    all_ranks = ranks.gather((place, plan, free, held_bytes()))
+    all_ranks = ranks.gather((place, plan, free, count_held_bytes()))
     rows, worst = [], None
 
     def of(one: MemoryPlan) -> int:
@@ -211,15 +211,16 @@ def require_memory(
         _show(name, rows)
     if worst is not None:
         raise ValueError(
-            f"infer.structures: {name}: rank {worst} would need {_gb(rows[worst]['peak'])} beside "
-            f"what it holds already, but may use {_gb(rows[worst]['allowed'])}; start more ranks, "
-            "lower infer.work_bytes, take fewer copies of the cell, or set infer.memory_limit if "
-            "there is more"
+            f"infer.structures: {name}: rank {worst} would need {_format_gb(rows[worst]['peak'])} "
+            "beside what it holds already, but may use "
+            f"{_format_gb(rows[worst]['allowed'])}; start more "
+            "ranks, lower infer.work_bytes, take fewer copies of the cell, or set "
+            "infer.memory_limit if there is more"
         )
     return rows
 
 
-def held_bytes() -> int:
+def count_held_bytes() -> int:
     """Return the resident memory of this process; 0 on a system that does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -241,14 +242,14 @@ def _show(name: str, rows: list[dict[str, Any]]) -> None:
         "matrices",
     )
     for number, row in enumerate(rows):
-        listed = ", ".join(f"{part.replace('_', ' ')} {_gb(row[part])}" for part in parts)
+        listed = ", ".join(f"{part.replace('_', ' ')} {_format_gb(row[part])}" for part in parts)
         console.print(
             f"  rank {number}: {row['atoms']} atoms + {row['halo']} of others, {row['edges']} "
-            f"edges, {row['chunk']} at a time; {listed}; at most {_gb(row['peak'])} "
-            f"beside {_gb(row['held'])} that it holds",
+            f"edges, {row['chunk']} at a time; {listed}; at most {_format_gb(row['peak'])} "
+            f"beside {_format_gb(row['held'])} that it holds",
             soft_wrap=True,
         )
 
 
-def _gb(n_bytes: float) -> str:
+def _format_gb(n_bytes: float) -> str:
     return f"{n_bytes / 2**20:.0f} MiB" if n_bytes < 2**30 else f"{n_bytes / 2**30:.1f} GiB"

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_egnn_esp.bands import (
-    band_path,
-    density_of_states,
-    levels,
-    levels_near,
-    monkhorst_pack,
+    compute_density_of_states,
+    compute_levels,
+    compute_levels_near,
+    make_band_path,
+    make_monkhorst_pack,
 )
 from pipeline_egnn_esp.inference.options import (
     Bands,
@@ -68,38 +68,38 @@ def _write_levels(group: h5py.Group, options: Levels, matrices: Matrices) -> dic
     energies = {}
     for name, matrix in matrices.items():
         if options.energy is None:
-            energies[name] = levels(matrix)
+            energies[name] = compute_levels(matrix)
         else:
-            energies[name] = levels_near(matrix, options.energy, options.count)
+            energies[name] = compute_levels_near(matrix, options.energy, options.count)
         group.create_dataset(name, data=energies[name])
     # Those nearest to an energy need not be the same of both.
-    return _error("levels_mae_eV", energies) if options.energy is None else {}
+    return _compute_error("levels_mae_eV", energies) if options.energy is None else {}
 
 
 def _write_density(group: h5py.Group, options: DensityOfStates, matrices: Matrices) -> None:
-    points = monkhorst_pack(options.k_points)
-    energies = {name: levels(matrix, points) for name, matrix in matrices.items()}
+    points = make_monkhorst_pack(options.k_points)
+    energies = {name: compute_levels(matrix, points) for name, matrix in matrices.items()}
     margin = 5 * options.width
     low = min(own.min() for own in energies.values()) - margin
     high = max(own.max() for own in energies.values()) + margin
     grid = np.linspace(low, high, options.points)
     group.create_dataset("energy", data=grid)
     for name, own in energies.items():
-        group.create_dataset(name, data=density_of_states(own, grid, options.width))
+        group.create_dataset(name, data=compute_density_of_states(own, grid, options.width))
 
 
 def _write_bands(group: h5py.Group, options: Bands, matrices: Matrices) -> dict[str, Any]:
-    path = band_path(matrices["predicted"], options.points, options.path)
+    path = make_band_path(matrices["predicted"], options.points, options.path)
     for name in ("k", "x", "ticks"):
         group.create_dataset(name, data=getattr(path, name))
     group.attrs["labels"] = list(path.labels)
-    energies = {name: levels(matrix, path.k) for name, matrix in matrices.items()}
+    energies = {name: compute_levels(matrix, path.k) for name, matrix in matrices.items()}
     for name, own in energies.items():
         group.create_dataset(name, data=own)
-    return _error("bands_mae_eV", energies)
+    return _compute_error("bands_mae_eV", energies)
 
 
-def _error(name: str, energies: Mapping[str, Floats]) -> dict[str, Any]:
+def _compute_error(name: str, energies: Mapping[str, Floats]) -> dict[str, Any]:
     if "reference" not in energies:
         return {}
     return {name: float(np.abs(energies["predicted"] - energies["reference"]).mean())}

@@ -18,8 +18,8 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.sources import MATRIX_FIELDS, basis_of, matrix_of
-from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
+from pipeline_egnn_esp.sources import MATRIX_FIELDS, read_basis, read_matrix
+from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 
 Ints = NDArray[np.int64]
 
@@ -40,7 +40,7 @@ class Subject:
     tiling: Tiling | None
 
 
-def subject_of(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
+def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
     """Return a structure that the experiment names.
 
     Args:
@@ -56,10 +56,10 @@ def subject_of(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
     named = named_sample(options.start)
     matrix: BlockMatrix | None = None
     if named:
-        matrix = _sample(run, *named, place)
+        matrix = _read_sample(run, *named, place)
         one = matrix.structure
     else:
-        one = _from_file(options.start, place)
+        one = _read_file(options.start, place)
     idle = [axis for axis in range(3) if options.repeat[axis] > 1 and not one.pbc[axis]]
     if idle:
         raise ValueError(
@@ -70,21 +70,21 @@ def subject_of(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
         basis.counts(one.atomic_numbers)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
-    straight = _repeated(one, options.repeat)
-    structure = wrapped(straight)
+    straight = _repeat(one, options.repeat)
+    structure = wrap_atoms(straight)
     if matrix is None or options.overlap == "unknown":
         return Subject(options, structure, None)
-    moved = moves(straight, structure)
+    moved = compute_moves(straight, structure)
     return Subject(options, structure, Tiling(matrix, options.repeat, structure, moved))
 
 
-def _sample(run: Run, split: str, number: int, place: str) -> BlockMatrix:
+def _read_sample(run: Run, split: str, number: int, place: str) -> BlockMatrix:
     fields = [name for name in MATRIX_FIELDS if name not in ("group", "source")]
     with SampleFile(run.data, "data", fields) as data:
-        return matrix_of(data.read(sample_row(data, split, number, place)), basis_of(data))
+        return read_matrix(data.read(sample_row(data, split, number, place)), read_basis(data))
 
 
-def _from_file(path: str, place: str) -> Structure:
+def _read_file(path: str, place: str) -> Structure:
     atoms = atoms_of_file(path, place)
     idle = atoms.pbc & ~atoms.cell.any(1)
     if idle.any():
@@ -97,7 +97,7 @@ def _from_file(path: str, place: str) -> Structure:
     )
 
 
-def _repeated(one: Structure, repeat: tuple[int, int, int]) -> Structure:
+def _repeat(one: Structure, repeat: tuple[int, int, int]) -> Structure:
     atoms = Atoms(one.atomic_numbers, one.positions, cell=Cell(one.cell), pbc=one.pbc)
     tiled = atoms.repeat(repeat)
     return replace(
@@ -108,7 +108,7 @@ def _repeated(one: Structure, repeat: tuple[int, int, int]) -> Structure:
     )
 
 
-def moves(before: Structure, after: Structure) -> Ints:
+def compute_moves(before: Structure, after: Structure) -> Ints:
     """Return by how many lattice vectors each atom has been moved back, (n_atoms, 3)."""
     if not before.pbc.any():
         return np.zeros((len(before.positions), 3), dtype=np.int64)

@@ -7,7 +7,7 @@ import numpy as np
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.paper import pictures
-from pipeline_egnn_esp.paper.results import NAMES, domains
+from pipeline_egnn_esp.paper.results import NAMES, read_domains
 
 _DEPTH = 2.5
 """Å below the faces to which atoms are drawn; those below would be hidden."""
@@ -17,7 +17,7 @@ _DIAMETER = 2.4
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the atoms next to the faces of the box, coloured by part, for each method."""
-    content = domains(experiment)
+    content = read_domains(experiment)
     if content is None:
         return None
     n_columns = min(2, len(content.labels))
@@ -25,12 +25,12 @@ def draw(experiment: ExperimentRun) -> Drawn:
     figure, rows = style.make_canvas(n_rows, n_columns, width=style.PAGE, height=2.2)
     figure.set_dpi(pictures.RASTER_DPI)
     panels = [axes for row in rows for axes in row]
-    shown = pictures.near_faces(content.positions, content.cell, _DEPTH)
+    shown = pictures.find_near_faces(content.positions, content.cell, _DEPTH)
     wrapped = (content.positions @ np.linalg.inv(content.cell)) % 1.0 @ content.cell
-    palette = pictures.part_colours(content.parts)
+    palette = pictures.make_part_colours(content.parts)
     table: Rows = [["method", "part", "atoms", "neighbours", "received"]]
     for axes, (method, labels) in zip(panels, content.labels.items(), strict=False):
-        colours = pictures.colours_of(labels[shown], palette)
+        colours = pictures.map_to_colours(labels[shown], palette)
         pictures.draw_atoms(axes, wrapped[shown], colours, _DIAMETER)
         pictures.draw_box(axes, content.cell)
         neighbours = np.count_nonzero(content.traffic[method], axis=1)

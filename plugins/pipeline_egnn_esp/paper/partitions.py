@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.paper.results import in_order, look, study
+from pipeline_egnn_esp.paper.results import choose_style, order_methods, read_study
 
 _PANELS: Final = {
     "neighbours": ("neighbours_mean", "neighbours_max"),
@@ -23,7 +23,7 @@ _PANELS: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw means over parts as lines, with bars up to the largest, a row for each cutoff."""
-    content = study(experiment, "partitions")
+    content = read_study(experiment, "partitions")
     if content is None:
         return None
     records, cutoffs = content["records"], list(content["edges"])
@@ -33,7 +33,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     for row, cutoff in zip(rows, cutoffs, strict=True):
         mine = [one for one in records if f"{one['cutoff']:g}" == cutoff]
         for axes, (title, keys) in zip(row, _PANELS.items(), strict=True):
-            _panel(axes, mine, *keys)
+            _draw_panel(axes, mine, *keys)
             axes.set_ylabel(title)
         edges = content["edges"][cutoff]
         row[0].set_title(f"{content['atoms']:,} atoms, {edges:,} edges within {cutoff} Å")
@@ -44,13 +44,15 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, [header, *([one[str(key)] for key in header] for one in records)]
 
 
-def _panel(axes: Axes, records: Sequence[dict[str, Any]], mean: str, largest: str | None) -> None:
-    for method in in_order(one["method"] for one in records):
+def _draw_panel(
+    axes: Axes, records: Sequence[dict[str, Any]], mean: str, largest: str | None
+) -> None:
+    for method in order_methods(one["method"] for one in records):
         mine = sorted(
             (one for one in records if one["method"] == method), key=lambda one: one["parts"]
         )
         parts, values = [one["parts"] for one in mine], [one[mean] for one in mine]
-        drawn = look(method)
+        drawn = choose_style(method)
         axes.plot(parts, values, "-", **drawn)
         if largest is not None:
             tops = [one[largest] for one in mine]

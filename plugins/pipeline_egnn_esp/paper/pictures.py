@@ -26,7 +26,7 @@ RASTER_DPI: Final = 250
 """Resolution of atoms in vector graphics."""
 
 
-def seen(points: ArrayLike) -> Floats:
+def project(points: ArrayLike) -> Floats:
     """Return across, up, and towards the viewer, (n, 3), of points (n, 3)."""
     x, y, z = np.asarray(points, dtype=np.float64).T
     across = x * np.cos(_TURN) - y * np.sin(_TURN)
@@ -35,7 +35,7 @@ def seen(points: ArrayLike) -> Floats:
     return np.stack([across, up, z * np.sin(_TILT) - away * np.cos(_TILT)], axis=1)
 
 
-def boxed(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def wrap_into_box(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Bring atoms into a box: the cell in periodic directions, around all atoms in others.
 
     Returns:
@@ -50,14 +50,14 @@ def boxed(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> tuple[Floa
     return ((places - low) / width) % 1.0 @ box, box
 
 
-def near_faces(points: Floats, cell: Floats, depth: float) -> NDArray[np.bool_]:
+def find_near_faces(points: Floats, cell: Floats, depth: float) -> NDArray[np.bool_]:
     """Tell which points lie within a depth of the faces of a cell that the viewer sees."""
     fractional = (points @ np.linalg.inv(cell)) % 1.0
     widths = 1 / np.linalg.norm(np.linalg.inv(cell), axis=0)
     near = np.zeros(len(points), dtype=bool)
     for axis in range(3):
         normal = np.cross(cell[(axis + 1) % 3], cell[(axis + 2) % 3])
-        outwards = seen(normal[None])[0, 2] * np.sign(normal @ cell[axis]) > 0
+        outwards = project(normal[None])[0, 2] * np.sign(normal @ cell[axis]) > 0
         distance = (1 - fractional[:, axis] if outwards else fractional[:, axis]) * widths[axis]
         near |= distance < depth
     return near
@@ -65,7 +65,7 @@ def near_faces(points: Floats, cell: Floats, depth: float) -> NDArray[np.bool_]:
 
 def draw_atoms(axes: Axes, points: Floats, colours: Any, diameters: ArrayLike) -> None:
     """Draw points as discs of given diameters, Å, near ones over far ones."""
-    places = seen(points)
+    places = project(points)
     order = np.argsort(places[:, 2], kind="stable")
     across = np.broadcast_to(diameters, len(points))[order]
     discs = EllipseCollection(
@@ -90,7 +90,7 @@ def draw_atoms(axes: Axes, points: Floats, colours: Any, diameters: ArrayLike) -
 def draw_box(axes: Axes, cell: Floats) -> None:
     """Draw the edges of a cell that the viewer sees."""
     corners = np.array(list(product((0, 1), repeat=3)))
-    places = seen(corners @ cell)
+    places = project(corners @ cell)
     hidden = int(np.argmin(places[:, 2]))
     for i, j in product(range(8), repeat=2):
         joined = i < j and np.abs(corners[i] - corners[j]).sum() == 1
@@ -98,12 +98,12 @@ def draw_box(axes: Axes, cell: Floats) -> None:
             axes.plot(*places[[i, j], :2].T, color=style.INK, linewidth=0.6)
 
 
-def part_colours(n: int) -> list[tuple[float, float, float]]:
+def make_part_colours(n: int) -> list[tuple[float, float, float]]:
     """Return colours of parts; those of consecutive numbers, which often touch, are far apart."""
     return [hls_to_rgb((k * _GOLDEN) % 1.0, _LIGHTNESS[k % 3], 0.75) for k in range(n)]
 
 
-def colours_of(values: ArrayLike, palette: Sequence[Any]) -> Floats:
+def map_to_colours(values: ArrayLike, palette: Sequence[Any]) -> Floats:
     """Return the colour of each value, (n, 3)."""
     colours: Floats = np.asarray(palette)[np.asarray(values)]
     return colours

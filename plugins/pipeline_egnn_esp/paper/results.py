@@ -54,7 +54,7 @@ class Domains:
     traffic: dict[str, NDArray[np.int64]]
 
 
-def study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
+def read_study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
     """Return a study of the first run that has it: throughput, partitions, or scaling."""
     for run in experiment.runs.values():
         if run.inference.exists():
@@ -66,16 +66,16 @@ def study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
     return None
 
 
-def domains(experiment: ExperimentRun) -> Domains | None:
+def read_domains(experiment: ExperimentRun) -> Domains | None:
     """Return the drawn partitions of the first run that has some."""
     for run in experiment.runs.values():
-        stored = _domains(run)
+        stored = _read_run(run)
         if stored is not None:
             return stored
     return None
 
 
-def _domains(run: Run) -> Domains | None:
+def _read_run(run: Run) -> Domains | None:
     if not run.inference.exists():
         return None
     with store.open_artifact(run.inference, SCHEMA) as file, store.explain_damage(run.inference):
@@ -87,22 +87,22 @@ def _domains(run: Run) -> Domains | None:
             cell=group["cell"][()],
             parts=int(group.attrs["parts"]),
             cutoff=float(group.attrs["cutoff"]),
-            labels=_by_method(group["labels"]),
-            traffic=_by_method(group["traffic"]),
+            labels=_read_by_method(group["labels"]),
+            traffic=_read_by_method(group["traffic"]),
         )
 
 
-def _by_method(group: h5py.Group) -> dict[str, NDArray[np.int64]]:
+def _read_by_method(group: h5py.Group) -> dict[str, NDArray[np.int64]]:
     return {name: group[name][()].astype(np.int64) for name in NAMES if name in group}
 
 
-def in_order(methods: Iterable[str]) -> list[str]:
+def order_methods(methods: Iterable[str]) -> list[str]:
     """Return the methods that are there in the order of all figures."""
     there = set(methods)
     return [name for name in NAMES if name in there]
 
 
-def look(method: str) -> dict[str, Any]:
+def choose_style(method: str) -> dict[str, Any]:
     """Return colour, marker and label of a method."""
     colour, marker = _LOOKS[method]
     return {"color": colour, "marker": marker, "label": NAMES[method]}

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.paper.results import in_order, look, study
+from pipeline_egnn_esp.paper.results import choose_style, order_methods, read_study
 
 Record = dict[str, Any]
 
@@ -23,25 +23,25 @@ _COLUMNS: Final = ("seconds", "fastest", "compute", "latency", "transfer", "idle
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw times of a pass above, and below what they follow from: the link, and its messages."""
-    content = study(experiment, "scaling")
+    content = read_study(experiment, "scaling")
     if content is None:
         return None
     projected = [one for one in content["projected"] if one["mode"] == "strong"]
     cutoffs = list(dict.fromkeys(one["cutoff"] for one in projected))
     figure, rows = style.make_canvas(2, 1 + len(cutoffs), width=style.PAGE, height=2.3)
     measured = [one for one in content["measured"] if one["mode"] == "strong"]
-    _measured(rows[0][0], measured, content)
-    _link(rows[1][0], content["link"])
+    _draw_measured(rows[0][0], measured, content)
+    _draw_link(rows[1][0], content["link"])
     for number, cutoff in enumerate(cutoffs, start=1):
         mine = [one for one in projected if one["cutoff"] == cutoff]
-        _projected(rows[0][number], mine)
+        _draw_projected(rows[0][number], mine)
         rows[0][number].set_title(f"projected, {cutoff:g} Å")
-        _messages(rows[1][number], mine)
-    _legend(figure, projected)
-    return figure, _table(measured, projected)
+        _draw_messages(rows[1][number], mine)
+    _draw_legend(figure, projected)
+    return figure, _make_table(measured, projected)
 
 
-def _measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
+def _draw_measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     """Draw what was measured, and what the model says of the same."""
     ranks = [one["ranks"] for one in records]
     axes.plot(ranks, [one["modelled"] for one in records], ":", color=style.INK, linewidth=1)
@@ -57,12 +57,12 @@ def _measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     style.set_log_ticks(axes.yaxis)
 
 
-def _projected(axes: Axes, records: Sequence[Record]) -> None:
-    for method in in_order(one["method"] for one in records):
-        mine = _of(records, method)
+def _draw_projected(axes: Axes, records: Sequence[Record]) -> None:
+    for method in order_methods(one["method"] for one in records):
+        mine = _select_method(records, method)
         ranks = [one["ranks"] for one in mine]
         seconds = [one["seconds"] for one in mine]
-        axes.plot(ranks, seconds, "--", markerfacecolor="white", **look(method))
+        axes.plot(ranks, seconds, "--", markerfacecolor="white", **choose_style(method))
     first = min(records, key=lambda one: (one["ranks"], one["seconds"]))
     ends = np.array([first["ranks"], max(one["ranks"] for one in records)])
     ideal = first["seconds"] * first["ranks"] / ends
@@ -72,18 +72,18 @@ def _projected(axes: Axes, records: Sequence[Record]) -> None:
     style.set_rank_axis(axes, [one["ranks"] for one in records], "ranks")
 
 
-def _messages(axes: Axes, records: Sequence[Record]) -> None:
-    for method in in_order(one["method"] for one in records):
-        mine = _of(records, method)
+def _draw_messages(axes: Axes, records: Sequence[Record]) -> None:
+    for method in order_methods(one["method"] for one in records):
+        mine = _select_method(records, method)
         seconds = [1e3 * (one["latency"] + one["transfer"]) for one in mine]
         ranks = [one["ranks"] for one in mine]
-        axes.plot(ranks, seconds, "--", markerfacecolor="white", **look(method))
+        axes.plot(ranks, seconds, "--", markerfacecolor="white", **choose_style(method))
     axes.set(ylabel="messages (ms)")
     axes.set_ylim(bottom=0)
     style.set_rank_axis(axes, [one["ranks"] for one in records], "ranks")
 
 
-def _link(axes: Axes, link: Record) -> None:
+def _draw_link(axes: Axes, link: Record) -> None:
     """Draw the measured exchanges, and the line that is fitted to them."""
     latency, bandwidth = link["latency"], link["bandwidth"]
     least, *_, most = link["bytes"] or (_KIB, _KIB**2)
@@ -94,7 +94,7 @@ def _link(axes: Axes, link: Record) -> None:
     axes.set(xscale="log", yscale="log", xlabel="exchanged", ylabel="exchange (ms)")
     axes.xaxis.set_major_locator(FixedLocator([_KIB, 32 * _KIB, _KIB**2, 32 * _KIB**2]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
+    axes.xaxis.set_major_formatter(FuncFormatter(_format_bytes))
     axes.set_xlim(least / 1.5, 1.5 * most)
     style.set_log_ticks(axes.yaxis)
     text = f"{1e6 * latency:.3g} µs, {bandwidth / 1e9:.2g} GB/s"
@@ -102,16 +102,16 @@ def _link(axes: Axes, link: Record) -> None:
     axes.set_title(f"link, {source}: {text}")
 
 
-def _bytes(n: float, _: int) -> str:
+def _format_bytes(n: float, _: int) -> str:
     return f"{n / _KIB:g} KiB" if n < _KIB**2 else f"{n / _KIB**2:g} MiB"
 
 
-def _of(records: Sequence[Record], method: str) -> list[Record]:
+def _select_method(records: Sequence[Record], method: str) -> list[Record]:
     mine = [one for one in records if one["method"] == method]
     return sorted(mine, key=lambda one: one["ranks"])
 
 
-def _legend(figure: Figure, projected: Sequence[Record]) -> None:
+def _draw_legend(figure: Figure, projected: Sequence[Record]) -> None:
     blue = style.COLOURS[0]
     handles = [
         Line2D([], [], color=blue, marker="o", linestyle="", label="measured"),
@@ -122,15 +122,15 @@ def _legend(figure: Figure, projected: Sequence[Record]) -> None:
         Line2D([], [], color=style.INK, linestyle=":", label="model"),
     ]  # fmt: skip
     handles += [
-        Line2D([], [], linestyle="--", markerfacecolor="white", **look(method))
-        for method in in_order(one["method"] for one in projected)
+        Line2D([], [], linestyle="--", markerfacecolor="white", **choose_style(method))
+        for method in order_methods(one["method"] for one in projected)
     ]
     if projected:
         handles.append(Line2D([], [], color=style.FAINT, linestyle=":", label="ideal"))
     figure.legend(handles=handles, loc="outside upper left", ncols=4)
 
 
-def _table(measured: Sequence[Record], projected: Sequence[Record]) -> Rows:
+def _make_table(measured: Sequence[Record], projected: Sequence[Record]) -> Rows:
     header: list[object] = ["status", "method", "cutoff", "ranks", "atoms", "edges", *_COLUMNS]
     rows: Rows = [header]
     for status, records in (("measured", measured), ("projected", projected)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.paper.results import study
+from pipeline_egnn_esp.paper.results import read_study
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a curve for each size of embeddings, and where it is saturated."""
-    content = study(experiment, "throughput")
+    content = read_study(experiment, "throughput")
     if content is None:
         return None
     figure, ((axes,),) = style.make_canvas(width=style.COLUMN, height=2.6)

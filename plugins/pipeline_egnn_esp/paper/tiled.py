@@ -30,12 +30,12 @@ _DEPTH: Final = 6.0
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the largest structure of which there is a picture."""
-    content = _largest(experiment)
+    content = _read_largest(experiment)
     if content is None:
         return None
     figure, ((left, right),) = style.make_canvas(1, 2, width=style.PAGE, height=3.2)
     figure.set_dpi(pictures.RASTER_DPI)
-    _structure(left, content)
+    _draw_structure(left, content)
     n_orbitals, elements = content["orbitals"], content["elements"]
     left.set_title(f"{len(content['positions']):,} atoms, {content['edges']:,} edges")
     largest = float(elements.max())
@@ -54,7 +54,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, [header, [*facts, float((elements > 0).mean())]]
 
 
-def _largest(experiment: ExperimentRun) -> dict[str, Any] | None:
+def _read_largest(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Return the picture with most orbitals of the first run that has one."""
     for run in experiment.runs.values():
         if not run.inference.exists():
@@ -80,22 +80,24 @@ def _read(group: h5py.Group) -> dict[str, Any]:
     }
 
 
-def _structure(axes: Axes, content: dict[str, Any]) -> None:
+def _draw_structure(axes: Axes, content: dict[str, Any]) -> None:
     numbers = content["atomic_numbers"]
-    points, cell = pictures.boxed(content["positions"], content["cell"], content["pbc"])
-    shown = pictures.near_faces(points, cell, _DEPTH)
+    points, cell = pictures.wrap_into_box(content["positions"], content["cell"], content["pbc"])
+    shown = pictures.find_near_faces(points, cell, _DEPTH)
     diameters = 1.6 * covalent_radii[numbers[shown]]
     pictures.draw_atoms(axes, points[shown], jmol_colors[numbers[shown]], diameters)
     pictures.draw_box(axes, cell)
     axes.legend(
-        handles=[_key(symbol) for symbol in dict.fromkeys(chemical_symbols[z] for z in numbers)],
+        handles=[
+            _make_key(symbol) for symbol in dict.fromkeys(chemical_symbols[z] for z in numbers)
+        ],
         loc="lower center",
         ncols=4,
         bbox_to_anchor=(0.5, -0.08),
     )
 
 
-def _key(symbol: str) -> Line2D:
+def _make_key(symbol: str) -> Line2D:
     colour = jmol_colors[number_of[symbol]]
     look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 5, "markeredgewidth": 0}
     return Line2D([], [], color=colour, label=symbol, **look)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.run import ExperimentRun
 from pipeline_egnn_esp.paper import pictures
-from pipeline_egnn_esp.paper.results import NAMES, domains
+from pipeline_egnn_esp.paper.results import NAMES, read_domains
 
 Floats = NDArray[np.float64]
 Traffic = NDArray[np.int64]
@@ -27,7 +27,7 @@ _FEW_LINES: Final = 60
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the graph of the parts, and the matrix of what they send, for each method."""
-    content = domains(experiment)
+    content = read_domains(experiment)
     if content is None:
         return None
     n = len(content.traffic)
@@ -37,7 +37,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     table: Rows = [["method", "to", "from", "atoms"]]
     image: Any = None
     for upper, lower, (method, traffic) in zip(*rows, content.traffic.items(), strict=True):
-        _graph(upper, traffic, int(most))
+        _draw_graph(upper, traffic, int(most))
         upper.set_title(NAMES[method])
         shown = np.ma.masked_equal(traffic, 0)
         image = lower.imshow(shown, norm=LogNorm(1, most), cmap="viridis", interpolation="nearest")
@@ -51,8 +51,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _graph(axes: Axes, traffic: Traffic, most: int) -> None:
-    places = layout(traffic)
+def _draw_graph(axes: Axes, traffic: Traffic, most: int) -> None:
+    places = lay_out_parts(traffic)
     both = traffic + traffic.T
     i, j = np.nonzero(np.triu(both))
     share = both[i, j] / (2 * most)
@@ -64,7 +64,7 @@ def _graph(axes: Axes, traffic: Traffic, most: int) -> None:
         rasterized=True,
     )
     axes.add_collection(lines)
-    colours = pictures.part_colours(len(traffic))
+    colours = pictures.make_part_colours(len(traffic))
     x, y = places.T
     size = 300 / len(traffic) + 5
     axes.scatter(x, y, s=size, c=colours, linewidths=0.3, edgecolors="white", zorder=2)
@@ -73,7 +73,7 @@ def _graph(axes: Axes, traffic: Traffic, most: int) -> None:
     axes.set_axis_off()
 
 
-def layout(traffic: Traffic) -> Floats:
+def lay_out_parts(traffic: Traffic) -> Floats:
     """Return places of parts, (n_parts, 2), by springs as strong as traffic and repulsion.
 
     The force-directed placement of T. Fruchterman and E. Reingold, Softw. Pract. Exp. 21, 1129

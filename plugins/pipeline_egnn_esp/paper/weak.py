@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_expected
 from pipeline_core.run import ExperimentRun
-from pipeline_egnn_esp.paper.results import study
+from pipeline_egnn_esp.paper.results import read_study
 
 Record = dict[str, Any]
 
@@ -31,7 +31,7 @@ _PARTS: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw efficiencies in one and in all directions, and what is lost in the latter."""
-    content = study(experiment, "scaling")
+    content = read_study(experiment, "scaling")
     if content is None:
         return None
     series = {m: [one for one in content["projected"] if one["mode"] == m] for m in _MODES}
@@ -41,38 +41,38 @@ def draw(experiment: ExperimentRun) -> Drawn:
         return None
     n = 1 + len(series) + ("cube" in series)
     figure, (row,) = style.make_canvas(1, n, width=style.PAGE, height=2.6)
-    _measured(row[0], measured, content)
-    papers = _papers(experiment)
+    _draw_measured(row[0], measured, content)
+    papers = _read_papers_efficiency(experiment)
     for axes, (mode, records) in zip(row[1:], series.items(), strict=False):
-        _projected(axes, records, papers if mode == "cube" else None)
+        _draw_projected(axes, records, papers if mode == "cube" else None)
         axes.set_title(_MODES[mode])
     if "cube" in series:
-        _lost(row[-1], series["cube"])
-    _legend(figure, list(series), with_paper=papers is not None and "cube" in series)
-    return figure, _table(measured, series)
+        _draw_lost(row[-1], series["cube"])
+    _draw_legend(figure, list(series), with_paper=papers is not None and "cube" in series)
+    return figure, _make_table(measured, series)
 
 
-def efficiencies(records: Sequence[Record]) -> list[float]:
+def compute_efficiencies(records: Sequence[Record]) -> list[float]:
     """Return the time of the first over that of each, %."""
     return [100 * records[0]["seconds"] / one["seconds"] for one in records]
 
 
-def _measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
+def _draw_measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     ranks = [one["ranks"] for one in records]
     modelled = [100 * records[0]["modelled"] / one["modelled"] for one in records]
     axes.plot(ranks, modelled, ":", color=style.INK, linewidth=1)
-    for one, efficiency in zip(records, efficiencies(records), strict=True):
+    for one, efficiency in zip(records, compute_efficiencies(records), strict=True):
         alone = one["ranks"] <= content["processors"]
         face = style.COLOURS[0] if alone else "white"
         look: Record = {"color": style.COLOURS[0], "markerfacecolor": face, "markersize": 4.5}
         axes.plot(one["ranks"], efficiency, "o", clip_on=False, **look)
     axes.set(title="measured", ylabel="efficiency (%)")
-    _percent(axes, [*modelled, *efficiencies(records)])
+    _label_percent(axes, [*modelled, *compute_efficiencies(records)])
     style.set_rank_axis(axes, ranks, "ranks")
 
 
-def _projected(axes: Axes, records: Sequence[Record], papers: float | None) -> None:
-    ranks, values = [one["ranks"] for one in records], efficiencies(records)
+def _draw_projected(axes: Axes, records: Sequence[Record], papers: float | None) -> None:
+    ranks, values = [one["ranks"] for one in records], compute_efficiencies(records)
     look: Record = {"color": style.COLOURS[0], "markerfacecolor": "white"}
     axes.plot(ranks, values, "--o", clip_on=False, **look)
     for number, (one, n, value) in enumerate(zip(records, ranks, values, strict=True)):
@@ -88,16 +88,16 @@ def _projected(axes: Axes, records: Sequence[Record], papers: float | None) -> N
     if papers is not None:
         axes.plot(_PAPERS_RANKS, papers, "x", color=style.COLOURS[1], markersize=5)
         ranks, values = [*ranks, _PAPERS_RANKS], [*values, papers]
-    _percent(axes, values, lowest=min(80.0, min(values) - 5))
+    _label_percent(axes, values, lowest=min(80.0, min(values) - 5))
     style.set_rank_axis(axes, ranks, "ranks")
 
 
-def _percent(axes: Axes, values: Sequence[float], lowest: float = 0.0) -> None:
+def _label_percent(axes: Axes, values: Sequence[float], lowest: float = 0.0) -> None:
     axes.set_ylim(lowest, max(100.0, *values) + 0.05 * (100 - lowest))
     axes.axhline(100, color=style.FAINT, linestyle=":", linewidth=0.8, zorder=0)
 
 
-def _papers(experiment: ExperimentRun) -> float | None:
+def _read_papers_efficiency(experiment: ExperimentRun) -> float | None:
     """Return the efficiency that the paper has on 512 GPUs, %."""
     expected = read_expected(experiment.path.parent / "expected.yaml")
     known = {entry.id: entry for entry in expected.entries} if expected else {}
@@ -105,7 +105,7 @@ def _papers(experiment: ExperimentRun) -> float | None:
     return None if entry is None else entry.value
 
 
-def _lost(axes: Axes, records: Sequence[Record]) -> None:
+def _draw_lost(axes: Axes, records: Sequence[Record]) -> None:
     """Draw the time of a pass that the mean part does not compute."""
     places, bottom = np.arange(len(records)), np.zeros(len(records))
     for part, (colour, hatch) in _PARTS.items():
@@ -127,7 +127,7 @@ def _lost(axes: Axes, records: Sequence[Record]) -> None:
     axes.margins(y=0.1)
 
 
-def _legend(figure: Figure, modes: Sequence[str], *, with_paper: bool) -> None:
+def _draw_legend(figure: Figure, modes: Sequence[str], *, with_paper: bool) -> None:
     blue = style.COLOURS[0]
     hollow: Record = {"color": blue, "marker": "o", "markerfacecolor": "white"}
     handles: list[Artist] = [
@@ -148,12 +148,12 @@ def _legend(figure: Figure, modes: Sequence[str], *, with_paper: bool) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=4)
 
 
-def _table(measured: Sequence[Record], series: dict[str, list[Record]]) -> Rows:
+def _make_table(measured: Sequence[Record], series: dict[str, list[Record]]) -> Rows:
     rows: Rows = [["status", "copies", "ranks", "atoms", "edges", "seconds", "efficiency"]]
     every = [("measured", "line", measured)]
     every += [("projected", mode, records) for mode, records in series.items()]
     for status, mode, records in every:
-        for one, efficiency in zip(records, efficiencies(records), strict=True):
+        for one, efficiency in zip(records, compute_efficiencies(records), strict=True):
             sizes = [one["ranks"], one["atoms"], one["edges"]]
             rows.append([status, mode, *sizes, one["seconds"], efficiency / 100])
     return rows

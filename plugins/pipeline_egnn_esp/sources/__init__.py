@@ -28,7 +28,7 @@ from pipeline_core.samples import Sample, SampleFile, SampleWriter
 from pipeline_core.store import write_json
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.checks import merged, require_sound
+from pipeline_egnn_esp.checks import merge_bases, require_sound
 from pipeline_egnn_esp.datasets import (
     AnySource,
     CP2KSource,
@@ -76,13 +76,15 @@ def make_data(run: DatasetRun) -> Summary:
     with SampleWriter(run.data, "data", record, list(MATRIX_FIELDS.values())) as writer:
         for source, own in zip(options.sources, files, strict=True):
             for name, path in own.items():
-                for place, matrix, facts in _read(source, path):
-                    basis = _checked(place, matrix, basis)
-                    group = _group(source, name, path)
-                    writer.add(_sample(matrix, group, f"{name}{place.removeprefix(str(path))}"))
+                for place, matrix, facts in _read_structures(source, path):
+                    basis = _check_matrix(place, matrix, basis)
+                    group = _name_group(source, name, path)
+                    writer.add(
+                        _make_sample(matrix, group, f"{name}{place.removeprefix(str(path))}")
+                    )
                     _note(columns, matrix, group, source)
                     report.add(matrix, group, facts)
-        codes = _divided(run, columns, options)
+        codes = _divide(run, columns, options)
         writer.add_column("split", codes)
         _write_attributes(writer, basis)
         content = report.content(basis, codes)
@@ -90,7 +92,7 @@ def make_data(run: DatasetRun) -> Summary:
     return report.summary(content)
 
 
-def basis_of(data: SampleFile) -> Basis:
+def read_basis(data: SampleFile) -> Basis:
     """Return the basis of a `data.h5` with matrices.
 
     Raises:
@@ -103,7 +105,7 @@ def basis_of(data: SampleFile) -> Basis:
     return Basis.of_json(str(data.attributes["basis"]))
 
 
-def matrix_of(sample: Sample, basis: Basis) -> BlockMatrix:
+def read_matrix(sample: Sample, basis: Basis) -> BlockMatrix:
     """Return the matrices of a sample."""
     return BlockMatrix(
         Structure(*(sample[name] for name in ("atomic_numbers", "positions", "cell", "pbc"))),
@@ -115,7 +117,9 @@ def matrix_of(sample: Sample, basis: Basis) -> BlockMatrix:
     )
 
 
-def _read(source: AnySource, path: Path) -> Iterator[tuple[str, BlockMatrix, dict[str, Any]]]:
+def _read_structures(
+    source: AnySource, path: Path
+) -> Iterator[tuple[str, BlockMatrix, dict[str, Any]]]:
     """Yield place in words, matrices, and facts of each structure of a file."""
     match source:
         case PackedSource():
@@ -137,21 +141,21 @@ def _read(source: AnySource, path: Path) -> Iterator[tuple[str, BlockMatrix, dic
 
             yield str(path), read_deeph(path, source), {}
         case PySCFSource():
-            from pipeline_egnn_esp.sources.molecules import calculated
+            from pipeline_egnn_esp.sources.molecules import calculate_file
 
-            for number, matrix in calculated(path, source):
+            for number, matrix in calculate_file(path, source):
                 yield f"{path}:{number}", matrix, {}
 
 
-def _checked(place: str, matrix: BlockMatrix, basis: Basis) -> Basis:
+def _check_matrix(place: str, matrix: BlockMatrix, basis: Basis) -> Basis:
     try:
         require_sound(matrix)
-        return merged(basis, matrix.basis)
+        return merge_bases(basis, matrix.basis)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
 
 
-def _group(source: AnySource, name: str, path: Path) -> str:
+def _name_group(source: AnySource, name: str, path: Path) -> str:
     """Name the group of a file, without the folders that all files of the source share."""
     if source.group is None:
         return source.reader
@@ -163,7 +167,7 @@ def _group(source: AnySource, name: str, path: Path) -> str:
     return str(own.parent) if own.parent.parts else path.resolve().parent.name
 
 
-def _sample(matrix: BlockMatrix, group: str, place: str) -> Sample:
+def _make_sample(matrix: BlockMatrix, group: str, place: str) -> Sample:
     atoms = matrix.structure
     return {
         "cell": atoms.cell,
@@ -185,7 +189,7 @@ def _note(columns: Columns, matrix: BlockMatrix, group: str, source: AnySource) 
     columns.add(columns.compositions.number(numbers), group, len(numbers), np.nan, code)
 
 
-def _divided(run: DatasetRun, columns: Columns, options: MatrixDataset) -> Any:
+def _divide(run: DatasetRun, columns: Columns, options: MatrixDataset) -> Any:
     if not len(columns):
         raise ValueError(f"{run.path}: the sources hold no structures; check the raw files")
     try:

@@ -10,7 +10,7 @@ from typing import Final
 
 from pipeline_core.readers.cp2k_input import symbol_of
 from pipeline_core.readers.files import open_text
-from pipeline_egnn_esp.basis import n_orbitals
+from pipeline_egnn_esp.basis import count_orbitals
 
 Image = tuple[int, int, int]
 
@@ -69,7 +69,7 @@ class Log:
                 )
         counts = (
             sum(len(shells[symbol]) for symbol in symbols),
-            sum(n_orbitals(shells[symbol]) for symbol in symbols),
+            sum(count_orbitals(shells[symbol]) for symbol in symbols),
         )
         if counts != (self.n_shells, self.n_orbitals):
             raise ValueError(
@@ -102,25 +102,25 @@ def read_log(path: Path) -> Log:
             f"{path}: the self-consistency loop did not converge; raise MAX_SCF and run it again"
         )
     return Log(
-        project=_found(path, text, r"GLOBAL\| Project name +(\S+)"),
-        input_name=_found(path, text, r"CP2K\| Input file name +(\S+)"),
-        images={kind: images for kind in ("KS", "S") if (images := _images(path, text, kind))},
-        shells=_shells(path, text),
-        elements=_elements(text),
-        n_atoms=int(_found(path, text, r"^ +- Atoms: +(\d+)")),
-        n_shells=int(_found(path, text, r"^ +- Shells: +(\d+)")),
-        n_orbitals=int(_found(path, text, r"^ +- Spherical basis functions: +(\d+)")),
+        project=_find_text(path, text, r"GLOBAL\| Project name +(\S+)"),
+        input_name=_find_text(path, text, r"CP2K\| Input file name +(\S+)"),
+        images={kind: images for kind in ("KS", "S") if (images := _read_images(path, text, kind))},
+        shells=_read_shells(path, text),
+        elements=_read_elements(text),
+        n_atoms=int(_find_text(path, text, r"^ +- Atoms: +(\d+)")),
+        n_shells=int(_find_text(path, text, r"^ +- Shells: +(\d+)")),
+        n_orbitals=int(_find_text(path, text, r"^ +- Spherical basis functions: +(\d+)")),
     )
 
 
-def _found(path: Path, text: str, pattern: str) -> str:
+def _find_text(path: Path, text: str, pattern: str) -> str:
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
         raise ValueError(f"{path}: is no output of CP2K's Quickstep: it lacks {pattern!r}")
     return match[1]
 
 
-def _images(path: Path, text: str, kind: str) -> list[Image]:
+def _read_images(path: Path, text: str, kind: str) -> list[Image]:
     """Return the image of each file of the last step, in the order of their numbers."""
     pattern = rf"^ +{kind} CSR write\| +(\d+) periodic images\n.*\n"
     heads = list(re.finditer(pattern, text, re.MULTILINE))
@@ -133,7 +133,7 @@ def _images(path: Path, text: str, kind: str) -> list[Image]:
     return [(int(x), int(y), int(z)) for _, x, y, z in rows]
 
 
-def _shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
+def _read_shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
     """Return the shells by element, from the tables of the atomic kinds."""
     begin = text.find("ATOMIC KIND INFORMATION")
     if begin < 0:
@@ -153,6 +153,6 @@ def _shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
     return shells_of
 
 
-def _elements(text: str) -> tuple[str, ...]:
+def _read_elements(text: str) -> tuple[str, ...]:
     begin = text.find("ATOMIC COORDINATES")
     return tuple(m[1] for m in _ATOM.finditer(text, begin)) if begin >= 0 else ()

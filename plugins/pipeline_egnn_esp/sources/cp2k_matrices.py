@@ -23,7 +23,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_hermitian, require_unfolded
 from pipeline_egnn_esp.datasets import CP2KSource
 from pipeline_egnn_esp.elements import Elements, Gathered, Places
-from pipeline_egnn_esp.matrices import BlockMatrix, pairs_within
+from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within
 from pipeline_egnn_esp.sources.cp2k_log import Log, read_log
 from pipeline_egnn_esp.sources.csr import read_csr
 
@@ -59,21 +59,21 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
         ValueError: A file is missing, damaged, or contradicts another.
     """
     log = read_log(log_path)
-    atoms = wrapped(_structure(log_path, log, source))
+    atoms = wrap_atoms(_read_structure(log_path, log, source))
     symbols = [chemical_symbols[z] for z in atoms.atomic_numbers]
     shells = {symbol: tuple(own) for symbol, own in source.basis.items()} or log.shells
     log.require_fits(shells, symbols)
     basis = Basis({symbol: shells[symbol] for symbol in dict.fromkeys(symbols)})
-    files = _files(log_path, log)
+    files = _find_files(log_path, log)
     if not log.images:
         require_unfolded(atoms, source.cutoff)
-    atom_pairs = pairs_within(atoms, source.cutoff)
+    atom_pairs = find_pairs_within(atoms, source.cutoff)
     places = Places(atoms, basis, *atom_pairs)
-    elements = {kind: _elements(files, log, kind, atoms, basis) for kind in ("KS", "S")}
+    elements = {kind: _read_elements(files, log, kind, atoms, basis) for kind in ("KS", "S")}
     if log.images:
         _require_gamma_agrees(log_path, log, files, elements["S"])
     matrices = {kind: places.gather(elements[kind]) for kind in elements}
-    require_hermitian("hamiltonian", _in_ev(matrices["KS"]))
+    require_hermitian("hamiltonian", _convert_to_ev(matrices["KS"]))
     require_hermitian("overlap", matrices["S"])
     matrix = BlockMatrix(
         structure=atoms,
@@ -91,7 +91,7 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
     return Read(matrix, facts)
 
 
-def wrapped(atoms: Structure) -> Structure:
+def wrap_atoms(atoms: Structure) -> Structure:
     """Move atoms into [-1/2, 1/2) of the periodic directions, as CP2K counts its images."""
     if not atoms.pbc.any():
         return atoms
@@ -100,7 +100,7 @@ def wrapped(atoms: Structure) -> Structure:
     return replace(atoms, positions=atoms.positions - moved @ atoms.cell)
 
 
-def _structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
+def _read_structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
     name = source.structure or log.input_name
     path = log_path.with_name(name)
     if not path.is_file():
@@ -114,11 +114,11 @@ def _structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
         raise ValueError(f"{path}: its structure cannot be read: {error}") from error
 
 
-def _in_ev(gathered: Gathered) -> Gathered:
+def _convert_to_ev(gathered: Gathered) -> Gathered:
     return replace(gathered, asymmetry=gathered.asymmetry * HARTREE)
 
 
-def _files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
+def _find_files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
     """Find the files by kind and number of the image, 0 for the Gamma point."""
     files: dict[tuple[str, int], Path] = {}
     for path in sorted(log_path.parent.glob(f"{log.project}-*.csr*")):
@@ -139,22 +139,22 @@ def _files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
     return files
 
 
-def _elements(
+def _read_elements(
     files: dict[tuple[str, int], Path], log: Log, kind: str, atoms: Structure, basis: Basis
 ) -> Elements:
     """Read all images of one matrix."""
     n = int(basis.counts(atoms.atomic_numbers).sum())
     images = list(enumerate(log.images.get(kind, []), 1))
     if not images:
-        return _nearest(read_csr(_file(files, log, kind, 0), n), atoms, basis)
+        return _shift_to_nearest(read_csr(_get_file(files, log, kind, 0), n), atoms, basis)
     parts = []
     for number, image in images:
-        row, column, value = read_csr(_file(files, log, kind, number), n)
+        row, column, value = read_csr(_get_file(files, log, kind, number), n)
         parts.append(Elements(np.tile(image, (len(row), 1)), row, column, value))
     return Elements.concatenate(parts)
 
 
-def _file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) -> Path:
+def _get_file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) -> Path:
     if (kind, number) not in files:
         name = f"{log.project}-*{kind}_SPIN_1{f'_R_{number}' if number else ''}-1_*.csr"
         raise ValueError(
@@ -163,7 +163,7 @@ def _file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) 
     return files[kind, number]
 
 
-def _nearest(
+def _shift_to_nearest(
     matrix: tuple[NDArray[np.int64], NDArray[np.int64], Floats], atoms: Structure, basis: Basis
 ) -> Elements:
     """Give each element of a matrix of the Gamma point the nearest image of its column."""
@@ -197,7 +197,7 @@ def _require_gamma_agrees(
     total = scipy.sparse.coo_array((overlap.value, (overlap.row, overlap.column)), (n, n)).tocsr()
     row, column, value = read_csr(files["S", 0], n)
     gamma = scipy.sparse.coo_array((value, (row, column)), (n, n)).tocsr()
-    difference = float(abs(_upper(total) - _upper(gamma)).max())
+    difference = float(abs(_keep_upper(total) - _keep_upper(gamma)).max())
     if difference > _GAMMA_AGREES:
         raise ValueError(
             f"{log_path}: the overlap summed over all images differs from {files['S', 0].name} by "
@@ -205,7 +205,7 @@ def _require_gamma_agrees(
         )
 
 
-def _upper(matrix: Any) -> Any:
+def _keep_upper(matrix: Any) -> Any:
     import scipy.sparse
 
     return scipy.sparse.triu(matrix, format="csr")

@@ -41,7 +41,7 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
     except (OSError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
     is_binary = content[:4] == _LENGTH.to_bytes(4, "little")
-    row, column, value = (_binary if is_binary else _text)(path, content)
+    row, column, value = (_parse_binary if is_binary else _parse_text)(path, content)
     for name, place in (("row", row), ("column", column)):
         if len(place) and not 0 <= place.min() <= place.max() < n_orbitals:
             raise ValueError(
@@ -52,7 +52,7 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
     return row, column, value
 
 
-def _binary(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
+def _parse_binary(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
     if len(content) % _RECORD.itemsize:
         raise ValueError(
             f"{path}: truncated: {len(content)} bytes are no whole number of records of "
@@ -61,12 +61,12 @@ def _binary(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
     records = np.frombuffer(content, dtype=_RECORD)
     if (records["begin"] != _LENGTH).any() or (records["end"] != _LENGTH).any():
         raise ValueError(f"{path}: damaged: a record has no mark at its ends; write it again")
-    return _counted(records["row"], records["column"], records["value"])
+    return _count_from_zero(records["row"], records["column"], records["value"])
 
 
-def _text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
+def _parse_text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
     if not content:
-        return _counted([], [], [])
+        return _count_from_zero([], [], [])
     if not content.endswith(b"\n"):
         raise ValueError(f"{path}: truncated: its last line has no end; write it again")
     try:
@@ -78,10 +78,12 @@ def _text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
             f"{path}: lines of {table.shape[1]} numbers, expected row, column, value; set "
             "UPPER_TRIANGULAR, THRESHOLD and BINARY as you like, but no other format"
         )
-    return _counted(*table.T)
+    return _count_from_zero(*table.T)
 
 
-def _counted(row: ArrayLike, column: ArrayLike, value: ArrayLike) -> tuple[Ints, Ints, Floats]:
+def _count_from_zero(
+    row: ArrayLike, column: ArrayLike, value: ArrayLike
+) -> tuple[Ints, Ints, Floats]:
     rows, columns = np.asarray(row, dtype=np.int64) - 1, np.asarray(column, dtype=np.int64) - 1
     return rows, columns, np.asarray(value, dtype=np.float64)
 

@@ -29,7 +29,7 @@ from pipeline_egnn_esp.checks import require_hermitian
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.elements import Gathered
 from pipeline_egnn_esp.matrices import BlockMatrix, Quantity, is_first
-from pipeline_egnn_esp.orders import Order, to_ours
+from pipeline_egnn_esp.orders import Order, order_orbitals
 
 Floats = NDArray[np.float64]
 Key = tuple[int, int, int, int, int]
@@ -47,13 +47,13 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     """
     folder = path.parent
     _require_spinless(folder)
-    atoms = _structure(folder, source)
-    shells = _shells(folder, atoms)
-    basis = _basis(folder, atoms, shells)
-    orders = [to_ours(own, source.order) for own in shells]
+    atoms = _read_structure(folder, source)
+    shells = _read_shells(folder, atoms)
+    basis = _make_basis(folder, atoms, shells)
+    orders = [order_orbitals(own, source.order) for own in shells]
     blocks = {
-        "hamiltonian": _blocks(path, orders),
-        "overlap": _blocks(folder / "overlaps.h5", orders),
+        "hamiltonian": _read_blocks(path, orders),
+        "overlap": _read_blocks(folder / "overlaps.h5", orders),
     }
     keys = sorted({key for keyed in blocks.values() for key in keyed})
     numbers = np.array(keys, dtype=np.int64).reshape(-1, 5)
@@ -61,7 +61,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     values: dict[str, Floats] = {}
     quantities: tuple[Quantity, ...] = ("hamiltonian", "overlap")
     for quantity in quantities:
-        gathered = _halved(blocks[quantity], numbers, [len(order) for order in orders])
+        gathered = _average_partners(blocks[quantity], numbers, [len(order) for order in orders])
         try:
             require_hermitian(quantity, gathered)
         except ValueError as error:
@@ -90,13 +90,13 @@ def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> N
     np.savetxt(folder / "lat.dat", cell.T)
     np.savetxt(folder / "rlat.dat", 2 * np.pi * np.linalg.inv(cell))
     np.savetxt(folder / "site_positions.dat", atoms.positions.T)
-    np.savetxt(folder / "R_list.dat", np.unique(_both(matrix.block_shift), axis=0), fmt="%d")
+    np.savetxt(folder / "R_list.dat", np.unique(_list_both(matrix.block_shift), axis=0), fmt="%d")
     lines = ["  ".join(map(str, own)) + "\n" for own in shells]
     (folder / "orbital_types.dat").write_text("".join(lines))
     info = {"nsites": len(symbols), "isorthogonal": False, "isspinful": False,
             "norbits": matrix.n_orbitals}  # fmt: skip
     (folder / "info.json").write_text(json.dumps(info))
-    theirs = [np.argsort(to_ours(own, order)) for own in shells]
+    theirs = [np.argsort(order_orbitals(own, order)) for own in shells]
     names: dict[str, Quantity] = {"hamiltonians.h5": "hamiltonian", "overlaps.h5": "overlap"}
     for name, quantity in names.items():
         with h5py.File(folder / name, "w") as file:
@@ -108,11 +108,11 @@ def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> N
                     file[str([*(-x for x in R), j + 1, i + 1])] = written.T
 
 
-def _both(shifts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _list_both(shifts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([shifts, -shifts])
 
 
-def _table(path: Path, columns: int | None = None) -> Floats:
+def _read_table(path: Path, columns: int | None = None) -> Floats:
     """Read a table of numbers."""
     if not path.is_file():
         raise ValueError(
@@ -132,8 +132,8 @@ def _table(path: Path, columns: int | None = None) -> Floats:
     return table
 
 
-def _structure(folder: Path, source: DeepHSource) -> Structure:
-    numbers = _table(folder / "element.dat").ravel().astype(np.int32)
+def _read_structure(folder: Path, source: DeepHSource) -> Structure:
+    numbers = _read_table(folder / "element.dat").ravel().astype(np.int32)
     unknown = numbers[(numbers < 1) | (numbers >= len(chemical_symbols))]
     if len(unknown):
         raise ValueError(
@@ -141,13 +141,13 @@ def _structure(folder: Path, source: DeepHSource) -> Structure:
         )
     return Structure(
         numbers,
-        _table(folder / "site_positions.dat", len(numbers)).T,
-        _table(folder / "lat.dat", 3).T,
+        _read_table(folder / "site_positions.dat", len(numbers)).T,
+        _read_table(folder / "lat.dat", 3).T,
         np.array(source.pbc),
     )
 
 
-def _shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
+def _read_shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
     path = folder / "orbital_types.dat"
     if not path.is_file():
         raise ValueError(
@@ -162,7 +162,7 @@ def _shells(folder: Path, atoms: Structure) -> list[tuple[int, ...]]:
     return [tuple(int(word) for word in line) for line in lines]
 
 
-def _basis(folder: Path, atoms: Structure, shells: list[tuple[int, ...]]) -> Basis:
+def _make_basis(folder: Path, atoms: Structure, shells: list[tuple[int, ...]]) -> Basis:
     shells_of: dict[str, tuple[int, ...]] = {}
     for i, (number, own) in enumerate(zip(atoms.atomic_numbers, shells, strict=True)):
         symbol = chemical_symbols[number]
@@ -184,7 +184,7 @@ def _require_spinless(folder: Path) -> None:
         )
 
 
-def _blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
+def _read_blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
     """Read all blocks of a file, orbitals in our order."""
     if not path.is_file():
         raise ValueError(f"{path}: is missing; hamiltonians and overlaps are both needed")
@@ -192,7 +192,7 @@ def _blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
     try:
         with h5py.File(path) as file:
             for name, data in file.items():
-                key = _key(path, name, len(orders))
+                key = _parse_key(path, name, len(orders))
                 rows, columns = orders[key[3]], orders[key[4]]
                 block: NDArray[Any] = data[()]
                 if block.shape != (len(rows), len(columns)) or np.iscomplexobj(block):
@@ -207,7 +207,7 @@ def _blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Floats]:
     return blocks
 
 
-def _key(path: Path, name: str, n_atoms: int) -> Key:
+def _parse_key(path: Path, name: str, n_atoms: int) -> Key:
     try:
         x, y, z, i, j = (int(word) for word in name.strip("[]").split(","))
     except ValueError as error:
@@ -222,7 +222,9 @@ def _key(path: Path, name: str, n_atoms: int) -> Key:
     return x, y, z, i - 1, j - 1
 
 
-def _halved(blocks: Mapping[Key, Floats], numbers: NDArray[np.int64], sizes: list[int]) -> Gathered:
+def _average_partners(
+    blocks: Mapping[Key, Floats], numbers: NDArray[np.int64], sizes: list[int]
+) -> Gathered:
     """Average each block with the transpose of its partner, where both are given."""
     parts, asymmetry = [], 0.0
     for x, y, z, i, j in numbers.tolist():

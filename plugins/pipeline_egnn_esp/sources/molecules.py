@@ -12,8 +12,8 @@ from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import PySCFSource
-from pipeline_egnn_esp.matrices import BlockMatrix, pairs_within
-from pipeline_egnn_esp.orders import to_ours
+from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within
+from pipeline_egnn_esp.orders import order_orbitals
 
 if TYPE_CHECKING:
     import ase
@@ -34,7 +34,7 @@ def require_pyscf() -> None:
         ) from error
 
 
-def calculated(path: Path, source: PySCFSource) -> Iterator[tuple[int, BlockMatrix]]:
+def calculate_file(path: Path, source: PySCFSource) -> Iterator[tuple[int, BlockMatrix]]:
     """Calculate all structures of a file.
 
     Args:
@@ -114,11 +114,11 @@ def calculate(structure: Structure, source: PySCFSource) -> BlockMatrix:
     field.kernel()
     if not field.converged:
         raise ValueError("the self-consistency loop does not converge")
-    shells = [_shells(molecule, i) for i in range(molecule.natm)]
+    shells = [_list_shells(molecule, i) for i in range(molecule.natm)]
     symbols = [molecule.atom_pure_symbol(i) for i in range(molecule.natm)]
     basis = Basis(dict(zip(symbols, shells, strict=True)))
-    block_atoms, block_shift = _all_pairs(structure)
-    orders = [to_ours(own, "pyscf") for own in shells]
+    block_atoms, block_shift = _pair_all(structure)
+    orders = [order_orbitals(own, "pyscf") for own in shells]
     begins = molecule.aoslice_by_atom()[:, 2]
 
     def entries(matrix: Any) -> np.ndarray:
@@ -138,14 +138,14 @@ def calculate(structure: Structure, source: PySCFSource) -> BlockMatrix:
     )
 
 
-def _shells(molecule: Any, atom: int) -> tuple[int, ...]:
+def _list_shells(molecule: Any, atom: int) -> tuple[int, ...]:
     """Return the degree of each contracted shell of an atom, in PySCF's order."""
     numbers = molecule.atom_shell_ids(atom)
     return tuple(int(molecule.bas_angular(n)) for n in numbers for _ in range(molecule.bas_nctr(n)))
 
 
-def _all_pairs(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
+def _pair_all(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
     span = np.linalg.norm(np.ptp(structure.positions, axis=0))
     if len(structure.positions) == 1:
         return np.zeros((1, 2), dtype=np.int64), np.zeros((1, 3), dtype=np.int64)
-    return pairs_within(structure, 1.01 * float(span))
+    return find_pairs_within(structure, 1.01 * float(span))

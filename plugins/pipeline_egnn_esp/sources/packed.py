@@ -47,16 +47,16 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
                 )
             unit = str(file.attrs["energy_unit"])
             for name in file:
-                arrays = _arrays(file[name], f"{path}: {name}")
+                arrays = _read_arrays(file[name], f"{path}: {name}")
                 try:
-                    yield name, _matrix(arrays, factor("energy", unit), source)
+                    yield name, _make_matrix(arrays, factor("energy", unit), source)
                 except ValueError as error:
                     raise ValueError(f"{path}: {name}: {error}") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error}); fetch or write it again") from error
 
 
-def _arrays(group: Any, place: str) -> dict[str, Any]:
+def _read_arrays(group: Any, place: str) -> dict[str, Any]:
     missing = [name for name in _DATASETS if name not in group]
     if missing:
         raise ValueError(
@@ -71,11 +71,11 @@ def _arrays(group: Any, place: str) -> dict[str, Any]:
                 f"{sizes.sum()}; write the file again"
             )
         if arrays[name].dtype.kind != "f":
-            arrays[name] = _unpacked(arrays[name], group, name, sizes, place)
+            arrays[name] = _unpack(arrays[name], group, name, sizes, place)
     return arrays
 
 
-def _unpacked(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> Any:
+def _unpack(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> Any:
     """Return the elements that whole numbers and the exponent of each block stand for."""
     powers = f"{name}_powers"
     if powers not in group or len(group[powers]) != len(sizes):
@@ -88,14 +88,14 @@ def _unpacked(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> An
     return np.ldexp(signed, np.repeat(group[powers][()], sizes))
 
 
-def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> BlockMatrix:
+def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> BlockMatrix:
     atoms = Structure(
         arrays["atomic_numbers"].astype(np.int32),
         arrays["positions"].astype(np.float64),
         arrays["cell"].astype(np.float64),
         np.array([True, True, True]),
     )
-    basis = _basis(atoms, source)
+    basis = _make_basis(atoms, source)
     if len(arrays["chunk_shapes"]) != len(arrays["atom_pairs"]):
         raise ValueError("chunk_shapes and atom_pairs differ in length; write the file again")
     shift, block_atoms = np.split(arrays["atom_pairs"].astype(np.int64), [3], axis=1)
@@ -123,7 +123,7 @@ def _matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> Block
     return matrix if source.cutoff is None else matrix.within(source.cutoff)
 
 
-def _basis(atoms: Structure, source: PackedSource) -> Basis:
+def _make_basis(atoms: Structure, source: PackedSource) -> Basis:
     symbols = [chemical_symbols[z] for z in np.unique(atoms.atomic_numbers)]
     unknown = [symbol for symbol in symbols if symbol not in source.basis]
     if unknown:

@@ -10,10 +10,14 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.options import ESPInferOptions
-from pipeline_egnn_esp.paper.studies import _by_cutoff, _scaling, _throughput
+from pipeline_egnn_esp.paper.studies import (
+    _tabulate_by_cutoff,
+    _tabulate_scaling,
+    _tabulate_throughput,
+)
 from pipeline_egnn_esp.paper.studies.options import Packing, Partitions
 from pipeline_egnn_esp.paper.studies.partitions import study_partitions
-from pipeline_egnn_esp.paper.studies.throughput import saturation
+from pipeline_egnn_esp.paper.studies.throughput import find_saturation
 from pipeline_kernels.partition import Link
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +48,11 @@ def write(folder):
         for name, content in contents.items():
             group.create_dataset(name, data=json.dumps(content))
         write_domains(group.create_group("domains"))
-    shown = {"throughput": _throughput, "partitions": _by_cutoff, "scaling": _scaling}
+    shown = {
+        "throughput": _tabulate_throughput,
+        "partitions": _tabulate_by_cutoff,
+        "scaling": _tabulate_scaling,
+    }
     summary = {"studies": {name: shown[name](content) for name, content in contents.items()}}
     record(run, summary)
     return experiment
@@ -78,7 +86,7 @@ def throughput(options):
                 "messages": wanted.messages,
                 "seconds": [n / rate for n, rate in zip(wanted.messages, rates, strict=True)],
                 "per_second": rates,
-                "saturated": saturation(wanted.messages, rates),
+                "saturated": find_saturation(wanted.messages, rates),
             }
         )
     return {"device": "cpu", "threads": 2, "lmax": 4, "curves": curves}

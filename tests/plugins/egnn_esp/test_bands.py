@@ -16,17 +16,17 @@ from pipeline_core.readers.cp2k_input import structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import (
     Assembly,
-    band_path,
-    density_of_states,
-    levels,
-    levels_near,
-    monkhorst_pack,
+    compute_density_of_states,
+    compute_levels,
+    compute_levels_near,
+    make_band_path,
+    make_monkhorst_pack,
 )
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.checks import asymmetry_about_axis
+from pipeline_egnn_esp.checks import compute_asymmetry_about_axis
 from pipeline_egnn_esp.elements import Elements, Places
-from pipeline_egnn_esp.matrices import BlockMatrix, pairs_within
-from pipeline_egnn_esp.rotation import rotated, wigner_matrices
+from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within
+from pipeline_egnn_esp.rotation import compute_wigner_matrices, rotate_matrix
 from pipeline_egnn_esp.sources.csr import read_csr
 from plugins.egnn_esp.reference import (
     CP2K,
@@ -50,7 +50,7 @@ def test_levels_of_a_shipped_frame_are_those_of_cp2k():
     """
     k, energies = levels_of_cp2k()
     assert energies.shape == (27, 72)
-    found = levels(packed(WHOLE), k)
+    found = compute_levels(packed(WHOLE), k)
     assert_allclose(found, energies, rtol=0, atol=1e-4)
     assert_allclose(found[:, :OCCUPIED], energies[:, :OCCUPIED], rtol=0, atol=2e-5)
 
@@ -59,7 +59,7 @@ def test_the_shipped_matrices_end_at_10_angstrom():
     """As their README says: occupied levels move by 0.5 meV, the highest by 27 meV."""
     k, energies = levels_of_cp2k()
     frame, whole = shipped("tetragonal-2000K"), packed(WHOLE).within(10)
-    error = np.abs(levels(frame, k) - energies)
+    error = np.abs(compute_levels(frame, k) - energies)
     assert 4e-4 < error[:, :OCCUPIED].max() < 6e-4
     assert 0.02 < error.max() < 0.03
     ours, theirs = _sorted(frame), _sorted(whole)
@@ -81,12 +81,12 @@ def _sorted(matrix: BlockMatrix) -> np.ndarray:
 @pytest.mark.parametrize(("run", "basis"), [("chain", {}), ("chain_upper", WATER)])
 def test_levels_of_a_skew_chain_are_those_of_cp2k(water_runs, run, basis):
     k, energies = printed_levels(water_runs / "chain/levels.bs")
-    assert_allclose(levels(run_of(water_runs / run, basis=basis), k), energies, atol=1e-5)
+    assert_allclose(compute_levels(run_of(water_runs / run, basis=basis), k), energies, atol=1e-5)
 
 
 def test_levels_of_silicon_are_those_of_cp2k():
     k, energies = printed_levels(CP2K / "si8.bs")
-    found = levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
+    found = compute_levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
     assert_allclose(found, energies, atol=1e-4)
 
 
@@ -94,7 +94,7 @@ def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
     """Orbitals up to f; the Hamiltonian only to the egg-box error of CP2K's grid, 5.2 meV."""
     first, second = (_molecule(name) for name in ("rot_a_300", "rot_b_300"))
     rotation = np.load(find("cp2k/rotated_molecule/R.npy"))
-    turned = rotated(first, rotation)
+    turned = rotate_matrix(first, rotation)
     vectors = [m.structure.positions - m.structure.positions[0] for m in (turned, second)]
     assert_allclose(vectors[0], vectors[1], atol=1e-7)
     assert_allclose(turned.overlap, second.overlap, atol=1e-8)
@@ -106,7 +106,7 @@ def _molecule(name: str) -> BlockMatrix:
     folder = find("cp2k/rotated_molecule") / name
     atoms = structure(folder / "job.inp")
     basis = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
-    pairs = pairs_within(atoms, 10)
+    pairs = find_pairs_within(atoms, 10)
     parts = []
     for kind in ("ks-KS", "s-S"):
         row, column, value = read_csr(folder / f"job-{kind}_SPIN_1-1_0.csr", 52)
@@ -122,15 +122,15 @@ def _farther(matrix: BlockMatrix) -> np.ndarray:
 def test_overlaps_are_symmetric_about_the_line_of_two_atoms(water_runs):
     """Slater and Koster: exact for orbitals that are centred at atoms; CP2K's numbers up to d."""
     for matrix in (packed(WHOLE), run_of(water_runs / "chain", cutoff=20)):
-        assert asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-6
+        assert compute_asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-6
         positions = np.roll(matrix.structure.positions, 1, axis=0)
         wrong = replace(matrix, structure=replace(matrix.structure, positions=positions))
-        assert asymmetry_about_axis(wrong, _farther(wrong)).max() > 0.05
+        assert compute_asymmetry_about_axis(wrong, _farther(wrong)).max() > 0.05
 
 
 def test_overlaps_of_f_orbitals_are_symmetric_about_the_line_of_two_atoms():
     matrix = _molecule("rot_b_300")
-    assert asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-8
+    assert compute_asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-8
 
 
 @pytest.mark.parametrize("degree", range(7))
@@ -143,7 +143,7 @@ def test_wigner_matrices_are_those_of_e3nn(degree):
     order = [1, 2, 0]
     expected = o3.Irrep(degree, 1).D_from_matrix(rotation[order][:, order])
     torch.set_default_dtype(before)
-    assert_allclose(wigner_matrices(rotation.numpy(), degree)[degree], expected, atol=1e-12)
+    assert_allclose(compute_wigner_matrices(rotation.numpy(), degree)[degree], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,16 @@ def test_wigner_matrices_are_those_of_e3nn(degree):
 )
 def test_what_is_no_rotation_is_refused(matrix, message):
     with pytest.raises(ValueError, match=message):
-        wigner_matrices(matrix, 2)
+        compute_wigner_matrices(matrix, 2)
 
 
 def test_levels_do_not_depend_on_the_orientation():
     frame = shipped("cubic-2000K", "019")
-    turned = rotated(frame, Rotation.random(rng=np.random.default_rng(0)).as_matrix())
+    turned = rotate_matrix(frame, Rotation.random(rng=np.random.default_rng(0)).as_matrix())
     assert_allclose(turned.lengths, frame.lengths, atol=1e-12)
-    assert_allclose(levels(turned, [0.1, 0.2, 0.3]), levels(frame, [0.1, 0.2, 0.3]), atol=1e-9)
+    assert_allclose(
+        compute_levels(turned, [0.1, 0.2, 0.3]), compute_levels(frame, [0.1, 0.2, 0.3]), atol=1e-9
+    )
 
 
 def test_matrices_at_k_are_hermitian_and_periodic():
@@ -182,49 +184,51 @@ def test_moving_an_atom_to_another_image_changes_no_level():
         frame, structure=replace(frame.structure, positions=positions), block_shift=shift
     )
     assert_allclose(other.lengths, frame.lengths, atol=1e-9)
-    assert_allclose(levels(other, [0.1, 0.2, 0.3]), levels(frame, [0.1, 0.2, 0.3]), atol=1e-10)
+    assert_allclose(
+        compute_levels(other, [0.1, 0.2, 0.3]), compute_levels(frame, [0.1, 0.2, 0.3]), atol=1e-10
+    )
 
 
 def test_levels_near_an_energy_are_the_nearest_of_all():
     frame = shipped("monoclinic-2000K")
     k = [0.25, 0.5, 0.1]
-    every = levels(frame, k)
+    every = compute_levels(frame, k)
     middle = every[40:56].mean()
     nearest = np.sort(every[np.argsort(np.abs(every - middle))[:8]])
-    assert_allclose(levels_near(frame, middle, 8, k), nearest, atol=1e-7)
+    assert_allclose(compute_levels_near(frame, middle, 8, k), nearest, atol=1e-7)
 
 
 def test_a_density_of_states_counts_them():
-    energies = levels(shipped("cubic-0600K"), monkhorst_pack([2, 2, 2]))
+    energies = compute_levels(shipped("cubic-0600K"), make_monkhorst_pack([2, 2, 2]))
     assert energies.shape == (8, 72)
     grid = np.linspace(energies.min() - 5, energies.max() + 5, 20_001)
-    density = density_of_states(energies, grid, 0.2)
+    density = compute_density_of_states(energies, grid, 0.2)
     assert np.trapezoid(density, grid) == pytest.approx(72, rel=1e-9)
-    below = density_of_states(energies[:1], grid, 0.2, [3.0])
-    peak = density_of_states([[0.0]], np.array([0.0]), 0.5)[0]
+    below = compute_density_of_states(energies[:1], grid, 0.2, [3.0])
+    peak = compute_density_of_states([[0.0]], np.array([0.0]), 0.5)[0]
     assert peak == pytest.approx(1 / (0.5 * np.sqrt(2 * np.pi)))
     assert np.trapezoid(below, grid) == pytest.approx(72, rel=1e-9)
     with pytest.raises(ValueError, match="width: expected a positive"):
-        density_of_states(energies, grid, 0.0)
+        compute_density_of_states(energies, grid, 0.0)
 
 
 def test_a_path_runs_through_the_special_points_of_ase():
     frame = shipped("cubic-0600K")
-    path = band_path(frame, 20, "GX")
+    path = make_band_path(frame, 20, "GX")
     assert path.labels == ("G", "X")
     assert_allclose(path.k[0], 0)
     assert path.x[-1] == pytest.approx(path.ticks[-1])
     with pytest.raises(ValueError, match="no special point"):
-        band_path(frame, 20, "GQ9")
+        make_band_path(frame, 20, "GQ9")
     molecule = replace(frame, structure=replace(frame.structure, pbc=np.zeros(3, dtype=bool)))
     with pytest.raises(ValueError, match="not periodic"):
-        band_path(molecule, 20)
+        make_band_path(molecule, 20)
 
 
 def test_a_bad_overlap_is_refused():
     frame = shipped("cubic-0600K")
     with pytest.raises(ValueError, match=r"not positive definite.*larger cutoff"):
-        levels(replace(frame, overlap=frame.overlap - np.where(frame.overlap == 1, 2, 0)))
+        compute_levels(replace(frame, overlap=frame.overlap - np.where(frame.overlap == 1, 2, 0)))
 
 
 def test_gamma_levels_are_those_that_the_output_prints(water_runs):
@@ -240,4 +244,4 @@ def test_gamma_levels_are_those_that_the_output_prints(water_runs):
         elements = Elements(np.zeros((len(row), 3), dtype=int), row, column, value)
         parts.append(Places(atoms, basis, *pairs).gather(elements).entries)
     matrix = BlockMatrix(atoms, basis, *pairs, parts[0] * HARTREE, parts[1])
-    assert_allclose(levels(matrix), np.array(rows, dtype=float), atol=1e-6)
+    assert_allclose(compute_levels(matrix), np.array(rows, dtype=float), atol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline_core.potential import edge_vectors
-from pipeline_egnn_esp.baselines import TwoCentre, two_centre_of
+from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.samples import Labelled
 from plugins.egnn_esp.made_up import batch, packing, sample
@@ -79,7 +79,7 @@ def labelled(graph, blocks, basis=BASIS, dtype=torch.float64):
 def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
     graphs = [packing(["C", "Si"], (3, 3, 3), CUTOFF, seed=s, spacing=1.7) for s in range(3)]
     batches = [labelled(graph, slater_koster(graph, BASIS)) for graph in graphs]
-    model = two_centre_of(BASIS, CUTOFF, batches[:2])
+    model = fit_two_centre(BASIS, CUTOFF, batches[:2])
     expected = batches[2]["edge_blocks"].nan_to_num(0)
     error = (model.edge_blocks(batches[2]) - expected).abs().amax((1, 2))
     seen = edge_vectors(batches[2]).norm(dim=1) > 1.45  # the closest pairs are closer than before
@@ -97,7 +97,7 @@ def test_one_distance_from_one_side_is_kept_and_far_pairs_have_nothing(side):
         return labelled(graph, slater_koster(graph, BASIS))
 
     near = pair(1.5)
-    model, label = two_centre_of(BASIS, CUTOFF, [near]), near["edge_blocks"].nan_to_num(0)
+    model, label = fit_two_centre(BASIS, CUTOFF, [near]), near["edge_blocks"].nan_to_num(0)
     largest = float(label.abs().max())
     torch.testing.assert_close(model.edge_blocks(near), label, rtol=0, atol=1e-6 * largest)
     for length, bound in ((2.0, 2.0), (3.5, 0.05), (4.9, 1e-3)):
@@ -120,7 +120,7 @@ def test_overlaps_of_cp2k_depend_on_distances_alone():
     frames = [of_frame(shipped(run, "000"), 7.0, "overlap") for run in ("cubic-2000K",
               "monoclinic-2000K", "tetragonal-2000K", "cubic-0600K")]  # fmt: skip
     basis = shipped("cubic-2000K").basis
-    model = two_centre_of(basis, 7.0, frames[:3])
+    model = fit_two_centre(basis, 7.0, frames[:3])
     label = frames[3]["edge_blocks"]
     error = (model.edge_blocks(frames[3]) - label).nan_to_num(0).abs()
     assert float(label.nan_to_num(0).abs().max()) > 0.2
@@ -132,7 +132,7 @@ def test_overlaps_of_cp2k_depend_on_distances_alone():
 
 def test_hamiltonians_do_not():
     frames = [of_frame(shipped("cubic-2000K", name), 5.0, "hamiltonian") for name in ("000", "006")]
-    model = two_centre_of(shipped("cubic-2000K").basis, 5.0, frames[:1])
+    model = fit_two_centre(shipped("cubic-2000K").basis, 5.0, frames[:1])
     label = frames[1]["edge_blocks"]
     error = (model.edge_blocks(frames[1]) - label).nan_to_num(0).abs().mean()
     assert 0.02 < float(error / label.nan_to_num(0).abs().mean()) < 0.5
@@ -161,7 +161,7 @@ def test_own_blocks_are_the_spherical_mean_of_an_element():
     mask = BASIS.mask(graph["atomic_numbers"], graph["atomic_numbers"])
     own[~mask] = np.nan
     whole["node_blocks"] = torch.from_numpy(own)
-    found = two_centre_of(BASIS, CUTOFF, [whole]).node_blocks(torch.tensor([14, 6])).numpy()
+    found = fit_two_centre(BASIS, CUTOFF, [whole]).node_blocks(torch.tensor([14, 6])).numpy()
     silicon, carbon = (own[graph["atomic_numbers"] == z].mean(0) for z in (14, 6))
     expected = np.zeros((2, n, n))
     expected[0, 0, 0], expected[0, 1, 1] = silicon[0, 0], silicon[1, 1]

@@ -8,7 +8,7 @@ import torch
 from e3nn import o3
 
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.coupling import Coupling, change_of_basis
+from pipeline_egnn_esp.coupling import Coupling, compute_change_of_basis
 
 HAFNIA = Basis({"O": (0, 1), "Hf": (0, 0, 1, 2)})
 DOUBLE = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
@@ -85,7 +85,7 @@ def test_coupling_is_orthogonal(shells):
 @pytest.mark.parametrize("a", range(4))
 @pytest.mark.parametrize("b", range(4))
 def test_the_change_is_orthogonal_and_made_of_3j_symbols(a, b):
-    change = change_of_basis(a, b)
+    change = compute_change_of_basis(a, b)
     np.testing.assert_allclose(change @ change.T, np.eye(len(change)), atol=1e-13)
     symbols = [
         np.sqrt(2 * L + 1) * o3.wigner_3j(a, b, L, dtype=torch.float64).flatten(0, 1).numpy()

@@ -107,9 +107,9 @@ def test_electrons_decide_what_is_occupied():
     unknown = compared(pair, section=SECTION.model_copy(update={"electrons": {}})).report()
     assert set(unknown["levels"]["model"]) == {"all"}
     known = compared(pair).report()["levels"]["model"]
-    from pipeline_egnn_esp.bands import levels, monkhorst_pack
+    from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 
-    exact = levels(matrix, monkhorst_pack((1, 1, 2)))
+    exact = compute_levels(matrix, make_monkhorst_pack((1, 1, 2)))
     assert known["all"]["mae"] == pytest.approx(0.01 * np.abs(exact).mean())
     assert known["occupied"]["mae"] == pytest.approx(0.01 * np.abs(exact[:, :48]).mean())
 

@@ -15,7 +15,7 @@ from pipeline_core.testing.projects import call
 from pipeline_egnn_esp import figures
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.figures import distances, spectra, violins
-from pipeline_egnn_esp.figures.elements import elements
+from pipeline_egnn_esp.figures.elements import read_elements
 from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.collect import read_matrices
 from pipeline_egnn_esp.inference.options import ESPInferOptions
@@ -163,9 +163,9 @@ def test_the_domains_are_those_of_all_atoms(scaling):
     assert len(shown) == 1
     assert shown.pop() < 250
     colours = {to_hex(c) for c in figure.axes[0].collections[0].get_facecolors()}
-    assert colours <= {to_hex(c) for c in pictures.part_colours(16)}
+    assert colours <= {to_hex(c) for c in pictures.make_part_colours(16)}
     assert len(colours) > 8
-    assert len({to_hex(c) for c in pictures.part_colours(128)}) == 128
+    assert len({to_hex(c) for c in pictures.make_part_colours(128)}) == 128
 
 
 def test_only_atoms_at_the_faces_that_are_seen_are_shown():
@@ -176,9 +176,9 @@ def test_only_atoms_at_the_faces_that_are_seen_are_shown():
             point = np.full(3, 0.5)
             point[axis] = place
             normal = side * np.linalg.inv(cell)[:, axis]
-            towards = pictures.seen(normal[None])[0, 2] > 0
-            assert pictures.near_faces((point @ cell)[None], cell, 1.0) == [towards]
-    assert not pictures.near_faces(np.array([[0.5, 0.5, 0.5]]) @ cell, cell, 1.0).any()
+            towards = pictures.project(normal[None])[0, 2] > 0
+            assert pictures.find_near_faces((point @ cell)[None], cell, 1.0) == [towards]
+    assert not pictures.find_near_faces(np.array([[0.5, 0.5, 0.5]]) @ cell, cell, 1.0).any()
 
 
 def test_atoms_are_boxed():
@@ -187,7 +187,7 @@ def test_atoms_are_boxed():
     cell = np.array([[4.0, 0, 0], [1, 5, 0], [0, 0, 0]])
     pbc = np.array([True, True, False])
     positions = rng.uniform(-9, 9, (20, 3))
-    points, box = pictures.boxed(positions, cell, pbc)
+    points, box = pictures.wrap_into_box(positions, cell, pbc)
     np.testing.assert_allclose(box[:2], cell[:2])
     np.testing.assert_allclose(box[2], [0, 0, np.ptp(positions[:, 2]) + 2])
     places = points @ np.linalg.inv(box)
@@ -195,7 +195,7 @@ def test_atoms_are_boxed():
     assert (places < 1).all()
     moved = (points - positions + [0, 0, positions[:, 2].min() - 1]) @ np.linalg.inv(box)
     np.testing.assert_allclose(moved, np.rint(moved), atol=1e-9)
-    molecule, box = pictures.boxed(positions, np.zeros((3, 3)), np.zeros(3, dtype=bool))
+    molecule, box = pictures.wrap_into_box(positions, np.zeros((3, 3)), np.zeros(3, dtype=bool))
     np.testing.assert_allclose(molecule - molecule[0], positions - positions[0], atol=1e-9)
     np.testing.assert_allclose(box, np.diag(np.ptp(positions, axis=0) + 2))
 
@@ -203,7 +203,9 @@ def test_atoms_are_boxed():
 def test_the_view_keeps_lengths():
     """An orthographic view is a rotation."""
     points = np.random.default_rng(0).normal(size=(5, 3))
-    np.testing.assert_allclose(pictures.seen(points) @ pictures.seen(points).T, points @ points.T)
+    np.testing.assert_allclose(
+        pictures.project(points) @ pictures.project(points).T, points @ points.T
+    )
 
 
 def test_the_topology_has_each_message_once(scaling):
@@ -220,7 +222,7 @@ def test_a_ring_of_parts_is_drawn_as_a_ring():
     n = 12
     ring = 5 * np.arange(n) % n  # the place of each part
     apart = np.abs(ring[:, None] - ring) % n
-    places = topology.layout(np.where((apart == 1) | (apart == n - 1), 100, 0))
+    places = topology.lay_out_parts(np.where((apart == 1) | (apart == n - 1), 100, 0))
     by_angle = np.argsort(np.arctan2(places[:, 1], places[:, 0]))
     steps = np.diff(ring[by_angle], append=ring[by_angle[0]]) % n
     assert set(steps.tolist()) in ({1}, {n - 1})
@@ -257,7 +259,7 @@ def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
 
 def test_elements_have_their_distance_and_their_orbitals(learned):
     """Against the blocks of the shipped frame, one by one."""
-    found = elements(learned)
+    found = read_elements(learned)
     matrix = reference.shipped("tetragonal-2000K")
     assert (found.split, found.cutoff) == ("test", trained.CUTOFF)
     start = 0
@@ -293,7 +295,7 @@ def test_violins_have_the_means_of_the_report(learned):
 
 def test_means_over_distance_are_those_of_the_elements(learned):
     figure, table = distances.draw(learned)
-    found = elements(learned)
+    found = read_elements(learned)
     beyond = [row for row in rows(table) if row["distance"] > trained.CUTOFF + 0.5]
     assert beyond
     for row in beyond:  # where zero is predicted

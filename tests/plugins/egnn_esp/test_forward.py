@@ -15,7 +15,7 @@ from ase import Atoms
 from pipeline_core.distributed.domains import build_domain
 from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.structure import Structure
-from pipeline_egnn_esp.bands import levels, monkhorst_pack
+from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
@@ -26,7 +26,7 @@ from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, is_first
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.scaling import ScaledNetwork, Sizes
-from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
+from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import partition
 from plugins.egnn_esp import made_up, reference
@@ -150,7 +150,7 @@ def tiled(matrix, repeat):
     straight = replace(
         one, atomic_numbers=atoms.numbers, positions=atoms.positions, cell=np.asarray(atoms.cell)
     )
-    structure = wrapped(straight)
+    structure = wrap_atoms(straight)
     moves = (straight.positions - structure.positions) @ np.linalg.inv(structure.cell)
     return Tiling(matrix, repeat, structure, np.rint(moves).astype(np.int64))
 
@@ -168,9 +168,9 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
     matrix, repeat = reference.shipped("monoclinic-0600K"), (1, 2, 1)
     tiling = tiled(matrix, repeat)
     # A Monkhorst-Pack grid of 2 is shifted by 1/4, that of the folded points is not.
-    points = monkhorst_pack(repeat) - monkhorst_pack(repeat).min(axis=0)
-    folded = np.sort(levels(matrix, points).ravel())
-    np.testing.assert_allclose(levels(tiling.whole()), folded, atol=1e-8)
+    points = make_monkhorst_pack(repeat) - make_monkhorst_pack(repeat).min(axis=0)
+    folded = np.sort(compute_levels(matrix, points).ravel())
+    np.testing.assert_allclose(compute_levels(tiling.whole()), folded, atol=1e-8)
     parts = [tiling.part(rows) for rows in (np.arange(5), np.arange(5, 24))]
     together = by_name(parts[0], "overlap") | by_name(parts[1], "overlap")
     assert together.keys() == by_name(tiling.whole(), "overlap").keys()

@@ -21,12 +21,12 @@ from pipeline_core.config.sections import GraphOptions, PartitionOptions
 from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
-from pipeline_egnn_esp.bands import levels
+from pipeline_egnn_esp.bands import compute_levels
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import DeepHSource
 from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
-from pipeline_egnn_esp.inference.structures import subject_of
+from pipeline_egnn_esp.inference.structures import make_subject
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.sources.csr import read_csr
@@ -139,7 +139,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
     assert plan[0]["atoms"] == 24
     # The zero of energies moves all levels alike, so that their distances are those of the data.
     data = reference.shipped("tetragonal-2000K")
-    folded = np.sort(levels(data, [[0, 0, 0], [0, 0, 0.5]]).ravel())
+    folded = np.sort(compute_levels(data, [[0, 0, 0], [0, 0, 0.5]]).ravel())
     np.testing.assert_allclose(np.diff(found["reference"]), np.diff(folded), atol=1e-8)
     assert summary["levels_mae_eV"] == pytest.approx(
         np.abs(found["predicted"] - found["reference"]).mean()
@@ -148,7 +148,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
 
 def test_levels_near_an_energy_are_among_all(own):
     run, _, matrix = predicted_by(own, levels={"energy": 0.123, "count": 4})
-    every = levels(matrix)
+    every = compute_levels(matrix)
     nearest = np.sort(every[np.argsort(np.abs(every - 0.123))[:4]])
     with h5py.File(run.inference) as file:
         np.testing.assert_allclose(file["one/levels/predicted"][:], nearest, atol=1e-7)
@@ -247,7 +247,7 @@ def test_a_molecule_cannot_be_repeated(own, tmp_path):
     ase.io.write(path, Atoms("O2", [[0, 0, 0], [0, 0, 1.2]]))
     wanted = PredictedStructure(name="one", start=str(path), repeat=(1, 2, 1), overlap="unknown")
     with pytest.raises(ValueError, match="not periodic along cell vector 2"):
-        subject_of(trained.opened(own), wanted, BASIS)
+        make_subject(trained.opened(own), wanted, BASIS)
 
 
 def free_port():

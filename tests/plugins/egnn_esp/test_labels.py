@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from pipeline_core.graphs import neighbour_graph
-from pipeline_egnn_esp.labels import labels
+from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.samples import Labelled
 from plugins.egnn_esp.reference import run_of, shipped
 
@@ -26,7 +26,7 @@ def graph_of(matrix, cutoff):
 
 def test_edges_carry_the_blocks_and_their_transposes(matrix):
     index, shift = graph_of(matrix, 8.0)
-    found = labels(matrix, "hamiltonian", index, shift)
+    found = make_labels(matrix, "hamiltonian", index, shift)
     assert found.edge_known.all()
     stored = {
         (*R, i, j): block
@@ -51,7 +51,7 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
 
 def test_edges_beyond_the_data_are_marked(matrix):
     index, shift = graph_of(matrix, 12.0)
-    found = labels(matrix.within(6.0), "overlap", index, shift)
+    found = make_labels(matrix.within(6.0), "overlap", index, shift)
     atoms = matrix.structure
     i, j = index.T
     length = np.linalg.norm(atoms.positions[j] + shift @ atoms.cell - atoms.positions[i], axis=1)

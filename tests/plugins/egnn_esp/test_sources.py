@@ -23,15 +23,15 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
 from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
-from pipeline_egnn_esp.bands import levels
+from pipeline_egnn_esp.bands import compute_levels
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_sound
 from pipeline_egnn_esp.datasets import DeepHSource, MatrixDataset, PySCFSource
-from pipeline_egnn_esp.matrices import BlockMatrix, is_first, pairs_within
-from pipeline_egnn_esp.orders import to_ours
-from pipeline_egnn_esp.sources import basis_of, make_data, matrix_of
+from pipeline_egnn_esp.matrices import BlockMatrix, find_pairs_within, is_first
+from pipeline_egnn_esp.orders import order_orbitals
+from pipeline_egnn_esp.sources import make_data, read_basis, read_matrix
 from pipeline_egnn_esp.sources.cp2k_log import read_log
-from pipeline_egnn_esp.sources.cp2k_matrices import wrapped
+from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph, write_deeph
 from pipeline_egnn_esp.writers import write_cp2k
@@ -128,7 +128,9 @@ def test_positions_may_be_those_of_a_restart_file(moved):
     assert not (images == 0).all()
     rows = re.findall(r"^ MO\| +\d+ +(-?\d+\.\d+) .*\d$", (moved / "out.log").read_text(), re.M)
     printed = np.array(rows, dtype=float).reshape(2, 3, 6) * HARTREE  # steps, k-points, levels
-    assert_allclose(levels(matrix, np.outer([-1, 0, 1], [0, 0, 1 / 3])), printed[1], atol=1e-6)
+    assert_allclose(
+        compute_levels(matrix, np.outer([-1, 0, 1], [0, 0, 1 / 3])), printed[1], atol=1e-6
+    )
     with pytest.raises(ValueError, match="its positions are not those that the images refer to"):
         require_sound(run_of(moved, basis=WATER, cutoff=15.0))  # with the input, the first ones
 
@@ -189,7 +191,7 @@ def test_atoms_are_wrapped_as_cp2k_counts_images():
     cell = np.diag([4.0, 5.0, 6.0])
     positions = np.array([[3.9, -2.6, 7.0], [1.0, 12.4, -3.1]])
     atoms = Structure(np.array([1, 1]), positions, cell, np.array([True, True, False]))
-    assert_allclose(wrapped(atoms).positions, [[-0.1, 2.4, 7.0], [1.0, 2.4, -3.1]], atol=1e-12)
+    assert_allclose(wrap_atoms(atoms).positions, [[-0.1, 2.4, 7.0], [1.0, 2.4, -3.1]], atol=1e-12)
 
 
 def test_the_output_gives_the_basis_if_it_is_printed(water_runs):
@@ -240,7 +242,7 @@ def _assert_same(again: BlockMatrix, matrix: BlockMatrix, tolerance: float = 0.0
 @pytest.mark.parametrize("order", ["openmx", "cp2k", "pyscf"])
 @pytest.mark.parametrize("shells", [(0,), (0, 1, 2), (1, 1, 3)])
 def test_orders_are_permutations(order, shells):
-    places = to_ours(shells, order)
+    places = order_orbitals(shells, order)
     assert sorted(places) == list(range(sum(2 * degree + 1 for degree in shells)))
     if order == "cp2k":
         assert_array_equal(places, np.arange(len(places)))
@@ -271,7 +273,7 @@ def test_csr_text_keeps_doubles(tmp_path):
 
 def test_blocks_are_one_of_each_pair_of_the_engines_graph():
     atoms = shipped("cubic-0600K").structure
-    block_atoms, block_shift = pairs_within(atoms, 6.0)
+    block_atoms, block_shift = find_pairs_within(atoms, 6.0)
     index, shift, _ = neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 6.0)
     assert len(block_atoms) == len(index) / 2 + 12
     edges = {
@@ -297,12 +299,12 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
     assert report["groups"]["largest"]["tetragonal-2000K"] == {"train": 0, "val": 0, "test": 7}
     assert report["common_shells"] == [0, 0, 1, 2]
     with SampleFile(run.data, "data") as data:
-        assert basis_of(data) == Basis({"Hf": (0, 0, 1, 2), "O": (0, 1)})
+        assert read_basis(data) == Basis({"Hf": (0, 0, 1, 2), "O": (0, 1)})
         assert json.loads(data.attributes["elements"]) == [8, 72]
         place = data.column("source").tolist().index("hfo2/matrices/cubic-2000K.h5:013")
         assert data.column("group")[place] == "cubic-2000K"
         assert SPLITS[data.column("split")[place]] == "train"
-        _assert_same(matrix_of(data.read(place), basis_of(data)), shipped("cubic-2000K", "013"))
+        _assert_same(read_matrix(data.read(place), read_basis(data)), shipped("cubic-2000K", "013"))
     assert "hfo2/matrices/cubic-2000K.h5" in read_provenance(run.data)["inputs"]
 
 
@@ -323,9 +325,9 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
         (water_runs / "chain_gamma/kept.log").rename(water_runs / "chain_gamma/out.log")
     assert (summary["train"], summary["val"], summary["test"]) == (2, 1, 1)
     with SampleFile(run.data, "data") as data:
-        basis = basis_of(data)
+        basis = read_basis(data)
         assert basis.common == (0, 0, 1, 2)
-        samples = [matrix_of(data.read(i), basis) for i in range(4)]
+        samples = [read_matrix(data.read(i), basis) for i in range(4)]
         assert_array_equal(data.column("group")[:3], ["chain", "chain_upper", "deeph"])
     assert samples[3].lengths.max() < 5
     assert_allclose(samples[1].hamiltonian, samples[0].hamiltonian, atol=1e-9)
@@ -345,7 +347,7 @@ def test_molecules_are_calculated_by_pyscf(tmp_path):
     from pyscf import dft, gto
     from scipy.spatial.transform import Rotation
 
-    from pipeline_egnn_esp.rotation import rotated
+    from pipeline_egnn_esp.rotation import rotate_matrix
     from pipeline_egnn_esp.sources.molecules import calculate
 
     positions = np.array([[0.0, 0, 0.1], [0.76, 0, -0.5], [-0.7, 0.3, -0.5]])
@@ -361,9 +363,9 @@ def test_molecules_are_calculated_by_pyscf(tmp_path):
     field = dft.RKS(molecule, xc="pbe").density_fit()
     field.grids.level, field.conv_tol = 1, 1e-10
     field.kernel()
-    assert_allclose(levels(matrix), field.mo_energy * HARTREE, atol=1e-4)
+    assert_allclose(compute_levels(matrix), field.mo_energy * HARTREE, atol=1e-4)
     rotation = Rotation.random(rng=np.random.default_rng(1)).as_matrix()
     structure = replace(matrix.structure, positions=positions @ rotation.T)
     assert_allclose(
-        calculate(structure, source).overlap, rotated(matrix, rotation).overlap, atol=1e-10
+        calculate(structure, source).overlap, rotate_matrix(matrix, rotation).overlap, atol=1e-10
     )

@@ -24,10 +24,10 @@ from pipeline_egnn_esp.paper import studies
 from pipeline_egnn_esp.paper.studies import ranks
 from pipeline_egnn_esp.paper.studies.options import Packing, Partitions, Scaling, Throughput, Weak
 from pipeline_egnn_esp.paper.studies.partitions import study_partitions
-from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measured
+from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measure_passes
 from pipeline_egnn_esp.paper.studies.scaling import Machine, fit_link, study_scaling
-from pipeline_egnn_esp.paper.studies.throughput import saturation, study_throughput
-from pipeline_egnn_esp.paper.studies.volumes import Volumes, packed, tiled, volumes_of_parts
+from pipeline_egnn_esp.paper.studies.throughput import find_saturation, study_throughput
+from pipeline_egnn_esp.paper.studies.volumes import Volumes, count_volumes_of_parts, pack_box, tile
 from pipeline_kernels.partition import Link, metrics, partition
 from pipeline_kernels.partition.synthetic import neighbour_edges
 
@@ -42,24 +42,24 @@ CPU = torch.device("cpu")
 
 
 def test_copies_of_a_packing_are_apart_by_the_box():
-    box = packed(PACKING, (1, 8), 3)
-    both = tiled(box, (2, 1, 3))
+    box = pack_box(PACKING, (1, 8), 3)
+    both = tile(box, (2, 1, 3))
     assert len(both.positions) == 720
     np.testing.assert_allclose(np.diagonal(both.cell), [28, 13, 36])
     np.testing.assert_allclose(both.positions[-120:], box.positions + np.array([14, 0, 24]))
     np.testing.assert_array_equal(both.atomic_numbers[:4], [1, 8, 1, 8])
     # An edge of the box has one copy in each copy of the box.
-    several = box, tiled(box, (2, 2, 1))
+    several = box, tile(box, (2, 2, 1))
     counts = [len(neighbour_edges(one.positions, one.cell, CUTOFF)) for one in several]
     assert counts[1] == 4 * counts[0]
 
 
 def test_volumes_are_those_of_the_edges():
     """Against the metrics of the kernel, and all pairs of atoms one by one."""
-    structure = packed(PACKING, (1, 8), 0)
+    structure = pack_box(PACKING, (1, 8), 0)
     edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
     labels = np.random.default_rng(0).integers(5, size=120)
-    found, known = volumes_of_parts(structure, labels, CUTOFF), metrics(labels, edges, 5)
+    found, known = count_volumes_of_parts(structure, labels, CUTOFF), metrics(labels, edges, 5)
     for name in ("neighbours", "received", "edges"):
         np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
     apart = structure.positions[:, None] - structure.positions
@@ -72,16 +72,16 @@ def test_volumes_are_those_of_the_edges():
 
 
 def test_a_box_of_less_than_two_cutoffs_is_refused():
-    structure = packed(PACKING, (1,), 0)
+    structure = pack_box(PACKING, (1,), 0)
     with pytest.raises(ValueError, match="less than twice as wide as the cutoff of 7 Å"):
-        volumes_of_parts(structure, np.zeros(120, dtype=np.int64), 7.0)
+        count_volumes_of_parts(structure, np.zeros(120, dtype=np.int64), 7.0)
 
 
 def test_parts_are_those_of_the_kernel():
     """The steps are called one by one to be timed; together they do what `partition` does."""
     options = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6)
     found = study_partitions(options, (1, 8), Link(), 0)
-    structure = packed(PACKING, (1, 8), 0)
+    structure = pack_box(PACKING, (1, 8), 0)
     edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
     assert found.n_edges == {CUTOFF: len(edges)}
     places = structure.positions, structure.cell, structure.pbc
@@ -92,7 +92,7 @@ def test_parts_are_those_of_the_kernel():
         np.testing.assert_array_equal(found.drawn.traffic[method], known.traffic)
         one = next(s for s in found.shared if (s.method, s.parts) == (method, 6))
         assert one.summary == known.summary()
-        exact = volumes_of_parts(structure, labels, CUTOFF)
+        exact = count_volumes_of_parts(structure, labels, CUTOFF)
         for name, numbers in asdict(exact).items():
             np.testing.assert_array_equal(getattr(one.volumes, name), numbers)
 
@@ -134,8 +134,8 @@ def test_slow_calls_end_a_curve():
 
 
 def test_saturation_is_the_first_within_a_tenth_of_the_best():
-    assert saturation([1, 10, 100, 1000], [10.0, 89.0, 91.0, 100.0]) == 100
-    assert saturation([1, 10], [100.0, 50.0]) == 1
+    assert find_saturation([1, 10, 100, 1000], [10.0, 89.0, 91.0, 100.0]) == 100
+    assert find_saturation([1, 10], [100.0, 50.0]) == 1
 
 
 def test_a_link_is_fitted_to_a_line():
@@ -171,13 +171,13 @@ def one_second_an_edge(monkeypatch):
     def passes(what, n):
         edges = []
         for job in what.jobs:
-            found = volumes_of_parts(job.structure, job.labels, job.cutoff)
+            found = count_volumes_of_parts(job.structure, job.labels, job.cutoff)
             edges.append(found.edges.astype(float))
         seconds = np.array(edges)
         link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
         return ranks.Passes(seconds, 0 * seconds, link if what.link else [])
 
-    monkeypatch.setattr("pipeline_egnn_esp.paper.studies.scaling.measured", passes)
+    monkeypatch.setattr("pipeline_egnn_esp.paper.studies.scaling.measure_passes", passes)
 
 
 def test_projections_follow_from_what_was_measured(one_second_an_edge):
@@ -218,7 +218,7 @@ def test_a_given_link_is_not_measured(one_second_an_edge):
 
 
 def measurement(**changes):
-    structure = packed(PACKING, BASIS.elements, 0)
+    structure = pack_box(PACKING, BASIS.elements, 0)
     labels = (structure.positions[:, 0] > 7).astype(np.int64)
     jobs = [Job(structure, labels, 3.0), Job(structure, labels, 4.0)]
     return replace(Measurement(SMALL, BASIS, 2**24, "cpu", 1, jobs, True), **changes)
@@ -237,7 +237,7 @@ def test_ranks_read_what_was_written(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_measure_passes_and_their_link():
-    found = measured(measurement(), 2)
+    found = measure_passes(measurement(), 2)
     assert found.seconds.shape == found.communication.shape == (2, 2)
     assert (found.communication > 0).all()
     assert (found.communication < found.seconds).all()
@@ -251,7 +251,7 @@ def test_a_rank_that_fails_is_explained(monkeypatch):
         subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr=said)
     )
     with pytest.raises(ValueError, match=r"2 processes .* \(ValueError: there is no GPU\)"):
-        measured(measurement(), 2)
+        measure_passes(measurement(), 2)
 
 
 def test_ranks_are_started_by_this_python(monkeypatch):
@@ -263,7 +263,7 @@ def test_ranks_are_started_by_this_python(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(ValueError, match="they said nothing"):
-        measured(measurement(), 3)
+        measure_passes(measurement(), 3)
     assert seen["command"][0] == sys.executable
     assert "--nproc-per-node=3" in seen["command"]
     assert seen["env"]["OMP_NUM_THREADS"] == "1"

@@ -19,9 +19,9 @@ from pipeline_core.training.checkpoint import load_model
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.objective import BlockObjective
 from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
-from pipeline_egnn_esp.rotation import wigner_matrices
-from pipeline_egnn_esp.samples import Labelled, complete, energy_zero
-from pipeline_egnn_esp.sources import basis_of, matrix_of
+from pipeline_egnn_esp.rotation import compute_wigner_matrices
+from pipeline_egnn_esp.samples import Labelled, complete, compute_energy_zero
+from pipeline_egnn_esp.sources import read_basis, read_matrix
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.hafnia import prepared
 from plugins.egnn_esp.made_up import batch, packing
@@ -46,14 +46,14 @@ def task(run):
 
 def stored(run, number):
     with SampleFile(run.data, "data") as data:
-        return matrix_of(data.read(number), basis_of(data))
+        return read_matrix(data.read(number), read_basis(data))
 
 
 def test_labels_are_the_blocks_of_the_data(run, task):
     """Each edge by its definition: H_ij(R), or the transpose of H_ji(-R)."""
     found = task.samples("train").batch([1])
     matrix = stored(run, 1)
-    zero = energy_zero(matrix)
+    zero = compute_energy_zero(matrix)
     values = matrix.hamiltonian - zero * matrix.overlap
     places, n_seen = {}, 0
     for number, ((i, j), shift) in enumerate(
@@ -131,7 +131,7 @@ def test_labels_do_not_depend_on_the_zero_of_the_calculation():
     """H and H + 3 S are the same physics."""
     matrix = shipped("monoclinic-0600K")
     moved = replace(matrix, hamiltonian=matrix.hamiltonian + 3 * matrix.overlap)
-    assert energy_zero(moved) == pytest.approx(energy_zero(matrix) + 3, abs=1e-10)
+    assert compute_energy_zero(moved) == pytest.approx(compute_energy_zero(matrix) + 3, abs=1e-10)
 
 
 def test_predictions_are_hermitian_to_the_last_bit(task):
@@ -151,7 +151,7 @@ def test_predictions_turn_with_the_structure(task):
     turned = {**graph, **{name: graph[name] @ turn.T for name in ("positions", "cell")}}
     with torch.no_grad():
         before, after = (task.module(batch(one)) for one in (graph, turned))
-    parts = [torch.from_numpy(wigner_matrices(turn, 2)[degree]) for degree in BASIS.common]
+    parts = [torch.from_numpy(compute_wigner_matrices(turn, 2)[degree]) for degree in BASIS.common]
     D = torch.block_diag(*parts)
     for name, blocks in before.items():
         torch.testing.assert_close(after[name], D @ blocks @ D.T, rtol=1e-8, atol=1e-8)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline_egnn_esp.basis import Basis
     from pipeline_egnn_esp.inference.options import ESPInferOptions
     from pipeline_egnn_esp.options import ESPOptions
-    from pipeline_egnn_esp.paper.studies.partitions import Drawn, Found
+    from pipeline_egnn_esp.paper.studies.partitions import Divisions, Drawn
 
 GROUP: Final = "studies"
 """Group of `run.inference`; no structure can have this name."""
@@ -75,7 +75,7 @@ def study(
 
         content = study_throughput(options.throughput, model, device)
         _write(group, "throughput", content)
-        summary["throughput"] = _throughput(content)
+        summary["throughput"] = _tabulate_throughput(content)
     shared = []
     if options.partitions is not None:
         from pipeline_egnn_esp.paper.studies.partitions import study_partitions
@@ -83,11 +83,11 @@ def study(
 
         chosen_by = make_link(link, model, _SIZE)
         divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
-        content = _partitions(divisions) | {"link": asdict(chosen_by)}
+        content = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
         _write(group, "partitions", content)
         if divisions.drawn is not None:
             _write_domains(group.create_group("domains"), divisions.drawn)
-        summary["partitions"] = _by_cutoff(content)
+        summary["partitions"] = _tabulate_by_cutoff(content)
         shared = divisions.shared
     if options.scaling is not None:
         from pipeline_egnn_esp.paper.studies.scaling import study_scaling
@@ -96,7 +96,7 @@ def study(
             options.scaling, model, basis, shared, device, options.work_bytes, seed
         )
         _write(group, "scaling", content)
-        summary["scaling"] = _scaling(content)
+        summary["scaling"] = _tabulate_scaling(content)
     return summary
 
 
@@ -105,7 +105,7 @@ def _write(group: h5py.Group, name: str, content: Mapping[str, Any]) -> None:
     group.create_dataset(name, data=json.dumps(content))
 
 
-def _partitions(divisions: Found) -> dict[str, Any]:
+def _tabulate_partitions(divisions: Divisions) -> dict[str, Any]:
     return {
         "atoms": divisions.n_atoms,
         "edges": {f"{cutoff:g}": n for cutoff, n in divisions.n_edges.items()},
@@ -124,7 +124,7 @@ def _write_domains(group: h5py.Group, drawn: Drawn) -> None:
         group.create_dataset(f"traffic/{method}", data=traffic, compression="gzip")
 
 
-def _throughput(content: Mapping[str, Any]) -> dict[str, Any]:
+def _tabulate_throughput(content: Mapping[str, Any]) -> dict[str, Any]:
     curves = content["curves"]
     return {
         "channels": [curve["channels"] for curve in curves],
@@ -134,13 +134,13 @@ def _throughput(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _by_cutoff(content: Mapping[str, Any]) -> dict[str, Any]:
+def _tabulate_by_cutoff(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return lists over numbers of parts, by cutoff and method."""
     summary: dict[str, Any] = {"atoms": content["atoms"]}
     for cutoff, n_edges in content["edges"].items():
         mine = [one for one in content["records"] if f"{one['cutoff']:g}" == cutoff]
-        summary[cutoff] = {"edges": n_edges, "parts": _different(one["parts"] for one in mine)}
-        for method in _different(one["method"] for one in mine):
+        summary[cutoff] = {"edges": n_edges, "parts": _drop_repeats(one["parts"] for one in mine)}
+        for method in _drop_repeats(one["method"] for one in mine):
             rows = [one for one in mine if one["method"] == method]
             summary[cutoff][method] = {
                 name: [row[key] for row in rows] for name, key in _SHOWN.items()
@@ -148,7 +148,7 @@ def _by_cutoff(content: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def _scaling(content: Mapping[str, Any]) -> dict[str, Any]:
+def _tabulate_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was fitted, and lists over numbers of ranks by mode, cutoff and method."""
     summary: dict[str, Any] = {
         "cost_model": content["cost_model"],
@@ -171,5 +171,5 @@ def _scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def _different(values: Iterable[Any]) -> list[Any]:
+def _drop_repeats(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.paper.studies.options import Partitions
-from pipeline_egnn_esp.paper.studies.volumes import Volumes, edges_within, packed, volumes_of_rows
+from pipeline_egnn_esp.paper.studies.volumes import (
+    Volumes,
+    count_volumes_of_rows,
+    find_edges_within,
+    pack_box,
+)
 from pipeline_kernels.partition import (
     Domain,
     Link,
@@ -80,7 +85,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Found:
+class Divisions:
     """What the study finds.
 
     Attributes:
@@ -98,7 +103,7 @@ class Found:
 
 def study_partitions(
     options: Partitions, elements: tuple[int, ...], link: Link, seed: int
-) -> Found:
+) -> Divisions:
     """Share the structure by all methods; processor times are those of one thread.
 
     Args:
@@ -110,7 +115,7 @@ def study_partitions(
     Raises:
         ValueError: The structure cannot be packed or is too small for a cutoff or for the parts.
     """
-    structure = packed(options.packing, elements, seed)
+    structure = pack_box(options.packing, elements, seed)
     n_atoms = len(structure.positions)
     if max(options.parts) > n_atoms:
         raise ValueError(
@@ -124,13 +129,13 @@ def study_partitions(
     if options.drawn is not None:
         drawn = Drawn(structure, options.cutoffs[0], options.drawn, {}, {})
     for cutoff in options.cutoffs:
-        edges = edges_within(structure, cutoff)
+        edges = find_edges_within(structure, cutoff)
         n_edges[cutoff] = len(edges)
         graph = _Graph(structure, edges, cutoff, link)
         del edges
         for parts in options.parts:
             shared += [graph.shared(method, parts, drawn) for method in options.methods]
-    return Found(n_atoms, n_edges, shared, drawn)
+    return Divisions(n_atoms, n_edges, shared, drawn)
 
 
 class _Graph:
@@ -150,7 +155,7 @@ class _Graph:
         metrics = self._rows.metrics(labels, parts)
         if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
             drawn.labels[method], drawn.traffic[method] = labels, metrics.traffic
-        volumes = volumes_of_rows(labels, self._rows, metrics)
+        volumes = count_volumes_of_rows(labels, self._rows, metrics)
         return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summary())
 
     def _labels(self, method: PartitionMethod, parts: int) -> Ints:

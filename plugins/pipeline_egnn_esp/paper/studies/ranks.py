@@ -33,7 +33,7 @@ from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
-from pipeline_egnn_esp.inference.plan import edge_work
+from pipeline_egnn_esp.inference.plan import count_edge_bytes
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
@@ -137,7 +137,7 @@ class Passes:
     link: list[float]
 
 
-def measured(what: Measurement, n_ranks: int) -> Passes:
+def measure_passes(what: Measurement, n_ranks: int) -> Passes:
     """Start ranks on this machine and have them measure.
 
     Raises:
@@ -175,22 +175,24 @@ def main() -> None:
     what = Measurement.load(folder)
     with connect_ranks(what.device, folder) as ranks:
         torch.set_num_threads(1)
-        record = _found(what, ranks)
+        record = _measure_jobs(what, ranks)
     (folder / f"{ranks.rank}.json").write_text(json.dumps(record), encoding="utf-8")
 
 
-def _found(what: Measurement, ranks: Ranks) -> dict[str, Any]:
+def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
     transport = choose_transport(ranks)
-    times = [_timed(what, job, transport, ranks) for job in what.jobs]
+    times = [_time_job(what, job, transport, ranks) for job in what.jobs]
     rows = (what.model.lmax + 1) ** 2, what.model.channels
     return {
         "seconds": [seconds for seconds, _ in times],
         "communication": [waiting for _, waiting in times],
-        "link": _link(transport, ranks, rows) if what.link else [],
+        "link": _time_link(transport, ranks, rows) if what.link else [],
     }
 
 
-def _timed(what: Measurement, job: Job, transport: Transport, ranks: Ranks) -> tuple[float, float]:
+def _time_job(
+    what: Measurement, job: Job, transport: Transport, ranks: Ranks
+) -> tuple[float, float]:
     """Return the median time of a pass of one job, and what of it messages took."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
     bond = what.model.bond_cutoff
@@ -199,7 +201,7 @@ def _timed(what: Measurement, job: Job, transport: Transport, ranks: Ranks) -> t
     network = network.to(ranks.device).eval()
     domain = build_domain(job.structure, job.cutoff, job.owners, transport)
     slots = assign_slots(domain)
-    per_edge = edge_work(what.model, what.basis, 4)
+    per_edge = count_edge_bytes(what.model, what.basis, 4)
     chunk = max(1, what.work_bytes // per_edge)
     timed = [
         _time_pass(network, slots, Stopwatch(transport, ranks.device), chunk, ranks)
@@ -255,11 +257,11 @@ class Stopwatch:
         return counted
 
 
-def _link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[float]:
+def _time_link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[float]:
     """Return the median seconds in which two ranks exchange rows, packing them included."""
     medians = []
     for n in LINK_ROWS:
-        plan, x = _pair(n, ranks, row)
+        plan, x = _make_pair(n, ranks, row)
         times = []
         for _ in range(1 + _LINK_REPEATS):
             ranks.barrier()
@@ -271,7 +273,7 @@ def _link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[floa
     return medians
 
 
-def _pair(n: int, ranks: Ranks, row: tuple[int, int]) -> tuple[HaloPlan, Tensor]:
+def _make_pair(n: int, ranks: Ranks, row: tuple[int, int]) -> tuple[HaloPlan, Tensor]:
     """Return a plan by which each of two ranks sends all its `n` rows to the other."""
     labels, nodes = torch.arange(2 * n) // n, torch.arange(2 * n)
     edges = torch.stack([nodes, (nodes + n) % (2 * n)], dim=1)

@@ -30,14 +30,20 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper.studies.options import Scaling, Tiles, Weak
 from pipeline_egnn_esp.paper.studies.partitions import Shared
-from pipeline_egnn_esp.paper.studies.ranks import LINK_ROWS, Job, Measurement, Passes, measured
+from pipeline_egnn_esp.paper.studies.ranks import (
+    LINK_ROWS,
+    Job,
+    Measurement,
+    Passes,
+    measure_passes,
+)
 from pipeline_egnn_esp.paper.studies.volumes import (
     Volumes,
-    edges_within,
-    packed,
-    tiled,
-    volumes_of_parts,
-    volumes_of_rows,
+    count_volumes_of_parts,
+    count_volumes_of_rows,
+    find_edges_within,
+    pack_box,
+    tile,
 )
 from pipeline_kernels.partition import Domain, Rows, low_nn
 
@@ -125,19 +131,19 @@ def study_scaling(
     Raises:
         ValueError: A process failed, or a structure cannot be had.
     """
-    box = packed(options.packing, basis.elements, seed)
-    cases = _cases(options, box)
+    box = pack_box(options.packing, basis.elements, seed)
+    cases = _make_cases(options, box)
     passes = {
-        n: measured(_measurement(n, cases, options, model, basis, device, work_bytes), n)
+        n: measure_passes(_make_measurement(n, cases, options, model, basis, device, work_bytes), n)
         for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
     }
-    cost, error = _cost(cases, passes[1])
+    cost, error = _fit_cost(cases, passes[1])
     n_rows = (model.lmax + 1) ** 2 * model.channels * _SIZE
-    link = _link(options, passes.get(2), n_rows)
+    link = _find_link(options, passes.get(2), n_rows)
     machine = Machine(
         cost, link["latency"], link["bandwidth"], model.layers, n_rows, basis.n_common**2 * _SIZE
     )
-    processors = _processors(device)
+    processors = _count_processors(device)
     return {
         "device": device.type,
         "processors": processors,
@@ -148,9 +154,9 @@ def study_scaling(
         "cutoff": options.cutoff,
         "cost_model": {**cost.coefficients, "relative_error": error},
         "link": link,
-        "measured": _measured(cases, passes, machine, processors),
-        "projected": _strong(shared, machine)
-        + (_weak(options.weak, machine, basis, seed) if options.weak else []),
+        "measured": _record_measured(cases, passes, machine, processors),
+        "projected": _record_strong(shared, machine)
+        + (_record_weak(options.weak, machine, basis, seed) if options.weak else []),
     }
 
 
@@ -171,7 +177,7 @@ class Case:
     volumes: Volumes
 
 
-def _cases(options: Scaling, box: Structure) -> list[Case]:
+def _make_cases(options: Scaling, box: Structure) -> list[Case]:
     """Return all passes; each number of boxes and ranks once."""
     most = max(options.ranks)
     modes_of: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -180,21 +186,21 @@ def _cases(options: Scaling, box: Structure) -> list[Case]:
         modes_of[most, n] = (*modes_of.get((most, n), ()), "strong")
     for boxes in {1, most}:
         modes_of.setdefault((boxes, 1), ())
-    cases = [_case(modes, *sizes, box, options.cutoff) for sizes, modes in modes_of.items()]
-    return [*cases, _case((), most, 1, box, _SHORTER * options.cutoff)]
+    cases = [_make_case(modes, *sizes, box, options.cutoff) for sizes, modes in modes_of.items()]
+    return [*cases, _make_case((), most, 1, box, _SHORTER * options.cutoff)]
 
 
-def _case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
-    structure = tiled(box, (boxes, 1, 1))
+def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
+    structure = tile(box, (boxes, 1, 1))
     places = structure.positions, structure.cell, structure.pbc
     index, _, _ = neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
     labels = low_nn(Domain.of(*places, cutoff), rows.weights, n)
-    volumes = volumes_of_rows(labels, rows, rows.metrics(labels, n))
+    volumes = count_volumes_of_rows(labels, rows, rows.metrics(labels, n))
     return Case(modes, n, Job(structure, labels, cutoff), volumes)
 
 
-def _measurement(
+def _make_measurement(
     n: int,
     cases: Sequence[Case],
     options: Scaling,
@@ -214,7 +220,7 @@ def _measurement(
     )
 
 
-def _cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
+def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     alone = [case.volumes for case in cases if case.n_ranks == 1]
     totals = {
         "atom": np.array([float(one.atoms.sum()) for one in alone]),
@@ -225,7 +231,7 @@ def _cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     return cost, fit_record(cost, totals, seconds)["relative_error"]
 
 
-def _link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
+def _find_link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
     if options.link is not None:
         given = {"latency": options.link.latency, "bandwidth": options.link.bandwidth}
         return {**given, "source": "given", "bytes": [], "seconds": []}
@@ -248,7 +254,7 @@ def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
     return max(float(alpha), 1e-12), 1 / max(float(inverse), 1e-18)
 
 
-def _measured(
+def _record_measured(
     cases: Sequence[Case], passes_of: Mapping[int, Passes], machine: Machine, processors: int
 ) -> list[dict[str, Any]]:
     """Return records of what was measured beside what the model says of it."""
@@ -271,19 +277,19 @@ def _measured(
     return records
 
 
-def _strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
+def _record_strong(shared: Sequence[Shared], machine: Machine) -> list[dict[str, Any]]:
     records = []
     for one in shared:
         facts: dict[str, Any] = {"mode": "strong", "method": one.method, "cutoff": one.cutoff}
         facts["ranks"] = one.parts
-        records.append(facts | _sizes(one.volumes, machine) | machine.record(one.volumes))
+        records.append(facts | _compute_sizes(one.volumes, machine) | machine.record(one.volumes))
     return records
 
 
-def _weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> list[dict[str, Any]]:
+def _record_weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> list[dict[str, Any]]:
     """Return records of copies of a box, shared by `low_nn` as in the paper."""
-    box = packed(options.packing, basis.elements, seed)
-    edges = edges_within(box, options.cutoff)
+    box = pack_box(options.packing, basis.elements, seed)
+    edges = find_edges_within(box, options.cutoff)
     degrees = np.bincount(edges[:, 0], minlength=len(box.positions)).astype(np.float64)
     known: dict[Tiles, Volumes] = {}
     records = []
@@ -291,21 +297,23 @@ def _weak(options: Weak, machine: Machine, basis: Basis, seed: int) -> list[dict
         for tiles in series:
             n = options.ranks * int(np.prod(tiles))
             if tiles not in known:
-                known[tiles] = _copies(box, degrees, tiles, n, options.cutoff)
+                known[tiles] = _compute_copies(box, degrees, tiles, n, options.cutoff)
             volumes = known[tiles]
             facts = {"mode": mode, "method": "low_nn", "cutoff": options.cutoff, "ranks": n}
-            records.append(facts | _sizes(volumes, machine) | machine.record(volumes))
+            records.append(facts | _compute_sizes(volumes, machine) | machine.record(volumes))
     return records
 
 
-def _copies(box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float) -> Volumes:
-    structure = tiled(box, tiles)
+def _compute_copies(
+    box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float
+) -> Volumes:
+    structure = tile(box, tiles)
     domain = Domain.of(structure.positions, structure.cell, structure.pbc, cutoff)
     labels = low_nn(domain, np.tile(degrees, int(np.prod(tiles))), n)
-    return volumes_of_parts(structure, labels, cutoff)
+    return count_volumes_of_parts(structure, labels, cutoff)
 
 
-def _sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
+def _compute_sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
     """Return sizes of the whole and means over its parts."""
     return {
         "atoms": int(volumes.atoms.sum()),
@@ -316,6 +324,6 @@ def _sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
     }
 
 
-def _processors(device: torch.device) -> int:
+def _count_processors(device: torch.device) -> int:
     on_gpu = device.type == "cuda"
     return torch.cuda.device_count() if on_gpu else len(sched_getaffinity(0))

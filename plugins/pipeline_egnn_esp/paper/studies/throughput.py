@@ -39,13 +39,13 @@ def study_throughput(
     Returns:
         device, threads, lmax; and `curves`, each with channels, message_bytes (of a message in
         single precision, as it is made), messages, seconds, per_second, and saturated, see
-        `saturation`. JSON-able.
+        `find_saturation`. JSON-able.
     """
     curves = []
     for channels in options.channels:
         own = {"channels": channels, "hidden_channels": channels, "value_channels": channels}
         sized = model.model_copy(update=own)
-        messages, seconds = _curve(options, sized, device)
+        messages, seconds = _measure_curve(options, sized, device)
         rates = [n / t for n, t in zip(messages, seconds, strict=True)]
         curves.append(
             {
@@ -54,27 +54,27 @@ def study_throughput(
                 "messages": messages,
                 "seconds": seconds,
                 "per_second": rates,
-                "saturated": saturation(messages, rates),
+                "saturated": find_saturation(messages, rates),
             }
         )
     threads = torch.get_num_threads() if device.type == "cpu" else None
     return {"device": device.type, "threads": threads, "lmax": model.lmax, "curves": curves}
 
 
-def saturation(messages: Sequence[int], rates: Sequence[float]) -> int:
+def find_saturation(messages: Sequence[int], rates: Sequence[float]) -> int:
     """Return the least number of messages whose throughput is within 10 % of the best."""
     return next(n for n, rate in zip(messages, rates, strict=True) if rate >= _WITHIN * max(rates))
 
 
-def _curve(
+def _measure_curve(
     options: Throughput, model: ESPOptions, device: torch.device
 ) -> tuple[list[int], list[float]]:
     block = NodeBlock(model, _N_ELEMENTS, is_first=False).to(device).eval()
     messages: list[int] = []
     seconds: list[float] = []
     for n in sorted(options.messages):
-        x, e, edges = _inputs(n, options.degree, model, device)
-        times = [_seconds(block, x, e, edges) for _ in range(1 + options.repeats)][1:]
+        x, e, edges = _make_inputs(n, options.degree, model, device)
+        times = [_time_block(block, x, e, edges) for _ in range(1 + options.repeats)][1:]
         messages.append(n)
         seconds.append(float(np.median(times)))
         if seconds[-1] > options.seconds_limit:
@@ -83,7 +83,7 @@ def _curve(
 
 
 @torch.no_grad()
-def _seconds(block: NodeBlock, x: Tensor, e: Tensor, edges: Edges) -> float:
+def _time_block(block: NodeBlock, x: Tensor, e: Tensor, edges: Edges) -> float:
     _wait(x.device)
     begin = time.perf_counter()
     block(x, e, edges)
@@ -96,7 +96,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _inputs(
+def _make_inputs(
     n: int, degree: int, model: ESPOptions, device: torch.device
 ) -> tuple[Tensor, Tensor, Edges]:
     """Return random atoms, and `n` edges to them from senders all over."""

@@ -35,7 +35,7 @@ class Volumes:
     crossing: Ints
 
 
-def packed(options: Packing, elements: tuple[int, ...], seed: int) -> Structure:
+def pack_box(options: Packing, elements: tuple[int, ...], seed: int) -> Structure:
     """Return a packing; elements take turns.
 
     Args:
@@ -48,10 +48,10 @@ def packed(options: Packing, elements: tuple[int, ...], seed: int) -> Structure:
     """
     positions, cell = random_packing(options.atoms, options.box, (1, 1, 1), seed)
     numbers = np.resize(np.array(elements, dtype=np.int32), len(positions))
-    return tiled(Structure(numbers, positions, cell, np.ones(3, dtype=bool)), options.tiles)
+    return tile(Structure(numbers, positions, cell, np.ones(3, dtype=bool)), options.tiles)
 
 
-def tiled(one: Structure, tiles: Tiles) -> Structure:
+def tile(one: Structure, tiles: Tiles) -> Structure:
     """Return a structure repeated along its cell vectors; copies follow one another."""
     copies = np.stack(np.meshgrid(*map(np.arange, tiles), indexing="ij"), -1).reshape(-1, 1, 3)
     return replace(
@@ -62,7 +62,7 @@ def tiled(one: Structure, tiles: Tiles) -> Structure:
     )
 
 
-def edges_within(structure: Structure, cutoff: float) -> Ints:
+def find_edges_within(structure: Structure, cutoff: float) -> Ints:
     """Return receiver and sender of all edges of a packing, (n_edges, 2).
 
     Args:
@@ -77,7 +77,7 @@ def edges_within(structure: Structure, cutoff: float) -> Ints:
     return neighbour_edges(structure.positions, structure.cell, cutoff)
 
 
-def volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volumes:
+def count_volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volumes:
     """Return the volumes of a partition of a graph that is held as a whole.
 
     Args:
@@ -97,11 +97,11 @@ def volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volu
     )
 
 
-def volumes_of_parts(structure: Structure, labels: Ints, cutoff: float) -> Volumes:
+def count_volumes_of_parts(structure: Structure, labels: Ints, cutoff: float) -> Volumes:
     """Return the volumes of a partition, part by part, without ever holding the whole graph.
 
     Args:
-        structure: As for `edges_within`.
+        structure: As for `find_edges_within`.
         labels: Part of each atom, (n_atoms,).
         cutoff: Longest edge, Å.
 
