@@ -56,11 +56,11 @@ class Assembly:
         phases = np.exp(2j * np.pi * (self._matrix.block_shift @ k)) if k.any() else 1.0
         factors = np.repeat(self._weights * phases, self._n_entries)
         matrix = self._matrix
-        return self._hermitian(matrix.hamiltonian * factors), self._hermitian(
+        return self._make_hermitian(matrix.hamiltonian * factors), self._make_hermitian(
             matrix.overlap * factors
         )
 
-    def _hermitian(self, entries: NDArray[np.number]) -> scipy.sparse.csr_array:
+    def _make_hermitian(self, entries: NDArray[np.number]) -> scipy.sparse.csr_array:
         shape = (self.n_orbitals, self.n_orbitals)
         half = scipy.sparse.coo_array((entries, (self._rows, self._columns)), shape=shape).tocsr()
         return (half + half.conj().T).tocsr()

@@ -75,17 +75,17 @@ class TwoCentre(nn.Module):
 
     def edge_blocks(self, batch: Batch) -> Tensor:
         """Return blocks of edges, (n_edges, n_common, n_common), of reverse ones transposed."""
-        return torch.cat([self._blocks(piece) for piece in split_edges(batch)])
+        return torch.cat([self._orient_blocks(piece) for piece in split_edges(batch)])
 
-    def _blocks(self, batch: Batch) -> Tensor:
-        vectors, elements, turned = self._oriented(batch)
-        numbers, weights = self._splines(vectors)
+    def _orient_blocks(self, batch: Batch) -> Tensor:
+        vectors, elements, turned = self._orient(batch)
+        numbers, weights = self._evaluate_splines(vectors)
         rows = self.tables.flatten(0, 2)  # (n_element_pairs * n_splines, n_tables)
         pair = elements[:, 0] * len(self.atoms) + elements[:, 1]
         chosen = rows[(pair * self.tables.shape[2])[:, None] + numbers]  # (n_edges, 4, n_tables)
         values = (weights.to(rows.dtype)[:, :, None] * chosen).sum(1)
         blocks = (values @ self.pattern.to(rows.dtype)).unflatten(1, self.atoms.shape[1:])
-        D = self._frames(vectors, rows.dtype)
+        D = self._make_frames(vectors, rows.dtype)
         blocks = D.mT @ blocks @ D
         return torch.where(turned[:, None, None], blocks.mT, blocks)
 
@@ -110,25 +110,25 @@ class TwoCentre(nn.Module):
         self.atoms.copy_(_average_over_axes(self.basis, atoms / counts.clamp(min=1)[:, None, None]))
         # A pair and the same pair seen from its other end have one table.
         gram, right = gram.unflatten(0, (n_elements, -1)), right.unflatten(0, (n_elements, -1))
-        gram, right = gram + gram.transpose(0, 1), right + self._mirrored(right)
+        gram, right = gram + gram.transpose(0, 1), right + self._mirror_tables(right)
         pairs = zip(gram.flatten(0, 1), right.flatten(0, 1), strict=True)
         tables = torch.stack([_solve(*pair) for pair in pairs]).view_as(self.tables)
-        self.tables.copy_(0.5 * (tables + self._mirrored(tables)))  # alike to the last bit
+        self.tables.copy_(0.5 * (tables + self._mirror_tables(tables)))  # alike to the last bit
 
-    def _mirrored(self, tables: Tensor) -> Tensor:
+    def _mirror_tables(self, tables: Tensor) -> Tensor:
         """Return tables as seen from the other end, (n_elements, n_elements, n_splines, n)."""
         return tables.transpose(0, 1)[..., self._mirror] * self._sign
 
     def _add(self, batch: Batch, gram: Tensor, right: Tensor) -> None:
         """Add the edges of a batch to the normal equations of each pair of elements."""
-        vectors, elements, turned = self._oriented(batch)
+        vectors, elements, turned = self._orient(batch)
         labels = batch["edge_blocks"].double()
         known = ~labels.isnan().flatten(1).all(1)
-        D = self._frames(vectors, labels.dtype)
+        D = self._make_frames(vectors, labels.dtype)
         labels = torch.where(turned[:, None, None], labels.mT, labels).nan_to_num(0)
         in_frame = (D @ labels @ D.mT).flatten(1)
         values = in_frame @ (self.pattern / self.pattern.sum(1, keepdim=True)).T
-        numbers, weights = self._splines(vectors)
+        numbers, weights = self._evaluate_splines(vectors)
         design = weights.new_zeros(len(vectors), gram.shape[1]).scatter_(1, numbers, weights)
         pair = elements[:, 0] * len(self.atoms) + elements[:, 1]
         for number in pair[known].unique().tolist():
@@ -136,7 +136,7 @@ class TwoCentre(nn.Module):
             gram[number] += design[rows].T @ design[rows]
             right[number] += design[rows].T @ values[rows]
 
-    def _oriented(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _orient(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Give an edge and its reverse one direction, so that their blocks agree to the last bit.
 
         Returns:
@@ -152,7 +152,7 @@ class TwoCentre(nn.Module):
             turned,
         )
 
-    def _splines(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    def _evaluate_splines(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return numbers and values of the four cubic B-splines at each distance, (n_edges, 4)."""
         x = torch.linalg.vector_norm(vectors, dim=1) * (self.n_intervals / self.cutoff)
         first = x.long().clamp(max=self.n_intervals - 1)
@@ -162,7 +162,7 @@ class TwoCentre(nn.Module):
         numbers = first[:, None] + torch.arange(4, device=first.device)
         return numbers, torch.stack(values, 1) / 6
 
-    def _frames(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    def _make_frames(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what turns the orbitals of an atom to the frame of each edge, (n_edges, n, n)."""
         frames = edge_frames(vectors, self.basis.lmax, dtype)
         return nn.functional.pad(frames, (0, 1))[:, self.entries]

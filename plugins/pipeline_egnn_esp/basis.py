@@ -127,11 +127,11 @@ class Basis:
         Raises:
             ValueError: The basis lacks an element.
         """
-        rows, columns = self._present(receivers), self._present(senders)
+        rows, columns = self._mark_present(receivers), self._mark_present(senders)
         marked: Bools = rows[..., :, None] & columns[..., None, :]
         return marked
 
-    def padded(self, entries: Floats, receivers: ArrayLike, senders: ArrayLike) -> Floats:
+    def pad(self, entries: Floats, receivers: ArrayLike, senders: ArrayLike) -> Floats:
         """Return blocks in the common layout, zero where padded.
 
         Args:
@@ -142,15 +142,15 @@ class Basis:
         Returns:
             (n_blocks, n_common, n_common)
         """
-        places = self._places(receivers, senders)
+        places = self._find_places(receivers, senders)
         assert len(places) == len(entries), (len(places), len(entries))
         blocks = np.zeros(len(np.asarray(receivers)) * self.n_common**2, dtype=entries.dtype)
         blocks[places] = entries
         return blocks.reshape(-1, self.n_common, self.n_common)
 
-    def unpadded(self, blocks: Floats, receivers: ArrayLike, senders: ArrayLike) -> Floats:
+    def unpad(self, blocks: Floats, receivers: ArrayLike, senders: ArrayLike) -> Floats:
         """Return what `padded` makes these blocks of, (n_entries,)."""
-        return blocks.reshape(-1)[self._places(receivers, senders)]
+        return blocks.reshape(-1)[self._find_places(receivers, senders)]
 
     def to_json(self) -> str:
         """Return the basis as text, for an attribute of a file."""
@@ -163,9 +163,9 @@ class Basis:
 
     @cached_property
     def _orbitals(self) -> dict[int, Ints]:
-        return {number_of[symbol]: self._of_shells(own) for symbol, own in self.shells.items()}
+        return {number_of[symbol]: self._place_shells(own) for symbol, own in self.shells.items()}
 
-    def _of_shells(self, shells: tuple[int, ...]) -> Ints:
+    def _place_shells(self, shells: tuple[int, ...]) -> Ints:
         begins = np.cumsum([0, *(2 * degree + 1 for degree in self.common)])
         used: Counter[int] = Counter()
         places: list[int] = []
@@ -175,7 +175,7 @@ class Basis:
             used[degree] += 1
         return np.array(places, dtype=np.int64)
 
-    def _present(self, atomic_numbers: ArrayLike) -> Bools:
+    def _mark_present(self, atomic_numbers: ArrayLike) -> Bools:
         """Mark the orbitals of each atom in the common layout, (..., n_common)."""
         numbers = np.asarray(atomic_numbers)
         elements, place = np.unique(numbers, return_inverse=True)
@@ -184,7 +184,7 @@ class Basis:
             row[self.orbitals(element)] = True
         return table[place.reshape(numbers.shape)]
 
-    def _places(self, receivers: ArrayLike, senders: ArrayLike) -> Ints:
+    def _find_places(self, receivers: ArrayLike, senders: ArrayLike) -> Ints:
         """Return the place of each entry in the padded blocks laid out flat, (n_entries,)."""
         pairs = np.stack([np.asarray(receivers), np.asarray(senders)], axis=1)  # (n_blocks, 2)
         kinds, kind = np.unique(pairs, axis=0, return_inverse=True)

@@ -175,7 +175,7 @@ def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
         turned[:, row : row + d, row : row + d] = frames[:, begin : begin + d * d].reshape(-1, d, d)
         row += d
     entries = np.concatenate([matrix.block("overlap", number).ravel() for number in numbers])
-    blocks = basis.padded(entries, atoms.atomic_numbers[i], atoms.atomic_numbers[j])
+    blocks = basis.pad(entries, atoms.atomic_numbers[i], atoms.atomic_numbers[j])
     about = turned @ blocks @ turned.transpose(0, 2, 1)
     different = orders[:, None] != orders
     largest: Floats = np.abs(about[:, different]).max(axis=1, initial=0)

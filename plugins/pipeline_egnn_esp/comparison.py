@@ -98,11 +98,13 @@ class Comparison:
 
     def quantities(self) -> dict[str, Any]:
         """Return the errors of the network in the layout of the engine."""
-        return self._table({part: self._errors[part, "model"] for part in ("on_site", "off_site")})
+        return self._make_table(
+            {part: self._errors[part, "model"] for part in ("on_site", "off_site")}
+        )
 
     def groups(self) -> dict[str, Any]:
         """Return them by group of structures."""
-        return {group: self._table(parts) for group, parts in sorted(self._groups.items())}
+        return {group: self._make_table(parts) for group, parts in sorted(self._groups.items())}
 
     def report(self) -> dict[str, Any]:
         """Return what is compared with baselines.
@@ -169,7 +171,7 @@ class Comparison:
             error = compute_levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
             self._levels[name].append(Levels(error, n_occupied))
 
-    def _table(self, parts: Mapping[str, Errors]) -> dict[str, Any]:
+    def _make_table(self, parts: Mapping[str, Errors]) -> dict[str, Any]:
         target, off = self._options.target, parts["off_site"]
         errors = {
             target: parts["on_site"] + off + off,

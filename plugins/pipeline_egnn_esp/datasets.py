@@ -34,7 +34,7 @@ class PackedSource(MatrixSource):
 
     @field_validator("basis")
     @classmethod
-    def _elements(cls, basis: Shells) -> Shells:
+    def _check_elements(cls, basis: Shells) -> Shells:
         return _check_shells(basis)
 
 
@@ -52,7 +52,7 @@ class CP2KSource(MatrixSource):
 
     @field_validator("basis")
     @classmethod
-    def _elements(cls, basis: Shells) -> Shells:
+    def _check_elements(cls, basis: Shells) -> Shells:
         return _check_shells(basis)
 
 
@@ -113,7 +113,7 @@ class MatrixDataset(DatasetFile):
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
 
     @model_validator(mode="after")
-    def _divisible(self) -> MatrixDataset:
+    def _check_division(self) -> MatrixDataset:
         if self.split.method == "energy":
             raise ValueError(
                 "split.method 'energy': matrices come without energies; choose random, group, "

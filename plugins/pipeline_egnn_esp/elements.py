@@ -83,7 +83,7 @@ class Places:
         row = np.where(first, elements.row, elements.column)
         column = np.where(first, elements.column, elements.row)
         shift = np.where(first[:, None], elements.shift, -elements.shift)
-        entry = self._entries(row, column, shift)
+        entry = self._find_entries(row, column, shift)
         inside = entry >= 0
         left_out = float(np.abs(elements.value[~inside]).max(initial=0))
         entry, value = entry[inside], elements.value[inside]
@@ -101,16 +101,16 @@ class Places:
             np.fmin.at(low, entry, value)
             np.fmax.at(high, entry, value)
         entries = total / np.maximum(counts, 1)
-        return Gathered(self._mirrored(entries), float((high - low).max(initial=0)), left_out)
+        return Gathered(self._mirror(entries), float((high - low).max(initial=0)), left_out)
 
-    def _entries(self, row: Ints, column: Ints, shift: Ints) -> Ints:
+    def _find_entries(self, row: Ints, column: Ints, shift: Ints) -> Ints:
         """Return the entry of each element, -1 where its block is not among ours."""
         atoms = np.stack([self._atom[row], self._atom[column]], axis=1)
         block = self._index.find(atoms, shift)
         entry = self._begins[block] + self._local[row] * self._n_columns[block]
         return np.where(block >= 0, entry + self._local[column], -1)
 
-    def _mirrored(self, entries: Floats) -> Floats:
+    def _mirror(self, entries: Floats) -> Floats:
         """Fill the lower triangles of the blocks on the diagonal, of which the upper is given."""
         n = len(self._atom)
         rows = np.arange(n)
@@ -121,5 +121,7 @@ class Places:
         )
         column = row + within
         still = np.zeros((len(row), 3), dtype=np.int64)
-        entries[self._entries(column, row, still)] = entries[self._entries(row, column, still)]
+        entries[self._find_entries(column, row, still)] = entries[
+            self._find_entries(row, column, still)
+        ]
         return entries

@@ -78,12 +78,12 @@ class Heads(nn.Module):
         Returns:
             (n_atoms, n_common, n_common)
         """
-        blocks = self._blocks(self.nodes, x)
-        return self._masked(0.5 * (blocks + blocks.mT), atomic_numbers, atomic_numbers)
+        blocks = self._make_blocks(self.nodes, x)
+        return self._mask(0.5 * (blocks + blocks.mT), atomic_numbers, atomic_numbers)
 
-    def one_way(self, e: Tensor) -> Tensor:
+    def project_one_way(self, e: Tensor) -> Tensor:
         """Return the blocks of edges as each edge has them, (n_edges, n_common, n_common)."""
-        return self._blocks(self.edges, e)
+        return self._make_blocks(self.edges, e)
 
     def edge_blocks(
         self, blocks: Tensor, reverse: Tensor, receivers: Tensor, senders: Tensor
@@ -99,12 +99,12 @@ class Heads(nn.Module):
         Returns:
             (n_edges, n_common, n_common)
         """
-        return self._masked(0.5 * (blocks + reverse.mT), receivers, senders)
+        return self._mask(0.5 * (blocks + reverse.mT), receivers, senders)
 
-    def _blocks(self, linear: CoupledLinear, x: Tensor) -> Tensor:
+    def _make_blocks(self, linear: CoupledLinear, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             return self.coupling.uncouple(linear(x))
 
-    def _masked(self, blocks: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def _mask(self, blocks: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         mask = self.present[rows][:, :, None] & self.present[columns][:, None, :]
         return blocks.masked_fill(~mask, 0.0)

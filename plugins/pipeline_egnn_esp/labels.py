@@ -41,7 +41,7 @@ def make_labels(
         edge_shift: (n_edges, 3), cell of j.
     """
     numbers = matrix.structure.atomic_numbers[matrix.block_atoms]
-    blocks = matrix.basis.padded(getattr(matrix, quantity), *numbers.T)
+    blocks = matrix.basis.pad(getattr(matrix, quantity), *numbers.T)
     on_site = np.flatnonzero(matrix.is_on_site)
     order = np.argsort(matrix.block_atoms[on_site, 0])
     atoms, shift = edge_index.astype(np.int64), edge_shift.astype(np.int64)

@@ -160,7 +160,7 @@ class BlockIndex:
     def __init__(self, atoms: Ints, shifts: Ints) -> None:
         self._reach = int(np.abs(shifts).max(initial=0)) + 1
         self._n_atoms = int(atoms.max(initial=0)) + 1
-        keys = self._keys(atoms, shifts)
+        keys = self._make_keys(atoms, shifts)
         self._order = np.argsort(keys)
         self._sorted = keys[self._order]
 
@@ -170,11 +170,13 @@ class BlockIndex:
             return np.full(len(atoms), -1, dtype=np.int64)
         is_near = np.all(np.abs(shifts) < self._reach, axis=1)
         known = is_near & np.all(atoms < self._n_atoms, axis=1)
-        keys = self._keys(np.where(known[:, None], atoms, 0), np.where(known[:, None], shifts, 0))
+        keys = self._make_keys(
+            np.where(known[:, None], atoms, 0), np.where(known[:, None], shifts, 0)
+        )
         place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
         return np.where(known & (self._sorted[place] == keys), self._order[place], -1)
 
-    def _keys(self, atoms: Ints, shifts: Ints) -> Ints:
+    def _make_keys(self, atoms: Ints, shifts: Ints) -> Ints:
         key = np.zeros(len(atoms), dtype=np.int64)
         for axis in range(3):
             key = key * (2 * self._reach + 1) + shifts[:, axis] + self._reach

@@ -110,15 +110,15 @@ class Network(nn.Module):
             ValueError: The basis lacks an element.
         """
         atomic_numbers = batch["atomic_numbers"]
-        elements = self._elements(atomic_numbers)
+        elements = self._index_elements(atomic_numbers)
         n_own = len(elements) if domain is None else domain.n_own
-        edges = self.edges(batch, elements, n_own)
-        x, e = self.embedded(self.atoms(elements)), self.embedded_edges(batch, edges)
+        edges = self.make_edges(batch, elements, n_own)
+        x, e = self.embed(self.atoms(elements)), self.embed_edges(batch, edges)
         update = _EdgeUpdate(edges, domain)
         for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
             x, e = update(edge_block, node_block(x, e, edges), e)
 
-        blocks = self.heads.one_way(e)
+        blocks = self.heads.project_one_way(e)
         flight = None if domain is None else start(blocks, domain.edges, domain.transport)
         node_blocks = self.heads.node_blocks(x[:n_own], atomic_numbers[:n_own])
         if domain is None or flight is None:
@@ -129,7 +129,7 @@ class Network(nn.Module):
         edge_blocks = self.heads.edge_blocks(blocks, reverse, receivers, senders)
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
 
-    def embedded(self, scalars: Tensor) -> Tensor:
+    def embed(self, scalars: Tensor) -> Tensor:
         """Return features of which those of degree 0 are given, and all others zero.
 
         The first features of atoms are those of `atoms`, by element.
@@ -143,7 +143,7 @@ class Network(nn.Module):
         scalars = scalars.to(self.lengths.weight.dtype)
         return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
 
-    def embedded_edges(self, batch: Batch, edges: Edges) -> Tensor:
+    def embed_edges(self, batch: Batch, edges: Edges) -> Tensor:
         """Return the first features of edges: of their lengths, and of atoms around their middle.
 
         Args:
@@ -153,13 +153,13 @@ class Network(nn.Module):
         Returns:
             (n_edges, (lmax + 1)², channels), in the type of the parameters.
         """
-        e = self.embedded(self.lengths(edges.gaussians))
+        e = self.embed(self.lengths(edges.gaussians))
         if self.options.bond_cutoff is None:
             return e
         around: Tensor = self.surroundings(edge_vectors(batch), edges)
         return e + around
 
-    def edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
+    def make_edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
         """Return what the layers need of the edges.
 
         Args:
@@ -188,7 +188,7 @@ class Network(nn.Module):
         attended = replace(edges.part(places, len(elements)), fading=fading.to(dtype))
         return replace(edges, attended=(places, attended))
 
-    def _elements(self, atomic_numbers: Tensor) -> Tensor:
+    def _index_elements(self, atomic_numbers: Tensor) -> Tensor:
         """Return the place of each atom's element among those of the basis, (n_atoms,)."""
         elements = self.places[atomic_numbers]
         if len(elements) and int(elements.min()) < 0:

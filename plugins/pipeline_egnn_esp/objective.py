@@ -59,7 +59,7 @@ class BlockObjective:
         }
         sizes: dict[str, Tensor] = {}
         if any(name.endswith("relative") for name in self.weights):
-            units = self._module.units(batch, len(batch["node_blocks"]))
+            units = self._module.compute_units(batch, len(batch["node_blocks"]))
             sizes = dict(zip(_PLACES, units, strict=True))
         sums = {}
         for name in self.weights:

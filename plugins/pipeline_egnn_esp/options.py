@@ -78,7 +78,7 @@ class ESPOptions(Section):
     blocks of pairs. Of those of atoms it always learns what the mean of their element leaves."""
 
     @model_validator(mode="after")
-    def _bonds_within_reach(self) -> Self:
+    def _check_bond_cutoff(self) -> Self:
         if self.bond_cutoff is not None and self.bond_cutoff > self.cutoff / 2:
             raise ValueError(
                 f"bond_cutoff: {self.bond_cutoff:g} Å, but atoms around the middle of an edge are "
@@ -113,7 +113,7 @@ class BlockLoss(Section):
     """Of magnitudes of relative errors."""
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _require_a_weight(self) -> Self:
         if not (self.on_site + self.off_site) * (self.mse + self.mae + self.relative):
             raise ValueError("all weights are zero; give one of mse, mae and relative a weight")
         return self
@@ -127,7 +127,7 @@ class ESPTrainOptions(TrainOptions):
     blocks: BlockLoss = BlockLoss()
 
     @model_validator(mode="after")
-    def _blocks_only(self) -> Self:
+    def _refuse_other_weights(self) -> Self:
         if self.loss:
             raise ValueError(
                 f"loss: {', '.join(self.loss)}: the loss of matrices is described by train.blocks; "
@@ -152,7 +152,7 @@ class ESPEvaluateOptions(EvaluateOptions):
 
     @field_validator("electrons")
     @classmethod
-    def _elements(cls, electrons: dict[str, int]) -> dict[str, int]:
+    def _check_elements(cls, electrons: dict[str, int]) -> dict[str, int]:
         from ase.data import chemical_symbols  # too heavy for the list of models
 
         for symbol in electrons:

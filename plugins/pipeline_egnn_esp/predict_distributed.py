@@ -65,7 +65,7 @@ def align_entries(predicted: BlockMatrix, wanted: BlockMatrix) -> Floats:
     place = BlockIndex(predicted.block_atoms, predicted.block_shift).find(
         wanted.block_atoms, wanted.block_shift
     )
-    padded = basis.padded(predicted.hamiltonian, *numbers[predicted.block_atoms].T)
+    padded = basis.pad(predicted.hamiltonian, *numbers[predicted.block_atoms].T)
     blocks = np.zeros((len(place), *padded.shape[1:]))
     blocks[place >= 0] = padded[place[place >= 0]]
-    return basis.unpadded(blocks, *numbers[wanted.block_atoms].T)
+    return basis.unpad(blocks, *numbers[wanted.block_atoms].T)

@@ -94,7 +94,7 @@ class MatrixSamples:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return samples of this split as one batch."""
-        samples = [self._arrays(int(index)) for index in indices]
+        samples = [self._read_arrays(int(index)) for index in indices]
         return collate(samples, self._dtype, self._fields)
 
     def read_structure(self, index: int) -> Structure:
@@ -133,7 +133,7 @@ class MatrixSamples:
             zero = compute_energy_zero(matrix)
         return Labelled(subtract_zero(matrix, zero), zero, *edges)
 
-    def cluster(self, index: int, n_atoms: int) -> Batch:
+    def read_cluster(self, index: int, n_atoms: int) -> Batch:
         """Return atoms of a sample around its first one, without labels and without images."""
         atoms = self.read_structure(index)
         order = np.linalg.norm(atoms.positions - atoms.positions[0], axis=1).argsort(kind="stable")
@@ -143,7 +143,7 @@ class MatrixSamples:
         own = Structure(numbers, positions, atoms.cell, pbc)
         return collate([_make_inputs(own, *graph[:2])], self._dtype, self._fields)
 
-    def _arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
+    def _read_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
         labelled = self.read_labelled(index)
         inputs = _make_inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift)
         return inputs | labelled.fields(self._options.target)
@@ -208,7 +208,7 @@ class Labelled:
         on_site = matrix.is_on_site
         blocks[on_site] = node_blocks[matrix.block_atoms[on_site, 0]]
         elements = matrix.structure.atomic_numbers[matrix.block_atoms].T
-        return matrix.basis.unpadded(blocks, *elements)
+        return matrix.basis.unpad(blocks, *elements)
 
 
 def _make_inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, NDArray[Any]]:

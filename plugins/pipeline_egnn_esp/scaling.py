@@ -84,7 +84,7 @@ class Sizes(nn.Module):
 
     def of_atoms(self, elements: Tensor) -> Tensor:
         """Return the sizes of blocks of atoms, (n_atoms, n_common, n_common)."""
-        return self._spread(self.atoms[elements])
+        return self._spread_blocks(self.atoms[elements])
 
     def of_edges(self, elements: Tensor, distances: Tensor) -> Tensor:
         """Return the sizes of blocks of edges, (n_edges, n_common, n_common).
@@ -93,15 +93,15 @@ class Sizes(nn.Module):
             elements: Of receiver and sender, (n_edges, 2).
             distances: Å, (n_edges,).
         """
-        first, above = self._knots(distances)
+        first, above = self._find_knots(distances)
         table, (i, j) = self.edges.log(), elements.unbind(1)
         above = above.to(table.dtype)[:, None, None]
         between = (1 - above) * table[i, j, first] + above * table[i, j, first + 1]
-        return self._spread(between.exp())
+        return self._spread_blocks(between.exp())
 
     def at_distances(self, distances: Tensor) -> Tensor:
         """Return the size of all elements at distances, in Å, whatever their kind; (n,) each."""
-        first, above = self._knots(distances)
+        first, above = self._find_knots(distances)
         table = self.lengths.log()
         return ((1 - above) * table[first] + above * table[first + 1]).exp()
 
@@ -119,10 +119,10 @@ class Sizes(nn.Module):
             longest = rest.distances.amax().maximum(longest) if len(rest.distances) else longest
             labelled = rest.distances[~rest.edge_blocks.isnan().flatten(1).all(1)]
             known = labelled.amax().maximum(known) if len(labelled) else known
-            atoms.index_add_(0, rest.elements, self._sums(rest.node_blocks))
-            first, above = self._knots(rest.distances)
+            atoms.index_add_(0, rest.elements, self._sum_squares(rest.node_blocks))
+            first, above = self._find_knots(rest.distances)
             place = (rest.pairs[:, 0] * len(self.atoms) + rest.pairs[:, 1]) * n_knots + first
-            sums = self._sums(rest.edge_blocks)
+            sums = self._sum_squares(rest.edge_blocks)
             edges.index_add_(0, place, sums * (1 - above)[:, None, None, None])
             edges.index_add_(0, place + 1, sums * above[:, None, None, None])
         _require_reach(float(longest), float(known))
@@ -133,16 +133,16 @@ class Sizes(nn.Module):
         self.edges.copy_(_limit_from_below(*both))
         self.lengths.copy_(_limit_from_below(*(part.sum((0, 1, 3, 4)) for part in both)))
 
-    def _knots(self, distances: Tensor) -> tuple[Tensor, Tensor]:
+    def _find_knots(self, distances: Tensor) -> tuple[Tensor, Tensor]:
         x = distances / self.step
         first = x.long().clamp(max=self.n_intervals - 1)
         return first, x - first
 
-    def _spread(self, sizes: Tensor) -> Tensor:
+    def _spread_blocks(self, sizes: Tensor) -> Tensor:
         """Give each element of a block the size of its pair of shells."""
         return sizes[:, self.shells][:, :, self.shells]
 
-    def _sums(self, blocks: Tensor) -> Tensor:
+    def _sum_squares(self, blocks: Tensor) -> Tensor:
         """Return sum of squares and count for each pair of shells, (n, 2, n_shells, n_shells)."""
         n_shells = self.atoms.shape[1]
         member = nn.functional.one_hot(self.shells, n_shells).double()
@@ -174,26 +174,26 @@ class ScaledNetwork(nn.Module):
         outputs = self.network(batch, domain)
         on_site, off_site = outputs["node_blocks"], outputs["edge_blocks"]
         with torch.no_grad(), torch.autocast(on_site.device.type, enabled=False):
-            nodes, edges = self.typical(batch, len(on_site))
-            own, pairs = self.known(batch, len(on_site))
+            nodes, edges = self.compute_sizes(batch, len(on_site))
+            own, pairs = self.compute_baseline(batch, len(on_site))
         return {
             "node_blocks": own.to(on_site.dtype) + nodes.to(on_site.dtype) * on_site,
             "edge_blocks": pairs.to(off_site.dtype) + edges.to(off_site.dtype) * off_site,
         }
 
-    def known(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
+    def compute_baseline(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return the blocks of own atoms and of edges before the network adds to them."""
         own = self.two_centre.node_blocks(batch["atomic_numbers"][:n_own])
         if self.uses_edges:
             return own, self.two_centre.edge_blocks(batch)
         return own, own.new_zeros(len(batch["edge_index"]), *own.shape[1:])
 
-    def typical(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
+    def compute_sizes(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return the sizes of the blocks of own atoms and of edges."""
-        elements, pairs, distances = self._rows(batch)
+        elements, pairs, distances = self._index_rows(batch)
         return self.sizes.of_atoms(elements[:n_own]), self.sizes.of_edges(pairs, distances)
 
-    def units(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
+    def compute_units(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return what relative errors count in: sizes of own atoms, and of edges at a distance.
 
         Far from each other some kinds of pairs have nothing but what rounding left. It would count
@@ -202,7 +202,7 @@ class ScaledNetwork(nn.Module):
         Returns:
             (n_own, n_common, n_common) and (n_edges, 1, 1)
         """
-        elements, _, distances = self._rows(batch)
+        elements, _, distances = self._index_rows(batch)
         of_edges = self.sizes.at_distances(distances)
         return self.sizes.of_atoms(elements[:n_own]), of_edges[:, None, None]
 
@@ -216,19 +216,19 @@ class ScaledNetwork(nn.Module):
             ValueError: Some edges are farther than all that have labels.
         """
         self.two_centre.fit(read_batches())
-        self.sizes.fit(rest for batch in read_batches() for rest in self._rests(batch))
+        self.sizes.fit(rest for batch in read_batches() for rest in self._yield_rests(batch))
 
-    def _rests(self, batch: Batch) -> Iterator[Rest]:
+    def _yield_rests(self, batch: Batch) -> Iterator[Rest]:
         """Yield what is left of some edges at a time, and of the atoms with the first ones."""
         n = len(batch["node_blocks"])
         for piece in split_edges(batch):
-            elements, pairs, distances = self._rows(piece)
-            own, off = self.known(piece, n)
+            elements, pairs, distances = self._index_rows(piece)
+            own, off = self.compute_baseline(piece, n)
             rests = batch["node_blocks"][:n] - own, piece["edge_blocks"] - off
             yield Rest(elements[:n], pairs, distances, *rests)
             n = 0
 
-    def _rows(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _index_rows(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         elements = self.two_centre.places[batch["atomic_numbers"]]
         distances = torch.linalg.vector_norm(edge_vectors(batch).detach(), dim=1)
         return elements, elements[batch["edge_index"]], distances

@@ -96,7 +96,7 @@ def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
 
 def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
     """Return what one process can predict, however large the structures are."""
-    return MatrixSamples(run, "train", basis, options, dtype).cluster(0, _CLUSTER)
+    return MatrixSamples(run, "train", basis, options, dtype).read_cluster(0, _CLUSTER)
 
 
 def _read_basis(run: Run) -> Basis:

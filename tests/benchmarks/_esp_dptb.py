@@ -92,14 +92,14 @@ def graph(arrays: Arrays) -> AtomicData:
 
 def blocks(arrays: Arrays) -> dict[str, np.ndarray]:
     """Return the blocks without padding, by atoms and image."""
-    found = {f"{i}_{i}_0_0_0": unpadded(block) for i, block in enumerate(arrays["node_blocks"])}
+    found = {f"{i}_{i}_0_0_0": unpad(block) for i, block in enumerate(arrays["node_blocks"])}
     places = np.concatenate([arrays["edge_index"], arrays["edge_shift"]], axis=1)
     for place, block in zip(places.tolist(), arrays["edge_blocks"], strict=True):
-        found["_".join(map(str, place))] = unpadded(block)
+        found["_".join(map(str, place))] = unpad(block)
     return found
 
 
-def unpadded(block: np.ndarray) -> np.ndarray:
+def unpad(block: np.ndarray) -> np.ndarray:
     """Return a block without what is NaN."""
     known = ~np.isnan(block)
     return block[known.any(1)][:, known.any(0)].astype(np.float32)

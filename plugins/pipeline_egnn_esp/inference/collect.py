@@ -87,11 +87,11 @@ class Source:
         parts = [self._predicted.nodes[a:b], self._predicted.edges[slots]]
         blocks = torch.cat([part.cpu().double() for part in parts]).numpy()[None]
         if self._tiling is not None:
-            atoms, shifts, blocks = self._with_overlap(own, atoms, shifts, blocks[0])
+            atoms, shifts, blocks = self._add_overlap(own, atoms, shifts, blocks[0])
         order = np.lexsort([shifts[:, 2], shifts[:, 1], shifts[:, 0], atoms[:, 1], atoms[:, 0]])
         atoms, shifts = atoms[order], shifts[order]
         ends = self._numbers[atoms].T
-        entries = [self._basis.unpadded(one[order], *ends) for one in blocks]
+        entries = [self._basis.unpad(one[order], *ends) for one in blocks]
         return Blocks(np.concatenate([shifts, atoms], axis=1), np.stack(entries))
 
     def shapes(self, names: Ints) -> Ints:
@@ -107,7 +107,7 @@ class Source:
         places = np.repeat(begins, lengths) + within
         return Blocks(blocks.names[order], blocks.entries[:, places])
 
-    def _with_overlap(
+    def _add_overlap(
         self, own: Ints, atoms: Ints, shifts: Ints, blocks: Floats
     ) -> tuple[Ints, Ints, Floats]:
         """Put the overlap beside the Hamiltonian; either is zero where only the other has blocks.
@@ -118,7 +118,7 @@ class Source:
         assert self._tiling is not None
         known, images, numbers = self._tiling.blocks(own)
         ends = self._numbers[known].T
-        overlap = self._basis.padded(self._tiling.entries("overlap", numbers), *ends)
+        overlap = self._basis.pad(self._tiling.entries("overlap", numbers), *ends)
         place = BlockIndex(known, images).find(atoms, shifts)
         beside = np.zeros_like(blocks)
         beside[place >= 0] = overlap[place[place >= 0]]

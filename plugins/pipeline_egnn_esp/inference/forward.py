@@ -151,7 +151,7 @@ class _Forward:
 
     def embed_atoms(self) -> Tensor:
         """Return the first features of all local rows."""
-        return self.network.embedded(self.network.atoms(self._elements))
+        return self.network.embed(self.network.atoms(self._elements))
 
     def update_atoms(self, layer: int, x: Tensor, e: Tensor | None, chunk: Chunk) -> Tensor:
         """Finish the edges of the layer before, keep them, and update the receivers."""
@@ -169,11 +169,11 @@ class _Forward:
         x = x[gathered.picked]
         features = self._update_edges(self.network.options.layers, x, e, chunk, gathered)
         nodes = heads.node_blocks(x[:n], self._numbers[chunk.rows])
-        halves = heads.one_way(features).mul_(0.5)
+        halves = heads.project_one_way(features).mul_(0.5)
         first = torch.from_numpy(self._slots.first[chunk.edges]).to(self.device)
         if self._scaled is not None:
-            own, pairs = self._scaled.known(gathered.batch, n)
-            of_nodes, of_edges = self._scaled.typical(gathered.batch, n)
+            own, pairs = self._scaled.compute_baseline(gathered.batch, n)
+            of_nodes, of_edges = self._scaled.compute_sizes(gathered.batch, n)
             nodes = own.to(nodes.dtype) + of_nodes.to(nodes.dtype) * nodes
             halves *= of_edges.to(halves.dtype)
             halves[first] += pairs[first].to(halves.dtype)
@@ -187,7 +187,7 @@ class _Forward:
     ) -> Tensor:
         """Return the features of edges before a layer, the atoms being those before it, too."""
         if layer == 0 or e is None:
-            features = self.network.embedded_edges(gathered.batch, gathered.edges)
+            features = self.network.embed_edges(gathered.batch, gathered.edges)
         else:
             features = e[chunk.edges]
         if layer:
@@ -212,5 +212,5 @@ class _Forward:
             "edge_shift": edge_shift,
             "edge_sample": torch.zeros(len(edge_index), dtype=torch.int64, device=self.device),
         }
-        edges = self.network.edges(batch, self._elements[picked], n_receivers)
+        edges = self.network.make_edges(batch, self._elements[picked], n_receivers)
         return _Gathered(edges, picked, batch)

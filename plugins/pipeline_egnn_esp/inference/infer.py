@@ -107,7 +107,7 @@ class _Inference:
         owners = choose_owners(structure, cutoff, ranks, self._options.partition, link)
         domain = build_domain(structure, cutoff, owners, choose_transport(ranks))
         slots = assign_slots(domain)
-        plan = self._plan(slots)
+        plan = self._make_plan(slots)
         plans = require_memory(subject.options.name, plan, ranks, self._options.memory_limit)
         summary: dict[str, Any] = {
             "atoms": len(structure.positions),
@@ -130,7 +130,7 @@ class _Inference:
         summary["measured_MiB"] = [None if p is None else round(p / 2**20) for p in peaks]
         return summary | levels
 
-    def _plan(self, slots: BlockSlots) -> MemoryPlan:
+    def _make_plan(self, slots: BlockSlots) -> MemoryPlan:
         counts = self._network.basis.counts(self._subject.structure.atomic_numbers)
         domain = slots.domain
         ends = domain.rows[domain.edge_index.numpy()[slots.first]].T
@@ -162,7 +162,7 @@ class _Inference:
             self._write_outputs(matrix)
             matrices = {"predicted": matrix}
             if subject.tiling is not None and wanted.wants_levels:
-                matrices["reference"] = self._reference()
+                matrices["reference"] = self._make_reference()
             errors = write_spectra(group, wanted, matrices)
         ranks.barrier()
         return errors
@@ -185,7 +185,7 @@ class _Inference:
             with _replace_folder(self._path.with_suffix(".cp2k")) as folder:
                 write_cp2k(folder, matrix, self._subject.options.name)
 
-    def _reference(self) -> BlockMatrix:
+    def _make_reference(self) -> BlockMatrix:
         """Return the matrices of the data, with the zero of energies of the labels."""
         assert self._subject.tiling is not None
         matrix = self._subject.tiling.whole()

@@ -71,7 +71,7 @@ class PredictedStructure(Section):
         return any((self.levels, self.density_of_states, self.bands))
 
     @model_validator(mode="after")
-    def _possible_without_overlap(self) -> Self:
+    def _check_without_overlap(self) -> Self:
         if self.overlap == "unknown" and (self.wants_levels or self.outputs):
             raise ValueError(
                 f"{self.name}: levels, density_of_states, bands and outputs need the overlap; "
@@ -80,7 +80,7 @@ class PredictedStructure(Section):
         return self
 
     @model_validator(mode="after")
-    def _sample_with_overlap(self) -> Self:
+    def _check_overlap_of_sample(self) -> Self:
         if self.overlap == "dataset" and named_sample(self.start) is None:
             raise ValueError(
                 f"{self.name}: the overlap of {self.start!r} is in no dataset; set overlap to "
@@ -116,7 +116,9 @@ class ESPInferOptions(Section):
 
     @field_validator("structures")
     @classmethod
-    def _different_names(cls, structures: list[PredictedStructure]) -> list[PredictedStructure]:
+    def _require_different_names(
+        cls, structures: list[PredictedStructure]
+    ) -> list[PredictedStructure]:
         names = [one.name for one in structures]
         if "studies" in names:
             raise ValueError("structures: the name 'studies' is taken by studies; use another one")

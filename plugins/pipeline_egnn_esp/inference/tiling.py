@@ -78,7 +78,7 @@ class Tiling:
         numbers = self._order[np.repeat(first[atoms], n_own) + within]
         copy = np.repeat(np.stack(np.unravel_index(copies, self.repeat), axis=1), n_own, axis=0)
         i = np.repeat(rows, n_own)
-        j, shift = self._other_end(numbers, copy)
+        j, shift = self._find_other_end(numbers, copy)
         shift += self.moved[j] - self.moved[i]
         kept = is_first(i, j, shift)
         return np.stack([i, j], axis=1)[kept], shift[kept], numbers[kept]
@@ -118,7 +118,7 @@ class Tiling:
         counts = np.bincount(self._both[0][:, 0], minlength=len(self.cell.structure.positions))
         return np.cumsum(counts) - counts, counts
 
-    def _other_end(self, block: Ints, copy: Ints) -> tuple[Ints, Ints]:
+    def _find_other_end(self, block: Ints, copy: Ints) -> tuple[Ints, Ints]:
         """Return the atom of the columns of each block, and the image that it is in."""
         atoms, shifts = self._both
         target, image = copy + shifts[block], np.empty_like(copy)

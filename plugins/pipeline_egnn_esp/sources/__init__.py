@@ -87,7 +87,7 @@ def make_data(run: DatasetRun) -> Summary:
         codes = _divide(run, columns, options)
         writer.add_column("split", codes)
         _write_attributes(writer, basis)
-        content = report.content(basis, codes)
+        content = report.make_content(basis, codes)
         write_json(run.report, content)
     return report.summary(content)
 

@@ -48,7 +48,7 @@ class Report:
             entry = (len(size), float(size.sum()), float(size.max()))
             self._decay.setdefault(int(shell), []).append(entry)
 
-    def content(self, basis: Basis, codes: NDArray[np.int8]) -> dict[str, Any]:
+    def make_content(self, basis: Basis, codes: NDArray[np.int8]) -> dict[str, Any]:
         """Return the report.
 
         Args:
@@ -59,16 +59,16 @@ class Report:
         return {
             "dataset": self._name,
             "samples": len(codes),
-            "warnings": self._warnings(counts),
+            "warnings": self._list_warnings(counts),
             "atoms": {str(n): count for n, count in sorted(self._n_atoms.items())},
             "blocks": self._n_blocks,
             "basis": {symbol: list(shells) for symbol, shells in basis.shells.items()},
             "common_shells": list(basis.common),
             "split_method": self._split.method,
             "splits": counts,
-            "groups": self._divided(codes),
+            "groups": self._count_divided(codes),
             "largest": {key: max(values) for key, values in self._facts.items()},
-            "hamiltonian_by_distance": self._by_distance(),
+            "hamiltonian_by_distance": self._tabulate_by_distance(),
         }
 
     def summary(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Report:
             "warnings": content["warnings"],
         }
 
-    def _divided(self, codes: NDArray[np.int8]) -> dict[str, Any]:
+    def _count_divided(self, codes: NDArray[np.int8]) -> dict[str, Any]:
         table: dict[str, dict[str, int]] = {}
         for group, code in zip(self._groups, codes, strict=True):
             row = table.setdefault(group, dict.fromkeys(SPLITS, 0))
@@ -90,7 +90,7 @@ class Report:
         largest = sorted(table.items(), key=lambda item: -sum(item[1].values()))
         return {"count": len(table), "largest": dict(largest[:_LISTED_GROUPS])}
 
-    def _by_distance(self) -> list[dict[str, float]]:
+    def _tabulate_by_distance(self) -> list[dict[str, float]]:
         """Return the mean and the largest magnitude of H, eV, by the distance of the atoms, Å."""
         rows = []
         for shell, parts in sorted(self._decay.items()):
@@ -106,7 +106,7 @@ class Report:
             )
         return rows
 
-    def _warnings(self, counts: Mapping[str, int]) -> list[str]:
+    def _list_warnings(self, counts: Mapping[str, int]) -> list[str]:
         wanted = {"val": self._split.val, "test": self._split.test}
         warnings = [
             f"no structure is in the split {name!r}"

@@ -49,10 +49,10 @@ def test_padding_is_undone_and_masked(basis):
     receivers, senders = rng.choice(basis.elements, size=(2, 30))
     sizes = basis.counts(receivers) * basis.counts(senders)
     entries = rng.normal(size=sizes.sum())
-    blocks = basis.padded(entries, receivers, senders)
+    blocks = basis.pad(entries, receivers, senders)
     mask = basis.mask(receivers, senders)
     assert mask.shape == blocks.shape
-    np.testing.assert_array_equal(basis.unpadded(blocks, receivers, senders), entries)
+    np.testing.assert_array_equal(basis.unpad(blocks, receivers, senders), entries)
     np.testing.assert_array_equal(blocks != 0, mask)
     first = entries[: sizes[0]].reshape(basis.n_orbitals(receivers[0]), -1)
     at = np.ix_(basis.orbitals(receivers[0]), basis.orbitals(senders[0]))

@@ -139,7 +139,7 @@ def cell_matrix(net, structure):
         [np.zeros((n_atoms, 3), dtype=np.int64), slots.domain.edge_shift.numpy()[slots.first]]
     )
     blocks = torch.cat([found.nodes, found.edges]).numpy()
-    entries = net.basis.unpadded(blocks, *structure.atomic_numbers[atoms].T)
+    entries = net.basis.unpad(blocks, *structure.atomic_numbers[atoms].T)
     return BlockMatrix(structure, net.basis, atoms, shift, entries, np.zeros_like(entries))
 
 

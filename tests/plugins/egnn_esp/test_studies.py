@@ -171,7 +171,7 @@ def one_second_an_edge(monkeypatch):
     def passes(what, n):
         edges = []
         for job in what.jobs:
-            found = count_volumes_of_parts(job.structure, job.labels, job.cutoff)
+            found = count_volumes_of_parts(job.structure, job.owners, job.cutoff)
             edges.append(found.edges.astype(float))
         seconds = np.array(edges)
         link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
@@ -230,7 +230,7 @@ def test_ranks_read_what_was_written(tmp_path):
     read = Measurement.load(tmp_path)
     assert replace(read, jobs=[]) == replace(what, jobs=[])
     for one, other in zip(read.jobs, what.jobs, strict=True):
-        np.testing.assert_array_equal(one.labels, other.labels)
+        np.testing.assert_array_equal(one.owners, other.owners)
         np.testing.assert_array_equal(one.structure.positions, other.structure.positions)
         assert one.cutoff == other.cutoff
 

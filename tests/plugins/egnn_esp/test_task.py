@@ -171,7 +171,7 @@ def test_sums_are_those_of_the_definition(run, task):
     with torch.no_grad():
         outputs = task.module(found)
         sums = objective.sums(outputs, found)
-        nodes, _ = task.module.typical(found, len(found["atomic_numbers"]))
+        nodes, _ = task.module.compute_sizes(found, len(found["atomic_numbers"]))
     errors = (outputs["node_blocks"] - found["node_blocks"]).numpy()
     known = ~np.isnan(errors)
     assert float(sums["on_site_mse"]) == pytest.approx((errors[known] ** 2).sum())
@@ -186,7 +186,12 @@ def test_what_is_left_to_learn_has_size_one(task):
     for number in range(len(task.samples("train"))):
         found = task.samples("train").batch([number])
         n = len(found["atomic_numbers"])
-        parts = zip(ratios, task.module.known(found, n), task.module.typical(found, n), strict=True)
+        parts = zip(
+            ratios,
+            task.module.compute_baseline(found, n),
+            task.module.compute_sizes(found, n),
+            strict=True,
+        )
         for label, known, size in parts:
             ratios[label].append(((found[label] - known) / size)[~found[label].isnan()])
     on_site, off_site = (float(torch.cat(own).square().mean()) for own in ratios.values())
@@ -198,7 +203,7 @@ def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
     bare = prepared(tmp_path, {"two_centre": False})
     module = build_task(bare).module
     found = build_task(bare).samples("val").batch([0])
-    own, off = module.known(found, len(found["atomic_numbers"]))
+    own, off = module.compute_baseline(found, len(found["atomic_numbers"]))
     assert bool(own.any())
     assert not off.any()
 
@@ -209,11 +214,11 @@ def test_the_overlap_can_be_learned(tmp_path):
     task = build_task(exact)
     module = task.module.double()
     found = task.samples("test").batch([0])
-    own, off = module.known(found, len(found["atomic_numbers"]))
+    own, off = module.compute_baseline(found, len(found["atomic_numbers"]))
     for label, known in (("node_blocks", own), ("edge_blocks", off)):
         size = found[label].nan_to_num(0).abs().max()
         assert float((found[label] - known).nan_to_num(0).abs().mean()) < 1e-3 * float(size)
-    nodes, _ = module.typical(found, len(found["atomic_numbers"]))
+    nodes, _ = module.compute_sizes(found, len(found["atomic_numbers"]))
     assert float(nodes.max()) < 1e-6  # orbitals of one atom are orthonormal
     assert task.quantities[0].field.unit == "1"
 

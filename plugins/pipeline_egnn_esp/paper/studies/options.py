@@ -57,7 +57,7 @@ class Partitions(Section):
     null for none."""
 
     @model_validator(mode="after")
-    def _drawn_is_made(self) -> Self:
+    def _check_drawn(self) -> Self:
         if self.drawn is not None and self.drawn not in self.parts:
             raise ValueError(
                 f"partitions.drawn: {self.drawn} is none of partitions.parts; name one of "

@@ -134,7 +134,7 @@ def study_partitions(
         graph = _Graph(structure, edges, cutoff, link)
         del edges
         for parts in options.parts:
-            shared += [graph.shared(method, parts, drawn) for method in options.methods]
+            shared += [graph.make_shared(method, parts, drawn) for method in options.methods]
     return Divisions(n_atoms, n_edges, shared, drawn)
 
 
@@ -148,9 +148,9 @@ class _Graph:
         self._adjacency = adjacency(self._rows)
         self._cutoff, self._link = cutoff, link
 
-    def shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
+    def make_shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
         begin = time.process_time()
-        labels = self._labels(method, parts)
+        labels = self._label_atoms(method, parts)
         seconds = time.process_time() - begin
         metrics = self._rows.metrics(labels, parts)
         if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
@@ -158,7 +158,7 @@ class _Graph:
         volumes = count_volumes_of_rows(labels, self._rows, metrics)
         return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summary())
 
-    def _labels(self, method: PartitionMethod, parts: int) -> Ints:
+    def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
         """Do what `partition` does, with what methods share made before."""
         domain, rows, link = self._domain, self._rows, self._link
         if method == "low_nn":
