@@ -75,7 +75,7 @@ class TwoCentre(nn.Module):
 
     def edge_blocks(self, batch: Batch) -> Tensor:
         """Return blocks of edges, (n_edges, n_common, n_common), of reverse ones transposed."""
-        return torch.cat([self._orient_blocks(piece) for piece in split_edges(batch)])
+        return torch.cat([self._orient_blocks(piece) for piece in split_batch(batch)])
 
     def _orient_blocks(self, batch: Batch) -> Tensor:
         vectors, elements, turned = self._orient(batch)
@@ -105,7 +105,7 @@ class TwoCentre(nn.Module):
             place = self.places[batch["atomic_numbers"]][: len(batch["node_blocks"])]
             atoms.index_add_(0, place, batch["node_blocks"].double().nan_to_num(0))
             counts += torch.bincount(place, minlength=len(counts))
-            for piece in split_edges(batch):
+            for piece in split_batch(batch):
                 self._add(piece, gram, right)
         self.atoms.copy_(_average_over_axes(self.basis, atoms / counts.clamp(min=1)[:, None, None]))
         # A pair and the same pair seen from its other end have one table.
@@ -163,12 +163,12 @@ class TwoCentre(nn.Module):
         return numbers, torch.stack(values, 1) / 6
 
     def _make_frames(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what turns the orbitals of an atom to the frame of each edge, (n_edges, n, n)."""
+        """Return rotations of orbitals to the frame of each edge, (n_edges, n, n)."""
         frames = edge_frames(vectors, self.basis.lmax, dtype)
         return nn.functional.pad(frames, (0, 1))[:, self.entries]
 
 
-def split_edges(batch: Batch) -> Iterator[Batch]:
+def split_batch(batch: Batch) -> Iterator[Batch]:
     """Yield a batch with some of its edges at a time, at least once; the atoms are always there."""
     names = [name for name in _OF_EDGES if name in batch]
     for begin in range(0, max(1, len(batch["edge_index"])), _PIECE):

@@ -149,7 +149,7 @@ class Basis:
         return blocks.reshape(-1, self.n_common, self.n_common)
 
     def unpad(self, blocks: Floats, receivers: ArrayLike, senders: ArrayLike) -> Floats:
-        """Return what `padded` makes these blocks of, (n_entries,)."""
+        """Return the entries of which `pad` makes these blocks, (n_entries,)."""
         return blocks.reshape(-1)[self._find_places(receivers, senders)]
 
     def to_json(self) -> str:

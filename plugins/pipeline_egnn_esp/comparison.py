@@ -103,11 +103,11 @@ class Comparison:
         )
 
     def groups(self) -> dict[str, Any]:
-        """Return them by group of structures."""
+        """Return the errors by group of structures."""
         return {group: self._make_table(parts) for group, parts in sorted(self._groups.items())}
 
     def report(self) -> dict[str, Any]:
-        """Return what is compared with baselines.
+        """Return the comparison with baselines.
 
         Returns:
             `on_site` and `off_site`: MAE of zero, of distances alone and of the network, and the
@@ -140,7 +140,7 @@ class Comparison:
         }
 
     def summary(self) -> dict[str, str]:
-        """Return what people read."""
+        """Return the figures that the stage shows at its end."""
         report, unit = self.report(), UNITS[self._options.target]
         numbers = {
             f"MAE {part}": f"{report[part]['model']:.4g} {unit}, "

@@ -42,7 +42,7 @@ class Gaussians(nn.Module):
         self.factor = -0.5 / (2 * cutoff / max(1, n_functions - 1)) ** 2
 
     def forward(self, distances: Tensor) -> Tensor:
-        """Map (n,) Å to (n, n_functions)."""
+        """Map distances, (n,) Å, to Gaussians, (n, n_functions)."""
         return torch.exp(self.factor * (distances[:, None] - self.centres).square())
 
 
@@ -69,18 +69,18 @@ class Network(nn.Module):
         ValueError: `options.lmax` is too low for the basis.
     """
 
-    places: Tensor
+    element_index: Tensor
 
     def __init__(self, options: ESPOptions, basis: Basis) -> None:
         super().__init__()
         self.options, self.basis = options, basis
-        places = torch.full((MAX_Z + 1,), -1)
-        places[list(basis.elements)] = torch.arange(len(basis.elements))
-        self.register_buffer("places", places, persistent=False)
+        element_index = torch.full((MAX_Z + 1,), -1)
+        element_index[list(basis.elements)] = torch.arange(len(basis.elements))
+        self.register_buffer("element_index", element_index, persistent=False)
         n_elements, channels = len(basis.elements), options.channels
         self.gaussians = Gaussians(options.radial_functions, options.cutoff)
-        self.atoms = nn.Embedding(n_elements, channels)
-        self.lengths = nn.Linear(options.radial_functions, channels, bias=False)
+        self.atom_embedding = nn.Embedding(n_elements, channels)
+        self.length_embedding = nn.Linear(options.radial_functions, channels, bias=False)
         layers = range(options.layers)
         self.node_blocks = nn.ModuleList(
             NodeBlock(options, n_elements, is_first=layer == 0) for layer in layers
@@ -113,7 +113,7 @@ class Network(nn.Module):
         elements = self._index_elements(atomic_numbers)
         n_own = len(elements) if domain is None else domain.n_own
         edges = self.make_edges(batch, elements, n_own)
-        x, e = self.embed(self.atoms(elements)), self.embed_edges(batch, edges)
+        x, e = self.embed(self.atom_embedding(elements)), self.embed_edges(batch, edges)
         update = _EdgeUpdate(edges, domain)
         for node_block, edge_block in zip(self.node_blocks, self.edge_blocks, strict=True):
             x, e = update(edge_block, node_block(x, e, edges), e)
@@ -132,7 +132,7 @@ class Network(nn.Module):
     def embed(self, scalars: Tensor) -> Tensor:
         """Return features of which those of degree 0 are given, and all others zero.
 
-        The first features of atoms are those of `atoms`, by element.
+        The first features of atoms are those of `atom_embedding`, by element.
 
         Args:
             scalars: (n, channels)
@@ -140,7 +140,7 @@ class Network(nn.Module):
         Returns:
             (n, (lmax + 1)², channels), in the type of the parameters.
         """
-        scalars = scalars.to(self.lengths.weight.dtype)
+        scalars = scalars.to(self.length_embedding.weight.dtype)
         return functional.pad(scalars[:, None], (0, 0, 0, (self.options.lmax + 1) ** 2 - 1))
 
     def embed_edges(self, batch: Batch, edges: Edges) -> Tensor:
@@ -153,21 +153,21 @@ class Network(nn.Module):
         Returns:
             (n_edges, (lmax + 1)², channels), in the type of the parameters.
         """
-        e = self.embed(self.lengths(edges.gaussians))
+        e = self.embed(self.length_embedding(edges.gaussians))
         if self.options.bond_cutoff is None:
             return e
         around: Tensor = self.surroundings(edge_vectors(batch), edges)
         return e + around
 
     def make_edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
-        """Return what the layers need of the edges.
+        """Make the edges as the layers take them.
 
         Args:
             batch: Structures with their graph.
             elements: Place of each atom's element among those of the basis, (n_atoms,).
             n_own: Number of atoms that receive, the first ones.
         """
-        vectors, dtype = edge_vectors(batch), self.lengths.weight.dtype
+        vectors, dtype = edge_vectors(batch), self.length_embedding.weight.dtype
         receiver, sender = batch["edge_index"].unbind(1)
         lengths, frames = torch.linalg.vector_norm(vectors, dim=1), batch.get("frames")
         if frames is None:
@@ -190,7 +190,7 @@ class Network(nn.Module):
 
     def _index_elements(self, atomic_numbers: Tensor) -> Tensor:
         """Return the place of each atom's element among those of the basis, (n_atoms,)."""
-        elements = self.places[atomic_numbers]
+        elements = self.element_index[atomic_numbers]
         if len(elements) and int(elements.min()) < 0:
             unknown = atomic_numbers[elements < 0].unique().tolist()
             raise ValueError(

@@ -40,8 +40,17 @@ def model() -> ModelInfo:
             "infer": ESPInferOptions,
         },
         dataset=MatrixDataset,
-        upgrades={1: Upgrade(batch=_name_reverse_edges)},
+        upgrades={1: Upgrade(weights=_name_embeddings, batch=_name_reverse_edges)},
     )
+
+
+def _name_embeddings(weights: dict[str, Any]) -> dict[str, Any]:
+    """Rename the first layers of atoms and of edges."""
+    names = {
+        "network.atoms.weight": "network.atom_embedding.weight",
+        "network.lengths.weight": "network.length_embedding.weight",
+    }
+    return {names.get(name, name): tensor for name, tensor in weights.items()}
 
 
 def _name_reverse_edges(batch: dict[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def predict_entries(
     """
     network, inside = module.network, wrap_atoms(structure)
     cutoff, section = network.options.cutoff, run.section("partition", PartitionOptions)
-    link = make_link(section.link, network.options, network.lengths.weight.element_size())
+    link = make_link(section.link, network.options, network.length_embedding.weight.element_size())
     owners = choose_owners(inside, cutoff, ranks, section.method, link)
     slots = assign_slots(build_domain(inside, cutoff, owners, choose_transport(ranks)))
     work_bytes = run.section("infer", ESPInferOptions).work_bytes

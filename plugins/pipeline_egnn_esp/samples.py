@@ -123,7 +123,7 @@ class MatrixSamples:
                 yield collate([region.inputs() | labels], self._dtype, self._fields)
 
     def read_labelled(self, index: int) -> Labelled:
-        """Return what the labels of a sample, by its number in the split, are made of."""
+        """Return the matrices behind the labels of a sample, by its number in the split."""
         number = self.numbers[index]
         graph = self._graph.read(number)
         edges = graph["edge_index"].astype(np.int64), graph["edge_shift"].astype(np.int64)
@@ -194,7 +194,7 @@ class Labelled:
         )
 
     def fields(self, quantity: Quantity) -> dict[str, Floats]:
-        """Return them as fields of a sample."""
+        """Return the blocks as fields of a sample."""
         return dict(zip(("node_blocks", "edge_blocks"), self.blocks(quantity), strict=True))
 
     def entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:
@@ -212,7 +212,7 @@ class Labelled:
 
 
 def _make_inputs(atoms: Structure, edge_index: Ints, edge_shift: Ints) -> dict[str, NDArray[Any]]:
-    """Return what a network takes of a structure and its graph."""
+    """Return the inputs of a network: a structure and its graph."""
     return {
         **{name: getattr(atoms, name) for name in INPUTS},
         "edge_index": edge_index,

@@ -21,7 +21,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.distributed.domains import Domain
 from pipeline_core.potential import edge_vectors
 from pipeline_core.task import Outputs
-from pipeline_egnn_esp.baselines import TwoCentre, split_edges
+from pipeline_egnn_esp.baselines import TwoCentre, split_batch
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 
@@ -106,7 +106,7 @@ class Sizes(nn.Module):
         return ((1 - above) * table[first] + above * table[first + 1]).exp()
 
     def fit(self, rests: Iterable[Rest]) -> None:
-        """Take the root mean square of what is left to learn, batch by batch.
+        """Compute the root mean square of the residuals, batch by batch.
 
         Raises:
             ValueError: Some edges are farther than all that have labels.
@@ -194,7 +194,7 @@ class ScaledNetwork(nn.Module):
         return self.sizes.of_atoms(elements[:n_own]), self.sizes.of_edges(pairs, distances)
 
     def compute_units(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
-        """Return what relative errors count in: sizes of own atoms, and of edges at a distance.
+        """Return the units of relative errors: sizes of own atoms, and of edges at a distance.
 
         Far from each other some kinds of pairs have nothing but what rounding left. It would count
         as much as the others if errors were in units of the size of their own kind.
@@ -219,9 +219,9 @@ class ScaledNetwork(nn.Module):
         self.sizes.fit(rest for batch in read_batches() for rest in self._yield_rests(batch))
 
     def _yield_rests(self, batch: Batch) -> Iterator[Rest]:
-        """Yield what is left of some edges at a time, and of the atoms with the first ones."""
+        """Yield the residuals of some edges at a time, those of the atoms with the first ones."""
         n = len(batch["node_blocks"])
-        for piece in split_edges(batch):
+        for piece in split_batch(batch):
             elements, pairs, distances = self._index_rows(piece)
             own, off = self.compute_baseline(piece, n)
             rests = batch["node_blocks"][:n] - own, piece["edge_blocks"] - off

@@ -28,7 +28,7 @@ _CLUSTER: Final = 32
 
 
 def build_matrix_task(run: Run) -> Task:
-    """Build the network for the basis of the data and what its training needs.
+    """Build the network for the basis of the data, with its samples and objective.
 
     Tables of distances are fitted to the training structures, unless the run rebuilds a trained
     model, whose weights hold them.
@@ -79,12 +79,12 @@ def _make_samples(
 
 
 def count_bytes_per_atom(options: ESPOptions, size: int) -> float:
-    """Return what ranks exchange of an atom in a layer, numbers having `size` bytes."""
+    """Return the bytes that ranks exchange of an atom in a layer, numbers having `size` bytes."""
     return float(size * (options.lmax + 1) ** 2 * options.channels)
 
 
 def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
-    """Return what an exchange of the features of atoms takes.
+    """Return the cost of an exchange of the features of atoms.
 
     Args:
         link: Of the messages.
@@ -95,7 +95,7 @@ def make_link(link: LinkOptions, options: ESPOptions, size: int) -> Link:
 
 
 def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
-    """Return what one process can predict, however large the structures are."""
+    """Return a part of a sample small enough for one process, however large the structures are."""
     return MatrixSamples(run, "train", basis, options, dtype).read_cluster(0, _CLUSTER)
 
 

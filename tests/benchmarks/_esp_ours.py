@@ -79,6 +79,6 @@ class Network(Trained):
         found |= {
             f"gradient of {name}": parameter.grad.norm()
             for name, parameter in self.model.named_parameters()
-            if any(part in name for part in ("radial", "atoms", "lengths", "heads"))
+            if any(part in name for part in ("radial", "embedding", "heads"))
         }
         return {name: value.detach().numpy() for name, value in found.items()}

@@ -140,18 +140,18 @@ class _Forward:
         self._slots, domain = slots, slots.domain
         self._receivers, self._senders = domain.edge_index.numpy().T
         self._shifts, structure, rows = domain.edge_shift.numpy(), domain.structure, domain.rows
-        self.device = self.network.lengths.weight.device
+        self.device = self.network.length_embedding.weight.device
         numbers = structure.atomic_numbers[rows].astype(np.int64)
         self.network.basis.counts(numbers)  # refuses what it lacks
         self._numbers, self._positions, self._cell = (
             torch.from_numpy(array).to(self.device)
             for array in (numbers, structure.positions[rows], structure.cell[None])
         )
-        self._elements = self.network.places[self._numbers]
+        self._elements = self.network.element_index[self._numbers]
 
     def embed_atoms(self) -> Tensor:
         """Return the first features of all local rows."""
-        return self.network.embed(self.network.atoms(self._elements))
+        return self.network.embed(self.network.atom_embedding(self._elements))
 
     def update_atoms(self, layer: int, x: Tensor, e: Tensor | None, chunk: Chunk) -> Tensor:
         """Finish the edges of the layer before, keep them, and update the receivers."""

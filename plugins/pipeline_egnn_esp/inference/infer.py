@@ -103,7 +103,9 @@ class _Inference:
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.options.cutoff
         section = self._run.section("partition", PartitionOptions)
-        link = make_link(section.link, network.options, network.lengths.weight.element_size())
+        link = make_link(
+            section.link, network.options, network.length_embedding.weight.element_size()
+        )
         owners = choose_owners(structure, cutoff, ranks, self._options.partition, link)
         domain = build_domain(structure, cutoff, owners, choose_transport(ranks))
         slots = assign_slots(domain)

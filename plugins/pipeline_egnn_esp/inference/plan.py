@@ -55,7 +55,7 @@ class Extra:
 
 
 def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
-    """Return what rank 0 takes for files beside the first one and for levels.
+    """Return the bytes that rank 0 takes for files beside the first one and for levels.
 
     Args:
         n_entries: Elements of the kept blocks of the structure.
@@ -142,7 +142,7 @@ def count_edge_bytes(options: ESPOptions, basis: Basis, size: int) -> int:
 
 
 def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Extra) -> MemoryPlan:
-    """Return what the domain of a rank takes.
+    """Return the memory that the domain of a rank takes.
 
     Args:
         network: The model.
@@ -151,7 +151,7 @@ def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Ext
         extra: What follows on rank 0.
     """
     options, n, domain = network.options, network.basis.n_common, slots.domain
-    size = network.lengths.weight.element_size()
+    size = network.length_embedding.weight.element_size()
     row = (options.lmax + 1) ** 2 * options.channels * size
     per_edge = count_edge_bytes(options, network.basis, size)
     chunk = min(max(1, work_bytes // per_edge), max(1, domain.n_edges))

@@ -29,14 +29,14 @@ Matrices = Mapping[str, BlockMatrix]
 
 
 def is_dense(options: PredictedStructure) -> bool:
-    """Whether all levels are calculated, with dense matrices."""
+    """Tell whether all levels are calculated, with dense matrices."""
     near = options.levels is not None and options.levels.energy is not None
     wanted = options.levels, options.density_of_states, options.bands
     return sum(one is not None for one in wanted) > near
 
 
 def is_complex(options: PredictedStructure) -> bool:
-    """Whether levels are calculated elsewhere than at the Gamma point."""
+    """Tell whether levels are calculated elsewhere than at the Gamma point."""
     density = options.density_of_states
     return options.bands is not None or (density is not None and max(density.k_points) > 1)
 

@@ -50,7 +50,7 @@ def study(
     seed: int,
     link: LinkOptions,
 ) -> dict[str, Any]:
-    """Do the studies that are asked for, and write what they find.
+    """Run the studies that are asked for, and write their results.
 
     Args:
         file: Where to write.

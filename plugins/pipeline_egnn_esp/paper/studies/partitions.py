@@ -60,7 +60,7 @@ class Shared:
     summary: dict[str, float]
 
     def record(self) -> dict[str, Any]:
-        """Return what is drawn, JSON-able."""
+        """Return the drawn partitions, JSON-able."""
         facts = {"cutoff": self.cutoff, "parts": self.parts, "method": self.method}
         return {**facts, "seconds": self.seconds, **self.summary}
 
@@ -159,7 +159,7 @@ class _Graph:
         return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summary())
 
     def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
-        """Do what `partition` does, with what methods share made before."""
+        """Return the part of each atom, as `partition` does, from what all methods share."""
         domain, rows, link = self._domain, self._rows, self._link
         if method == "low_nn":
             return low_nn(domain, rows.weights, parts)

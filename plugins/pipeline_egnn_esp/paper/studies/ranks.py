@@ -112,7 +112,7 @@ class Measurement:
 
     @classmethod
     def load(cls, folder: Path) -> Measurement:
-        """Read what a folder holds."""
+        """Read the measurement that a folder holds."""
         content = json.loads((folder / _WHAT).read_text(encoding="utf-8"))
         known = {
             "model": ESPOptions.model_validate_json(json.dumps(content["model"])),
@@ -124,7 +124,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Passes:
-    """What the ranks found, one row for each job, one column for each rank.
+    """What the ranks measured, one row for each job, one column for each rank.
 
     Attributes:
         seconds: Of a pass, median, (n_jobs, n_ranks).
@@ -170,7 +170,7 @@ def _run(folder: Path, n_ranks: int) -> None:
 
 
 def main() -> None:
-    """Be one of the ranks: read what to measure from a folder, and leave what was found there."""
+    """Be one of the ranks: read what to measure from a folder, and write the times there."""
     folder = Path(sys.argv[1])
     what = Measurement.load(folder)
     with connect_ranks(what.device, folder) as ranks:
@@ -193,7 +193,7 @@ def _measure_jobs(what: Measurement, ranks: Ranks) -> dict[str, Any]:
 def _time_job(
     what: Measurement, job: Job, transport: Transport, ranks: Ranks
 ) -> tuple[float, float]:
-    """Return the median time of a pass of one job, and what of it messages took."""
+    """Return the median time of a pass of one job, and the part of it that messages took."""
     torch.manual_seed(0)  # times do not depend on weights, but ranks must have the same
     bond = what.model.bond_cutoff
     cutoffs = {"cutoff": job.cutoff, "bond_cutoff": bond and min(bond, job.cutoff / 2)}

@@ -77,7 +77,7 @@ class Machine:
     block_bytes: int
 
     def bytes_received(self, volumes: Volumes) -> Floats:
-        """Return what each part receives in a pass, (n_parts,)."""
+        """Return the bytes that each part receives in a pass, (n_parts,)."""
         atoms = self.layers * self.row_bytes * volumes.received
         return np.asarray(atoms + self.block_bytes * volumes.crossing / 2, dtype=np.float64)
 
@@ -257,7 +257,7 @@ def fit_link(n_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
 def _record_measured(
     cases: Sequence[Case], passes_of: Mapping[int, Passes], machine: Machine, processors: int
 ) -> list[dict[str, Any]]:
-    """Return records of what was measured beside what the model says of it."""
+    """Return records of measured passes beside the predictions of the model."""
     places = dict.fromkeys(passes_of, 0)
     records = []
     for case in cases:
