@@ -64,7 +64,7 @@ class Breakdown:
 
     def _table(self, errors: Mapping[str, Errors]) -> dict[str, Any]:
         units = {name: _unit(quantity) for name, quantity in self._metrics}
-        return {name: found.report(units[name]) for name, found in errors.items()}
+        return {name: own.report(units[name]) for name, own in errors.items()}
 
 
 def _unit(quantity: Quantity) -> str:

@@ -42,7 +42,7 @@ def evaluate_run(run: Run) -> dict[str, Any]:
             }
         if ranks.is_rank_zero:
             store.write_json(run.metrics, {**metrics_header(run, task), "splits": report})
-    return {split: _errors(found["quantities"]) for split, found in report.items()}
+    return {split: _errors(content["quantities"]) for split, content in report.items()}
 
 
 def _compared(

@@ -53,13 +53,13 @@ def windows(samples: Samples, task: Task, capacity: float | None) -> list[range]
         task.cost(sizes) if capacity else np.sum(list(sizes.values()), axis=0)
     )
     limit = capacity or ROWS
-    found, start, load = [], 0, 0.0
+    ranges, start, load = [], 0, 0.0
     for number, one in enumerate(cost):
         if number > start and load + one > limit:
-            found.append(range(start, number))
+            ranges.append(range(start, number))
             start, load = number, 0.0
         load += float(one)
-    return [*found, range(start, len(cost))]
+    return [*ranges, range(start, len(cost))]
 
 
 def predictions(

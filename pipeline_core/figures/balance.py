@@ -65,12 +65,12 @@ def _draw_curves(axes: Axes, forecast: list[dict[str, Any]]) -> None:
 
 def _find_distinct(experiment: ExperimentRun) -> dict[str, list[dict[str, Any]]]:
     """Return the forecasts that differ, each under the first variant that has it."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    forecasts: dict[str, list[dict[str, Any]]] = {}
     for variant, run in experiment.runs.items():
         forecast = results.read_balance(run)
-        if forecast and forecast not in found.values():
-            found[variant] = forecast
-    return found
+        if forecast and forecast not in forecasts.values():
+            forecasts[variant] = forecast
+    return forecasts
 
 
 def _set_percent_axis(axes: Axes) -> None:

@@ -84,11 +84,11 @@ def count_by_group(report: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 def _read_forces(experiment: ExperimentRun) -> dict[str, Floats]:
     """Return the labelled forces of every predicted split, (n_atoms, 3)."""
-    found: dict[str, Floats] = {}
+    forces: dict[str, Floats] = {}
     for run in experiment.runs.values():
         for split, (label, _) in results.read_forces(run).items():
-            found.setdefault(split, label)
-    return found
+            forces.setdefault(split, label)
+    return forces
 
 
 def _draw_groups(axes: Axes, groups: dict[str, dict[str, int]]) -> None:

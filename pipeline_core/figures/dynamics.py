@@ -62,11 +62,11 @@ class Trajectory:
 
 def read_trajectories(experiment: ExperimentRun) -> dict[str, list[Trajectory]]:
     """Read all molecular-dynamics runs of all variants, by their names."""
-    found: dict[str, list[Trajectory]] = {}
+    by_name: dict[str, list[Trajectory]] = {}
     for run in experiment.runs.values():
         for trajectory in read_run(run):
-            found.setdefault(trajectory.name, []).append(trajectory)
-    return found
+            by_name.setdefault(trajectory.name, []).append(trajectory)
+    return by_name
 
 
 def read_run(run: Run) -> list[Trajectory]:

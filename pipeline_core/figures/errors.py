@@ -46,8 +46,8 @@ def draw_by_element(experiment: ExperimentRun) -> Drawn:
 
 
 def _read_metrics(experiment: ExperimentRun) -> dict[str, Metrics]:
-    found = {run.label: results.read_metrics(run) for run in experiment.runs.values()}
-    return {variant: report for variant, report in found.items() if report is not None}
+    metrics = {run.label: results.read_metrics(run) for run in experiment.runs.values()}
+    return {variant: report for variant, report in metrics.items() if report is not None}
 
 
 def _list_by_element(report: Metrics) -> Iterator[tuple[str, Errors]]:

@@ -19,11 +19,11 @@ Value = Callable[[dict[str, Any]], float | None]
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw loss, error of each quantity and learning rate of all variants."""
-    found = {run.label: results.read_history(run) for run in experiment.runs.values()}
+    by_variant = {run.label: results.read_history(run) for run in experiment.runs.values()}
     # A plugin that trains in steps of its own, not epochs, brings figures of its own.
     histories = {
         v: records
-        for v, records in found.items()
+        for v, records in by_variant.items()
         if records and "train" in records[0] and "step" not in records[0]
     }
     if not histories:

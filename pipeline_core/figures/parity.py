@@ -85,8 +85,8 @@ def _draw_side_by_side(experiment: ExperimentRun, rows: Compared, name: str) -> 
 
 
 def _read_rows(experiment: ExperimentRun) -> Compared:
-    found = {run.label: results.read_comparisons(run) for run in experiment.runs.values()}
-    return {variant: compared for variant, compared in found.items() if compared}
+    comparisons = {run.label: results.read_comparisons(run) for run in experiment.runs.values()}
+    return {variant: compared for variant, compared in comparisons.items() if compared}
 
 
 def _fill(

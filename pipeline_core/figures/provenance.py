@@ -18,12 +18,12 @@ Fact = tuple[str, str]
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the table of what made the results."""
-    found = collect_rows(experiment)
-    if not found:
+    rows = collect_rows(experiment)
+    if not rows:
         return None
     table: Rows = [["what", "value"]]
-    table += [[name, value] for name, value in found]
-    return tables.draw(["what", "value"], found, [0.2, 0.8]), table
+    table += [[name, value] for name, value in rows]
+    return tables.draw(["what", "value"], rows, [0.2, 0.8]), table
 
 
 def collect_rows(experiment: ExperimentRun) -> list[Fact]:
@@ -37,7 +37,7 @@ def collect_facts(experiment: ExperimentRun) -> list[Fact]:
     record = _read_provenance(runs[0])
     if not record:
         return []
-    found = [
+    facts = [
         ("experiment", f"{experiment.experiment} (scale: {experiment.file.scale})"),
         ("variants", ", ".join(experiment.runs)),
         *(fact for info in experiment.models for fact in _describe_plugin(info, runs)),
@@ -48,7 +48,7 @@ def collect_facts(experiment: ExperimentRun) -> list[Fact]:
             ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         ),
     ]
-    return found + (_describe_dataset(runs[0].dataset) if runs[0].dataset else [])
+    return facts + (_describe_dataset(runs[0].dataset) if runs[0].dataset else [])
 
 
 def _describe_plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
@@ -74,24 +74,24 @@ def _read_provenance(run: Run) -> dict[str, Any]:
 
 
 def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
-    found = [("dataset", f"{dataset.name}: {dataset.options.description}")]
+    facts = [("dataset", f"{dataset.name}: {dataset.options.description}")]
     if dataset.data.exists():
         inputs = store.read_provenance(dataset.data).get("inputs", {})
         digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-        found.append(("raw data", f"{len(inputs)} files, SHA-256 of their hashes {digest[:16]}"))
-    return found
+        facts.append(("raw data", f"{len(inputs)} files, SHA-256 of their hashes {digest[:16]}"))
+    return facts
 
 
 def collect_times(experiment: ExperimentRun) -> list[Fact]:
     """Return how long each stage took and on what, one row a variant and stage."""
     dataset = next(iter(experiment.runs.values())).dataset
     imported = results.read_records(dataset.folder)[-1:] if dataset else []
-    found = [("data", _format_cost(record)) for record in imported]
+    times = [("data", _format_cost(record)) for record in imported]
     for run in experiment.runs.values():
-        found += [
+        times += [
             (f"{run.variant}: {r['stage']}", _format_cost(r)) for r in read_stage_records(run)
         ]
-    return found
+    return times
 
 
 def read_stage_records(run: Run) -> list[dict[str, Any]]:

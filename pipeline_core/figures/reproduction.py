@@ -139,11 +139,11 @@ def _read_dynamics(run: Run) -> dict[str, dict[str, Any]]:
 def _read_profile(run: Run) -> dict[str, Any]:
     """Return the profile with its projections by mode, strategy and number of ranks."""
     content = dict(results.read_profile(run) or {})
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_mode: dict[str, dict[str, dict[str, Any]]] = {}
     for entry in content.get("projection", ()):
-        by_strategy = found.setdefault(entry["mode"], {})
+        by_strategy = by_mode.setdefault(entry["mode"], {})
         by_strategy.setdefault(entry["strategy"], {})[str(entry["ranks"])] = entry
-    return {**content, "projection": found} if content else {}
+    return {**content, "projection": by_mode} if content else {}
 
 
 def _read_epoch(run: Run) -> dict[str, float]:

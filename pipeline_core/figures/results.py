@@ -148,18 +148,18 @@ def read_comparisons(run: Run) -> list[Comparison]:
     with SampleFile(run.predictions, "predictions") as file:
         chosen = file.column("split") == SPLITS.index(split)
         names = [n.removesuffix("_label") for n in file.fields if n.endswith("_label")]
-        found = []
+        comparisons = []
         for name in names:
             per_atom = f"{name}_per_atom" in report.splits[split].quantities
             shown = f"{name}_per_atom" if per_atom else name
             errors = report.splits[split].quantities.get(shown)
             if errors is not None and errors.count:
-                found.append(
+                comparisons.append(
                     _read_comparison(
                         file, name, chosen, find_quantity(shown, errors.unit), split, errors
                     )
                 )
-    return found
+    return comparisons
 
 
 def _read_comparison(
@@ -192,12 +192,12 @@ def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
         codes = np.repeat(file.column("split"), file.counts("atom"))
         label, predicted = file.column("forces_label"), file.column("forces_predicted")
     present = ~np.isnan(label).any(axis=1)
-    found = {}
+    forces = {}
     for code, split in enumerate(SPLITS):
         rows = present & (codes == code)
         if rows.any():
-            found[split] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
-    return found
+            forces[split] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
+    return forces
 
 
 def read_balance(run: Run) -> list[dict[str, Any]]:

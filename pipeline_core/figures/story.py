@@ -175,8 +175,8 @@ def _collect_errors(run: Run) -> Iterator[Number]:
     if headline is not None:
         yield from headline.numbers
         return
-    found = read_held_out(run)
-    reported = found[1].quantities if found else {}
+    held_out = read_held_out(run)
+    reported = held_out[1].quantities if held_out else {}
     known = [name for name in _SHOWN if name in reported]
     for name in known or reported:
         errors = reported[name]
@@ -214,16 +214,16 @@ def _collect_time(experiment: ExperimentRun) -> Iterator[Number]:
 
 def write_sentences(experiment: ExperimentRun) -> list[str]:
     """Tell what was run, on what, and how good it is, in the order in which it happened."""
-    found = {number.title: number for number in collect_numbers(experiment)}
+    by_title = {number.title: number for number in collect_numbers(experiment)}
     run = experiment.runs[BASE]
     lines = [f"{experiment.file.description.rstrip('.')}."]
-    if run.dataset is not None and "Data" in found:
-        data = found["Data"]
+    if run.dataset is not None and "Data" in by_title:
+        data = by_title["Data"]
         lines.append(
             f"Data: {run.dataset.options.description.rstrip('.')}; {data.value}: {data.note}."
         )
-    if "Training" in found:
-        training = found["Training"]
+    if "Training" in by_title:
+        training = by_title["Training"]
         lines.append(
             f"The model {run.model_info.name} was trained for {training.value} in {training.note}."
         )
@@ -274,22 +274,22 @@ def list_commands(experiment: ExperimentRun) -> list[str]:
 
 def list_limits(experiment: ExperimentRun) -> list[str]:
     """Return what a reader should not conclude."""
-    found = [_SCALES[experiment.file.scale]] if experiment.file.scale in _SCALES else []
+    limits = [_SCALES[experiment.file.scale]] if experiment.file.scale in _SCALES else []
     run = experiment.runs[BASE]
     compared = read_held_out(run)
     if compared is not None and compared[1].n_samples < _FEW:
-        found.append(f"The errors come from {_describe_samples(experiment, compared)} only.")
+        limits.append(f"The errors come from {_describe_samples(experiment, compared)} only.")
     if compared is not None and compared[0] in _SEEN:
-        found.append(_SEEN[compared[0]])
-    found.append(_describe_spread(experiment))
+        limits.append(_SEEN[compared[0]])
+    limits.append(_describe_spread(experiment))
     data = run.dataset.options if run.dataset is not None else None
     if isinstance(data, Dataset) and data.split.method == "random":
-        found.append(
+        limits.append(
             "The split is random: if frames come from trajectories, neighbours in time lie on both "
             "sides, and the errors are those of interpolation."
         )
     report: dict[str, Any] = results.read_import_report(experiment) or {}
-    return [*found, *(f"{warning}." for warning in report.get("warnings", []))]
+    return [*limits, *(f"{warning}." for warning in report.get("warnings", []))]
 
 
 def _describe_spread(experiment: ExperimentRun) -> str:

@@ -133,12 +133,12 @@ def measure_classes(
         options: Numbers of copies, repeats and limits.
         limit: Bytes that a step may use; None for no limit.
     """
-    found: list[MeasuredClass] = []
+    classes: list[MeasuredClass] = []
     for probe in probes:
         steps: list[MeasuredStep] = []
         reason: Limit | None = None
         for copies in sorted(set(options.samples)):
-            bound = memory_line(probe, steps, found)
+            bound = memory_line(probe, steps, classes)
             if limit is not None and bound is not None and bound.at(copies) > limit:
                 reason = "memory"
                 break
@@ -150,5 +150,5 @@ def measure_classes(
             except torch.OutOfMemoryError:  # others use the GPU too
                 reason = "memory"
                 break
-        found.append(MeasuredClass(probe, tuple(steps), reason))
-    return found
+        classes.append(MeasuredClass(probe, tuple(steps), reason))
+    return classes

@@ -107,12 +107,12 @@ def compute_slopes(leaves: Sequence[Leaf], x: Tensor) -> Tensor:
     Returns:
         (n_functions, n), per unit of the coordinate.
     """
-    found = []
+    slopes = []
     for leaf, coordinate in zip(leaves, x.T, strict=True):
         variable = coordinate.clone().requires_grad_()
         for row in leaf.functions(variable):
             (slope,) = torch.autograd.grad(
                 row.sum(), variable, retain_graph=True, materialize_grads=True
             )
-            found.append(slope)
-    return torch.stack(found)
+            slopes.append(slope)
+    return torch.stack(slopes)

@@ -63,10 +63,10 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
 
     def _check(self, atoms: Atoms) -> None:
         expected = self.molecule.symbols
-        found = tuple(atoms.symbols)
-        if found != expected:
+        symbols = tuple(atoms.symbols)
+        if symbols != expected:
             raise ValueError(
-                f"atoms {' '.join(found)}: the surface is one of the molecule "
+                f"atoms {' '.join(symbols)}: the surface is one of the molecule "
                 f"{' '.join(expected)}; give these atoms in this order"
             )
         if np.any(atoms.pbc):

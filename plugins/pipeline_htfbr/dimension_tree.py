@@ -42,11 +42,11 @@ def check_nesting(nesting: Nesting, n_coordinates: int) -> Nesting:
     Raises:
         ValueError: It misses or repeats a coordinate, or names one that there is not.
     """
-    found = flatten(nesting)
+    leaves = flatten(nesting)
     problems = {
-        "misses": sorted(set(range(n_coordinates)) - set(found)),
-        "repeats": sorted({c for c in found if found.count(c) > 1}),
-        "names, though they do not exist,": sorted(set(found) - set(range(n_coordinates))),
+        "misses": sorted(set(range(n_coordinates)) - set(leaves)),
+        "repeats": sorted({c for c in leaves if leaves.count(c) > 1}),
+        "names, though they do not exist,": sorted(set(leaves) - set(range(n_coordinates))),
     }
     for what, coordinates in problems.items():
         if coordinates:
@@ -65,17 +65,17 @@ def list_interior(nesting: Nesting) -> list[tuple[int, int, tuple[int, ...]]]:
         coordinates below it.
     """
     n_leaves = len(flatten(nesting))
-    found: list[tuple[int, int, tuple[int, ...]]] = []
+    nodes: list[tuple[int, int, tuple[int, ...]]] = []
 
     def visit(part: Nesting) -> int:
         if isinstance(part, int):
             return part
         left, right = visit(part[0]), visit(part[1])
-        found.append((left, right, tuple(flatten(part))))
-        return n_leaves + len(found) - 1
+        nodes.append((left, right, tuple(flatten(part))))
+        return n_leaves + len(nodes) - 1
 
     visit(nesting)
-    return found
+    return nodes
 
 
 def make_nodes(nesting: Nesting, ranks: Sequence[int]) -> tuple[Node, ...]:

@@ -214,13 +214,13 @@ def _find_minimum(energy: Energy) -> tuple[Floats, float]:
         value, slope = energy(x.reshape(-1, 3))
         return value, slope.ravel()
 
-    found = minimize(function, _START.ravel(), jac=True, method="BFGS", options={"gtol": 1e-7})
-    if np.abs(found.jac).max() > _GRADIENT_LEFT:
+    optimum = minimize(function, _START.ravel(), jac=True, method="BFGS", options={"gtol": 1e-7})
+    if np.abs(optimum.jac).max() > _GRADIENT_LEFT:
         raise ValueError(
-            f"ethene: the gradient at the minimum is {np.abs(found.jac).max():.1e} hartree/bohr, "
+            f"ethene: the gradient at the minimum is {np.abs(optimum.jac).max():.1e} hartree/bohr, "
             "expected 0; check the installation of tblite"
         )
-    return found.x.reshape(-1, 3), float(found.fun)
+    return optimum.x.reshape(-1, 3), float(optimum.fun)
 
 
 def _compute_modes(minimum: Floats, energy: Energy) -> tuple[Floats, Floats]:

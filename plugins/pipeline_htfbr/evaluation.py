@@ -82,8 +82,8 @@ def evaluate_surface(run: Run) -> dict[str, Any]:
         content = json.loads(run.metrics.read_text(encoding="utf-8"))
         report = report_surface(run)
         store.write_json(run.metrics, {**content, "surface": report})
-        found = report["errors"].items()
-        summary["RMSE"] = {place: f"{e['cm^-1']['rmse']:.4g} cm⁻¹" for place, e in found}
+        by_place = report["errors"].items()
+        summary["RMSE"] = {place: f"{e['cm^-1']['rmse']:.4g} cm⁻¹" for place, e in by_place}
     return summary
 
 
@@ -101,7 +101,7 @@ def report_surface(run: Run) -> dict[str, Any]:
         compared |= compare_exact(surface, exact, options, run.seed)
     least = min([points.energy.min(), *(c.label.min() for c in compared.values())])
     windows = options.energy_windows
-    found = {
+    errors = {
         place: compute_errors(c, least, windows, points.coordinates)
         for place, c in compared.items()
     }
@@ -113,8 +113,8 @@ def report_surface(run: Run) -> dict[str, Any]:
         "degrees": [leaf["degree"] for leaf in about["structure"]["leaves"]],
         "n_train": len(points.of("train")),
         **read_training(run),
-        "gap": _compute_gap(found),
-        "errors": found,
+        "gap": _compute_gap(errors),
+        "errors": errors,
     }
 
 
@@ -126,13 +126,13 @@ def compare_points(run: Run) -> dict[str, Compared]:
         slopes = None
         if "gradient_label" in file.fields:
             slopes = file.column("gradient_predicted") - file.column("gradient_label")
-    found = {}
+    compared = {}
     for code, split in enumerate(SPLITS):
         rows = codes == code
         if rows.any():
             deviation = None if slopes is None else _rms(slopes[rows])
-            found[split] = Compared(label[rows], predicted[rows], deviation)
-    return found
+            compared[split] = Compared(label[rows], predicted[rows], deviation)
+    return compared
 
 
 def compare_exact(
@@ -149,21 +149,23 @@ def compare_exact(
     Returns:
         "grid" and "off_grid", as far as the exact surface has a grid and a domain.
     """
-    found = {}
+    compared = {}
     if options.grid and exact.grid is not None:
         blocks = [
             (exact.energies(x), _compute_energies(surface, x))
             for x in iterate_grid(exact.coordinates, exact.grid)
         ]
         label, predicted = (np.concatenate(part) for part in zip(*blocks, strict=True))
-        found["grid"] = Compared(label, predicted)
+        compared["grid"] = Compared(label, predicted)
     bounds = [(c.lower, c.upper) for c in exact.coordinates]
     if options.off_grid_points and not any(None in pair for pair in bounds):
         lower, upper = np.asarray(bounds, dtype=np.float64).T
         x = np.random.default_rng(seed).uniform(lower, upper, (options.off_grid_points, len(lower)))
         slopes = _compute_gradients(surface, x) - exact.gradients(x)
-        found["off_grid"] = Compared(exact.energies(x), _compute_energies(surface, x), _rms(slopes))
-    return found
+        compared["off_grid"] = Compared(
+            exact.energies(x), _compute_energies(surface, x), _rms(slopes)
+        )
+    return compared
 
 
 def iterate_grid(coordinates: Sequence[Coordinate], counts: Sequence[int]) -> Iterator[Floats]:
@@ -243,20 +245,20 @@ def read_training(run: Run) -> dict[str, Any]:
 
 def _compute_energies(surface: Surface, x: Floats) -> Floats:
     with torch.no_grad():
-        found: Floats = surface.energies(torch.from_numpy(x)).numpy()
-    return found
+        energies: Floats = surface.energies(torch.from_numpy(x)).numpy()
+    return energies
 
 
 def _compute_gradients(surface: Surface, x: Floats) -> Floats:
     places = torch.from_numpy(x).requires_grad_()
-    (found,) = torch.autograd.grad(surface.energies(places).sum(), places)
-    slopes: Floats = found.numpy()
+    (gradient,) = torch.autograd.grad(surface.energies(places).sum(), places)
+    slopes: Floats = gradient.numpy()
     return slopes
 
 
 def _rms(errors: Floats) -> Floats:
-    found: Floats = np.sqrt((errors**2).mean(axis=0))
-    return found
+    rms: Floats = np.sqrt((errors**2).mean(axis=0))
+    return rms
 
 
 def _measure(error: Floats) -> dict[str, float | None]:
@@ -281,10 +283,12 @@ def _iterate_windows(
         yield {**bounds, "n_points": int(inside.sum()), **_measure(error[inside])}
 
 
-def _compute_gap(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float] | None:
-    if not {"train", "test"} <= found.keys():
+def _compute_gap(errors: Mapping[str, Mapping[str, Any]]) -> dict[str, float] | None:
+    if not {"train", "test"} <= errors.keys():
         return None
-    return {unit: abs(found["train"][unit]["rmse"] - found["test"][unit]["rmse"]) for unit in UNITS}
+    return {
+        unit: abs(errors["train"][unit]["rmse"] - errors["test"][unit]["rmse"]) for unit in UNITS
+    }
 
 
 def _name_slope_unit(coordinate: Coordinate) -> str:

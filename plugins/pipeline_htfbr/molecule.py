@@ -65,8 +65,8 @@ class Molecule:
                 _freeze(modes["displacements"]), tuple(modes["frequencies"])
             )
         else:
-            found = content["internal"]
-            variables = tuple(Internal(one["kind"], tuple(one["atoms"])) for one in found)
+            internal = content["internal"]
+            variables = tuple(Internal(one["kind"], tuple(one["atoms"])) for one in internal)
         return cls(
             tuple(content["symbols"]),
             tuple(content["masses"]),

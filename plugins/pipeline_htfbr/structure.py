@@ -105,7 +105,7 @@ def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
     d = len(points.coordinates)
     degrees = _spread(options.degree, d, "graph.degree")
     families = _spread(options.basis, d, "graph.basis")
-    found = []
+    leaves = []
     for coordinate, x, degree, family in zip(
         points.coordinates, points.x.T, degrees, families, strict=True
     ):
@@ -118,10 +118,10 @@ def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
                 "period in the dataset, or choose chebyshev or legendre"
             )
         lower, upper = _choose_domain(coordinate, np.unique(x), options.margin)
-        found.append(
+        leaves.append(
             Leaf(family=chosen, degree=degree, lower=lower, upper=upper, period=coordinate.period)
         )
-    return tuple(found)
+    return tuple(leaves)
 
 
 def _choose_domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, float]:

@@ -81,5 +81,5 @@ def _scale_and_shift(run: Run) -> tuple[float, float]:
 
 
 def _listed(text: Any) -> list[str]:
-    found: list[str] = json.loads(text)
-    return found
+    names: list[str] = json.loads(text)
+    return names

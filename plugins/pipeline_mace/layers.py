@@ -74,13 +74,13 @@ class ElementLinear(nn.Module):
         scale = (channels * n_elements) ** -0.5
         parts = split(features[atoms.order, : n_degrees**2], range(n_degrees))
         cuts = _counts(atoms)
-        found = []
+        by_degree = []
         for degree, part in enumerate(parts):
             pieces = zip(part.split(cuts), atoms.elements.tolist(), strict=True)
-            found.append(
+            by_degree.append(
                 torch.cat([piece @ (self.weights[degree, z] * scale) for piece, z in pieces])
             )
-        mapped = torch.cat(found, dim=1)
+        mapped = torch.cat(by_degree, dim=1)
         by_atom: Tensor = torch.empty_like(mapped).index_copy(0, atoms.order, mapped)
         return by_atom
 
@@ -167,12 +167,12 @@ class Interaction(nn.Module):
     def _by_degree(self, summed: Tensor) -> list[Tensor]:
         """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
         sizes = [n * (2 * degree + 1) for degree, n in enumerate(self.counts)]
-        found = []
+        parts = []
         for degree, part in enumerate(summed.split(sizes, dim=1)):
             n_atoms, _, channels = part.shape
             paths = part.view(n_atoms, self.counts[degree], 2 * degree + 1, channels)
-            found.append(paths.transpose(1, 2).reshape(n_atoms, 2 * degree + 1, -1))
-        return found
+            parts.append(paths.transpose(1, 2).reshape(n_atoms, 2 * degree + 1, -1))
+        return parts
 
 
 class ProductBasis(nn.Module):

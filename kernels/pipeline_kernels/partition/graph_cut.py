@@ -69,5 +69,5 @@ def _part_graph(graph: tuple[Numbers, Numbers], n_parts: int, **settings: object
 
     if n_parts == 1 or not len(graph[1]):
         return np.arange(len(graph[0]) - 1) % n_parts  # METIS has nothing to weigh
-    found = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(*graph), **settings)
-    return np.array(found.vertex_part, dtype=np.int64)
+    division = pymetis.part_graph(n_parts, pymetis.CSRAdjacency(*graph), **settings)
+    return np.array(division.vertex_part, dtype=np.int64)

@@ -37,11 +37,11 @@ def refine(
     """
     if not len(rows.senders) or n_parts == 1:
         return labels
-    weights, found = rows.weights, labels.copy()
+    weights, refined = rows.weights, labels.copy()
     loads = np.bincount(labels, weights, n_parts)
     falling = np.maximum(0.0, 1 - 1.25 * np.arange(SWEEPS) / SWEEPS)
     saved = refine_cpu.refine(
-        found,
+        refined,
         rows.offsets,
         rows.senders,
         weights,
@@ -50,4 +50,4 @@ def refine(
         max(balance * loads.mean(), loads.max()),
         FIRST_THRESHOLD * weights.mean() * falling,
     )
-    return found if saved > 0 else labels
+    return refined if saved > 0 else labels

@@ -73,8 +73,8 @@ class Candidate:
     @property
     def objectives(self) -> tuple[float, float, float]:
         """Mean neighbours, most nodes received by a part, edge imbalance: less is better."""
-        found = self.metrics
-        return found.neighbours.mean(), found.received.max(), found.edge_imbalance
+        metrics = self.metrics
+        return metrics.neighbours.mean(), metrics.received.max(), metrics.edge_imbalance
 
 
 def shapes(n_parts: int) -> Iterator[Shape]:
@@ -96,12 +96,12 @@ def grids(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Candidat
         link: What an exchange takes.
     """
     ranked = sorted(shapes(n_parts), key=lambda shape: estimate(domain, len(rows), shape, link))
-    found = []
+    candidates = []
     for shape in ranked[:N_EXACT]:
         labels = grid(domain, rows.weights, shape)
         name = "x".join(map(str, shape))
-        found.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
-    return sorted(found, key=lambda one: link.seconds(one.metrics))
+        candidates.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
+    return sorted(candidates, key=lambda one: link.seconds(one.metrics))
 
 
 def candidates(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
@@ -119,16 +119,16 @@ def candidates(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Can
     return sorted(best, key=lambda one: link.seconds(one.metrics))
 
 
-def pareto(found: list[Candidate]) -> list[Candidate]:
+def pareto(candidates: list[Candidate]) -> list[Candidate]:
     """Returns the candidates that none other equals or betters in every objective.
 
     Of candidates that are equal in all objectives the first is kept.
     """
-    values = np.array([one.objectives for one in found])
+    values = np.array([one.objectives for one in candidates])
     no_worse = (values[:, None] <= values).all(2)
     better = no_worse & (values[:, None] < values).any(2)
     earlier = np.triu(no_worse & no_worse.T, 1)
-    return [found[number] for number in np.flatnonzero(~(better | earlier).any(0))]
+    return [candidates[number] for number in np.flatnonzero(~(better | earlier).any(0))]
 
 
 def estimate(domain: Domain, n_atoms: int, shape: Shape, link: Link) -> float:

@@ -22,11 +22,11 @@ _EXACT_DOTS: Final = 25
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the cuts of the first variant that has some."""
-    found = {run.variant: uses.read_cuts(run) for run in experiment.runs.values()}
-    variant = next((name for name, cuts in found.items() if cuts), None)
+    by_variant = {run.variant: uses.read_cuts(run) for run in experiment.runs.values()}
+    variant = next((name for name, cuts in by_variant.items() if cuts), None)
     if variant is None:
         return None
-    cuts = found[variant]
+    cuts = by_variant[variant]
     n_columns = min(_COLUMNS, len(cuts))
     n_rows = -(-len(cuts) // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN

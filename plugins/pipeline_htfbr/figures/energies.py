@@ -20,8 +20,8 @@ _BINS: Final = 50
 
 def draw_windows(experiment: ExperimentRun) -> Drawn:
     """Draw the RMSE of each window of energy, one colour a variant."""
-    found = drop_shared(read_fits(experiment))
-    places = [p for p in _PLACES if any(p in fit.surface["errors"] for fit in found)]
+    fits = drop_shared(read_fits(experiment))
+    places = [p for p in _PLACES if any(p in fit.surface["errors"] for fit in fits)]
     if not places:
         return None
     width = style.PAGE if len(places) > 1 else style.COLUMN
@@ -30,8 +30,8 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
         ["variant", "place", "from_cm-1", "to_cm-1", "points", "RMSE_cm-1", "MAE_cm-1", "max_cm-1"]
     ]
     for axes, place in zip(panels, places, strict=True):
-        _draw_panel(axes, place, found)
-        for fit in found:
+        _draw_panel(axes, place, fits)
+        for fit in fits:
             table += [
                 [fit.run.variant, place, *(w[key] for key in _WINDOW)]
                 for w in fit.surface["errors"].get(place, {}).get("windows", [])
@@ -44,14 +44,14 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
 _WINDOW: Final = ("from", "to", "n_points", "rmse", "mae", "max_error")
 
 
-def _draw_panel(axes: Axes, place: str, found: list[Fit]) -> None:
+def _draw_panel(axes: Axes, place: str, fits: list[Fit]) -> None:
     filled: dict[tuple[float, float | None], int] = {}
-    for fit in found:
+    for fit in fits:
         for window in fit.surface["errors"].get(place, {}).get("windows", []):
             if window["n_points"]:
                 filled[window["from"], window["to"]] = window["n_points"]
     windows = sorted(filled, key=lambda ends: ends[0])
-    for number, fit in enumerate(found):
+    for number, fit in enumerate(fits):
         reported = fit.surface["errors"].get(place, {}).get("windows", [])
         errors = {(w["from"], w["to"]): w["rmse"] for w in reported}
         drawn = [(i, errors[w]) for i, w in enumerate(windows) if errors.get(w)]

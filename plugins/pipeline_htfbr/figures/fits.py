@@ -53,23 +53,23 @@ class Fit:
     @property
     def hardware(self) -> str:
         """What it was trained on, "" if that is not on record."""
-        found = [record for record in read_stage_records(self.run) if record["stage"] == "train"]
-        return describe_hardware(found[0]) if found else ""
+        records = [record for record in read_stage_records(self.run) if record["stage"] == "train"]
+        return describe_hardware(records[0]) if records else ""
 
     def error(self, place: str, unit: str = "hartree", kind: str = "rmse") -> float | None:
         """Return an error at a place (train, val, test, grid, off_grid); None if not compared."""
-        found = self.surface["errors"].get(place)
-        return None if found is None else found[unit][kind]
+        units = self.surface["errors"].get(place)
+        return None if units is None else units[unit][kind]
 
 
 def read_fits(experiment: ExperimentRun) -> list[Fit]:
     """Return the variants that have been evaluated."""
-    found = []
+    fits = []
     for run in experiment.runs.values():
         content = results.read_json(run.metrics)
         if isinstance(content, dict) and "surface" in content:
-            found.append(Fit(run, content["n_parameters"], content["surface"]))
-    return found
+            fits.append(Fit(run, content["n_parameters"], content["surface"]))
+    return fits
 
 
 def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
@@ -82,12 +82,12 @@ def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
     return [fit for fit in read_fits(experiment) if fit.surface["exact"] == exact]
 
 
-def group_by_shares(found: Sequence[Fit]) -> dict[int, Fit]:
+def group_by_shares(fits: Sequence[Fit]) -> dict[int, Fit]:
     """Return fits that differ in nothing but the number of shares of their full batch, by it.
 
     They are those that are trained like the first fit whose experiment limits the capacity.
     """
-    full = [f for f in found if f.run.section("train", HTTrainOptions).batch_size == "all"]
+    full = [f for f in fits if f.run.section("train", HTTrainOptions).batch_size == "all"]
     full = [f for f in full if f.method != "solver"]
     limited = [f for f in full if f.run.section("partition", PartitionOptions).capacity]
     if not limited:
@@ -96,7 +96,7 @@ def group_by_shares(found: Sequence[Fit]) -> dict[int, Fit]:
     return {f.shares: f for f in full if f.run.params("train") == settings}
 
 
-def drop_shared(found: Sequence[Fit]) -> list[Fit]:
+def drop_shared(fits: Sequence[Fit]) -> list[Fit]:
     """Return fits without those that differ from others in their number of shares alone."""
-    shared = {fit.run.variant for fit in group_by_shares(found).values()}
-    return [fit for fit in found if fit.run.variant not in shared]
+    shared = {fit.run.variant for fit in group_by_shares(fits).values()}
+    return [fit for fit in fits if fit.run.variant not in shared]

@@ -11,10 +11,10 @@ from pipeline_htfbr.figures.fits import Fit, read_fits
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the table of all variants, errors in cm⁻¹."""
-    found = read_fits(experiment)
-    if not found:
+    fits = read_fits(experiment)
+    if not fits:
         return None
-    places = [p for p in ("train", "test", "grid", "off_grid") if any(_has(f, p) for f in found)]
+    places = [p for p in ("train", "test", "grid", "off_grid") if any(_has(f, p) for f in fits)]
     names = {"train": "train", "test": "test", "grid": "grid", "off_grid": "off grid"}
     header = ["fit", "param.", "ranks", "degrees", *(names[p] for p in places), "largest", "time"]
     table: Rows = [
@@ -31,7 +31,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
         ]
     ]
     cells = []
-    for fit in found:
+    for fit in fits:
         errors = [fit.error(place, "cm^-1") for place in places]
         worst = fit.error(places[-1], "cm^-1", "max_error") if places else None
         ranks, degrees, seconds = (

@@ -61,21 +61,21 @@ def _list_rows(
 def _make_row(fitted: Stationary | None, i: int, exact: Stationary | None, j: int) -> list[Any]:
     ours = _finite_or_none(fitted.energy[i]) if fitted else None
     theirs = _finite_or_none(exact.energy[j]) if exact else None
-    found = _find_frequencies(fitted, i)
+    frequencies = _find_frequencies(fitted, i)
     expected = _find_frequencies(exact, j)
     known = [one for one in ((fitted, i), (exact, j)) if one[0] is not None]
     kind = _KINDS[int(known[0][0].order[known[0][1]])]  # type: ignore[union-attr]
     difference = None if ours is None or theirs is None else ours - theirs
     largest = None
-    if found is not None and expected is not None:
-        largest = float(np.abs(found - expected).max())
+    if frequencies is not None and expected is not None:
+        largest = float(np.abs(frequencies - expected).max())
     return [
         kind,
         ours,
         theirs,
         difference,
         largest,
-        _format_frequencies(found),
+        _format_frequencies(frequencies),
         _format_frequencies(expected),
     ]
 
@@ -87,8 +87,8 @@ def _finite_or_none(value: float) -> float | None:
 def _find_frequencies(points: Stationary | None, number: int) -> Floats | None:
     if points is None or points.frequencies is None:
         return None
-    found: Floats = points.frequencies[number]
-    return found if np.isfinite(found).all() else None
+    frequencies: Floats = points.frequencies[number]
+    return frequencies if np.isfinite(frequencies).all() else None
 
 
 def _format_frequencies(frequencies: Floats | None) -> str:

@@ -60,8 +60,8 @@ def read_cuts(run: Run) -> list[Cut]:
             return []
         coordinates = {c["name"]: c["unit"] for c in json.loads(file.attrs["coordinates"])}
         zero = float(file.attrs["minimum_energy"])
-        found = [_read_cut(group, coordinates, zero) for group in file["cuts"].values()]
-    return sorted(found, key=lambda cut: len(cut.axes))
+        cuts = [_read_cut(group, coordinates, zero) for group in file["cuts"].values()]
+    return sorted(cuts, key=lambda cut: len(cut.axes))
 
 
 def _read_cut(group: h5py.Group, coordinates: dict[str, str], zero: float) -> Cut:

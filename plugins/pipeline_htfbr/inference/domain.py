@@ -61,12 +61,12 @@ class Domain:
             shifts = self._compute_shifts(signs * x)
             if not self.outside(signs * x + shifts).any():
                 return signs, shifts
-        found = x + self._compute_shifts(x)
-        worst = int(np.argmax(self.outside(found)))
+        folded = x + self._compute_shifts(x)
+        worst = int(np.argmax(self.outside(folded)))
         one = self.coordinates[worst]
         unit = "" if one.unit == "1" else f" {one.unit}"
         raise ValueError(
-            f"coordinate {one.name} is {found[worst]:.6g}{unit}, outside of the domain "
+            f"coordinate {one.name} is {folded[worst]:.6g}{unit}, outside of the domain "
             f"[{self.lower[worst]:.6g}, {self.upper[worst]:.6g}] of the fitted surface, beyond "
             "which it means nothing; stay inside, or fit the surface to points of a larger domain"
         )
@@ -93,14 +93,14 @@ class Domain:
 
     def distances(self, x: Floats, y: Floats) -> Floats:
         """Return largest differences between points (..., d) in parts of the domain, (...)."""
-        found: Floats = np.abs(self.way(y, x) / self.length).max(-1)
-        return found
+        largest: Floats = np.abs(self.way(y, x) / self.length).max(-1)
+        return largest
 
     def way(self, x: Floats, y: Floats) -> Floats:
         """Return y - x of points (..., d), the shorter way round along periodic coordinates."""
         turns = np.round((y - x) / self.periods)
-        found: Floats = y - x - turns * np.where(np.isfinite(self.periods), self.periods, 0)
-        return found
+        shortest: Floats = y - x - turns * np.where(np.isfinite(self.periods), self.periods, 0)
+        return shortest
 
     def _compute_shifts(self, x: Floats) -> Floats:
         """Return whole periods that bring points as near as possible above the lower bounds."""

@@ -93,5 +93,5 @@ class Exact:
         places = np.stack([x + moves, x - moves])  # (2, d, n, d)
         ahead, behind = self.gradients(places.reshape(-1, x.shape[1])).reshape(places.shape)
         rows = (ahead - behind) / (2 * self.steps[:, None, None])
-        found: Floats = np.moveaxis(rows, 0, 1)
-        return (found + np.swapaxes(found, 1, 2)) / 2
+        second: Floats = np.moveaxis(rows, 0, 1)
+        return (second + np.swapaxes(second, 1, 2)) / 2

@@ -88,12 +88,12 @@ def choose_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) 
 
 
 def pair_points(
-    found: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: Domain
+    fitted: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: Domain
 ) -> list[tuple[int, int]]:
     """Return which points of two surfaces correspond: of the same order, nearest ones first."""
     distances = {
         (i, j): float(domain.distances(a.x, b.x))
-        for i, a in enumerate(found)
+        for i, a in enumerate(fitted)
         for j, b in enumerate(exact)
         if a.order == b.order
     }
@@ -170,20 +170,20 @@ def _find_passes(
     minima: Sequence[StationaryPoint], domain: Domain, landscape: Landscape
 ) -> list[Floats]:
     """Return the highest point of the straight line between each two minima, (1, d) each."""
-    found = []
+    passes = []
     for a, b in combinations(minima, 2):
         parts = np.linspace(0, 1, _PATH_POINTS + 2)[1:-1, None]
         line = domain.fold(a.x + parts * domain.way(a.x, b.x))
-        found.append(line[[int(np.argmax(landscape.energies(line)))]])
-    return found
+        passes.append(line[[int(np.argmax(landscape.energies(line)))]])
+    return passes
 
 
 def _step_uphill(minima: Sequence[StationaryPoint], domain: Domain) -> list[Floats]:
     """Return points beside minima along the two softest eigenvectors."""
-    found = []
+    starts = []
     for minimum in minima:
         _, vectors = np.linalg.eigh(minimum.hessian * np.outer(domain.length, domain.length))
         lengths = np.array([s * u for u in _UPHILL for s in (1, -1)])
         steps = np.concatenate([lengths[:, None] * soft for soft in vectors.T[:2]])
-        found.append(domain.fold(minimum.x + domain.length * steps))
-    return found
+        starts.append(domain.fold(minimum.x + domain.length * steps))
+    return starts

@@ -59,8 +59,8 @@ def write_inference(run: Run) -> dict[str, Any]:
     starts = _choose_starts(run, domain, molecule)
     summary: dict[str, Any] = {"cuts": len(cuts)}
     with store.create(run.inference, SCHEMA, run.provenance("infer")) as file:
-        found = _search(landscapes, domain, starts, saddles=options.stationary_points)
-        minimum, energy = _find_lowest(found["fitted"], landscapes["fitted"], starts)
+        stationary = _search(landscapes, domain, starts, saddles=options.stationary_points)
+        minimum, energy = _find_lowest(stationary["fitted"], landscapes["fitted"], starts)
         file.attrs["coordinates"] = json.dumps([asdict(one) for one in structure.coordinates])
         file.attrs["minimum"], file.attrs["minimum_energy"] = minimum, energy
         for cut in cuts:
@@ -68,9 +68,11 @@ def write_inference(run: Run) -> dict[str, Any]:
             group = file.create_group(f"cuts/{name}")
             write_cut(group, cut, minimum, options.cut_points, domain, landscapes)
         if options.stationary_points:
-            tables = {name: _make_table(points, domain, molecule) for name, points in found.items()}
+            tables = {
+                name: _make_table(points, domain, molecule) for name, points in stationary.items()
+            }
             summary |= _write_stationary(
-                run, file.create_group("stationary"), tables, found, domain
+                run, file.create_group("stationary"), tables, stationary, domain
             )
     if options.export:
         summary |= export_surface(run, surface, structure, molecule)
@@ -107,10 +109,10 @@ def _search(
 
 
 def _find_lowest(
-    found: Sequence[StationaryPoint], fitted: Landscape, starts: Floats
+    points: Sequence[StationaryPoint], fitted: Landscape, starts: Floats
 ) -> tuple[Floats, float]:
     """Return the lowest minimum; the lowest start if the domain holds none."""
-    minima = [point for point in found if point.order == 0]
+    minima = [point for point in points if point.order == 0]
     if minima:
         return minima[0].x, minima[0].energy
     energies = fitted.energies(starts)
@@ -130,8 +132,8 @@ def _make_table(
         "relative": (energies - lowest) / factor("energy", "cm^-1"),
     }
     if molecule is not None:
-        found = [_compute_frequencies(point, domain, molecule) for point in points]
-        table["frequencies"] = np.array(found).reshape(-1, d)
+        frequencies = [_compute_frequencies(point, domain, molecule) for point in points]
+        table["frequencies"] = np.array(frequencies).reshape(-1, d)
     return table
 
 
@@ -146,7 +148,7 @@ def _write_stationary(
     run: Run,
     group: h5py.Group,
     tables: dict[str, dict[str, NDArray[Any]]],
-    found: dict[str, list[StationaryPoint]],
+    points: dict[str, list[StationaryPoint]],
     domain: Domain,
 ) -> dict[str, Any]:
     """Write the tables, also as JSON beside them; return the summary."""
@@ -157,8 +159,8 @@ def _write_stationary(
     summary: dict[str, Any] = {"minima": int((orders == 0).sum())}
     summary["saddle_points"] = int((orders == 1).sum())
     content: dict[str, Any] = {name: _make_records(table, domain) for name, table in tables.items()}
-    if "exact" in found:
-        matched = pair_points(found["fitted"], found["exact"], domain)
+    if "exact" in points:
+        matched = pair_points(points["fitted"], points["exact"], domain)
         group.create_dataset("pairs", data=np.array(matched, dtype=np.int64).reshape(-1, 2))
         ours, exact = tables["fitted"]["relative"], tables["exact"]["relative"]
         differences = [float(ours[i] - exact[j]) for i, j in matched]
@@ -166,7 +168,7 @@ def _write_stationary(
             {"fitted": i, "exact": j, "energy_difference_cm1": _finite_or_none(difference)}
             for (i, j), difference in zip(matched, differences, strict=True)
         ]
-        summary["matched"] = f"{len(matched)} of {len(found['exact'])}"
+        summary["matched"] = f"{len(matched)} of {len(points['exact'])}"
         if np.isfinite(differences).any():
             summary["largest_difference_cm1"] = float(np.nanmax(np.abs(differences)))
     store.write_json(run.folder / "stationary_points.json", content)

@@ -47,5 +47,5 @@ def compute_frequencies(
     values, vectors = np.linalg.eigh(by_root @ by_root.T)
     root = vectors * np.sqrt(np.clip(values, 0, None)) @ vectors.T
     squared: Floats = np.linalg.eigvalsh(root @ hessian @ root)
-    found: Floats = np.sign(squared) * np.sqrt(np.abs(squared)) * _WAVENUMBER
-    return found
+    frequencies: Floats = np.sign(squared) * np.sqrt(np.abs(squared)) * _WAVENUMBER
+    return frequencies

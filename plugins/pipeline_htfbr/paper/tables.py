@@ -60,16 +60,16 @@ def _list_paper(
     cells = []
     for device, name in DEVICES.items():
         for framework in FRAMEWORKS:
-            found = {
+            entries = {
                 key: known.get(f"{surface}_{device}_{framework}_{key}")
                 for key in (*places, "epochs", "time")
             }
-            if found["train"] is None:
+            if entries["train"] is None:
                 continue
-            losses = [entry.value if (entry := found[place]) else None for place in places]
+            losses = [entry.value if (entry := entries[place]) else None for place in places]
             points = _get_value(known.get(f"{surface}_points"))
-            epochs = _get_value(found["epochs"] or known.get("epochs"))
-            seconds = _get_seconds(found["time"])
+            epochs = _get_value(entries["epochs"] or known.get("epochs"))
+            seconds = _get_seconds(entries["time"])
             row: list[object] = [f"paper: {framework}", name, points, epochs, *losses, seconds]
             table.append(["paper", framework, *row[1:]])
             cells.append(_format_row(row, len(places)))

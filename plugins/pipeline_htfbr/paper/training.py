@@ -106,20 +106,20 @@ def _choose_hatch(status: str) -> str:
     return "////" if status == "projected" else ""
 
 
-def _choose_timed(found: list[Fit]) -> list[Fit]:
+def _choose_timed(fits: list[Fit]) -> list[Fit]:
     """Return the first fit by each method."""
-    timed = [f for f in reversed(found) if f.surface["seconds_per_epoch"]]
+    timed = [f for f in reversed(fits) if f.surface["seconds_per_epoch"]]
     by_method = {fit.method: fit for fit in timed}
     return [by_method[method] for method in LEARNED if method in by_method]
 
 
 def draw_curves(experiment: ExperimentRun) -> Drawn:
     """Draw Figure 4: training loss of ours and of the rival on ethene."""
-    found = read_comparable(experiment, "ethene_xtb")
-    rival = next((fit for fit in found if fit.method == "dataloader"), None)
+    fits = read_comparable(experiment, "ethene_xtb")
+    rival = next((fit for fit in fits if fit.method == "dataloader"), None)
     if rival is None:
         return None
-    alike = [f for f in found if f.method in LEARNED and _read_settings(f) == _read_settings(rival)]
+    alike = [f for f in fits if f.method in LEARNED and _read_settings(f) == _read_settings(rival)]
     return _draw_losses(_read_losses([fit.run for fit in alike])) if len(alike) > 1 else None
 
 
@@ -129,7 +129,7 @@ def _read_settings(fit: Fit) -> dict[str, Any]:
 
 
 def _read_losses(runs: list[Any]) -> Losses:
-    found: Losses = {}
+    losses: Losses = {}
     for run in runs:
         records = [record for record in results.read_history(run) if record.get("train")]
         points = [
@@ -137,8 +137,8 @@ def _read_losses(runs: list[Any]) -> Losses:
             for record in records
         ]
         if points:
-            found[run.variant] = points
-    return found
+            losses[run.variant] = points
+    return losses
 
 
 def _draw_losses(losses: Losses) -> Drawn:

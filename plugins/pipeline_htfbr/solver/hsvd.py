@@ -123,9 +123,9 @@ def choose_ranks(spaces: Sequence[NodeSpace], tolerance: float, largest: int) ->
         tolerance: Root of the sum of squares left out at a node, relative to all.
         largest: No rank is larger.
     """
-    found = []
+    ranks = []
     for space in spaces:
         squares = space.singular_values.square()
         left_out = squares.flip(0).cumsum(0).flip(0).sqrt() / squares.sum().sqrt()
-        found.append(max(1, min(largest, int((left_out > tolerance).sum()))))
-    return found
+        ranks.append(max(1, min(largest, int((left_out > tolerance).sum()))))
+    return ranks

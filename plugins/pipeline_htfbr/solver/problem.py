@@ -119,10 +119,10 @@ def penalty(
 
 def count_functions(expansion: Expansion, structure: Structure) -> list[int]:
     """Return how many functions of each leaf an expansion needs, whole degrees, (d,)."""
-    found = []
+    counts = []
     for leaf, last in zip(structure.leaves, expansion.terms.amax(0).tolist(), strict=True):
-        found.append(replace(leaf, degree=leaf.degrees[last]).count)
-    return found
+        counts.append(replace(leaf, degree=leaf.degrees[last]).count)
+    return counts
 
 
 def express_in_functions(

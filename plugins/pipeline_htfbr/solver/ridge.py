@@ -112,15 +112,15 @@ def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
             )
         else:
             return
-        found = fit_coefficients(data, terms, degree)
-        yield found
+        expansion = fit_coefficients(data, terms, degree)
+        yield expansion
         # A function that is even or odd gains by every second degree only.
-        gained = best is None or found.val_rmse <= _ENOUGH * best.val_rmse
+        gained = best is None or expansion.val_rmse <= _ENOUGH * best.val_rmse
         waited = 0 if gained else waited + 1
         if waited >= (1 if n_terms > limit else 2):
             return
-        if best is None or found.val_rmse < best.val_rmse:
-            best = found
+        if best is None or expansion.val_rmse < best.val_rmse:
+            best = expansion
 
 
 def screen(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
@@ -151,15 +151,15 @@ def fit_coefficients(data: Data, terms: Tensor, degree: int) -> Expansion:
     gram, right = build_normal_equations(data, terms)
     held = torch.cat([block for _, block in iterate_values(data.functions, terms, data.val)])
     steps = sum_degrees(terms, data.degrees).double()
-    found: list[tuple[float, float, float, Tensor]] = []
+    trials: list[tuple[float, float, float, Tensor]] = []
     for gamma in _GAMMAS:
         width = gamma**steps
         for lam in _LAMBDAS:
             coefficients = _solve(gram, right, lam / width**2)
             if coefficients is not None:
                 error = float((held @ coefficients - data.y[data.val]).square().mean().sqrt())
-                found.append((error, lam, gamma, coefficients))
-    error, lam, gamma, coefficients = min(found, key=lambda one: one[0])
+                trials.append((error, lam, gamma, coefficients))
+    error, lam, gamma, coefficients = min(trials, key=lambda one: one[0])
     squares = coefficients @ (gram @ coefficients) - 2 * right @ coefficients
     total = data.ranks.all_reduce_sum((data.y[data.train] ** 2).sum())
     n_columns = data.ranks.all_reduce_sum(torch.tensor(float(len(data.train))))

@@ -91,15 +91,15 @@ class _Solver:
         options, model = self._options.solver, self._run.section("model", HTOptions)
         best: Expansion | None = None
         tree: Tree | None = None
-        for found in fit_expansions(self._problem.data, options.max_terms):
-            errors = (found.train_rmse, found.val_rmse)
-            self._record("ridge", errors, degree=found.degree, terms=len(found.terms))
-            if best is not None and found.val_rmse >= best.val_rmse:
+        for expansion in fit_expansions(self._problem.data, options.max_terms):
+            errors = (expansion.train_rmse, expansion.val_rmse)
+            self._record("ridge", errors, degree=expansion.degree, terms=len(expansion.terms))
+            if best is not None and expansion.val_rmse >= best.val_rmse:
                 continue
-            best, tree = found, None
+            best, tree = expansion, None
             if model.rank != "adaptive":
-                tree = self._truncate_to_given(found, model.rank)
-                if tree.val_rmse > _LIMITED * found.val_rmse:
+                tree = self._truncate_to_given(expansion, model.rank)
+                if tree.val_rmse > _LIMITED * expansion.val_rmse:
                     break
             if self._is_late():
                 break
@@ -162,7 +162,7 @@ class _Solver:
         if self._ranks.is_rank_zero:  # the penalty counts once
             ridge = penalty(start, data.degrees, counts)
             own = Columns(torch.cat([own.features, ridge.features], 1), torch.cat([own.y, ridge.y]))
-        found = polish(
+        polished = polish(
             tree.shape,
             tree.transfers,
             own,
@@ -171,9 +171,9 @@ class _Solver:
             iterations=options.iterations,
             dense_parameters=options.dense_parameters,
         )
-        for errors in found.history[1:]:
+        for errors in polished.history[1:]:
             self._record("polish", errors)
-        return Tree(tree.shape, found.transfers, found.val_rmse)
+        return Tree(tree.shape, polished.transfers, polished.val_rmse)
 
     def _is_late(self) -> bool:
         limit = self._options.solver.max_seconds

@@ -57,16 +57,16 @@ def list_terms(degrees: Sequence[Sequence[int]], largest: int) -> Tensor:
     Returns:
         (n_terms, d) function numbers, sorted by degree.
     """
-    found = torch.zeros(1, 0, dtype=torch.long)
+    terms = torch.zeros(1, 0, dtype=torch.long)
     sums = torch.zeros(1, dtype=torch.long)
     for leaf in degrees:
         steps = torch.tensor(leaf)
         sums = (sums[:, None] + steps).flatten()
-        numbers = torch.arange(len(steps)).repeat(len(found))
-        found = torch.cat([found.repeat_interleave(len(steps), 0), numbers[:, None]], 1)
+        numbers = torch.arange(len(steps)).repeat(len(terms))
+        terms = torch.cat([terms.repeat_interleave(len(steps), 0), numbers[:, None]], 1)
         allowed = sums <= largest
-        found, sums = found[allowed], sums[allowed]
-    return found[sums.argsort(stable=True)]
+        terms, sums = terms[allowed], sums[allowed]
+    return terms[sums.argsort(stable=True)]
 
 
 def count_terms(degrees: Sequence[Sequence[int]], largest: int) -> int:
@@ -102,7 +102,7 @@ def iterate_values(
 
 def compute_values(functions: Sequence[Tensor], terms: Tensor, rows: Tensor) -> Tensor:
     """Return the values of terms at points, (n_terms, n_rows)."""
-    found = functions[0][:, rows][terms[:, 0]]
+    values = functions[0][:, rows][terms[:, 0]]
     for leaf, numbers in zip(functions[1:], terms.T[1:], strict=True):
-        found *= leaf[:, rows][numbers]
-    return found
+        values *= leaf[:, rows][numbers]
+    return values

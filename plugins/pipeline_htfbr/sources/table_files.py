@@ -41,15 +41,15 @@ class Table:
         Raises:
             ValueError: There is none, or it does not hold real numbers.
         """
-        found = self._find(key, option)
-        if found.dtype.kind in "fiu":
-            return found.astype(np.float64)
-        if found.dtype.kind not in "OUS":
-            raise ValueError(f"{self.name}: {key!r} holds {found.dtype}, expected real numbers")
+        column = self._find(key, option)
+        if column.dtype.kind in "fiu":
+            return column.astype(np.float64)
+        if column.dtype.kind not in "OUS":
+            raise ValueError(f"{self.name}: {key!r} holds {column.dtype}, expected real numbers")
         try:
-            return np.array([float(text) for text in found.ravel()]).reshape(found.shape)
+            return np.array([float(text) for text in column.ravel()]).reshape(column.shape)
         except (TypeError, ValueError):
-            raise ValueError(self._describe_no_number(key, found)) from None
+            raise ValueError(self._describe_no_number(key, column)) from None
 
     def names(self, key: str, option: str) -> NDArray[np.object_]:
         """Return a column or array as names, (n,).
@@ -57,12 +57,12 @@ class Table:
         Raises:
             ValueError: There is none, or it is not one-dimensional.
         """
-        found = self._find(key, option)
-        if found.ndim != 1:
+        column = self._find(key, option)
+        if column.ndim != 1:
             raise ValueError(
-                f"{self.name}: {key!r} has the shape {found.shape}, expected one name a point"
+                f"{self.name}: {key!r} has the shape {column.shape}, expected one name a point"
             )
-        decoded = (v.decode() if isinstance(v, bytes) else str(v) for v in found.tolist())
+        decoded = (v.decode() if isinstance(v, bytes) else str(v) for v in column.tolist())
         return np.array(list(decoded), dtype=object)
 
     def place(self, row: int) -> str:
@@ -79,10 +79,10 @@ class Table:
             )
         return self.arrays[key]
 
-    def _describe_no_number(self, key: str, found: NDArray[Any]) -> str:
-        row = next(i for i, value in enumerate(found.ravel()) if not _is_number(value))
+    def _describe_no_number(self, key: str, column: NDArray[Any]) -> str:
+        row = next(i for i, value in enumerate(column.ravel()) if not _is_number(value))
         return (
-            f"{self.place(row)}: {key!r} is {found.ravel()[row]!r}, expected a number; correct or "
+            f"{self.place(row)}: {key!r} is {column.ravel()[row]!r}, expected a number; correct or "
             "remove it"
         )
 

@@ -110,13 +110,13 @@ def _read_part(table: Table, source: PointsSource) -> _Part:
 
 def _read_matrix(table: Table, key: str, option: str, shape: tuple[int, int]) -> Floats:
     """Read one array that holds all coordinates, (n, d)."""
-    found = table.numbers(key, option)
-    if found.shape != shape:
+    matrix = table.numbers(key, option)
+    if matrix.shape != shape:
         raise ValueError(
-            f"{table.name}: {option} {key!r} has the shape {found.shape}, expected {shape}: "
+            f"{table.name}: {option} {key!r} has the shape {matrix.shape}, expected {shape}: "
             f"{shape[0]} energies, {shape[1]} coordinates"
         )
-    return found
+    return matrix
 
 
 def _read_columns(table: Table, keys: Sequence[str], option: str, n: int) -> Floats:
@@ -134,8 +134,8 @@ def _read_columns(table: Table, keys: Sequence[str], option: str, n: int) -> Flo
 def _join_gradients(parts: Sequence[_Part], source: PointsSource) -> Floats | None:
     if source.gradient is None:
         return None
-    found = [part.gradient for part in parts if part.gradient is not None]
-    return np.concatenate(found) * factor("energy", source.gradient.unit or source.energy.unit)
+    gradients = [part.gradient for part in parts if part.gradient is not None]
+    return np.concatenate(gradients) * factor("energy", source.gradient.unit or source.energy.unit)
 
 
 def _read_group(table: Table, source: PointsSource, n: int) -> NDArray[np.object_]:

@@ -63,21 +63,23 @@ def follow_trajectories(source: EtheneSource) -> Made:
     with _make_pool(source.processes) as pool:
         # Not in this process, whose threads would add up the energies in another order.
         surface = pool.submit(ethene).result()
-        found = list(_iterate_trajectories(pool, surface, source))
-    ends = [one.end for one in found]
+        trajectories = list(_iterate_trajectories(pool, surface, source))
+    ends = [one.end for one in trajectories]
     if "steps" not in ends:
         raise ValueError(
-            f"source: none of {len(found)} trajectories of ethene was completed; lower "
+            f"source: none of {len(trajectories)} trajectories of ethene was completed; lower "
             "source.timestep or source.steps"
         )
     x, energy, gradient = (
-        np.concatenate([getattr(one, name) for one in found])[: source.points]
+        np.concatenate([getattr(one, name) for one in trajectories])[: source.points]
         for name in ("q", "energy", "gradient")
     )
-    names = [f"trajectory-{number:04d}" for number, one in enumerate(found) for _ in one.energy]
+    names = [
+        f"trajectory-{number:04d}" for number, one in enumerate(trajectories) for _ in one.energy
+    ]
     facts = {
         "reader": source.reader,
-        "trajectories": len(found),
+        "trajectories": len(trajectories),
         "ended_by": {end: ends.count(end) for end in ("steps", "energy", "charges")},
         "frequencies_cm-1": (surface.frequencies / factor("energy", "cm^-1")).tolist(),
         "minimum_hartree": surface.lowest,
@@ -114,10 +116,10 @@ def _iterate_trajectories(
     while n_points < source.points:
         before = n_points
         seeds = root.spawn(ceil((source.points - n_points) / n_each))
-        for found in pool.map(partial(follow, surface, source), numbers, seeds):
+        for trajectory in pool.map(partial(follow, surface, source), numbers, seeds):
             if n_points < source.points:
-                n_points += len(found.energy)
-                yield found
+                n_points += len(trajectory.energy)
+                yield trajectory
         if n_points == before:
             raise ValueError(
                 f"source: {len(seeds)} trajectories of ethene gave no point; lower source.timestep"

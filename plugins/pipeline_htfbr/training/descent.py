@@ -91,10 +91,10 @@ class Descent:
         totals = torch.zeros(2, len(self.weights), dtype=torch.float64, device=self._owners.device)
         with torch.no_grad():
             for table in batches:
-                found = compute_residuals(
+                residuals = compute_residuals(
                     compute_outputs(self._forward, table, self._owners), table
                 )
-                for column, (residual, factor) in enumerate(zip(found, unit, strict=True)):
+                for column, (residual, factor) in enumerate(zip(residuals, unit, strict=True)):
                     totals[0, column] += residual.double().square().sum()
                     totals[1, column] += (residual * factor).double().abs().sum()
         squares, absolute = self._ranks.all_reduce_sum(totals).cpu()
@@ -116,12 +116,12 @@ class Descent:
 
     def _backward(self, table: Table, n_points: int) -> None:
         """Add the gradient of sum over terms of weight * mean of squares."""
-        found = compute_outputs(self._forward, table, self._owners)
+        outputs = compute_outputs(self._forward, table, self._owners)
         # By hand from the residuals: half of what autograd would launch for the mean of squares.
         upstream = [
             residual.mul_(2 * weight * len(table) / (residual.numel() * n_points))
             for residual, weight in zip(
-                compute_residuals(found, table), self.weights.values(), strict=True
+                compute_residuals(outputs, table), self.weights.values(), strict=True
             )
         ]
-        torch.autograd.backward(found, upstream, inputs=self._parameters)
+        torch.autograd.backward(outputs, upstream, inputs=self._parameters)

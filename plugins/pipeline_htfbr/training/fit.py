@@ -152,7 +152,7 @@ class GradientFit:
         """Return the points of a split that this rank evaluates, on its device."""
         (part,) = self._make_plan(len(table), "all").steps(0)
         numbers = map(torch.from_numpy, part.batches)
-        return [table.at(found).to(self._ranks.device) for found in numbers]
+        return [table.at(points).to(self._ranks.device) for points in numbers]
 
     def _make_units(self) -> list[Tensor]:
         """Return what turns residuals into eV, and into eV per unit of each coordinate."""

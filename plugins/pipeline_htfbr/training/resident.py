@@ -30,4 +30,4 @@ def select_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
 def _select(table: Table, parts: Iterable[Part], device: torch.device) -> Iterator[Step]:
     for part in parts:
         numbers = map(torch.from_numpy, part.batches)
-        yield Step(part.n_points, [table.at(found).to(device) for found in numbers])
+        yield Step(part.n_points, [table.at(points).to(device) for points in numbers])

@@ -80,7 +80,7 @@ def tabulate(
         by_s = by_x * (owners.T @ half)[:, None]
         table = Table(table.functions, table.energies, by_s, labels)
     numbers = (torch.from_numpy(points.of(split)) for split in splits)
-    return [table.at(found).to(module.transfers.dtype) for found in numbers]
+    return [table.at(own).to(module.transfers.dtype) for own in numbers]
 
 
 def compute_half_domains(module: Surface) -> Tensor:
@@ -110,11 +110,11 @@ def compute_outputs(forward: Forward, table: Table, owners: Tensor) -> list[Tens
     return [f if recording else f.detach(), owners @ (by_functions * table.slopes)]
 
 
-def compute_residuals(found: list[Tensor], table: Table) -> list[Tensor]:
+def compute_residuals(outputs: list[Tensor], table: Table) -> list[Tensor]:
     """Return prediction minus label of what `outputs` gave, without a gradient."""
     labels = (table.energies, table.gradients)
     return [
-        f.detach() - label for f, label in zip(found, labels, strict=False) if label is not None
+        f.detach() - label for f, label in zip(outputs, labels, strict=False) if label is not None
     ]
 
 

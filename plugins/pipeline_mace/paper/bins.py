@@ -49,13 +49,13 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 def _entry(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Return the forecast on most ranks that lists the samples of a step."""
-    found = [
+    entries = [
         entry
         for run in experiment.runs.values()
         for entry in results.read_balance(run)
         if any(entry.get(way, {}).get("first_step") for way in _WAYS)
     ]
-    most = max(found, key=lambda entry: entry["ranks"], default=None)
+    most = max(entries, key=lambda entry: entry["ranks"], default=None)
     return most if most is not None and most["ranks"] > 1 else None
 
 

@@ -80,8 +80,8 @@ def configuration_of(run: Run, strategy: str) -> Configuration | None:
 
 def trained(experiment: ExperimentRun) -> list[Trained]:
     """Return the runs that were trained like the first one, the four configurations apart."""
-    found = [one for run in experiment.runs.values() if (one := _trained(run)) is not None]
-    return [one for one in found if one.settings == found[0].settings]
+    runs = [one for run in experiment.runs.values() if (one := _trained(run)) is not None]
+    return [one for one in runs if one.settings == runs[0].settings]
 
 
 def _trained(run: Run) -> Trained | None:
@@ -104,10 +104,10 @@ def _settings(run: Run) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def epoch_times(found: Iterable[Trained]) -> dict[Configuration, dict[int, float]]:
+def epoch_times(runs: Iterable[Trained]) -> dict[Configuration, dict[int, float]]:
     """Return the time of an epoch by configuration and number of ranks, s: median over seeds."""
     seconds: dict[Configuration, dict[int, list[float]]] = {}
-    for one in found:
+    for one in runs:
         by_ranks = seconds.setdefault(one.configuration, {})
         by_ranks.setdefault(one.ranks, []).append(one.seconds)
     return {
@@ -119,9 +119,9 @@ def epoch_times(found: Iterable[Trained]) -> dict[Configuration, dict[int, float
 
 def read_profiles(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:
     """Return the measured training steps: variant -> what `results.read_profile` reads."""
-    found = {
+    profiles = {
         run.variant: results.read_profile(run)
         for run in experiment.runs.values()
         if isinstance(run.options, MACEOptions)
     }
-    return {variant: content for variant, content in found.items() if content is not None}
+    return {variant: content for variant, content in profiles.items() if content is not None}

@@ -52,7 +52,7 @@ def measured(experiment: ExperimentRun) -> list[Point]:
 
 def projected(experiment: ExperimentRun, mode: str) -> list[Point]:
     """Return the projections of each configuration, of the first variant that has them."""
-    found: dict[Configuration, list[Point]] = {}
+    points: dict[Configuration, list[Point]] = {}
     for variant, content in read_profiles(experiment).items():
         of_variant: dict[Configuration, list[Point]] = {}
         for entry in content.get("projection", ()):
@@ -62,20 +62,20 @@ def projected(experiment: ExperimentRun, mode: str) -> list[Point]:
                     configuration, "projected", entry["ranks"], entry["seconds"], entry["samples"]
                 )
                 of_variant.setdefault(configuration, []).append(point)
-        found = {**of_variant, **found}
-    order = [c for c in CONFIGURATIONS if c in found]
-    return [point for c in order for point in sorted(found[c], key=lambda p: p.ranks)]
+        points = {**of_variant, **points}
+    order = [c for c in CONFIGURATIONS if c in points]
+    return [point for c in order for point in sorted(points[c], key=lambda p: p.ranks)]
 
 
 def papers(experiment: ExperimentRun) -> list[Point]:
     """Return the times that the text of the paper gives."""
-    found = []
+    points = []
     for identifier, entry in read_paper(experiment).items():
         parts = identifier.split("_")
         if len(parts) == 3 and parts[0] == "strong" and parts[1] in _PAPER_TIMES:
             configuration, ranks = _PAPER_TIMES[parts[1]], int(parts[2])
-            found.append(Point(configuration, "paper", ranks, _seconds(entry)))
-    return sorted(found, key=lambda p: (CONFIGURATIONS.index(p.configuration), p.ranks))
+            points.append(Point(configuration, "paper", ranks, _seconds(entry)))
+    return sorted(points, key=lambda p: (CONFIGURATIONS.index(p.configuration), p.ranks))
 
 
 def _seconds(entry: Entry) -> float:
@@ -122,7 +122,7 @@ def weak_efficiencies(points: Sequence[Point]) -> list[Point]:
 
 def first_points(points: Sequence[Point]) -> dict[Configuration, Point]:
     """Return the point of each configuration that has the fewest ranks."""
-    found: dict[Configuration, Point] = {}
+    by_configuration: dict[Configuration, Point] = {}
     for point in sorted(points, key=lambda p: p.ranks):
-        found.setdefault(point.configuration, point)
-    return found
+        by_configuration.setdefault(point.configuration, point)
+    return by_configuration

@@ -19,22 +19,22 @@ Losses = dict[int, NDArray[np.float64]]
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the losses of both on each other, and how far those of one seed are apart."""
-    found = _losses(experiment)
-    if not found[BASELINE] or not found[BOTH]:
+    by_configuration = _losses(experiment)
+    if not by_configuration[BASELINE] or not by_configuration[BOTH]:
         return None
-    differences = _differences(found)
+    differences = _differences(by_configuration)
     figure, (row,) = style.make_canvas(1, 2 if differences else 1, width=style.PAGE, height=2.4)
     for configuration, line in ((BASELINE, "-"), (BOTH, "--")):
-        _curves(row[0], configuration, found[configuration], line)
+        _curves(row[0], configuration, by_configuration[configuration], line)
     row[0].set(xlabel="epoch", ylabel="training loss", yscale="log")
     style.set_log_ticks(row[0].yaxis)
     row[0].legend(loc="upper right")
     if differences:
-        _apart(row[1], differences, found[BASELINE])
+        _apart(row[1], differences, by_configuration[BASELINE])
     for axes in row:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     table: Rows = [["configuration", "seed", "epoch", "train_loss"]]
-    for configuration, losses in found.items():
+    for configuration, losses in by_configuration.items():
         for seed, values in losses.items():
             table += [[configuration.name, seed, n, float(v)] for n, v in enumerate(values, 1)]
     return figure, table
@@ -45,20 +45,20 @@ def _losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
     runs = trained(experiment)
     ranks = [{one.ranks for one in runs if one.configuration == c} for c in (BASELINE, BOTH)]
     fewest = min(set.intersection(*ranks), default=0)
-    found: dict[Configuration, Losses] = {BASELINE: {}, BOTH: {}}
+    by_configuration: dict[Configuration, Losses] = {BASELINE: {}, BOTH: {}}
     for one in runs:
-        if one.ranks == fewest and one.configuration in found:
+        if one.ranks == fewest and one.configuration in by_configuration:
             losses = [record["train"]["loss"] for record in results.read_history(one.run)]
-            found[one.configuration].setdefault(one.run.seed, np.asarray(losses))
-    return found
+            by_configuration[one.configuration].setdefault(one.run.seed, np.asarray(losses))
+    return by_configuration
 
 
-def _differences(found: Mapping[Configuration, Losses]) -> Losses:
+def _differences(by_configuration: Mapping[Configuration, Losses]) -> Losses:
     """Return |L − L₀| / L₀ of each seed that both were trained with."""
-    ours = found[BOTH]
+    ours = by_configuration[BOTH]
     return {
         seed: np.abs(ours[seed] - losses) / losses
-        for seed, losses in found[BASELINE].items()
+        for seed, losses in by_configuration[BASELINE].items()
         if seed in ours and len(ours[seed]) == len(losses)
     }
 

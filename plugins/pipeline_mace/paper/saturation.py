@@ -17,15 +17,15 @@ _GIB: Final = 2**30
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw time and memory of a step against the size of the batch, a row for each variant."""
-    found = {v: w for v, w in read_profiles(experiment).items() if w.get("steps")}
-    if not found:
+    profiles = {v: w for v, w in read_profiles(experiment).items() if w.get("steps")}
+    if not profiles:
         return None
     figure, rows = style.make_canvas(
-        len(found), 3, width=style.PAGE, height=2.3, sharex="col", sharey="col"
+        len(profiles), 3, width=style.PAGE, height=2.3, sharex="col", sharey="col"
     )
-    for row, (variant, content) in zip(rows, found.items(), strict=True):
+    for row, (variant, content) in zip(rows, profiles.items(), strict=True):
         _row(row, content)
-        if len(found) > 1:
+        if len(profiles) > 1:
             kernels = experiment.runs[variant].options.model_dump()["kernels"]
             row[0].set_title(f"{variant}: {kernels} kernels")
     labels = ("samples of the batch", "atoms of the batch", "atoms of the batch")
@@ -37,7 +37,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
         axes.tick_params(labelleft=True)
     style.add_legend_above(figure, rows[0][0])
     table: Rows = [["variant", "device", "precision", *_COLUMNS]]
-    for variant, content in found.items():
+    for variant, content in profiles.items():
         facts = [variant, content["device"], content["precision"]]
         table += [[*facts, *(step[name] for name in _COLUMNS)] for step in content["steps"]]
     return figure, table

@@ -63,11 +63,11 @@ def _measured(experiment: ExperimentRun) -> dict[Configuration, Profile]:
     profiles = [(one, results.read_rank_seconds(one.run)) for one in trained(experiment)]
     profiled = [(one, profile) for one, profile in profiles if profile and one.ranks > 1]
     most = max((one.ranks for one, _ in profiled), default=0)
-    found: dict[Configuration, Profile] = {}
+    by_configuration: dict[Configuration, Profile] = {}
     for one, profile in profiled:
         if one.ranks == most:
-            found.setdefault(one.configuration, profile)
-    return {c: found[c] for c in CONFIGURATIONS if c in found}
+            by_configuration.setdefault(one.configuration, profile)
+    return {c: by_configuration[c] for c in CONFIGURATIONS if c in by_configuration}
 
 
 def _projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration, dict[str, Any]]]:
@@ -79,11 +79,11 @@ def _projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration, dict
         if entry["mode"] == "strong"
     ]
     most = max((entry["ranks"] for _, entry in entries), default=0)
-    found: dict[Configuration, dict[str, Any]] = {}
+    by_configuration: dict[Configuration, dict[str, Any]] = {}
     for configuration, entry in entries:
         if configuration is not None and entry["ranks"] == most:
-            found.setdefault(configuration, entry)
-    return most, {c: found[c] for c in CONFIGURATIONS if c in found}
+            by_configuration.setdefault(configuration, entry)
+    return most, {c: by_configuration[c] for c in CONFIGURATIONS if c in by_configuration}
 
 
 def _ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:

@@ -38,10 +38,10 @@ class Range(NamedTuple):
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the ranges of Table 3 with ours, and the edges of our samples."""
-    found = _sizes(experiment)
-    if found is None:
+    pair = _sizes(experiment)
+    if pair is None:
         return None
-    atoms, edges = found
+    atoms, edges = pair
     ranges = [*_papers(experiment), Range(_name(experiment), len(atoms), atoms.min(), atoms.max())]
     figure, (row,) = style.make_canvas(1, 3, width=style.PAGE, height=2.6, width_ratios=[1.5, 1, 1])
     _ranges(row[0], ranges)
@@ -72,12 +72,12 @@ def _sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
 
 def _papers(experiment: ExperimentRun) -> list[Range]:
     known = read_paper(experiment)
-    found = []
+    ranges = []
     for key, name in TABLE3.items():
         if f"table3_{key}_graphs" in known:
             parts = ("graphs", "least", "most")
-            found.append(Range(name, *(int(known[f"table3_{key}_{p}"].value) for p in parts)))
-    return found
+            ranges.append(Range(name, *(int(known[f"table3_{key}_{p}"].value) for p in parts)))
+    return ranges
 
 
 def _name(experiment: ExperimentRun) -> str:

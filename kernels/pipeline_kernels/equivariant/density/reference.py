@@ -27,8 +27,8 @@ def bond_density(
         other = order[receivers.offsets[receivers.index[part]][edge] + within]
         places = vectors[other] - 0.5 * vectors[part][edge]
         is_near = torch.linalg.vector_norm(places, dim=1) < basis.cutoff
-        found = (is_near & (other != part[edge])).nonzero().flatten()
-        sums = _projected(places[found], kinds[other[found]], edge[found], len(part), basis)
+        near = (is_near & (other != part[edge])).nonzero().flatten()
+        sums = _projected(places[near], kinds[other[near]], edge[near], len(part), basis)
         density[part] = sums.to(dtype)
     return density
 
