@@ -170,14 +170,14 @@ def strong(options):
 
 
 def weak(options):
-    found = []
+    result = []
     for mode, neighbours in (("line", 2), ("cube", 26)):
         for tiles in getattr(options, mode):
             copies = int(np.prod(tiles))
             counted = 2 if copies == 1 else neighbours
             sizes = options.ranks * copies, 3000 * copies
-            found.append(projected(mode, "low_nn", options.cutoff, *sizes, counted))
-    return found
+            result.append(projected(mode, "low_nn", options.cutoff, *sizes, counted))
+    return result
 
 
 def projected(mode, method, cutoff, ranks, atoms, neighbours):

@@ -50,9 +50,9 @@ def test_levels_of_a_shipped_frame_are_those_of_cp2k():
     """
     k, energies = levels_of_cp2k()
     assert energies.shape == (27, 72)
-    found = compute_levels(packed(WHOLE), k)
-    assert_allclose(found, energies, rtol=0, atol=1e-4)
-    assert_allclose(found[:, :OCCUPIED], energies[:, :OCCUPIED], rtol=0, atol=2e-5)
+    actual = compute_levels(packed(WHOLE), k)
+    assert_allclose(actual, energies, rtol=0, atol=1e-4)
+    assert_allclose(actual[:, :OCCUPIED], energies[:, :OCCUPIED], rtol=0, atol=2e-5)
 
 
 def test_the_shipped_matrices_end_at_10_angstrom():
@@ -86,8 +86,8 @@ def test_levels_of_a_skew_chain_are_those_of_cp2k(water_runs, run, basis):
 
 def test_levels_of_silicon_are_those_of_cp2k():
     k, energies = printed_levels(CP2K / "si8.bs")
-    found = compute_levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
-    assert_allclose(found, energies, atol=1e-4)
+    actual = compute_levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
+    assert_allclose(actual, energies, atol=1e-4)
 
 
 def test_two_runs_of_a_rotated_molecule_map_onto_each_other():

@@ -69,11 +69,11 @@ def slater_koster(graph, basis, seed=0):
 
 
 def labelled(graph, blocks, basis=BASIS, dtype=torch.float64):
-    found = batch(graph)
-    found["edge_blocks"] = torch.from_numpy(blocks).to(dtype)
+    result = batch(graph)
+    result["edge_blocks"] = torch.from_numpy(blocks).to(dtype)
     n = basis.n_common
-    found["node_blocks"] = torch.zeros(len(graph["positions"]), n, n, dtype=dtype)
-    return found
+    result["node_blocks"] = torch.zeros(len(graph["positions"]), n, n, dtype=dtype)
+    return result
 
 
 def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
@@ -109,10 +109,10 @@ def of_frame(matrix, cutoff, quantity):
     atoms = matrix.structure
     symbols = ["Hf" if z == 72 else "O" for z in atoms.atomic_numbers]
     graph = sample(symbols, atoms.positions, atoms.cell, cutoff)
-    found = batch(graph)
+    result = batch(graph)
     blocks = Labelled(matrix, 0.0, graph["edge_index"], graph["edge_shift"]).blocks(quantity)
-    found["node_blocks"], found["edge_blocks"] = map(torch.from_numpy, blocks)
-    return found
+    result["node_blocks"], result["edge_blocks"] = map(torch.from_numpy, blocks)
+    return result
 
 
 def test_overlaps_of_cp2k_depend_on_distances_alone():
@@ -161,7 +161,7 @@ def test_own_blocks_are_the_spherical_mean_of_an_element():
     mask = BASIS.mask(graph["atomic_numbers"], graph["atomic_numbers"])
     own[~mask] = np.nan
     whole["node_blocks"] = torch.from_numpy(own)
-    found = fit_two_centre(BASIS, CUTOFF, [whole]).node_blocks(torch.tensor([14, 6])).numpy()
+    actual = fit_two_centre(BASIS, CUTOFF, [whole]).node_blocks(torch.tensor([14, 6])).numpy()
     silicon, carbon = (own[graph["atomic_numbers"] == z].mean(0) for z in (14, 6))
     expected = np.zeros((2, n, n))
     expected[0, 0, 0], expected[0, 1, 1] = silicon[0, 0], silicon[1, 1]
@@ -169,4 +169,4 @@ def test_own_blocks_are_the_spherical_mean_of_an_element():
     expected[0, 2:, 2:] = np.eye(3) * np.trace(silicon[2:, 2:]) / 3
     expected[1, 0, 0] = carbon[0, 0]
     expected[1, 2:, 2:] = np.eye(3) * np.trace(carbon[2:, 2:]) / 3
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)

@@ -76,11 +76,11 @@ class Sizes:
 
     def read_rows(self, file, name, index, rows):
         """As `SampleFile.read_rows`."""
-        found = READ_ROWS(file, name, index, rows)
+        result = READ_ROWS(file, name, index, rows)
         kind = file.fields[name].kind
         if kind != "atom":
-            self.note(f"read {name}", len(found), file.counts(kind)[index])
-        return found
+            self.note(f"read {name}", len(result), file.counts(kind)[index])
+        return result
 
     def read_blocks(self, reader, number, atoms):
         part = READ_BLOCKS(reader, number, atoms)
@@ -218,11 +218,11 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
 def test_parts_are_evaluated_as_the_whole(folder):
     """Levels, errors by distance and each predicted element, of one model and of others alike."""
     run = opened(folder, "1")
-    found = {n: evaluated(opened(folder, n)) for n in ("1", "2", "4")}
+    actual = {n: evaluated(opened(folder, n)) for n in ("1", "2", "4")}
     trained.call(opened(folder, "1", partition=WHOLE), "evaluate")
     expected, elements = evaluated(run)
     assert len(elements) > 10_000
-    for metrics, own in found.values():
+    for metrics, own in actual.values():
         np.testing.assert_allclose(own, elements, rtol=1e-5, atol=1e-6)
         assert flat(metrics) == pytest.approx(flat(expected), rel=1e-5, abs=1e-7)
 
@@ -246,13 +246,13 @@ def evaluated(run):
 
 def flat(content, path=""):
     """Returns the numbers of a tree by their paths."""
-    found = {}
+    result = {}
     for key, value in content.items() if isinstance(content, dict) else enumerate(content):
         if isinstance(value, (dict, list)):
-            found |= flat(value, f"{path}/{key}")
+            result |= flat(value, f"{path}/{key}")
         elif value is not None:
-            found[f"{path}/{key}"] = value
-    return found
+            result[f"{path}/{key}"] = value
+    return result
 
 
 def test_models_are_checked_by_few_atoms(folder):

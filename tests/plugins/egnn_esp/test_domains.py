@@ -57,7 +57,7 @@ def split_structures():
     ]
     positions = np.concatenate([strangers[0], strangers[1] + [20.0, 0, 0]])
     apart = made_up.sample(["O", "H"] * 4, positions, 40 * np.eye(3), CUTOFF)
-    rng, found = np.random.default_rng(0), {}
+    rng, result = np.random.default_rng(0), {}
     for case, n in product(CASES, range(2, N_RANKS + 1)):
         sample = apart if case == "two strangers" else packed
         if case in METHODS:
@@ -67,8 +67,8 @@ def split_structures():
             owners = np.array([0] * 4 + [1 + k % (n - 1) for k in range(4)])
         else:
             owners = rng.integers(n - 1, size=12) + (case == "no atoms on the first")
-        found[f"{case} {n}"] = made_up.batch(sample), torch.from_numpy(owners)
-    return found
+        result[f"{case} {n}"] = made_up.batch(sample), torch.from_numpy(owners)
+    return result
 
 
 def weighed(outputs, atoms, edges):
@@ -103,8 +103,8 @@ def results(module, batch, domain, atoms, edges, transport):
         [b - a for a, b in zip(*ends, strict=True)]
         for ends in ((before, between), (between, after))
     ]
-    found = {name: blocks.detach() for name, blocks in outputs.items()}
-    return found | {"by positions": gradients[0], "by weights": gradients[1:], "counts": counts}
+    result = {name: blocks.detach() for name, blocks in outputs.items()}
+    return result | {"by positions": gradients[0], "by weights": gradients[1:], "counts": counts}
 
 
 def counted(kind):
@@ -128,8 +128,8 @@ def serial(batch):
 def one_rank(batch, owners, transport):
     domain, edges = domain_of(batch, owners, transport)
     inputs, atoms = collate([domain.inputs()], torch.float64), domain.atoms
-    found = results(network(), inputs, domain, atoms.own, edges, transport)
-    return found | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
+    result = results(network(), inputs, domain, atoms.own, edges, transport)
+    return result | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
 
 
 def mpi_transports():
@@ -154,11 +154,11 @@ def gloo_transports(rank, folder):
 
 
 def run_rank(transports, folder):
-    cases, found = torch.load(folder / "cases.pt"), {}
+    cases, result = torch.load(folder / "cases.pt"), {}
     for transport in transports:
         for name in (f"{case} {transport.size}" for case in CASES):
-            found[name] = one_rank(*cases[name], transport)
-    torch.save(found, folder / f"{transport.rank}.pt")
+            result[name] = one_rank(*cases[name], transport)
+    torch.save(result, folder / f"{transport.rank}.pt")
 
 
 def run_gloo(folder):
@@ -181,7 +181,7 @@ def whole(cases):
 @pytest.fixture(
     scope="module", params=["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])]
 )
-def found(request, cases, tmp_path_factory):
+def actual(request, cases, tmp_path_factory):
     """What each rank has found."""
     folder = tmp_path_factory.mktemp(request.param)
     torch.save(cases, folder / "cases.pt")
@@ -207,8 +207,8 @@ def together(parts, name, numbers):
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_distributed_equals_serial(found, whole, case, n):
-    parts = [rank[f"{case} {n}"] for rank in found[:n]]
+def test_distributed_equals_serial(actual, whole, case, n):
+    parts = [rank[f"{case} {n}"] for rank in actual[:n]]
     expected = whole.get(case, whole["auto"])
     for name, numbers in (("node_blocks", "own"), ("edge_blocks", "edges")):
         close(together(parts, name, numbers), expected[name], 1e-12)
@@ -225,7 +225,7 @@ def test_distributed_equals_serial(found, whole, case, n):
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_exchanges_and_bytes_are_those_of_the_plan(found, cases, case, n):
+def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, case, n):
     """One exchange of atoms a layer, one of reverse edges; back, ranks send what they received."""
     batch, owners = cases[f"{case} {n}"]
     ends = owners[batch["edge_index"]].tolist()
@@ -244,7 +244,7 @@ def test_exchanges_and_bytes_are_those_of_the_plan(found, cases, case, n):
         assert (
             nodes.bytes_received(N_LAYERS * NODE_BYTES) + edges.bytes_received(EDGE_BYTES) == back
         )
-        counts = found[rank][f"{case} {n}"]["counts"]
+        counts = actual[rank][f"{case} {n}"]["counts"]
         assert counts == [[there, N_LAYERS + 1], [back, N_LAYERS + 1]]
         n_strange += n - 1 - len(nodes.receives)
     assert n_strange > 0 or case not in CASES[len(METHODS) :]
@@ -261,10 +261,10 @@ def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
 
 
-def test_ranks_agree_on_the_blocks_they_share(found, cases):
+def test_ranks_agree_on_the_blocks_they_share(actual, cases):
     """The block of an edge and of its reverse on another rank are transposed to the last bit."""
     batch, owners = cases["low_nn 4"]
-    edges = together([rank["low_nn 4"] for rank in found], "edge_blocks", "edges")
+    edges = together([rank["low_nn 4"] for rank in actual], "edge_blocks", "edges")
     receivers, senders = owners[batch["edge_index"]].T
     assert (receivers != senders).any()
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)

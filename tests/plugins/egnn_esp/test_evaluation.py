@@ -26,10 +26,10 @@ SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     evaluate = {"splits": ["val", "test"], "k_points": [1, 1, 1]}
-    found = prepared(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
-    call(found, "train")
-    call(found, "evaluate")
-    return found
+    result = prepared(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
+    call(result, "train")
+    call(result, "evaluate")
+    return result
 
 
 def compared(*pairs, section=SECTION, **options):
@@ -85,9 +85,9 @@ def test_a_matrix_of_zeros_errs_by_the_labels():
 
 def test_both_of_a_hermitian_pair_count():
     matrix = shipped("cubic-0600K")
-    found = compared((matrix, 0 * matrix.hamiltonian)).quantities()
-    on, off = found["hamiltonian_on_site"], found["hamiltonian_off_site"]
-    whole = found["hamiltonian"]
+    actual = compared((matrix, 0 * matrix.hamiltonian)).quantities()
+    on, off = actual["hamiltonian_on_site"], actual["hamiltonian_off_site"]
+    whole = actual["hamiltonian"]
     assert whole["count"] == on["count"] + 2 * off["count"]
     total = on["count"] * on["mae"] + 2 * off["count"] * off["mae"]
     assert whole["mae"] == pytest.approx(total / whole["count"])
@@ -180,9 +180,9 @@ def test_files_hold_what_the_module_predicts(run):
     own = (i == j) & ~sample["block_shift"].any(1)
     on_site = [errors[number] for number in np.flatnonzero(own)]
     report = json.loads(run.metrics.read_text())
-    found = report["splits"]["test"]["quantities"]["hamiltonian_on_site"]
-    assert found["mae"] == pytest.approx(np.abs(np.concatenate(on_site)).mean(), rel=1e-5)
-    assert report["matrices"]["splits"]["test"]["on_site"]["model"] == pytest.approx(found["mae"])
+    actual = report["splits"]["test"]["quantities"]["hamiltonian_on_site"]
+    assert actual["mae"] == pytest.approx(np.abs(np.concatenate(on_site)).mean(), rel=1e-5)
+    assert report["matrices"]["splits"]["test"]["on_site"]["model"] == pytest.approx(actual["mae"])
 
 
 def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
@@ -197,11 +197,11 @@ def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
 
 
 def test_figures_find_the_comparison(run):
-    (found,) = results.read_comparisons(run)
-    assert found.quantity.name == "hamiltonian"
-    assert found.split == "test"
-    assert len(found.label) == len(found.predicted) > 10_000
-    assert found.errors.unit == "eV"
+    (actual,) = results.read_comparisons(run)
+    assert actual.quantity.name == "hamiltonian"
+    assert actual.split == "test"
+    assert len(actual.label) == len(actual.predicted) > 10_000
+    assert actual.errors.unit == "eV"
 
 
 def test_nothing_to_compare_is_explained(run):

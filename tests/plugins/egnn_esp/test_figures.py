@@ -236,8 +236,8 @@ def test_figure_6_keeps_measured_and_projected_apart(scaling):
     assert [p.get_ydata()[0] for p in points] == pytest.approx([6.6, 3.3, 3.3])
     assert {line.get_linestyle() for line in figure.axes[1].lines} == {"--", ":"}
     assert len(rows(table, status="measured")) == 3
-    found = only(table, status="projected", method="metis", cutoff=12.0, ranks=64)
-    assert found["seconds"] == pytest.approx(22.5 + 8e-3 * 1.2 * 8)
+    actual = only(table, status="projected", method="metis", cutoff=12.0, ranks=64)
+    assert actual["seconds"] == pytest.approx(22.5 + 8e-3 * 1.2 * 8)
     messages = figure.axes[4].lines[0].get_ydata()  # of Low-NN, ms
     assert messages == pytest.approx(6 * np.sqrt([16, 32, 64, 128, 256, 512]))
     assert figure.axes[3].get_title(loc="left") == "link, measured: 1e+03 µs, 1 GB/s"
@@ -259,23 +259,23 @@ def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
 
 def test_elements_have_their_distance_and_their_orbitals(learned):
     """Against the blocks of the shipped frame, one by one."""
-    found = read_elements(learned)
+    actual = read_elements(learned)
     matrix = reference.shipped("tetragonal-2000K")
-    assert (found.split, found.cutoff) == ("test", trained.CUTOFF)
+    assert (actual.split, actual.cutoff) == ("test", trained.CUTOFF)
     start = 0
     for number, block in enumerate(matrix.blocks("hamiltonian")):
         own = slice(start, start + block.size)
-        np.testing.assert_allclose(found.distance[own], matrix.lengths[number], atol=1e-5)
+        np.testing.assert_allclose(actual.distance[own], matrix.lengths[number], atol=1e-5)
         degrees = [
             np.repeat(shells, [2 * one + 1 for one in shells])
             for z in matrix.structure.atomic_numbers[matrix.block_atoms[number]]
             for shells in [reference.HAFNIA["Hf" if z == 72 else "O"]]
         ]
         pairs = [sorted((a, b)) for a in degrees[0].tolist() for b in degrees[1].tolist()]
-        np.testing.assert_array_equal(found.pair[own], pairs)
+        np.testing.assert_array_equal(actual.pair[own], pairs)
         start += block.size
-    assert start == len(found.label)
-    assert np.count_nonzero(found.on_site) == 4 * 100 + 8 * 16
+    assert start == len(actual.label)
+    assert np.count_nonzero(actual.on_site) == 4 * 100 + 8 * 16
 
 
 def test_violins_have_the_means_of_the_report(learned):
@@ -295,16 +295,16 @@ def test_violins_have_the_means_of_the_report(learned):
 
 def test_means_over_distance_are_those_of_the_elements(learned):
     figure, table = distances.draw(learned)
-    found = read_elements(learned)
+    actual = read_elements(learned)
     beyond = [row for row in rows(table) if row["distance"] > trained.CUTOFF + 0.5]
     assert beyond
     for row in beyond:  # where zero is predicted
         assert row["model"] == row["distances_alone"] == pytest.approx(row["data"])
     first = rows(table)[0]
-    inside = ~found.on_site & (np.abs(found.distance - first["distance"]) < 0.25)
-    assert first["data"] == pytest.approx(1e3 * np.abs(found.label[inside]).mean())
+    inside = ~actual.on_site & (np.abs(actual.distance - first["distance"]) < 0.25)
+    assert first["data"] == pytest.approx(1e3 * np.abs(actual.label[inside]).mean())
     counts = figure.axes[0].collections[0].get_array()
-    assert counts.sum() == np.count_nonzero(~found.on_site)
+    assert counts.sum() == np.count_nonzero(~actual.on_site)
 
 
 def test_the_picture_is_the_matrix(learned):

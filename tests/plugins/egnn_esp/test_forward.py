@@ -97,18 +97,18 @@ def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
     assert len(first) > 11 * n_ranks
     index, shift = sample["edge_index"], sample["edge_shift"]
     place, n_blocks = BlockIndex(index, shift), 0
-    for slots, found in on_threads(n_ranks, one):
+    for slots, actual in on_threads(n_ranks, one):
         domain, kept = slots.domain, slots.first
         ends = domain.rows[domain.edge_index.numpy()[kept]]
         numbers = place.find(ends, domain.edge_shift.numpy()[kept])
         mask = padding(sample, index[numbers])
         torch.testing.assert_close(
-            found.edges * mask, whole["edge_blocks"][numbers] * mask, rtol=1e-12, atol=1e-12
+            actual.edges * mask, whole["edge_blocks"][numbers] * mask, rtol=1e-12, atol=1e-12
         )
         own = domain.rows[: domain.n_own]
         mask = padding(sample, np.stack([own, own], axis=1))
         torch.testing.assert_close(
-            found.nodes * mask, whole["node_blocks"][own] * mask, rtol=1e-12, atol=1e-12
+            actual.nodes * mask, whole["node_blocks"][own] * mask, rtol=1e-12, atol=1e-12
         )
         n_blocks += len(numbers)
     assert n_blocks == np.count_nonzero(first)
@@ -130,7 +130,7 @@ def cell_matrix(net, structure):
     """Returns the predicted Hamiltonian of a structure, beside an overlap of zeros."""
     n_atoms, cutoff = len(structure.positions), net.options.cutoff
     slots = slots_of(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), SelfTransport())
-    found = predict_blocks(net, slots, 1000)
+    actual = predict_blocks(net, slots, 1000)
     own = np.arange(n_atoms)
     domain, first = slots.domain, slots.first
     ends = domain.edge_index.numpy()[first]
@@ -138,7 +138,7 @@ def cell_matrix(net, structure):
     shift = np.concatenate(
         [np.zeros((n_atoms, 3), dtype=np.int64), slots.domain.edge_shift.numpy()[slots.first]]
     )
-    blocks = torch.cat([found.nodes, found.edges]).numpy()
+    blocks = torch.cat([actual.nodes, actual.edges]).numpy()
     entries = net.basis.unpad(blocks, *structure.atomic_numbers[atoms].T)
     return BlockMatrix(structure, net.basis, atoms, shift, entries, np.zeros_like(entries))
 

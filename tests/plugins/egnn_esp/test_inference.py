@@ -130,19 +130,19 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
     H, S = dense + dense.transpose(0, 2, 1)
     expected = scipy.linalg.eigh(H, S, eigvals_only=True)
     with h5py.File(run.inference) as file:
-        found = {name: file[f"one/levels/{name}"][:] for name in ("predicted", "reference")}
+        actual = {name: file[f"one/levels/{name}"][:] for name in ("predicted", "reference")}
         assert file["one/bands/predicted"].shape == (12, matrix.n_orbitals)
         energy, density = (file[f"one/density/{name}"][:] for name in ("energy", "predicted"))
         plan = json.loads(file["one"].attrs["memory"])
-    np.testing.assert_allclose(found["predicted"], expected, atol=1e-8)
+    np.testing.assert_allclose(actual["predicted"], expected, atol=1e-8)
     assert np.trapezoid(density, energy) == pytest.approx(matrix.n_orbitals, rel=1e-5)
     assert plan[0]["atoms"] == 24
     # The zero of energies moves all levels alike, so that their distances are those of the data.
     data = reference.shipped("tetragonal-2000K")
     folded = np.sort(compute_levels(data, [[0, 0, 0], [0, 0, 0.5]]).ravel())
-    np.testing.assert_allclose(np.diff(found["reference"]), np.diff(folded), atol=1e-8)
+    np.testing.assert_allclose(np.diff(actual["reference"]), np.diff(folded), atol=1e-8)
     assert summary["levels_mae_eV"] == pytest.approx(
-        np.abs(found["predicted"] - found["reference"]).mean()
+        np.abs(actual["predicted"] - actual["reference"]).mean()
     )
 
 

@@ -26,8 +26,8 @@ def graph_of(matrix, cutoff):
 
 def test_edges_carry_the_blocks_and_their_transposes(matrix):
     index, shift = graph_of(matrix, 8.0)
-    found = make_labels(matrix, "hamiltonian", index, shift)
-    assert found.edge_known.all()
+    actual = make_labels(matrix, "hamiltonian", index, shift)
+    assert actual.edge_known.all()
     stored = {
         (*R, i, j): block
         for R, (i, j), block in zip(
@@ -38,25 +38,25 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
         )
     }
     numbers = matrix.structure.atomic_numbers
-    for (i, j), R, block in zip(index.tolist(), shift.tolist(), found.edge_blocks, strict=True):
+    for (i, j), R, block in zip(index.tolist(), shift.tolist(), actual.edge_blocks, strict=True):
         key, twin = (*R, i, j), (*(-x for x in R), j, i)
         expected = stored[key] if key in stored else stored[twin].T
         rows, columns = (matrix.basis.orbitals(numbers[a]) for a in (i, j))
         assert_array_equal(block[np.ix_(rows, columns)], expected)
         assert np.count_nonzero(block) == np.count_nonzero(expected)
-    for i, block in enumerate(found.node_blocks):
+    for i, block in enumerate(actual.node_blocks):
         own = matrix.basis.orbitals(numbers[i])
         assert_array_equal(block[np.ix_(own, own)], stored[0, 0, 0, i, i])
 
 
 def test_edges_beyond_the_data_are_marked(matrix):
     index, shift = graph_of(matrix, 12.0)
-    found = make_labels(matrix.within(6.0), "overlap", index, shift)
+    actual = make_labels(matrix.within(6.0), "overlap", index, shift)
     atoms = matrix.structure
     i, j = index.T
     length = np.linalg.norm(atoms.positions[j] + shift @ atoms.cell - atoms.positions[i], axis=1)
-    assert_array_equal(found.edge_known, length <= 6.0)
-    assert not found.edge_blocks[~found.edge_known].any()
+    assert_array_equal(actual.edge_known, length <= 6.0)
+    assert not actual.edge_blocks[~actual.edge_known].any()
 
 
 def test_blocks_become_the_same_matrices_again(matrix):

@@ -70,7 +70,7 @@ def test_blocks_turn_with_their_orbitals(double_precision, basis):
 def test_the_angle_about_an_edge_is_free(double_precision):
     """Frames of edges, turned about their edges, are frames as good."""
     batch, module = made_up.batch(structure()), network()
-    found = module(batch)
+    actual = module(batch)
     angles = 2 * torch.pi * torch.rand(len(batch["edge_index"]), generator=torch.manual_seed(2))
     frames = edge_frames(vectors_of(batch), module.options.lmax)
     parts, begin = [], 0
@@ -81,7 +81,7 @@ def test_the_angle_about_an_edge_is_free(double_precision):
         parts.append((about @ D).flatten(1))
         begin += d * d
     other = module(batch | {"frames": torch.cat(parts, 1)})
-    assert_equal_outputs(other, found, 1e-12)
+    assert_equal_outputs(other, actual, 1e-12)
 
 
 def vectors_of(batch):
@@ -90,10 +90,10 @@ def vectors_of(batch):
     return batch["positions"][sender] - batch["positions"][receiver] + shift
 
 
-def assert_equal_outputs(found, expected, tolerance):
+def assert_equal_outputs(actual, expected, tolerance):
     for name, blocks in expected.items():
         scale = float(blocks.detach().abs().max())
-        assert_close(found[name], blocks, rtol=0, atol=tolerance * scale)
+        assert_close(actual[name], blocks, rtol=0, atol=tolerance * scale)
 
 
 def keys(sample):
@@ -111,10 +111,10 @@ def test_the_order_of_atoms_and_edges_makes_no_difference():
     other["edge_index"] = atoms.argsort()[sample["edge_index"]][edges]
     other["edge_shift"] = sample["edge_shift"][edges]
     other["reverse_edge"] = made_up.opposite(other["edge_index"], other["edge_shift"])
-    found, expected = module(made_up.batch(other)), module(made_up.batch(sample))
+    actual, expected = module(made_up.batch(other)), module(made_up.batch(sample))
     expected["node_blocks"] = expected["node_blocks"][torch.from_numpy(atoms)]
     expected["edge_blocks"] = expected["edge_blocks"][torch.from_numpy(edges)]
-    assert_equal_outputs(found, expected, 1e-12)
+    assert_equal_outputs(actual, expected, 1e-12)
 
 
 def test_the_image_of_an_atom_makes_no_difference():
@@ -128,9 +128,9 @@ def test_the_image_of_an_atom_makes_no_difference():
     order = [
         place[i, j, *(np.array(R) + moves[i] - moves[j]).tolist()] for i, j, *R in keys(sample)
     ]
-    found, expected = module(made_up.batch(moved)), module(made_up.batch(sample))
-    found["edge_blocks"] = found["edge_blocks"][order]
-    assert_equal_outputs(found, expected, 1e-12)
+    actual, expected = module(made_up.batch(moved)), module(made_up.batch(sample))
+    actual["edge_blocks"] = actual["edge_blocks"][order]
+    assert_equal_outputs(actual, expected, 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -164,30 +164,30 @@ def test_every_parameter_learns(dtype, bond_cutoff):
 def test_single_precision_is_double_precision_rounded():
     sample = structure()
     expected = network()(made_up.batch(sample))
-    found = network().float()(made_up.batch(sample, dtype=torch.float32))
-    assert_equal_outputs({n: x.double() for n, x in found.items()}, expected, 1e-4)
+    actual = network().float()(made_up.batch(sample, dtype=torch.float32))
+    assert_equal_outputs({n: x.double() for n, x in actual.items()}, expected, 1e-4)
 
 
 def test_autocast_is_single_precision_roughly():
     batch, module = made_up.batch(structure(), dtype=torch.float32), network(dtype=torch.float32)
     expected = module(batch)
     with torch.autocast("cpu", torch.bfloat16):
-        found = module(batch)
-    sum(blocks.float().square().sum() for blocks in found.values()).backward()
+        actual = module(batch)
+    sum(blocks.float().square().sum() for blocks in actual.values()).backward()
     assert all(p.grad.isfinite().all() for p in module.parameters())
-    assert_equal_outputs({n: x.float() for n, x in found.items()}, expected, 0.1)
+    assert_equal_outputs({n: x.float() for n, x in actual.items()}, expected, 0.1)
 
 
 def test_derivatives_by_positions_are_those_through_distances(monkeypatch):
     """With frames and densities held fixed, what is left are Gaussians: finite differences."""
     batch, module = made_up.batch(structure()), network()
     frames = edge_frames(vectors_of(batch), module.options.lmax)
-    found = []
+    densities = []
 
     def density(*arguments):
-        if not found:
-            found.append(bond_density(*arguments))
-        return found[0]
+        if not densities:
+            densities.append(bond_density(*arguments))
+        return densities[0]
 
     monkeypatch.setattr(surroundings, "bond_density", density)
     direction = torch.randn(4, 3, generator=torch.manual_seed(4), dtype=torch.float64)
@@ -246,8 +246,8 @@ def test_the_number_of_parameters():
     n_scalars, n_irreps = 4 + 1 + 1, 4 + 2 * 2 * 2 + 3 + 2 * 3 + 5
     heads = 2 * (16 * n_irreps + n_scalars)
     embeddings = 2 * 16 + 16 * 16
-    found = sum(p.numel() for p in module.parameters())
-    assert found == 2 * (node + edge) + others + heads + embeddings
+    actual = sum(p.numel() for p in module.parameters())
+    assert actual == 2 * (node + edge) + others + heads + embeddings
 
 
 def test_atoms_attend_up_to_a_distance():
@@ -265,7 +265,7 @@ def test_atoms_attend_up_to_a_distance():
 
     near, before, after, far = map(outputs, (2.3, 2.5 - 1e-6, 2.5 + 1e-6, 2.7))
     assert_equal_outputs(before, after, 1e-5)
-    first = [found["node_blocks"][0] for found in (near, after, far)]
+    first = [actual["node_blocks"][0] for actual in (near, after, far)]
     assert torch.equal(first[1], first[2])
     assert not torch.allclose(first[0], first[1], rtol=0, atol=1e-4)
     assert not torch.allclose(far["edge_blocks"], after["edge_blocks"], rtol=0, atol=1e-4)

@@ -257,9 +257,9 @@ def test_matrices_survive_the_files_of_cp2k(tmp_path):
         for kind, quantity, unit in (("KS", "hamiltonian", HARTREE), ("S", "overlap", 1.0)):
             path = tmp_path / f"job-{kind.lower()}-{kind}_SPIN_1_R_{number}-1_0.csr"
             row, column, value = read_csr(path, 72)
-            found = np.zeros((72, 72))
-            found[row, column] = value * unit
-            assert_allclose(found, dense(matrix, quantity, image), rtol=1e-15, atol=0)
+            actual = np.zeros((72, 72))
+            actual[row, column] = value * unit
+            assert_allclose(actual, dense(matrix, quantity, image), rtol=1e-15, atol=0)
 
 
 def test_csr_text_keeps_doubles(tmp_path):

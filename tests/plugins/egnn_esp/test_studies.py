@@ -59,16 +59,16 @@ def test_volumes_are_those_of_the_edges():
     structure = pack_box(PACKING, (1, 8), 0)
     edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
     labels = np.random.default_rng(0).integers(5, size=120)
-    found, known = count_volumes_of_parts(structure, labels, CUTOFF), metrics(labels, edges, 5)
+    actual, known = count_volumes_of_parts(structure, labels, CUTOFF), metrics(labels, edges, 5)
     for name in ("neighbours", "received", "edges"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
+        np.testing.assert_array_equal(getattr(actual, name), getattr(known, name))
     apart = structure.positions[:, None] - structure.positions
     apart -= np.rint(apart / np.diagonal(structure.cell)) * np.diagonal(structure.cell)
     near = (np.linalg.norm(apart, axis=2) <= CUTOFF) & ~np.eye(120, dtype=bool)
     for part in range(5):
         crossing = near[labels == part][:, labels != part].sum()
-        assert found.crossing[part] == crossing
-    assert found.atoms.sum() == 120
+        assert actual.crossing[part] == crossing
+    assert actual.atoms.sum() == 120
 
 
 def test_a_box_of_less_than_two_cutoffs_is_refused():
@@ -80,17 +80,17 @@ def test_a_box_of_less_than_two_cutoffs_is_refused():
 def test_parts_are_those_of_the_kernel():
     """The steps are called one by one to be timed; together they do what `partition` does."""
     options = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6)
-    found = study_partitions(options, (1, 8), Link(), 0)
+    actual = study_partitions(options, (1, 8), Link(), 0)
     structure = pack_box(PACKING, (1, 8), 0)
     edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
-    assert found.n_edges == {CUTOFF: len(edges)}
+    assert actual.n_edges == {CUTOFF: len(edges)}
     places = structure.positions, structure.cell, structure.pbc
-    assert set(found.drawn.labels) == {"low_nn", "grid", "auto", "metis"}
-    for method, labels in found.drawn.labels.items():
+    assert set(actual.drawn.labels) == {"low_nn", "grid", "auto", "metis"}
+    for method, labels in actual.drawn.labels.items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
         known = metrics(labels, edges, 6)
-        np.testing.assert_array_equal(found.drawn.traffic[method], known.traffic)
-        one = next(s for s in found.shared if (s.method, s.parts) == (method, 6))
+        np.testing.assert_array_equal(actual.drawn.traffic[method], known.traffic)
+        one = next(s for s in actual.shared if (s.method, s.parts) == (method, 6))
         assert one.summary == known.summary()
         exact = count_volumes_of_parts(structure, labels, CUTOFF)
         for name, numbers in asdict(exact).items():
@@ -117,9 +117,9 @@ def test_contradicting_options_are_refused(options, message):
 
 def test_throughput_is_messages_over_seconds():
     options = Throughput(channels=[2, 3], messages=[50, 10], degree=20, repeats=2)
-    found = study_throughput(options, SMALL, CPU)
-    assert [curve["channels"] for curve in found["curves"]] == [2, 3]
-    for curve in found["curves"]:
+    actual = study_throughput(options, SMALL, CPU)
+    assert [curve["channels"] for curve in actual["curves"]] == [2, 3]
+    for curve in actual["curves"]:
         assert curve["messages"] == [10, 50]
         rates = [n / t for n, t in zip(curve["messages"], curve["seconds"], strict=True)]
         assert curve["per_second"] == rates
@@ -155,13 +155,13 @@ def test_the_slowest_part_ends_a_pass():
         0.5 + 1.0 + 1.0 + 3e-3 + received[0] / 1e4,
         0.5 + 2.0 + 2.0 + 9e-3 + received[1] / 1e4,
     ]
-    found = machine.record(volumes)
-    assert found["seconds"] == pytest.approx(max(parts))
-    assert found["fastest"] == pytest.approx(min(parts))
-    assert found["idle"] == pytest.approx(max(parts) - np.mean(parts))
-    whole = sum(found[name] for name in ("compute", "latency", "transfer", "idle"))
-    assert whole == pytest.approx(found["seconds"])
-    assert machine.record(volumes, 2.0)["compute"] == pytest.approx(2 * found["compute"])
+    actual = machine.record(volumes)
+    assert actual["seconds"] == pytest.approx(max(parts))
+    assert actual["fastest"] == pytest.approx(min(parts))
+    assert actual["idle"] == pytest.approx(max(parts) - np.mean(parts))
+    whole = sum(actual[name] for name in ("compute", "latency", "transfer", "idle"))
+    assert whole == pytest.approx(actual["seconds"])
+    assert machine.record(volumes, 2.0)["compute"] == pytest.approx(2 * actual["compute"])
 
 
 @pytest.fixture
@@ -171,8 +171,8 @@ def one_second_an_edge(monkeypatch):
     def passes(what, n):
         edges = []
         for job in what.jobs:
-            found = count_volumes_of_parts(job.structure, job.owners, job.cutoff)
-            edges.append(found.edges.astype(float))
+            actual = count_volumes_of_parts(job.structure, job.owners, job.cutoff)
+            edges.append(actual.edges.astype(float))
         seconds = np.array(edges)
         link = [1e-3 + rows * 72 / 1e6 for rows in ranks.LINK_ROWS]
         return ranks.Passes(seconds, 0 * seconds, link if what.link else [])
@@ -186,24 +186,24 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
     options = Scaling(ranks=[1, 2], packing=PACKING, cutoff=CUTOFF, weak=weak)
     sharing = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4], drawn=None)
     shared = study_partitions(sharing, BASIS.elements, Link(), 0).shared
-    found = study_scaling(options, SMALL, BASIS, shared, CPU, 2**20, 0)
-    assert found["cost_model"]["edge"] == pytest.approx(1.0)
-    assert found["link"]["latency"] == pytest.approx(1e-3)
-    assert found["link"]["bandwidth"] == pytest.approx(1e6)
-    assert (found["row_bytes"], found["block_bytes"]) == (4 * 9 * 2, 4 * 4 * 4)
-    modes = [(one["mode"], one["ranks"], one["atoms"]) for one in found["measured"]]
+    actual = study_scaling(options, SMALL, BASIS, shared, CPU, 2**20, 0)
+    assert actual["cost_model"]["edge"] == pytest.approx(1.0)
+    assert actual["link"]["latency"] == pytest.approx(1e-3)
+    assert actual["link"]["bandwidth"] == pytest.approx(1e6)
+    assert (actual["row_bytes"], actual["block_bytes"]) == (4 * 9 * 2, 4 * 4 * 4)
+    modes = [(one["mode"], one["ranks"], one["atoms"]) for one in actual["measured"]]
     assert sorted(modes) == [
         ("strong", 1, 240), ("strong", 2, 240), ("weak", 1, 120), ("weak", 2, 240),
     ]  # fmt: skip
-    for one in found["measured"]:
+    for one in actual["measured"]:
         assert one["seconds"] == pytest.approx(one["modelled"], rel=1e-3)
-    for one, record in zip(shared, found["projected"], strict=False):
+    for one, record in zip(shared, actual["projected"], strict=False):
         volumes = one.volumes
         assert (record["mode"], record["method"]) == ("strong", one.method)
         n_bytes = 2 * 72 * volumes.received + 64 * volumes.crossing / 2
         seconds = volumes.edges + 3e-3 * volumes.neighbours + n_bytes / 1e6
         assert record["seconds"] == pytest.approx(seconds.max(), rel=1e-4)
-    lines = [one for one in found["projected"] if one["mode"] == "line"]
+    lines = [one for one in actual["projected"] if one["mode"] == "line"]
     assert [one["ranks"] for one in lines] == [2, 4, 8]
     edges = [one["edges"] for one in lines]
     assert edges == [edges[0], 2 * edges[0], 4 * edges[0]]
@@ -212,9 +212,9 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
 def test_a_given_link_is_not_measured(one_second_an_edge):
     text = {"ranks": [1], "link": {"latency": 1e-6, "bandwidth": 1e9}, "weak": None}
     options = Scaling.model_validate({**text, "packing": PACKING, "cutoff": CUTOFF})
-    found = study_scaling(options, SMALL, BASIS, [], CPU, 2**20, 0)
-    assert (found["link"]["source"], found["link"]["seconds"]) == ("given", [])
-    assert found["projected"] == []
+    actual = study_scaling(options, SMALL, BASIS, [], CPU, 2**20, 0)
+    assert (actual["link"]["source"], actual["link"]["seconds"]) == ("given", [])
+    assert actual["projected"] == []
 
 
 def measurement(**changes):
@@ -237,12 +237,12 @@ def test_ranks_read_what_was_written(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_measure_passes_and_their_link():
-    found = measure_passes(measurement(), 2)
-    assert found.seconds.shape == found.communication.shape == (2, 2)
-    assert (found.communication > 0).all()
-    assert (found.communication < found.seconds).all()
-    assert len(found.link) == len(ranks.LINK_ROWS)
-    assert min(found.link) > 0
+    actual = measure_passes(measurement(), 2)
+    assert actual.seconds.shape == actual.communication.shape == (2, 2)
+    assert (actual.communication > 0).all()
+    assert (actual.communication < actual.seconds).all()
+    assert len(actual.link) == len(ranks.LINK_ROWS)
+    assert min(actual.link) > 0
 
 
 def test_a_rank_that_fails_is_explained(monkeypatch):

@@ -39,9 +39,9 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def task(run):
-    found = build_task(run)
-    found.module.double()
-    return found
+    result = build_task(run)
+    result.module.double()
+    return result
 
 
 def stored(run, number):
@@ -51,7 +51,7 @@ def stored(run, number):
 
 def test_labels_are_the_blocks_of_the_data(run, task):
     """Each edge by its definition: H_ij(R), or the transpose of H_ji(-R)."""
-    found = task.samples("train").batch([1])
+    actual = task.samples("train").batch([1])
     matrix = stored(run, 1)
     zero = compute_energy_zero(matrix)
     values = matrix.hamiltonian - zero * matrix.overlap
@@ -64,39 +64,39 @@ def test_labels_are_the_blocks_of_the_data(run, task):
         places[(j, i, *(-s for s in shift))] = block.T
     orbitals = [BASIS.orbitals(z) for z in matrix.structure.atomic_numbers]
     for (i, j), shift, label in zip(
-        found["edge_index"].tolist(),
-        found["edge_shift"].tolist(),
-        found["edge_blocks"],
+        actual["edge_index"].tolist(),
+        actual["edge_shift"].tolist(),
+        actual["edge_blocks"],
         strict=True,
     ):
         own = label[np.ix_(orbitals[i], orbitals[j])]
         np.testing.assert_allclose(own, places[(i, j, *shift)], rtol=1e-14)
         assert int((~label.isnan()).sum()) == own.numel()
         n_seen += 1
-    assert n_seen == len(found["edge_index"]) > 300
-    for i, label in enumerate(found["node_blocks"]):
+    assert n_seen == len(actual["edge_index"]) > 300
+    for i, label in enumerate(actual["node_blocks"]):
         own = label[np.ix_(orbitals[i], orbitals[i])]
         np.testing.assert_allclose(own, places[(i, i, 0, 0, 0)], rtol=1e-14)
 
 
 def test_masks_follow_from_elements(task):
     """Hf has 10 orbitals, O has 4: blocks of 100, 40 and 16 elements."""
-    found = task.samples("train").batch([0, 2])
-    hafnium = found["atomic_numbers"] == 72
-    count = (~found["node_blocks"].isnan()).flatten(1).sum(1)
+    actual = task.samples("train").batch([0, 2])
+    hafnium = actual["atomic_numbers"] == 72
+    count = (~actual["node_blocks"].isnan()).flatten(1).sum(1)
     assert count.tolist() == torch.where(hafnium, 100, 16).tolist()
-    ends = hafnium[found["edge_index"]].sum(1)
-    count = (~found["edge_blocks"].isnan()).flatten(1).sum(1)
+    ends = hafnium[actual["edge_index"]].sum(1)
+    count = (~actual["edge_blocks"].isnan()).flatten(1).sum(1)
     assert count.tolist() == torch.tensor([16, 40, 100])[ends].tolist()
-    counts = task.objective.counts(found)
+    counts = task.objective.counts(actual)
     assert int(counts["off_site_mae"]) == int(count.sum())
     assert int(counts["on_site_mse"]) == 100 * int(hafnium.sum()) + 16 * int((~hafnium).sum())
 
 
 def test_the_reverse_of_an_edge_has_the_transposed_label(task):
-    found = task.samples("val").batch([0])
-    labels = found["edge_blocks"]
-    assert torch.equal(labels.nan_to_num(9), labels[found["reverse_edge"]].mT.nan_to_num(9))
+    actual = task.samples("val").batch([0])
+    labels = actual["edge_blocks"]
+    assert torch.equal(labels.nan_to_num(9), labels[actual["reverse_edge"]].mT.nan_to_num(9))
 
 
 def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
@@ -135,11 +135,11 @@ def test_labels_do_not_depend_on_the_zero_of_the_calculation():
 
 
 def test_predictions_are_hermitian_to_the_last_bit(task):
-    found = task.samples("val").batch([0])
+    actual = task.samples("val").batch([0])
     with torch.no_grad():
-        outputs = task.module(found)
+        outputs = task.module(actual)
     blocks = outputs["edge_blocks"]
-    assert torch.equal(blocks, blocks[found["reverse_edge"]].mT)
+    assert torch.equal(blocks, blocks[actual["reverse_edge"]].mT)
     assert torch.equal(outputs["node_blocks"], outputs["node_blocks"].mT)
     assert float(blocks.abs().max()) > 0.1
 
@@ -167,12 +167,12 @@ def test_sums_are_those_of_the_definition(run, task):
             "off_site_mse": 1.5, "off_site_mae": 0.5, "off_site_relative": 0.05,
         }
     )  # fmt: skip
-    found = task.samples("train").batch([0])
+    actual = task.samples("train").batch([0])
     with torch.no_grad():
-        outputs = task.module(found)
-        sums = objective.sums(outputs, found)
-        nodes, _ = task.module.compute_sizes(found, len(found["atomic_numbers"]))
-    errors = (outputs["node_blocks"] - found["node_blocks"]).numpy()
+        outputs = task.module(actual)
+        sums = objective.sums(outputs, actual)
+        nodes, _ = task.module.compute_sizes(actual, len(actual["atomic_numbers"]))
+    errors = (outputs["node_blocks"] - actual["node_blocks"]).numpy()
     known = ~np.isnan(errors)
     assert float(sums["on_site_mse"]) == pytest.approx((errors[known] ** 2).sum())
     assert float(sums["on_site_mae"]) == pytest.approx(np.abs(errors[known]).sum())
@@ -184,16 +184,16 @@ def test_what_is_left_to_learn_has_size_one(task):
     """By the definition of sizes: mean squares of labels less two-centre blocks, in their units."""
     ratios = {"node_blocks": [], "edge_blocks": []}
     for number in range(len(task.samples("train"))):
-        found = task.samples("train").batch([number])
-        n = len(found["atomic_numbers"])
+        actual = task.samples("train").batch([number])
+        n = len(actual["atomic_numbers"])
         parts = zip(
             ratios,
-            task.module.compute_baseline(found, n),
-            task.module.compute_sizes(found, n),
+            task.module.compute_baseline(actual, n),
+            task.module.compute_sizes(actual, n),
             strict=True,
         )
         for label, known, size in parts:
-            ratios[label].append(((found[label] - known) / size)[~found[label].isnan()])
+            ratios[label].append(((actual[label] - known) / size)[~actual[label].isnan()])
     on_site, off_site = (float(torch.cat(own).square().mean()) for own in ratios.values())
     assert on_site == pytest.approx(1, abs=1e-6)
     assert off_site == pytest.approx(1, abs=0.3)  # sizes are interpolated
@@ -202,8 +202,8 @@ def test_what_is_left_to_learn_has_size_one(task):
 def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
     bare = prepared(tmp_path, {"two_centre": False})
     module = build_task(bare).module
-    found = build_task(bare).samples("val").batch([0])
-    own, off = module.compute_baseline(found, len(found["atomic_numbers"]))
+    actual = build_task(bare).samples("val").batch([0])
+    own, off = module.compute_baseline(actual, len(actual["atomic_numbers"]))
     assert bool(own.any())
     assert not off.any()
 
@@ -213,12 +213,12 @@ def test_the_overlap_can_be_learned(tmp_path):
     exact = prepared(tmp_path, {"target": "overlap"}, train={"precision": "64-true"})
     task = build_task(exact)
     module = task.module.double()
-    found = task.samples("test").batch([0])
-    own, off = module.compute_baseline(found, len(found["atomic_numbers"]))
+    actual = task.samples("test").batch([0])
+    own, off = module.compute_baseline(actual, len(actual["atomic_numbers"]))
     for label, known in (("node_blocks", own), ("edge_blocks", off)):
-        size = found[label].nan_to_num(0).abs().max()
-        assert float((found[label] - known).nan_to_num(0).abs().mean()) < 1e-3 * float(size)
-    nodes, _ = module.compute_sizes(found, len(found["atomic_numbers"]))
+        size = actual[label].nan_to_num(0).abs().max()
+        assert float((actual[label] - known).nan_to_num(0).abs().mean()) < 1e-3 * float(size)
+    nodes, _ = module.compute_sizes(actual, len(actual["atomic_numbers"]))
     assert float(nodes.max()) < 1e-6  # orbitals of one atom are orthonormal
     assert task.quantities[0].field.unit == "1"
 
@@ -256,10 +256,10 @@ def test_pairs_that_nobody_learns_are_refused(tmp_path):
 def test_a_trained_model_is_rebuilt_without_its_dataset(run, task):
     rebuilt = build_task(replace(run, dataset=None), task.metadata).module.double()
     rebuilt.load_state_dict(task.module.state_dict())
-    found = task.samples("val").batch([0])
+    actual = task.samples("val").batch([0])
     with torch.no_grad():
-        for name, blocks in task.module(found).items():
-            assert torch.equal(rebuilt(found)[name], blocks)
+        for name, blocks in task.module(actual).items():
+            assert torch.equal(rebuilt(actual)[name], blocks)
 
 
 @pytest.mark.mpi
@@ -270,8 +270,8 @@ def test_two_ranks_learn_as_one(tmp_path):
     runs = [prepared(tmp_path / name, train=train) for name in ("one", "two")]
     call(runs[0], "train")
     train_by_command(tmp_path / "two", f"egnn_esp/{EXPERIMENT}", 2)
-    (weights, lines), (ours, found) = map(result, runs)
-    for line, other in zip(lines, found, strict=True):
+    (weights, lines), (ours, actual) = map(result, runs)
+    for line, other in zip(lines, actual, strict=True):
         for key in ("train", "val", "mae", "grad_norm"):
             assert other[key] == pytest.approx(line[key], rel=1e-9), key
     for name, tensor in weights.items():
