@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -48,15 +48,21 @@ class BuildLibraries(build_py):
 class PlatformWheel(bdist_wheel):
     """A wheel for any Python, and for one platform if it holds libraries."""
 
-    def finalize_options(self) -> None:
-        """Look whether there is something that depends on the platform."""
-        super().finalize_options()
-        self.root_is_pure = False
-
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tags of interpreter, its binary interface, and platform."""
         libraries = Path(self.bdist_dir).rglob("pipeline_kernels/prebuilt/*.so")
         return "py3", "none", super().get_tag()[2] if any(libraries) else "any"
 
 
-setup(cmdclass={"build_py": BuildLibraries, "bdist_wheel": PlatformWheel})
+class PlatformDistribution(Distribution):
+    """A package that stands among those of a platform, though it has no extension modules."""
+
+    def has_ext_modules(self) -> bool:
+        """Say that it depends on the platform."""
+        return True
+
+
+setup(
+    cmdclass={"build_py": BuildLibraries, "bdist_wheel": PlatformWheel},
+    distclass=PlatformDistribution,
+)

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 KERNELS = """
 import torch
@@ -20,19 +23,31 @@ h, Y, w = torch.ones(1, 1, 3), torch.ones(2, 1), torch.ones(2, 1, 3)
 assert torch.allclose(tensor_product(h, Y, w, segments, segments, plan), torch.tensor(2.0))
 """
 
+SMOKE = """
+import sys
+from pathlib import Path
+from pipeline_core.builtin import load_registry
+from pipeline_core.project import Project
+from pipeline_core.testing.projects import call
+project = Project(Path(sys.argv[1]), Path(sys.argv[2]), load_registry())
+run = project.experiment("mace/smoke").runs["base"]
+for stage in ("data", "graph", "partition", "train"):
+    call(run, stage)
+"""
+
 
 @pytest.fixture
 def run_without_compiler(tmp_path):
     """Runs a script where no program is found by its name and nothing has been compiled before."""
 
-    def run(script: str) -> str:
+    def run(script: str, *args: object) -> str:
         cache, programs = tmp_path / "cache", tmp_path / "programs"
         cache.mkdir()
         programs.mkdir()
         environment = {key: value for key, value in os.environ.items() if key != "CC"}
         environment |= {"PATH": str(programs), "PIPELINE_KERNELS_CACHE": str(cache)}
         result = subprocess.run(
-            [sys.executable, "-c", script],
+            [sys.executable, "-c", script, *map(str, args)],
             env=environment,
             capture_output=True,
             text=True,
@@ -49,3 +64,10 @@ def test_kernels_calculate_and_warn_once(run_without_compiler):
     errors = run_without_compiler(KERNELS)
     assert errors.count("Install a C compiler") == 1
     assert errors.count("times as long") == 1
+
+
+@pytest.mark.slow
+def test_mace_trains_and_warns_once(run_without_compiler, tmp_path):
+    errors = run_without_compiler(SMOKE, ROOT / "workflows", tmp_path / "project")
+    assert errors.count("Install a C compiler") == 1
+    assert list(tmp_path.glob("project/**/model.pt"))
