@@ -6,6 +6,7 @@ compiler the package is built without, and says so.
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -30,11 +31,10 @@ class BuildLibraries(build_py):
         try:
             for name, source in SOURCES.items():
                 self.announce(f"compiling {name} for {', '.join(LEVELS)}", level=2)
-                for macros in source.variants:
-                    for level in LEVELS:
-                        text = write_source(name)
-                        path = folder / name_library(name, text, macros, level)
-                        compile_library(text, macros, level, path)
+                texts = [write_source(name, prelude) for prelude in source.preludes()]
+                for text, macros, level in product(texts, source.variants, LEVELS):
+                    path = folder / name_library(name, text, macros, level)
+                    compile_library(text, macros, level, path)
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
             print(  # noqa: T201

@@ -55,7 +55,7 @@ def load_library(name: str, prelude: str = "", **macros: str) -> ctypes.CDLL:
 
     Args:
         name: the key of the source.
-        prelude: what stands before its files in place of its own prelude.
+        prelude: what stands before its files in place of its own.
         macros: macros to define, for instance `REAL="float"`.
 
     Raises:

@@ -3,7 +3,7 @@
 Imported by `setup.py` too, so nothing but numpy is needed here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,12 +21,12 @@ class Source(NamedTuple):
     Attributes:
         files: its C, one file after the other, relative to this folder.
         macros: values of each macro for which it is compiled.
-        prelude: writes what stands before the files.
+        preludes: writes what stands before the files; each makes libraries of its own.
     """
 
     files: tuple[str, ...]
     macros: Mapping[str, tuple[str, ...]] = REAL
-    prelude: Callable[[], str] | None = None
+    preludes: Callable[[], Sequence[str]] = lambda: ("",)
 
     @property
     def variants(self) -> Iterator[dict[str, str]]:
@@ -35,12 +35,25 @@ class Source(NamedTuple):
             yield dict(zip(self.macros, values, strict=True))
 
 
+LAYOUTS = tuple((lmax, mmax) for lmax in range(1, 5) for mmax in (0, lmax))  # of eGNN-ESP
+
+
+def write_layout(lmax: int, mmax: int) -> str:
+    """Write what native.c of `so2` takes of a layout."""
+    degrees = " ".join(f"F({degree})" for degree in range(lmax + 1))
+    return f"#define LMAX {lmax}\n#define MMAX {mmax}\n#define DEGREES(F) {degrees}\n"
+
+
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
 MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
 
 SOURCES = {
     "contraction": Source(("equivariant/contraction/native.c",)),
     "gated": Source(("message/gated/native.c",)),
+    "so2": Source(
+        ("equivariant/so2/native.c",),
+        preludes=lambda: [write_layout(lmax, mmax) for lmax, mmax in LAYOUTS],
+    ),
     "su3_angles": Source((*MATRICES, "su3/angles/native.c"), COLOURS),
     "su3_exponential": Source((*MATRICES, "su3/exponential/native.c"), COLOURS),
     "su3_logarithm": Source((*MATRICES, "su3/logarithm/native.c"), COLOURS),
@@ -52,7 +65,7 @@ SOURCES = {
     ),
     "su3_staples": Source(("su3/fields.c", "su3/staples/native.c"), COLOURS),
     "tensor_product": Source(
-        ("equivariant/tensor_product/native.c",), prelude=lambda: write_couplings(COMMON)
+        ("equivariant/tensor_product/native.c",), preludes=lambda: [write_couplings(COMMON)]
     ),
     "tree": Source(("tree/native.c",)),
 }
@@ -60,7 +73,8 @@ SOURCES = {
 
 @cache
 def write_source(name: str, prelude: str = "") -> str:
-    """Return the C of a library; a prelude stands in place of its own."""
+    """Return the C of a library; a prelude stands in place of its first one."""
     source = SOURCES[name]
-    first = prelude or (source.prelude() if source.prelude else "")
-    return first + "".join((FOLDER / file).read_text() for file in source.files)
+    return (prelude or source.preludes()[0]) + "".join(
+        (FOLDER / file).read_text() for file in source.files
+    )

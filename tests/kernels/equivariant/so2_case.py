@@ -12,7 +12,7 @@ from pipeline_kernels.equivariant.so2 import Layout, cpu, op, portable, referenc
 from pipeline_kernels.equivariant.wigner import edge_frames
 from pipeline_kernels.message import Segments
 
-IMPLEMENTATIONS = ["numba", "plain"]
+IMPLEMENTATIONS = ["C", "plain"]
 N_EXTRA = 3
 
 
@@ -88,10 +88,11 @@ class Case:
 
 @contextmanager
 def use_implementation(name: str) -> Iterator[None]:
-    """Everything is calculated by numba, or as on other devices."""
+    """Everything is calculated by C, or as on other devices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "TILE_BYTES", 2**14)
         patch.setattr(portable, "TILE_BYTES", 2**14)
         if name == "plain":
             patch.setattr(op, "cpu", portable)
+            patch.setattr(portable, "load", lambda *_: None, raising=False)
         yield

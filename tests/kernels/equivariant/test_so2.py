@@ -1,4 +1,4 @@
-"""Convolutions in the frames of edges on the CPU: plain PyTorch and numba.
+"""Convolutions in the frames of edges on the CPU: plain PyTorch and C.
 
 Oracles: the formula in plain PyTorch; finite differences.
 """

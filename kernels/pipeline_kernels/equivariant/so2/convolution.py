@@ -265,8 +265,9 @@ def _make_source(
     ends = [Ends.of(edges[3 * t : 3 * t + 3], n_edges) for t in range(len(tables))]
     frames = None if frames is None else frames.detach().contiguous()
     factors = None if factors is None else factors.detach().contiguous()
+    layout = Layout(*code)
     return products.Source(
-        choose_kernels(tables[0]), tables, ends, frames, factors, Layout(*code), dtype
+        choose_kernels(tables[0], layout), tables, ends, frames, factors, layout, dtype
     )
 
 

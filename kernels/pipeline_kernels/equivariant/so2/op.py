@@ -16,6 +16,7 @@ from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.wigner import n_entries
 from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.native import UnavailableError
 from pipeline_kernels.operators import define_derivative, define_operator
 
 DTYPES = (torch.float32, torch.float64)
@@ -106,13 +107,19 @@ def list_ends(segments: Segments | None, like: Tensor) -> list[Tensor]:
     return [segments.index, segments.order, segments.offsets]
 
 
-def choose_kernels(x: Tensor) -> ModuleType:
-    """Return the module of the tensor's device."""
+def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
+    """Return the module of the tensor's device; the plain one where there is no C."""
     if x.device.type == "cuda":
         from pipeline_kernels.equivariant.so2 import cuda
 
         return cuda
-    return cpu if x.device.type == "cpu" else portable
+    if x.device.type != "cpu" or x.dtype not in DTYPES:
+        return portable
+    try:
+        cpu.load(layout, x.dtype)
+    except UnavailableError:
+        return portable
+    return cpu
 
 
 def check_frames(frames: Tensor, layout: Layout) -> None:
@@ -177,7 +184,9 @@ def _lift(
 ) -> Tensor:
     layout, n_edges = Layout(*code), len(frames)
     y = x.new_empty(n_edges, layout.n_rows, x.shape[2])
-    choose_kernels(x).lift(y, *_make_plain(x, frames, factors), Ends.of(edges, n_edges), layout)
+    choose_kernels(x, layout).lift(
+        y, *_make_plain(x, frames, factors), Ends.of(edges, n_edges), layout
+    )
     return y
 
 
@@ -196,7 +205,9 @@ def _lower(
 ) -> Tensor:
     layout, n_edges = Layout(*code), len(frames)
     x = y.new_zeros(_count_rows(edges, frames), layout.dim, y.shape[2])
-    choose_kernels(y).lower(x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout)
+    choose_kernels(y, layout).lower(
+        x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout
+    )
     return x
 
 
@@ -214,8 +225,9 @@ def _factor_gradient(
 ) -> Tensor:
     """Differentiate `S` by as many factors for each edge and channel."""
     by_f = y.new_empty(len(frames), n_factors, y.shape[2])
-    ends = Ends.of(edges, len(frames))
-    choose_kernels(y).factor_gradient(by_f, *_make_plain(y, x, frames), ends, Layout(*code))
+    layout, ends = Layout(*code), Ends.of(edges, len(frames))
+    operands = _make_plain(y, x, frames)
+    choose_kernels(y, layout).factor_gradient(by_f, *operands, ends, layout)
     return by_f
 
 

@@ -1,0 +1,220 @@
+/* Rotation of features to the frames of edges and back (see __init__.py), float or double (macro
+ * REAL), for one layout. What depends on the layout stands before this text (sources.py):
+ *
+ *     LMAX, MMAX     highest degree and order
+ *     DEGREES(F)     F(l) for each degree
+ *
+ * Channels are the lanes of vectors. The rows of a degree are held in registers, and each entry of
+ * its block of the Wigner matrix is read once per vector of channels.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define BYTES 64
+#elif defined(__AVX2__)
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
+#define LANES ((int64_t)(BYTES / sizeof(REAL)))
+#define INLINE static inline __attribute__((always_inline))
+/* Early enough that the arrays of rows become registers. */
+#define UNROLLED _Pragma("GCC unroll 16")
+
+#define DIM ((LMAX + 1) * (LMAX + 1))
+#define START(l) ((l) * (4 * (l) * (l) - 1) / 3) /* where the block of a degree begins */
+#define ENTRIES START(LMAX + 1)
+
+typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
+
+typedef struct {
+    const int64_t *index; /* row of x of each edge; null: the edge itself */
+    const int64_t *order; /* edges by row of x: null, or a permutation */
+    const int64_t *first, *last; /* of each row of x, part of that list; null: the edge itself */
+    int64_t begin, end; /* edges, of which y holds no others; or rows of x, if there is a list */
+    int64_t y_begin; /* the edge that y begins with */
+    int64_t chunk;   /* edges or rows that a thread takes at once */
+    int64_t channels, y_edge, y_row; /* elements from one edge or row of y to the next */
+    int64_t f_edge, f_degree; /* the same for factors */
+} Work;
+
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* n is a constant, LANES, but for the last channels. */
+INLINE vec load(const REAL *row, int64_t n)
+{
+    if (n == LANES)
+        return *(const vec *)row;
+    vec part = {0};
+    memcpy(&part, row, n * sizeof(REAL));
+    return part;
+}
+
+INLINE void store(REAL *row, vec values, int64_t n)
+{
+    if (n == LANES)
+        *(vec *)row = values;
+    else
+        memcpy(row, &values, n * sizeof(REAL));
+}
+
+/* The row by order of the component (l, m), or -1. */
+INLINE int place(const int l, const int m)
+{
+    const int a = m < 0 ? -m : m;
+    if (a > MMAX)
+        return -1;
+    return (a ? (2 * a - 1) * (LMAX + 1) - a * (a - 1) : 0) + (m < 0 ? LMAX + 1 - a : 0) + l - a;
+}
+
+/* ---- some channels of one degree of one edge ---- */
+
+/* y = P D f x */
+INLINE void lift_degree(const int l, const int64_t n, const REAL *D, const REAL *x, const REAL *f,
+                        REAL *y, const Work *work)
+{
+    vec rows[2 * LMAX + 1];
+    UNROLLED
+    for (int j = 0; j < 2 * l + 1; j++) {
+        rows[j] = load(x + j * work->channels, n);
+        if (f)
+            rows[j] *= load(f, n);
+    }
+    UNROLLED
+    for (int i = 0; i < 2 * l + 1; i++)
+        if (place(l, i - l) >= 0) {
+            vec sum = D[i * (2 * l + 1)] * rows[0];
+            UNROLLED
+            for (int j = 1; j < 2 * l + 1; j++)
+                sum += D[i * (2 * l + 1) + j] * rows[j];
+            store(y + place(l, i - l) * work->y_row, sum, n);
+        }
+}
+
+/* rows = D^T P^T y */
+INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y, vec *rows,
+                      const Work *work)
+{
+    UNROLLED
+    for (int j = 0; j < 2 * l + 1; j++)
+        rows[j] = (vec){0};
+    UNROLLED
+    for (int i = 0; i < 2 * l + 1; i++)
+        if (place(l, i - l) >= 0) {
+            const vec row = load(y + place(l, i - l) * work->y_row, n);
+            UNROLLED
+            for (int j = 0; j < 2 * l + 1; j++)
+                rows[j] += D[i * (2 * l + 1) + j] * row;
+        }
+}
+
+/* x += f D^T P^T y */
+INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *f,
+                         REAL *x, const Work *work)
+{
+    vec rows[2 * LMAX + 1];
+    turn_back(l, n, D, y, rows, work);
+    UNROLLED
+    for (int j = 0; j < 2 * l + 1; j++) {
+        const vec sum = load(x + j * work->channels, n);
+        store(x + j * work->channels, f ? sum + load(f, n) * rows[j] : sum + rows[j], n);
+    }
+}
+
+/* by_f = sum over components of x D^T P^T y */
+INLINE void factor_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *x,
+                          REAL *by_f, const Work *work)
+{
+    vec rows[2 * LMAX + 1], sum = {0};
+    turn_back(l, n, D, y, rows, work);
+    UNROLLED
+    for (int j = 0; j < 2 * l + 1; j++)
+        sum += load(x + j * work->channels, n) * rows[j];
+    if (l > 0 && work->f_degree == 0)
+        sum += load(by_f, n);
+    store(by_f, sum, n);
+}
+
+/* ---- all of one edge ---- */
+
+#define CHANNELS(CALL)                                                                            \
+    int64_t c = 0;                                                                                \
+    for (; c + LANES <= work->channels; c += LANES) {                                             \
+        const int64_t n = LANES;                                                                  \
+        DEGREES(CALL)                                                                             \
+    }                                                                                             \
+    const int64_t n = work->channels - c;                                                         \
+    if (n > 0) {                                                                                  \
+        DEGREES(CALL)                                                                             \
+    }
+
+static void lift_edge(const REAL *D, const REAL *x, const REAL *f, REAL *y, const Work *work)
+{
+#define CALL(l)                                                                                   \
+    lift_degree(l, n, D + START(l), x + l * l * work->channels + c,                               \
+                f ? f + l * work->f_degree + c : 0, y + c, work);
+    CHANNELS(CALL)
+#undef CALL
+}
+
+static void lower_edge(const REAL *D, const REAL *y, const REAL *f, REAL *x, const Work *work)
+{
+#define CALL(l)                                                                                   \
+    lower_degree(l, n, D + START(l), y + c, f ? f + l * work->f_degree + c : 0,                   \
+                 x + l * l * work->channels + c, work);
+    CHANNELS(CALL)
+#undef CALL
+}
+
+static void factor_edge(const REAL *D, const REAL *y, const REAL *x, REAL *by_f, const Work *work)
+{
+#define CALL(l)                                                                                   \
+    factor_degree(l, n, D + START(l), y + c, x + l * l * work->channels + c,                      \
+                  by_f + l * work->f_degree + c, work);
+    CHANNELS(CALL)
+#undef CALL
+}
+
+/* ---- what is called from outside ----
+ *
+ * Every thread makes the same call and takes the next edges or rows from the counter that they
+ * share. Factors may be null. */
+
+#define FOR_PIECES                                                                                \
+    for (int64_t piece;                                                                           \
+         (piece = work->begin + __atomic_fetch_add(counter, work->chunk, __ATOMIC_RELAXED)) <     \
+         work->end;)                                                                              \
+        for (int64_t k = piece; k < smaller(piece + work->chunk, work->end); k++)
+
+#define ROW(x, k) ((x) + (work->index ? work->index[k] : (k)) * DIM * work->channels)
+
+void lift(const REAL *x, const REAL *D, const REAL *f, REAL *y, const Work *work, int64_t *counter)
+{
+    FOR_PIECES
+    lift_edge(D + k * ENTRIES, ROW(x, k), f ? f + k * work->f_edge : 0,
+              y + (k - work->y_begin) * work->y_edge, work);
+}
+
+void lower(const REAL *y, const REAL *D, const REAL *f, REAL *x, const Work *work,
+           int64_t *counter)
+{
+    FOR_PIECES
+    {
+        const int64_t first = work->first ? work->first[k] : k;
+        const int64_t last = work->first ? work->last[k] : k + 1;
+        for (int64_t i = first; i < last; i++) {
+            const int64_t e = work->first && work->order ? work->order[i] : i;
+            lower_edge(D + e * ENTRIES, y + (e - work->y_begin) * work->y_edge,
+                       f ? f + e * work->f_edge : 0, x + k * DIM * work->channels, work);
+        }
+    }
+}
+
+void factor_gradient(const REAL *y, const REAL *D, const REAL *x, REAL *by_f, const Work *work,
+                     int64_t *counter)
+{
+    FOR_PIECES
+    factor_edge(D + k * ENTRIES, y + (k - work->y_begin) * work->y_edge, ROW(x, k),
+                by_f + k * work->f_edge, work);
+}
