@@ -136,7 +136,7 @@ def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
             "longer: {train:",
             "longer: {dataset: water, train:",
             "first.yaml:9: variants.longer.dataset: unknown key; known keys: model, graph, "
-            "partition, train, evaluate, infer, figures, plugin, seed, ranks",
+            "partition, train, evaluate, infer, profile, figures, plugin, seed, ranks",
         ),
         (
             "longer: {train:",

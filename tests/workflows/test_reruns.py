@@ -229,4 +229,4 @@ def test_the_report_tells_what_was_computed_and_shows_every_figure(finished):
 
 def test_the_stages_of_the_checks_are_those_of_the_rules():
     rules = {path.stem for path in (REPOSITORY / "workflows/rules").glob("*.smk")}
-    assert rules == {*ARTIFACTS, "data", "download", "figures", "papers"}
+    assert rules == {*ARTIFACTS, "data", "download", "figures", "papers", "profile"}
