@@ -24,7 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--no-processes"):
+    # The one that only hands tests to the workers of xdist has to start these.
+    hands_out = config.getoption("numprocesses", None)
+    if config.getoption("--no-processes") and not hands_out:
         sys.addaudithook(skip_at_process)
 
 
