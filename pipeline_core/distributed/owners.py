@@ -13,7 +13,15 @@ from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.neighbours import find_edges
 from pipeline_core.structure import Structure
-from pipeline_kernels.partition import Domain, Link, Rows, candidates, grids, low_nn, partition
+from pipeline_kernels.partition import (
+    Link,
+    PlaneCoordinates,
+    Rows,
+    candidates,
+    grids,
+    low_nn,
+    partition,
+)
 
 Ints = NDArray[np.int64]
 
@@ -63,7 +71,10 @@ def choose_owners(
         chosen = ranks.broadcast(owners)
         assert chosen is not None
         return chosen
-    rows, planes = DistributedRows.find(structure, cutoff, ranks), Domain.of(*where, cutoff)
+    rows, planes = (
+        DistributedRows.find(structure, cutoff, ranks),
+        PlaneCoordinates.of(*where, cutoff),
+    )
     if method == "low_nn":
         return low_nn(planes, rows.weights, ranks.size)
     choose = grids if method == "grid" else candidates

@@ -34,8 +34,8 @@ import pymetis
 
 from pipeline_core.cli.output import align
 from pipeline_kernels.partition import (
-    Domain,
     Link,
+    PlaneCoordinates,
     Rows,
     adjacency,
     candidates,
@@ -65,21 +65,21 @@ class Case:
         self.positions, self.cell, self.link = positions, cell, Link()
         self.graph, self.adjacency_s = timed(lambda: adjacency(self.rows))
 
-    def domain(self) -> Domain:
-        """Return the domain, which our methods make anew each time."""
-        return Domain.of(self.positions, self.cell, (True, True, True), CUTOFF)
+    def coordinates(self) -> PlaneCoordinates:
+        """Return the coordinates, which our methods make anew each time."""
+        return PlaneCoordinates.of(self.positions, self.cell, (True, True, True), CUTOFF)
 
     def low_nn(self, n_parts: int) -> Labels:
         """Bisect."""
-        return low_nn(self.domain(), self.rows.weights, n_parts)
+        return low_nn(self.coordinates(), self.rows.weights, n_parts)
 
     def grid(self, n_parts: int) -> Labels:
         """Take the fastest grid."""
-        return grids(self.domain(), self.rows, n_parts, self.link)[0].labels
+        return grids(self.coordinates(), self.rows, n_parts, self.link)[0].labels
 
     def auto(self, n_parts: int) -> Labels:
         """Choose from the Pareto set and refine."""
-        best = candidates(self.domain(), self.rows, n_parts, self.link)[0]
+        best = candidates(self.coordinates(), self.rows, n_parts, self.link)[0]
         return refine(best.labels, self.rows, n_parts, self.link.message)
 
     def metis(self, n_parts: int) -> Labels:

@@ -20,15 +20,15 @@ as the part with the most edges.
 | `Link`      | latency, bandwidth and bytes per node: by these `grid` and `auto` choose  |
 
 The first three read where the atoms are and work in cells of any shape, periodic along any axis;
-METIS reads the graph alone. The steps can be called one by one: `Domain`, `Rows`, `candidates`,
-`refine` and the methods by name.
+METIS reads the graph alone. The steps can be called one by one: `PlaneCoordinates`, `Rows`,
+`candidates`, `refine` and the methods by name.
 
 [1] M. Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic
     Structure Prediction" (2025), section 4.4 and appendix A.
 [2] G. Karypis and V. Kumar, SIAM J. Sci. Comput. 20, 359 (1998).
 """
 
-from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.coordinates import PlaneCoordinates
 from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
 from pipeline_kernels.partition.low_nn import grid, low_nn
 from pipeline_kernels.partition.metrics import PartitionMetrics, metrics
@@ -39,10 +39,10 @@ from pipeline_kernels.partition.search import Candidate, Link, candidates, grids
 
 __all__ = [
     "Candidate",
-    "Domain",
     "Link",
     "Method",
     "PartitionMetrics",
+    "PlaneCoordinates",
     "Rows",
     "adjacency",
     "candidates",

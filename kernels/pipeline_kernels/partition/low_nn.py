@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_kernels.partition import cpu
-from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.coordinates import PlaneCoordinates
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -59,8 +59,8 @@ class Sections:
         return labels
 
 
-def low_nn(domain: Domain, weights: Floats, n_parts: int) -> Numbers:
-    """Bisects again and again, each time across the axis that adds the fewest neighbours.
+def low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Numbers:
+    """Bisect again and again, each time across the axis that adds the fewest neighbours.
 
     The Low-NN algorithm of the paper, appendix A. A periodic axis is first opened at the weighted
     median, which makes no part. The first cut of an axis adds one neighbour, later ones add
@@ -72,28 +72,28 @@ def low_nn(domain: Domain, weights: Floats, n_parts: int) -> Numbers:
     | paper  | here                   |                                     |
     |--------|------------------------|-------------------------------------|
     | l      | log2 of `n_parts`      | levels                              |
-    | r_cut  | `domain.cutoff / 2`    |                                     |
+    | r_cut  | `atoms.cutoff / 2`     |                                     |
     | N_D    | `weights`              | degree of each atom                 |
     | L      | `upper - lower`        | size of a section, Å                |
-    | O      | `Domain.opened`        | where periodic axes begin           |
+    | O      | `open_axes`            | where periodic axes begin           |
     | cuts   | `cuts`                 | cuts of each axis, the opening too  |
     | NN     | `added`                | neighbours that a cut would add     |
 
     Args:
-        domain: The atoms.
+        atoms: The atoms.
         weights: What is to be balanced, the edges that each atom owns, `(n_atoms,)`.
         n_parts: Number of parts, at most one per atom.
 
     Returns:
         The part of each atom, `(n_atoms,)`.
     """
-    domain = domain.opened(weights)
-    ranks, sections = domain.ranks(), Sections.whole(len(weights), n_parts)
-    lower, upper = np.zeros((1, 3)), domain.extent[None]
+    atoms = atoms.open_axes(weights)
+    ranks, sections = atoms.order_atoms(), Sections.whole(len(weights), n_parts)
+    lower, upper = np.zeros((1, 3)), atoms.extent[None]
     cuts = np.ones((1, 3), np.int64)
     while sections.parts.max() > 1:
         lengths, halved = upper - lower, sections.parts > 1
-        added = np.where(cuts == 1, 1, domain.reach(lengths))
+        added = np.where(cuts == 1, 1, atoms.count_reach(lengths))
         axes = _longest(np.where(added == added.min(1, keepdims=True), lengths, 0.0))
         halves = np.stack([sections.parts // 2, sections.parts - sections.parts // 2], 1)
         sections = sections.cut(ranks, axes, weights, halves)
@@ -101,7 +101,7 @@ def low_nn(domain: Domain, weights: Floats, n_parts: int) -> Numbers:
         lower, upper, cuts = lower[parents], upper[parents], cuts[parents]
         right = 1 + np.flatnonzero(halved) + np.arange(np.count_nonzero(halved))
         axes = axes[halved]
-        planes = domain.coordinates[sections.order[sections.starts[right]], axes]
+        planes = atoms.coordinates[sections.order[sections.starts[right]], axes]
         lower[right, axes] = upper[right - 1, axes] = planes
         cuts[right, axes] += 1
         cuts[right - 1, axes] += 1
@@ -117,21 +117,21 @@ def _longest(lengths: Floats) -> Numbers:
     return np.argmax(lengths >= ALIKE * lengths.max(1, keepdims=True), axis=1)
 
 
-def grid(domain: Domain, weights: Floats, shape: tuple[int, int, int]) -> Numbers:
-    """Cuts into slabs along x, each slab into columns along y, each column into boxes along z.
+def grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int, int]) -> Numbers:
+    """Cut into slabs along x, each slab into columns along y, each column into boxes along z.
 
     Cuts are weighted quantiles: the boxes of a slab need not continue those of the next.
 
     Args:
-        domain: The atoms.
+        atoms: The atoms.
         weights: What is to be balanced, the edges that each atom owns, `(n_atoms,)`.
         shape: Numbers of slabs, columns and boxes; their product is the number of parts.
 
     Returns:
         The part of each atom, `(n_atoms,)`.
     """
-    domain = domain.opened(weights)
-    ranks, sections = domain.ranks(), Sections.whole(len(weights), int(np.prod(shape)))
+    atoms = atoms.open_axes(weights)
+    ranks, sections = atoms.order_atoms(), Sections.whole(len(weights), int(np.prod(shape)))
     for axis, n_slabs in enumerate(shape):
         n_sections = len(sections.parts)
         children = np.repeat(sections.parts[:, None] // n_slabs, n_slabs, axis=1)

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.coordinates import PlaneCoordinates
 from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
 from pipeline_kernels.partition.low_nn import low_nn
 from pipeline_kernels.partition.refine import refine
@@ -49,8 +49,8 @@ def partition(
         ValueError: if arrays do not fit together, the method is unknown, or there are fewer atoms
             than parts.
     """
-    domain, link = Domain.of(positions, cell, pbc, cutoff), link or Link()
-    n_atoms = len(domain.coordinates)
+    atoms, link = PlaneCoordinates.of(positions, cell, pbc, cutoff), link or Link()
+    n_atoms = len(atoms.coordinates)
     if not 1 <= n_parts <= n_atoms:
         raise ValueError(
             f"n_parts: expected 1 to {n_atoms}, the number of atoms, got {n_parts}; "
@@ -60,12 +60,12 @@ def partition(
         raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
     rows = Rows.of(edges, n_atoms)
     if method == "low_nn":
-        return low_nn(domain, rows.weights, n_parts)
+        return low_nn(atoms, rows.weights, n_parts)
     if method == "grid":
-        return grids(domain, rows, n_parts, link)[0].labels
+        return grids(atoms, rows, n_parts, link)[0].labels
     if method == "metis":
         return metis(adjacency(rows), n_parts)
     if method == "metis_volume":
         return metis_volume(adjacency(rows), n_parts, rows.degrees)
-    best = candidates(domain, rows, n_parts, link)[0]
+    best = candidates(atoms, rows, n_parts, link)[0]
     return refine(best.labels, rows, n_parts, link.message)

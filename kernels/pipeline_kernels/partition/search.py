@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_kernels.partition.domain import Domain
+from pipeline_kernels.partition.coordinates import PlaneCoordinates
 from pipeline_kernels.partition.low_nn import grid, low_nn
 from pipeline_kernels.partition.metrics import PartitionMetrics
 from pipeline_kernels.partition.rows import Rows
@@ -84,38 +84,38 @@ def shapes(n_parts: int) -> Iterator[Shape]:
             yield x, y, n_parts // x // y
 
 
-def grids(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+def grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
     """Returns the grids that promise the shortest exchange, measured, the shortest first.
 
     All factorizations are ranked by `estimate`, and the first twelve cut and measured.
 
     Args:
-        domain: The atoms.
+        atoms: The atoms.
         rows: The graph.
         n_parts: Number of parts, at most one per atom.
         link: What an exchange takes.
     """
-    ranked = sorted(shapes(n_parts), key=lambda shape: estimate(domain, len(rows), shape, link))
+    ranked = sorted(shapes(n_parts), key=lambda shape: estimate(atoms, len(rows), shape, link))
     candidates = []
     for shape in ranked[:N_EXACT]:
-        labels = grid(domain, rows.weights, shape)
+        labels = grid(atoms, rows.weights, shape)
         name = "x".join(map(str, shape))
         candidates.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
     return sorted(candidates, key=lambda one: link.seconds(one.metrics))
 
 
-def candidates(domain: Domain, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+def candidates(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
     """Returns the Pareto set of the grids and `low_nn`, the shortest exchange first.
 
     Args:
-        domain: The atoms.
+        atoms: The atoms.
         rows: The graph.
         n_parts: Number of parts, at most one per atom.
         link: What an exchange takes.
     """
-    labels = low_nn(domain, rows.weights, n_parts)
+    labels = low_nn(atoms, rows.weights, n_parts)
     bisected = Candidate("low_nn", labels, rows.metrics(labels, n_parts))
-    best = pareto([*grids(domain, rows, n_parts, link), bisected])
+    best = pareto([*grids(atoms, rows, n_parts, link), bisected])
     return sorted(best, key=lambda one: link.seconds(one.metrics))
 
 
@@ -131,26 +131,26 @@ def pareto(candidates: list[Candidate]) -> list[Candidate]:
     return [candidates[number] for number in np.flatnonzero(~(better | earlier).any(0))]
 
 
-def estimate(domain: Domain, n_atoms: int, shape: Shape, link: Link) -> float:
+def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) -> float:
     """Returns the cost of an exchange, in nodes per part, as if the atoms were spread evenly.
 
     Neighbours are the boxes within the cutoff of a box. Nodes received fill the shell around it,
     by Steiner's formula along the axes that it and its shell do not span whole.
 
     Args:
-        domain: The atoms.
+        atoms: The atoms.
         n_atoms: Their number.
         shape: Boxes along each axis.
         link: What an exchange takes.
     """
-    sizes = domain.extent / shape
+    sizes = atoms.extent / shape
     neighbours = math.prod(
         _boxes_within(n, reach, bool(periodic))
-        for n, reach, periodic in zip(shape, domain.reach(sizes), domain.periodic, strict=True)
+        for n, reach, periodic in zip(shape, atoms.count_reach(sizes), atoms.periodic, strict=True)
     )
-    extent = np.maximum(domain.extent, 1e-3)
-    whole = np.minimum(sizes + 2 * domain.cutoff, extent) >= extent
-    volume = np.prod(extent[whole]) * _steiner(sizes[~whole], domain.cutoff)
+    extent = np.maximum(atoms.extent, 1e-3)
+    whole = np.minimum(sizes + 2 * atoms.cutoff, extent) >= extent
+    volume = np.prod(extent[whole]) * _steiner(sizes[~whole], atoms.cutoff)
     received = n_atoms * (volume / np.prod(extent) - 1 / math.prod(shape))
     return link.message * (neighbours - 1) + float(received)
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_kernels.partition import (
-    Domain,
     Link,
     Method,
+    PlaneCoordinates,
     Rows,
     candidates,
     grid,
@@ -89,8 +89,8 @@ def test_the_link_decides_between_slabs_and_cubes(lattice):
 
 def test_low_nn_bisects_the_axis_that_adds_fewest(lattice):
     positions, cell, edges = lattice(8, 8, 8)
-    domain = Domain.of(positions, cell, PERIODIC, 1.1)
-    labels = low_nn(domain, np.ones(512), 8)
+    atoms = PlaneCoordinates.of(positions, cell, PERIODIC, 1.1)
+    labels = low_nn(atoms, np.ones(512), 8)
     found = metrics(labels, edges, 8)
     assert found.neighbours.tolist() == [3] * 8
     assert found.nodes.tolist() == [64] * 8
@@ -100,7 +100,7 @@ def test_low_nn_bisects_the_axis_that_adds_fewest(lattice):
 def test_low_nn_takes_any_number_of_parts(packing, n_parts):
     positions, cell, _ = packing
     weights = np.ones(300)
-    labels = low_nn(Domain.of(positions, cell, PERIODIC, 4.0), weights, n_parts)
+    labels = low_nn(PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), weights, n_parts)
     counts = np.bincount(labels, minlength=n_parts)
     assert abs(counts - 300 / n_parts).max() < 2
 
@@ -131,11 +131,11 @@ def test_lattice_translation_and_rotation_change_nothing(packing, method, skew):
 
 def test_cuts_follow_the_weights():
     positions = np.stack([np.arange(6.0), np.zeros(6), np.zeros(6)], 1)
-    domain = Domain.of(positions, np.zeros((3, 3)), (False,) * 3, 1.0)
-    labels = grid(domain, np.array([9.0, 1, 1, 1, 3, 3]), (2, 1, 1))
+    atoms = PlaneCoordinates.of(positions, np.zeros((3, 3)), (False,) * 3, 1.0)
+    labels = grid(atoms, np.array([9.0, 1, 1, 1, 3, 3]), (2, 1, 1))
     assert labels.tolist() == [0, 1, 1, 1, 1, 1]
-    assert low_nn(domain, np.array([1.0, 1, 1, 1, 3, 3]), 2).tolist() == [0, 0, 0, 0, 1, 1]
-    assert low_nn(domain, np.array([9.0, 0, 0, 0, 0, 0]), 6).tolist() == [0, 1, 2, 3, 4, 5]
+    assert low_nn(atoms, np.array([1.0, 1, 1, 1, 3, 3]), 2).tolist() == [0, 0, 0, 0, 1, 1]
+    assert low_nn(atoms, np.array([9.0, 0, 0, 0, 0, 0]), 6).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_all_factorizations_are_tried():
@@ -148,14 +148,14 @@ def test_all_factorizations_are_tried():
 
 def test_the_estimate_counts_boxes_exactly_on_a_lattice(lattice):
     positions, cell, _ = lattice(12, 4, 4)
-    domain, one_message = Domain.of(positions, cell, PERIODIC, 1.1), Link(1.0, 1e12, 1e-6)
+    atoms, one_message = PlaneCoordinates.of(positions, cell, PERIODIC, 1.1), Link(1.0, 1e12, 1e-6)
     with_corners = Rows.of(_all_within_cube(positions, cell), len(positions))
     for shape in ((6, 1, 1), (3, 2, 1), (6, 2, 2)):
         n_parts = int(np.prod(shape))
-        labels = grid(domain, np.ones(len(positions)), shape)
+        labels = grid(atoms, np.ones(len(positions)), shape)
         measured = with_corners.metrics(labels, n_parts).neighbours.mean()
         message = one_message.message
-        assert round(estimate(domain, len(positions), shape, one_message) / message) == measured
+        assert round(estimate(atoms, len(positions), shape, one_message) / message) == measured
 
 
 def _all_within_cube(positions, cell):
@@ -166,8 +166,8 @@ def _all_within_cube(positions, cell):
 
 def test_the_pareto_set_holds_what_none_dominates(packing):
     positions, cell, edges = packing
-    domain, rows = Domain.of(positions, cell, PERIODIC, 4.0), Rows.of(edges, 300)
-    found = candidates(domain, rows, 12, Link())
+    atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), Rows.of(edges, 300)
+    found = candidates(atoms, rows, 12, Link())
     for one in found:
         for other in found:
             better = [a < b for a, b in zip(other.objectives, one.objectives, strict=True)]
@@ -290,12 +290,12 @@ def test_the_structure_of_the_paper():
     edges = neighbour_edges(positions, cell, 12.0)
     assert len(positions) == 24_000
     assert len(edges) == pytest.approx(14.5e6, rel=0.01)
-    domain, rows = Domain.of(positions, cell, PERIODIC, 12.0), Rows.of(edges, 24_000)
+    atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 12.0), Rows.of(edges, 24_000)
     plain = rows.metrics(metis(adjacency(rows), 64), 64)
-    few = rows.metrics(low_nn(domain, rows.weights, 64), 64)
+    few = rows.metrics(low_nn(atoms, rows.weights, 64), 64)
     assert few.edge_imbalance <= 1.01
     assert few.neighbours.mean() <= 0.7 * plain.neighbours.mean()
-    best = candidates(domain, rows, 64, Link())[0]
+    best = candidates(atoms, rows, 64, Link())[0]
     refined = rows.metrics(refine(best.labels, rows, 64, Link().message), 64)
     assert refined.neighbours.mean() <= 0.55 * plain.neighbours.mean()
     assert refined.total_sent <= plain.total_sent

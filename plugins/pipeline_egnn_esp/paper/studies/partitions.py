@@ -19,8 +19,8 @@ from pipeline_egnn_esp.paper.studies.volumes import (
     pack_box,
 )
 from pipeline_kernels.partition import (
-    Domain,
     Link,
+    PlaneCoordinates,
     Rows,
     adjacency,
     candidates,
@@ -143,7 +143,7 @@ class _Graph:
 
     def __init__(self, structure: Structure, edges: Ints, cutoff: float, link: Link) -> None:
         places = structure.positions, structure.cell, structure.pbc
-        self._domain = Domain.of(*places, cutoff)
+        self._atoms = PlaneCoordinates.of(*places, cutoff)
         self._rows = Rows.of(edges, len(structure.positions))
         self._adjacency = adjacency(self._rows)
         self._cutoff, self._link = cutoff, link
@@ -160,16 +160,16 @@ class _Graph:
 
     def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
         """Return the part of each atom, as `partition` does, from what all methods share."""
-        domain, rows, link = self._domain, self._rows, self._link
+        atoms, rows, link = self._atoms, self._rows, self._link
         if method == "low_nn":
-            return low_nn(domain, rows.weights, parts)
+            return low_nn(atoms, rows.weights, parts)
         if method == "metis":
             return metis(self._adjacency, parts)
         if method == "metis_volume":
             return metis_volume(self._adjacency, parts, rows.degrees)
         if method == "grid":
-            return grids(domain, rows, parts, link)[0].labels
-        best = candidates(domain, rows, parts, link)[0]
+            return grids(atoms, rows, parts, link)[0].labels
+        best = candidates(atoms, rows, parts, link)[0]
         return refine(best.labels, rows, parts, link.message)
 
 

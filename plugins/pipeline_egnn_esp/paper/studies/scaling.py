@@ -45,7 +45,7 @@ from pipeline_egnn_esp.paper.studies.volumes import (
     pack_box,
     tile,
 )
-from pipeline_kernels.partition import Domain, Rows, low_nn
+from pipeline_kernels.partition import PlaneCoordinates, Rows, low_nn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -195,7 +195,7 @@ def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutof
     places = structure.positions, structure.cell, structure.pbc
     index, _, _ = neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
-    labels = low_nn(Domain.of(*places, cutoff), rows.weights, n)
+    labels = low_nn(PlaneCoordinates.of(*places, cutoff), rows.weights, n)
     volumes = count_volumes_of_rows(labels, rows, rows.metrics(labels, n))
     return Case(modes, n, Job(structure, labels, cutoff), volumes)
 
@@ -308,8 +308,8 @@ def _compute_copies(
     box: Structure, degrees: Floats, tiles: Tiles, n: int, cutoff: float
 ) -> Volumes:
     structure = tile(box, tiles)
-    domain = Domain.of(structure.positions, structure.cell, structure.pbc, cutoff)
-    labels = low_nn(domain, np.tile(degrees, int(np.prod(tiles))), n)
+    atoms = PlaneCoordinates.of(structure.positions, structure.cell, structure.pbc, cutoff)
+    labels = low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
     return count_volumes_of_parts(structure, labels, cutoff)
 
 

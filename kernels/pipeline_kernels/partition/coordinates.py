@@ -15,7 +15,7 @@ DECIMALS = 9  # of fractional coordinates: atoms of one lattice plane must tie
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
+class PlaneCoordinates:
     """Atoms in coordinates whose differences are distances between planes.
 
     Axis `d` is normal to the plane of the other two cell vectors. Two atoms within the cutoff
@@ -37,8 +37,10 @@ class Domain:
     cutoff: float
 
     @classmethod
-    def of(cls, positions: ArrayLike, cell: ArrayLike, pbc: ArrayLike, cutoff: float) -> Domain:
-        """Wraps the atoms into the cell, made of the lattice's short vectors, and finds gaps.
+    def of(
+        cls, positions: ArrayLike, cell: ArrayLike, pbc: ArrayLike, cutoff: float
+    ) -> PlaneCoordinates:
+        """Wrap the atoms into the cell, made of the lattice's short vectors, and find gaps.
 
         Args:
             positions: `(n_atoms, 3)` Å.
@@ -48,17 +50,17 @@ class Domain:
             cutoff: Longest edge in Å.
 
         Raises:
-            ValueError: if a shape or a number is wrong, or the periodic vectors span no volume.
+            ValueError: A shape or a number is wrong, or the periodic vectors span no volume.
         """
-        positions, cell, pbc = _checked(positions, cell, pbc, cutoff)
-        vectors = _completed(cell, pbc)
+        positions, cell, pbc = _check_inputs(positions, cell, pbc, cutoff)
+        vectors = _complete_cell(cell, pbc)
         widths = 1 / np.linalg.norm(np.linalg.inv(vectors), axis=0)
         fractional = np.round(positions @ np.linalg.inv(vectors), DECIMALS)
         fractional[:, pbc] %= 1.0
         coordinates = fractional * widths
         extent, periodic = widths.copy(), pbc.copy()
         for axis in range(3):
-            low, extent[axis], periodic[axis] = _ends(
+            low, extent[axis], periodic[axis] = _find_ends(
                 coordinates[:, axis], widths[axis], bool(pbc[axis]), cutoff
             )
             coordinates[:, axis] -= low
@@ -66,8 +68,8 @@ class Domain:
                 coordinates[:, axis] %= widths[axis]
         return cls(coordinates, extent, periodic, cutoff)
 
-    def opened(self, weights: Floats) -> Domain:
-        """Returns the domain with every periodic axis begun at the weighted median of the atoms."""
+    def open_axes(self, weights: Floats) -> PlaneCoordinates:
+        """Return the same with periodic axes begun at the weighted median of the atoms."""
         coordinates = self.coordinates.copy()
         for axis in np.flatnonzero(self.periodic):
             order = np.argsort(coordinates[:, axis], kind="stable")
@@ -75,10 +77,10 @@ class Domain:
             median = order[np.searchsorted(summed, summed[-1] / 2)]
             shifted = coordinates[:, axis] - coordinates[median, axis]
             coordinates[:, axis] = np.where(shifted < 0, shifted + self.extent[axis], shifted)
-        return Domain(coordinates, self.extent, self.periodic, self.cutoff)
+        return PlaneCoordinates(coordinates, self.extent, self.periodic, self.cutoff)
 
-    def ranks(self) -> Numbers:
-        """Returns the place of each atom along each axis, `(3, n_atoms)`.
+    def order_atoms(self) -> Numbers:
+        """Return the place of each atom along each axis, `(3, n_atoms)`.
 
         Atoms on one plane follow the other axes, so that a cut through them is straight too.
         """
@@ -88,12 +90,12 @@ class Domain:
             ranks[axis, np.lexsort(keys)] = np.arange(len(x))
         return ranks
 
-    def reach(self, lengths: Floats) -> Numbers:
-        """Returns how many domains of these lengths a neighbour may be away, as `lengths`."""
+    def count_reach(self, lengths: Floats) -> Numbers:
+        """Return how many parts of these lengths a neighbour may be away, as `lengths`."""
         return np.ceil(self.cutoff / np.maximum(lengths, 1e-3)).astype(np.int64)
 
 
-def _checked(
+def _check_inputs(
     positions: ArrayLike, cell: ArrayLike, pbc: ArrayLike, cutoff: float
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     positions, cell = np.asarray(positions, np.float64), np.asarray(cell, np.float64)
@@ -111,7 +113,7 @@ def _checked(
     return positions, cell, pbc
 
 
-def _completed(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:
+def _complete_cell(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:
     """Return the cell with unit vectors normal to all others where it is not periodic."""
     periodic = cell[pbc]
     _, sizes, directions = np.linalg.svd(periodic)
@@ -120,13 +122,13 @@ def _completed(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:
             f"cell: the vectors of the periodic directions span no volume, {periodic.tolist()}; "
             "correct the cell or pbc"
         )
-    completed = cell.copy()
-    completed[pbc] = _reduced(periodic)
-    completed[~pbc] = directions[len(periodic) :]
-    return completed
+    whole = cell.copy()
+    whole[pbc] = _reduce_vectors(periodic)
+    whole[~pbc] = directions[len(periodic) :]
+    return whole
 
 
-def _reduced(vectors: Floats) -> Floats:
+def _reduce_vectors(vectors: Floats) -> Floats:
     """Return vectors of the same lattice that are short, so that its faces lie far apart."""
     vectors, changed = vectors.copy(), True
     while changed:
@@ -139,7 +141,9 @@ def _reduced(vectors: Floats) -> Floats:
     return vectors
 
 
-def _ends(values: Floats, width: float, periodic: bool, cutoff: float) -> tuple[float, float, bool]:
+def _find_ends(
+    values: Floats, width: float, periodic: bool, cutoff: float
+) -> tuple[float, float, bool]:
     """Return where an axis begins, its length, and whether its ends meet."""
     rising = np.sort(values)
     if not len(values):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_kernels.partition import Domain
+from pipeline_kernels.partition import PlaneCoordinates
 
 seeds = st.integers(0, 2**32 - 1)
 directions = st.tuples(st.booleans(), st.booleans(), st.booleans())
@@ -22,20 +22,20 @@ def test_edges_are_no_longer_than_the_cutoff_along_any_axis(edges_of, seed, pbc)
     cell = skewed(rng, 6.0)
     positions = rng.uniform(-9, 9, (25, 3))
     edges, _ = edges_of(positions, cell, pbc, 2.5)
-    domain = Domain.of(positions, cell, pbc, 2.5).opened(np.ones(25))
-    apart = np.abs(domain.coordinates[edges[:, 0]] - domain.coordinates[edges[:, 1]])
-    around = np.where(domain.periodic, domain.extent - apart, apart)
+    atoms = PlaneCoordinates.of(positions, cell, pbc, 2.5).open_axes(np.ones(25))
+    apart = np.abs(atoms.coordinates[edges[:, 0]] - atoms.coordinates[edges[:, 1]])
+    around = np.where(atoms.periodic, atoms.extent - apart, apart)
     assert (np.minimum(apart, np.abs(around)) <= 2.5 + 1e-6).all()
-    assert (domain.coordinates >= 0).all()
-    assert (domain.coordinates <= domain.extent + 1e-9).all()
+    assert (atoms.coordinates >= 0).all()
+    assert (atoms.coordinates <= atoms.extent + 1e-9).all()
 
 
 def test_a_rotated_cell_has_the_same_coordinates():
     rng = np.random.default_rng(1)
     cell, positions = skewed(rng, 6.0), rng.uniform(-9, 9, (25, 3))
     rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-    one = Domain.of(positions, cell, (True, True, True), 2.5)
-    other = Domain.of(positions @ rotation, cell @ rotation, (True, True, True), 2.5)
+    one = PlaneCoordinates.of(positions, cell, (True, True, True), 2.5)
+    other = PlaneCoordinates.of(positions @ rotation, cell @ rotation, (True, True, True), 2.5)
     np.testing.assert_allclose(one.coordinates, other.coordinates, atol=1e-7)
 
 
@@ -43,7 +43,9 @@ def test_a_skewed_cell_of_the_same_lattice_has_the_same_coordinates():
     rng = np.random.default_rng(1)
     positions, cell = rng.uniform(0, 9, (25, 3)), np.diag([5.0, 6.0, 7.0])
     skew = np.array([[1, 0, 0], [3, 1, 0], [-2, 1, 1]])
-    one, other = (Domain.of(positions, c, (True, True, True), 2.5) for c in (cell, skew @ cell))
+    one, other = (
+        PlaneCoordinates.of(positions, c, (True, True, True), 2.5) for c in (cell, skew @ cell)
+    )
     np.testing.assert_allclose(one.extent, [5, 6, 7])
     np.testing.assert_allclose(one.extent, other.extent)
     np.testing.assert_allclose(one.coordinates, other.coordinates, atol=1e-7)
@@ -52,22 +54,24 @@ def test_a_skewed_cell_of_the_same_lattice_has_the_same_coordinates():
 def test_a_gap_as_wide_as_the_cutoff_ends_an_axis():
     heights = np.array([8.5, 9.5, 0.5, 1.5])
     positions = np.stack([np.zeros(4), np.zeros(4), heights], 1)
-    wide = Domain.of(positions, np.diag([2.0, 2.0, 10.0]), (True, True, True), 6.9)
+    wide = PlaneCoordinates.of(positions, np.diag([2.0, 2.0, 10.0]), (True, True, True), 6.9)
     assert wide.periodic.tolist() == [True, True, False]
     assert wide.extent[2] == pytest.approx(3.0)
     np.testing.assert_allclose(wide.coordinates[:, 2], [0, 1, 2, 3], atol=1e-6)
-    assert Domain.of(positions, np.diag([2.0, 2.0, 10.0]), (True,) * 3, 7.1).periodic.all()
+    assert PlaneCoordinates.of(
+        positions, np.diag([2.0, 2.0, 10.0]), (True,) * 3, 7.1
+    ).periodic.all()
 
 
 def test_ties_follow_the_other_axes(lattice):
     positions, cell, _ = lattice(2, 2, 2)
-    domain = Domain.of(positions[::-1], cell, (True, True, True), 1.1)
-    assert domain.ranks()[0].tolist() == list(range(7, -1, -1))
+    atoms = PlaneCoordinates.of(positions[::-1], cell, (True, True, True), 1.1)
+    assert atoms.order_atoms()[0].tolist() == list(range(7, -1, -1))
 
 
 def test_a_cell_without_volume_is_refused():
     cell = [[1, 0, 0], [2, 0, 0], [0, 0, 1]]
     with pytest.raises(ValueError, match="span no volume"):
-        Domain.of(np.zeros((2, 3)), cell, (True, True, False), 1.0)
-    Domain.of(np.zeros((2, 3)), cell, (True, False, True), 1.0)
-    Domain.of(np.zeros((2, 3)), np.zeros((3, 3)), (False, False, False), 1.0)
+        PlaneCoordinates.of(np.zeros((2, 3)), cell, (True, True, False), 1.0)
+    PlaneCoordinates.of(np.zeros((2, 3)), cell, (True, False, True), 1.0)
+    PlaneCoordinates.of(np.zeros((2, 3)), np.zeros((3, 3)), (False, False, False), 1.0)
