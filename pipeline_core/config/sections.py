@@ -128,6 +128,9 @@ class Optimizer(Section):
 
     name: Literal["adam", "adamw"] = "adam"
     lr: Positive = 1e-3
+    lr_batch_size: Count | None = None
+    """Batch size that `lr` belongs to: training takes lr * train.batch_size / lr_batch_size, as
+    Zhou et al., arXiv:2412.20796, equation (14) (3e-4 and 128 there). Null: `lr` as it is."""
     weight_decay: NotNegative = 0.0
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
 
@@ -194,6 +197,22 @@ class TrainOptions(Section):
     """
     deterministic: bool = True
     """Use algorithms that give the same bits for the same input where the device offers them."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate after the rise and before the schedule falls."""
+        if self.optimizer.lr_batch_size is None or self.batch_size == "all":
+            return self.optimizer.lr
+        return self.optimizer.lr * self.batch_size / self.optimizer.lr_batch_size
+
+    @model_validator(mode="after")
+    def _scaled_by_a_number(self) -> Self:
+        if self.optimizer.lr_batch_size is not None and self.batch_size == "all":
+            raise ValueError(
+                "optimizer.lr_batch_size: the rate cannot be scaled by batch_size: all; give "
+                "train.batch_size as a number, or remove train.optimizer.lr_batch_size"
+            )
+        return self
 
     @model_validator(mode="after")
     def _of_a_model(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,14 +54,28 @@ class Ranks:
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all ranks, in place, and return it."""
-        if self.size > 1:
-            if tensor.is_cuda and self.through_cpu:
-                total = tensor.cpu()
-                dist.all_reduce(total)
-                tensor.copy_(total)
-            else:
-                dist.all_reduce(tensor)
+        self.start_all_reduce_sum(tensor)()
         return tensor
+
+    def start_all_reduce_sum(self, tensor: Tensor) -> Callable[[], object]:
+        """Begin to replace a tensor by its sum over all ranks, in place.
+
+        Returns:
+            What waits for the end; until then the tensor must stay as it is.
+        """
+        if self.size == 1:
+            return lambda: None
+        if not (tensor.is_cuda and self.through_cpu):
+            work: dist.Work = dist.all_reduce(tensor, async_op=True)
+            return work.wait
+        total = tensor.cpu()
+        work = dist.all_reduce(total, async_op=True)
+
+        def finish() -> None:
+            work.wait()
+            tensor.copy_(total)
+
+        return finish
 
     def all_reduce_or(self, tensor: Tensor) -> Tensor:
         """Replace integers on the CPU by their bitwise or over all ranks, in place."""

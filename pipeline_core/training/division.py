@@ -29,10 +29,12 @@ class Division(Protocol):
     Attributes:
         shares: Costs and sizes of the training samples.
         val_costs: Costs of the validation samples, (n_val,).
+        are_passes_local: Whether a rank goes forward and backward without the others.
     """
 
     shares: Shares
     val_costs: Costs
+    are_passes_local: bool
 
     def facts(self) -> dict[str, str]:
         """Return what the samples of steps depend on beside the options of the training."""
@@ -84,6 +86,8 @@ class BySamples:
     Raises:
         ValueError: There is nothing to train on, or files do not fit together.
     """
+
+    are_passes_local = True
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
         self._samples, self._ranks = {s: task.samples(s) for s in ("train", "val")}, ranks
@@ -142,6 +146,8 @@ class ByDomains:
         ValueError: There is nothing to train on, files do not fit together, times of single ranks
             are asked for, which depend on each other here, or structures cannot be divided.
     """
+
+    are_passes_local = False
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
         section = run.section("partition", PartitionOptions)

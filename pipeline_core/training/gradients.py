@@ -1,20 +1,24 @@
-"""Gradients of all parameters in one flat tensor: one message adds them over ranks.
+"""Gradients of all parameters in one flat tensor, which ranks add in a few messages.
 
 Why not DistributedDataParallel: its hooks wait for a gradient of every parameter in every backward
 pass. A rank with an empty share has no backward pass, a model need not use all parameters, forces
 differentiate twice, and a share may take several passes; each needs an exception of its own there.
-One sum after the last pass is exact in all these cases. What is given up is the overlap of the sum
-with the backward pass.
+Here ranks send buckets of the flat tensor in one fixed order: as soon as the last backward pass has
+finished them where it can be told, and the rest after it. So all these cases are the same case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from pipeline_core.distributed.ranks import Ranks
+
+BUCKET_BYTES: Final = 2**20
+"""Size of a message: long beside its latency, short beside the backward pass of a network."""
 
 
 class FlatGradients:
@@ -25,11 +29,20 @@ class FlatGradients:
 
     Args:
         parameters: Parameters; those that need no gradient are left out.
+        ranks: Who adds the gradients.
+        bucket_bytes: Least size of all messages but the last of a type.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], ranks: Ranks, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
+        self._ranks = ranks
         trainable = [p for p in parameters if p.requires_grad]
         self._flat: list[Tensor] = []
+        self._buckets: list[Tensor] = []
+        self._members: list[int] = []  # parameters of each bucket
+        self._missing: list[int] | None = None  # of these, with gradients to come; None: no overlap
+        self._sums: list[Callable[[], object]] = []  # begun; a call waits for the end
         for dtype in dict.fromkeys(p.dtype for p in trainable):
             alike = [p for p in trainable if p.dtype == dtype]
             sizes = [p.numel() for p in alike]
@@ -37,16 +50,29 @@ class FlatGradients:
             for parameter, part in zip(alike, torch.split(flat, sizes), strict=True):
                 parameter.grad = part.view_as(parameter)
             self._flat.append(flat)
+            for members in cut_buckets(sizes, bucket_bytes // flat.itemsize):
+                self._add_bucket(flat, alike, members)
 
     def zero(self) -> None:
         """Set all gradients to zero."""
         for flat in self._flat:
             flat.zero_()
 
-    def all_reduce_sum(self, ranks: Ranks) -> None:
+    def overlap_sums(self) -> None:
+        """Let the sums over ranks begin within the next backward pass, the last of the step.
+
+        Only where that pass has no collectives of its own: those of the ranks have to meet in the
+        same order.
+        """
+        self._missing = list(self._members)
+
+    def all_reduce_sum(self) -> None:
         """Replace the gradients by their sums over ranks."""
-        for flat in self._flat:
-            ranks.all_reduce_sum(flat)
+        for bucket in self._buckets[len(self._sums) :]:
+            self._sums.append(self._ranks.start_all_reduce_sum(bucket))
+        for wait in self._sums:
+            wait()
+        self._sums, self._missing = [], None
 
     def norm(self) -> Tensor:
         """Return the Euclidean norm of all gradients together, a float64 scalar on their device."""
@@ -59,3 +85,39 @@ class FlatGradients:
         scale = (largest / norm).clamp(max=1.0)
         for flat in self._flat:
             flat.mul_(scale)
+
+    def _add_bucket(self, flat: Tensor, parameters: list[nn.Parameter], members: range) -> None:
+        number = len(self._buckets)
+        start = sum(p.numel() for p in parameters[: members.start])
+        size = sum(parameters[i].numel() for i in members)
+        self._buckets.append(flat[start : start + size])
+        self._members.append(len(members))
+        if self._ranks.size > 1:
+            for i in members:
+                parameters[i].register_post_accumulate_grad_hook(lambda _: self._finish(number))
+
+    def _finish(self, number: int) -> None:
+        """Count a gradient that is complete; begin the sums of all buckets whose turn has come."""
+        if self._missing is None:
+            return
+        self._missing[number] -= 1
+        while len(self._sums) < len(self._buckets) and self._missing[len(self._sums)] == 0:
+            bucket = self._buckets[len(self._sums)]
+            self._sums.append(self._ranks.start_all_reduce_sum(bucket))
+
+
+def cut_buckets(sizes: list[int], least: int) -> Iterator[range]:
+    """Yield the parameters of each bucket, from the last to the first.
+
+    A backward pass finishes the gradients of the last layers first.
+
+    Args:
+        sizes: Numbers in each parameter, (n_parameters,).
+        least: Least number of numbers in each bucket but the last.
+    """
+    end, numbers = len(sizes), 0
+    for i in reversed(range(len(sizes))):
+        numbers += sizes[i]
+        if numbers >= least or i == 0:
+            yield range(i, end)
+            end, numbers = i, 0

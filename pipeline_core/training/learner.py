@@ -5,7 +5,8 @@ The mathematics of a step does not depend on the number of ranks. On every rank 
 1. Add the counts of the loss terms over ranks: they depend on labels alone.
 2. For each micro-batch of the rank's share go forward and backward with the loss
    sum over terms of weight * sum / global count.
-3. Add the gradients over ranks: now they are exactly those of the whole window of samples.
+3. Add the gradients over ranks: now they are exactly those of the whole window of samples. Where
+   ranks divide samples, the sums begin while the last backward pass goes on.
 4. Clip, step, average: all ranks hold the same gradients, so all do the same.
 
 A rank whose share is empty skips 2 and takes part in all else. A clock is told where each begins.
@@ -39,6 +40,8 @@ class Learner:
         options: The training.
         ranks: Who trains.
         clock: Times the steps; None if nobody asks for times.
+        overlap: Whether gradients may be added over ranks within a backward pass, which must then
+            have no collectives of its own.
 
     Attributes:
         rate: The learning rate; the caller steps it after each epoch.
@@ -46,20 +49,24 @@ class Learner:
     """
 
     def __init__(
-        self, task: Task, options: TrainOptions, ranks: Ranks, clock: StepClock | None = None
+        self,
+        task: Task,
+        options: TrainOptions,
+        ranks: Ranks,
+        clock: StepClock | None = None,
+        *,
+        overlap: bool = False,
     ) -> None:
         self._objective, self._module, self._ranks = task.objective, task.module, ranks
         self._clock = clock or StepClock(ranks, runs=False, meets=False)
-        self._clip_norm = options.clip_norm
+        self._clip_norm, self._overlap = options.clip_norm, overlap
         self._average = None
         if options.ema_decay is not None:
             average = get_ema_multi_avg_fn(options.ema_decay)
             self._average = AveragedModel(self._module, multi_avg_fn=average)
-        self._gradients = FlatGradients(self._module.parameters())
+        self._gradients = FlatGradients(self._module.parameters(), ranks)
         scaled = options.precision == "16-mixed"
-        self._optimizer = make_optimizer(
-            options.optimizer, self._module.parameters(), fused=not scaled
-        )
+        self._optimizer = make_optimizer(options, self._module.parameters(), fused=not scaled)
         self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
         self.precision = Precision(options.precision, ranks.device)
         weights = list(task.objective.weights.values())
@@ -78,10 +85,12 @@ class Learner:
         clock.mark("communication")
         sums = torch.zeros_like(counts)
         self._gradients.zero()
-        for piece in step.pieces:
+        for number, piece in enumerate(step.pieces, 1):
+            if self._overlap and number == len(step.pieces):
+                self._gradients.overlap_sums()
             sums += self._backward(piece.to(self._ranks.device), counts)
         clock.finish_share()
-        self._gradients.all_reduce_sum(self._ranks)
+        self._gradients.all_reduce_sum()
         clock.mark("communication")
         scaler = self.precision.scaler
         scaler.unscale_(self._optimizer)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import nn, optim
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
-from pipeline_core.config.sections import Optimizer, Schedule
+from pipeline_core.config.sections import Schedule, TrainOptions
 
 _KINDS: Final = {"adam": optim.Adam, "adamw": optim.AdamW}
 _FUSED_ON: Final = ("cpu", "cuda")
@@ -17,24 +17,24 @@ _WARMUP_START: Final = 0.1
 
 
 def make_optimizer(
-    options: Optimizer, parameters: Iterable[nn.Parameter], *, fused: bool = True
+    options: TrainOptions, parameters: Iterable[nn.Parameter], *, fused: bool = True
 ) -> optim.Optimizer:
     """Return the optimizer that an experiment asks for.
 
     Args:
-        options: Its section.
+        options: The section `train`.
         parameters: Parameters; frozen ones are left out.
         fused: Whether each parameter is updated in one pass over memory, where torch can. Such an
             optimizer takes no gradients that somebody else has unscaled.
     """
-    kind: type[optim.Adam] = _KINDS[options.name]
+    kind: type[optim.Adam] = _KINDS[options.optimizer.name]
     trained = [p for p in parameters if p.requires_grad]
     can = all(p.is_floating_point() and p.device.type in _FUSED_ON for p in trained)
     return kind(
         trained,
-        lr=options.lr,
-        betas=options.betas,
-        weight_decay=options.weight_decay,
+        lr=options.learning_rate,
+        betas=options.optimizer.betas,
+        weight_decay=options.optimizer.weight_decay,
         fused=True if fused and can else None,  # False would keep torch from its next best way
     )
 

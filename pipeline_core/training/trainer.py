@@ -98,7 +98,9 @@ class Trainer:
 
     def _make_learner(self) -> Learner:
         saved = self._session.start()
-        learner = Learner(self._task, self._options, self._ranks, self._clock)
+        # Times of ranks can be told apart only where they add gradients after the last pass.
+        overlap = self._division.are_passes_local and not self._options.profile
+        learner = Learner(self._task, self._options, self._ranks, self._clock, overlap=overlap)
         if saved is not None:
             self._load(learner, saved)
         return learner

@@ -46,8 +46,8 @@ class Descent:
         self._module, self._forward, self._ranks = module, forward, ranks
         self._clip_norm = options.clip_norm
         self._parameters = list(module.parameters())
-        self._gradients = FlatGradients(self._parameters)
-        self._optimizer = make_optimizer(options.optimizer, self._parameters)
+        self._gradients = FlatGradients(self._parameters, ranks)
+        self._optimizer = make_optimizer(options, self._parameters)
         self.rate = LearningRate(self._optimizer, options.schedule, options.epochs)
         self._owners = make_owners(module)
         self._zero = torch.zeros((), dtype=torch.float64, device=self._owners.device)
@@ -69,7 +69,7 @@ class Descent:
         self._gradients.zero()
         for table in batches:
             self._backward(table, n_points)
-        self._gradients.all_reduce_sum(self._ranks)
+        self._gradients.all_reduce_sum()
         norm = self._zero
         if with_norm or self._clip_norm is not None:
             norm = self._gradients.norm()

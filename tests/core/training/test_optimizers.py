@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from pipeline_core.config.sections import Optimizer, Schedule
+from pipeline_core.config.sections import Optimizer, Schedule, TrainOptions
 from pipeline_core.training.optimizers import LearningRate, make_optimizer
+
+ADAMW = Optimizer(name="adamw", lr=0.1, weight_decay=0.2)
 
 
 def optimizer(lr=0.5):
@@ -106,11 +108,22 @@ def test_a_saved_schedule_continues(name, tmp_path):
 def test_optimizers_by_name():
     frozen = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
     parameters = [torch.nn.Parameter(torch.zeros(1)), frozen]
-    adamw = make_optimizer(Optimizer(name="adamw", lr=0.1, weight_decay=0.2), parameters)
+    adamw = make_optimizer(TrainOptions(optimizer=ADAMW), parameters)
     assert type(adamw) is torch.optim.AdamW
     assert adamw.param_groups[0]["weight_decay"] == 0.2
     assert len(adamw.param_groups[0]["params"]) == 1
-    assert type(make_optimizer(Optimizer(), parameters)) is torch.optim.Adam
+    assert type(make_optimizer(TrainOptions(), parameters)) is torch.optim.Adam
+
+
+def test_the_rate_grows_with_the_batch_as_published():
+    """Zhou et al., arXiv:2412.20796: equation (14) gives 0.0048 at the batch size 2048."""
+    published = Optimizer(lr=3e-4, lr_batch_size=128)
+    options = TrainOptions(batch_size=2048, optimizer=published)
+    adam = make_optimizer(options, [torch.nn.Parameter(torch.zeros(1))])
+    assert adam.param_groups[0]["lr"] == pytest.approx(0.0048)
+    assert TrainOptions(batch_size=2048).learning_rate == Optimizer().lr
+    with pytest.raises(ValueError, match=r"give train\.batch_size as a number"):
+        TrainOptions(batch_size="all", optimizer=published)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
@@ -119,7 +132,7 @@ def test_a_step_equals_that_of_plain_adam(dtype):
     start, gradient = torch.randn(2, 37, generator=generator, dtype=dtype)
     found = []
     for make in (
-        lambda p: make_optimizer(Optimizer(name="adamw", lr=0.1, weight_decay=0.2), [p]),
+        lambda p: make_optimizer(TrainOptions(optimizer=ADAMW), [p]),
         lambda p: torch.optim.AdamW([p], lr=0.1, weight_decay=0.2, foreach=False, fused=False),
     ):
         parameter = torch.nn.Parameter(start.clone())
