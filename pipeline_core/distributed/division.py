@@ -12,7 +12,7 @@ from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions, PartitionOptions
 from pipeline_core.distributed.domains import Domain, DomainSamples, build_domain
 from pipeline_core.distributed.owners import choose_owners
-from pipeline_core.distributed.pieces import DomainPiece, Piece, RegionPiece, require_divisible
+from pipeline_core.distributed.pieces import DomainPiece, RegionPiece, require_divisible
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.regions import Region, build_region
 from pipeline_core.distributed.transports import choose_transport
@@ -23,6 +23,8 @@ from pipeline_core.task import Samples, StructureSamples, Task
 from pipeline_kernels.partition import Link
 
 Ints = NDArray[np.int64]
+LoadPart = Callable[[int], DomainPiece | RegionPiece]
+"""Makes this rank's part of a sample from its number, without communication."""
 
 
 class DividedSplits:
@@ -49,7 +51,7 @@ class DividedSplits:
         self._link = Link(section.link.latency, section.link.bandwidth, task.bytes_per_atom)
         self._transport = choose_transport(ranks)
 
-    def divide(self, split: str, samples: Samples) -> Callable[[int], Piece]:
+    def divide(self, split: str, samples: Samples) -> LoadPart:
         """Choose owners and make this rank's parts of all samples of a split, which are kept.
 
         Args:
@@ -57,7 +59,7 @@ class DividedSplits:
             samples: Its samples.
 
         Returns:
-            Function from the number of a sample to this rank's part, without communication.
+            What makes this rank's parts.
 
         Raises:
             ValueError: A structure has fewer atoms than there are ranks, or the model cannot work
@@ -66,14 +68,14 @@ class DividedSplits:
         self._require_atoms(split, samples)
         if isinstance(samples, DomainSamples):
             structures = [samples.read_structure(number) for number in range(len(samples))]
-            domains = [self._build_domain(structure) for structure in structures]
+            domains = [self.build_domain(structure) for structure in structures]
             placed = [domain.to(self._ranks.device) for domain in domains]
             return lambda number: DomainPiece(
                 samples.read_domain(number, domains[number]), placed[number]
             )
         return self._divide_into_regions(samples)
 
-    def _divide_into_regions(self, samples: Samples) -> Callable[[int], Piece]:
+    def _divide_into_regions(self, samples: Samples) -> LoadPart:
         n_layers = self._task.receptive_field
         if n_layers is None or self._angles is not None:
             problem = (
@@ -93,15 +95,23 @@ class DividedSplits:
             own = np.flatnonzero(self._choose_owners(structure) == self._ranks.rank)
             regions.append(build_region(structure, self._cutoff, own, 2 * n_layers))
 
-        def load(number: int) -> Piece:
+        def load(number: int) -> RegionPiece:
             whole, region = _read_plain(samples, number), regions[number]
             labels = _take_labels(whole, region, kinds)
             inputs = _collate_region(region, whole["positions"].dtype)
-            return RegionPiece(labels, inputs, region.n_own, kinds, self._ranks)
+            own = region.rows[: region.n_own]
+            return RegionPiece(labels, inputs, own, kinds, self._ranks)
 
         return load
 
-    def _build_domain(self, structure: Structure) -> Domain:
+    def build_domain(self, structure: Structure) -> Domain:
+        """Choose owners of the atoms of a structure; return the domain of this rank.
+
+        All ranks call it.
+
+        Raises:
+            ValueError: There are more ranks than atoms.
+        """
         owners = self._choose_owners(structure)
         return build_domain(structure, self._cutoff, owners, self._transport)
 

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, to_device
 from pipeline_core.distributed.domains import Domain
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs
+
+Ints = NDArray[np.int64]
 
 _SUMS: Final = ("energy", "stress")
 """Fields of whole samples that are sums over atoms."""
@@ -52,6 +56,11 @@ class DomainPiece(Piece):
 
     domain: Domain
 
+    @property
+    def own_atoms(self) -> Ints:
+        """Numbers of own atoms in the structure, (n_own,)."""
+        return self.domain.rows[: self.domain.n_own]
+
     def predict(self, module: nn.Module) -> Outputs:
         """Return what the model predicts of own rows; all ranks call it together."""
         outputs: Outputs = module(self.batch, self.domain)
@@ -70,13 +79,13 @@ class RegionPiece(Piece):
 
     Attributes:
         inputs: What the model is given.
-        n_own: Own atoms, which come first.
+        own_atoms: Numbers of own atoms in the structure, which come first, (n_own,).
         kinds: What a row of each output is, by its name.
         ranks: Who has the other parts.
     """
 
     inputs: Batch
-    n_own: int
+    own_atoms: Ints
     kinds: Mapping[str, str]
     ranks: Ranks
 
@@ -98,7 +107,7 @@ class RegionPiece(Piece):
 
     def _take(self, name: str, values: Tensor) -> Tensor:
         if self.kinds[name] == "atom":
-            return values[: self.n_own]
+            return values[: len(self.own_atoms)]
         if self.ranks.size == 1:
             return values[:1]
         total: Tensor = _SumOverRanks.apply(values[:1], self.ranks)  # type: ignore[no-untyped-call] # torch's

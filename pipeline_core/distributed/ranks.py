@@ -111,6 +111,14 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values  # type: ignore[return-value] # filled by the line above
 
+    def gather_on_zero(self, value: T) -> list[T]:
+        """Return the values of all ranks, in order, on rank 0; an empty list on others."""
+        if self.size == 1:
+            return [value]
+        values: list[T | None] | None = [None] * self.size if self.is_rank_zero else None
+        dist.gather_object(value, values)
+        return values or []  # type: ignore[return-value] # filled by the line above
+
 
 @contextmanager
 def connect_ranks(device: str, folder: Path) -> Iterator[Ranks]:
@@ -129,7 +137,7 @@ def connect_ranks(device: str, folder: Path) -> Iterator[Ranks]:
     if world.size > 1:
         init_process_group(world, folder)
     try:
-        ranks = _placed(world, device)
+        ranks = _place_ranks(world, device)
         if ranks.device.type == "cuda":
             torch.cuda.set_device(ranks.device)
         yield ranks
@@ -146,7 +154,7 @@ class _Place:
     cores: frozenset[int]
 
 
-def _placed(world: World, wish: str) -> Ranks:
+def _place_ranks(world: World, wish: str) -> Ranks:
     gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
     own = _Place(socket.gethostname(), tuple(gpus), frozenset(os.sched_getaffinity(0)))
     places = Ranks(world, torch.device("cpu")).gather(own)
@@ -160,11 +168,11 @@ def _placed(world: World, wish: str) -> Ranks:
         raise ValueError(f"device 'cuda': no GPU is visible on {lacking}; use --device cpu")
     if wish == "cpu" or not all(place.gpus for place in places):
         return Ranks(world, torch.device("cpu"))
-    numbers = [_gpu_number(places, rank) for rank in range(world.size)]
+    numbers = [_find_gpu(places, rank) for rank in range(world.size)]
     used = Counter((p.host, p.gpus[n]) for p, n in zip(places, numbers, strict=True))
     return Ranks(world, torch.device("cuda", numbers[world.rank]), max(used.values()) > 1)
 
 
-def _gpu_number(places: list[_Place], rank: int) -> int:
+def _find_gpu(places: list[_Place], rank: int) -> int:
     local_rank = sum(place.host == places[rank].host for place in places[:rank])
     return local_rank % len(places[rank].gpus)

@@ -30,7 +30,7 @@ class Breakdown:
     """
 
     def __init__(self, quantities: Sequence[Quantity], groups: Texts | None) -> None:
-        self._metrics = [metric for quantity in quantities for metric in _metrics(quantity)]
+        self._metrics = [metric for quantity in quantities for metric in _split_metrics(quantity)]
         few = groups is not None and len(set(groups)) <= MOST_GROUPS
         self._groups = groups if few else None
         self._all: dict[str, Errors] = defaultdict(Errors)
@@ -43,41 +43,44 @@ class Breakdown:
         self.n_samples += len(window)
         for name, quantity in self._metrics:
             kind = quantity.field.kind
-            error, label = _compared(quantity, window)
+            error, label = _compare(quantity, window)
             self._all[name] += Errors.of(error, label)
             if self._groups is not None:
-                for group, rows in _classes(self._groups[_owners(kind, window)]):
+                for group, rows in _group_rows(self._groups[_number_samples(kind, window)]):
                     self._by_group[group][name] += Errors.of(error[rows], label[rows])
             if kind == "atom":
-                for z, rows in _classes(window.batch["atomic_numbers"].numpy()):
+                for z, rows in _group_rows(window.batch["atomic_numbers"].numpy()):
                     element = chemical_symbols[z]
                     self._by_element[element][name] += Errors.of(error[rows], label[rows])
 
     def report(self) -> dict[str, Any]:
         """Return the metrics; every quantity is listed, with null where it has no labels."""
+        tables = {"groups": self._by_group, "elements": self._by_element}
         return {
             "n_samples": self.n_samples,
-            "quantities": self._table({name: self._all[name] for name, _ in self._metrics}),
-            "groups": {g: self._table(self._by_group[g]) for g in sorted(self._by_group)},
-            "elements": {e: self._table(self._by_element[e]) for e in sorted(self._by_element)},
+            "quantities": self._make_table({name: self._all[name] for name, _ in self._metrics}),
+            **{
+                kind: {name: self._make_table(table[name]) for name in sorted(table)}
+                for kind, table in tables.items()
+            },
         }
 
-    def _table(self, errors: Mapping[str, Errors]) -> dict[str, Any]:
-        units = {name: _unit(quantity) for name, quantity in self._metrics}
+    def _make_table(self, errors: Mapping[str, Errors]) -> dict[str, Any]:
+        units = {name: _name_unit(quantity) for name, quantity in self._metrics}
         return {name: own.report(units[name]) for name, own in errors.items()}
 
 
-def _unit(quantity: Quantity) -> str:
+def _name_unit(quantity: Quantity) -> str:
     return f"{quantity.field.unit}/atom" if quantity.per_atom else quantity.field.unit
 
 
-def _metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
+def _split_metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
     yield quantity.name, replace(quantity, per_atom=False)
     if quantity.per_atom:
         yield f"{quantity.name}_per_atom", quantity
 
 
-def _compared(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray[Any]]:
+def _compare(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return error and label in float64, per atom if the quantity says so, NaN where missing."""
     label = labels(quantity, window.batch).double()
     outputs = {name: values.double() for name, values in window.outputs.items()}
@@ -88,13 +91,13 @@ def _compared(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray
     return error.numpy(), label.numpy()
 
 
-def _owners(kind: str, window: Window) -> NDArray[np.int64]:
+def _number_samples(kind: str, window: Window) -> NDArray[np.int64]:
     """Return the number within the split of the sample that each row of `kind` belongs to."""
     own = np.arange(len(window)) if kind == "sample" else window.batch[f"{kind}_sample"].numpy()
     return window.start + own
 
 
-def _classes(values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+def _group_rows(values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[np.int64]]]:
     """Yield each distinct value with the rows that have it."""
     for value in np.unique(values):
         yield value, np.flatnonzero(values == value)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from pipeline_core import store
 from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
-from pipeline_core.distributed.ranks import Ranks, connect_ranks
+from pipeline_core.distributed.division import DividedSplits
+from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.breakdown import Breakdown
-from pipeline_core.evaluation.predict import predictions
-from pipeline_core.evaluation.records import Texts, origins, prediction_fields, write_window
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.predict import Window, predict_samples
+from pipeline_core.evaluation.records import (
+    Texts,
+    make_prediction_fields,
+    read_origins,
+    write_window,
+)
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
-from pipeline_core.task import Samples, Task
+from pipeline_core.task import Quantity, Samples, Task
 
 
 def evaluate_run(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
-    Called on every rank: they share the work, rank 0 writes.
+    Called on every rank: they share samples, or with `partition.parts: graph` the atoms of each;
+    rank 0 compares and writes. See `predict_samples` for what it holds.
 
     Returns:
         MAE of every quantity, by split.
@@ -32,40 +39,43 @@ def evaluate_run(run: Run) -> dict[str, Any]:
     """
     options = run.section("evaluate", EvaluateOptions)
     with connect_ranks(run.device, run.state) as ranks:
-        task = trained_task(run, ranks.device)
+        task = load_trained_task(run, ranks.device)
         samples: dict[str, Samples] = {s: task.samples(s) for s in options.splits}
-        texts = origins(run, {split: len(samples[split]) for split in samples})
-        with _writer(run, task, samples, texts) if ranks.is_rank_zero else nullcontext() as writer:
-            report = {
-                split: _compared(run, task, split, samples[split], texts[split], ranks, writer)
-                for split in samples
-            }
+        texts = read_origins(run, {split: len(samples[split]) for split in samples})
+        section = run.sections["partition"]
+        is_divided = isinstance(section, PartitionOptions) and section.parts == "graph"
+        capacity = section.capacity if isinstance(section, PartitionOptions) else None
+        divided = DividedSplits(run, task, ranks) if is_divided else None
+        report = {}
+        with (
+            _open_writer(run, task, samples, texts) if ranks.is_rank_zero else nullcontext()
+        ) as writer:
+            for split, own in samples.items():
+                load_part = divided.divide(split, own) if divided else None
+                windows = predict_samples(task, own, ranks, capacity=capacity, load_part=load_part)
+                report[split] = _compare(windows, task.quantities, split, texts[split], writer)
         if ranks.is_rank_zero:
-            store.write_json(run.metrics, {**metrics_header(run, task), "splits": report})
-    return {split: _errors(content["quantities"]) for split, content in report.items()}
+            store.write_json(run.metrics, {**make_metrics_header(run, task), "splits": report})
+    return {split: _list_errors(content["quantities"]) for split, content in report.items()}
 
 
-def _compared(
-    run: Run,
-    task: Task,
+def _compare(
+    windows: Iterable[Window],
+    quantities: Sequence[Quantity],
     split: str,
-    samples: Samples,
     texts: Mapping[str, Texts],
-    ranks: Ranks,
     writer: SampleWriter | None,
 ) -> dict[str, Any]:
-    """Return the metrics of a split, on rank 0, having written its predictions."""
-    section = run.sections["partition"]
-    capacity = section.capacity if isinstance(section, PartitionOptions) else None
-    breakdown = Breakdown(task.quantities, texts.get("group"))
-    for window in predictions(task, samples, capacity, ranks):
-        if writer is not None:
-            breakdown.add(window)
-            write_window(writer, window, task.quantities, split, texts)
+    """Write the predictions of a split, return its metrics; other ranks than 0 have no windows."""
+    breakdown = Breakdown(quantities, texts.get("group"))
+    for window in windows:
+        assert writer is not None
+        breakdown.add(window)
+        write_window(writer, window, quantities, split, texts)
     return breakdown.report()
 
 
-def _writer(
+def _open_writer(
     run: Run, task: Task, samples: Mapping[str, Samples], texts: Mapping[str, Mapping[str, Texts]]
 ) -> SampleWriter:
     if not task.quantities:
@@ -80,11 +90,11 @@ def _writer(
             f"{' and '.join(samples) or 'no split'}; name other splits, or divide the dataset "
             "differently"
         )
-    fields = prediction_fields(samples[split].batch([0]), task.quantities, list(texts[split]))
+    fields = make_prediction_fields(samples[split].sizes(), task.quantities, list(texts[split]))
     return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields)
 
 
-def metrics_header(run: Run, task: Task) -> dict[str, Any]:
+def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
     """Return what a file of metrics says before its splits: whose it is, and its size."""
     provenance = run.provenance("evaluate")
     return {
@@ -97,7 +107,7 @@ def metrics_header(run: Run, task: Task) -> dict[str, Any]:
     }
 
 
-def _errors(quantities: Mapping[str, Any]) -> dict[str, str]:
+def _list_errors(quantities: Mapping[str, Any]) -> dict[str, str]:
     """Return what people read: MAE with its unit."""
     return {
         f"MAE {name}": f"{metrics['mae']:.4g} {metrics['unit']}"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from pipeline_core.batch import Batch, n_samples, to_device
+from pipeline_core.batch import Batch, n_samples
+from pipeline_core.distributed.division import LoadPart
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.task import Outputs, Samples, Task
+from pipeline_core.task import Outputs, Quantity, Samples, Task
 from pipeline_core.training.loader import load_pieces
+
+Ints = NDArray[np.int64]
 
 ROWS: Final = 20_000
 """Rows of all kinds in one window, where the experiment names no capacity."""
@@ -38,7 +42,7 @@ class Window:
         return n_samples(self.batch)
 
 
-def windows(samples: Samples, task: Task, capacity: float | None) -> list[range]:
+def cut_windows(samples: Samples, task: Task, capacity: float | None) -> list[range]:
     """Cut a split into consecutive windows that fit the memory; a sample that does not is alone.
 
     Args:
@@ -62,37 +66,66 @@ def windows(samples: Samples, task: Task, capacity: float | None) -> list[range]
     return [*ranges, range(start, len(cost))]
 
 
-def predictions(
-    task: Task, samples: Samples, capacity: float | None, ranks: Ranks
+def predict_samples(
+    task: Task,
+    samples: Samples,
+    ranks: Ranks,
+    *,
+    capacity: float | None = None,
+    load_part: LoadPart | None = None,
 ) -> Iterator[Window]:
-    """Yield the predictions for all samples of a split, in order, on every rank.
+    """Yield on rank 0 the predictions for all samples of a split, in order; nothing on others.
 
-    The ranks predict one window each, then exchange them: no more than that is in memory at once.
+    All ranks iterate together. By samples, each predicts one window, whose graphs it holds, and
+    rank 0 collects these windows. By domains, each predicts its own atoms of one structure after
+    the other, and rank 0 collects labels and predictions of the atoms of one structure: never its
+    graph or features, nor anything of edges.
 
     Args:
         task: Its module holds the trained weights and lies on the device of `ranks`.
         samples: The split.
-        capacity: See `windows`.
         ranks: Who shares the work.
+        capacity: Largest cost of a window of whole samples, see `cut_windows`.
+        load_part: Makes this rank's part of a sample, from `DividedSplits.divide`, if ranks divide
+            each structure; None if they take whole samples.
 
     Raises:
-        ValueError: A prediction is not finite or has another shape than its label.
+        ValueError: A prediction is not finite or has another shape than its label, or belongs to
+            edges of a structure that is divided.
     """
-    cuts = windows(samples, task, capacity)
+    if load_part is None:
+        return _predict_whole(task, samples, capacity, ranks)
+    return _predict_parts(task, len(samples), load_part, ranks)
+
+
+def _predict_whole(
+    task: Task, samples: Samples, capacity: float | None, ranks: Ranks
+) -> Iterator[Window]:
+    cuts = cut_windows(samples, task, capacity)
     own = [np.arange(cut.start, cut.stop) for cut in cuts[ranks.rank :: ranks.size]]
     pieces = load_pieces(own, lambda some: Piece(samples.batch(some.tolist())), ranks.device)
     pairs = zip(own, pieces, strict=True)
-    parts = (_predict(task, int(some[0]), piece.batch, ranks.device) for some, piece in pairs)
+    parts = (_predict(task, int(some[0]), piece, ranks.device) for some, piece in pairs)
     for _ in range(0, len(cuts), ranks.size):
-        for window in ranks.gather(next(parts, None)):
+        for window in ranks.gather_on_zero(next(parts, None)):
             if window is not None:
                 yield window
 
 
-def _predict(task: Task, start: int, batch: Batch, device: torch.device) -> Window:
-    names = [quantity.name for quantity in task.quantities]
+def _predict_parts(task: Task, count: int, load_part: LoadPart, ranks: Ranks) -> Iterator[Window]:
+    _require_atoms(task.quantities)
+    for number in range(count):
+        piece = load_part(number)
+        window = _predict(task, number, piece, ranks.device)
+        parts = ranks.gather_on_zero((piece.own_atoms, window))
+        if parts:
+            yield _join_parts(task.quantities, parts)
+
+
+def _predict(task: Task, start: int, piece: Piece, device: torch.device) -> Window:
+    names, batch = [quantity.name for quantity in task.quantities], piece.batch
     with torch.no_grad():
-        outputs = task.module(to_device(batch, device))
+        outputs = piece.to(device).predict(task.module)
     outputs = {name: outputs[name].cpu() for name in names if name in outputs}
     for name, values in outputs.items():
         if not values.isfinite().all():
@@ -103,3 +136,33 @@ def _predict(task: Task, start: int, batch: Batch, device: torch.device) -> Wind
             )
     kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {"atomic_numbers", *names}
     return Window(start, {n: batch[n] for n in kept if n in batch}, outputs)
+
+
+def _join_parts(quantities: Sequence[Quantity], parts: Sequence[tuple[Ints, Window]]) -> Window:
+    """Return one structure from its parts: rows of atoms in order, and fields of the sample."""
+    owned, windows = zip(*parts, strict=True)
+    order = torch.from_numpy(np.concatenate(owned)).argsort()
+    kinds = {"atomic_numbers": "atom", **{q.name: q.field.kind for q in quantities}}
+
+    def join(name: str, own_rows: Sequence[Mapping[str, Tensor]]) -> Tensor:
+        if kinds[name] == "sample":
+            return own_rows[0][name]
+        pairs = zip(owned, own_rows, strict=True)
+        return torch.cat([rows[name][: len(own)] for own, rows in pairs])[order]
+
+    batches, outputs = [w.batch for w in windows], [w.outputs for w in windows]
+    batch = {name: join(name, batches) for name in kinds if name in batches[0]}
+    batch["atom_offsets"] = torch.tensor([0, len(order)])
+    batch["atom_sample"] = torch.zeros_like(order)
+    return Window(windows[0].start, batch, {name: join(name, outputs) for name in outputs[0]})
+
+
+def _require_atoms(quantities: Sequence[Quantity]) -> None:
+    for quantity in quantities:
+        if quantity.field.kind not in ("atom", "sample"):
+            raise ValueError(
+                f"partition.parts: graph: {quantity.name!r} has rows of each "
+                f"{quantity.field.kind}, which are not collected from ranks that divide a "
+                "structure; set partition.parts to samples, or let the plugin implement "
+                "evaluate(run)"
+            )

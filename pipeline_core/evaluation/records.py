@@ -8,7 +8,7 @@ It has the layout of all files of samples (`pipeline_core.samples`), so `SampleF
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from pipeline_core.task import Quantity
 Texts = NDArray[np.object_]
 
 
-def origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts]]:
+def read_origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts]]:
     """Read what the data say of their samples in words.
 
     Args:
@@ -51,18 +51,18 @@ def origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, Texts
     return {split: {n: t[rows] for n, t in texts.items()} for split, rows in chosen.items()}
 
 
-def prediction_fields(
-    batch: Batch, quantities: Sequence[Quantity], texts: Sequence[str]
+def make_prediction_fields(
+    kinds: Container[str], quantities: Sequence[Quantity], texts: Sequence[str]
 ) -> list[Field]:
     """Return the fields of the file.
 
     Args:
-        batch: Of any window.
+        kinds: What the samples have rows of; where these are atoms, their elements are written.
         quantities: What is labelled and predicted.
         texts: Which of group and source there are.
     """
     fields = [FIELDS["split"], *(FIELDS[name] for name in texts)]
-    if "atomic_numbers" in batch:
+    if "atom" in kinds:
         fields.append(FIELDS["atomic_numbers"])
     for quantity in quantities:
         field = replace(quantity.field, dtype="f8" if quantity.field.exact else "f4")
@@ -78,17 +78,17 @@ def write_window(
     texts: Mapping[str, Texts],
 ) -> None:
     """Append the samples of a window, which belong to `split` and carry `texts`."""
-    columns = dict(_columns(window, quantities))
+    columns = dict(_yield_columns(window, quantities))
     for number in range(len(window)):
         sample: dict[str, Any] = {"split": np.asarray(SPLITS.index(split))}
         for name, words in texts.items():
             sample[name] = np.asarray(words[window.start + number], dtype=object)
         for name, (kind, values) in columns.items():
-            sample[name] = values[_rows(kind, window.batch, number)]
+            sample[name] = values[_select_rows(kind, window.batch, number)]
         writer.add(sample)
 
 
-def _columns(
+def _yield_columns(
     window: Window, quantities: Sequence[Quantity]
 ) -> Iterator[tuple[str, tuple[str, NDArray[Any]]]]:
     if "atomic_numbers" in window.batch:
@@ -99,7 +99,7 @@ def _columns(
         yield f"{name}_predicted", (kind, window.outputs[name].numpy())
 
 
-def _rows(kind: str, batch: Batch, number: int) -> int | slice:
+def _select_rows(kind: str, batch: Batch, number: int) -> int | slice:
     if kind == "sample":
         return number
     start, stop = batch[f"{kind}_offsets"][number : number + 2].tolist()

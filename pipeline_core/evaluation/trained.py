@@ -14,7 +14,7 @@ from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 
 
-def trained_task(run: Run, device: torch.device) -> Task:
+def load_trained_task(run: Run, device: torch.device) -> Task:
     """Return the task of a run with trained weights, its module on `device`.
 
     Raises:

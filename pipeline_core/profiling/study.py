@@ -11,7 +11,7 @@ from pipeline_core import store
 from pipeline_core.balance.cost_model import CostModel, fit
 from pipeline_core.config.sections import Network, PartitionOptions, ProfileOptions, TrainOptions
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling import report
 from pipeline_core.profiling.measure import StepTimer, choose_probes, measure_classes, memory_limit
 from pipeline_core.profiling.network import given_network, measure_network
@@ -65,7 +65,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
             network cannot be measured.
     """
     training = run.section("train", TrainOptions)
-    task = trained_task(run, device)
+    task = load_trained_task(run, device)
     samples = task.samples("train")
     sizes = _sizes(run, task, samples)
     limit = memory_limit(options, device)

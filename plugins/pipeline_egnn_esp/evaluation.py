@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from pipeline_core import store
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.evaluation.evaluate import metrics_header
-from pipeline_core.evaluation.predict import Window, predictions
-from pipeline_core.evaluation.records import Texts, origins
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.evaluate import make_metrics_header
+from pipeline_core.evaluation.predict import Window, predict_samples
+from pipeline_core.evaluation.records import Texts, read_origins
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
@@ -64,7 +64,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
     section = run.section("evaluate", ESPEvaluateOptions)
     options = run.section("model", ESPOptions)
     with connect_ranks(run.device, run.state) as ranks:
-        task = trained_task(run, ranks.device)
+        task = load_trained_task(run, ranks.device)
         require_electrons(_get_basis(task), section.electrons)
         samples = {split: task.samples(split) for split in section.splits}
         if not any(map(len, samples.values())):
@@ -73,7 +73,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                 f"{' and '.join(samples) or 'no split'}; name other splits, or divide the dataset "
                 "differently"
             )
-        texts = origins(run, {split: len(own) for split, own in samples.items()})
+        texts = read_origins(run, {split: len(own) for split, own in samples.items()})
         comparisons: dict[str, Comparison] = {}
         with _open_writer(run, options.target) if ranks.is_rank_zero else nullcontext() as writer:
             baseline = _get_baseline(task) if ranks.is_rank_zero else None
@@ -121,7 +121,7 @@ def _predict_whole(
     task: Task, samples: MatrixSamples, ranks: Ranks
 ) -> Iterator[tuple[Labelled, Floats]]:
     """Yield on rank 0 each sample and its predicted elements; ranks predict whole structures."""
-    for window in predictions(task, samples, None, ranks):
+    for window in predict_samples(task, samples, ranks):
         for number in range(len(window) if ranks.is_rank_zero else 0):
             labelled = samples.read_labelled(window.start + number)
             yield labelled, labelled.entries(*_read_blocks(window, number))
@@ -213,7 +213,7 @@ def _make_content(
     run: Run, task: Task, options: ESPOptions, comparisons: Mapping[str, Comparison]
 ) -> dict[str, Any]:
     return {
-        **metrics_header(run, task),
+        **make_metrics_header(run, task),
         "splits": {
             split: {
                 "n_samples": comparison.n_samples,

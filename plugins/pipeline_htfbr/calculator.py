@@ -10,7 +10,7 @@ import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_htfbr.geometry import compute_variables
 from pipeline_htfbr.inference.domain import Domain, make_domain
@@ -82,7 +82,7 @@ def make_calculator(run: Run, device: str) -> SurfaceCalculator:
     Raises:
         ValueError: `run.model` is missing or not of this run, or no molecule is known.
     """
-    task = trained_task(run, torch.device("cpu"))
+    task = load_trained_task(run, torch.device("cpu"))
     assert isinstance(task.module, Surface)
     assert task.metadata is not None
     if task.metadata["molecule"] is None:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from pipeline_core import store, units
 from pipeline_core.distributed.world import find_world
 from pipeline_core.evaluation.evaluate import evaluate_run
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -90,7 +90,7 @@ def evaluate_surface(run: Run) -> dict[str, Any]:
 def report_surface(run: Run) -> dict[str, Any]:
     """Return what the module's table lists, from the trained surface and `run.predictions`."""
     options = run.section("evaluate", HTEvaluateOptions)
-    task = trained_task(run, torch.device("cpu"))
+    task = load_trained_task(run, torch.device("cpu"))
     surface, about = task.module, task.metadata
     assert isinstance(surface, Surface)
     assert about is not None

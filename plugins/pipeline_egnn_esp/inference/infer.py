@@ -21,7 +21,7 @@ from pipeline_core.distributed.domains import build_domain
 from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.memory import peak_bytes
 from pipeline_core.run import Run
 from pipeline_egnn_esp.inference import SCHEMA
@@ -66,7 +66,7 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
             f"{run.experiment}: infer.structures: the model has learned the {model.target}, not a "
             "Hamiltonian; train it with model.target: hamiltonian, or remove the structures"
         )
-    module = trained_task(run, ranks.device).module
+    module = load_trained_task(run, ranks.device).module
     assert isinstance(module, Network | ScaledNetwork)
     basis = _get_network(module).basis
     subjects = [make_subject(run, one, basis) for one in options.structures]

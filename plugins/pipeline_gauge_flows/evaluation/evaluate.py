@@ -11,7 +11,7 @@ import torch
 
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.evaluation.evaluate import metrics_header
+from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
 from pipeline_gauge_flows.actions import GaugeAction
@@ -87,7 +87,7 @@ def evaluate_flow(run: Run) -> Summary:
         content = replace_not_finite(content)
         store.write_json(
             run.metrics,
-            {**metrics_header(run, task), "flow": content, "headline": make_headline(content)},
+            {**make_metrics_header(run, task), "flow": content, "headline": make_headline(content)},
         )
         write_predictions(run, [one.lattice for one in parts], _list_columns(parts))
         return _summarize(content)

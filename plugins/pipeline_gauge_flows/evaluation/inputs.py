@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Task
@@ -24,7 +24,7 @@ def load_flow(run: Run, device: torch.device) -> tuple[Task, Flow]:
     Raises:
         ValueError: The model is missing or damaged, or not that of this run.
     """
-    task = trained_task(run, device)
+    task = load_trained_task(run, device)
     assert isinstance(task.module, GaugeModule)
     return task, task.module.flow.double().requires_grad_(False)
 

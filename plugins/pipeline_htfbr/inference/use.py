@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core import store
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_core.units import factor
 from pipeline_htfbr.geometry import differentiate_variables
@@ -47,7 +47,7 @@ def write_inference(run: Run) -> dict[str, Any]:
     """Do the work of `use_surface`; return its summary."""
     options = run.section("infer", HTInferOptions)
     # A tree of some thousand numbers at some hundred points: a GPU would only wait.
-    task = trained_task(run, torch.device("cpu"))
+    task = load_trained_task(run, torch.device("cpu"))
     assert isinstance(task.module, Surface)
     assert task.metadata is not None
     surface, content = task.module.double(), task.metadata

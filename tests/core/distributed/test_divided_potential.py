@@ -1,10 +1,11 @@
-"""A third party's potential trains on parts of structures, by one option of the experiment.
+"""A third party's potential trains on parts of structures, and is evaluated so, by one option.
 
 Oracle: the same on one rank and whole structures.
 """
 
 import json
 import os
+import shutil
 import socket
 import sys
 from dataclasses import replace
@@ -20,14 +21,20 @@ from ase.calculators.emt import EMT
 from ase.io import write
 
 from pipeline_core.builtin import load_registry
+from pipeline_core.distributed import regions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import connect_ranks
+from pipeline_core.neighbours import find_edges
 from pipeline_core.project import Project
+from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
 from processes import finish, fork
+from records import read_history
+
+N_RANKS = (1, 2, 4)
 
 LOSS = {name: {"kind": "mse"} for name in ("energy", "forces", "stress")}
 TRAIN = {"epochs": 2, "batch_size": 2, "precision": "64-true", "loss": LOSS, "clip_norm": 10.0}
@@ -37,6 +44,7 @@ EXPERIMENT = {
     "dataset": "wires",
     "graph": {"cutoff": 3.2},
     "train": TRAIN,
+    "evaluate": {"splits": ["val"]},
     "variants": {"divided": {"partition": {"parts": "graph"}}},
 }
 DATASET = {
@@ -64,9 +72,9 @@ def write_project(folder):
     (experiments / "wires.yaml").write_text(yaml.safe_dump(EXPERIMENT))
 
 
-def open_run(folder, variant):
+def open_run(folder, variant, results="results"):
     points = [EntryPoint("third", "third_party", "pipeline_core")]
-    project = Project(folder / "workflows", folder / "results", load_registry(points))
+    project = Project(folder / "workflows", folder / results, load_registry(points))
     return project.run("wires", variant)
 
 
@@ -91,15 +99,30 @@ def compute_gradients(run, ranks, divided):
     }
 
 
+class Sizes:
+    """Notes how large a part of a structure the graphs that this rank finds are."""
+
+    def __init__(self, monkeypatch):
+        self.largest = 0.0
+        monkeypatch.setattr(regions, "find_edges", self.find_edges)
+
+    def find_edges(self, structure, cutoff, receivers):
+        n_whole = len(find_edges(structure, cutoff, np.arange(len(structure.positions)))[0])
+        edges = find_edges(structure, cutoff, receivers)
+        self.largest = max(self.largest, len(edges[0]) / n_whole)
+        return edges
+
+
 def run_rank(rank, folder, n_ranks, ports):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": ports[0]}
-    run = open_run(folder, "divided")
+    run, sizes = open_run(folder, "divided", str(n_ranks)), Sizes(pytest.MonkeyPatch())
     with connect_ranks("cpu", folder) as ranks:
-        torch.save(compute_gradients(run, ranks, divided=True), folder / f"{n_ranks}-{rank}.pt")
-    os.environ["MASTER_PORT"] = ports[1]
-    run.history.unlink(missing_ok=True)
-    call(run, "train")
+        gradients = compute_gradients(run, ranks, divided=True)
+    for stage, port in zip(("train", "evaluate"), ports[1:], strict=True):
+        os.environ["MASTER_PORT"] = port
+        call(run, stage)
+    torch.save((gradients, sizes.largest), folder / f"{n_ranks}-{rank}.pt")
 
 
 def free_port():
@@ -110,24 +133,23 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Results of whole samples, and of parts on one, two and four ranks."""
     path = tmp_path_factory.mktemp("wires")
     write_project(path)
-    for stage in ("data", "graph", "partition", "train"):
+    for stage in ("data", "graph", "partition", "train", "evaluate"):
         call(open_run(path, "base"), stage)
     call(open_run(path, "divided"), "partition")
+    for n_ranks in N_RANKS:
+        shutil.copytree(path / "results", path / str(n_ranks))
+    finish([__file__, path, *(free_port() for _ in range(3 * len(N_RANKS)))])
     return path
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4])
+@pytest.fixture(scope="module", params=N_RANKS)
 def outcome(request, folder):
-    """Gradients of rank 0, weights and history of a number of ranks."""
-    n_ranks, run = request.param, open_run(folder, "divided")
-    finish([__file__, folder, n_ranks, free_port(), free_port()])
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
-    weights = load_model(run.model)["weights"]
-    for path in (run.history, run.model, run.state / "last.pt"):
-        path.unlink()
-    return torch.load(folder / f"{n_ranks}-0.pt"), weights, lines
+    """Gradients of rank 0, and the run, of a number of ranks."""
+    gradients, _ = torch.load(folder / f"{request.param}-0.pt")
+    return gradients, open_run(folder, "divided", str(request.param))
 
 
 def test_gradients_of_parts_add_up(folder, outcome):
@@ -142,12 +164,49 @@ def test_gradients_of_parts_add_up(folder, outcome):
 
 def test_training_by_parts_is_training(folder, outcome):
     run = open_run(folder, "base")
-    lines = [json.loads(line) for line in run.history.read_text().splitlines()]
-    for line, other in zip(outcome[2], lines, strict=True):
+    ours, expected = (read_history(one) for one in (outcome[1], run))
+    for line, other in zip(ours, expected, strict=True):
         for split in ("train", "val", "mae"):
             assert line[split] == pytest.approx(other[split], rel=1e-8)
-    for name, weight in load_model(run.model)["weights"].items():
-        torch.testing.assert_close(outcome[1][name], weight, rtol=1e-8, atol=1e-8)
+    ours, expected = (load_model(one.model)["weights"] for one in (outcome[1], run))
+    for name, weight in expected.items():
+        torch.testing.assert_close(ours[name], weight, rtol=1e-8, atol=1e-8)
+
+
+def test_evaluation_by_parts_is_evaluation(folder, outcome):
+    """Metrics of quantities and elements; the file with labels and predictions, in order."""
+    ours, expected = (
+        json.loads(run.metrics.read_text())["splits"]["val"]
+        for run in (outcome[1], open_run(folder, "base"))
+    )
+    assert ours["n_samples"] == expected["n_samples"] == 1
+    assert ours["quantities"]["forces"]["count"] == 3 * 24
+    for table in ("quantities", "elements"):
+        assert flatten(ours[table]) == pytest.approx(flatten(expected[table]), rel=1e-6)
+    ours, expected = (read_columns(run) for run in (outcome[1], open_run(folder, "base")))
+    assert ours.keys() == expected.keys()
+    for name, values in expected.items():
+        if values.dtype.kind in "if":
+            np.testing.assert_allclose(ours[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def flatten(tree, path=""):
+    """Returns the numbers of a nested report by their paths."""
+    if isinstance(tree, dict):
+        return {k: v for key in tree for k, v in flatten(tree[key], f"{path}/{key}").items()}
+    return {path: tree} if isinstance(tree, int | float) else {}
+
+
+def read_columns(run):
+    with SampleFile(run.predictions, "predictions") as file:
+        return {name: file.column(name) for name in file.fields}
+
+
+def test_no_rank_of_four_holds_the_graph_of_a_structure(folder):
+    """Neither in training nor in evaluation, with all that a region adds to own atoms."""
+    sizes = [torch.load(folder / f"4-{rank}.pt")[1] for rank in range(4)]
+    assert min(sizes) > 0.2
+    assert max(sizes) < 0.9, sizes
 
 
 def test_a_model_that_does_not_say_how_far_it_sees_is_refused(folder):
@@ -159,5 +218,8 @@ def test_a_model_that_does_not_say_how_far_it_sees_is_refused(folder):
 
 
 if __name__ == "__main__":
-    place, number, *ports = sys.argv[1:]
-    sys.exit(fork(lambda rank: run_rank(rank, Path(place), int(number), ports), int(number)))
+    place, *free = sys.argv[1:]
+    for k, n in enumerate(N_RANKS):
+        own = free[3 * k : 3 * k + 3]
+        if fork(lambda rank, n=n, own=own: run_rank(rank, Path(place), n, own), n):
+            sys.exit(1)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from pipeline_core.evaluation.predict import Window
-from pipeline_core.evaluation.records import prediction_fields, write_window
+from pipeline_core.evaluation.records import make_prediction_fields, write_window
 from pipeline_core.fields import Field
 from pipeline_core.samples import SampleFile, SampleWriter
 from pipeline_core.task import Quantity
@@ -17,7 +17,7 @@ def test_a_plugin_s_own_field_keeps_its_unit_and_kind(tmp_path):
     labels = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     window = Window(0, {"value": labels}, {"value": labels + 0.5})
     path = tmp_path / "predictions.h5"
-    fields = prediction_fields(window.batch, [VALUE], [])
+    fields = make_prediction_fields({"sample"}, [VALUE], [])
     with SampleWriter(path, "predictions", {}, fields) as writer:
         write_window(writer, window, [VALUE], "test", {})
 

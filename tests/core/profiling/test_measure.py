@@ -10,7 +10,7 @@ import torch
 from core.evaluation.argon import make_run, structures
 from pipeline_core.atomistic import graph_cost
 from pipeline_core.config.sections import ProfileOptions, TrainOptions
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.measure import (
     StepTimer,
     choose_probes,
@@ -39,7 +39,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def task(run):
-    return trained_task(run, CPU)
+    return load_trained_task(run, CPU)
 
 
 def timer(run, task):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.figures import results
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -147,7 +147,7 @@ def test_levels_of_large_structures_are_left_out():
 
 def test_files_hold_what_the_module_predicts(run):
     """The matrix of the file, block by block, and the metrics computed from it."""
-    task = trained_task(run, torch.device("cpu"))
+    task = load_trained_task(run, torch.device("cpu"))
     batch = task.samples("test").batch([0])
     with torch.no_grad():
         outputs = task.module(batch)

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.evaluation.trained import trained_task
+from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_htfbr.dimension_tree import build_balanced
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points
@@ -204,7 +204,7 @@ def test_the_polish_keeps_what_validation_prefers():
 
 def solved(run):
     run.registry.hook("train", "htfbr")(run=run)
-    return trained_task(run, torch.device("cpu")).module
+    return load_trained_task(run, torch.device("cpu")).module
 
 
 def test_gradients_are_data(project, points, tmp_path):
