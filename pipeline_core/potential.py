@@ -1,4 +1,4 @@
-"""The base of interatomic potentials: the plugin gives energy, differentiation the rest."""
+"""The base of interatomic potentials: the plugin gives energy, differentiation what it does not."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class Potential(nn.Module):
     sum over those that it sends, and the stress is sym(sum_e r_e g_e^T) / V: one differentiation
     gives both, exactly.
 
+    Forces and stress that `direct` names come from `energies` as they are, and nothing is
+    differentiated for them: neither inference records a graph nor training one of second order.
+    Such forces are not the gradient of the energy.
+
     Args:
         predicts: Names of the predicted fields, among energy, forces, stress and what `energies`
             adds.
@@ -33,11 +37,19 @@ class Potential(nn.Module):
     """Whether `energies` takes the vectors in double precision, whatever the parameters are."""
     receptive_field: int | None = None
     """How many edges away atoms have an influence on the energy that `energies` counts for an atom
-    or an edge it receives: message-passing layers. With it, ranks can divide single structures."""
+    or an edge it receives: message-passing layers. With it, ranks can divide single structures.
+    Direct forces may then depend on atoms at most twice as far away, and a direct stress has to be
+    a sum over atoms or over edges, counted for their sample; otherwise leave it None."""
+    direct: frozenset[str] = frozenset()
+    """Which of forces and stress `energies` returns itself."""
+    heads: nn.Module | None
+    """What gives the direct outputs, if a training may start from a model with others: their
+    weights are then left out."""
 
     def __init__(self, predicts: tuple[str, ...] = ("energy", "forces", "stress")) -> None:
         super().__init__()
         self.predicts = predicts
+        self.heads = None
         self.register_buffer("atom_energies", torch.zeros(MAX_Z + 1, dtype=torch.float64))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -58,8 +70,8 @@ class Potential(nn.Module):
                 `exact_vectors`.
 
         Returns:
-            `energy` (n_samples,) in eV without the energies of the free atoms, and any further
-            field.
+            `energy` (n_samples,) in eV without the energies of the free atoms, what `direct` names,
+            and any further field.
         """
 
     def forward(self, batch: Batch) -> Outputs:
@@ -73,7 +85,7 @@ class Potential(nn.Module):
         vectors = edge_vectors(batch).detach()
         if not self.exact_vectors:
             vectors = vectors.to(next(self.parameters()).dtype)
-        derived = {"forces", "stress"}.intersection(self.predicts)
+        derived = {"forces", "stress"}.intersection(self.predicts) - self.direct
         with torch.set_grad_enabled(training or bool(derived)):
             vectors.requires_grad_(bool(derived))
             outputs = self.energies(batch, vectors)
@@ -81,8 +93,10 @@ class Potential(nn.Module):
                 (gradient,) = torch.autograd.grad(
                     outputs["energy"].sum(), vectors, create_graph=training, materialize_grads=True
                 )
-                outputs["forces"] = _forces(batch, gradient)
-                outputs["stress"] = _stress(batch, vectors.detach(), gradient)
+                if "forces" in derived:
+                    outputs["forces"] = compute_forces(batch, gradient)
+                if "stress" in derived:
+                    outputs["stress"] = compute_stress(batch, vectors.detach(), gradient)
         references = self.atom_energies[batch["atomic_numbers"]]
         base = references.new_zeros(n_samples(batch))
         outputs["energy"] = outputs["energy"].double() + base.index_add(
@@ -107,14 +121,34 @@ def volumes(batch: Batch) -> Tensor:
     return volume
 
 
-def _forces(batch: Batch, gradient: Tensor) -> Tensor:
+def compute_forces(batch: Batch, pulls: Tensor) -> Tensor:
+    """Add up what pulls at atoms along edges; the sum over all atoms is zero.
+
+    Args:
+        batch: Samples with their graph.
+        pulls: (n_edges, 3) eV/Å, what pulls the receiver towards the sender and the sender towards
+            the receiver: the derivative of an energy by the vector of the edge.
+
+    Returns:
+        (n_atoms, 3) eV/Å.
+    """
     receiver, sender = batch["edge_index"].unbind(1)
-    forces = gradient.new_zeros(len(batch["atomic_numbers"]), 3)
-    return forces.index_add(0, receiver, gradient).index_add(0, sender, gradient, alpha=-1)
+    forces = pulls.new_zeros(len(batch["atomic_numbers"]), 3)
+    return forces.index_add(0, receiver, pulls).index_add(0, sender, pulls, alpha=-1)
 
 
-def _stress(batch: Batch, vectors: Tensor, gradient: Tensor) -> Tensor:
-    dyads = vectors[:, :, None] * gradient[:, None, :]  # (n_edges, 3, 3)
+def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
+    """Return the symmetric virial of `compute_forces` over the volume.
+
+    Args:
+        batch: Samples with their graph.
+        vectors: (n_edges, 3) from receiver to sender, Å.
+        pulls: (n_edges, 3) eV/Å.
+
+    Returns:
+        (n_samples, 3, 3) eV/Å³, tension positive; zero without a three-dimensional cell.
+    """
+    dyads = vectors[:, :, None] * pulls[:, None, :]  # (n_edges, 3, 3)
     virial = dyads.new_zeros(n_samples(batch), 3, 3).index_add(0, batch["edge_sample"], dyads)
     volume = volumes(batch)
     inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)

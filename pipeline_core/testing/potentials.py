@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
+from pipeline_core.evaluation.conservation import measure_conservation
 from pipeline_core.graphs import sample_graph
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
@@ -44,11 +45,18 @@ def rotation(seed: int) -> NDArray[np.float64]:
     return np.asarray(matrix)
 
 
+def _refuse_to_save(tensor: Tensor) -> Tensor:
+    raise AssertionError("the model records a graph although nothing is differentiated")
+
+
 class PotentialConformance(OnProject):
     """The energy is a smooth function of the structure; forces and stress are its derivatives.
 
     All tests are in double precision unless they are about precision. Their oracles are symmetry
     and finite differences, so that they hold for random weights.
+
+    Of direct forces and stress (`Potential.direct`) symmetry is asked, and how far the forces are
+    from a gradient is reported as the property `curl` of a test.
     """
 
     tolerance: ClassVar[float] = 1e-8
@@ -162,9 +170,11 @@ class PotentialConformance(OnProject):
 
     @pytest.mark.parametrize("kind", ["crystal", "cluster"])
     def test_forces_are_minus_the_gradient(
-        self, predict: Predict, kind: str, request: pytest.FixtureRequest
+        self, predict: Predict, module: Potential, kind: str, request: pytest.FixtureRequest
     ) -> None:
         """Forces agree with central differences of the energy."""
+        if "forces" in module.direct:
+            pytest.skip("the forces are no derivatives")
         atoms, h = request.getfixturevalue(kind), 1e-4
         forces = predict(atoms).get("forces")
         if forces is None:
@@ -190,8 +200,41 @@ class PotentialConformance(OnProject):
                 pytest.skip("the model predicts no forces")
             self.close(forces.sum(0), torch.zeros(3, dtype=torch.float64))
 
-    def test_stress_is_the_derivative_by_strain(self, predict: Predict, crystal: Atoms) -> None:
+    def test_only_direct_forces_have_a_curl(
+        self,
+        module: Potential,
+        run: Run,
+        crystal: Atoms,
+        record_property: Callable[[str, object], None],
+    ) -> None:
+        """Forces that are derivatives are those of the energy; of others it is reported."""
+        if "forces" not in module.predicts:
+            pytest.skip("the model predicts no forces")
+        batch = batch_of([crystal], run.section("graph", GraphOptions), torch.float64)
+        for name, value in measure_conservation(module, batch).items():
+            record_property(name, value)
+            if "forces" in module.direct:
+                assert np.isfinite(value)
+            else:
+                assert value < 1e-4, f"{name} of the forces is {value:.3g}"
+
+    def test_direct_outputs_are_not_differentiated(
+        self, module: Potential, run: Run, crystal: Atoms
+    ) -> None:
+        """Where forces and stress are direct, using the model records no graph."""
+        if not {"forces", "stress"}.intersection(module.predicts) <= module.direct:
+            pytest.skip("forces or stress are derivatives")
+        batch = batch_of([crystal], run.section("graph", GraphOptions), torch.float64)
+        hooks = torch.autograd.graph.saved_tensors_hooks(_refuse_to_save, _refuse_to_save)
+        with hooks, torch.no_grad():
+            module(batch)
+
+    def test_stress_is_the_derivative_by_strain(
+        self, predict: Predict, module: Potential, crystal: Atoms
+    ) -> None:
         """Stress is dE/dε / V by central differences; tension positive."""
+        if "stress" in module.direct:
+            pytest.skip("the stress is no derivative")
         stress, h = predict(crystal).get("stress"), 1e-5
         if stress is None:
             pytest.skip("the model predicts no stress")

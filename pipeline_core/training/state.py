@@ -78,7 +78,9 @@ def is_resumable(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: 
     except ValueError as error:
         logger.warning("%s; training starts afresh", error)
         return False
-    saved = {_SOURCE: facts[_SOURCE], **state["facts"]}
+    # An option that has come since the state was saved had its default then.
+    later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
+    saved = {_SOURCE: facts[_SOURCE], **later, **state["facts"]}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
     if changed:
         reason = f"another {', '.join(changed)}"
@@ -128,6 +130,12 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
         "learner": {**learner, "module": step.weights(learner["module"]), "average": average},
         "progress": {**progress, "best_weights": best and step.weights(best)},
     }
+
+
+def _list_defaults(info: ModelInfo) -> dict[str, str]:
+    """Return the defaults of the model's options as facts; the required ones have none."""
+    defaults = info.options.model_construct().model_dump(mode="json", warnings=False)
+    return dict(_flatten({"model": defaults}))
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -39,11 +39,22 @@ class RadialBasis(nn.Module):
 
     def forward(self, lengths: Tensor) -> Tensor:
         """Expand `lengths` (n,) in Å to (n, n_functions), in their precision."""
-        x, p = (lengths / self.cutoff)[:, None], self.power
-        polynomial = (p + 1) * (p + 2) / 2 - x * (p * (p + 2) - x * (p * (p + 1) / 2))
-        envelope = torch.where(x < 1, 1 - x**p * polynomial, 0)
+        x = (lengths / self.cutoff)[:, None]
+        envelope = compute_envelope(x, self.power)
         waves = torch.sin(x * self.frequencies.to(x.dtype))
         return waves * (envelope * math.sqrt(2 / self.cutoff) / lengths[:, None])
+
+
+def compute_envelope(x: Tensor, power: int) -> Tensor:
+    """Return u(x) of `RadialBasis`: 1 at 0, 0 from 1 on, twice continuously differentiable.
+
+    Args:
+        x: Distances over the cutoff, of any shape.
+        power: p.
+    """
+    p = power
+    polynomial = (p + 1) * (p + 2) / 2 - x * (p * (p + 2) - x * (p * (p + 1) / 2))
+    return torch.where(x < 1, 1 - x**p * polynomial, 0)
 
 
 class AngularBasis(nn.Module):

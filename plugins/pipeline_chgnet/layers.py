@@ -152,11 +152,68 @@ class AngleUpdate(nn.Module):
         return updated
 
 
+def update_bonds_and_angles(
+    convolution: BondConvolution,
+    update: AngleUpdate,
+    atoms: Tensor,  # (n_atoms, atom)
+    bonds: Tensor,  # (n_short, bond)
+    angles: Tensor,  # (n_angles, angle)
+    weights: Tensor,  # (n_short, bond)
+    topology: Topology,
+) -> tuple[Tensor, Tensor]:  # (n_short, bond), (n_angles, angle)
+    """Do a bond convolution and an angle update that see the same features, equation (11).
+
+    The first maps of both perceptrons are one, whose outputs lie side by side.
+    """
+    maps, biases = zip(
+        *(layer.perceptron.split_first_map() for layer in (convolution, update)), strict=True
+    )
+    packed = [torch.cat(parts) for parts in zip(*maps, strict=True)]
+    tables = _apply_first_maps(packed, torch.cat(biases), atoms, bonds, angles, topology)
+    split = [table.split([len(bias) for bias in biases], dim=1) for table in tables]
+    of_bonds, of_angles = zip(*split, strict=True)
+    sums = convolution.perceptron(of_bonds, topology.bond_messages, weights)
+    return (
+        bonds + convolution.output(weights * sums),
+        angles + update.perceptron(of_angles, topology.angle_messages),
+    )
+
+
+def build_perceptron(
+    inputs: int, hidden: Sequence[int], outputs: int, bias: bool = True
+) -> nn.Sequential:
+    """Return linear maps with SiLU between them.
+
+    Args:
+        inputs: Width of the input.
+        hidden: Widths of the hidden layers.
+        outputs: Width of the output.
+        bias: Whether the maps have biases; without them zero is mapped to zero.
+    """
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(inputs, width, bias=bias), nn.SiLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs, bias=bias))
+
+
 def _make_angle_tables(
     perceptron: GatedPerceptron, atoms: Tensor, bonds: Tensor, angles: Tensor, topology: Topology
 ) -> list[Tensor]:
-    """Apply the first maps; the first arm knows atom and first bond, so these share a table."""
-    (atom, first, second, angle), bias = perceptron.split_first_map()
+    """Apply the first maps of one perceptron."""
+    return _apply_first_maps(*perceptron.split_first_map(), atoms, bonds, angles, topology)
+
+
+def _apply_first_maps(
+    maps: Sequence[Tensor],
+    bias: Tensor,
+    atoms: Tensor,
+    bonds: Tensor,
+    angles: Tensor,
+    topology: Topology,
+) -> list[Tensor]:
+    """Apply maps of the parts; the first arm knows atom and first bond, which share a table."""
+    atom, first, second, angle = maps
     arms = gather_sum(
         [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]
     )

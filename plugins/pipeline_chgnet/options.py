@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -39,6 +39,18 @@ class CHGNetOptions(Section):
     """Reach of the atom graph, Å; that of the graph section."""
     angle_cutoff: Positive = 3.0
     """Longest bond that takes part in angles, Å; that of the graph section."""
+    updates: Literal["sequential", "parallel"] = "sequential"
+    """sequential: each update of a block sees what those before it have made, as in the published
+    network. parallel: all see the features before the block (FastCHGNet, equation (11)), and bond
+    convolution and angle update, which then have the same inputs, share their matrix products."""
+    heads: Literal["none", "paper", "pair"] = "none"
+    """Where forces and stress come from. none: derivatives of the energy; they conserve it, and
+    simulations and phonons need that. The heads give them without differentiation, so that a
+    training step takes a fraction of the time, at the price of forces that are the gradient of no
+    energy. pair: from all that is known of a bond and its two atoms, stress as the virial of the
+    forces. paper: those of FastCHGNet, equations (7) and (9), for comparison: forces that know the
+    elements of bonds below `angle_cutoff` only, and a stress that depends on the choice of the
+    lattice vectors."""
 
 
 class CHGNetGraphOptions(GraphOptions):

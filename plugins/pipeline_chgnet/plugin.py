@@ -33,10 +33,11 @@ def task(run: Run) -> Task:
     options = run.section("model", CHGNetOptions)
     check_cutoffs(options, run.section("graph", CHGNetGraphOptions))
     precision = run.section("train", TrainOptions).precision
-    if not precision.endswith("-true"):
+    if options.heads == "none" and not precision.endswith("-true"):
         raise ValueError(
             f"train.precision is {precision!r}, but CHGNet differentiates its forces a second time "
-            "and needs the full mantissa; set it to '32-true' or '64-true'"
+            "and needs the full mantissa; set it to '32-true' or '64-true', or give the model "
+            "heads (model.heads)"
         )
     from pipeline_chgnet.model import CHGNet
     from pipeline_core.atomistic import potential_task

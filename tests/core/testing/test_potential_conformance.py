@@ -13,7 +13,7 @@ from ase import Atoms
 
 from pipeline_core.batch import n_samples
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.potential import Potential
+from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.testing import PotentialConformance
 from pipeline_core.testing.potentials import batch_of
 from pipeline_core.testing.projects import alloys
@@ -25,9 +25,9 @@ SUITE = PotentialConformance()
 class Pairs(Potential):
     """A pair potential that can be spoilt."""
 
-    def __init__(self, mistake: str = "none") -> None:
+    def __init__(self, mistake: str = "none", direct: frozenset[str] = frozenset()) -> None:
         super().__init__()
-        self.mistake = mistake
+        self.mistake, self.direct = mistake, direct
         self.scale = torch.nn.Parameter(torch.tensor(1.3))
 
     def energies(self, batch, vectors):
@@ -48,7 +48,14 @@ class Pairs(Potential):
         energy = atoms.new_zeros(n_samples(batch)).index_add(0, batch["atom_sample"], atoms)
         if self.mistake == "hears others":
             energy = energy + 0.1 * energy.mean() * (n_samples(batch) > 1)
-        return {"energy": energy}
+        pulls = (ends * torch.sin(2 * lengths) / lengths)[:, None] * vectors
+        if self.mistake == "records":
+            with torch.enable_grad():
+                energy = energy + 0 * self.scale.square()
+        direct = {
+            "forces": compute_forces(batch, pulls), "stress": compute_stress(batch, vectors, pulls),
+        }  # fmt: skip
+        return {"energy": energy, **{name: direct[name] for name in self.direct}}
 
     def forward(self, batch):
         outputs = super().forward(batch)
@@ -56,6 +63,8 @@ class Pairs(Potential):
             outputs["forces"] = -outputs["forces"]
         if self.mistake == "twice":
             outputs["stress"] = 2 * outputs["stress"]
+        if self.mistake == "curls":
+            outputs["forces"] = outputs["forces"].roll(1, dims=1)
         if self.mistake == "drifts":
             outputs["forces"] = outputs["forces"] + 0.01
         if self.mistake == "changes input":
@@ -78,9 +87,9 @@ class _Run(SimpleNamespace):
         return GraphOptions(cutoff=CUTOFF)
 
 
-def check(test: str, mistake: str) -> None:
+def check(test: str, mistake: str, direct: frozenset[str] = frozenset()) -> None:
     """Run one test of the suite on a potential."""
-    module = Pairs(mistake).double()
+    module = Pairs(mistake, direct).double()
 
     def predict(*structures):
         with torch.no_grad():
@@ -88,12 +97,13 @@ def check(test: str, mistake: str) -> None:
 
     offered = {
         "predict": predict, "module": module, "run": _Run(), "crystal": CRYSTAL, "cluster": CLUSTER,
+        "record_property": lambda name, value: None,
     }  # fmt: skip
     method = getattr(SUITE, test)
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     if "kind" in names:
         request = SimpleNamespace(getfixturevalue=offered.__getitem__)
-        method(predict, "crystal", request)
+        method(predict, module, "crystal", request)
     else:
         method(**{name: offered[name] for name in names})
 
@@ -107,6 +117,7 @@ MISTAKES = {
     "test_a_batch_equals_its_samples": "hears others",
     "test_forces_are_minus_the_gradient": "wrong sign",
     "test_forces_add_up_to_zero": "drifts",
+    "test_only_direct_forces_have_a_curl": "curls",
     "test_stress_is_the_derivative_by_strain": "twice",
     "test_atoms_leave_smoothly": "jumps",
     "test_an_atom_out_of_reach_is_alone": "drifts",
@@ -124,6 +135,34 @@ def test_a_right_potential_is_accepted(test):
 def test_each_mistake_is_found(test, mistake):
     with pytest.raises(AssertionError):
         check(test, mistake)
+
+
+DIRECT = frozenset({"forces", "stress"})
+
+
+@pytest.mark.parametrize("test", [*MISTAKES, "test_direct_outputs_are_not_differentiated"])
+def test_direct_forces_of_pairs_are_accepted(test):
+    """Those of another pair potential than the energy: symmetric, without curl, no derivatives."""
+    if "minus_the_gradient" in test or "by_strain" in test:
+        with pytest.raises(pytest.skip.Exception, match="no derivative"):
+            check(test, "none", DIRECT)
+    else:
+        check(test, "none", DIRECT)
+
+
+def test_a_graph_that_nobody_needs_is_found():
+    with pytest.raises(AssertionError, match="records a graph"):
+        check("test_direct_outputs_are_not_differentiated", "records", DIRECT)
+
+
+@pytest.mark.parametrize("kept", ["forces", "stress"])
+def test_only_what_is_not_direct_is_differentiated(kept):
+    batch = batch_of([CRYSTAL], GraphOptions(cutoff=CUTOFF), torch.float64)
+    expected = Pairs().double()(batch)[kept]
+    outputs = Pairs(direct=DIRECT - {kept}).double()(batch)
+    direct = Pairs(direct=DIRECT).double()(batch)
+    for name in DIRECT:
+        torch.testing.assert_close(outputs[name], expected if name == kept else direct[name])
 
 
 def test_a_parameter_without_effect_is_found(monkeypatch):

@@ -166,3 +166,14 @@ def test_a_damaged_state_is_noticed(tmp_path, caplog):
     train_run(run)
     assert "damaged" in caplog.text
     assert len(result(run)[1]) == 3
+
+
+@pytest.mark.parametrize(("width", "resumes"), [(8, True), (4, False)])
+def test_an_option_that_came_later_had_its_default_before(tmp_path, caplog, width, resumes):
+    run = toy.make_run(tmp_path, model={"width": width})
+    train_run(run)
+    saved = torch.load(run.state / "last.pt", weights_only=True)
+    del saved["facts"]["model.width"]
+    torch.save(saved, run.state / "last.pt")
+    train_run(run)
+    assert ("another model.width" in caplog.text) != resumes

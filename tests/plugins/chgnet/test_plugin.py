@@ -47,7 +47,7 @@ def test_a_graph_without_angles_is_explained():
         check_cutoffs(CHGNetOptions(), GraphOptions())
 
 
-def test_mixed_precision_is_refused():
+def test_mixed_precision_is_refused_without_heads():
     sections = {
         "model": CHGNetOptions(),
         "graph": CHGNetGraphOptions(),
