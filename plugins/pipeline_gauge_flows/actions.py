@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice, make_neighbours
-from pipeline_gauge_flows.loops import plaquette_sums, real_trace, traceless_antihermitian
+from pipeline_gauge_flows.loops import compute_real_trace, project_to_algebra, sum_plaquettes
 from pipeline_kernels.su3 import plaquette_staples
 
 __all__ = ["ActionOptions", "GaugeAction"]
@@ -43,7 +43,7 @@ class GaugeAction:
 
     def __call__(self, links: Tensor) -> Tensor:
         """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
-        value = -(plaquette_sums(links, self.lattice) @ self.weights.to(links.device))
+        value = -(sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
             value = value - self.rectangle_weight * self.rectangle_sum(links)
         return value / self.lattice.n_colours
@@ -51,7 +51,7 @@ class GaugeAction:
     def operator(self, links: Tensor) -> Tensor:
         """Return O of Eq. 16, (batch,) float64: the derivative of S by the anisotropy."""
         signs = self.signs.to(links.device)
-        sums = plaquette_sums(links, self.lattice) @ signs
+        sums = sum_plaquettes(links, self.lattice) @ signs
         return -self.options.beta / self.lattice.n_colours * sums
 
     def rectangle_sum(self, links: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class GaugeAction:
                 if nu != mu:
                     there = double @ links[:, nu, end]
                     back = links[:, nu] @ double[:, forward[nu]]
-                    total = total + real_trace(there, back).sum(1)
+                    total = total + compute_real_trace(there, back).sum(1)
         return total
 
     def identity_terms(self, links: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ class GaugeAction:
         force = self.force(links)
         square = 2 * torch.view_as_real(force).double().square().flatten(1).sum(1)
         # Every link of a loop gives the quadratic Casimir times the loop.
-        loops = 4 * (plaquette_sums(links, self.lattice) @ self.weights.to(links.device))
+        loops = 4 * (sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
             loops = loops + 6 * self.rectangle_weight * self.rectangle_sum(links)
         return square, (n**2 - 1) / (2 * n) * loops / n
@@ -100,7 +100,7 @@ class GaugeAction:
         total = torch.view_as_complex(total.contiguous())
         if self.rectangle_weight != 0:
             total = total + self.rectangle_weight * self._rectangle_staples(links, staples)
-        return traceless_antihermitian(links @ total.mH) * (-0.5 / self.lattice.n_colours)
+        return project_to_algebra(links @ total.mH) * (-0.5 / self.lattice.n_colours)
 
     @cached_property
     def _staple_weights(self) -> Tensor:

@@ -14,7 +14,7 @@ _TERMS: Final = 26
 
 @lru_cache(maxsize=8)
 @torch.inference_mode(False)
-def basis(n_colours: int, device: torch.device) -> Tensor:
+def make_basis(n_colours: int, device: torch.device) -> Tensor:
     """Return antihermitian traceless T_a with tr T_a^dag T_b = delta_ab, (N^2 - 1, N, N)."""
     generators = []
     for i in range(n_colours):
@@ -32,26 +32,26 @@ def basis(n_colours: int, device: torch.device) -> Tensor:
 @torch.inference_mode(False)
 def _make_product_table(n_colours: int, device: torch.device) -> Tensor:
     """Return T_a T_b as (N^2, (N^2 - 1)^2): the last axis is (a, b), the first that of L^T."""
-    generators = basis(n_colours, device)
+    generators = make_basis(n_colours, device)
     products = torch.einsum("aij,bjk->ikab", generators, generators)
     return products.reshape(n_colours**2, -1)
 
 
-def components(matrices: Tensor) -> Tensor:
+def compute_components(matrices: Tensor) -> Tensor:
     """Return the components in the algebra of (..., N, N), (..., N^2 - 1) float64."""
-    generators = basis(matrices.shape[-1], matrices.device)
+    generators = make_basis(matrices.shape[-1], matrices.device)
     # Re tr T_a^dag m = Re sum conj(T_a) m
     return (matrices.flatten(-2) @ generators.flatten(1).mH).real
 
 
-def element(vector: Tensor, n_colours: int) -> Tensor:
+def make_element(vector: Tensor, n_colours: int) -> Tensor:
     """Return the matrix (..., N, N) with components (..., N^2 - 1)."""
-    generators = basis(n_colours, vector.device)
+    generators = make_basis(n_colours, vector.device)
     flat = vector.to(generators.dtype) @ generators.flatten(1)
     return flat.reshape(*vector.shape[:-1], n_colours, n_colours)
 
 
-def left_product(loops: Tensor) -> Tensor:
+def compute_left_product(loops: Tensor) -> Tensor:
     """Return the map X -> part of X L in the algebra.
 
     Args:
@@ -67,14 +67,14 @@ def left_product(loops: Tensor) -> Tensor:
     return -(loops.mT.flatten(-2) @ table).real.reshape(*loops.shape[:-2], n, n)
 
 
-def adjoint(vector: Tensor, n_colours: int) -> Tensor:
+def compute_adjoint(vector: Tensor, n_colours: int) -> Tensor:
     """Return the map X -> [G, X], (..., n, n), of G with components (..., n = N^2 - 1)."""
-    generator = element(vector, n_colours)
+    generator = make_element(vector, n_colours)
     # [G, T_b] = -(T_b G - its adjoint): twice the part of -T_b G in the algebra.
-    return -2 * left_product(generator)
+    return -2 * compute_left_product(generator)
 
 
-def exponential_slope(adjoint_map: Tensor, maps: Tensor) -> Tensor:
+def compute_exponential_slope(adjoint_map: Tensor, maps: Tensor) -> Tensor:
     """Return (1 - exp(-A)) / A times M: how exp(G) turns as G moves along M, from the right.
 
     d exp(G) = exp(G) (1 - exp(-ad_G)) / ad_G dG.

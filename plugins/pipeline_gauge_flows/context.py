@@ -45,12 +45,12 @@ class Conditioner(nn.Module):
 
 
 def count_loop_traces(n_paths: int, n_colours: int) -> int:
-    """Return the number of features that `loop_traces` has."""
+    """Return the number of features that `compute_loop_traces` has."""
     pairs = n_paths * (n_paths - 1) // 2
     return pairs if n_colours == 2 else 2 * pairs
 
 
-def loop_traces(paths: Tensor) -> Tensor:
+def compute_loop_traces(paths: Tensor) -> Tensor:
     """Return real and imaginary parts of tr S_i S_j^dag, i < j; those of SU(2) are real.
 
     Args:
@@ -67,7 +67,7 @@ def loop_traces(paths: Tensor) -> Tensor:
     return traces.real if n_colours == 2 else torch.cat([traces.real, traces.imag], dim=-1)
 
 
-def staple_traces(paths: Tensor, staple: Tensor) -> Tensor:
+def compute_staple_traces(paths: Tensor, staple: Tensor) -> Tensor:
     """Return real and imaginary parts of tr S_i S^dag; those of SU(2) are real.
 
     Args:
@@ -81,7 +81,7 @@ def staple_traces(paths: Tensor, staple: Tensor) -> Tensor:
     return traces.real if staple.shape[-1] == 2 else torch.view_as_real(traces).flatten(-2)
 
 
-def shape_features(staples: Tensor) -> Tensor:
+def compute_shape_features(staples: Tensor) -> Tensor:
     """Return how far matrices S are from multiples of unitary ones.
 
     Args:

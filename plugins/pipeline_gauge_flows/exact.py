@@ -69,20 +69,20 @@ def expand_characters(beta: float, n_colours: int) -> Characters:
     """
     largest = 12 + int(1.5 * abs(beta))
     parts = _list_representations(n_colours, largest)
-    dimension = np.array([_dimension(np.array(part)) for part in parts])
-    a = np.array([_integral(part, beta / n_colours) for part in parts])
-    slope = np.array([_slope(part, beta / n_colours) for part in parts])
+    dimension = np.array([_count_dimension(np.array(part)) for part in parts])
+    a = np.array([_compute_integral(part, beta / n_colours) for part in parts])
+    slope = np.array([_compute_slope(part, beta / n_colours) for part in parts])
     return Characters(dimension, a / dimension, slope / dimension)
 
 
-def torus_log_z(beta: float, n_colours: int, n_plaquettes: int) -> float:
+def compute_torus_log_z(beta: float, n_colours: int, n_plaquettes: int) -> float:
     """Return log Z of a two-dimensional torus: Z is the sum of a_r^n over r."""
     expansion = expand_characters(beta, n_colours)
     ratios = expansion.a / expansion.a[0]
     return float(n_plaquettes * np.log(expansion.a[0]) + np.log(np.sum(ratios**n_plaquettes)))
 
 
-def torus_plaquette(beta: float, n_colours: int, n_plaquettes: int) -> float:
+def compute_torus_plaquette(beta: float, n_colours: int, n_plaquettes: int) -> float:
     """Return P on a two-dimensional torus."""
     expansion = expand_characters(beta, n_colours)
     ratios, slopes = expansion.a / expansion.a[0], expansion.slope / expansion.a[0]
@@ -105,7 +105,7 @@ class StrongCoupling:
     next_log_z: float
 
 
-def strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
+def expand_strong_coupling(beta: float, lattice: Lattice) -> StrongCoupling:
     """Return log Z = n_plaquettes log a_0 + n_cubes c u^6 and its derivative.
 
     Args:
@@ -147,7 +147,7 @@ def _list_representations(n_colours: int, largest: int) -> list[tuple[int, ...]]
     return [(*row, 0) for row in sorted(falling, key=lambda row: (sum(row), row[::-1]))]
 
 
-def _dimension(part: NDArray[np.int64]) -> float:
+def _count_dimension(part: NDArray[np.int64]) -> float:
     """Return the dimension of a representation by Weyl's formula."""
     n = len(part)
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
@@ -155,7 +155,7 @@ def _dimension(part: NDArray[np.int64]) -> float:
 
 
 @lru_cache(maxsize=65536)
-def _integral(part: tuple[int, ...], argument: float) -> float:
+def _compute_integral(part: tuple[int, ...], argument: float) -> float:
     """Return the integral of chi_r(U)^* exp(argument Re tr U): a sum of Toeplitz determinants."""
     n = len(part)
     rows, columns = np.arange(n)[:, None], np.arange(n)[None, :]
@@ -166,8 +166,8 @@ def _integral(part: tuple[int, ...], argument: float) -> float:
     return float(np.linalg.det(iv(orders, argument)).sum())
 
 
-def _slope(part: tuple[int, ...], argument: float) -> float:
-    """Return the derivative of `_integral` by beta = N argument.
+def _compute_slope(part: tuple[int, ...], argument: float) -> float:
+    """Return the derivative of `_compute_integral` by beta = N argument.
 
     Re tr U chi_r is half the sum of the characters with one box more, or one fewer.
     """
@@ -176,5 +176,5 @@ def _slope(part: tuple[int, ...], argument: float) -> float:
         moved = [*part]
         moved[i] += step
         if all(upper >= lower for upper, lower in pairwise(moved)):
-            total += _integral(tuple(row - moved[-1] for row in moved), argument)
+            total += _compute_integral(tuple(row - moved[-1] for row in moved), argument)
     return total / (2 * n)

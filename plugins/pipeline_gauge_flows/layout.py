@@ -15,7 +15,7 @@ from pipeline_core.run import Run
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.frozen_paths import find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
-from pipeline_gauge_flows.masks import Update, schedule
+from pipeline_gauge_flows.masks import Update, list_updates
 from pipeline_gauge_flows.options import GaugeGraphOptions
 
 
@@ -58,7 +58,7 @@ def write_layout(run: Run) -> dict[str, Any]:
     options = run.section("graph", GaugeGraphOptions)
     lattice = _choose_lattice(run, options)
     blocks = [(block.mask, block.sweeps) for block in options.masks] * options.repeats
-    structure = FlowLayout(lattice, tuple(schedule(blocks, lattice.dimension)))
+    structure = FlowLayout(lattice, tuple(list_updates(blocks, lattice.dimension)))
     try:
         active = torch.stack([update.find_active(lattice) for update in structure.updates])
     except ValueError as error:

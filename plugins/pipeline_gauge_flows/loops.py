@@ -10,13 +10,13 @@ from torch import Tensor
 from pipeline_gauge_flows.lattice import Lattice, make_neighbours
 
 
-def real_trace(a: Tensor, b: Tensor) -> Tensor:
+def compute_real_trace(a: Tensor, b: Tensor) -> Tensor:
     """Return Re tr(a b^dag) in float64, (...,), for matrices (..., N, N)."""
     product = torch.view_as_real(a) * torch.view_as_real(b)
     return product.sum(dim=(-3, -2, -1), dtype=torch.float64)
 
 
-def traceless_antihermitian(matrices: Tensor) -> Tensor:
+def project_to_algebra(matrices: Tensor) -> Tensor:
     """Return the part of (..., N, N) that lies in the algebra of SU(N)."""
     part = (matrices - matrices.mH) / 2
     trace = part.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -51,7 +51,7 @@ def multiply_path(links: Tensor, lattice: Lattice, steps: Sequence[int], start: 
     return product
 
 
-def plaquette_sums(links: Tensor, lattice: Lattice) -> Tensor:
+def sum_plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
     """Return the sum of Re tr P over the plaquettes of each plane, (batch, planes) float64.
 
     Args:
@@ -63,5 +63,5 @@ def plaquette_sums(links: Tensor, lattice: Lattice) -> Tensor:
     for mu, nu in lattice.planes:
         there = links[:, mu] @ links[:, nu, forward[mu]]
         back = links[:, nu] @ links[:, mu, forward[nu]]
-        sums.append(real_trace(there, back).sum(1))
+        sums.append(compute_real_trace(there, back).sum(1))
     return torch.stack(sums, dim=1)

@@ -69,7 +69,7 @@ class Update:
         else:
             period = _PERIODS[self.pattern]
             mu, phase = divmod(self.step, period)
-            active[mu] = _phases(self.pattern, mu, x) == phase
+            active[mu] = _compute_phases(self.pattern, mu, x) == phase
         return active
 
 
@@ -78,7 +78,7 @@ def count_steps(pattern: Pattern, dimension: int) -> int:
     return 2**dimension if pattern == "location" else _PERIODS[pattern] * dimension
 
 
-def schedule(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[Update]:
+def list_updates(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[Update]:
     """Return the updates of a flow, layer by layer.
 
     Args:
@@ -127,6 +127,6 @@ def _find_active(update: Update, lattice: Lattice, device: torch.device) -> tupl
     return active.to(device), active.flatten().nonzero()[:, 0].to(device)
 
 
-def _phases(pattern: Pattern, mu: int, coordinates: Tensor) -> Tensor:
+def _compute_phases(pattern: Pattern, mu: int, coordinates: Tensor) -> Tensor:
     total = coordinates.sum(dim=1)
     return total % 2 if pattern == "direction" else (total + coordinates[:, mu]) % 4

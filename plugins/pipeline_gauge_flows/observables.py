@@ -9,26 +9,26 @@ from torch import Tensor
 
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.loops import (
+    compute_real_trace,
     multiply_path,
-    plaquette_sums,
-    real_trace,
-    traceless_antihermitian,
+    project_to_algebra,
+    sum_plaquettes,
 )
 
 
-def plaquette_by_plane(links: Tensor, lattice: Lattice) -> Tensor:
+def average_plaquettes(links: Tensor, lattice: Lattice) -> Tensor:
     """Return the mean of Re tr P / N in each plane, (batch, planes).
 
     Args:
         links: (batch, D, V, N, N).
         lattice: Their lattice.
     """
-    return plaquette_sums(links, lattice) / (lattice.n_colours * lattice.volume)
+    return sum_plaquettes(links, lattice) / (lattice.n_colours * lattice.volume)
 
 
 def plaquette(links: Tensor, lattice: Lattice) -> Tensor:
     """Return the mean of Re tr P / N over all plaquettes, (batch,)."""
-    return plaquette_by_plane(links, lattice).mean(1)
+    return average_plaquettes(links, lattice).mean(1)
 
 
 def wilson_loop(
@@ -47,7 +47,7 @@ def wilson_loop(
     start = torch.arange(lattice.volume, device=links.device)
     there = multiply_path(links, lattice, [mu] * sides[0] + [nu] * sides[1], start)
     back = multiply_path(links, lattice, [nu] * sides[1] + [mu] * sides[0], start)
-    return real_trace(there, back).mean(1) / lattice.n_colours
+    return compute_real_trace(there, back).mean(1) / lattice.n_colours
 
 
 def polyakov_loop(links: Tensor, lattice: Lattice, direction: int = 0) -> Tensor:
@@ -74,7 +74,7 @@ def field_strength(links: Tensor, lattice: Lattice) -> Tensor:
         clover = multiply_path(links, lattice, (down, mu, nu, left), start)
         for leaf in leaves:
             clover = clover + multiply_path(links, lattice, leaf, start)
-        fields.append(traceless_antihermitian(clover) / 4)
+        fields.append(project_to_algebra(clover) / 4)
     return torch.stack(fields, dim=1)
 
 
@@ -82,7 +82,7 @@ def energy_density(links: Tensor, lattice: Lattice) -> Tensor:
     """Return E = -(1/2) sum over mu, nu of tr F F, mean over sites, (batch,)."""
     fields = field_strength(links, lattice)
     # F is antihermitian, so -tr F F = tr F F^dag; each plane stands for two ordered pairs.
-    return real_trace(fields, fields).sum(1).mean(1)
+    return compute_real_trace(fields, fields).sum(1).mean(1)
 
 
 def topological_charge(links: Tensor, lattice: Lattice) -> Tensor:
@@ -105,7 +105,7 @@ def topological_charge(links: Tensor, lattice: Lattice) -> Tensor:
     plane = lattice.planes.index
     pairs = (((0, 1), (2, 3), 1), ((0, 2), (1, 3), -1), ((0, 3), (1, 2), 1))
     density = sum(
-        sign * real_trace(fields[:, plane(a)], fields[:, plane(b)]) for a, b, sign in pairs
+        sign * compute_real_trace(fields[:, plane(a)], fields[:, plane(b)]) for a, b, sign in pairs
     )
     assert isinstance(density, Tensor)
     return density.sum(1) * (8 / (32 * math.pi**2))

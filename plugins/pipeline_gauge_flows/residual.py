@@ -19,7 +19,12 @@ import torch
 from torch import Tensor
 
 from pipeline_gauge_flows import algebra
-from pipeline_gauge_flows.context import Conditioner, count_loop_traces, loop_traces, shape_features
+from pipeline_gauge_flows.context import (
+    Conditioner,
+    compute_loop_traces,
+    compute_shape_features,
+    count_loop_traces,
+)
 from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer, Moved
@@ -69,7 +74,7 @@ class ResidualLayer(Layer):
         u = active.to(torch.complex128)
         if inverse:
             u = _attach_derivatives(u, sigma, _solve(u, sigma, _TOLERANCE[active.dtype]))
-            return u.to(active.dtype), -_log_det(_slope(u @ sigma.mH)[1])
+            return u.to(active.dtype), -_compute_log_det(_compute_slope(u @ sigma.mH)[1])
         moved, log_det = _map_forward(u, sigma)
         return moved.to(active.dtype), log_det
 
@@ -77,10 +82,10 @@ class ResidualLayer(Layer):
         """Return the weighted sum of paths, (batch, n_active, N, N) complex128."""
         table = find_frozen_paths(self.update, lattice, links.device, rectangles=self._rectangles)
         paths = table.multiply_links(links.flatten(1, 2))
-        features = loop_traces(paths)
+        features = compute_loop_traces(paths)
         if self.staples is not None:
             raw = self.staples(links, paths, self.update, lattice)
-            features = torch.cat([features, shape_features(raw)], dim=-1)
+            features = torch.cat([features, compute_shape_features(raw)], dim=-1)
             # The norm of Frobenius bounds the singular values.
             size = raw.abs().square().sum((-2, -1), keepdim=True).sqrt()
             paths = torch.cat([paths, (raw / size).unsqueeze(2)], dim=2)
@@ -97,21 +102,21 @@ class ResidualLayer(Layer):
 def _map_forward(u: Tensor, sigma: Tensor) -> Moved:
     """Return exp(g) U and the log-determinant of the map."""
     loop = u @ sigma.mH
-    g, slope = _slope(loop)
-    turned = exponential(algebra.element(g, u.shape[-1])) @ u
-    return turned, _log_det(slope)
+    g, slope = _compute_slope(loop)
+    turned = exponential(algebra.make_element(g, u.shape[-1])) @ u
+    return turned, _compute_log_det(slope)
 
 
-def _log_det(slope: Tensor) -> Tensor:
+def _compute_log_det(slope: Tensor) -> Tensor:
     log_det: Tensor = torch.linalg.slogdet(slope).logabsdet
     return log_det
 
 
-def _slope(loop: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_slope(loop: Tensor) -> tuple[Tensor, Tensor]:
     """Return the components of g, (..., n), and 1 + Phi(-ad_g) M, (..., n, n)."""
-    g = algebra.components(loop)
-    slope = algebra.exponential_slope(
-        algebra.adjoint(g, loop.shape[-1]), algebra.left_product(loop)
+    g = algebra.compute_components(loop)
+    slope = algebra.compute_exponential_slope(
+        algebra.compute_adjoint(g, loop.shape[-1]), algebra.compute_left_product(loop)
     )
     return g, slope + torch.eye(slope.shape[-1], dtype=slope.dtype, device=slope.device)
 
@@ -123,12 +128,12 @@ def _compute_newton_step(u: Tensor, moved: Tensor, sigma: Tensor) -> Tensor:
     """
     n_colours = u.shape[-1]
     loop = u @ sigma.mH
-    g, slope = _slope(loop)
-    turn = exponential(algebra.element(g, n_colours))
+    g, slope = _compute_slope(loop)
+    turn = exponential(algebra.make_element(g, n_colours))
     error = turn @ u @ moved.mH  # 1 at the solution
     error = turn.mH @ error @ turn  # from the right, as the slope is
-    step = torch.linalg.solve(slope.detach(), algebra.components(error))
-    return algebra.element(step, n_colours)
+    step = torch.linalg.solve(slope.detach(), algebra.compute_components(error))
+    return algebra.make_element(step, n_colours)
 
 
 @torch.no_grad()
@@ -140,8 +145,8 @@ def _solve(moved: Tensor, sigma: Tensor, tolerance: float) -> Tensor:
     """
     u = moved
     for _ in range(_PICARD):
-        g = algebra.components(u @ sigma.mH)
-        u = exponential(-algebra.element(g, u.shape[-1])) @ moved
+        g = algebra.compute_components(u @ sigma.mH)
+        u = exponential(-algebra.make_element(g, u.shape[-1])) @ moved
     for _ in range(_ITERATIONS):
         step = _compute_newton_step(u, moved, sigma)
         u = exponential(-step) @ u

@@ -51,7 +51,7 @@ def push(
         return Proposals(moved, log_base - log_det, action(moved))
 
 
-def log_density(flow: Flow, links: Tensor, base: GaugeAction | None = None) -> Tensor:
+def compute_log_density(flow: Flow, links: Tensor, base: GaugeAction | None = None) -> Tensor:
     """Return log q of configurations, (n,), up to the log Z of what the flow starts from.
 
     Args:

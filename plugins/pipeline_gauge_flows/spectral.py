@@ -17,8 +17,8 @@ from torch import Tensor
 
 from pipeline_gauge_flows.context import (
     Conditioner,
-    shape_features,
-    staple_traces,
+    compute_shape_features,
+    compute_staple_traces,
 )
 from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
@@ -76,8 +76,8 @@ class SpectralLayer(Layer):
             others = torch.cat(
                 [paths[:, :, : self._plaquette], paths[:, :, self._plaquette + 1 :]], dim=2
             )
-            return staple, staple_traces(others, staple)
+            return staple, compute_staple_traces(others, staple)
         raw = self.staples(links, paths, self.update, lattice)
         staple = project(raw)
-        traces = staple_traces(paths, staple)
-        return staple, torch.cat([traces, shape_features(raw)], dim=-1)
+        traces = compute_staple_traces(paths, staple)
+        return staple, torch.cat([traces, compute_shape_features(raw)], dim=-1)

@@ -156,7 +156,7 @@ class Ethene:
 
     def _evaluate_alone(self, q: Floats) -> tuple[float, Floats]:
         """Do `at` so that the result does not depend on other points."""
-        calculator = gfn2()
+        calculator = make_gfn2()
         calculator.forget()
         try:
             return self.at(q, calculator)
@@ -179,25 +179,25 @@ def require_tblite() -> None:
 
 def load_ethene() -> Ethene | None:
     """Return the surface; None without tblite."""
-    return None if find_spec("tblite") is None else ethene()
+    return None if find_spec("tblite") is None else find_ethene()
 
 
 @lru_cache(maxsize=1)
-def gfn2() -> Gfn2:
+def make_gfn2() -> Gfn2:
     """Return the calculator of this process."""
     # tblite cannot free its memory any more when the interpreter takes its modules apart.
-    atexit.register(gfn2.cache_clear)
+    atexit.register(make_gfn2.cache_clear)
     return Gfn2()
 
 
 @lru_cache(maxsize=1)
-def ethene() -> Ethene:
+def find_ethene() -> Ethene:
     """Search the minimum and its modes.
 
     Raises:
         ValueError: tblite is not installed, or no minimum is found.
     """
-    calculator = gfn2()
+    calculator = make_gfn2()
     calculator.forget()
     minimum, lowest = _find_minimum(calculator)
     modes, omega = _compute_modes(minimum, calculator)
@@ -260,7 +260,7 @@ def _freeze(array: Floats) -> Any:
     """Turn an array into nested tuples."""
     nested = array.tolist()
 
-    def frozen(part: Any) -> Any:
-        return tuple(map(frozen, part)) if isinstance(part, list) else part
+    def freeze(part: Any) -> Any:
+        return tuple(map(freeze, part)) if isinstance(part, list) else part
 
-    return frozen(nested)
+    return freeze(nested)

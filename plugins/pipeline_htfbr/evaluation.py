@@ -130,7 +130,7 @@ def compare_points(run: Run) -> dict[str, Compared]:
     for code, split in enumerate(SPLITS):
         rows = codes == code
         if rows.any():
-            deviation = None if slopes is None else _rms(slopes[rows])
+            deviation = None if slopes is None else _compute_rms(slopes[rows])
             compared[split] = Compared(label[rows], predicted[rows], deviation)
     return compared
 
@@ -163,7 +163,7 @@ def compare_exact(
         x = np.random.default_rng(seed).uniform(lower, upper, (options.off_grid_points, len(lower)))
         slopes = _compute_gradients(surface, x) - exact.gradients(x)
         compared["off_grid"] = Compared(
-            exact.energies(x), _compute_energies(surface, x), _rms(slopes)
+            exact.energies(x), _compute_energies(surface, x), _compute_rms(slopes)
         )
     return compared
 
@@ -256,7 +256,7 @@ def _compute_gradients(surface: Surface, x: Floats) -> Floats:
     return slopes
 
 
-def _rms(errors: Floats) -> Floats:
+def _compute_rms(errors: Floats) -> Floats:
     rms: Floats = np.sqrt((errors**2).mean(axis=0))
     return rms
 

@@ -160,8 +160,11 @@ def _compute_normal_coordinates(
     positions: Tensor, molecule: Molecule, modes: NormalModes
 ) -> Tensor:
     masses = positions.new_tensor(molecule.masses)[:, None]  # (n_atoms, 1)
-    reference = _centre(positions.new_tensor(molecule.reference), masses)
-    displaced = _rotate_to_eckart(_centre(positions, masses), reference, masses) - reference
+    reference = _subtract_center_of_mass(positions.new_tensor(molecule.reference), masses)
+    displaced = (
+        _rotate_to_eckart(_subtract_center_of_mass(positions, masses), reference, masses)
+        - reference
+    )
     weighted = positions.new_tensor(modes.displacements) * masses.sqrt()  # (d, n_atoms, 3)
     coordinates: Tensor = (
         torch.linalg.pinv(weighted.flatten(1)).T @ (masses.sqrt() * displaced).flatten()
@@ -169,7 +172,7 @@ def _compute_normal_coordinates(
     return coordinates
 
 
-def _centre(positions: Tensor, masses: Tensor) -> Tensor:
+def _subtract_center_of_mass(positions: Tensor, masses: Tensor) -> Tensor:
     return positions - (masses * positions).sum(0) / masses.sum()
 
 

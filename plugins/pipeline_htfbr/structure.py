@@ -103,8 +103,8 @@ def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
             chosen for a coordinate without period, or all points share a value.
     """
     d = len(points.coordinates)
-    degrees = _spread(options.degree, d, "graph.degree")
-    families = _spread(options.basis, d, "graph.basis")
+    degrees = _spread_over_leaves(options.degree, d, "graph.degree")
+    families = _spread_over_leaves(options.basis, d, "graph.basis")
     leaves = []
     for coordinate, x, degree, family in zip(
         points.coordinates, points.x.T, degrees, families, strict=True
@@ -147,7 +147,7 @@ def _choose_domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[fl
     return lower, upper
 
 
-def _spread(value: Any, count: int, key: str) -> Sequence[Any]:
+def _spread_over_leaves(value: Any, count: int, key: str) -> Sequence[Any]:
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:

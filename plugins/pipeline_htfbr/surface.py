@@ -114,7 +114,7 @@ def make_task(run: Run) -> Task:
     options, train = run.section("model", HTOptions), run.section("train", HTTrainOptions)
     points = read_points(run.data) if run.dataset else None
     if run.metadata is None:
-        gradients = wants_gradients(train)
+        gradients = is_trained_on_gradients(train)
         if gradients and points is not None and points.gradient is None:
             raise ValueError(
                 f"{run.experiment}: gradients are to be fitted, but {run.data} has none; import "
@@ -146,7 +146,7 @@ def make_task(run: Run) -> Task:
     )
 
 
-def wants_gradients(options: HTTrainOptions) -> bool:
+def is_trained_on_gradients(options: HTTrainOptions) -> bool:
     """Tell whether gradients take part in the training."""
     if options.method == "trainer":
         return "gradient" in options.loss
@@ -246,9 +246,9 @@ def _estimate_cost(sizes: Sizes) -> NDArray[np.float64]:
 
 
 def _make_sampler(points: Points | None, *, gradients: bool) -> Any:
-    def samples(split: str) -> PointSamples:
+    def make_samples(split: str) -> PointSamples:
         if points is None:
             raise ValueError("the surface was loaded without its data, so it has no samples")
         return PointSamples(points, split, gradients=gradients)
 
-    return samples
+    return make_samples

@@ -48,7 +48,7 @@ class RadialBasis(nn.Module):
         return torch.where(x < 1, inside, torch.zeros_like(inside))
 
 
-def spherical_harmonics(vectors: Tensor, lmax: int) -> Tensor:
+def compute_spherical_harmonics(vectors: Tensor, lmax: int) -> Tensor:
     """Return real spherical harmonics of directions, with norm² 2 l + 1 for degree l.
 
     Components are ordered as those of e3nn: m = -l, ..., l about the axis y, hence (x, y, z) for

@@ -17,7 +17,7 @@ from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 
 
-def mace_task(run: Run, options: MACEOptions) -> Task:
+def build_mace_task(run: Run, options: MACEOptions) -> Task:
     """Build the network of a run.
 
     Elements, the average number of neighbours, scale and shift of the energies are those of the
@@ -30,10 +30,10 @@ def mace_task(run: Run, options: MACEOptions) -> Task:
         known = run.metadata
         facts = Facts(tuple(known["elements"]), known["average_neighbours"])
     else:
-        facts = _facts(run)
+        facts = _read_facts(run)
     module = MACE(options, facts)
     if options.scale_shift and run.metadata is None:
-        scale, shift = _scale_and_shift(run)
+        scale, shift = _read_scale_and_shift(run)
         module.scale.fill_(scale)
         module.shift.fill_(shift)
     return potential_task(
@@ -44,9 +44,9 @@ def mace_task(run: Run, options: MACEOptions) -> Task:
     )
 
 
-def _facts(run: Run) -> Facts:
+def _read_facts(run: Run) -> Facts:
     with SampleFile(run.data, "data", ["split"]) as data:
-        elements = sorted(_listed(data.attributes["elements"]), key=chemical_symbols.index)
+        elements = sorted(_split_names(data.attributes["elements"]), key=chemical_symbols.index)
         train = data.column("split") == SPLITS.index("train")
         n_atoms = data.counts("atom")
     with SampleFile(run.graph, "graph", []) as graph:
@@ -55,7 +55,7 @@ def _facts(run: Run) -> Facts:
     return Facts(tuple(elements), max(float(average), 1.0))
 
 
-def _scale_and_shift(run: Run) -> tuple[float, float]:
+def _read_scale_and_shift(run: Run) -> tuple[float, float]:
     """Return the scale and the shift of the energies of atoms, eV, from the training labels.
 
     The scale is the root mean square of the components of the forces, 1 without forces. The shift
@@ -63,7 +63,7 @@ def _scale_and_shift(run: Run) -> tuple[float, float]:
     are energies of free atoms, and next to nothing where they are fitted.
     """
     with SampleFile(run.data, "data", []) as data:
-        labels = _listed(data.attributes["labels"])
+        labels = _split_names(data.attributes["labels"])
         references = json.loads(data.attributes["reference_energies"])
     by_number = {atomic_numbers[symbol]: energy for symbol, energy in references.items()}
     fields = ["atomic_numbers", *({"energy", "forces"} & set(labels))]
@@ -80,6 +80,6 @@ def _scale_and_shift(run: Run) -> tuple[float, float]:
     return float(scale) or 1.0, float(energies[0] / max(energies[1], 1))
 
 
-def _listed(text: Any) -> list[str]:
+def _split_names(text: Any) -> list[str]:
     names: list[str] = json.loads(text)
     return names

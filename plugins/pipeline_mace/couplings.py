@@ -37,7 +37,7 @@ def map_to_ours(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats 
     Raises:
         ValueError: The couplings span other products.
     """
-    if _are_same(polynomial, block, tensor):
+    if _is_same(polynomial, block, tensor):
         return None
     return _change(_expand_theirs(polynomial, block, tensor), _expand_ours(polynomial, block))
 
@@ -47,20 +47,20 @@ def map_to_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Float
 
     Arguments and errors are those of `map_to_ours`.
     """
-    if _are_same(polynomial, block, tensor):
+    if _is_same(polynomial, block, tensor):
         return None
     return _change(_expand_ours(polynomial, block), _expand_theirs(polynomial, block, tensor))
 
 
-def _are_same(polynomial: Polynomial, block: Block, tensor: Tensor) -> bool:
+def _is_same(polynomial: Polynomial, block: Block, tensor: Tensor) -> bool:
     if polynomial.independent or tensor.shape[-1] != block.n_weights:
         return False
     ours = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
-    theirs = _shape(polynomial, block, tensor)
+    theirs = _reshape(polynomial, block, tensor)
     return bool(np.allclose(ours, theirs, rtol=0, atol=_CLOSE))
 
 
-def _shape(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats:
+def _reshape(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats:
     shape = (block.irrep.dim, *(polynomial.n_inputs,) * block.degree)
     if tensor.numel() != np.prod(shape, dtype=int) * tensor.shape[-1]:
         raise ValueError(
@@ -72,7 +72,7 @@ def _shape(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats:
 
 
 def _expand_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Monomials:
-    return basis.collect_terms(_shape(polynomial, block, tensor))
+    return basis.collect_terms(_reshape(polynomial, block, tensor))
 
 
 def _expand_ours(polynomial: Polynomial, block: Block) -> Monomials:

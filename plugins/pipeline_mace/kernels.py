@@ -27,14 +27,14 @@ class Kernels:
     contract: Callable[[Tensor, Tensor, Polynomial, AtomsByElement], Tensor]
 
 
-def _plain_product(
+def _compute_plain_product(
     h: Tensor, Y: Tensor, w: Tensor, senders: Segments, receivers: Segments, plan: ProductPlan
 ) -> Tensor:
     ends = senders.index, receivers.index
     return tensor_product.reference.product(h, Y, w, ends, receivers.n_segments, plan)
 
 
-def _plain_contraction(
+def _compute_plain_contraction(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> Tensor:
     tables = contraction.tables.Tables.of(polynomial.code(features.device), polynomial.sizes)
@@ -44,5 +44,5 @@ def _plain_contraction(
 
 KERNELS: Final = {
     "fused": Kernels(tensor_product.tensor_product, contraction.contract),
-    "reference": Kernels(_plain_product, _plain_contraction),
+    "reference": Kernels(_compute_plain_product, _compute_plain_contraction),
 }

@@ -24,7 +24,7 @@ SILU_GAIN: Final = 1.6791767923989418
 """1/sqrt(E[silu(z)²]) for normal z, as e3nn estimates it from a million samples."""
 
 
-def harmonics(lmax: int) -> str:
+def list_harmonics(lmax: int) -> str:
     """Return the representations of spherical harmonics: 0e+1o+2e+..."""
     return "+".join(f"{degree}{'eo'[degree % 2]}" for degree in range(lmax + 1))
 
@@ -73,7 +73,7 @@ class ElementLinear(nn.Module):
         n_degrees, n_elements, channels, _ = self.weights.shape
         scale = (channels * n_elements) ** -0.5
         parts = split(features[atoms.order, : n_degrees**2], range(n_degrees))
-        cuts = _counts(atoms)
+        cuts = _count_elements(atoms)
         by_degree = []
         for degree, part in enumerate(parts):
             pieces = zip(part.split(cuts), atoms.elements.tolist(), strict=True)
@@ -232,7 +232,7 @@ class Readout(nn.Module):
         return energies
 
 
-def _counts(atoms: AtomsByElement) -> list[int]:
+def _count_elements(atoms: AtomsByElement) -> list[int]:
     """Return the number of atoms of each element that occurs."""
     element, first, end = atoms.chunks.unbind(1)
     counts = atoms.chunks.new_zeros(len(atoms.elements))

@@ -14,9 +14,9 @@ from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
-from pipeline_mace.basis import RadialBasis, spherical_harmonics
+from pipeline_mace.basis import RadialBasis, compute_spherical_harmonics
 from pipeline_mace.kernels import KERNELS
-from pipeline_mace.layers import Interaction, ProductBasis, Readout, harmonics
+from pipeline_mace.layers import Interaction, ProductBasis, Readout, list_harmonics
 from pipeline_mace.options import MACEOptions
 
 
@@ -74,7 +74,9 @@ class MACE(Potential):
             n_out = 1 if is_last else options.max_l + 1
             kind = options.interaction if layer else options.first_interaction
             plan = ProductPlan.of(
-                harmonics(options.max_l if layer else 0), options.lmax, harmonics(options.lmax)
+                list_harmonics(options.max_l if layer else 0),
+                options.lmax,
+                list_harmonics(options.lmax),
             )
             self.interactions.append(
                 Interaction(
@@ -88,7 +90,7 @@ class MACE(Potential):
                 )
             )
             self.products.append(
-                ProductBasis(_polynomial(options, n_out), channels, n_elements, kernels)
+                ProductBasis(_make_polynomial(options, n_out), channels, n_elements, kernels)
             )
             self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
 
@@ -104,7 +106,7 @@ class MACE(Potential):
         n_atoms = len(element)
         edges = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
         # The harmonics of MACE are those of the vector from sender to receiver.
-        edge_harmonics = spherical_harmonics(-vectors, self.options.lmax)
+        edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
         radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
@@ -115,7 +117,7 @@ class MACE(Potential):
             messages, before = interaction(features, edge_harmonics, radial, edges, atoms)
             features = product(messages, atoms)
             if before is not None:
-                features = features + _padded(before, features)
+                features = features + _pad(before, features)
             energy = energy + readout(features[:, 0])
         energy = self.scale * energy + self.shift
         total = energy.new_zeros(n_samples(batch))
@@ -134,13 +136,13 @@ class MACE(Potential):
         return element
 
 
-def _polynomial(options: MACEOptions, n_out: int) -> Polynomial:
+def _make_polynomial(options: MACEOptions, n_out: int) -> Polynomial:
     """Return the products of a layer that passes on so many degrees."""
-    irreps = ProductPlan.of("0e", options.lmax, harmonics(options.lmax)).irreps_out
+    irreps = ProductPlan.of("0e", options.lmax, list_harmonics(options.lmax)).irreps_out
     return Polynomial(irreps, irreps[:n_out], options.correlation, options.independent_couplings)
 
 
-def _padded(before: Tensor, features: Tensor) -> Tensor:
+def _pad(before: Tensor, features: Tensor) -> Tensor:
     """Return features of fewer degrees with zeros for the others."""
     lacking = features.shape[1] - before.shape[1]
     return nn.functional.pad(before, (0, 0, 0, lacking)) if lacking else before

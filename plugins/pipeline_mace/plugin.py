@@ -32,9 +32,9 @@ def task(run: Run) -> Task:
     """Build the network for the elements of the data, and what its training needs."""
     options = run.section("model", MACEOptions)
     check_cutoff(options, run.section("graph", MACEGraphOptions))
-    from pipeline_mace.build import mace_task
+    from pipeline_mace.build import build_mace_task
 
-    return mace_task(run, options)
+    return build_mace_task(run, options)
 
 
 @hookimpl

@@ -57,7 +57,7 @@ class Row(NamedTuple):
         return torch.cat([part.detach().reshape(-1) for part in self.parts]).view(self.shape)
 
 
-def from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -> None:
+def load_from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -> None:
     """Take over the weights and the energies of free atoms of a network of mace-torch.
 
     Everything is checked before anything is overwritten.
@@ -82,7 +82,9 @@ def from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -
                 part.copy_(piece.view(part.shape))
 
 
-def to_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptions) -> dict[str, Tensor]:
+def export_to_peer(
+    module: MACE, state: Mapping[str, Tensor], options: PeerOptions
+) -> dict[str, Tensor]:
     """Return the state of a network of mace-torch that computes what ours does.
 
     Args:

@@ -46,7 +46,7 @@ from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.masks import schedule
+from pipeline_gauge_flows.masks import list_updates
 from pipeline_gauge_flows.network import GaugeModule, build_flow
 from pipeline_gauge_flows.objective import Divergence
 from pipeline_gauge_flows.options import SpectralOptions, StapleOptions
@@ -95,7 +95,7 @@ class Subject:
         lattice = Lattice(case.extents, 3)
         staples = StapleOptions(n_layers=max(1, case.layers), width=case.width)
         options = SpectralOptions(loops="learned" if case.layers else "plaquette", staples=staples)
-        updates = tuple(schedule([("direction", 1)], lattice.dimension))
+        updates = tuple(list_updates([("direction", 1)], lattice.dimension))
         torch.manual_seed(0)
         self.flow = build_flow(options, FlowLayout(lattice, updates)).to(dtype)
         self._module = GaugeModule(self.flow, by_path=True)

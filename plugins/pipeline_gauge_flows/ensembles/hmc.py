@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.loops import traceless_antihermitian
+from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_kernels.su3 import exponential
 
 _LAMBDA: Final = 0.1931833275037836
@@ -89,7 +89,7 @@ class HybridMonteCarlo:
     def draw_momenta(self, links: Tensor) -> Tensor:
         """Draw momenta with density exp(tr P^2), of the shape of the links."""
         gauss = torch.randn(links.shape, generator=self.generator, dtype=torch.complex128)
-        return traceless_antihermitian(gauss).to(links.device)
+        return project_to_algebra(gauss).to(links.device)
 
     def energy(self, links: Tensor, momenta: Tensor) -> Tensor:
         """Return H, (batch,) float64."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.ensembles.origins import Sample
 from pipeline_gauge_flows.ensembles.statistics import Estimate, compute_drift, estimate
-from pipeline_gauge_flows.exact import strong_coupling, torus_plaquette
-from pipeline_gauge_flows.observables import plaquette_by_plane
+from pipeline_gauge_flows.exact import compute_torus_plaquette, expand_strong_coupling
+from pipeline_gauge_flows.observables import average_plaquettes
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Measurements:
             ValueError: Its action is not finite.
         """
         links = torch.from_numpy(drawn.links)[None]
-        planes = plaquette_by_plane(links, self.action.lattice)[0].numpy()
+        planes = average_plaquettes(links, self.action.lattice)[0].numpy()
         action = self.action(links)[0].numpy()
         if not np.isfinite(action):
             raise ValueError(
@@ -130,10 +130,13 @@ class Measurements:
         if options.name != "wilson" or options.anisotropy != 0:
             return None
         if lattice.dimension == 2:
-            how, value = "exact", torus_plaquette(options.beta, lattice.n_colours, lattice.volume)
+            how, value = (
+                "exact",
+                compute_torus_plaquette(options.beta, lattice.n_colours, lattice.volume),
+            )
         else:
             try:
-                series = strong_coupling(options.beta, lattice)
+                series = expand_strong_coupling(options.beta, lattice)
             except ValueError:
                 return None
             # The neglected terms are of order u^10, so their slope is about 10 times them / beta.

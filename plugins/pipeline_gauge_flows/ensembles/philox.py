@@ -22,7 +22,7 @@ _SHIFT = np.uint64(11)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def philox(
+def draw_philox(
     c0: np.uint32, c1: np.uint32, c2: np.uint32, c3: np.uint32, k0: np.uint32, k1: np.uint32
 ) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
     """Return four random uint32 from a counter of four and a key of two, all uint32."""
@@ -47,7 +47,7 @@ def draw_uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
         stream: Three uint32.
         key: Two uint32.
     """
-    a, b, c, d = philox(uint32(draw), stream[0], stream[1], stream[2], key[0], key[1])
+    a, b, c, d = draw_philox(uint32(draw), stream[0], stream[1], stream[2], key[0], key[1])
     # The half keeps logarithms finite.
     x = ((uint64(a) << _HALF | uint64(b)) >> _SHIFT) + 0.5
     y = ((uint64(c) << _HALF | uint64(d)) >> _SHIFT) + 0.5

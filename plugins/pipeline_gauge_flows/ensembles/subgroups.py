@@ -52,7 +52,7 @@ def multiply_dagger(a: Matrix, b: Matrix, out: Matrix) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def dagger_multiply(a: Matrix, b: Matrix, out: Matrix) -> None:
+def multiply_adjoint(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a^dag b to `out`."""
     n = a.shape[0]
     for i in range(n):
@@ -86,7 +86,7 @@ def sum_staples(
             multiply(links[nu, x], links[mu, forward[nu, x]], first)
             multiply_dagger(first, links[nu, y], second)
             z = backward[nu, x]
-            dagger_multiply(links[nu, z], links[mu, z], first)
+            multiply_adjoint(links[nu, z], links[mu, z], first)
             for i in range(total.shape[0]):
                 for j in range(total.shape[0]):
                     total[i, j] += weights[mu, nu] * second[i, j]
@@ -97,7 +97,7 @@ def sum_staples(
 
 
 @njit(cache=True, nogil=True, inline="always")
-def quaternion(m: Matrix, i: int, j: int) -> Quaternion:
+def extract_quaternion(m: Matrix, i: int, j: int) -> Quaternion:
     """Return the quaternion r with Re tr(q r) = Re tr(q m_ij) for every q in SU(2)."""
     return (
         (m[i, i].real + m[j, j].real) / 2,
@@ -176,7 +176,7 @@ def draw_quaternion(
 
 
 @njit(cache=True, nogil=True)
-def heat(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
+def draw_heatbath_link(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
     """Draw a link anew in each SU(2) subgroup in turn (Cabibbo and Marinari).
 
     Phys. Lett. B 119, 387 (1982).
@@ -190,7 +190,7 @@ def heat(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
     n, draw = u.shape[0], 0
     for i in range(n - 1):
         for j in range(i + 1, n):
-            r = quaternion(m, i, j)
+            r = extract_quaternion(m, i, j)
             size = sqrt(r[0] ** 2 + r[1] ** 2 + r[2] ** 2 + r[3] ** 2)
             q, draw = draw_quaternion(2 * size / n, draw, stream, key)
             if size > 0:
@@ -208,7 +208,7 @@ def reflect(u: Matrix, m: Matrix) -> None:
     n = u.shape[0]
     for i in range(n - 1):
         for j in range(i + 1, n):
-            r = quaternion(m, i, j)
+            r = extract_quaternion(m, i, j)
             square = r[0] ** 2 + r[1] ** 2 + r[2] ** 2 + r[3] ** 2
             if square > 0:
                 back = (r[0], -r[1], -r[2], -r[3])
@@ -219,7 +219,7 @@ def reflect(u: Matrix, m: Matrix) -> None:
 
 
 @njit(cache=True, nogil=True)
-def reunitarise(u: Matrix) -> None:
+def reunitarize(u: Matrix) -> None:
     """Take out rounding errors: the rows are made orthonormal in turn, the determinant 1."""
     n = u.shape[0]
     for i in range(n - 1):

@@ -20,10 +20,10 @@ from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.ensembles.philox import Key, make_key
 from pipeline_gauge_flows.ensembles.subgroups import (
     Tables,
-    heat,
+    draw_heatbath_link,
     multiply_dagger,
     reflect,
-    reunitarise,
+    reunitarize,
     sum_staples,
 )
 from pipeline_kernels import native
@@ -70,7 +70,7 @@ class Sweeps:
 
     def update_heatbath(self, links: Links) -> None:
         """Draw every link anew from its distribution given the others, links (D, V, N, N)."""
-        self._update_all(partial(_heat_links, self._key, np.uint32(self._sweep)), links)
+        self._update_all(partial(_draw_heatbath_links, self._key, np.uint32(self._sweep)), links)
         self._sweep += 1
 
     def update_overrelaxed(self, links: Links) -> None:
@@ -93,7 +93,7 @@ class Sweeps:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _heat_links(
+def _draw_heatbath_links(
     key: Key, sweep: np.uint32, links: Links, tables: Tables, mu: int, sites: Sites
 ) -> None:
     n = links.shape[2]
@@ -103,8 +103,8 @@ def _heat_links(
         sum_staples(links, tables, mu, x, total, room)
         multiply_dagger(links[mu, x], total, first)
         stream = (uint32(mu * links.shape[1] + x), sweep, uint32(0))
-        heat(links[mu, x], first, stream, key)
-        reunitarise(links[mu, x])
+        draw_heatbath_link(links[mu, x], first, stream, key)
+        reunitarize(links[mu, x])
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -24,8 +24,8 @@ from pipeline_gauge_flows.evaluation.options import ObservableOptions, SmoothOpt
 from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.observables import (
+    average_plaquettes,
     energy_density,
-    plaquette_by_plane,
     polyakov_loop,
     topological_charge,
     wilson_loop,
@@ -49,7 +49,7 @@ class Observables:
 
         `planes`, (batch, planes), are the plaquettes of each plane.
         """
-        planes = plaquette_by_plane(links, self.lattice)
+        planes = average_plaquettes(links, self.lattice)
         values = {"planes": planes, "plaquette": planes.mean(1)}
         if self.lattice.dimension > 2:
             time = torch.tensor([mu == 0 for mu, _ in self.lattice.planes], device=links.device)

@@ -208,7 +208,7 @@ def _compare_observables(
     uncertainty = reference.known.plaquette_uncertainty if reference.known else 0.0
     report = {}
     for name in weighted.observables:
-        ours, ensemble = compute_value(weighted.mean(name)), _average_reference(reference, name)
+        ours, ensemble = compute_value(weighted.mean(name)), _estimate_reference(reference, name)
         theory = known.get(name)
         report[name] = {
             "flow": ours.to_dict(),
@@ -225,7 +225,7 @@ def _compare_observables(
     return report
 
 
-def _average_reference(reference: Reference, name: str) -> Estimate | None:
+def _estimate_reference(reference: Reference, name: str) -> Estimate | None:
     if reference.series is None:
         return None
     return reference.chains.estimate(reference.series[name])

@@ -22,7 +22,7 @@ from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.samples import HaarSamples
-from pipeline_gauge_flows.sampling import log_density, push
+from pipeline_gauge_flows.sampling import compute_log_density, push
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -51,7 +51,7 @@ def draw_series(
         ValueError: A weight is not finite.
     """
 
-    def work(numbers: range) -> Mapping[str, Tensor]:
+    def compute_columns(numbers: range) -> Mapping[str, Tensor]:
         clocks = time.perf_counter(), time.process_time()
         links = samples.batch(numbers)["base_links"].to(ranks.device)
         proposals = push(flow, links, action)
@@ -66,7 +66,7 @@ def draw_series(
             **observables(proposals.links),
         }
 
-    return _gather_batches(len(samples), batch_size, ranks, work)
+    return _gather_batches(len(samples), batch_size, ranks, compute_columns)
 
 
 def map_back(
@@ -95,13 +95,13 @@ def map_back(
     """
     file, chosen = ensemble
 
-    def work(numbers: range) -> Mapping[str, Tensor]:
+    def compute_columns(numbers: range) -> Mapping[str, Tensor]:
         links = file.read_links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
         value = action(links)
-        log_weight = -value - log_density(flow, links)
+        log_weight = -value - compute_log_density(flow, links)
         return {"log_weight": log_weight, "action": value, **observables(links)}
 
-    return _gather_batches(len(chosen), batch_size, ranks, work)
+    return _gather_batches(len(chosen), batch_size, ranks, compute_columns)
 
 
 def map_ensemble(
@@ -131,7 +131,7 @@ def map_ensemble(
     """
     (file, chosen), (base, target) = ensemble, actions
 
-    def work(numbers: range) -> Mapping[str, Tensor]:
+    def compute_columns(numbers: range) -> Mapping[str, Tensor]:
         links = file.read_links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
         mapped = push(flow, links, target, base)
         columns = {"log_weight": mapped.log_weight}
@@ -141,7 +141,7 @@ def map_ensemble(
         identity = columns[f"{START}base"] - columns[f"{START}target"]
         return {**columns, "log_weight_identity": identity}
 
-    return _gather_batches(len(chosen), batch_size, ranks, work)
+    return _gather_batches(len(chosen), batch_size, ranks, compute_columns)
 
 
 def split_chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:

@@ -1,7 +1,7 @@
 """Values of log Z and of plaquettes from theory: in 2D, or at strong coupling.
 
 The Wilson action has a coupling beta_p in each plane p. A cube meets each of its three planes
-twice, so that the series of `exact.strong_coupling` becomes
+twice, so that the series of `exact.expand_strong_coupling` becomes
 
     log Z / V = sum over p of log a_0(beta_p) + c sum over cubes of the product of u_p^2.
 """
@@ -19,10 +19,10 @@ from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.exact import (
     CUBE_WEIGHTS,
     NEXT_ORDER,
+    compute_torus_log_z,
+    compute_torus_plaquette,
     expand_characters,
-    strong_coupling,
-    torus_log_z,
-    torus_plaquette,
+    expand_strong_coupling,
 )
 from pipeline_gauge_flows.lattice import Lattice
 
@@ -71,11 +71,13 @@ def compute_known(action: GaugeAction) -> KnownValues | None:
         return None
     if lattice.dimension == 2:
         (beta,), n = weights, lattice.n_colours
-        plaquette = torus_plaquette(beta, n, lattice.volume)
-        return KnownValues("exact", torus_log_z(beta, n, lattice.volume), np.array([plaquette]))
+        plaquette = compute_torus_plaquette(beta, n, lattice.volume)
+        return KnownValues(
+            "exact", compute_torus_log_z(beta, n, lattice.volume), np.array([plaquette])
+        )
     largest = max(map(abs, weights))
     try:
-        missing = abs(strong_coupling(largest, lattice).next_log_z)
+        missing = abs(expand_strong_coupling(largest, lattice).next_log_z)
     except ValueError:
         return None
     if missing > _LARGEST:

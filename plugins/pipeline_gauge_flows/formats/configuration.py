@@ -55,14 +55,14 @@ class Configuration:
         return float(traces.mean() / self.lattice.n_colours)
 
 
-def to_file_order(configuration: Configuration) -> Complex:
+def convert_to_file_order(configuration: Configuration) -> Complex:
     """Return the links as files hold them, (t, z, y, x, 4, N, N)."""
     n = configuration.lattice.n_colours
     links = configuration.links.reshape(4, *configuration.lattice.extents, n, n)  # mu, t, x, y, z
     return np.ascontiguousarray(links[[1, 2, 3, 0]].transpose(1, 4, 3, 2, 0, 5, 6))
 
 
-def from_file_order(raw: Complex) -> tuple[Lattice, Complex]:
+def convert_from_file_order(raw: Complex) -> tuple[Lattice, Complex]:
     """Return the lattice and links (4, V, N, N) of an array (t, z, y, x, 4, N, N)."""
     t, z, y, x, _, n, _ = raw.shape
     links = raw.transpose(4, 0, 3, 2, 1, 5, 6)[[3, 0, 1, 2]]

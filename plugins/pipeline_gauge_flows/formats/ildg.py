@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pipeline_core.store import atomic
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
-    from_file_order,
+    convert_from_file_order,
+    convert_to_file_order,
     read_action,
     require_special_unitary,
-    to_file_order,
 )
 from pipeline_gauge_flows.formats.lime import Record, read_records, write_records
 
@@ -66,7 +66,7 @@ def write_ildg(
         raise ValueError(
             f"{path}: ILDG files hold SU(3), not SU({configuration.lattice.n_colours}); write NERSC"
         )
-    links = to_file_order(configuration).astype(_TYPES[precision])
+    links = convert_to_file_order(configuration).astype(_TYPES[precision])
     lt, lz, ly, lx = links.shape[:4]
     text = _FORMAT.format(precision=precision, lx=lx, ly=ly, lz=lz, lt=lt)
     records = [Record("ildg-format", text.encode()), Record("ildg-binary-data", links.tobytes())]
@@ -106,7 +106,7 @@ def read_ildg(path: Path) -> Configuration:
     facts: dict[str, Any] = {"checksum": _compare(path, raw, records.get("scidac-checksum"))}
     if "ildg-data-lfn" in records:
         facts["name"] = records["ildg-data-lfn"].rstrip(b"\0").decode("utf-8", "replace")
-    lattice, links = from_file_order(raw.astype(np.complex128))
+    lattice, links = convert_from_file_order(raw.astype(np.complex128))
     action = None
     if ACTION in records:
         action = read_action(path, f"its record {ACTION!r}", records[ACTION])

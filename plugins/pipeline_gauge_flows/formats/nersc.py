@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pipeline_core.store import atomic
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
-    from_file_order,
+    convert_from_file_order,
+    convert_to_file_order,
     read_action,
     require_special_unitary,
-    to_file_order,
 )
 
 Number = TypeVar("Number", int, float)
@@ -61,7 +61,7 @@ def write_nersc(
         ValueError: The file cannot be written.
     """
     n = configuration.lattice.n_colours
-    links = to_file_order(configuration).astype(_TYPES[f"IEEE{precision}BIG"][0])
+    links = convert_to_file_order(configuration).astype(_TYPES[f"IEEE{precision}BIG"][0])
     header = {
         "HDR_VERSION": "1.0",
         "DATATYPE": f"4D_SU{n}_GAUGE_{n}x{n}",
@@ -95,7 +95,7 @@ def read_nersc(path: Path) -> Configuration:
     shape = [_read_number(path, header, f"DIMENSION_{i}", int) for i in (4, 3, 2, 1)]
     raw = _read_array(path, header, data, (*shape, 4, rows, n))
     whole = raw.astype(np.complex128)
-    lattice, links = from_file_order(_complete_rows(whole) if rows < n else whole)
+    lattice, links = convert_from_file_order(_complete_rows(whole) if rows < n else whole)
     facts = {key.lower(): header[key] for key in ("ENSEMBLE_ID", "ENSEMBLE_LABEL") if key in header}
     action = None
     if ACTION in header:

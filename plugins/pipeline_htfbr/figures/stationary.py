@@ -59,8 +59,8 @@ def _list_rows(
 
 
 def _make_row(fitted: Stationary | None, i: int, exact: Stationary | None, j: int) -> list[Any]:
-    ours = _finite_or_none(fitted.energy[i]) if fitted else None
-    theirs = _finite_or_none(exact.energy[j]) if exact else None
+    ours = _replace_non_finite(fitted.energy[i]) if fitted else None
+    theirs = _replace_non_finite(exact.energy[j]) if exact else None
     frequencies = _find_frequencies(fitted, i)
     expected = _find_frequencies(exact, j)
     known = [one for one in ((fitted, i), (exact, j)) if one[0] is not None]
@@ -80,7 +80,7 @@ def _make_row(fitted: Stationary | None, i: int, exact: Stationary | None, j: in
     ]
 
 
-def _finite_or_none(value: float) -> float | None:
+def _replace_non_finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 

@@ -165,7 +165,7 @@ def _write_stationary(
         ours, exact = tables["fitted"]["relative"], tables["exact"]["relative"]
         differences = [float(ours[i] - exact[j]) for i, j in matched]
         content["pairs"] = [
-            {"fitted": i, "exact": j, "energy_difference_cm1": _finite_or_none(difference)}
+            {"fitted": i, "exact": j, "energy_difference_cm1": _replace_non_finite(difference)}
             for (i, j), difference in zip(matched, differences, strict=True)
         ]
         summary["matched"] = f"{len(matched)} of {len(points['exact'])}"
@@ -181,14 +181,16 @@ def _make_records(table: dict[str, NDArray[Any]], domain: Domain) -> list[dict[s
     for i, order in enumerate(table["order"]):
         record: dict[str, Any] = {
             "kind": "saddle point" if order else "minimum",
-            "energy_cm1": _finite_or_none(table["relative"][i]),
+            "energy_cm1": _replace_non_finite(table["relative"][i]),
             "coordinates": dict(zip(names, table["x"][i].tolist(), strict=True)),
         }
         if "frequencies" in table:
-            record["frequencies_cm1"] = [_finite_or_none(one) for one in table["frequencies"][i]]
+            record["frequencies_cm1"] = [
+                _replace_non_finite(one) for one in table["frequencies"][i]
+            ]
         records.append(record)
     return records
 
 
-def _finite_or_none(value: float) -> float | None:
+def _replace_non_finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None

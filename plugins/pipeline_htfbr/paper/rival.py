@@ -29,7 +29,7 @@ def train_with_loader(run: Run) -> dict[str, Any]:
 def make_kronecker_forward(module: Surface) -> Forward:
     """Return f as products of matrices, U_t = (U_l ⊗ U_r) B_t for each point (eq. 13)."""
 
-    def f(functions: Tensor) -> Tensor:
+    def evaluate_tree(functions: Tensor) -> Tensor:
         parts = list(functions.T.split([leaf.count for leaf in module.leaves], dim=1))
         for mu, combinations in enumerate(module.maps):
             parts[mu] = parts[mu] @ combinations
@@ -40,7 +40,7 @@ def make_kronecker_forward(module: Surface) -> Forward:
         root: Tensor = parts[-1]
         return root[:, 0]
 
-    return f
+    return evaluate_tree
 
 
 def load_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
@@ -48,7 +48,7 @@ def load_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
     order = _Order()
     loader = DataLoader(_PointItems(table), batch_sampler=order)
 
-    def steps(epoch: int) -> Iterator[Step]:
+    def iterate_steps(epoch: int) -> Iterator[Step]:
         order.parts = plan.steps(epoch)
         batches = iter(loader)
         for part in order.parts:
@@ -56,7 +56,7 @@ def load_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
             tables = [Table(rows.T, energies).to(device) for rows, energies in loaded]
             yield Step(part.n_points, tables)
 
-    return steps
+    return iterate_steps
 
 
 class _PointItems(Dataset[tuple[Tensor, Tensor]]):

@@ -98,7 +98,7 @@ def differentiate_columns(
     return torch.cat(tables, 1), torch.cat(targets)
 
 
-def penalty(
+def make_penalty(
     expansion: Expansion, degrees: Sequence[Sequence[int]], counts: Sequence[int]
 ) -> Columns:
     """Return the degree-weighted ridge of an expansion as columns for a tree.

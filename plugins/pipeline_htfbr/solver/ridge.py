@@ -104,7 +104,7 @@ def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
         if n_terms <= limit:
             terms = list_terms(data.degrees, degree)
         elif best is not None and n_terms <= _MOST_CANDIDATES:
-            terms = screen(data, best, degree, limit)
+            terms = screen_terms(data, best, degree, limit)
         elif best is None:
             raise ValueError(
                 f"the {n_terms} terms of degree 1 are more than train.solver.max_terms "
@@ -123,7 +123,7 @@ def fit_expansions(data: Data, max_terms: int) -> Iterator[Expansion]:
             best = expansion
 
 
-def screen(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
+def screen_terms(data: Data, best: Expansion, degree: int, limit: int) -> Tensor:
     """Return the largest terms of a fit and those that correlate most with what it has left.
 
     The largest terms of the fit take half of the places at least; correlation is taken over a part

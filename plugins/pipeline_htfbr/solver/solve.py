@@ -25,8 +25,8 @@ from pipeline_htfbr.solver.newton import Columns, polish
 from pipeline_htfbr.solver.problem import (
     count_functions,
     express_in_functions,
+    make_penalty,
     make_problem,
-    penalty,
 )
 from pipeline_htfbr.solver.ridge import Expansion, fit_expansions
 from pipeline_htfbr.structure import Structure, read_structure
@@ -160,7 +160,7 @@ class _Solver:
         data, counts = self._problem.data, tree.shape.leaf_ranks
         own = self._problem.columns(data.train, counts)
         if self._ranks.is_rank_zero:  # the penalty counts once
-            ridge = penalty(start, data.degrees, counts)
+            ridge = make_penalty(start, data.degrees, counts)
             own = Columns(torch.cat([own.features, ridge.features], 1), torch.cat([own.y, ridge.y]))
         polished = polish(
             tree.shape,

@@ -57,9 +57,9 @@ def make_points(run: DatasetRun) -> Summary:
 def _make(source: HonoSource | EtheneSource | PointsSource, *files: Mapping[str, Path]) -> Made:
     match source:
         case HonoSource():
-            from pipeline_htfbr.sources.sampling import sample_hono
+            from pipeline_htfbr.sources.sampling import draw_hono
 
-            return sample_hono(source)
+            return draw_hono(source)
         case EtheneSource():
             from pipeline_htfbr.sources.trajectories import follow_trajectories
 

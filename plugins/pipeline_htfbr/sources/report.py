@@ -92,14 +92,14 @@ def _count_repeated(points: Points) -> dict[str, Any]:
     order = np.argsort(place, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
 
-    def widest(values: Any) -> Any:
+    def find_spread(values: Any) -> Any:
         ordered = values[order]
         return np.maximum.reduceat(ordered, starts) - np.minimum.reduceat(ordered, starts)
 
     return {
         "points": int((counts - 1).sum()),
-        "in_several_splits": int(np.count_nonzero(widest(points.split))),
-        "largest_difference_eV": float(widest(points.energy).max()),
+        "in_several_splits": int(np.count_nonzero(find_spread(points.split))),
+        "largest_difference_eV": float(find_spread(points.energy).max()),
     }
 
 

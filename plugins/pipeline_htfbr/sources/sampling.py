@@ -15,7 +15,7 @@ from pipeline_htfbr.sources.made import Made
 Floats = NDArray[np.float64]
 
 
-def sample_hono(source: HonoSource) -> Made:
+def draw_hono(source: HonoSource) -> Made:
     """Sample the surface of HONO."""
     surface, rng = HONO(), np.random.default_rng(source.seed)
     facts: dict[str, object] = {"reader": source.reader, "sampling": source.sampling}

@@ -65,7 +65,7 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
     sizes = {table.name: len(part.x) for table, part in zip(tables, parts, strict=True)}
     ends = list(accumulate(sizes.values()))
 
-    def place(i: int) -> str:
+    def describe_place(i: int) -> str:
         number = bisect_right(ends, i)
         return tables[number].place(i - (ends[number] - len(parts[number].x)))
 
@@ -73,7 +73,7 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
         points=points,
         facts={"reader": source.reader, "unit": source.energy.unit, "files": sizes},
         inputs={name: provenance.hash_file(path) for name, path in files.items()},
-        place=place,
+        place=describe_place,
     )
 
 

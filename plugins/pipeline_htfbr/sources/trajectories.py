@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.units import HARTREE, HBAR, factor
 from pipeline_htfbr.datasets import EtheneSource
-from pipeline_htfbr.ethene import N_MODES, Ethene, ethene, gfn2, require_tblite
+from pipeline_htfbr.ethene import N_MODES, Ethene, find_ethene, make_gfn2, require_tblite
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.sources.made import Made
 
@@ -62,7 +62,7 @@ def follow_trajectories(source: EtheneSource) -> Made:
     require_tblite()
     with _make_pool(source.processes) as pool:
         # Not in this process, whose threads would add up the energies in another order.
-        surface = pool.submit(ethene).result()
+        surface = pool.submit(find_ethene).result()
         trajectories = list(_iterate_trajectories(pool, surface, source))
     ends = [one.end for one in trajectories]
     if "steps" not in ends:
@@ -139,7 +139,7 @@ def follow(surface: Ethene, source: EtheneSource, number: int, seed: SeedSequenc
     q, p = rng.normal(scale=np.sqrt(0.5), size=(2, N_MODES))
     if number % 2:
         p *= 1 + _MORE_MOMENTUM * rng.random()
-    calculator = gfn2()
+    calculator = make_gfn2()
     calculator.forget()
     step = source.timestep / HBAR  # 1/eV
     kept: list[tuple[Floats, float, Floats]] = []

@@ -22,7 +22,7 @@ _WAYS: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the first step of an epoch, a bar for each rank and a piece for each sample."""
-    entry = _entry(experiment)
+    entry = _find_forecast(experiment)
     if entry is None:
         return None
     steps = {way: entry[way]["first_step"] for way in _WAYS if entry.get(way, {}).get("first_step")}
@@ -31,8 +31,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     )
     largest = max(cost for ranks in steps.values() for costs in ranks for cost in costs)
     for axes, (way, ranks) in zip(row, steps.items(), strict=True):
-        _bars(axes, ranks, largest)
-        axes.set_title(f"{_WAYS[way]}\n{_summary(ranks)}")
+        _draw_bars(axes, ranks, largest)
+        axes.set_title(f"{_WAYS[way]}\n{_summarize(ranks)}")
     row[0].set_ylabel("rank")
     row[0].set_ylim(entry["ranks"] - 0.4, -0.6)
     scale = mpl.cm.ScalarMappable(Normalize(0, largest), "viridis")
@@ -47,7 +47,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _entry(experiment: ExperimentRun) -> dict[str, Any] | None:
+def _find_forecast(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Return the forecast on most ranks that lists the samples of a step."""
     entries = [
         entry
@@ -59,7 +59,7 @@ def _entry(experiment: ExperimentRun) -> dict[str, Any] | None:
     return most if most is not None and most["ranks"] > 1 else None
 
 
-def _bars(axes: Axes, ranks: list[list[float]], largest: float) -> None:
+def _draw_bars(axes: Axes, ranks: list[list[float]], largest: float) -> None:
     colours = mpl.colormaps["viridis"]
     for rank, costs in enumerate(ranks):
         ordered = np.sort(np.asarray(costs, dtype=np.float64))[::-1]
@@ -81,7 +81,7 @@ def _bars(axes: Axes, ranks: list[list[float]], largest: float) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(3))
 
 
-def _summary(ranks: list[list[float]]) -> str:
+def _summarize(ranks: list[list[float]]) -> str:
     loads = [sum(costs) for costs in ranks]
     idle = 100 * (1 - np.mean(loads) / max(loads))
     return f"{sum(map(len, ranks))} samples, {idle:.1f} % idle"

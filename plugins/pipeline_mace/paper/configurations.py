@@ -70,7 +70,7 @@ class Trained:
         return seconds
 
 
-def configuration_of(run: Run, strategy: str) -> Configuration | None:
+def find_configuration(run: Run, strategy: str) -> Configuration | None:
     """Return the configuration of a run's kernels with a way to share; None for other ways."""
     options = run.options
     if not isinstance(options, MACEOptions) or strategy not in _SHARINGS:
@@ -78,23 +78,23 @@ def configuration_of(run: Run, strategy: str) -> Configuration | None:
     return _BY_OPTIONS[options.kernels, _SHARINGS[strategy]]
 
 
-def trained(experiment: ExperimentRun) -> list[Trained]:
+def list_trained(experiment: ExperimentRun) -> list[Trained]:
     """Return the runs that were trained like the first one, the four configurations apart."""
-    runs = [one for run in experiment.runs.values() if (one := _trained(run)) is not None]
+    runs = [one for run in experiment.runs.values() if (one := _describe_trained(run)) is not None]
     return [one for one in runs if one.settings == runs[0].settings]
 
 
-def _trained(run: Run) -> Trained | None:
+def _describe_trained(run: Run) -> Trained | None:
     strategy = run.section("partition", PartitionOptions).strategy
-    configuration = configuration_of(run, strategy)
+    configuration = find_configuration(run, strategy)
     if configuration is None or results.compute_epoch_seconds(run) is None:
         return None
     records = {record["stage"]: record for record in read_stage_records(run)}
     ranks = records.get("train", {}).get("ranks", 1)
-    return Trained(run, configuration, ranks, _settings(run))
+    return Trained(run, configuration, ranks, _format_settings(run))
 
 
-def _settings(run: Run) -> str:
+def _format_settings(run: Run) -> str:
     settings = [
         run.options.model_dump(mode="json", exclude={"kernels"}),
         run.section("graph", GraphOptions).model_dump(mode="json"),
@@ -104,7 +104,7 @@ def _settings(run: Run) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def epoch_times(runs: Iterable[Trained]) -> dict[Configuration, dict[int, float]]:
+def collect_epoch_times(runs: Iterable[Trained]) -> dict[Configuration, dict[int, float]]:
     """Return the time of an epoch by configuration and number of ranks, s: median over seeds."""
     seconds: dict[Configuration, dict[int, list[float]]] = {}
     for one in runs:

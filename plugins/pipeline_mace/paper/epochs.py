@@ -12,10 +12,10 @@ from pipeline_mace.paper.configurations import (
     BOTH,
     CONFIGURATIONS,
     Configuration,
-    configuration_of,
-    epoch_times,
+    collect_epoch_times,
+    find_configuration,
+    list_trained,
     read_profiles,
-    trained,
 )
 
 Status = Literal["measured", "projected", "paper"]
@@ -41,22 +41,22 @@ class Point(NamedTuple):
     samples: int | None = None
 
 
-def measured(experiment: ExperimentRun) -> list[Point]:
+def list_measured(experiment: ExperimentRun) -> list[Point]:
     """Return the times of the trainings."""
     return [
         Point(configuration, "measured", ranks, seconds)
-        for configuration, by_ranks in epoch_times(trained(experiment)).items()
+        for configuration, by_ranks in collect_epoch_times(list_trained(experiment)).items()
         for ranks, seconds in by_ranks.items()
     ]
 
 
-def projected(experiment: ExperimentRun, mode: str) -> list[Point]:
+def list_projected(experiment: ExperimentRun, mode: str) -> list[Point]:
     """Return the projections of each configuration, of the first variant that has them."""
     points: dict[Configuration, list[Point]] = {}
     for variant, content in read_profiles(experiment).items():
         of_variant: dict[Configuration, list[Point]] = {}
         for entry in content.get("projection", ()):
-            configuration = configuration_of(experiment.runs[variant], entry["strategy"])
+            configuration = find_configuration(experiment.runs[variant], entry["strategy"])
             if configuration is not None and entry["mode"] == mode:
                 point = Point(
                     configuration, "projected", entry["ranks"], entry["seconds"], entry["samples"]
@@ -67,29 +67,29 @@ def projected(experiment: ExperimentRun, mode: str) -> list[Point]:
     return [point for c in order for point in sorted(points[c], key=lambda p: p.ranks)]
 
 
-def papers(experiment: ExperimentRun) -> list[Point]:
+def list_published(experiment: ExperimentRun) -> list[Point]:
     """Return the times that the text of the paper gives."""
     points = []
     for identifier, entry in read_paper(experiment).items():
         parts = identifier.split("_")
         if len(parts) == 3 and parts[0] == "strong" and parts[1] in _PAPER_TIMES:
             configuration, ranks = _PAPER_TIMES[parts[1]], int(parts[2])
-            points.append(Point(configuration, "paper", ranks, _seconds(entry)))
+            points.append(Point(configuration, "paper", ranks, _convert_to_seconds(entry)))
     return sorted(points, key=lambda p: (CONFIGURATIONS.index(p.configuration), p.ranks))
 
 
-def _seconds(entry: Entry) -> float:
+def _convert_to_seconds(entry: Entry) -> float:
     assert entry.unit == "min", entry.id
     return 60 * entry.value
 
 
-def papers_efficiency(experiment: ExperimentRun) -> list[Point]:
+def list_published_efficiencies(experiment: ExperimentRun) -> list[Point]:
     """Return the efficiency of strong scaling that the text of the paper gives."""
     entry = read_paper(experiment).get("strong_efficiency_740")
     return [] if entry is None else [Point(BOTH, "paper", 740, entry.value / 100)]
 
 
-def speedups(points: Sequence[Point]) -> list[Point]:
+def compute_speedups(points: Sequence[Point]) -> list[Point]:
     """Return times of the baseline over times, where both ran on as many ranks."""
     baseline = {point.ranks: point.value for point in points if point.configuration == BASELINE}
     return [
@@ -99,9 +99,9 @@ def speedups(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def strong_efficiencies(points: Sequence[Point]) -> list[Point]:
+def compute_strong_efficiencies(points: Sequence[Point]) -> list[Point]:
     """Return T₀ p₀ / (T p), where 0 is the fewest ranks of the configuration."""
-    first = first_points(points)
+    first = find_first_points(points)
     return [
         p._replace(value=one.value * one.ranks / (p.value * p.ranks))
         for p in points
@@ -109,18 +109,23 @@ def strong_efficiencies(points: Sequence[Point]) -> list[Point]:
     ]
 
 
-def weak_efficiencies(points: Sequence[Point]) -> list[Point]:
+def compute_weak_efficiencies(points: Sequence[Point]) -> list[Point]:
     """Return time per sample of a rank, at the fewest ranks over that at as many."""
-    first = first_points(points)
+    first = find_first_points(points)
 
-    def each(point: Point) -> float:
+    def compute_time_per_sample(point: Point) -> float:
         assert point.samples is not None, point
         return point.value * point.ranks / point.samples
 
-    return [p._replace(value=each(first[p.configuration]) / each(p)) for p in points]
+    return [
+        p._replace(
+            value=compute_time_per_sample(first[p.configuration]) / compute_time_per_sample(p)
+        )
+        for p in points
+    ]
 
 
-def first_points(points: Sequence[Point]) -> dict[Configuration, Point]:
+def find_first_points(points: Sequence[Point]) -> dict[Configuration, Point]:
     """Return the point of each configuration that has the fewest ranks."""
     by_configuration: dict[Configuration, Point] = {}
     for point in sorted(points, key=lambda p: p.ranks):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.run import ExperimentRun
-from pipeline_mace.paper.configurations import BASELINE, BOTH, Configuration, trained
+from pipeline_mace.paper.configurations import BASELINE, BOTH, Configuration, list_trained
 
 Losses = dict[int, NDArray[np.float64]]
 """Seed -> loss of each epoch."""
@@ -19,18 +19,18 @@ Losses = dict[int, NDArray[np.float64]]
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the losses of both on each other, and how far those of one seed are apart."""
-    by_configuration = _losses(experiment)
+    by_configuration = _read_losses(experiment)
     if not by_configuration[BASELINE] or not by_configuration[BOTH]:
         return None
-    differences = _differences(by_configuration)
+    differences = _compute_differences(by_configuration)
     figure, (row,) = style.make_canvas(1, 2 if differences else 1, width=style.PAGE, height=2.4)
     for configuration, line in ((BASELINE, "-"), (BOTH, "--")):
-        _curves(row[0], configuration, by_configuration[configuration], line)
+        _draw_curves(row[0], configuration, by_configuration[configuration], line)
     row[0].set(xlabel="epoch", ylabel="training loss", yscale="log")
     style.set_log_ticks(row[0].yaxis)
     row[0].legend(loc="upper right")
     if differences:
-        _apart(row[1], differences, by_configuration[BASELINE])
+        _describe_differences(row[1], differences, by_configuration[BASELINE])
     for axes in row:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     table: Rows = [["configuration", "seed", "epoch", "train_loss"]]
@@ -40,9 +40,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
+def _read_losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
     """Return the losses of each seed, on the fewest ranks on which both were trained."""
-    runs = trained(experiment)
+    runs = list_trained(experiment)
     ranks = [{one.ranks for one in runs if one.configuration == c} for c in (BASELINE, BOTH)]
     fewest = min(set.intersection(*ranks), default=0)
     by_configuration: dict[Configuration, Losses] = {BASELINE: {}, BOTH: {}}
@@ -53,7 +53,7 @@ def _losses(experiment: ExperimentRun) -> dict[Configuration, Losses]:
     return by_configuration
 
 
-def _differences(by_configuration: Mapping[Configuration, Losses]) -> Losses:
+def _compute_differences(by_configuration: Mapping[Configuration, Losses]) -> Losses:
     """Return |L − L₀| / L₀ of each seed that both were trained with."""
     ours = by_configuration[BOTH]
     return {
@@ -63,7 +63,7 @@ def _differences(by_configuration: Mapping[Configuration, Losses]) -> Losses:
     }
 
 
-def _curves(axes: Axes, configuration: Configuration, losses: Losses, line: str) -> None:
+def _draw_curves(axes: Axes, configuration: Configuration, losses: Losses, line: str) -> None:
     """Draw a band from the smallest to the largest of the seeds, and their mean."""
     n_epochs = min(len(values) for values in losses.values())
     table = np.stack([values[:n_epochs] for values in losses.values()])  # (n_seeds, n_epochs)
@@ -78,7 +78,7 @@ def _curves(axes: Axes, configuration: Configuration, losses: Losses, line: str)
     axes.plot(epochs, table.mean(0), line, color=configuration.colour, marker=marker, label=name)
 
 
-def _apart(axes: Axes, differences: Losses, baseline: Losses) -> None:
+def _describe_differences(axes: Axes, differences: Losses, baseline: Losses) -> None:
     """Compare the difference of the two with what another seed changes."""
     for number, values in enumerate(differences.values()):
         epochs = np.arange(1, len(values) + 1)

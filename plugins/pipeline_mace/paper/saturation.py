@@ -24,7 +24,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
         len(profiles), 3, width=style.PAGE, height=2.3, sharex="col", sharey="col"
     )
     for row, (variant, content) in zip(rows, profiles.items(), strict=True):
-        _row(row, content)
+        _draw_row(row, content)
         if len(profiles) > 1:
             kernels = experiment.runs[variant].options.model_dump()["kernels"]
             row[0].set_title(f"{variant}: {kernels} kernels")
@@ -43,7 +43,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _row(row: list[Axes], content: dict[str, Any]) -> None:
+def _draw_row(row: list[Axes], content: dict[str, Any]) -> None:
     steps = content["steps"]
     classes = sorted({step["class_atoms"] for step in steps})
     for number, atoms in enumerate(classes):
@@ -60,7 +60,7 @@ def _row(row: list[Axes], content: dict[str, Any]) -> None:
         memory = [step["memory"] / _GIB for step in known]
         row[2].plot([step["atoms"] for step in known], memory, line, **look)
     _guide(row[0], steps)
-    _marks(row, content)
+    _draw_marks(row, content)
     for axes, label in zip(row, ("step (s)", "step (ms per atom)", "memory (GiB)"), strict=True):
         axes.set(ylabel=label, xscale="log", yscale="log")
 
@@ -74,7 +74,7 @@ def _guide(axes: Axes, steps: list[dict[str, Any]]) -> None:
     axes.plot([fewest, most], ends, ":", color=style.FAINT, linewidth=1, label="slope one")
 
 
-def _marks(row: list[Axes], content: dict[str, Any]) -> None:
+def _draw_marks(row: list[Axes], content: dict[str, Any]) -> None:
     sizes = [step["atoms"] for step in content["steps"]]
     middle = (min(sizes) * max(sizes)) ** 0.5
     saturated, best = (content["saturation"][key] for key in ("atoms", "seconds_per_atom"))
@@ -82,12 +82,12 @@ def _marks(row: list[Axes], content: dict[str, Any]) -> None:
     row[1].axhline(1000 * best, color=style.FAINT, linestyle=":", linewidth=0.8)
     _name(row[1], saturated, f"saturated: {saturated:,.0f}", left=saturated > middle, top=True)
     capacity = content["capacity"]
-    text = f"capacity: {capacity['atoms']:,.0f}\n({_limit(capacity)})"
+    text = f"capacity: {capacity['atoms']:,.0f}\n({_name_limit(capacity)})"
     row[2].axvline(capacity["atoms"], color=style.INK, linestyle="-.", linewidth=0.8)
     _name(row[2], capacity["atoms"], text, left=True, top=False)
 
 
-def _limit(capacity: dict[str, Any]) -> str:
+def _name_limit(capacity: dict[str, Any]) -> str:
     if capacity["limited_by"] == "memory" and capacity["memory_limit"] is not None:
         return f"limit {capacity['memory_limit'] / _GIB:.1f} GiB"
     return str(capacity["limited_by"])

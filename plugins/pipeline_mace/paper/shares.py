@@ -14,9 +14,9 @@ from pipeline_core.run import ExperimentRun
 from pipeline_mace.paper.configurations import (
     CONFIGURATIONS,
     Configuration,
-    configuration_of,
+    find_configuration,
+    list_trained,
     read_profiles,
-    trained,
 )
 
 Profile = dict[str, NDArray[np.float64]]
@@ -31,15 +31,15 @@ _PARTS: Final = {
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw measured seconds of each rank, and projected shares on most ranks."""
-    measured, (most, projected) = _measured(experiment), _projected(experiment)
+    measured, (most, projected) = _read_measured(experiment), _read_projected(experiment)
     if not measured and not projected:
         return None
     shown = [bool(measured), bool(projected)]
     figure, (row,) = style.make_canvas(1, sum(shown), width=style.PAGE, height=2.6)
     if measured:
-        _ranks(row[0], measured)
+        _draw_ranks(row[0], measured)
     if projected:
-        _shares(row[-1], projected, most)
+        _draw_shares(row[-1], projected, most)
     handles = [
         Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=part)
         for part, (colour, hatch) in _PARTS.items()
@@ -58,9 +58,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _measured(experiment: ExperimentRun) -> dict[Configuration, Profile]:
+def _read_measured(experiment: ExperimentRun) -> dict[Configuration, Profile]:
     """Return the profile of each configuration on the most ranks that were profiled."""
-    profiles = [(one, results.read_rank_seconds(one.run)) for one in trained(experiment)]
+    profiles = [(one, results.read_rank_seconds(one.run)) for one in list_trained(experiment)]
     profiled = [(one, profile) for one, profile in profiles if profile and one.ranks > 1]
     most = max((one.ranks for one, _ in profiled), default=0)
     by_configuration: dict[Configuration, Profile] = {}
@@ -70,10 +70,10 @@ def _measured(experiment: ExperimentRun) -> dict[Configuration, Profile]:
     return {c: by_configuration[c] for c in CONFIGURATIONS if c in by_configuration}
 
 
-def _projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration, dict[str, Any]]]:
+def _read_projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration, dict[str, Any]]]:
     """Return the strong scaling of each configuration on the most ranks."""
     entries = [
-        (configuration_of(experiment.runs[variant], entry["strategy"]), entry)
+        (find_configuration(experiment.runs[variant], entry["strategy"]), entry)
         for variant, content in read_profiles(experiment).items()
         for entry in content.get("projection", ())
         if entry["mode"] == "strong"
@@ -86,14 +86,14 @@ def _projected(experiment: ExperimentRun) -> tuple[int, dict[Configuration, dict
     return most, {c: by_configuration[c] for c in CONFIGURATIONS if c in by_configuration}
 
 
-def _ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:
+def _draw_ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:
     """Draw a bar for each rank, those of a configuration side by side."""
     places, names = [], []
     for group, (configuration, profile) in enumerate(measured.items()):
         n_ranks = len(profile["compute"])
         width = 0.8 / n_ranks
         centres = group + width * (np.arange(n_ranks) - (n_ranks - 1) / 2)
-        _stack(axes, centres, profile, 0.9 * width)
+        _draw_stack(axes, centres, profile, 0.9 * width)
         places += list(centres)
         names += [str(rank) for rank in range(n_ranks)]
         axes.annotate(
@@ -111,13 +111,13 @@ def _ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:
     axes.set_xlabel(" \n ")  # room for the names of the configurations
 
 
-def _shares(axes: Axes, projected: dict[Configuration, dict[str, Any]], most: int) -> None:
+def _draw_shares(axes: Axes, projected: dict[Configuration, dict[str, Any]], most: int) -> None:
     whole = [sum(entry[part] for part in _PARTS) for entry in projected.values()]
     shares = {
         part: np.array([100 * e[part] / w for e, w in zip(projected.values(), whole, strict=True)])
         for part in _PARTS
     }
-    _stack(axes, np.arange(len(projected)), shares, 0.7)
+    _draw_stack(axes, np.arange(len(projected)), shares, 0.7)
     for place, compute in enumerate(shares["compute"]):
         axes.annotate(
             f"{compute:.0f} %", (place, compute / 2), ha="center", va="center", color="white"
@@ -127,7 +127,7 @@ def _shares(axes: Axes, projected: dict[Configuration, dict[str, Any]], most: in
     axes.set(ylabel="share of an epoch (%)", ylim=(0, 100), title=f"projected on {most} ranks")
 
 
-def _stack(axes: Axes, places: NDArray[Any], parts: Profile, width: float) -> None:
+def _draw_stack(axes: Axes, places: NDArray[Any], parts: Profile, width: float) -> None:
     bottom = np.zeros(len(places))
     for part, (colour, hatch) in _PARTS.items():
         axes.bar(places, parts[part], width, bottom, color=colour, hatch=hatch, edgecolor="white")

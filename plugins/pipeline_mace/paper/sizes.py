@@ -38,16 +38,19 @@ class Range(NamedTuple):
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the ranges of Table 3 with ours, and the edges of our samples."""
-    pair = _sizes(experiment)
+    pair = _read_sizes(experiment)
     if pair is None:
         return None
     atoms, edges = pair
-    ranges = [*_papers(experiment), Range(_name(experiment), len(atoms), atoms.min(), atoms.max())]
+    ranges = [
+        *_list_published(experiment),
+        Range(_name(experiment), len(atoms), atoms.min(), atoms.max()),
+    ]
     figure, (row,) = style.make_canvas(1, 3, width=style.PAGE, height=2.6, width_ratios=[1.5, 1, 1])
-    _ranges(row[0], ranges)
+    _draw_ranges(row[0], ranges)
     row[0].set_title("samples", loc="right")
-    _cloud(row[1], atoms, edges / atoms, "edges per atom")
-    _cloud(row[2], atoms, edges / atoms**2, "edges / atoms²")
+    _draw_cloud(row[1], atoms, edges / atoms, "edges per atom")
+    _draw_cloud(row[2], atoms, edges / atoms**2, "edges / atoms²")
     row[2].set_yscale("log")
     style.set_log_ticks(row[2].yaxis)
     table: Rows = [["set", "samples", "least", "most", "edges", "edges_per_atom"]]
@@ -60,7 +63,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, table
 
 
-def _sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
+def _read_sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
     """Return atoms and edges of the samples of all splits, of the first run that has them."""
     for run in experiment.runs.values():
         splits = [s for s in results.read_sizes(run).values() if {"atom", "edge"} <= s.keys()]
@@ -70,7 +73,7 @@ def _sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
     return None
 
 
-def _papers(experiment: ExperimentRun) -> list[Range]:
+def _list_published(experiment: ExperimentRun) -> list[Range]:
     known = read_paper(experiment)
     ranges = []
     for key, name in TABLE3.items():
@@ -85,7 +88,7 @@ def _name(experiment: ExperimentRun) -> str:
     return f"here: {dataset.name}" if dataset else "here"
 
 
-def _ranges(axes: Axes, ranges: list[Range]) -> None:
+def _draw_ranges(axes: Axes, ranges: list[Range]) -> None:
     for place, one in enumerate(ranges):
         own = place == len(ranges) - 1
         colour = style.COLOURS[0] if own else style.FAINT
@@ -111,7 +114,7 @@ def _ranges(axes: Axes, ranges: list[Range]) -> None:
     axes.set_xticks([1, 10, 100, 1000])
 
 
-def _cloud(axes: Axes, atoms: Counts, values: NDArray[np.float64], label: str) -> None:
+def _draw_cloud(axes: Axes, atoms: Counts, values: NDArray[np.float64], label: str) -> None:
     axes.plot(atoms, values, "o", color=style.COLOURS[0], markersize=2.5, alpha=0.5, mew=0)
     axes.set(xlabel="atoms of a sample", ylabel=label, xscale="log")
     style.set_log_ticks(axes.xaxis)

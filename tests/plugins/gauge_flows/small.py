@@ -18,7 +18,7 @@ from pipeline_gauge_flows import algebra
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_neighbours
 from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.masks import schedule
+from pipeline_gauge_flows.masks import list_updates
 from pipeline_gauge_flows.network import build_flow
 from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
 from pipeline_kernels.su3 import draw_haar
@@ -56,7 +56,7 @@ def make_flow(
 ) -> Flow:
     """Return a flow in double precision with random weights, which does something."""
     generator = torch.Generator().manual_seed(seed)
-    updates = schedule(blocks, lattice.dimension)
+    updates = list_updates(blocks, lattice.dimension)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         flow = build_flow(LAYERS[layers], FlowLayout(lattice, tuple(updates)), memory).double()
@@ -117,7 +117,7 @@ def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor
     the column's, U -> exp(t T) U.
     """
     _, n_directions, volume, n_colours, _ = links.shape
-    n_links, generators = n_directions * volume, algebra.basis(n_colours, links.device)
+    n_links, generators = n_directions * volume, algebra.make_basis(n_colours, links.device)
     n = n_links * len(generators)
     flat, there = links.flatten(1, 2), map_links(links)
     columns = torch.zeros(n, n, dtype=torch.float64)
@@ -129,7 +129,7 @@ def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor
             moved[rows, link] = turned @ flat[0, link]
         image = map_links(moved.view(n, *links.shape[1:]))
         turn = (image @ there.mH).flatten(1, 2)  # close to 1
-        columns += weight * algebra.components(turn).flatten(1)
+        columns += weight * algebra.compute_components(turn).flatten(1)
     return columns.T / (12 * step)
 
 

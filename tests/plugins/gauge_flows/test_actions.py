@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
-from pipeline_gauge_flows.loops import traceless_antihermitian
+from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_kernels.su3 import draw_haar
 from plugins.gauge_flows.small import transform_gauge
 
@@ -104,7 +104,7 @@ def test_force_is_the_slope_of_the_action(name, lattice):
     ours = make_action(name, lattice)
     links = draw_hot(lattice, 1, make_generator())
     gauss = torch.randn(links.shape, generator=make_generator(1), dtype=links.dtype)
-    direction, h = traceless_antihermitian(gauss), 1e-4
+    direction, h = project_to_algebra(gauss), 1e-4
 
     def moved(step: float) -> torch.Tensor:
         return ours(torch.linalg.matrix_exp(step * direction) @ links)
@@ -114,7 +114,7 @@ def test_force_is_the_slope_of_the_action(name, lattice):
     force = ours.force(links)
     product = (direction @ force).diagonal(dim1=-2, dim2=-1).sum().real
     assert slope.item() == pytest.approx(2 * product.item(), rel=1e-9, abs=1e-8)
-    assert_close(traceless_antihermitian(force), force)
+    assert_close(project_to_algebra(force), force)
 
 
 @pytest.mark.parametrize("lattice", LATTICES)
@@ -149,7 +149,7 @@ def test_autograd_of_the_action_is_minus_the_force():
     links = draw_hot(lattice, 2, make_generator()).requires_grad_()
     (gradient,) = torch.autograd.grad(ours(links).sum(), links)
     # dS = Re tr(gradient^dag dU) with dU = X U.
-    assert_close(traceless_antihermitian(links @ gradient.mH) / 2, ours.force(links))
+    assert_close(project_to_algebra(links @ gradient.mH) / 2, ours.force(links))
 
 
 def test_identity_needs_links_that_a_rectangle_holds_once():

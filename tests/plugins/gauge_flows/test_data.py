@@ -28,10 +28,10 @@ from pipeline_gauge_flows.data import make_data
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.exact import torus_plaquette
+from pipeline_gauge_flows.exact import compute_torus_plaquette
 from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
-from pipeline_gauge_flows.observables import plaquette_by_plane
+from pipeline_gauge_flows.observables import average_plaquettes
 
 SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
 FILES = {"lattice": {"extents": [2, 3, 2, 3]}, "action": {"beta": 4.0}}
@@ -115,7 +115,7 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
     assert content["splits"] == {"train": round(0.7 * n), "val": n // 10, "test": n // 5}
     statistics = content["statistics"]
     plaquette, known = statistics["plaquette"], statistics["known_plaquette"]
-    assert known["value"] == pytest.approx(torus_plaquette(6.0, 3, 16), abs=1e-12)
+    assert known["value"] == pytest.approx(compute_torus_plaquette(6.0, 3, 16), abs=1e-12)
     assert known["how"] == "exact"
     assert abs(plaquette["mean"] - known["value"]) < 4 * plaquette["error"] < 0.02
     assert statistics["chains"] == chains
@@ -134,7 +134,7 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
         assert (ensemble.lattice, ensemble.action) == (Lattice((4, 4), 3), ActionOptions(beta=6.0))
         links = ensemble.read_links([3, 0])
         assert links.dtype == torch.complex128
-        expected = plaquette_by_plane(links, ensemble.lattice).numpy()
+        expected = average_plaquettes(links, ensemble.lattice).numpy()
         assert len(ensemble.select("val", "test")) == n // 10 + n // 5
         assert set(ensemble.chain) == set(range(chains))
         assert ensemble.tau_int == plaquette["tau_int"]

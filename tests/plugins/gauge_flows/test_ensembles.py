@@ -21,13 +21,17 @@ from torch.testing import assert_close
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles import sweeps
 from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
-from pipeline_gauge_flows.ensembles.philox import make_key, philox
+from pipeline_gauge_flows.ensembles.philox import draw_philox, make_key
 from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, compute_drift, estimate
 from pipeline_gauge_flows.ensembles.subgroups import draw_cosine, draw_quaternion
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
-from pipeline_gauge_flows.exact import expand_characters, strong_coupling, torus_plaquette
+from pipeline_gauge_flows.exact import (
+    compute_torus_plaquette,
+    expand_characters,
+    expand_strong_coupling,
+)
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
-from pipeline_gauge_flows.observables import plaquette, plaquette_by_plane
+from pipeline_gauge_flows.observables import average_plaquettes, plaquette
 
 SIGMAS = 4.0
 
@@ -69,7 +73,7 @@ def compute_sigmas(estimated: Estimate, expected: float) -> float:
 )
 def test_philox_gives_the_known_answers(counter, key, expected):
     """Of the file kat_vectors of Random123."""
-    assert list(philox(*np.array([*counter, *key], dtype=np.uint32))) == expected
+    assert list(draw_philox(*np.array([*counter, *key], dtype=np.uint32))) == expected
 
 
 @njit(cache=False)
@@ -168,7 +172,7 @@ def test_heatbath_has_the_exact_plaquette_of_the_torus(extents, n, beta):
         plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 3000)
     ]
     plaquette_mean = estimate([np.array(values)])
-    assert compute_sigmas(plaquette_mean, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
+    assert compute_sigmas(plaquette_mean, compute_torus_plaquette(beta, n, lattice.volume)) < SIGMAS
     assert plaquette_mean.error < 0.004
     assert plaquette_mean.tau_int < 1
 
@@ -180,7 +184,7 @@ def test_the_smallest_torus_is_no_plane():
         plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, 4.0), 4000)
     ]
     plaquette_mean = estimate([np.array(values)])
-    assert compute_sigmas(plaquette_mean, torus_plaquette(4.0, 2, 4)) < SIGMAS
+    assert compute_sigmas(plaquette_mean, compute_torus_plaquette(4.0, 2, 4)) < SIGMAS
     assert compute_sigmas(plaquette_mean, expand_characters(4.0, 2).u) > 2 * SIGMAS
 
 
@@ -192,14 +196,14 @@ def test_heatbath_has_the_plaquette_of_strong_coupling(n, beta, precision):
         plaquette(links, lattice).item() for links in run_heatbath(make_action(lattice, beta), 1200)
     ]
     plaquette_mean = estimate([np.array(values)])
-    assert compute_sigmas(plaquette_mean, strong_coupling(beta, lattice).plaquette) < SIGMAS
+    assert compute_sigmas(plaquette_mean, expand_strong_coupling(beta, lattice).plaquette) < SIGMAS
     assert plaquette_mean.error < precision
 
 
 def test_heatbath_has_the_anisotropy():
     """At strong coupling a plaquette knows its own coupling only, beta (1 +- lambda)."""
     lattice, ours = Lattice((4, 4, 4), 3), make_action(Lattice((4, 4, 4), 3), 1.0, anisotropy=0.4)
-    values = [plaquette_by_plane(links, lattice)[0].numpy() for links in run_heatbath(ours, 800)]
+    values = [average_plaquettes(links, lattice)[0].numpy() for links in run_heatbath(ours, 800)]
     for plane, series in enumerate(np.array(values).T):
         sign = 1 if lattice.planes[plane][0] == 0 else -1
         plaquette_mean = estimate([series])
@@ -260,7 +264,7 @@ def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
             weights.append((-trajectory.violation).exp().numpy())
             accepted.append(trajectory.accepted.double().mean().item())
     plaquette_mean = estimate(list(np.array(chains).T))
-    assert compute_sigmas(plaquette_mean, torus_plaquette(beta, n, lattice.volume)) < SIGMAS
+    assert compute_sigmas(plaquette_mean, compute_torus_plaquette(beta, n, lattice.volume)) < SIGMAS
     assert plaquette_mean.error < 0.01
     assert compute_sigmas(estimate(list(np.array(weights).T)), 1.0) < SIGMAS
     assert np.mean(accepted) < 0.99
@@ -293,7 +297,7 @@ def test_hmc_and_heatbath_agree(
     assert error < largest_error
     if lattice.dimension == 4:
         for one in (hmc, bath):
-            assert compute_sigmas(one, strong_coupling(beta, lattice).plaquette) < SIGMAS
+            assert compute_sigmas(one, expand_strong_coupling(beta, lattice).plaquette) < SIGMAS
             assert one.error < 8e-4
 
 

@@ -166,7 +166,7 @@ import torch
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.layout import FlowLayout
-from pipeline_gauge_flows.masks import schedule
+from pipeline_gauge_flows.masks import list_updates
 from pipeline_gauge_flows.network import build_flow
 from pipeline_gauge_flows.options import SpectralOptions
 
@@ -185,7 +185,7 @@ def growth(flow):
     return memory("VmHWM") - before
 
 lattice = Lattice((4, 4, 4, 4), 3)
-updates = schedule([("direction", 6), ("location", 1)] * 3, 4)
+updates = list_updates([("direction", 6), ("location", 1)] * 3, 4)
 options = SpectralOptions(loops="learned")
 large = build_flow(options, FlowLayout(lattice, tuple(updates)), sys.argv[1])
 small = Flow(large.layers[:64], lattice, sys.argv[1])

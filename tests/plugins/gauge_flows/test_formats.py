@@ -25,7 +25,7 @@ from pipeline_gauge_flows.formats import (
     write_ildg,
     write_nersc,
 )
-from pipeline_gauge_flows.formats.configuration import to_file_order
+from pipeline_gauge_flows.formats.configuration import convert_to_file_order
 from pipeline_gauge_flows.formats.ildg import compute_checksums
 from pipeline_gauge_flows.formats.nersc import compute_checksum
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
@@ -76,7 +76,7 @@ def test_what_is_written_is_read(tmp_path, write, read, precision):
 @pytest.mark.parametrize("dtype", [">c8", ">c16"])
 def test_checksums_are_those_of_another_program(tmp_path, dtype):
     configuration = make_exact_configuration()
-    links = to_file_order(configuration).astype(dtype)
+    links = convert_to_file_order(configuration).astype(dtype)
     assert tuple(f"{value:08x}" for value in compute_checksums(links)) == SUMS[dtype]
     # That one sums a little-endian copy, whose words have the same values.
     assert f"{compute_checksum(links):08x}" == WORDS[dtype]
@@ -95,7 +95,7 @@ def test_checksums_are_those_of_another_program(tmp_path, dtype):
 def test_order_of_links_in_a_file():
     """X fastest, t slowest, directions x, y, z, t; rows before columns, big-endian."""
     links = np.arange(np.prod(LATTICE.shape)).reshape(LATTICE.shape).astype(np.complex128)
-    raw = to_file_order(Configuration(LATTICE, links))
+    raw = convert_to_file_order(Configuration(LATTICE, links))
     assert raw.shape == (4, 5, 3, 2, 4, 3, 3)
     grid = links.reshape(4, 4, 2, 3, 5, 3, 3)  # mu, t, x, y, z
     for t, z, y, x in ((0, 0, 0, 1), (3, 4, 2, 1), (1, 2, 0, 0)):
@@ -129,7 +129,7 @@ def test_nersc_with_rows_left_out_and_other_byte_orders(tmp_path, kind, lattice)
     write_nersc(tmp_path / "whole", configuration)
     header = (tmp_path / "whole").read_bytes().split(b"END_HEADER")[0].decode()
     order = ">" if kind.endswith("BIG") else "<"
-    rows = to_file_order(configuration)[..., : n - 1, :]
+    rows = convert_to_file_order(configuration)[..., : n - 1, :]
     rows = np.ascontiguousarray(rows.astype(f"{order}c{8 if '32' in kind else 16}"))
     words = int(rows.view(f"{order}u4").sum(dtype=np.uint64)) % 2**32
     for key, value in (

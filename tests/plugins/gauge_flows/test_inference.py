@@ -21,7 +21,7 @@ from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.evaluation.resampling import Value, compute_value
-from pipeline_gauge_flows.exact import torus_plaquette
+from pipeline_gauge_flows.exact import compute_torus_plaquette
 from pipeline_gauge_flows.formats import READERS
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
@@ -154,7 +154,7 @@ def test_the_derivative_of_an_operator_by_its_coupling_is_minus_its_variance(rep
     assert (content["parameter"], content["start"], content["end"]) == ("anisotropy", 0.0, 0.1)
     assert content["n_configurations"] == 855
     operator = content["observables"][CONJUGATE]
-    start, end = (torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
+    start, end = (compute_torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
     exact = -2.0 * 16 * (end - start) / 0.1
     assert operator["known"] == pytest.approx(exact)
     for key in ("flow", "epsilon_same_step", "epsilon_limit", "independent"):
@@ -171,7 +171,7 @@ def test_the_derivative_of_an_operator_by_its_coupling_is_minus_its_variance(rep
 
 def test_plaquettes_have_the_exact_difference(report):
     plaquettes = report[1]["observables"]["plaquette"]
-    start, end = (torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
+    start, end = (compute_torus_plaquette(beta, 3, 16) for beta in (2.0, 2.2))
     assert plaquettes["known"] == pytest.approx((end - start) / 0.1)
     assert abs(plaquettes["known_sigmas"]) < SIGMAS
     assert plaquettes["error_ratio"]["same_step"] == pytest.approx(1, rel=1e-6)  # maps nothing
@@ -248,7 +248,9 @@ def test_a_markov_chain_is_an_ensemble(tmp_path):
     with SampleFile(run.folder / "samples/ensemble.h5", "data") as file:
         statistics = json.loads(file.attributes["statistics"])
     plaquette = statistics["plaquette"]
-    assert abs(plaquette["mean"] - torus_plaquette(1.0, 3, 16)) < SIGMAS * plaquette["error"]
+    assert (
+        abs(plaquette["mean"] - compute_torus_plaquette(1.0, 3, 16)) < SIGMAS * plaquette["error"]
+    )
     assert statistics["origin"]["acceptance"] == summary["acceptance"]
     assert 0.2 < summary["acceptance"] < 0.8
     eye = np.broadcast_to(np.eye(3), links.shape)
@@ -259,7 +261,7 @@ def test_a_markov_chain_is_an_ensemble(tmp_path):
     assert (np.diff(numbers) >= 0).all()
     assert numbers[-1] <= 30 + 3 * 500
     # The chain prefers large weights: the mean of log w is that under p.
-    assert log_weight.mean() > 16 * torus_plaquette(1.0, 3, 16) / 2
+    assert log_weight.mean() > 16 * compute_torus_plaquette(1.0, 3, 16) / 2
 
 
 def test_other_programs_can_read_configurations(four):

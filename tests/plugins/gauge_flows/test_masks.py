@@ -15,7 +15,7 @@ from pipeline_gauge_flows.frozen_paths import (
 )
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.loops import multiply_path
-from pipeline_gauge_flows.masks import Update, count_steps, find_active_links, schedule
+from pipeline_gauge_flows.masks import Update, count_steps, find_active_links, list_updates
 from plugins.gauge_flows.small import draw_links, multiply_plaquettes
 
 CPU = torch.device("cpu")
@@ -104,9 +104,9 @@ def test_location_updates_have_half_their_plaquettes(dimension, sweep):
 
 def test_numbers_of_layers():
     """192 layers of arXiv:2502.00263, section 2; 48 of the marginal flow of its section 3."""
-    figure_1 = schedule([("direction", 6), ("location", 1)] * 3, 4)
+    figure_1 = list_updates([("direction", 6), ("location", 1)] * 3, 4)
     assert len(figure_1) == 3 * (48 + 16) == 192
-    assert len(schedule([("direction", 1), ("m4", 1)] * 2, 4)) == 48
+    assert len(list_updates([("direction", 1), ("m4", 1)] * 2, 4)) == 48
     assert [u.sweep for u in figure_1 if u.pattern == "location"][::16] == [0, 1, 2]
 
 

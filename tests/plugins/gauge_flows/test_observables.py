@@ -18,9 +18,9 @@ from pipeline_gauge_flows.evaluation.options import ObservableOptions
 from pipeline_gauge_flows.gradient_flow import integrate_gradient_flow
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_gauge_flows.observables import (
+    average_plaquettes,
     energy_density,
     plaquette,
-    plaquette_by_plane,
     polyakov_loop,
     topological_charge,
     wilson_loop,
@@ -57,7 +57,7 @@ def make_flux(lattice: Lattice, quanta: dict[tuple[int, int], int]) -> torch.Ten
 def test_plaquettes_are_means_of_traces(lattice):
     links = draw_hot(lattice, 2, make_generator())
     traces = multiply_plaquettes(links, lattice).diagonal(dim1=-2, dim2=-1).sum(-1).real
-    assert_close(plaquette_by_plane(links, lattice), traces.mean(-1) / lattice.n_colours)
+    assert_close(average_plaquettes(links, lattice), traces.mean(-1) / lattice.n_colours)
     assert_close(plaquette(links, lattice), traces.mean((1, 2)) / lattice.n_colours)
     assert_close(plaquette(make_cold(lattice), lattice), torch.ones(1, dtype=torch.float64))
 
@@ -68,7 +68,7 @@ def test_observables_do_not_depend_on_the_gauge(lattice):
     gauge = draw_haar(lattice.volume, lattice.n_colours, make_generator(1))
     turned = transform_gauge(links, gauge, lattice)
     for observable in (
-        plaquette_by_plane,
+        average_plaquettes,
         energy_density,
         polyakov_loop,
         lambda links, lattice: polyakov_loop(links, lattice, 1),
@@ -90,7 +90,7 @@ def test_wilson_loop_of_one_plaquette_is_the_plaquette():
     lattice = LATTICES[2]
     links = draw_hot(lattice, 2, make_generator())
     loops = [wilson_loop(links, lattice, (1, 1), mu, nu) for mu, nu in lattice.planes]
-    assert_close(torch.stack(loops, dim=1), plaquette_by_plane(links, lattice))
+    assert_close(torch.stack(loops, dim=1), average_plaquettes(links, lattice))
 
 
 @pytest.mark.parametrize("lattice", LATTICES)

@@ -23,7 +23,13 @@ from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import read_points
 from pipeline_htfbr.solver.hsvd import choose_ranks, decompose, truncate
 from pipeline_htfbr.solver.newton import Columns, polish
-from pipeline_htfbr.solver.ridge import Data, fit_coefficients, fit_expansions, predict, screen
+from pipeline_htfbr.solver.ridge import (
+    Data,
+    fit_coefficients,
+    fit_expansions,
+    predict,
+    screen_terms,
+)
 from pipeline_htfbr.solver.terms import (
     compute_values,
     count_terms,
@@ -119,7 +125,7 @@ def test_the_ridge_equals_numpy_least_squares():
 def test_screening_takes_the_terms_that_matter():
     data = data_of(lambda x: x[:, 0] + 2 * x[:, 1] ** 2 * x[:, 3] ** 2, n=4000, d=6)
     best = fit_coefficients(data, list_terms(data.degrees, 2), 2)
-    chosen = {tuple(term) for term in screen(data, best, 4, 40).tolist()}
+    chosen = {tuple(term) for term in screen_terms(data, best, 4, 40).tolist()}
     assert len(chosen) == 40
     assert {(1, 0, 0, 0, 0, 0), (0, 2, 0, 2, 0, 0)} <= chosen
 

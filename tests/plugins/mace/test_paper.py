@@ -11,7 +11,7 @@ from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
 from pipeline_mace.paper import FIGURES, bins, losses, saturation, scaling, shares, sizes
-from pipeline_mace.paper.configurations import trained
+from pipeline_mace.paper.configurations import list_trained
 from plugins.drawn import only, rows, titles
 from plugins.mace import made_up
 from real_data import read_paper
@@ -101,7 +101,7 @@ def test_the_crystals_of_the_projection_are_as_large_as_those_of_mptrj(tmp_path)
 
 
 def test_each_variant_differs_from_the_first_in_what_its_name_says(experiment):
-    found = {one.run.variant: one for one in trained(experiment)}
+    found = {one.run.variant: one for one in list_trained(experiment)}
     assert set(found) == set(experiment.runs)
     names = {
         "base": "both",
@@ -292,7 +292,7 @@ def test_one_configuration_alone_is_not_compared(experiment):
 def test_other_settings_are_not_compared(experiment):
     run = experiment.runs["baseline"]
     run.sections["train"] = run.sections["train"].model_copy(update={"batch_size": 4})
-    assert run.variant not in {one.run.variant for one in trained(experiment)}
+    assert run.variant not in {one.run.variant for one in list_trained(experiment)}
 
 
 def test_without_results_nothing_is_drawn(tmp_path):

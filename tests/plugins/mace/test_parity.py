@@ -20,7 +20,7 @@ from pipeline_core.testing.potentials import batch_of
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
-from pipeline_mace.weights import from_peer, to_peer
+from pipeline_mace.weights import export_to_peer, load_from_peer
 
 PEER = Path(__file__).with_name("peer.npz")
 PLAIN, RESIDUAL = INTERACTIONS["plain"], INTERACTIONS["residual"]
@@ -76,7 +76,7 @@ def network(max_l, correlation, first, *, independent=False):
 def ours(case, *, independent=False):
     """The network with the peer's weights, and the peer's state."""
     module, state = network(*case, independent=independent), state_of(name_of(case))
-    from_peer(module, state, asked(case))
+    load_from_peer(module, state, asked(case))
     return module, state
 
 
@@ -125,7 +125,7 @@ def test_weights_go_back_as_they_came(case):
     module, state = ours(case)
     blank = {name: torch.zeros_like(x) if "weight" in name else x for name, x in state.items()}
     blank |= {name: x for name, x in state.items() if "bessel" in name or "zeroed" in name}
-    returned = to_peer(module, blank, asked(case))
+    returned = export_to_peer(module, blank, asked(case))
     assert list(returned) == list(state)
     for name, tensor in returned.items():
         assert torch.equal(tensor, state[name]), name
@@ -135,7 +135,7 @@ def test_weights_go_back_as_they_came(case):
 @pytest.mark.parametrize("independent", [False, True])
 def test_reduced_couplings_go_back_as_they_came(case, independent):
     module, state = ours(case, independent=independent)
-    for name, tensor in to_peer(module, state, asked(case)).items():
+    for name, tensor in export_to_peer(module, state, asked(case)).items():
         torch.testing.assert_close(tensor, state[name], rtol=1e-9, atol=1e-9)
 
 
@@ -143,7 +143,7 @@ def test_reduced_couplings_go_back_as_they_came(case, independent):
 def test_independent_couplings_go_over_and_come_back(case):
     module, state = ours(case, independent=True)
     again = network(*case, independent=True)
-    from_peer(again, to_peer(module, state, asked(case)), asked(case))
+    load_from_peer(again, export_to_peer(module, state, asked(case)), asked(case))
     for name, tensor in again.state_dict().items():
         torch.testing.assert_close(tensor, module.state_dict()[name], rtol=1e-9, atol=1e-9)
 
@@ -157,9 +157,9 @@ def refuse(module, state, options, match):
     """Check that the network is refused in both directions, and ours stays as it was."""
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with pytest.raises(ValueError, match=match):
-        from_peer(module, state, options)
+        load_from_peer(module, state, options)
     with pytest.raises(ValueError, match=match):
-        to_peer(module, state, options)
+        export_to_peer(module, state, options)
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 

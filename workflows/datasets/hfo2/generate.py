@@ -62,7 +62,7 @@ def write_gzip(path: Path, text: str) -> None:
         packed.write(text.encode())
 
 
-def strained(text: str, strain: np.ndarray) -> str:
+def strain_input(text: str, strain: np.ndarray) -> str:
     """Return a CP2K input under a homogeneous strain at fixed fractional coordinates.
 
     Every vector v of the cell and of the atoms becomes v (1 + strain). The sections that print
@@ -81,7 +81,7 @@ def strained(text: str, strain: np.ndarray) -> str:
     return re.sub(r"^( +(?:A|B|C|Hf|O) )(-?\d+\.\d+(?: -?\d+\.\d+){2})$", deform, text, flags=re.M)
 
 
-def with_levels(text: str) -> str:
+def add_levels(text: str) -> str:
     """Return a CP2K input that prints all levels at its k-points, too; nothing else changes."""
     text = re.sub(r"ADDED_MOS \d+", f"ADDED_MOS {ALL_EMPTY}", text)
     text = text.replace("      FULL_GRID", "      VERBOSE .TRUE.\n      FULL_GRID")
@@ -108,33 +108,33 @@ def select(patterns: list[str], amplitude: float | None, levels: bool) -> dict[P
         for path in paths:
             run, frame, text = path.parent.name, path.name.removesuffix(".inp.gz"), read_gzip(path)
             if levels:
-                jobs[Path("levels", run, frame)] = with_levels(text)
+                jobs[Path("levels", run, frame)] = add_levels(text)
                 continue
             if amplitude is None:
                 jobs[Path(run, frame)] = text
                 continue
             group = Path("strain", f"{run}-{frame}")
-            jobs[group / "unstrained"] = strained(text, np.zeros((3, 3)))
+            jobs[group / "unstrained"] = strain_input(text, np.zeros((3, 3)))
             for name, direction in STRAINS.items():
                 for value in (-amplitude, amplitude):
-                    jobs[group / f"{name}{value:+.4f}"] = strained(text, value * direction)
+                    jobs[group / f"{name}{value:+.4f}"] = strain_input(text, value * direction)
     return jobs
 
 
-def placed(output: Path, kind: str, job: Path, suffix: str) -> Path:
+def place_output(output: Path, kind: str, job: Path, suffix: str) -> Path:
     """Return where a file of one job goes: `output/[TOP/]kind/GROUP/NAME` and the suffix."""
     return output / job.parent.parent / kind / job.parent.name / f"{job.name}{suffix}"
 
 
-def anonymous(log: str) -> str:
+def anonymize(log: str) -> str:
     """Return a CP2K output without the host, user, process and folder of its header and footer."""
 
-    def neutral(line: re.Match[str]) -> str:
+    def neutralize(line: re.Match[str]) -> str:
         return line[1] + NEUTRAL[line[2]].rjust(80 - len(line[1]))
 
     # CP2K breaks a long folder into lines that hold nothing else.
     pattern = r"^(.*PROGRAM (?:STARTED|RAN|STOPPED|PROCESS) (ON|BY|ID|IN)) +\S.*(?:\n {43}\S+)*$"
-    return re.sub(pattern, neutral, log, flags=re.MULTILINE)
+    return re.sub(pattern, neutralize, log, flags=re.MULTILINE)
 
 
 def compute(
@@ -155,7 +155,7 @@ def compute(
     Raises:
         RuntimeError: CP2K failed or the SCF cycle did not converge; the output is kept.
     """
-    write_gzip(placed(output, "inputs", job, ".inp.gz"), text)
+    write_gzip(place_output(output, "inputs", job, ".inp.gz"), text)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "job.inp").write_text(text)
@@ -163,8 +163,8 @@ def compute(
         command = [program, "-i", "job.inp", "-o", "out.log"]
         code = subprocess.run(command, cwd=folder, env=environment, check=False).returncode
         log = (folder / "out.log").read_text() if (folder / "out.log").exists() else ""
-        kept = placed(output, "outputs", job, ".log.gz")
-        write_gzip(kept, anonymous(log))
+        kept = place_output(output, "outputs", job, ".log.gz")
+        write_gzip(kept, anonymize(log))
         if code or "SCF run converged" not in log:
             raise RuntimeError(f"{program} failed on {job} (exit status {code}); see {kept}")
         if "&KS_CSR_WRITE" not in text:
@@ -200,7 +200,7 @@ def main() -> None:
         parser.error(str(error))
     if options.inputs_only:
         for job, text in jobs.items():
-            write_gzip(placed(options.output, "inputs", job, ".inp.gz"), text)
+            write_gzip(place_output(options.output, "inputs", job, ".inp.gz"), text)
         return
     if shutil.which(options.cp2k) is None:
         parser.error(f"{options.cp2k!r} is not on the PATH; install CP2K or name it with --cp2k")

@@ -164,7 +164,7 @@ def pack(folder: Path, text: str, log: str, cutoff: float = CUTOFF) -> Blocks:
     )
 
 
-def exponents(lengths: np.ndarray, steps: Steps) -> np.ndarray:
+def find_exponents(lengths: np.ndarray, steps: Steps) -> np.ndarray:
     """Return the power of two to whose multiples the elements of each block are rounded.
 
     Args:
@@ -176,7 +176,7 @@ def exponents(lengths: np.ndarray, steps: Steps) -> np.ndarray:
     return powers[np.searchsorted(ends, lengths)]
 
 
-def packed(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
+def encode(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
     """Return elements as whole numbers: 0, -1, 1, -2, 2, ... times 2^power are 0, 1, 2, 3, 4, ...
 
     Small ones have zeros in front, whatever their sign, which compress well.
@@ -191,8 +191,8 @@ def packed(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
     return np.where(numbers < 0, -2 * numbers - 1, 2 * numbers).astype(np.uint32)
 
 
-def unpacked(numbers: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return the elements that `packed` made whole numbers of."""
+def decode(numbers: np.ndarray, powers: np.ndarray) -> np.ndarray:
+    """Return the elements that `encode` made whole numbers of."""
     counts = (numbers // 2).astype(np.int64)
     return np.ldexp(np.where(numbers % 2, -counts - 1, counts).astype(np.float64), powers)
 
@@ -200,7 +200,7 @@ def unpacked(numbers: np.ndarray, powers: np.ndarray) -> np.ndarray:
 def read(frame: h5py.Group, name: str) -> np.ndarray:
     """Return the elements of `H` (Hartree) or `S` of one frame."""
     n_elements = frame["chunk_shapes"][()].prod(axis=1)
-    return unpacked(frame[name][()], np.repeat(frame[f"{name}_powers"][()], n_elements))
+    return decode(frame[name][()], np.repeat(frame[f"{name}_powers"][()], n_elements))
 
 
 def write(
@@ -221,9 +221,9 @@ def write(
     n_elements = arrays["chunk_shapes"].prod(axis=1)
     stored = dict(arrays)
     for name in ("H", "S"):
-        powers = exponents(np.linalg.norm(vectors, axis=1), steps[name])
+        powers = find_exponents(np.linalg.norm(vectors, axis=1), steps[name])
         stored |= {
-            name: packed(arrays[name], np.repeat(powers, n_elements)),
+            name: encode(arrays[name], np.repeat(powers, n_elements)),
             f"{name}_powers": powers,
         }
     for name in ("atom_pairs", "chunk_shapes"):
