@@ -87,13 +87,13 @@ class Peer:
         with self._precision(dtype), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph = self._graph(atoms, dtype)
-            found = self.model.to(dtype)([graph], task="efsm")
-        energy = found["e"].detach().double() + self.composition[graph.atomic_number - 1].mean()
+            outputs = self.model.to(dtype)([graph], task="efsm")
+        energy = outputs["e"].detach().double() + self.composition[graph.atomic_number - 1].mean()
         return {
             "energy": energy.numpy(),
-            "forces": found["f"][0].detach().double().numpy(),
-            "stress": found["s"][0].detach().double().numpy() / 160.21766208,
-            "magmoms": found["m"][0].detach().double().numpy(),
+            "forces": outputs["f"][0].detach().double().numpy(),
+            "stress": outputs["s"][0].detach().double().numpy() / 160.21766208,
+            "magmoms": outputs["m"][0].detach().double().numpy(),
         }
 
     def n_angles(self, atoms: ase.Atoms) -> int:

@@ -35,8 +35,8 @@ def predict(model, atoms, batch_of):
     dtype = next(model.parameters()).dtype
     with torch.no_grad():
         outputs = model(batch_of([atoms], dtype))
-    found = {name: outputs[name].double().numpy() for name in FIELDS}
-    return found | {"energy": found["energy"] / len(atoms), "stress": found["stress"][0]}
+    values = {name: outputs[name].double().numpy() for name in FIELDS}
+    return values | {"energy": values["energy"] / len(atoms), "stress": values["stress"][0]}
 
 
 def largest_differences(ours, theirs):
@@ -86,38 +86,48 @@ def test_single_precision_is_exact_to_1e_5(peer, trained, batch_of, mptrj):
 
 
 @pytest.mark.slow
-def test_single_precision_on_200_real_structures(peer, trained, batch_of, mptrj, capsys):
-    """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB, or the spacing of numbers where they are large."""
-    frames = [atoms for atoms in mptrj if len(atoms) <= 60][:200]
-    model, ours, theirs, bounds = trained(torch.float32), [], [], []
+def test_single_precision_on_structures_of_all_sizes(peer, trained, batch_of, mptrj, capsys):
+    """Bound: 1e-5 in eV/atom, eV/Å, eV/Å³, µB, or the spacing of numbers where they are large.
+
+    Rounding errors grow with atoms and bonds: 40 structures cover the sizes evenly, both ends too.
+    """
+    by_size = sorted((atoms for atoms in mptrj if len(atoms) <= 60), key=len)
+    frames = [by_size[i] for i in np.linspace(0, len(by_size) - 1, 40).round().astype(int)]
+    model, differences, bounds = trained(torch.float32), [], []
     for atoms in frames:
         exact = peer(atoms, torch.float64)
-        ours.append(largest_differences(predict(model, atoms, batch_of), exact))
-        theirs.append(largest_differences(peer(atoms, torch.float32), exact))
+        differences.append(largest_differences(predict(model, atoms, batch_of), exact))
         spacing = {name: np.spacing(np.float32(np.abs(exact[name]).max())) for name in FIELDS}
         bounds.append({name: max(1e-5, 4 * spacing[name]) for name in FIELDS})
 
     with capsys.disabled():
-        for who, rows in (("ours", ours), ("peer", theirs)):
-            for name in FIELDS:
-                values = np.array([row[name] for row in rows])
-                print(f"\n{who} {name}, median, 95 %, max:", end=" ")
-                print(*(f"{q:.1e}" for q in np.quantile(values, [0.5, 0.95, 1])), end="")
-    assert len(frames) == 200
-    for difference, bound in zip(ours, bounds, strict=True):
+        for name in FIELDS:
+            values = [difference[name] for difference in differences]
+            print(f"\n{name}, median, 95 %, max:", end=" ")
+            print(*(f"{q:.1e}" for q in np.quantile(values, [0.5, 0.95, 1])), end="")
+    assert (len(frames[0]), len(frames[-1])) == (2, 60)
+    for difference, bound in zip(differences, bounds, strict=True):
         assert all(difference[name] < bound[name] for name in FIELDS), difference
 
 
 @pytest.mark.slow
 def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj, capsys):
-    """The labels are raw DFT energies; the model was trained on corrected ones."""
+    """The labels are raw DFT energies; the model was trained on corrected ones.
+
+    The bound of 25 % is above what the choice of 150 structures changes.
+    """
     model = trained(torch.float32)
     errors = {name: [] for name in PUBLISHED_ERRORS}
-    for atoms in mptrj[:300]:
-        found = predict(model, atoms, batch_of)
-        errors["energy"].append(found["energy"] - corrected_energy(atoms) / len(atoms))
-        errors["forces"].append((found["forces"] - atoms.get_forces()).ravel())
-        stress = found["stress"] - atoms.get_stress(voigt=False)
+    for start in range(0, 150, 25):
+        frames = mptrj[start : start + 25]
+        with torch.no_grad():
+            outputs = model(batch_of(frames, torch.float32))
+        energies, forces, stress = (outputs[name].double().numpy() for name in PUBLISHED_ERRORS)
+        labels = np.array([corrected_energy(atoms) for atoms in frames])
+        errors["energy"].append((energies - labels) / [len(atoms) for atoms in frames])
+        forces -= np.concatenate([atoms.get_forces() for atoms in frames])
+        errors["forces"].append(forces.ravel())
+        stress -= np.stack([atoms.get_stress(voigt=False) for atoms in frames])
         errors["stress"].append(GPA * stress.ravel())
     mae = {name: np.abs(np.concatenate(parts)).mean() for name, parts in errors.items()}
 
