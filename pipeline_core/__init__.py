@@ -1,8 +1,9 @@
 """A plugin-based workflow engine for scientific machine-learning pipelines.
 
-Seven stages (`data`, `graph`, `partition`, `train`, `evaluate`, `infer`, `figures`) turn raw data
-into a trained, evaluated and usable model and its figures. `pipeline_core.hookspecs` holds the
-contract of a plugin. Importing this package is cheap: it loads neither torch nor a plugin.
+Eight stages (`data`, `graph`, `partition`, `train`, `evaluate`, `infer`, `profile`, `figures`)
+turn raw data into a trained, evaluated and usable model and its figures. `pipeline_core.hookspecs`
+holds the contract of a plugin. Importing this package is cheap: it loads neither torch nor a
+plugin.
 """
 
 from pluggy import HookimplMarker, HookspecMarker

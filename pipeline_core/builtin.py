@@ -10,7 +10,7 @@ from pipeline_core.hookspecs import PipelineSpecs
 from pipeline_core.observers import progress, records, tensorboard
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
-from pipeline_core.stages import data, evaluate, figures, graph, infer, partition, train
+from pipeline_core.stages import data, evaluate, figures, graph, infer, partition, profile, train
 
 ENGINE: Final = (
     ("engine.data", data),
@@ -19,6 +19,7 @@ ENGINE: Final = (
     ("engine.train", train),
     ("engine.evaluate", evaluate),
     ("engine.infer", infer),
+    ("engine.profile", profile),
     ("engine.figures", figures),
     ("engine.readers", catalogue),
     ("observer.records", records),

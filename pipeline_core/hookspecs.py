@@ -7,7 +7,7 @@ number of ranks, evaluates, runs molecular dynamics and draws. Every other hook 
 and leaves the rest as it is.
 
 For a run the engine calls the hooks of that run's plugin, its own defaults (`trylast`) and the
-observers; no other model plugin is called. The seven stage hooks are `firstresult`: the first
+observers; no other model plugin is called. The eight stage hooks are `firstresult`: the first
 implementation that returns something other than None has done the stage, and None hands it on to
 the engine: return a summary on every rank. An observer wraps stage hooks:
 
@@ -44,7 +44,7 @@ Summary = Mapping[str, Any]
 
 
 class PipelineSpecs:
-    """All hooks: the plugin itself, the seven stages in order, what else it gives, observers.
+    """All hooks: the plugin itself, the eight stages in order, what else it gives, observers.
 
     A plugin implements those that it needs, with any subset of their arguments.
     """
@@ -105,6 +105,13 @@ class PipelineSpecs:
         """Read `run.model` and use it: write `run.inference` and what belongs to it."""
 
     @hookspec(firstresult=True)
+    def profile(self, run: Run) -> Summary | None:
+        """Read `run.model`, measure how long its work takes on this machine, write `run.profile`.
+
+        Time and memory of training steps; a plugin may measure what else it is asked for.
+        """
+
+    @hookspec(firstresult=True)
     def draw(self, run: ExperimentRun) -> Summary | None:
         """Draw the figures of an experiment from the small files of its variants."""
 
@@ -115,7 +122,7 @@ class PipelineSpecs:
 
     @hookspec
     def figures(self) -> list[Figure]:
-        """Figures that the figures stage can draw from the files of evaluate and infer."""
+        """Figures that the figures stage can draw from the files of evaluate, infer and profile."""
         raise NotImplementedError
 
     @hookspec(firstresult=True)

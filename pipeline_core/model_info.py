@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from pipeline_core.config.datasets import DatasetFile
 
-STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "figures")
-RUN_STAGES: Final = ("graph", "partition", "train", "evaluate", "infer", "figures")
+STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "profile", "figures")
+RUN_STAGES: Final = STAGES[1:]
 """The stages that have a section in an experiment; a dataset file describes the data stage."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -46,7 +46,8 @@ class ModelInfo:
         data_kind: What a sample is ("structure", "point", "configuration").
         predicts: Names of the fields that the model can predict.
         sections: Pydantic models of the stage sections that differ from the engine's own. That of
-            `infer` may have a property `files`: what the stage reads beside the artifacts.
+            `infer` may have a property `files`: what the stage reads beside the artifacts; that of
+            `profile` derives from the engine's `ProfileOptions`.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
         upgrades: From each earlier version of the module's weights and metadata, counted from 1,

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.raw_files import match_files
-from pipeline_core.config.sections import PUBLISHED, Section
+from pipeline_core.config.sections import PUBLISHED, ProfileOptions, Section
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.distributed.threads import launch_command
 from pipeline_core.importing.sources import fingerprint_readers
@@ -151,7 +151,7 @@ class Plan:
                 paper = experiment.path.with_name("expected.yaml")
                 runs = experiment.runs.values()
                 files = [getattr(run, artifact) for run in runs for artifact in READS[stage]]
-                files += [run.profile for run in runs if _is_profiled(run)]
+                files += [run.profile for run in runs if _has_work(run)]
                 return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
             run = self._run(wildcards)
             files = [getattr(run, a) for a in READS[stage] if a != "data" or run.dataset]
@@ -307,9 +307,9 @@ def check_names(experiment: ExperimentRun) -> None:
         )
 
 
-def _is_profiled(run: Run) -> bool:
-    """Return whether the experiment says what of a run's training steps to measure."""
-    return bool(getattr(run.sections["profile"], "samples", None))
+def _has_work(run: Run) -> bool:
+    """Return whether the experiment says what of a run to measure."""
+    return run.section("profile", ProfileOptions).has_work
 
 
 def _to_json(params: Any) -> str:

@@ -17,7 +17,6 @@ from pipeline_core.cli import (
     new_dataset,
     new_files,
     new_plugin,
-    profile,
     stages,
 )
 
@@ -65,7 +64,6 @@ def _common(
 
 for _module, _panel in (
     (stages, "Stages"),
-    (profile, "After a run"),
     (checks, "Before a run"),
     (download, "Before a run"),
     (doctor, "Before a run"),

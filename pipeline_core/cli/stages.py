@@ -19,6 +19,7 @@ HELP = {
     "train": "Train, resuming where a call stopped; many ranks by srun, mpiexec or torchrun.",
     "evaluate": "Compare predictions with labels of held-out samples.",
     "infer": "Use the trained model: molecular dynamics or what its plugin offers.",
+    "profile": "Measure time and memory of training steps; project epochs on many ranks.",
 }
 
 

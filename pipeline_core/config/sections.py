@@ -322,6 +322,11 @@ class ProfileOptions(Section):
     """Batches larger than one that took so long are not tried."""
     projection: Projection | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to measure."""
+        return bool(self.samples)
+
 
 class InferOptions(Section):
     """Use of the trained model."""

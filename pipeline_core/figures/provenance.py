@@ -95,9 +95,9 @@ def collect_times(experiment: ExperimentRun) -> list[Fact]:
 
 
 def read_stage_records(run: Run) -> list[dict[str, Any]]:
-    """Return the last record of each stage of a run and of its profile, in their order."""
+    """Return the last record of each stage of a run, in their order."""
     last = {record["stage"]: record for record in results.read_records(run.folder)}
-    return [last[stage] for stage in (*RUN_STAGES, "profile") if stage in last]
+    return [last[stage] for stage in RUN_STAGES if stage in last]
 
 
 def describe_hardware(record: dict[str, Any]) -> str:

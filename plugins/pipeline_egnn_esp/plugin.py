@@ -15,6 +15,7 @@ from pipeline_egnn_esp.options import (
     ESPOptions,
     ESPTrainOptions,
 )
+from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 
 if TYPE_CHECKING:
     from pipeline_core.figures import Figure
@@ -38,6 +39,7 @@ def model() -> ModelInfo:
             "train": ESPTrainOptions,
             "evaluate": ESPEvaluateOptions,
             "infer": ESPInferOptions,
+            "profile": ESPProfileOptions,
         },
         dataset=MatrixDataset,
         upgrades={1: Upgrade(weights=_name_embeddings, batch=_name_reverse_edges)},
@@ -88,6 +90,14 @@ def infer(run: Run) -> Summary:
     from pipeline_egnn_esp.inference import infer_run
 
     return infer_run(run)
+
+
+@hookimpl
+def profile(run: Run) -> Summary:
+    """Measure training steps, and do the studies of the paper."""
+    from pipeline_egnn_esp.paper.studies import profile_run
+
+    return profile_run(run)
 
 
 @hookimpl

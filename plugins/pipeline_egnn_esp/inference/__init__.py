@@ -23,8 +23,6 @@ the run holds one group a structure, which the reader `packed` takes where the o
 | `levels/`          | `predicted`, and `reference` of the data where it is known, eV             |
 | `density/`         | `energy`, eV; `predicted`, `reference`, states per eV and cell             |
 | `bands/`           | `k`, `x`, `ticks`, attribute `labels`; `predicted`, `reference`, (n_k, n)  |
-
-Its group `studies` is described in `pipeline_egnn_esp.paper.studies`.
 """
 
 from __future__ import annotations

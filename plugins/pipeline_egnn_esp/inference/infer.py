@@ -48,7 +48,6 @@ from pipeline_egnn_esp.inference.structures import Subject, make_subject
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_egnn_esp.paper.studies import study
 from pipeline_egnn_esp.samples import compute_energy_zero
 from pipeline_egnn_esp.scaling import ScaledNetwork
 from pipeline_egnn_esp.sources.deeph import write_deeph
@@ -60,10 +59,10 @@ Ints = NDArray[np.int64]
 
 def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
     """Do the work of `infer_run` on one of its ranks; return its summary."""
-    options, model = run.section("infer", ESPInferOptions), run.section("model", ESPOptions)
-    if options.structures and model.target != "hamiltonian":
+    options, target = run.section("infer", ESPInferOptions), run.section("model", ESPOptions).target
+    if options.structures and target != "hamiltonian":
         raise ValueError(
-            f"{run.experiment}: infer.structures: the model has learned the {model.target}, not a "
+            f"{run.experiment}: infer.structures: the model has learned the {target}, not a "
             "Hamiltonian; train it with model.target: hamiltonian, or remove the structures"
         )
     module = load_trained_task(run, ranks.device).module
@@ -79,10 +78,6 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
             name = subject.options.name
             group = content.create_group(name) if content is not None else None
             summary[name] = _Inference(run, module, subject, options, ranks).run(group)
-        if content is not None:
-            link = run.section("partition", PartitionOptions).link
-            studied = study(content, options, model, basis, ranks.device, run.seed, link)
-            summary |= {"studies": studied} if studied else {}
         ranks.barrier()
     return summary
 

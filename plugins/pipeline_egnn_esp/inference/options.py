@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
 from pipeline_core.fields import named_sample
-from pipeline_egnn_esp.paper.studies.options import Partitions, Scaling, Throughput
 
 
 class Levels(Section):
@@ -102,12 +101,6 @@ class ESPInferOptions(Section):
     """Bytes that a rank may use; null for what its machine has free, shared between its ranks."""
     dense_orbitals: Count = 6000
     """Largest number of orbitals of which all levels are calculated: time grows with its cube."""
-    throughput: Throughput | None = None
-    """A study of a node block, see `pipeline_egnn_esp.paper.studies`; null for none."""
-    partitions: Partitions | None = None
-    """A study of ways to share a large structure; null for none."""
-    scaling: Scaling | None = None
-    """A study of strong and weak scaling; null for none."""
 
     @property
     def files(self) -> list[Path]:
@@ -120,8 +113,6 @@ class ESPInferOptions(Section):
         cls, structures: list[PredictedStructure]
     ) -> list[PredictedStructure]:
         names = [one.name for one in structures]
-        if "studies" in names:
-            raise ValueError("structures: the name 'studies' is taken by studies; use another one")
         if len(set(names)) < len(names):
             raise ValueError(f"structures: names {names} have to differ; rename one")
         return structures

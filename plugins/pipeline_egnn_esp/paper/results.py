@@ -1,20 +1,16 @@
-"""What `infer` wrote of its studies, and how methods of sharing look in all figures."""
+"""What `profile` wrote of its studies, and how methods of sharing look in all figures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core import store
-from pipeline_core.figures import style
-from pipeline_core.run import ExperimentRun, Run
-from pipeline_egnn_esp.inference import SCHEMA
+from pipeline_core.figures import results, style
+from pipeline_core.run import ExperimentRun
 
 NAMES: Final = {
     "low_nn": "Low-NN",
@@ -55,45 +51,31 @@ class Domains:
 
 
 def read_study(experiment: ExperimentRun, name: str) -> dict[str, Any] | None:
-    """Return a study of the first run that has it: throughput, partitions, or scaling."""
+    """Return a study of the first run that has it: throughput, partitions, domains, or scaling."""
     for run in experiment.runs.values():
-        if run.inference.exists():
-            with store.open_artifact(run.inference, SCHEMA) as file:
-                data = file.get(f"studies/{name}")
-                if data is not None:
-                    content: dict[str, Any] = json.loads(data[()])
-                    return content
+        content: dict[str, Any] | None = (results.read_profile(run) or {}).get(name)
+        if content is not None:
+            return content
     return None
 
 
 def read_domains(experiment: ExperimentRun) -> Domains | None:
     """Return the drawn partitions of the first run that has some."""
-    for run in experiment.runs.values():
-        stored = _read_run(run)
-        if stored is not None:
-            return stored
-    return None
-
-
-def _read_run(run: Run) -> Domains | None:
-    if not run.inference.exists():
+    content = read_study(experiment, "domains")
+    if content is None:
         return None
-    with store.open_artifact(run.inference, SCHEMA) as file, store.explain_damage(run.inference):
-        group = file.get("studies/domains")
-        if group is None:
-            return None
-        return Domains(
-            positions=group["positions"][()].astype(np.float64),
-            cell=group["cell"][()],
-            parts=int(group.attrs["parts"]),
-            cutoff=float(group.attrs["cutoff"]),
-            labels=_read_by_method(group["labels"]),
-            traffic=_read_by_method(group["traffic"]),
-        )
+    return Domains(
+        positions=np.array(content["positions"]),
+        cell=np.array(content["cell"]),
+        parts=content["parts"],
+        cutoff=content["cutoff"],
+        labels=_order_by_method(content["labels"]),
+        traffic=_order_by_method(content["traffic"]),
+    )
 
 
-def _read_by_method(group: h5py.Group) -> dict[str, NDArray[np.int64]]:
-    return {name: group[name][()].astype(np.int64) for name in NAMES if name in group}
+def _order_by_method(tables: dict[str, Any]) -> dict[str, NDArray[np.int64]]:
+    return {name: np.array(tables[name]) for name in NAMES if name in tables}
 
 
 def order_methods(methods: Iterable[str]) -> list[str]:

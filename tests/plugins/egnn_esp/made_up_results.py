@@ -8,14 +8,8 @@ import numpy as np
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
-from pipeline_egnn_esp.inference import SCHEMA
-from pipeline_egnn_esp.inference.options import ESPInferOptions
-from pipeline_egnn_esp.paper.studies import (
-    _tabulate_by_cutoff,
-    _tabulate_scaling,
-    _tabulate_throughput,
-)
-from pipeline_egnn_esp.paper.studies.options import Packing, Partitions
+from pipeline_egnn_esp.paper.studies import summarize, tabulate_domains
+from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions, Packing, Partitions
 from pipeline_egnn_esp.paper.studies.partitions import study_partitions
 from pipeline_egnn_esp.paper.studies.throughput import find_saturation
 from pipeline_kernels.partition import Link
@@ -37,24 +31,15 @@ def write(folder):
     """Write the studies of egnn_esp/scaling and return it."""
     experiment = load(folder)
     (run,) = experiment.runs.values()
-    options = run.section("infer", ESPInferOptions)
-    contents = {
+    options = run.section("profile", ESPProfileOptions)
+    content = {
         "throughput": throughput(options),
         "partitions": partitions(options),
+        "domains": domains(),
         "scaling": scaling(options),
     }
-    with store.create(run.inference, SCHEMA, {}) as file:
-        group = file.create_group("studies")
-        for name, content in contents.items():
-            group.create_dataset(name, data=json.dumps(content))
-        write_domains(group.create_group("domains"))
-    shown = {
-        "throughput": _tabulate_throughput,
-        "partitions": _tabulate_by_cutoff,
-        "scaling": _tabulate_scaling,
-    }
-    summary = {"studies": {name: shown[name](content) for name, content in contents.items()}}
-    record(run, summary)
+    store.write_json(run.profile, content)
+    record(run, "profile", summarize(content))
     return experiment
 
 
@@ -62,15 +47,15 @@ def write_hfo2(folder):
     """Write what the comparison with the paper reads of egnn_esp/hfo2 and return it."""
     experiment = load(folder, "egnn_esp/hfo2")
     (run,) = experiment.runs.values()
-    record(run, {"tiled": {"atoms": 768, "edges": 300_000}})
+    record(run, "infer", {"tiled": {"atoms": 768, "edges": 300_000}})
     metrics = {"splits": {"test": {"quantities": {"hamiltonian": {"mae": 0.0015}}}}}
     run.metrics.write_text(json.dumps(metrics))
     return experiment
 
 
-def record(run, summary):
+def record(run, stage, summary):
     run.folder.mkdir(parents=True, exist_ok=True)
-    facts = {"stage": "infer", "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": 1}
+    facts = {"stage": stage, "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": 1}
     (run.folder / "records.jsonl").write_text(json.dumps({**facts, "summary": summary}) + "\n")
 
 
@@ -201,13 +186,8 @@ def projected(mode, method, cutoff, ranks, atoms, neighbours):
     }
 
 
-def write_domains(group):
-    """Write real partitions of a small packing between 16 parts."""
+def domains():
+    """Return real partitions of a small packing between 16 parts."""
     packing = Packing(atoms=250, box=(26.5, 14.5, 14.5))
     options = Partitions(packing=packing, cutoffs=[6.0], parts=[16], drawn=16)
-    drawn = study_partitions(options, (8, 72), Link(), 0).drawn
-    group.attrs["cutoff"], group.attrs["parts"] = drawn.cutoff, drawn.parts
-    group["positions"], group["cell"] = drawn.structure.positions, drawn.structure.cell
-    for method in drawn.labels:
-        group[f"labels/{method}"] = drawn.labels[method]
-        group[f"traffic/{method}"] = drawn.traffic[method]
+    return tabulate_domains(study_partitions(options, (8, 72), Link(), 0).drawn)

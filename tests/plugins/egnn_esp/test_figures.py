@@ -18,7 +18,6 @@ from pipeline_egnn_esp.figures import distances, spectra, violins
 from pipeline_egnn_esp.figures.elements import read_elements
 from pipeline_egnn_esp.inference import infer_run
 from pipeline_egnn_esp.inference.collect import read_matrices
-from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.inference.picture import write_picture
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from pipeline_egnn_esp.paper import (
@@ -32,6 +31,8 @@ from pipeline_egnn_esp.paper import (
     topology,
     weak,
 )
+from pipeline_egnn_esp.paper.results import read_domains
+from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 from plugins.drawn import only, rows, titles
 from plugins.egnn_esp import made_up_results, reference, trained
 from real_data import read_paper
@@ -120,7 +121,7 @@ def test_each_measure_leads_to_a_number(scaling, tmp_path, expected):
 
 def test_places_in_lists_are_those_that_the_pointers_mean(scaling):
     (run,) = scaling.runs.values()
-    options = run.section("infer", ESPInferOptions)
+    options = run.section("profile", ESPProfileOptions)
     assert (options.throughput.channels[0], options.throughput.channels[3]) == (16, 128)
     assert (options.partitions.parts[2], options.partitions.parts[3]) == (64, 128)
     weak = options.scaling.weak
@@ -210,8 +211,7 @@ def test_the_view_keeps_lengths():
 
 def test_the_topology_has_each_message_once(scaling):
     figure, table = topology.draw(scaling)
-    with h5py.File(next(iter(scaling.runs.values())).inference) as file:
-        traffic = file["studies/domains/traffic/low_nn"][:]
+    traffic = read_domains(scaling).traffic["low_nn"]
     mine = rows(table, method="low_nn")
     assert sum(row["atoms"] for row in mine) == traffic.sum()
     assert len(figure.axes[0].collections[0].get_segments()) == len(mine) / 2  # both ways

@@ -10,7 +10,6 @@ import sys
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -18,11 +17,17 @@ import torch
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.sections import LinkOptions
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper import studies
 from pipeline_egnn_esp.paper.studies import ranks
-from pipeline_egnn_esp.paper.studies.options import Packing, Partitions, Scaling, Throughput, Weak
+from pipeline_egnn_esp.paper.studies.options import (
+    ESPProfileOptions,
+    Packing,
+    Partitions,
+    Scaling,
+    Throughput,
+    Weak,
+)
 from pipeline_egnn_esp.paper.studies.partitions import study_partitions
 from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measure_passes
 from pipeline_egnn_esp.paper.studies.scaling import Machine, fit_link, study_scaling
@@ -30,6 +35,7 @@ from pipeline_egnn_esp.paper.studies.throughput import find_saturation, study_th
 from pipeline_egnn_esp.paper.studies.volumes import Volumes, count_volumes_of_parts, pack_box, tile
 from pipeline_kernels.partition import Link, metrics, partition
 from pipeline_kernels.partition.synthetic import neighbour_edges
+from plugins.egnn_esp import made_up_results
 
 BASIS = Basis({"H": (0,), "O": (0, 1)})
 SMALL = ESPOptions.model_validate(
@@ -107,12 +113,11 @@ def test_more_parts_than_atoms_are_refused():
     ("options", "message"),
     [
         ({"partitions": {"parts": [8], "drawn": 16}}, "16 is none of partitions.parts"),
-        ({"structures": [{"name": "studies"}]}, "the name 'studies' is taken"),
     ],
 )
 def test_contradicting_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        ESPInferOptions.model_validate_json(json.dumps(options))
+        ESPProfileOptions.model_validate_json(json.dumps(options))
 
 
 def test_throughput_is_messages_over_seconds():
@@ -186,7 +191,7 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
     options = Scaling(ranks=[1, 2], packing=PACKING, cutoff=CUTOFF, weak=weak)
     sharing = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4], drawn=None)
     shared = study_partitions(sharing, BASIS.elements, Link(), 0).shared
-    actual = study_scaling(options, SMALL, BASIS, shared, CPU, 2**20, 0)
+    actual = study_scaling(options, SMALL, BASIS, shared, CPU, 0)
     assert actual["cost_model"]["edge"] == pytest.approx(1.0)
     assert actual["link"]["latency"] == pytest.approx(1e-3)
     assert actual["link"]["bandwidth"] == pytest.approx(1e6)
@@ -212,7 +217,7 @@ def test_projections_follow_from_what_was_measured(one_second_an_edge):
 def test_a_given_link_is_not_measured(one_second_an_edge):
     text = {"ranks": [1], "link": {"latency": 1e-6, "bandwidth": 1e9}, "weak": None}
     options = Scaling.model_validate({**text, "packing": PACKING, "cutoff": CUTOFF})
-    actual = study_scaling(options, SMALL, BASIS, [], CPU, 2**20, 0)
+    actual = study_scaling(options, SMALL, BASIS, [], CPU, 0)
     assert (actual["link"]["source"], actual["link"]["seconds"]) == ("given", [])
     assert actual["projected"] == []
 
@@ -269,7 +274,7 @@ def test_ranks_are_started_by_this_python(monkeypatch):
     assert seen["env"]["OMP_NUM_THREADS"] == "1"
 
 
-def test_results_are_written_and_summed_up(tmp_path, one_second_an_edge):
+def test_results_are_summed_up(one_second_an_edge):
     wanted = {
         "throughput": {"channels": [2], "messages": [20], "repeats": 1},
         "partitions": {"parts": [2, 4], "cutoffs": [CUTOFF], "drawn": 4},
@@ -277,15 +282,15 @@ def test_results_are_written_and_summed_up(tmp_path, one_second_an_edge):
     }
     for place in (wanted["partitions"], wanted["scaling"], wanted["scaling"]["weak"]):
         place["packing"] = PACKING.model_dump(mode="json")
-    options = ESPInferOptions.model_validate_json(json.dumps(wanted))
-    with h5py.File(tmp_path / "studies.h5", "w") as file:
-        summary = studies.study(file, options, SMALL, BASIS, CPU, 0, LinkOptions())
-        content = json.loads(file["studies/partitions"][()])
-        assert set(file["studies"]) == {"throughput", "partitions", "domains", "scaling"}
-        assert file["studies/domains/labels/auto"].shape == (120,)
-        assert file["studies/domains/traffic/auto"].shape == (4, 4)
+    options = ESPProfileOptions.model_validate_json(json.dumps(wanted))
+    content = studies.study(options, SMALL, BASIS, CPU, 0, LinkOptions())
+    assert json.loads(json.dumps(content)) == content
+    assert set(content) == {"throughput", "partitions", "domains", "scaling"}
+    assert np.shape(content["domains"]["labels"]["auto"]) == (120,)
+    assert np.shape(content["domains"]["traffic"]["auto"]) == (4, 4)
+    summary = studies.summarize(content)
     by_method = summary["partitions"]["5"]["metis"]
-    records = [one for one in content["records"] if one["method"] == "metis"]
+    records = [one for one in content["partitions"]["records"] if one["method"] == "metis"]
     assert by_method["neighbours"] == [one["neighbours_mean"] for one in records]
     cube = summary["scaling"]["cube"]["5"]["low_nn"]
     assert cube["efficiency"][0] == 1
@@ -293,7 +298,8 @@ def test_results_are_written_and_summed_up(tmp_path, one_second_an_edge):
     assert summary["scaling"]["strong"]["5"]["grid"]["ranks"] == [2, 4]
 
 
-def test_nothing_is_written_if_nothing_is_asked_for(tmp_path):
-    with h5py.File(tmp_path / "studies.h5", "w") as file:
-        assert studies.study(file, ESPInferOptions(), SMALL, BASIS, CPU, 0, LinkOptions()) == {}
-        assert not file.keys()
+def test_a_profile_of_nothing_is_refused(tmp_path):
+    run = made_up_results.load(tmp_path, "egnn_esp/smoke").run("overlap")
+    assert not run.section("profile", ESPProfileOptions).has_work
+    with pytest.raises(ValueError, match="names no samples and no study"):
+        studies.profile_run(run)

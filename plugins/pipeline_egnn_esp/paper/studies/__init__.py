@@ -1,36 +1,34 @@
-"""Studies of speed and of sharing that `infer` can be asked for: figures 3, 5, 6, 7 of the paper.
+"""Stage `profile`: training steps as the engine measures them, and studies of speed and sharing.
 
-They need a basis and sizes of a network, no trained weights. Rank 0 does them, with processes of
-its own where several ranks are measured. Results are in the group `studies` of `run.inference`:
+The studies, figures 3, 5, 6, 7 of the paper, need a basis and sizes of a network, no trained
+weights. Rank 0 does them, with processes of its own where several ranks are measured. To what the
+engine writes to `run.profile` they add
 
-| name         | content                                                                     |
-|--------------|-----------------------------------------------------------------------------|
-| `throughput` | JSON, see `throughput.study_throughput`                                     |
-| `partitions` | JSON: atoms, edges by cutoff, link, and `records`, see `partitions.Shared`  |
-| `domains/`   | structure, and of the drawn partitions `labels/` and `traffic/` by method,  |
-|              | see `partitions.Drawn`; attributes `cutoff`, `parts`                        |
-| `scaling`    | JSON, see `scaling.study_scaling`                                           |
+| key          | content                                                                        |
+|--------------|--------------------------------------------------------------------------------|
+| `throughput` | see `throughput.study_throughput`                                              |
+| `partitions` | atoms, edges by cutoff, link, and `records`, see `partitions.Shared`           |
+| `domains`    | cutoff, parts, positions and cell of the structure, and of the partitions that |
+|              | are drawn labels and traffic by method, see `partitions.Drawn`; null for none  |
+| `scaling`    | see `scaling.study_scaling`                                                    |
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    import h5py
     import torch
 
     from pipeline_core.config.sections import LinkOptions
+    from pipeline_core.run import Run
     from pipeline_egnn_esp.basis import Basis
-    from pipeline_egnn_esp.inference.options import ESPInferOptions
     from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
     from pipeline_egnn_esp.paper.studies.partitions import Divisions, Drawn
 
-GROUP: Final = "studies"
-"""Group of `run.inference`; no structure can have this name."""
 _SIZE: Final = 4
 """Bytes of a number in messages."""
 _SHOWN: Final = {
@@ -41,19 +39,61 @@ _SHOWN: Final = {
 }
 
 
+def profile_run(run: Run) -> dict[str, Any]:
+    """Measure what the section `profile` asks for, on rank 0; write `run.profile`.
+
+    Returns:
+        Numbers for people and for comparisons, see `pipeline_core.profiling.report.summarize` and
+        `summarize`.
+
+    Raises:
+        ValueError: Nothing is asked for, `run.model` is missing or not of this run, or a study is
+            impossible.
+    """
+    from pipeline_core import store
+    from pipeline_core.config.sections import PartitionOptions
+    from pipeline_core.distributed.ranks import connect_ranks
+    from pipeline_core.profiling import report
+    from pipeline_core.profiling.study import measure_steps
+    from pipeline_core.training.checkpoint import load_model
+    from pipeline_egnn_esp.basis import Basis
+    from pipeline_egnn_esp.options import ESPOptions
+    from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
+
+    options = run.section("profile", ESPProfileOptions)
+    if not options.has_work:
+        raise ValueError(
+            f"{run.experiment}: profile names no samples and no study, so there is nothing to "
+            "measure; give profile.samples, throughput, partitions or scaling"
+        )
+    with connect_ranks(run.device, run.state) as ranks:
+        if not ranks.is_rank_zero:
+            return {}
+        content, summary = {}, {}
+        if options.samples:
+            content = measure_steps(run, options, ranks.device)
+            summary = report.summarize(content)
+        if options.has_studies:
+            basis = Basis.of_json(load_model(run.model, run.model_info)["metadata"]["basis"])
+            link = run.section("partition", PartitionOptions).link
+            model = run.section("model", ESPOptions)
+            studied = study(options, model, basis, ranks.device, run.seed, link)
+            content, summary = content | studied, summary | summarize(studied)
+    store.write_json(run.profile, content)
+    return summary
+
+
 def study(
-    file: h5py.File,
-    options: ESPInferOptions,
+    options: ESPProfileOptions,
     model: ESPOptions,
     basis: Basis,
     device: torch.device,
     seed: int,
     link: LinkOptions,
 ) -> dict[str, Any]:
-    """Run the studies that are asked for, and write their results.
+    """Do the studies that are asked for.
 
     Args:
-        file: Where to write.
         options: What is asked for.
         model: Sizes of the network.
         basis: Shells of the elements.
@@ -62,47 +102,44 @@ def study(
         link: By which partitions are chosen.
 
     Returns:
-        Numbers for people and for comparisons; lists over numbers of parts, ranks or channels.
+        What the head of this file lists, JSON-able.
 
     Raises:
         ValueError: A study is impossible.
     """
-    if not (options.throughput or options.partitions or options.scaling):
-        return {}
-    group, summary = file.create_group(GROUP), {}
+    content: dict[str, Any] = {}
+    shared = []
     if options.throughput is not None:
         from pipeline_egnn_esp.paper.studies.throughput import study_throughput
 
-        content = study_throughput(options.throughput, model, device)
-        _write(group, "throughput", content)
-        summary["throughput"] = _tabulate_throughput(content)
-    shared = []
+        content["throughput"] = study_throughput(options.throughput, model, device)
     if options.partitions is not None:
         from pipeline_egnn_esp.paper.studies.partitions import study_partitions
         from pipeline_egnn_esp.task import make_link
 
         chosen_by = make_link(link, model, _SIZE)
         divisions = study_partitions(options.partitions, basis.elements, chosen_by, seed)
-        content = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
-        _write(group, "partitions", content)
-        if divisions.drawn is not None:
-            _write_domains(group.create_group("domains"), divisions.drawn)
-        summary["partitions"] = _tabulate_by_cutoff(content)
+        content["partitions"] = _tabulate_partitions(divisions) | {"link": asdict(chosen_by)}
+        content["domains"] = divisions.drawn and tabulate_domains(divisions.drawn)
         shared = divisions.shared
     if options.scaling is not None:
         from pipeline_egnn_esp.paper.studies.scaling import study_scaling
 
-        content = study_scaling(
-            options.scaling, model, basis, shared, device, options.work_bytes, seed
-        )
-        _write(group, "scaling", content)
-        summary["scaling"] = _tabulate_scaling(content)
-    return summary
+        content["scaling"] = study_scaling(options.scaling, model, basis, shared, device, seed)
+    return content
 
 
-def _write(group: h5py.Group, name: str, content: Mapping[str, Any]) -> None:
-    # A dataset, as attributes hold 64 KiB at most.
-    group.create_dataset(name, data=json.dumps(content))
+def summarize(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of studies that people and comparisons with the paper look at.
+
+    They are lists over numbers of parts, ranks or channels.
+    """
+    tables = {
+        "throughput": _summarize_throughput,
+        "partitions": _summarize_partitions,
+        "scaling": _summarize_scaling,
+    }
+    return {name: table(content[name]) for name, table in tables.items() if name in content}
 
 
 def _tabulate_partitions(divisions: Divisions) -> dict[str, Any]:
@@ -113,18 +150,20 @@ def _tabulate_partitions(divisions: Divisions) -> dict[str, Any]:
     }
 
 
-def _write_domains(group: h5py.Group, drawn: Drawn) -> None:
-    group.attrs["cutoff"], group.attrs["parts"] = drawn.cutoff, drawn.parts
-    group.create_dataset("positions", data=drawn.structure.positions.astype("f4"))
-    group.create_dataset("atomic_numbers", data=drawn.structure.atomic_numbers.astype("i2"))
-    group.create_dataset("cell", data=drawn.structure.cell)
-    for method in drawn.labels:
-        group.create_dataset(f"labels/{method}", data=drawn.labels[method].astype("i4"))
-        traffic = drawn.traffic[method].astype("i4")
-        group.create_dataset(f"traffic/{method}", data=traffic, compression="gzip")
+def tabulate_domains(drawn: Drawn) -> dict[str, Any]:
+    """Return what figures show of drawn partitions, JSON-able."""
+    structure = drawn.structure
+    return {
+        "cutoff": drawn.cutoff,
+        "parts": drawn.parts,
+        "positions": structure.positions.astype("f4").tolist(),
+        "cell": structure.cell.tolist(),
+        "labels": {method: labels.tolist() for method, labels in drawn.labels.items()},
+        "traffic": {method: traffic.tolist() for method, traffic in drawn.traffic.items()},
+    }
 
 
-def _tabulate_throughput(content: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_throughput(content: Mapping[str, Any]) -> dict[str, Any]:
     curves = content["curves"]
     return {
         "channels": [curve["channels"] for curve in curves],
@@ -134,7 +173,7 @@ def _tabulate_throughput(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tabulate_by_cutoff(content: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_partitions(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return lists over numbers of parts, by cutoff and method."""
     summary: dict[str, Any] = {"atoms": content["atoms"]}
     for cutoff, n_edges in content["edges"].items():
@@ -148,7 +187,7 @@ def _tabulate_by_cutoff(content: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def _tabulate_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was fitted, and lists over numbers of ranks by mode, cutoff and method."""
     summary: dict[str, Any] = {
         "cost_model": content["cost_model"],

@@ -1,4 +1,4 @@
-"""The parts of the section `infer` that measure and project: figures 3, 5, 6 and 7 of the paper."""
+"""The section `profile`: training steps, and the studies of figures 3, 5, 6 and 7 of the paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
+from pipeline_core.config.sections import (
+    Count,
+    PartitionMethod,
+    Positive,
+    ProfileOptions,
+    Section,
+)
 
 Tiles = tuple[Count, Count, Count]
 Counts = Annotated[list[Count], Field(min_length=1)]
@@ -104,7 +110,30 @@ class Scaling(Section):
     """Longest edges of what is measured, Å."""
     repeats: Count = 3
     """Measured passes, of which the median counts; one before them does not count."""
+    work_bytes: Annotated[int, Field(ge=2**20)] = 2**28
+    """Memory for what is calculated of some edges at a time, as in the section `infer`."""
     link: GivenLink | None = None
     """The link of projections; null to measure exchanges between two processes."""
     weak: Weak | None = Weak()
     """Projected weak scaling; null for none. Strong scaling is that of `partitions`."""
+
+
+class ESPProfileOptions(ProfileOptions):
+    """Training steps, as for any model, and studies of speed and of sharing."""
+
+    throughput: Throughput | None = None
+    """A study of a node block; null for none."""
+    partitions: Partitions | None = None
+    """A study of ways to share a large structure; null for none."""
+    scaling: Scaling | None = None
+    """A study of strong and weak scaling; null for none."""
+
+    @property
+    def has_studies(self) -> bool:
+        """Whether a study is asked for."""
+        return any((self.throughput, self.partitions, self.scaling))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to measure."""
+        return super().has_work or self.has_studies

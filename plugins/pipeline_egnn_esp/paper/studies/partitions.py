@@ -119,7 +119,7 @@ def study_partitions(
     n_atoms = len(structure.positions)
     if max(options.parts) > n_atoms:
         raise ValueError(
-            f"infer.partitions: {n_atoms} atoms cannot be shared between {max(options.parts)} "
+            f"profile.partitions: {n_atoms} atoms cannot be shared between {max(options.parts)} "
             "parts; take fewer parts, or more copies of the box"
         )
     _warm_up()

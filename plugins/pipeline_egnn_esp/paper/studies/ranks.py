@@ -164,7 +164,7 @@ def _run(folder: Path, n_ranks: int) -> None:
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if "Error" in line]
         raise ValueError(
-            f"infer.scaling: {n_ranks} processes on this machine failed "
+            f"profile.scaling: {n_ranks} processes on this machine failed "
             f"({said[0] if said else 'they said nothing'}); take fewer ranks or a smaller packing"
         )
 

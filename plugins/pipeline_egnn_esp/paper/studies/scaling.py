@@ -109,7 +109,6 @@ def study_scaling(
     basis: Basis,
     shared: Sequence[Shared],
     device: torch.device,
-    work_bytes: int,
     seed: int,
 ) -> dict[str, Any]:
     """Measure passes and their parts, and project others.
@@ -120,7 +119,6 @@ def study_scaling(
         basis: Shells of the elements.
         shared: Partitions of one structure, for strong scaling.
         device: Where ranks compute.
-        work_bytes: Memory for a chunk of edges.
         seed: Of the structures.
 
     Returns:
@@ -134,7 +132,7 @@ def study_scaling(
     box = pack_box(options.packing, basis.elements, seed)
     cases = _make_cases(options, box)
     passes = {
-        n: measure_passes(_make_measurement(n, cases, options, model, basis, device, work_bytes), n)
+        n: measure_passes(_make_measurement(n, cases, options, model, basis, device), n)
         for n in sorted({1, *options.ranks} | ({2} if options.link is None else set()))
     }
     cost, error = _fit_cost(cases, passes[1])
@@ -207,12 +205,11 @@ def _make_measurement(
     model: ESPOptions,
     basis: Basis,
     device: torch.device,
-    work_bytes: int,
 ) -> Measurement:
     return Measurement(
         model=model,
         basis=basis,
-        work_bytes=work_bytes,
+        work_bytes=options.work_bytes,
         device=device.type,
         repeats=options.repeats,
         jobs=[case.job for case in cases if case.n_ranks == n],
