@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from pipeline_core.config.datasets import DatasetFile
+from pipeline_core.config.renamed import RenamedOption
 
 STAGES: Final = ("data", "graph", "partition", "train", "evaluate", "infer", "profile", "figures")
 RUN_STAGES: Final = STAGES[1:]
@@ -52,6 +53,7 @@ class ModelInfo:
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
         upgrades: From each earlier version of the module's weights and metadata, counted from 1,
             to what makes the next one of it.
+        renamed: Options of experiments that had another name in earlier versions.
     """
 
     name: str
@@ -63,6 +65,7 @@ class ModelInfo:
     sections: dict[str, type[BaseModel]] = field(default_factory=dict)
     dataset: type[DatasetFile] | None = None
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
+    renamed: tuple[RenamedOption, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

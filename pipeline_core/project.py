@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, Part
-from pipeline_core.config.experiments import BASE, ExperimentFile
+from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
+from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import ENGINE_SECTIONS
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.model_info import ModelInfo
@@ -112,6 +113,8 @@ class Project:
             return ("variants", variant, key) if key in overridden else (key,)
 
         info = self._model_info(chosen.plugin, path, place("plugin"))
+        given = {key: getattr(chosen, key) for key in Sections.model_fields}
+        chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
         models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
         try:
             sections = {

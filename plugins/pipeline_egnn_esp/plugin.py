@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline_core import hookimpl
+from pipeline_core.config.renamed import RenamedOption
 from pipeline_core.hookspecs import Summary
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_egnn_esp.datasets import MatrixDataset
@@ -42,6 +43,10 @@ def model() -> ModelInfo:
             "profile": ESPProfileOptions,
         },
         dataset=MatrixDataset,
+        renamed=tuple(
+            RenamedOption(f"infer.{study}", f"profile.{study}")
+            for study in ("throughput", "partitions", "scaling")
+        ),
         upgrades={1: Upgrade(weights=_name_embeddings, batch=_name_reverse_edges)},
     )
 

@@ -25,8 +25,6 @@ from pipeline_core.testing.projects import call
 FILES = sorted(Path(__file__).parent.glob("v*/*.tar.xz"))
 TIMES = {"seconds", "samples_per_s"}
 OF_THE_PROGRAM = {"provenance", "fingerprint"} | TIMES
-RENAMED = {"strategy": {"paper": "mace_bins"}}
-"""Options of experiment files, which their user edits."""
 
 pytestmark = pytest.mark.parametrize(
     "archive", FILES, ids=[f"{path.parent.name}-{path.name.split('.')[0]}" for path in FILES]
@@ -41,10 +39,6 @@ def unpacked(archive: Path, folder: Path, **train) -> Run:
     path = root / "workflows/experiments/older.yaml"
     content = yaml.safe_load(path.read_text())
     content["train"] |= train
-    for section in content.values():
-        for key, names in RENAMED.items():
-            if isinstance(section, dict) and key in section:
-                section[key] = names.get(section[key], section[key])
     path.write_text(yaml.safe_dump(content))
     run = Project(root / "workflows", root / "results", load_registry()).run("older")
     return replace(run, device="cpu")

@@ -1,0 +1,119 @@
+"""Options of experiments that had another name in earlier versions, read as they were meant.
+
+A renamed option gets a line in `OPTIONS`, or in `ModelInfo.renamed` for one of a plugin; a renamed
+word that an option can have gets a line in `WORDS`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+logger = logging.getLogger(__name__)
+
+_SAMPLES: Final = [1, 2, 4, 8, 16, 32]
+"""What `infer.workload` measured unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class RenamedOption:
+    """An option that stands elsewhere now.
+
+    Attributes:
+        old: Its keys, joined by dots.
+        new: Those of today.
+        convert: From the value that it had to that of today.
+    """
+
+    old: str
+    new: str
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+@dataclass(frozen=True)
+class RenamedWord:
+    """A value of an option, or of an entry of its list, that is another word now."""
+
+    option: str
+    old: str
+    new: str
+
+
+def _read_workload(workload: dict[str, Any] | None) -> dict[str, Any]:
+    return {"samples": []} if workload is None else {"samples": _SAMPLES} | workload
+
+
+OPTIONS: Final = (RenamedOption("infer.workload", "profile", _read_workload),)
+"""Options of the engine."""
+
+WORDS: Final = (
+    RenamedWord("partition.strategy", "paper", "mace_bins"),
+    RenamedWord("profile.projection.strategies", "paper", "mace_bins"),
+)
+"""Values of options, under the names that the options have today."""
+
+
+def upgrade_options(
+    sections: Mapping[str, dict[str, Any]], options: Iterable[RenamedOption], path: Path
+) -> dict[str, dict[str, Any]]:
+    """Return sections of an experiment under the names of today, and warn once of each old one.
+
+    Args:
+        sections: As they stand in the file, with the overrides of a variant.
+        options: Renamed options of the plugin.
+        path: The file.
+
+    Raises:
+        ValueError: An option is given under both names.
+    """
+    content = deepcopy(dict(sections))
+    for one in (*OPTIONS, *options):
+        *above, key = one.old.split(".")
+        holder = _find_holder(content, above)
+        if holder is not None and key in holder:
+            _move(content, one, holder.pop(key), path)
+            _warn(path, one.old, one.new)
+    for word in WORDS:
+        *above, key = word.option.split(".")
+        holder = _find_holder(content, above) or {}
+        values = holder.get(key)
+        if values == word.old or (isinstance(values, list) and word.old in values):
+            is_list = isinstance(values, list)
+            holder[key] = [_rename(v, word) for v in values] if is_list else word.new
+            _warn(path, f"{word.option}: {word.old}", word.new)
+    return content
+
+
+def _find_holder(content: dict[str, Any], keys: Iterable[str]) -> dict[str, Any] | None:
+    """Return the mapping under some keys, if there is one."""
+    holder: Any = content
+    for key in keys:
+        holder = holder.get(key) if isinstance(holder, dict) else None
+    return holder if isinstance(holder, dict) else None
+
+
+def _move(content: dict[str, Any], option: RenamedOption, value: Any, path: Path) -> None:
+    *above, key = option.new.split(".")
+    holder = content
+    for part in above:
+        holder = holder.setdefault(part, {})
+    if holder.get(key, {}) != {}:
+        raise ValueError(
+            f"{path}: {option.old} is called {option.new} now, and both are given; remove "
+            f"{option.old}"
+        )
+    holder[key] = option.convert(value)
+
+
+def _rename(value: Any, word: RenamedWord) -> Any:
+    return word.new if value == word.old else value
+
+
+@cache
+def _warn(path: Path, old: str, new: str) -> None:
+    logger.warning("%s: %s is called %s now; rename it", path, old, new)
