@@ -27,7 +27,6 @@ from pipeline_core.model_info import ModelInfo
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
-from pipeline_core.stages import evaluate, infer
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import write_model
 
@@ -146,8 +145,7 @@ def make_run(
 def load_run(folder: Path) -> Run:
     """Load the run of a folder that `make_run` has filled."""
     points = [EntryPoint("argon", "core.evaluation.argon", "pipeline_core")]
-    stages = [("engine.evaluate", evaluate), ("engine.infer", infer)]
-    project = Project(folder / "workflows", folder / "results", load_registry(points, stages))
+    project = Project(folder / "workflows", folder / "results", load_registry(points))
     return replace(project.run("lj"), device="cpu")
 
 
