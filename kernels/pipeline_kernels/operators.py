@@ -19,9 +19,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import Library, custom_op
 
 from pipeline_kernels import native
+
+# Not `register_kernel`, whose first call imports torch.compile: seconds of each process.
+_LIBRARY = Library("pipeline_kernels", "FRAGMENT")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,9 +67,9 @@ def define_operator(
         operator = custom_op(f"pipeline_kernels::{name}", reference, mutates_args=())
         operator.register_fake(fake)
         if cpu is not None:
-            operator.register_kernel("cpu")(_fall_back(cpu, reference))
+            _LIBRARY.impl(name, _fall_back(cpu, reference), "CPU")
         if cuda is not None:
-            operator.register_kernel("cuda")(_import_late(cuda))
+            _LIBRARY.impl(name, _import_late(cuda), "CUDA")
         return cast("Operator[P, R]", operator)
 
     return decorate

@@ -3,6 +3,8 @@
 Oracle: f(x, [a, b], k) = k x a b and its derivatives, by hand.
 """
 
+import sys
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.testing import assert_close
 
 from pipeline_kernels import native
 from pipeline_kernels.operators import define_derivative, define_operator, differentiate_reference
+from processes import finish
 
 CALLS = []
 
@@ -71,6 +74,10 @@ def test_runs_the_reference_where_c_cannot_be_had(operands):
     assert CALLS == ["cpu", "reference"]
 
 
+def test_calls_import_no_compiler_of_torch():
+    finish([__file__])
+
+
 def test_derivatives_by_tensors_and_lists_of_them(operands):
     assert torch.autograd.gradcheck(lambda x, a, b: operator(x, [a, b], 2), operands)
     opcheck(operator, (operands[0], operands[1:], 2))
@@ -90,3 +97,9 @@ def test_plain_pytorch_differentiates_what_is_needed(operands, again):
     assert_close(by_x, 2 * x * a * a, check_stride=False)
     assert by_a is None
     assert by_x.requires_grad == again
+
+
+if __name__ == "__main__":
+    ones = torch.ones(5, requires_grad=True)
+    operator(ones, [ones, ones], 2).sum().backward()
+    assert "torch._dynamo" not in sys.modules

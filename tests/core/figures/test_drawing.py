@@ -34,10 +34,10 @@ def figure(name, draw=lambda run: None, plugin=None):
     return Figure(name=name, title="T", caption="C", category="Accuracy", draw=draw, plugin=plugin)
 
 
-def ask_for(folder, figures, *brought):
+def ask_for(folder, figures, *brought, experiment=synthetic.EXPERIMENT):
     """Write what an experiment says of figures and load it, with figures of a plugin."""
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
-    path.write_text(f"{synthetic.EXPERIMENT}figures: {figures}\n")
+    path.write_text(f"{experiment}figures: {figures}\n")
     return synthetic.load(folder, plugin(*brought))
 
 
@@ -161,20 +161,22 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
     def note(name):
         return lambda experiment: seen.update({name: list(experiment.runs)})
 
-    more = plugin(
+    brought = [
         figure("of_all", note("of_all")),
         figure("of_toy", note("of_toy"), plugin="toy"),
         figure("of_other", note("of_other"), plugin="other"),
         figure("balance", note("balance_other"), plugin="other"),
         figure("of_third", note("of_third"), plugin="third"),
-    )
+    ]
     synthetic.mixed(folder)
-    experiment = synthetic.load(folder, more)
+    experiment = synthetic.load(folder, plugin(*brought))
     own = ["of_toy", "of_other", "balance_other"]
     assert [f.name for f in choose_figures(experiment)] == [
         *(f.name for f in ENGINE_FIGURES), "of_all", *own
     ]  # fmt: skip
-    assert set(draw_experiment(experiment)["nothing_to_draw"]) >= {"of_all", *own}
+    names = f"{{names: [of_all, {', '.join(own)}]}}"
+    experiment = ask_for(folder, names, *brought, experiment=synthetic.MIXED)
+    assert draw_experiment(experiment)["nothing_to_draw"] == ["of_all", *own]
     assert seen == {
         "of_all": ["base", "wide", "rival"],
         "of_toy": ["base", "wide"],
@@ -184,7 +186,8 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
 
 
 def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
-    experiment = synthetic.mixed(folder)
+    synthetic.mixed(folder)
+    experiment = ask_for(folder, "{formats: [png]}", experiment=synthetic.MIXED)
     assert draw_experiment(experiment)["drawn"] == ALL
     for name in ("parity", "errors_by_element", "errors_by_group", "learning", "md_rdf"):
         with (experiment.folder / f"{name}.csv").open() as file:

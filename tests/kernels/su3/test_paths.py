@@ -129,19 +129,28 @@ def test_what_does_not_fit_is_refused(change, message):
         path_products(*change(*case))
 
 
-@settings(deadline=None, max_examples=12)
-@given(**CASES)
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("batch", "n_links", "shape", "n_colours"),
+    [
+        (65, 2, (2, 1, 2), 3),  # more samples than a program takes
+        (3, 2, (4, 1, 1), 3),
+        (3, 3, (3, 2, 2), 2),
+        (2, 3, (1, 3, 2), 2),
+        (2, 2, (2, 0, 1), 2),
+        (0, 2, (2, 1, 1), 2),
+    ],
+)
 def test_interpreted_kernels_equal_the_reference(
-    interpreted, dtype, seed, batch, n_links, shape, n_colours
+    interpreted, dtype, batch, n_links, shape, n_colours
 ):
     from pipeline_kernels.su3.paths import cuda
 
-    links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
+    links, table, adjoint = random_case(0, batch, n_links, shape, n_colours, dtype)
     exact = links.to(torch.complex128)
     expected = reference.path_products(exact, table, adjoint)
-    found = interpreted(cuda.path_products, links, table, adjoint)
-    assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
+    result = interpreted(cuda.path_products, links, table, adjoint)
+    assert_close(result.to(torch.complex128), expected, **tolerance(dtype))
     by = torch.randn_like(expected)
     gradient = reference.path_gradient(exact, by, table, adjoint)
     ours = interpreted(cuda.path_gradient, links, by.to(dtype), table, adjoint)
