@@ -12,7 +12,7 @@ from pipeline_core.atomistic import potential_task
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, Section
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.potential import Potential
+from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Task
 
@@ -20,6 +20,8 @@ from pipeline_core.task import Outputs, Task
 class Options(Section):
     width: int = 6
     layers: int = 2
+    direct: bool = False
+    """Whether forces and stress come from features of pairs."""
 
 
 class MessagePassing(Potential):
@@ -34,6 +36,9 @@ class MessagePassing(Potential):
             nn.Linear(options.width, options.width) for _ in range(options.layers)
         )
         self.energy = nn.Linear(options.width, 1)
+        if options.direct:
+            self.direct = frozenset({"forces", "stress"})
+            self.heads = nn.Linear(options.width, 1)
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
         receiver, sender = batch["edge_index"].unbind(1)
@@ -44,7 +49,12 @@ class MessagePassing(Potential):
             messages = radial(powers) * powers[:, :1] * x[sender]
             x = x + torch.tanh(update(torch.zeros_like(x).index_add(0, receiver, messages)))
         energy = x.new_zeros(len(batch["cell"]))
-        return {"energy": energy.index_add(0, batch["atom_sample"], self.energy(x)[:, 0])}
+        outputs = {"energy": energy.index_add(0, batch["atom_sample"], self.energy(x)[:, 0])}
+        if self.heads is not None:
+            pulls = self.heads(x[receiver] * x[sender] * powers[:, :1]) * vectors
+            outputs["forces"] = compute_forces(batch, pulls)
+            outputs["stress"] = compute_stress(batch, vectors, pulls)
+        return outputs
 
 
 @hookimpl

@@ -185,7 +185,8 @@ class TrainOptions(Section):
     checkpoint_steps: Count | None = None
     """Steps between two saved states within an epoch; null to save after each epoch only."""
     start_from: str | None = None
-    """Weights to fine-tune: the path of a model.pt, or "published:NAME" if the plugin has it."""
+    """Weights to fine-tune: the path of a model.pt, or "published:NAME" if the plugin has it. Heads
+    for forces and stress of a model.pt are left out where the model here has others or none."""
     reference_energies: Literal["model", "dataset"] = "model"
     """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained
     beside, or those of the dataset, for energies of another level of theory. Of elements that the

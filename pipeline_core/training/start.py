@@ -13,11 +13,14 @@ from torch import Tensor, nn
 
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.model_info import ModelInfo
+from pipeline_core.potential import Potential
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 from pipeline_core.training.precision import parameter_dtype
 
 logger = logging.getLogger(__name__)
 
+_HEADS: Final = "heads."
+"""What the names of the weights of `Potential.heads` begin with."""
 _FAR: Final = 1.0
 """eV by which reference energies of an element may differ without a word."""
 
@@ -44,6 +47,9 @@ def initialize_weights(
     which raises ValueError for a name that it does not know; `train.start_from` reaches it as
     "published:NAME".
 
+    A potential takes all but the heads of a model that has others (`Potential.heads`): so a
+    training with heads is continued with forces that are derivatives.
+
     Args:
         module: On the CPU.
         options: The training.
@@ -58,7 +64,7 @@ def initialize_weights(
     start = options.start_from if fresh else None
     content, own = None, _copy_reference_energies(module)
     if start is not None and not start.startswith(PUBLISHED):
-        content = load_model(Path(start), info)
+        content = _replace_heads(module, load_model(Path(start), info), start)
         check_probe(module, content, Path(start))
     if parameter_dtype(options.precision) == torch.float64:
         module.double()
@@ -68,6 +74,31 @@ def initialize_weights(
         _load_published(module, start.removeprefix(PUBLISHED))
     if start is not None:
         _choose_reference_energies(module, own, options)
+
+
+def _replace_heads(module: nn.Module, content: dict[str, Any], path: str) -> dict[str, Any]:
+    """Give a loaded model the heads of a module, if it has others.
+
+    The predictions that are stored with it then say nothing about forces and stress any more.
+    """
+    own, weights = module.state_dict(), content["weights"]
+    ours, theirs = ({n for n in names if n.startswith(_HEADS)} for names in (own, weights))
+    if not isinstance(module, Potential) or ours == theirs:
+        return content
+    logger.info(
+        "%s: taken without its heads (%s); forces and stress of this model come from %s",
+        path,
+        ", ".join(sorted(theirs)) or "none",
+        "heads that are not trained yet" if ours else "derivatives of the energy",
+    )
+    kept = {name: tensor for name, tensor in weights.items() if name not in theirs}
+    probe = content["probe"]
+    outputs = {n: x for n, x in probe["outputs"].items() if n not in ("forces", "stress")}
+    return {
+        **content,
+        "weights": kept | {name: own[name] for name in ours},
+        "probe": {**probe, "outputs": outputs},
+    }
 
 
 def _copy_reference_energies(module: nn.Module) -> Tensor | None:

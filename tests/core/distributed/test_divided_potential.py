@@ -45,7 +45,11 @@ EXPERIMENT = {
     "graph": {"cutoff": 3.2},
     "train": TRAIN,
     "evaluate": {"splits": ["val"]},
-    "variants": {"divided": {"partition": {"parts": "graph"}}},
+    "variants": {
+        "divided": {"partition": {"parts": "graph"}},
+        "direct": {"model": {"direct": True}},
+        "direct_divided": {"model": {"direct": True}, "partition": {"parts": "graph"}},
+    },
 }
 DATASET = {
     "description": "Rattled copper.",
@@ -119,10 +123,12 @@ def run_rank(rank, folder, n_ranks, ports):
     run, sizes = open_run(folder, "divided", str(n_ranks)), Sizes(pytest.MonkeyPatch())
     with connect_ranks("cpu", folder) as ranks:
         gradients = compute_gradients(run, ranks, divided=True)
+        heads = open_run(folder, "direct_divided", str(n_ranks))
+        direct = compute_gradients(heads, ranks, divided=True)
     for stage, port in zip(("train", "evaluate"), ports[1:], strict=True):
         os.environ["MASTER_PORT"] = port
         call(run, stage)
-    torch.save((gradients, sizes.largest), folder / f"{n_ranks}-{rank}.pt")
+    torch.save((gradients, sizes.largest, direct), folder / f"{n_ranks}-{rank}.pt")
 
 
 def free_port():
@@ -148,18 +154,28 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", params=N_RANKS)
 def outcome(request, folder):
     """Gradients of rank 0, and the run, of a number of ranks."""
-    gradients, _ = torch.load(folder / f"{request.param}-0.pt")
+    gradients, *_ = torch.load(folder / f"{request.param}-0.pt")
     return gradients, open_run(folder, "divided", str(request.param))
 
 
 def test_gradients_of_parts_add_up(folder, outcome):
     """Those of energies, forces and stress, through second derivatives."""
+    compare_gradients(folder, "base", outcome[0])
+
+
+@pytest.mark.parametrize("n_ranks", N_RANKS)
+def test_gradients_of_direct_forces_add_up(folder, n_ranks):
+    """Those of forces and stress that are no derivatives, along edges between parts, too."""
+    compare_gradients(folder, "direct", torch.load(folder / f"{n_ranks}-0.pt")[2])
+
+
+def compare_gradients(folder, variant, gradients):
     with connect_ranks("cpu", folder) as ranks:
-        expected = compute_gradients(open_run(folder, "base"), ranks, divided=False)
+        expected = compute_gradients(open_run(folder, variant), ranks, divided=False)
     largest = max(float(gradient.abs().max()) for gradient in expected.values())
     assert largest > 1e-3
     for name, gradient in expected.items():
-        assert float((outcome[0][name] - gradient).abs().max()) < 1e-10 * max(1, largest), name
+        assert float((gradients[name] - gradient).abs().max()) < 1e-10 * max(1, largest), name
 
 
 def test_training_by_parts_is_training(folder, outcome):

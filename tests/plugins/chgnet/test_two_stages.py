@@ -1,0 +1,136 @@
+"""Trained with heads, finished without. Oracle: the same training in one go."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from ase.build import bulk
+
+from pipeline_core.calculator import load_calculator
+from pipeline_core.project import Project
+from pipeline_core.testing.projects import call, write_project
+from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.session import Session
+from pipeline_core.training.trainer import train_run
+from records import read_history
+
+NAME = "chgnet/heads_then_conservative"
+SHIPPED = Path(__file__).parents[3] / "workflows/experiments" / f"{NAME}.yaml"
+VARIANTS = ("base", "conservative")
+TIMES = ("seconds", "samples_per_s")
+
+
+class InterruptionError(Exception):
+    pass
+
+
+def make_project(folder: Path, monkeypatch) -> Project:
+    """The shipped experiment on alloys, three epochs a stage; paths in it begin in the folder."""
+    project = write_project(folder, "chgnet", {})
+    content = yaml.safe_load(SHIPPED.read_text()) | {"dataset": "samples"}
+    for train in (content["train"], content["variants"]["conservative"]["train"]):
+        train["epochs"] = 3
+    path = folder / "workflows/experiments" / f"{NAME}.yaml"
+    path.write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(folder)
+    run = project.run(NAME, "base")
+    for stage in ("data", "graph", "partition"):
+        call(run, stage)
+    call(project.run(NAME, "conservative"), "partition")
+    return project
+
+
+def interrupt_after(epoch: int, monkeypatch) -> None:
+    """Let a training fail once an epoch has ended."""
+    end_epoch = Session.end_epoch
+
+    def end_and_fail(self, *args):
+        end_epoch(self, *args)
+        if self.progress.epoch == epoch:
+            raise InterruptionError
+
+    monkeypatch.setattr(Session, "end_epoch", end_and_fail)
+
+
+def result(run):
+    history = [{k: v for k, v in line.items() if k not in TIMES} for line in read_history(run)]
+    return load_model(run.model)["weights"], history
+
+
+def test_two_interrupted_stages_end_as_if_they_had_not_been(tmp_path, monkeypatch, caplog):
+    whole = make_project(tmp_path / "whole", monkeypatch)
+    for variant in VARIANTS:
+        train_run(whole.run(NAME, variant))
+    expected = {variant: result(whole.run(NAME, variant)) for variant in VARIANTS}
+    parts = make_project(tmp_path / "parts", monkeypatch)
+    for variant, epoch in zip(VARIANTS, (2, 1), strict=True):
+        run = parts.run(NAME, variant)
+        with monkeypatch.context() as patch:
+            interrupt_after(epoch, patch)
+            with pytest.raises(InterruptionError):
+                train_run(run)
+        assert not run.model.exists()
+        train_run(run)
+
+    assert "afresh" not in caplog.text
+    for variant, (weights, history) in expected.items():
+        ours, lines = result(parts.run(NAME, variant))
+        assert lines == history
+        assert weights.keys() == ours.keys()
+        assert all(torch.equal(ours[name], tensor) for name, tensor in weights.items())
+
+
+@pytest.fixture
+def first(tmp_path, monkeypatch):
+    project = make_project(tmp_path, monkeypatch)
+    train_run(project.run(NAME, "base"))
+    return project
+
+
+def edit_variant(project: Project, **sections) -> None:
+    path = project.workflows / "experiments" / f"{NAME}.yaml"
+    content = yaml.safe_load(path.read_text())
+    variant = content["variants"]["conservative"]
+    for name, section in sections.items():
+        variant[name] = variant.get(name, {}) | section
+    path.write_text(yaml.safe_dump(content))
+
+
+def test_the_second_stage_takes_all_but_the_heads(first, caplog):
+    edit_variant(first, train={"epochs": 1, "optimizer": {"lr": 1e-12}})
+    run = first.run(NAME, "conservative")
+    with caplog.at_level(logging.INFO):
+        train_run(run)
+
+    before = load_model(first.run(NAME, "base").model)["weights"]
+    after = load_model(run.model)["weights"]
+    assert "taken without its heads (heads.force.0.bias" in caplog.text
+    assert {name for name in before if name not in after} == {
+        name for name in before if name.startswith("heads.")
+    }
+    for name, tensor in after.items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=1e-6)
+    atoms = bulk("Cu", "fcc", 3.8, cubic=True)
+    energies = []
+    for variant in VARIANTS:
+        atoms.calc = load_calculator(first.run(NAME, variant).model)
+        energies.append(atoms.get_potential_energy())
+    assert energies[0] == pytest.approx(energies[1], abs=1e-4)
+
+
+def test_another_network_below_the_heads_is_explained(first):
+    edit_variant(first, model={"atom_features": 8})
+    call(first.run(NAME, "conservative"), "partition")
+    with pytest.raises(ValueError, match=r"(?s)base/model\.pt: its weights do not fit.*mismatch"):
+        train_run(first.run(NAME, "conservative"))
+
+
+def test_other_weights_below_the_heads_are_noticed(first):
+    model = first.run(NAME, "base").model
+    content = load_model(model)
+    content["weights"]["readout.0.weight"] += 0.5
+    torch.save(content, model)
+    with pytest.raises(ValueError, match=r"does not reproduce .*: energy by"):
+        train_run(first.run(NAME, "conservative"))
