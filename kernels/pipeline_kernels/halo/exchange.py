@@ -56,7 +56,7 @@ def start(x: Tensor, plan: HaloPlan, transport: Transport) -> Flight:
     """
     _check(x, plan, transport)
     trip = _Spread(plan, transport)
-    return Flight(_Depart.apply(x, trip), trip)
+    return Flight(_Depart.apply(x, trip), trip)  # type: ignore[no-untyped-call]  # torch has no types
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,8 @@ class Flight:
         Raises:
             ValueError: if called again.
         """
-        return _Arrive.apply(self._token, self._trip)
+        rows: Tensor = _Arrive.apply(self._token, self._trip)  # type: ignore[no-untyped-call]  # torch has no types
+        return rows
 
 
 class _Trip(ABC):
@@ -157,7 +158,7 @@ class _Depart(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor, None]:
-        return _Arrive.apply(token, ctx.trip.back), None
+        return _Arrive.apply(token, ctx.trip.back), None  # type: ignore[no-untyped-call]  # torch has no types
 
 
 class _Arrive(torch.autograd.Function):
@@ -169,7 +170,7 @@ class _Arrive(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         back = ctx.trip.back = ctx.trip.reverse()  # a new one for each backward pass
-        return _Depart.apply(gradient, back), None
+        return _Depart.apply(gradient, back), None  # type: ignore[no-untyped-call]  # torch has no types
 
 
 def _by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:

@@ -1,11 +1,19 @@
 """The loops, compiled: graphs are compressed rows of senders, one row per receiver."""
 
+from __future__ import annotations
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Senders = NDArray[np.int32]
+Bits = NDArray[np.uint64]
 
 
 @njit(cache=True, nogil=True)
-def rows_of(edges, n_nodes):
+def rows_of(edges: Numbers, n_nodes: int) -> tuple[Numbers, Senders]:
     """Return the senders of each receiver, rising, as offsets and senders.
 
     Two counting sorts: by sender, then, stably, by receiver.
@@ -31,7 +39,9 @@ def rows_of(edges, n_nodes):
 
 
 @njit(cache=True, nogil=True)
-def cut(weights, starts, parts, children, first_child):
+def cut(
+    weights: Floats, starts: Numbers, parts: Numbers, children: Numbers, first_child: Numbers
+) -> Numbers:
     """Cut each section, a range of sorted atoms, into children by weight.
 
     A cut lies at the atom boundary next to its place on the scale of summed weight, and leaves
@@ -64,7 +74,9 @@ def cut(weights, starts, parts, children, first_child):
 
 
 @njit(cache=True, nogil=True)
-def touched_by_rows(labels, offsets, senders, n_parts):
+def touched_by_rows(
+    labels: Numbers, offsets: Numbers, senders: Senders, n_parts: int
+) -> tuple[Bits, int]:
     """Return for each node the parts that receive it or own it, as bits.
 
     Returns:
@@ -82,7 +94,7 @@ def touched_by_rows(labels, offsets, senders, n_parts):
 
 
 @njit(cache=True, nogil=True)
-def touched_by_edges(labels, edges, n_parts):
+def touched_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[Bits, int, Numbers]:
     """As `touched_by_rows`, from edges in any order; also returns the edges of each part."""
     bits, n_cut = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64), 0
     owned = np.zeros(n_parts, np.int64)
@@ -95,7 +107,7 @@ def touched_by_edges(labels, edges, n_parts):
 
 
 @njit(cache=True, nogil=True)
-def traffic(labels, bits, n_parts):
+def traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
     """Return how many nodes each part receives from each other, `(n_parts, n_parts)`."""
     counts = np.zeros((n_parts, n_parts), np.int64)
     for word in range(len(bits)):

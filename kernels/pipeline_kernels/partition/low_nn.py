@@ -114,7 +114,7 @@ def _longest(lengths: Floats) -> Numbers:
     Sections that were cut by quantiles differ a little in size and must still choose alike, as
     the neighbours of one that chose another axis are cut in two.
     """
-    return np.argmax(lengths >= ALIKE * lengths.max(1, keepdims=True), axis=1)
+    return np.asarray(np.argmax(lengths >= ALIKE * lengths.max(1, keepdims=True), axis=1))
 
 
 def grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int, int]) -> Numbers:

@@ -30,12 +30,12 @@ class PartitionMetrics:
     @property
     def neighbours(self) -> Numbers:
         """Parts from which each part receives, `(n_parts,)`."""
-        return np.count_nonzero(self.traffic, axis=1)
+        return np.asarray(np.count_nonzero(self.traffic, axis=1))
 
     @property
     def received(self) -> Numbers:
         """Nodes that each part receives, `(n_parts,)`."""
-        return self.traffic.sum(1)
+        return np.asarray(self.traffic.sum(1))
 
     @property
     def total_sent(self) -> int:

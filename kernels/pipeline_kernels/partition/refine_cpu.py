@@ -1,11 +1,28 @@
 """Local search on the boundaries of a partition, compiled."""
 
+from __future__ import annotations
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Senders = NDArray[np.int32]
+Contacts = NDArray[np.int32]
 
 
 @njit(cache=True, nogil=True)
-def refine(labels, offsets, senders, weights, loads, message, heaviest, thresholds):
+def refine(
+    labels: Numbers,
+    offsets: Numbers,
+    senders: Senders,
+    weights: Floats,
+    loads: Floats,
+    message: float,
+    heaviest: float,
+    thresholds: Floats,
+) -> float:
     """Implements `refine.refine`, in place; returns by how much the cost fell.
 
     Args:
@@ -19,8 +36,8 @@ def refine(labels, offsets, senders, weights, loads, message, heaviest, threshol
         thresholds: rise in cost below which each sweep accepts a move, `(n_sweeps,)`.
     """
     n_parts = len(loads)
-    contacts = _contacts(labels, offsets, senders, n_parts)
-    traffic = _traffic(labels, contacts, n_parts)
+    contacts = _count_contacts(labels, offsets, senders, n_parts)
+    traffic = _count_traffic(labels, contacts, n_parts)
     costs = np.zeros(n_parts)
     for part in range(n_parts):
         costs[part] = traffic[part].sum() + message * np.count_nonzero(traffic[part])
@@ -32,7 +49,7 @@ def refine(labels, offsets, senders, weights, loads, message, heaviest, threshol
             row = senders[offsets[node] : offsets[node + 1]]
             if sizes[source] == 1 or not _is_last_contact(row, source, labels, contacts):
                 continue
-            target = _nearest_with_room(contacts[node], source, loads, heaviest - weights[node])
+            target = _find_nearest(contacts[node], source, loads, heaviest - weights[node])
             if target < 0:
                 continue
             rise = _move(row, node, target, labels, contacts, traffic, costs, message)
@@ -48,7 +65,7 @@ def refine(labels, offsets, senders, weights, loads, message, heaviest, threshol
 
 
 @njit(cache=True, nogil=True)
-def _contacts(labels, offsets, senders, n_parts):
+def _count_contacts(labels: Numbers, offsets: Numbers, senders: Senders, n_parts: int) -> Contacts:
     """Count the receivers of each node in each part, `(n_nodes, n_parts)`."""
     contacts = np.zeros((len(labels), n_parts), np.int32)
     for node in range(len(labels)):
@@ -58,7 +75,7 @@ def _contacts(labels, offsets, senders, n_parts):
 
 
 @njit(cache=True, nogil=True)
-def _traffic(labels, contacts, n_parts):
+def _count_traffic(labels: Numbers, contacts: Contacts, n_parts: int) -> Numbers:
     counts = np.zeros((n_parts, n_parts), np.int64)
     for node in range(len(labels)):
         for part in range(n_parts):
@@ -68,7 +85,7 @@ def _traffic(labels, contacts, n_parts):
 
 
 @njit(cache=True, nogil=True)
-def _is_last_contact(row, part, labels, contacts):
+def _is_last_contact(row: Senders, part: int, labels: Numbers, contacts: Contacts) -> bool:
     """Return whether `part` would receive less without the receiver whose row this is."""
     for sender in row:  # noqa: SIM110 - numba has no generators that stop early
         if contacts[sender, part] == 1 and labels[sender] != part:
@@ -77,7 +94,7 @@ def _is_last_contact(row, part, labels, contacts):
 
 
 @njit(cache=True, nogil=True)
-def _nearest_with_room(contacts, source, loads, room_above):
+def _find_nearest(contacts: Contacts, source: int, loads: Floats, room_above: float) -> int:
     """Return the part but `source` that holds most receivers of a node; -1 if none has room."""
     nearest, most = -1, 0
     for part in range(len(loads)):
@@ -87,7 +104,16 @@ def _nearest_with_room(contacts, source, loads, room_above):
 
 
 @njit(cache=True, nogil=True)
-def _move(row, node, target, labels, contacts, traffic, costs, message):
+def _move(
+    row: Senders,
+    node: int,
+    target: int,
+    labels: Numbers,
+    contacts: Contacts,
+    traffic: Numbers,
+    costs: Floats,
+    message: float,
+) -> float:
     """Give a node to another part; return by how much the cost rises."""
     source, rise = labels[node], 0.0
     for part in range(len(costs)):
@@ -109,10 +135,12 @@ def _move(row, node, target, labels, contacts, traffic, costs, message):
 
 
 @njit(cache=True, nogil=True)
-def _receive(traffic, costs, message, part, owner, n_nodes):
+def _receive(
+    traffic: Numbers, costs: Floats, message: float, part: int, owner: int, n_nodes: int
+) -> float:
     """Count nodes that a part receives from another; return by how much the cost rises."""
     was = traffic[part, owner] > 0
     traffic[part, owner] += n_nodes
-    rise = n_nodes + message * ((traffic[part, owner] > 0) - was)
+    rise = float(n_nodes + message * ((traffic[part, owner] > 0) - was))
     costs[part] += rise
     return rise

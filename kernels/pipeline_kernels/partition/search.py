@@ -167,11 +167,11 @@ def _boxes_within(n: int, reach: int, periodic: bool) -> float:
 def _steiner(sizes: NDArray[np.float64], radius: float) -> float:
     """Return the volume within a radius of a box of one to three dimensions; 1 for none."""
     if len(sizes) == 3:
-        x, y, z = sizes
+        x, y, z = map(float, sizes)
         faces, edges = 2 * (x * y + y * z + z * x), math.pi * (x + y + z)
         return x * y * z + faces * radius + edges * radius**2 + 4 / 3 * math.pi * radius**3
     if len(sizes) == 2:
-        return math.prod(sizes) + 2 * sizes.sum() * radius + math.pi * radius**2
+        return float(sizes.prod() + 2 * sizes.sum() * radius + math.pi * radius**2)
     return float(sizes.sum() + 2 * radius) if len(sizes) else 1.0
 
 
