@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from pipeline_core import upgrades
-from pipeline_core.config.sections import TrainOptions
+from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.provenance import hash_file
@@ -133,9 +133,16 @@ def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_defaults(info: ModelInfo) -> dict[str, str]:
-    """Return the defaults of the model's options as facts; the required ones have none."""
-    defaults = info.options.model_construct().model_dump(mode="json", warnings=False)
-    return dict(_flatten({"model": defaults}))
+    """Return the defaults of the model's and the training's options as facts, if they have one."""
+    kinds = {"model": info.options, "train": ENGINE_SECTIONS["train"], **info.sections}
+    return dict(
+        _flatten(
+            {
+                key: kinds[key].model_construct().model_dump(mode="json", warnings=False)
+                for key in ("model", "train")
+            }
+        )
+    )
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

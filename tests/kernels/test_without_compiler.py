@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,14 +30,11 @@ assert torch.allclose(tensor_product(h, Y, w, segments, segments, plan), torch.t
 
 SMOKE = """
 import sys
-from pathlib import Path
-from pipeline_core.builtin import load_registry
-from pipeline_core.project import Project
-from pipeline_core.testing.projects import call
-project = Project(Path(sys.argv[1]), Path(sys.argv[2]), load_registry())
-run = project.experiment("mace/smoke").runs["base"]
-for stage in ("data", "graph", "partition", "train"):
-    call(run, stage)
+from pipeline_core.cli.app import app
+folders = ["--workflows", sys.argv[1], "--results", sys.argv[2]]
+app(["data", "--dataset", sys.argv[3], *folders], standalone_mode=False)
+for stage in ("graph", "partition", "train"):
+    app([stage, "--experiment", "mace/smoke", *folders], standalone_mode=False)
 """
 
 
@@ -71,7 +69,9 @@ def test_kernels_calculate_and_warn_once(run_without_compiler):
 
 
 @pytest.mark.slow
-def test_mace_trains_and_warns_once(run_without_compiler, tmp_path):
-    errors = run_without_compiler(SMOKE, ROOT / "workflows", tmp_path / "project")
+def test_mace_trains_by_the_command_line_and_warns_once(run_without_compiler, tmp_path):
+    experiment = yaml.safe_load((ROOT / "workflows/experiments/mace/smoke.yaml").read_text())
+    folders = ROOT / "workflows", tmp_path / "project"
+    errors = run_without_compiler(SMOKE, *folders, experiment["dataset"])
     assert errors.count("Install a C compiler") == 1
     assert list(tmp_path.glob("project/**/model.pt"))
