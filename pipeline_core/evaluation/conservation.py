@@ -14,18 +14,34 @@ from __future__ import annotations
 
 from copy import deepcopy
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.batch import Batch, n_samples
-from pipeline_core.task import Outputs
+from pipeline_core.batch import Batch, n_samples, to_device
+from pipeline_core.potential import Potential
+from pipeline_core.task import Outputs, Samples, Task
 
+_SAMPLES: Final = 4
 _DIRECTIONS: Final = 6
 _STEP: Final = 1e-3
 """Å along a direction, for central differences."""
+
+
+def report_conservation(task: Task, samples: Samples) -> dict[str, Any]:
+    """Return what metrics say of a split beside its errors: nothing if forces are derivatives.
+
+    Args:
+        task: Its module is where it computes.
+        samples: The split, of which the first few are looked at.
+    """
+    module, count = task.module, min(_SAMPLES, len(samples))
+    if not isinstance(module, Potential) or "forces" not in module.direct or not count:
+        return {}
+    batch = to_device(samples.batch(range(count)), next(module.parameters()).device)
+    return {"conservation": measure_conservation(module, batch)}
 
 
 def measure_conservation(module: nn.Module, batch: Batch, seed: int = 0) -> dict[str, float]:

@@ -11,6 +11,7 @@ from pipeline_core.config.sections import EvaluateOptions, PartitionOptions
 from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.breakdown import Breakdown
+from pipeline_core.evaluation.conservation import report_conservation
 from pipeline_core.evaluation.predict import Window, predict_samples
 from pipeline_core.evaluation.records import (
     Texts,
@@ -31,7 +32,7 @@ def evaluate_run(run: Run) -> dict[str, Any]:
     rank 0 compares and writes. See `predict_samples` for what it holds.
 
     Returns:
-        MAE of every quantity, by split.
+        MAE of every quantity, by split; of direct forces also how far they are from a gradient.
 
     Raises:
         ValueError: There is nothing to compare, the model does not belong to the run, or it
@@ -54,9 +55,11 @@ def evaluate_run(run: Run) -> dict[str, Any]:
                 load_part = divided.divide(split, own) if divided else None
                 windows = predict_samples(task, own, ranks, capacity=capacity, load_part=load_part)
                 report[split] = _compare(windows, task.quantities, split, texts[split], writer)
+                if ranks.is_rank_zero and not is_divided:
+                    report[split] |= report_conservation(task, own)
         if ranks.is_rank_zero:
             store.write_json(run.metrics, {**make_metrics_header(run, task), "splits": report})
-    return {split: _list_errors(content["quantities"]) for split, content in report.items()}
+    return {split: _list_errors(content) for split, content in report.items()}
 
 
 def _compare(
@@ -107,10 +110,12 @@ def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
     }
 
 
-def _list_errors(quantities: Mapping[str, Any]) -> dict[str, str]:
-    """Return what people read: MAE with its unit."""
-    return {
+def _list_errors(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return what people read of a split: MAE with its unit, and how far forces are a gradient."""
+    errors = {
         f"MAE {name}": f"{metrics['mae']:.4g} {metrics['unit']}"
-        for name, metrics in quantities.items()
+        for name, metrics in report["quantities"].items()
         if metrics["count"]
     }
+    measured = report.get("conservation", {})
+    return errors | {f"{name} of the forces": f"{value:.2g}" for name, value in measured.items()}

@@ -55,6 +55,8 @@ class Split(_Report):
     quantities: Table
     groups: dict[str, Table] = {}
     elements: dict[str, Table] = {}
+    conservation: dict[str, float] = {}
+    """How far forces are from a gradient, where they are no derivatives."""
 
 
 class Metrics(_Report):

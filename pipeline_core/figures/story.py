@@ -190,6 +190,9 @@ def _collect_errors(run: Run) -> Iterator[Number]:
                 f"{format_number(errors.mae * kind.error_factor)} {kind.error_unit}",
                 ", ".join(notes),
             )
+    if held_out and "curl" in held_out[1].conservation:
+        curl = held_out[1].conservation["curl"]
+        yield Number("Curl of the forces", format_number(curl, 2), "0 if they conserve an energy")
 
 
 def _collect_dynamics(run: Run) -> Iterator[Number]:

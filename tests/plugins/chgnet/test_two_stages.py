@@ -1,5 +1,6 @@
 """Trained with heads, finished without. Oracle: the same training in one go."""
 
+import json
 import logging
 from pathlib import Path
 
@@ -87,6 +88,20 @@ def first(tmp_path, monkeypatch):
     project = make_project(tmp_path, monkeypatch)
     train_run(project.run(NAME, "base"))
     return project
+
+
+def test_metrics_say_how_far_direct_forces_are_from_a_gradient(first):
+    edit_variant(first, train={"epochs": 1})
+    train_run(first.run(NAME, "conservative"))
+    runs = [first.run(NAME, variant) for variant in VARIANTS]
+    summaries = [call(run, "evaluate") for run in runs]
+    direct, derived = (json.loads(run.metrics.read_text())["splits"]["val"] for run in runs)
+
+    assert 0 < direct["conservation"]["curl"] < 10
+    assert direct["conservation"]["mismatch"] > 0
+    assert "conservation" not in derived
+    assert "curl of the forces" in summaries[0]["val"]
+    assert "curl of the forces" not in summaries[1]["val"]
 
 
 def edit_variant(project: Project, **sections) -> None:
