@@ -75,19 +75,35 @@ class SampleWriter:
 
     def add(self, sample: Sample) -> None:
         """Append one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
-        assert sample.keys() == self._fields.keys(), (sorted(sample), sorted(self._fields))
-        for kind in self._kinds:
-            lengths = {len(sample[n]) for n, f in self._fields.items() if f.kind == kind}
-            assert len(lengths) == 1, f"fields of kind {kind} differ in length: {lengths}"
-            self._counts[kind].append(lengths.pop())
-        for name, field in self._fields.items():
-            rows = sample[name]
-            if field.kind == "sample":
-                rows = np.asarray(rows)[None]
+        self.add_in_parts([sample])
+
+    def add_in_parts(self, parts: Iterable[Sample]) -> None:
+        """Append one sample whose rows come in parts, of which few are in memory at a time.
+
+        Args:
+            parts: The first as for `add`, others with further rows of all fields of some kinds.
+        """
+        counts = dict.fromkeys(self._kinds, 0)
+        for number, part in enumerate(parts):
+            kinds = {self._fields[name].kind for name in part}
+            expected = {n for n, f in self._fields.items() if f.kind in kinds or not number}
+            assert part.keys() == expected, (sorted(part), sorted(expected))
+            for kind in kinds & counts.keys():
+                lengths = {len(part[n]) for n in part if self._fields[n].kind == kind}
+                assert len(lengths) == 1, f"fields of kind {kind} differ in length: {lengths}"
+                counts[kind] += lengths.pop()
+            self._append(part)
+        for kind, count in counts.items():
+            self._counts[kind].append(count)
+        self.n_samples += 1
+
+    def _append(self, part: Sample) -> None:
+        for name, values in part.items():
+            field = self._fields[name]
+            rows = np.asarray(values)[None] if field.kind == "sample" else values
             assert rows.shape[1:] == field.shape, (name, rows.shape, field.shape)
             self._buffer[name].append(rows)
             self._bytes += rows.nbytes
-        self.n_samples += 1
         if self._bytes > _FLUSH_BYTES:
             self._flush()
 

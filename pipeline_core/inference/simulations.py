@@ -8,7 +8,7 @@ from pipeline_core import store
 from pipeline_core.config.sections import InferOptions
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.inference.dynamics import run_dynamics
-from pipeline_core.inference.structures import start_structure
+from pipeline_core.inference.structures import read_start_structure
 from pipeline_core.run import Run
 
 
@@ -33,7 +33,7 @@ def simulate_run(run: Run) -> dict[str, Any]:
             calculator = calculator_of(run=run, device=str(ranks.device)) if options.md else None
             for md in options.md:
                 results[md.name] = run_dynamics(
-                    start_structure(run, md.start, md.repeat),
+                    read_start_structure(run, md.start, md.repeat),
                     calculator,
                     md,
                     run.seed,

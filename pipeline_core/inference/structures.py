@@ -15,7 +15,7 @@ from pipeline_core.samples import SampleFile
 _PLACE: Final = "infer.md"
 
 
-def start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 1)) -> Atoms:
+def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 1)) -> Atoms:
     """Return the structure that `start` names.
 
     Args:
@@ -36,7 +36,7 @@ def start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1, 1, 
     return atoms.repeat(repeat)
 
 
-def sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
+def find_sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
     """Return where in a file of samples that of a split with this number is, from 0.
 
     Args:
@@ -57,7 +57,7 @@ def sample_row(data: SampleFile, split: str, number: int, place: str) -> int:
     return int(members[number])
 
 
-def atoms_of_file(path: str, place: str) -> Atoms:
+def read_atoms_of_file(path: str, place: str) -> Atoms:
     """Return the last frame of a file: numbers, positions, cell, masses and constraints.
 
     Args:
@@ -87,7 +87,7 @@ def atoms_of_file(path: str, place: str) -> Atoms:
 
 def _free(path: str) -> Atoms:
     """Return the last frame of a file if nothing holds its atoms."""
-    atoms = atoms_of_file(path, _PLACE)
+    atoms = read_atoms_of_file(path, _PLACE)
     if atoms.constraints:
         raise ValueError(
             f"{_PLACE}: start {path!r} holds atoms fixed ({type(atoms.constraints[0]).__name__}), "
@@ -98,7 +98,7 @@ def _free(path: str) -> Atoms:
 
 def _sample(run: Run, split: str, number: int) -> Atoms:
     with SampleFile(run.data, "data", ["atomic_numbers", "positions", "cell", "pbc"]) as data:
-        sample = data.read(sample_row(data, split, number, _PLACE))
+        sample = data.read(find_sample_row(data, split, number, _PLACE))
     return Atoms(
         sample["atomic_numbers"], sample["positions"], cell=sample["cell"], pbc=sample["pbc"]
     )

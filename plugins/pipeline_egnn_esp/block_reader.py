@@ -47,15 +47,17 @@ class BlockReader:
         structure = self.read_structure(number)
         is_own = np.zeros(len(structure.positions), dtype=bool)
         is_own[atoms] = True
-        longest, sums, parts = 0.0, np.zeros(2), []
+        longest, sums, parts, kept = 0.0, np.zeros(2), [], []
         for part in self._read_parts(number, structure):
             longest = max(longest, float(part.lengths.max()))
             sums += project_on_overlap(part)
-            parts.append(part.take(np.any(is_own[part.block_atoms], axis=1)))
+            kept.append(np.any(is_own[part.block_atoms], axis=1))
+            parts.append(part.take(kept[-1]))
         columns = ("block_atoms", "block_shift", "hamiltonian", "overlap")
         joined = (np.concatenate([getattr(part, name) for part in parts]) for name in columns)
         matrix = BlockMatrix(structure, self._basis, *joined)
-        return PartialMatrix(matrix, longest, float(sums[0] / sums[1]))
+        numbers = np.flatnonzero(np.concatenate(kept))
+        return PartialMatrix(matrix, numbers, longest, float(sums[0] / sums[1]))
 
     def _read_parts(self, number: int, structure: Structure) -> Iterator[BlockMatrix]:
         """Yield some blocks at a time."""
@@ -81,11 +83,13 @@ class PartialMatrix:
 
     Attributes:
         matrix: The blocks.
+        numbers: Place of each among all blocks of the structure, (n_blocks,).
         longest: Distance of the farthest pair with a block, Å.
         energy_zero: Zero of energies that makes the Hamiltonian orthogonal to the overlap, eV.
     """
 
     matrix: BlockMatrix
+    numbers: Ints
     longest: float
     energy_zero: float
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from ase.data import chemical_symbols
 from ase.formula import Formula
 from numpy.typing import NDArray
 
+from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.basis import Basis
@@ -21,14 +22,15 @@ from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from pipeline_egnn_esp.samples import UNITS
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 MODELS: Final = ("zero", "two_centre", "model")
 """What is compared: a matrix of zeros, distances alone, the network."""
 
 
 @dataclass(frozen=True)
-class Structure:
-    """One structure and what is predicted of it.
+class PredictedMatrix:
+    """Blocks of one structure, all or some of them, and what is predicted of them.
 
     Attributes:
         matrix: With the zero of energies of the labels.
@@ -39,6 +41,25 @@ class Structure:
     matrix: BlockMatrix
     energy_zero: float
     predicted: Mapping[str, Floats]
+
+    def take(self, blocks: Ints) -> PredictedMatrix:
+        """Return the blocks with these numbers, in this order."""
+        entries = self.matrix.find_entries(blocks)
+        predicted = {name: values[entries] for name, values in self.predicted.items()}
+        return PredictedMatrix(self.matrix.take(blocks), self.energy_zero, predicted)
+
+
+def join_blocks(parts: Sequence[PredictedMatrix]) -> PredictedMatrix:
+    """Return blocks of one structure, one part after the other."""
+    columns = ("block_atoms", "block_shift", "hamiltonian", "overlap")
+    joined = (np.concatenate([getattr(part.matrix, c) for part in parts]) for c in columns)
+    first = parts[0].matrix
+    matrix = BlockMatrix(first.structure, first.basis, *joined)
+    predicted = {
+        name: np.concatenate([part.predicted[name] for part in parts])
+        for name in parts[0].predicted
+    }
+    return PredictedMatrix(matrix, parts[0].energy_zero, predicted)
 
 
 @dataclass(frozen=True)
@@ -55,7 +76,9 @@ class Levels:
 
 
 class Comparison:
-    """Collects the errors of a split.
+    """Collect the errors of a split.
+
+    Ranks that divide structures compare their own blocks each, and add up their sums at the end.
 
     Args:
         options: Of the model.
@@ -65,22 +88,22 @@ class Comparison:
     def __init__(self, options: ESPOptions, section: ESPEvaluateOptions) -> None:
         self._options, self._section = options, section
         self._errors: dict[tuple[str, str], Errors] = defaultdict(Errors)
-        self._groups: dict[str, dict[str, Errors]] = defaultdict(lambda: defaultdict(Errors))
+        self._groups: dict[tuple[str, str], Errors] = defaultdict(Errors)
         self._shells: dict[tuple[int, str], Errors] = defaultdict(Errors)
         self._levels: dict[str, list[Levels]] = defaultdict(list)
         self._without_levels = 0
         self._squares = dict.fromkeys((*MODELS, "label"), 0.0)
         self.n_samples = 0
 
-    def add(self, structure: Structure, group: str | None) -> None:
-        """Compare one structure."""
+    def add(self, blocks: PredictedMatrix, group: str | None) -> None:
+        """Compare one structure, or the blocks that this rank has of it."""
         self.n_samples += 1
-        matrix, target = structure.matrix, self._options.target
+        matrix, target = blocks.matrix, self._options.target
         label: Floats = getattr(matrix, target)
         sizes = matrix.shapes.prod(axis=1)
         shell = np.repeat((matrix.lengths // self._section.shell_width).astype(int), sizes)
         on_site = np.repeat(matrix.is_on_site, sizes)
-        for name, predicted in {"zero": np.zeros_like(label), **structure.predicted}.items():
+        for name, predicted in {"zero": np.zeros_like(label), **blocks.predicted}.items():
             error = predicted - label
             self._squares[name] += float(np.where(on_site, 1, 2) @ error**2)
             parts = {"on_site": on_site, "off_site": ~on_site}
@@ -88,13 +111,42 @@ class Comparison:
                 errors = Errors.of(error[rows], label[rows])
                 self._errors[part, name] += errors
                 if name == "model" and group is not None:
-                    self._groups[group][part] += errors
+                    self._groups[group, part] += errors
             for number in np.unique(shell[~on_site]):
                 rows = (shell == number) & ~on_site
                 self._shells[int(number), name] += Errors.of(error[rows], label[rows])
         self._squares["label"] += float(np.where(on_site, 1, 2) @ label**2)
-        if target == "hamiltonian":
-            self._add_levels(structure)
+
+    def wants_levels(self, matrix: BlockMatrix) -> bool:
+        """Tell whether the levels of a structure are to be compared, of which `matrix` is a part.
+
+        Structures with too many orbitals are counted.
+        """
+        if self._options.target != "hamiltonian":
+            return False
+        is_large = matrix.n_orbitals > self._section.dense_orbitals
+        self._without_levels += is_large
+        return not is_large
+
+    def add_levels(self, whole: PredictedMatrix) -> None:
+        """Compare the levels of one structure, of which all blocks are needed."""
+        matrix = whole.matrix
+        periodic = matrix.structure.pbc
+        counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
+        k = make_monkhorst_pack(counts)
+        n_occupied = _count_occupied(matrix, self._section.electrons)
+        exact = compute_levels(matrix, k)
+        for name, hamiltonian in whole.predicted.items():
+            error = compute_levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
+            self._levels[name].append(Levels(error, n_occupied))
+
+    def add_ranks(self, ranks: Ranks) -> None:
+        """Add on rank 0 the sums over blocks of all other ranks; all ranks call it."""
+        own: tuple[dict[Any, Any], ...] = (self._errors, self._groups, self._shells, self._squares)
+        for tables in ranks.gather_on_zero(own)[1:]:
+            for table, other in zip(own, tables, strict=True):
+                for key, sums in other.items():
+                    table[key] += sums
 
     def quantities(self) -> dict[str, Any]:
         """Return the errors of the network in the layout of the engine."""
@@ -104,7 +156,9 @@ class Comparison:
 
     def groups(self) -> dict[str, Any]:
         """Return the errors by group of structures."""
-        return {group: self._make_table(parts) for group, parts in sorted(self._groups.items())}
+        parts = ("on_site", "off_site")
+        names = sorted({group for group, _ in self._groups})
+        return {g: self._make_table({p: self._groups[g, p] for p in parts}) for g in names}
 
     def report(self) -> dict[str, Any]:
         """Return the comparison with baselines.
@@ -156,20 +210,6 @@ class Comparison:
                 f"({self._section.dense_orbitals})"
             )
         return numbers
-
-    def _add_levels(self, structure: Structure) -> None:
-        matrix = structure.matrix
-        if matrix.n_orbitals > self._section.dense_orbitals:
-            self._without_levels += 1
-            return
-        periodic = matrix.structure.pbc
-        counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
-        k = make_monkhorst_pack(counts)
-        n_occupied = _count_occupied(matrix, self._section.electrons)
-        exact = compute_levels(matrix, k)
-        for name, hamiltonian in structure.predicted.items():
-            error = compute_levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
-            self._levels[name].append(Levels(error, n_occupied))
 
     def _make_table(self, parts: Mapping[str, Errors]) -> dict[str, Any]:
         target, off = self._options.target, parts["off_site"]

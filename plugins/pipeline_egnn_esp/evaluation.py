@@ -18,9 +18,11 @@ of the overlap. `run.metrics` has the layout of the engine, with the quantities 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,11 @@ from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.config.sections import PartitionOptions
+from pipeline_core.distributed.division import DividedSplits
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.evaluation.predict import Window, predict_samples
-from pipeline_core.evaluation.records import Texts, read_origins
+from pipeline_core.evaluation.records import read_origins
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.run import Run
@@ -39,10 +42,16 @@ from pipeline_core.samples import SampleWriter
 from pipeline_core.task import Task
 from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
+from pipeline_egnn_esp.comparison import (
+    Comparison,
+    PredictedMatrix,
+    join_blocks,
+    require_electrons,
+)
+from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
-from pipeline_egnn_esp.predict_distributed import align_entries, predict_entries
-from pipeline_egnn_esp.samples import UNITS, Labelled, MatrixSamples
+from pipeline_egnn_esp.own_blocks import OwnPredictor, collect_pieces
+from pipeline_egnn_esp.samples import UNITS, MatrixSamples
 from pipeline_egnn_esp.scaling import ScaledNetwork
 
 Floats = NDArray[np.float64]
@@ -51,8 +60,11 @@ Floats = NDArray[np.float64]
 def evaluate_matrices(run: Run) -> dict[str, Any]:
     """Predict every sample of the chosen splits; write `run.metrics` and `run.predictions`.
 
-    Called on every rank: they share the structures, or with `partition.parts: graph` the atoms of
-    each; rank 0 does the rest.
+    Called on every rank. By samples they predict whole structures, which rank 0 compares. With
+    `partition.parts: graph` they share the atoms of each: every rank compares the blocks of its
+    own atoms, sums of errors are added up, and rank 0 collects what is written some blocks at a
+    time. Levels are those of whole matrices, which rank 0 holds of structures with no more than
+    `evaluate.dense_orbitals`.
 
     Returns:
         MAE of on-site and off-site elements and of levels, by split; on rank 0.
@@ -76,15 +88,23 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
         texts = read_origins(run, {split: len(own) for split, own in samples.items()})
         comparisons: dict[str, Comparison] = {}
         with _open_writer(run, options.target) if ranks.is_rank_zero else nullcontext() as writer:
-            baseline = _get_baseline(task) if ranks.is_rank_zero else None
-            for split in samples:
+            predict = _make_predictor(run, task, ranks)
+            for split, own in samples.items():
+                assert isinstance(own, MatrixSamples)
                 comparison = Comparison(options, section)
-                for structure, text in _compare_structures(
-                    run, task, split, texts[split], baseline, ranks
-                ):
-                    comparison.add(structure, text.get("group"))
-                    assert writer is not None
-                    writer.add(_make_record(structure, options.target, split, text))
+                for index, structure in enumerate(predict(own)):
+                    words = {name: str(values[index]) for name, values in texts[split].items()}
+                    comparison.add(structure.own, words.get("group"))
+                    if comparison.wants_levels(structure.own.matrix):
+                        pieces = [*structure.collect()]
+                        if ranks.is_rank_zero:
+                            comparison.add_levels(join_blocks(pieces))
+                    records = _make_records(structure.collect(), options.target, split, words)
+                    if writer is None:
+                        assert not [*records]
+                    else:
+                        writer.add_in_parts(records)
+                comparison.add_ranks(ranks)
                 comparisons[split] = comparison
         if not ranks.is_rank_zero:
             return {}
@@ -92,61 +112,56 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
         return {split: comparison.summary() for split, comparison in comparisons.items()}
 
 
-def _compare_structures(
-    run: Run,
-    task: Task,
-    split: str,
-    texts: Mapping[str, Texts],
-    baseline: TwoCentre | None,
-    ranks: Ranks,
-) -> Iterator[tuple[Structure, dict[str, str]]]:
-    """Yield each sample with its predictions, and what the data say of it in words, on rank 0."""
-    samples = task.samples(split)
-    assert isinstance(samples, MatrixSamples)
-    if run.section("partition", PartitionOptions).parts == "graph":
-        pairs = _predict_divided(run, task, samples, ranks)
-    else:
-        pairs = _predict_whole(task, samples, ranks)
-    for index, (labelled, predicted) in enumerate(pairs):
-        assert baseline is not None
-        batch = samples.batch([index])
-        own = baseline.node_blocks(batch["atomic_numbers"]).numpy()
-        known = labelled.entries(own, baseline.edge_blocks(batch).numpy())
-        words = {name: str(values[index]) for name, values in texts.items()}
-        both = {"model": predicted, "two_centre": known}
-        yield Structure(labelled.matrix, labelled.energy_zero, both), words
+@dataclass(frozen=True)
+class _Predicted:
+    """A structure, as one rank has it.
 
-
-def _predict_whole(
-    task: Task, samples: MatrixSamples, ranks: Ranks
-) -> Iterator[tuple[Labelled, Floats]]:
-    """Yield on rank 0 each sample and its predicted elements; ranks predict whole structures."""
-    for window in predict_samples(task, samples, ranks):
-        for number in range(len(window) if ranks.is_rank_zero else 0):
-            labelled = samples.read_labelled(window.start + number)
-            yield labelled, labelled.entries(*_read_blocks(window, number))
-
-
-def _predict_divided(
-    run: Run, task: Task, samples: MatrixSamples, ranks: Ranks
-) -> Iterator[tuple[Labelled, Floats]]:
-    """Yield on rank 0 each sample and its predicted elements; each rank predicts its domain.
-
-    Levels are those of the whole matrix, so rank 0 has the elements of one sample at a time.
+    Attributes:
+        own: Blocks that this rank compares.
+        collect: Yields on rank 0 the blocks of all ranks, in order; all of them iterate.
     """
+
+    own: PredictedMatrix
+    collect: Callable[[], Iterator[PredictedMatrix]]
+
+
+def _make_predictor(
+    run: Run, task: Task, ranks: Ranks
+) -> Callable[[MatrixSamples], Iterator[_Predicted]]:
+    """Return what yields the structures of a split, as the ranks divide them."""
+    if run.section("partition", PartitionOptions).parts == "samples":
+        return partial(_predict_whole, task, ranks)
     assert isinstance(task.module, ScaledNetwork)
+    work_bytes = run.section("infer", ESPInferOptions).work_bytes
+    divided = DividedSplits(run, task, ranks)
+    predictor = OwnPredictor(task.module, _make_baseline(task), divided, ranks, work_bytes)
+    return partial(_predict_own, predictor, ranks)
+
+
+def _predict_whole(task: Task, ranks: Ranks, samples: MatrixSamples) -> Iterator[_Predicted]:
+    """Yield each sample on rank 0; ranks predict whole structures."""
+    baseline = _make_baseline(task) if ranks.is_rank_zero else None
+    for window in predict_samples(task, samples, ranks):
+        for number in range(len(window)):
+            assert baseline is not None
+            index = window.start + number
+            labelled, batch = samples.read_labelled(index), samples.batch([index])
+            own = baseline.node_blocks(batch["atomic_numbers"]).numpy()
+            both = {
+                "model": labelled.entries(*_read_blocks(window, number)),
+                "two_centre": labelled.entries(own, baseline.edge_blocks(batch).numpy()),
+            }
+            blocks = PredictedMatrix(labelled.matrix, labelled.energy_zero, both)
+            yield _Predicted(blocks, partial(iter, [blocks]))
+
+
+def _predict_own(
+    predictor: OwnPredictor, ranks: Ranks, samples: MatrixSamples
+) -> Iterator[_Predicted]:
+    """Yield each sample on every rank; each predicts the blocks of its own atoms."""
     for index in range(len(samples)):
-        matrix = predict_entries(run, task.module, samples.read_structure(index), ranks)
-        if matrix is None:
-            continue
-        labelled = samples.read_labelled(index)
-        entries = align_entries(matrix, labelled.matrix)
-        if not np.isfinite(entries).all():
-            raise ValueError(
-                f"the model predicts elements that are not finite for sample {index} of the split; "
-                "check the sample, or train with a lower learning rate"
-            )
-        yield labelled, entries
+        own = predictor.predict(samples, index)
+        yield _Predicted(own.blocks, partial(collect_pieces, own, ranks))
 
 
 def _read_blocks(window: Window, number: int) -> tuple[Floats, Floats]:
@@ -163,7 +178,7 @@ def _get_basis(task: Task) -> Basis:
     return task.module.network.basis
 
 
-def _get_baseline(task: Task) -> TwoCentre:
+def _make_baseline(task: Task) -> TwoCentre:
     """Return tables fitted to the training structures: those of the model, where it uses them."""
     module = task.module
     assert isinstance(module, ScaledNetwork)
@@ -190,23 +205,29 @@ def _open_writer(run: Run, target: str) -> SampleWriter:
     return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), shared + own)
 
 
-def _make_record(
-    structure: Structure, target: str, split: str, texts: Mapping[str, str]
-) -> dict[str, Any]:
-    matrix = structure.matrix
-    return {
-        "split": np.asarray(SPLITS.index(split)),
-        "group": np.asarray(texts["group"], dtype=object),
-        "source": np.asarray(texts["source"], dtype=object),
-        "atomic_numbers": matrix.structure.atomic_numbers,
-        "energy_zero": np.asarray(structure.energy_zero),
-        "block_atoms": matrix.block_atoms,
-        "block_shift": matrix.block_shift,
-        "block_length": matrix.lengths,
-        f"{target}_label": getattr(matrix, target),
-        f"{target}_predicted": structure.predicted["model"],
-        f"{target}_two_centre": structure.predicted["two_centre"],
-    }
+def _make_records(
+    pieces: Iterable[PredictedMatrix], target: str, split: str, texts: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a sample: those of the sample and of atoms with the first blocks."""
+    for number, piece in enumerate(pieces):
+        matrix = piece.matrix
+        record = {
+            "block_atoms": matrix.block_atoms,
+            "block_shift": matrix.block_shift,
+            "block_length": matrix.lengths,
+            f"{target}_label": getattr(matrix, target),
+            f"{target}_predicted": piece.predicted["model"],
+            f"{target}_two_centre": piece.predicted["two_centre"],
+        }
+        if number == 0:
+            record |= {
+                "split": np.asarray(SPLITS.index(split)),
+                "group": np.asarray(texts["group"], dtype=object),
+                "source": np.asarray(texts["source"], dtype=object),
+                "atomic_numbers": matrix.structure.atomic_numbers,
+                "energy_zero": np.asarray(piece.energy_zero),
+            }
+        yield record
 
 
 def _make_content(

@@ -101,13 +101,21 @@ class BlockMatrix:
         """Return the matrices without the blocks of pairs beyond a distance, Å."""
         return self.take(self.lengths <= cutoff)
 
-    def take(self, kept: Bools) -> BlockMatrix:
-        """Return the matrices with some of the blocks, (n_blocks,)."""
-        entries = np.repeat(kept, self.shapes.prod(axis=1))
+    def find_entries(self, blocks: Ints) -> Ints:
+        """Return the places of the entries of some blocks, one block after the other."""
+        sizes = self.shapes[blocks].prod(axis=1)
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        places: Ints = np.repeat(self.offsets[blocks], sizes) + within
+        return places
+
+    def take(self, chosen: Bools | Ints) -> BlockMatrix:
+        """Return the matrices with some of the blocks, marked, or numbered in the wanted order."""
+        blocks = np.arange(len(self.block_atoms))[chosen]
+        entries = self.find_entries(blocks)
         return replace(
             self,
-            block_atoms=self.block_atoms[kept],
-            block_shift=self.block_shift[kept],
+            block_atoms=self.block_atoms[blocks],
+            block_shift=self.block_shift[blocks],
             hamiltonian=self.hamiltonian[entries],
             overlap=self.overlap[entries],
         )

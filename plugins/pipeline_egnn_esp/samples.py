@@ -21,7 +21,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.structure import Structure
 from pipeline_core.task import Sizes
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.block_reader import BlockReader, project_on_overlap
+from pipeline_egnn_esp.block_reader import BlockReader, PartialMatrix, project_on_overlap
 from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.matrices import BlockIndex, BlockMatrix, Quantity, is_first
 from pipeline_egnn_esp.options import ESPOptions
@@ -133,6 +133,30 @@ class MatrixSamples:
             zero = compute_energy_zero(matrix)
         return Labelled(subtract_zero(matrix, zero), zero, *edges)
 
+    def read_own(
+        self, index: int, atoms: Ints, edge_index: Ints, edge_shift: Ints
+    ) -> tuple[Labelled, Ints]:
+        """Return the blocks of a sample that have some atoms for their rows.
+
+        Args:
+            index: Number of the sample in the split.
+            atoms: (n,) rising.
+            edge_index: All edges that these atoms receive and that are first of their pair.
+            edge_shift: (n_edges, 3)
+
+        Returns:
+            The blocks, and the place in the data of each that is there, (n_stored,): those added
+            for pairs without a block follow.
+        """
+        part = self._blocks.read_blocks(self.numbers[index], atoms)
+        is_own = np.isin(part.matrix.block_atoms[:, 0], atoms)
+        own = replace(part, matrix=part.matrix.take(is_own), numbers=part.numbers[is_own])
+        return self._label(own, edge_index, edge_shift), own.numbers
+
+    def count_stored(self, index: int) -> int:
+        """Return the number of blocks that the data hold of a sample."""
+        return int(self._data.counts("block")[self.numbers[index]])
+
     def read_cluster(self, index: int, n_atoms: int) -> Batch:
         """Return atoms of a sample around its first one, without labels and without images."""
         atoms = self.read_structure(index)
@@ -153,10 +177,12 @@ class MatrixSamples:
     ) -> dict[str, Floats]:
         """Return the labels of some atoms of a sample and of the edges that they receive."""
         part = self._blocks.read_blocks(self.numbers[index], atoms)
+        return self._label(part, edge_index, edge_shift).fields(self._options.target)
+
+    def _label(self, part: PartialMatrix, edge_index: Ints, edge_shift: Ints) -> Labelled:
         zero = part.energy_zero if self._options.zero == "structure" else 0.0
         matrix = complete(part.matrix, edge_index, edge_shift, part.longest)
-        labelled = Labelled(subtract_zero(matrix, zero), zero, edge_index, edge_shift)
-        return labelled.fields(self._options.target)
+        return Labelled(subtract_zero(matrix, zero), zero, edge_index, edge_shift)
 
 
 @dataclass(frozen=True)
@@ -198,7 +224,12 @@ class Labelled:
         return dict(zip(("node_blocks", "edge_blocks"), self.blocks(quantity), strict=True))
 
     def entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:
-        """Return blocks as the matrix has them, zero for those without an edge, (n_entries,)."""
+        """Return blocks as the matrix has them, zero for those without an edge, (n_entries,).
+
+        Args:
+            node_blocks: Of atoms with a block of their own, in order.
+            edge_blocks: Of the edges.
+        """
         matrix = self.matrix
         edge = BlockIndex(self.edge_index, self.edge_shift).find(
             matrix.block_atoms, matrix.block_shift
@@ -206,7 +237,8 @@ class Labelled:
         blocks = np.zeros((len(edge), *node_blocks.shape[1:]))
         blocks[edge >= 0] = edge_blocks[edge[edge >= 0]]
         on_site = matrix.is_on_site
-        blocks[on_site] = node_blocks[matrix.block_atoms[on_site, 0]]
+        atoms = matrix.block_atoms[on_site, 0]
+        blocks[on_site] = node_blocks[np.searchsorted(np.sort(atoms), atoms)]
         elements = matrix.structure.atomic_numbers[matrix.block_atoms].T
         return matrix.basis.unpad(blocks, *elements)
 

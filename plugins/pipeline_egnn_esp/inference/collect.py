@@ -147,8 +147,8 @@ def split_atoms(
     """
     n_atoms = len(slots.domain.structure.positions)
     counts = np.bincount(slots.domain.edge_index[:, 0].numpy()[slots.first], minlength=1)
-    most = 1 + max(ranks.gather(int(counts.max(initial=0))))
-    most = max(most, tiling.most_blocks if tiling is not None else 0)
+    own = max(1 + int(counts.max(initial=0)), tiling.most_blocks if tiling is not None else 0)
+    most = max(ranks.gather(own))
     size = max(1, work_bytes // (most * block_bytes))
     return np.append(np.arange(0, n_atoms, size), n_atoms)
 

@@ -44,7 +44,7 @@ from pipeline_egnn_esp.inference.plan import (
 )
 from pipeline_egnn_esp.inference.slots import BlockSlots, assign_slots
 from pipeline_egnn_esp.inference.spectra import is_dense, write_spectra
-from pipeline_egnn_esp.inference.structures import Subject, make_subject
+from pipeline_egnn_esp.inference.structures import StoredCell, Subject, make_subject
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
@@ -135,10 +135,10 @@ class _Inference:
         n_entries = int((counts[ends[0]] * counts[ends[1]]).sum() + (own**2).sum())
         blocks = slots.n_first + domain.n_own
         totals = np.sum(self._ranks.gather((n_entries, blocks)), axis=0)
-        extra, tiling = Extra(), self._subject.tiling
-        if tiling is not None:
-            copies = len(tiling.moved) // len(tiling.cell.structure.positions)
-            totals = np.maximum(totals, [copies * len(tiling.cell.overlap), tiling.n_blocks])
+        extra, cell = Extra(), self._subject.cell
+        if cell is not None:
+            known = cell.n_copies * np.array([cell.n_entries, cell.n_blocks])
+            totals = np.maximum(totals, known)
         if self._ranks.is_rank_zero:
             taken = count_matrix_bytes(int(totals[0]), int(counts.sum()), self._subject.options)
             extra = Extra(int(totals[1]), taken)
@@ -158,8 +158,8 @@ class _Inference:
             matrix = read_matrices(self._path, wanted.name, self._network.basis)
             self._write_outputs(matrix)
             matrices = {"predicted": matrix}
-            if subject.tiling is not None and wanted.wants_levels:
-                matrices["reference"] = self._make_reference()
+            if subject.cell is not None and wanted.wants_levels:
+                matrices["reference"] = self._read_reference(subject.cell)
             errors = write_spectra(group, wanted, matrices)
         ranks.barrier()
         return errors
@@ -168,9 +168,11 @@ class _Inference:
         """Predict the blocks of this rank and write those of all."""
         subject, ranks, basis = self._subject, self._ranks, self._network.basis
         blocks = predict_blocks(self._module, slots, plan.chunk)
-        source = Source(slots, blocks, basis, subject.tiling)
+        own, cell = slots.domain.rows[: slots.domain.n_own], subject.cell
+        tiling = cell.read_tiling(own) if cell is not None else None
+        source = Source(slots, blocks, basis, tiling)
         block, work = SLAB_BYTES * basis.n_common**2, self._options.work_bytes
-        bounds = split_atoms(slots, subject.tiling, block, work, ranks)
+        bounds = split_atoms(slots, tiling, block, work, ranks)
         record, name = self._run.provenance("infer"), subject.options.name
         write_matrices(self._path, record, name, subject.structure, source, bounds, ranks)
 
@@ -182,13 +184,13 @@ class _Inference:
             with _replace_folder(self._path.with_suffix(".cp2k")) as folder:
                 write_cp2k(folder, matrix, self._subject.options.name)
 
-    def _make_reference(self) -> BlockMatrix:
+    def _read_reference(self, cell: StoredCell) -> BlockMatrix:
         """Return the matrices of the data, with the zero of energies of the labels."""
-        assert self._subject.tiling is not None
-        matrix = self._subject.tiling.whole()
+        tiling = cell.read_tiling(np.arange(len(cell.moved)))
+        matrix = tiling.whole()
         if self._run.section("model", ESPOptions).zero == "data":
             return matrix
-        zero = compute_energy_zero(self._subject.tiling.cell)
+        zero = compute_energy_zero(tiling.cell)
         return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)
 
 

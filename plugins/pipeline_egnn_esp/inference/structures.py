@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 from ase import Atoms
@@ -10,18 +12,20 @@ from ase.cell import Cell
 from numpy.typing import NDArray
 
 from pipeline_core.fields import named_sample
-from pipeline_core.inference.structures import atoms_of_file, sample_row
+from pipeline_core.inference.structures import find_sample_row, read_atoms_of_file
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
+from pipeline_egnn_esp.block_reader import BlockReader
 from pipeline_egnn_esp.inference.options import PredictedStructure
 from pipeline_egnn_esp.inference.tiling import Tiling
-from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.sources import MATRIX_FIELDS, read_basis, read_matrix
+from pipeline_egnn_esp.sources import MATRIX_FIELDS, read_basis
 from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 
 Ints = NDArray[np.int64]
+
+_FIELDS: Final = [name for name in MATRIX_FIELDS if name not in ("group", "source")]
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,51 @@ class Subject:
         options: What is wanted.
         structure: Atoms, in [-1/2, 1/2) of periodic directions, so that the images of all outputs
             are those that CP2K means.
-        tiling: The matrices of the data for it; None if its overlap is unknown.
+        cell: The sample whose matrices are known; None if the overlap is unknown.
     """
 
     options: PredictedStructure
     structure: Structure
-    tiling: Tiling | None
+    cell: StoredCell | None
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """A sample of the data whose cell is repeated, and of which each rank reads a part.
+
+    Attributes:
+        path: The data.
+        number: Place of the sample in it.
+        n_blocks: Blocks that the data hold of it.
+        n_entries: Their elements.
+        repeat: Copies along its vectors.
+        structure: The repeated cell.
+        moved: See `Tiling`.
+    """
+
+    path: Path
+    number: int
+    n_blocks: int
+    n_entries: int
+    repeat: tuple[int, int, int]
+    structure: Structure
+    moved: Ints
+
+    @property
+    def n_copies(self) -> int:
+        """Copies of the cell."""
+        return int(np.prod(self.repeat))
+
+    def read_tiling(self, rows: Ints) -> Tiling:
+        """Return matrices that have some atoms for their rows; no others may be taken from them.
+
+        Args:
+            rows: Atoms of the repeated cell, (n,).
+        """
+        atoms = np.unique(rows % (len(self.moved) // self.n_copies))
+        with SampleFile(self.path, "data", _FIELDS, preload=False) as data:
+            part = BlockReader(data, read_basis(data)).read_blocks(self.number, atoms)
+        return Tiling(part.matrix, self.repeat, self.structure, self.moved)
 
 
 def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject:
@@ -54,12 +97,13 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
     """
     place = f"infer.structures: {options.name}"
     named = named_sample(options.start)
-    matrix: BlockMatrix | None = None
-    if named:
-        matrix = _read_sample(run, *named, place)
-        one = matrix.structure
-    else:
-        one = _read_file(options.start, place)
+    one = _read_file(options.start, place) if named is None else None
+    if named is not None:
+        with SampleFile(run.data, "data", _FIELDS, preload=False) as data:
+            number = find_sample_row(data, *named, place)
+            one = BlockReader(data, read_basis(data)).read_structure(number)
+            n_blocks, n_entries = (int(data.counts(kind)[number]) for kind in ("block", "entry"))
+    assert one is not None
     idle = [axis for axis in range(3) if options.repeat[axis] > 1 and not one.pbc[axis]]
     if idle:
         raise ValueError(
@@ -72,20 +116,15 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
         raise ValueError(f"{place}: {error}") from None
     straight = _repeat(one, options.repeat)
     structure = wrap_atoms(straight)
-    if matrix is None or options.overlap == "unknown":
+    if named is None or options.overlap == "unknown":
         return Subject(options, structure, None)
-    moved = compute_moves(straight, structure)
-    return Subject(options, structure, Tiling(matrix, options.repeat, structure, moved))
-
-
-def _read_sample(run: Run, split: str, number: int, place: str) -> BlockMatrix:
-    fields = [name for name in MATRIX_FIELDS if name not in ("group", "source")]
-    with SampleFile(run.data, "data", fields) as data:
-        return read_matrix(data.read(sample_row(data, split, number, place)), read_basis(data))
+    moved = _compute_moves(straight, structure)
+    cell = StoredCell(run.data, number, n_blocks, n_entries, options.repeat, structure, moved)
+    return Subject(options, structure, cell)
 
 
 def _read_file(path: str, place: str) -> Structure:
-    atoms = atoms_of_file(path, place)
+    atoms = read_atoms_of_file(path, place)
     idle = atoms.pbc & ~atoms.cell.any(1)
     if idle.any():
         raise ValueError(f"{place}: {path}: a periodic direction has no cell vector; correct it")
@@ -108,7 +147,7 @@ def _repeat(one: Structure, repeat: tuple[int, int, int]) -> Structure:
     )
 
 
-def compute_moves(before: Structure, after: Structure) -> Ints:
+def _compute_moves(before: Structure, after: Structure) -> Ints:
     """Return by how many lattice vectors each atom has been moved back, (n_atoms, 3)."""
     if not before.pbc.any():
         return np.zeros((len(before.positions), 3), dtype=np.int64)

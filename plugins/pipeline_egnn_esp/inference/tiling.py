@@ -25,7 +25,8 @@ class Tiling:
     repeated cell, the image is R + m_j - m_i.
 
     Attributes:
-        cell: Matrices of the cell.
+        cell: Matrices of the cell, or all blocks that have one of some atoms at either end; then
+            only these atoms may be rows.
         repeat: Copies n along its vectors.
         structure: The repeated cell.
         moved: m of each of its atoms, (n_atoms, 3).
@@ -54,11 +55,6 @@ class Tiling:
     def most_blocks(self) -> int:
         """Blocks that have one atom for their rows, at most, both members of pairs counted."""
         return int(self._by_atom[1].max())
-
-    @property
-    def n_blocks(self) -> int:
-        """Blocks that are kept, of all atoms."""
-        return len(self.cell.block_atoms) * (len(self.moved) // len(self.cell.structure.positions))
 
     def blocks(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Return which blocks are kept of pairs and have some atoms for their rows.

@@ -11,7 +11,7 @@ from pipeline_core import store
 from pipeline_core.builtin import load_registry
 from pipeline_core.calculator import load_calculator
 from pipeline_core.inference.simulations import simulate_run
-from pipeline_core.inference.structures import start_structure
+from pipeline_core.inference.structures import read_start_structure
 
 SHORT = {"steps": 6, "every": 2, "temperature": 30.0, "timestep": 2.0}
 
@@ -56,13 +56,13 @@ def test_an_explosion_leaves_no_inference_file(tmp_path):
 def test_start_structures(tmp_path):
     run = make_run(tmp_path)
     atoms = structures()[5]
-    found = start_structure(run, "test:1", (2, 1, 1))
+    found = read_start_structure(run, "test:1", (2, 1, 1))
     assert np.allclose(found.positions, atoms.repeat((2, 1, 1)).positions)
     assert found.symbols.get_chemical_formula() == atoms.repeat((2, 1, 1)).get_chemical_formula()
 
     atoms.calc = None
     ase.io.write(tmp_path / "start.cif", atoms)
-    from_file = start_structure(run, str(tmp_path / "start.cif"))
+    from_file = read_start_structure(run, str(tmp_path / "start.cif"))
     assert np.allclose(from_file.get_scaled_positions(), atoms.get_scaled_positions(), atol=1e-6)
 
 
@@ -70,11 +70,14 @@ def test_masses_of_a_file_are_kept_and_constraints_refused(tmp_path):
     atoms = ase.Atoms("H2", positions=[[0, 0, 0], [0, 0, 0.8]], masses=[2.014, 1.008])
     ase.io.write(tmp_path / "hd.traj", atoms)
     run = make_run(tmp_path)
-    assert start_structure(run, str(tmp_path / "hd.traj")).get_masses().tolist() == [2.014, 1.008]
+    assert read_start_structure(run, str(tmp_path / "hd.traj")).get_masses().tolist() == [
+        2.014,
+        1.008,
+    ]
     atoms.set_constraint(FixAtoms([0]))
     ase.io.write(tmp_path / "held.traj", atoms)
     with pytest.raises(ValueError, match=r"held\.traj' holds atoms fixed \(FixAtoms\)"):
-        start_structure(run, str(tmp_path / "held.traj"))
+        read_start_structure(run, str(tmp_path / "held.traj"))
 
 
 def test_names_of_simulations_differ(tmp_path):
@@ -93,14 +96,14 @@ def test_names_of_simulations_differ(tmp_path):
 )
 def test_a_start_that_is_not_there_is_explained(tmp_path, start, message):
     with pytest.raises(ValueError, match=message):
-        start_structure(make_run(tmp_path), start)
+        read_start_structure(make_run(tmp_path), start)
 
 
 def test_a_molecule_cannot_be_repeated(tmp_path):
     ase.io.write(tmp_path / "dimer.xyz", ase.Atoms("Ar2", positions=[[0, 0, 0], [0, 0, 3.8]]))
 
     with pytest.raises(ValueError, match=r"no cell vector 2 along which to repeat"):
-        start_structure(make_run(tmp_path), str(tmp_path / "dimer.xyz"), (1, 3, 1))
+        read_start_structure(make_run(tmp_path), str(tmp_path / "dimer.xyz"), (1, 3, 1))
 
 
 def expected(atoms):

@@ -2,8 +2,8 @@
 
 Oracle: the same network without exchange on the whole structure, and autograd's derivatives of it.
 Derivatives by inputs are those by positions, which act through distances; frames are constants. The
-ranks are processes of their own that run this file; one launch for each transport works through all
-cases, on 2, 3 and 4 of its processes.
+ranks are threads of this process, with messages through queues; and processes that MPI carries the
+messages of, which run this file: one launch works through all cases, on 2, 3 and 4 of them.
 """
 
 import sys
@@ -15,7 +15,6 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from torch import distributed as dist
 
 from pipeline_core.batch import collate
 from pipeline_core.distributed.domains import build_domain
@@ -25,9 +24,10 @@ from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import op as density
 from pipeline_kernels.equivariant.density import reference as density_reference
-from pipeline_kernels.halo import MPITransport, SelfTransport, TorchTransport
+from pipeline_kernels.halo import MPITransport, SelfTransport
 from pipeline_kernels.partition import Method, partition
-from processes import finish, fork
+from processes import finish
+from rank_threads import Mailbox, on_threads
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2
@@ -125,10 +125,10 @@ def serial(batch):
     return results(network(), batch, None, atoms, edges, counted(SelfTransport)())
 
 
-def one_rank(batch, owners, transport):
+def one_rank(module, batch, owners, transport):
     domain, edges = domain_of(batch, owners, transport)
     inputs, atoms = collate([domain.inputs()], torch.float64), domain.atoms
-    result = results(network(), inputs, domain, atoms.own, edges, transport)
+    result = results(module, inputs, domain, atoms.own, edges, transport)
     return result | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
 
 
@@ -143,28 +143,12 @@ def mpi_transports():
             yield counted(MPITransport)(some)
 
 
-def gloo_transports(rank, folder):
-    meeting = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=N_RANKS)
-    for n in range(2, N_RANKS + 1):
-        some = dist.new_group(range(n))
-        if rank < n:
-            yield counted(TorchTransport)(some)
-    dist.destroy_process_group()
-
-
 def run_rank(transports, folder):
-    cases, result = torch.load(folder / "cases.pt"), {}
+    module, cases, result = network(), torch.load(folder / "cases.pt"), {}
     for transport in transports:
         for name in (f"{case} {transport.size}" for case in CASES):
-            result[name] = one_rank(*cases[name], transport)
+            result[name] = one_rank(module, *cases[name], transport)
     torch.save(result, folder / f"{transport.rank}.pt")
-
-
-def run_gloo(folder):
-    batch, _ = torch.load(folder / "cases.pt")["auto 2"]
-    serial(batch)  # the first call imports
-    sys.exit(fork(lambda rank: run_rank(gloo_transports(rank, folder), folder), N_RANKS))
 
 
 @pytest.fixture(scope="module")
@@ -174,22 +158,42 @@ def cases():
 
 @pytest.fixture(scope="module")
 def whole(cases):
-    """What one process finds for each of the two structures."""
+    """What one process computes for each of the two structures."""
     return {name: serial(cases[f"{name} 2"][0]) for name in ("auto", "two strangers")}
 
 
-@pytest.fixture(
-    scope="module", params=["gloo", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])]
-)
-def actual(request, cases, tmp_path_factory):
-    """What each rank has found."""
-    folder = tmp_path_factory.mktemp(request.param)
+def work_on_threads(cases):
+    """Returns outputs, gradients and messages of each rank, by case."""
+    module, by_rank = network(), [{} for _ in range(N_RANKS)]
+    for n in range(2, N_RANKS + 1):
+        names = [f"{case} {n}" for case in CASES]
+
+        def work(transport, names=names):
+            mailbox = counted(Mailbox)(transport.rank, transport.size, transport._queues)
+            return {name: one_rank(module, *cases[name], mailbox) for name in names}
+
+        for rank, parts in enumerate(on_threads(n, work)):
+            by_rank[rank] |= parts
+    return by_rank
+
+
+def start_mpi(cases, folder):
+    """Returns the same of processes."""
     torch.save(cases, folder / "cases.pt")
     # To load compiled code takes longer than all exchanges.
-    plain = {"GLOO_SOCKET_IFNAME": "lo", "NUMBA_DISABLE_JIT": "1"}
-    n_ranks = N_RANKS if request.param == "mpi" else None
-    finish([__file__, request.param, folder], n_ranks, **plain)
+    finish([__file__, folder], N_RANKS, NUMBA_DISABLE_JIT="1")
     return [torch.load(folder / f"{rank}.pt") for rank in range(N_RANKS)]
+
+
+@pytest.fixture(
+    scope="module",
+    params=["threads", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])],
+)
+def actual(request, cases, tmp_path_factory):
+    """Outputs, gradients and messages of each rank, by case."""
+    if request.param == "mpi":
+        return start_mpi(cases, tmp_path_factory.mktemp("mpi"))
+    return work_on_threads(cases)
 
 
 def close(ours, expected, tolerance):
@@ -273,6 +277,4 @@ def test_ranks_agree_on_the_blocks_they_share(actual, cases):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     density.cpu = density_reference  # as plain Python its loops take minutes
-    if sys.argv[1] == "gloo":
-        run_gloo(Path(sys.argv[2]))
-    run_rank(mpi_transports(), Path(sys.argv[2]))
+    run_rank(mpi_transports(), Path(sys.argv[1]))

@@ -15,7 +15,7 @@ from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.basis import Basis
-from pipeline_egnn_esp.comparison import Comparison, Structure, require_electrons
+from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from plugins.egnn_esp.hafnia import prepared
 from plugins.egnn_esp.reference import HAFNIA, run_of, shipped
@@ -36,7 +36,10 @@ def compared(*pairs, section=SECTION, **options):
     comparison = Comparison(ESPOptions(**options), section)
     for matrix, predicted in pairs:
         both = {"two_centre": np.zeros_like(predicted), "model": predicted}
-        comparison.add(Structure(matrix, 0.0, both), "a")
+        whole = PredictedMatrix(matrix, 0.0, both)
+        comparison.add(whole, "a")
+        if comparison.wants_levels(matrix):
+            comparison.add_levels(whole)
     return comparison
 
 
