@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import textwrap
 from collections.abc import Container, Mapping
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -29,11 +32,11 @@ def section(
     """
     values = values or {}
     pad = " " * indent
-    lines = []
+    lines, descriptions = [], read_descriptions(model)
     for name, field in model.model_fields.items():
         if name in skip:
             continue
-        lines += comment(field.description or "", indent)
+        lines += comment(descriptions.get(name, ""), indent)
         default = field.get_default(call_default_factory=True)
         if isinstance(default, BaseModel):
             below = {**default.model_dump(mode="json"), **values.get(name, {})}
@@ -43,6 +46,25 @@ def section(
         else:
             lines.append(f"{pad}# {name}: required, has no default")
     return lines
+
+
+def read_descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the text below each field in the source of a model.
+
+    It is read here, not by pydantic (`use_attribute_docstrings`) whenever a command starts.
+    """
+    descriptions = {}
+    for base in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in pairwise(tree.body):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(description))),
+                ):
+                    descriptions[name] = description
+    return descriptions
 
 
 def comment(text: str, indent: int = 0) -> list[str]:

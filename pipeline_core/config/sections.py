@@ -25,9 +25,7 @@ PUBLISHED: Final = "published:"
 class Section(BaseModel):
     """Base of all that is read from YAML: unknown keys and wrong types are errors."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class GraphOptions(Section):

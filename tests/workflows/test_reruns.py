@@ -134,6 +134,11 @@ def test_another_profile_or_launcher_changes_nothing(finished):
     assert planned(finished, "--set-resources", "train:device=cuda") == {}
 
 
+def test_ranks_train_nothing_again(finished):
+    edit(experiment(finished), "plugin: toy", "plugin: toy\nranks: 2")
+    assert planned(finished) == {}
+
+
 def test_a_new_variant_runs_alone(finished):
     path = experiment(finished)
     path.write_text(path.read_text() + "  wide: {model: {width: 9}}\n")

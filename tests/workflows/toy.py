@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from fake_packages import install
+from workflows.forked_snakemake import run_snakemake
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -160,18 +159,10 @@ def snakemake(folder: Path, *words: str, ok: bool = True, **variables: str) -> s
         ok: Whether it has to succeed or to fail.
         variables: Added to the environment.
     """
-    result = subprocess.run(
-        [sys.executable, "-m", "snakemake", *words],
-        cwd=folder,
-        env=environment(folder) | variables,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=300,
-        check=False,
-    )
-    assert (result.returncode == 0) == ok, result.stdout
-    return result.stdout
+    status = run_snakemake(folder, words, environment(folder) | variables)
+    text = (folder / "snakemake.log").read_text()
+    assert (status == 0) == ok, text
+    return text
 
 
 def planned(folder: Path, *words: str, **variables: str) -> dict[str, int]:
