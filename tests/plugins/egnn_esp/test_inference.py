@@ -266,9 +266,10 @@ def on_one_and_two_processes(folder, options):
 
 @pytest.mark.parametrize(
     ("repeat", "n_atoms", "work"),
-    [([2, 1, 1], 24, 2**24), pytest.param([5, 5, 5], 1500, 2**26, marks=pytest.mark.slow)],
+    [([2, 1, 1], 24, 2**24), pytest.param([6, 2, 2], 288, 2**24, marks=pytest.mark.slow)],
 )
 def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
+    """The second cell is 30 Å long: room for atoms out of the reach of the other rank."""
     options = {"structures": [{"name": "one", "repeat": repeat}], "work_bytes": work}
     files = on_one_and_two_processes(own, options)
     with h5py.File(trained.opened(own).inference) as about:
