@@ -136,12 +136,14 @@ def call_routine(
         n_bytes: of memory that each thread needs.
     """
     routine, counter = getattr(library, name), ctypes.c_int64(0)
-    values = [_convert(argument) for argument in arguments]
-    values.append(ctypes.c_void_p(ctypes.addressof(counter)))
+    values = [*map(_convert, arguments), ctypes.byref(counter)]
 
     def work() -> None:
+        if n_bytes == 0:
+            routine(*values)
+            return
         own = np.empty(n_bytes, np.uint8) if n_bytes > MAX_KEPT else get_memory(n_bytes)
-        routine(*values, *([ctypes.c_void_p(own.ctypes.data)] if n_bytes else []))
+        routine(*values, ctypes.c_void_p(own.ctypes.data))
 
     run_in_threads(work, n_threads)
 
@@ -181,6 +183,9 @@ def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
         work: calls C and returns when no piece is left.
         n_threads: number of threads.
     """
+    if n_threads == 1:
+        work()
+        return
     helpers = [_make_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
     try:
         work()

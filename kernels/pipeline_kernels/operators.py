@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from inspect import Parameter, Signature, signature
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -49,7 +50,8 @@ def define_operator(
     """Make an operator of the decorated function, which is its reference.
 
     The reference runs on devices without an implementation of their own, and on the CPU where the
-    one for it needs C that cannot be had.
+    one for it needs C that cannot be had. Arguments that several operators have may be declared
+    together, last: `*batch: *Batch` with a type `Batch = tuple[...]`.
 
     Args:
         name: of the operator, after `pipeline_kernels::`.
@@ -85,7 +87,20 @@ def _lay_out(reference: Callable[P, R]) -> Callable[P, R]:
             return cast("R", tuple(x.contiguous() for x in result))
         return cast("R", result.contiguous() if isinstance(result, Tensor) else result)
 
+    cast("Any", run).__signature__ = _write_out(signature(reference))
     return run
+
+
+def _write_out(declared: Signature) -> Signature:
+    """Give each of `*batch: *Batch` a parameter: the schema of an operator has no others."""
+    parameters = []
+    for x in declared.parameters.values():
+        types = get_args(x.annotation) if x.kind is x.VAR_POSITIONAL else ()
+        parameters += [
+            Parameter(f"{x.name}_{i}", x.POSITIONAL_OR_KEYWORD, annotation=kind)
+            for i, kind in enumerate(types)
+        ] or [x]
+    return declared.replace(parameters=parameters)
 
 
 def _fall_back(cpu: Callable[P, R], reference: Callable[P, R]) -> Callable[P, R]:

@@ -45,29 +45,53 @@ def write_layout(lmax: int, mmax: int) -> str:
 
 
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
+LANES = "lanes.c"
 MATRICES = ("su3/vectors.c", "su3/matrices.c")  # where each matrix stands alone
+SAMPLES = (LANES, "su3/fields.c")  # where links of a sample meet
 
 SOURCES = {
-    "contraction": Source(("equivariant/contraction/native.c",)),
-    "gated": Source(("message/gated/native.c",)),
+    "contraction": Source(
+        (
+            LANES,
+            "equivariant/contraction/native.c",
+        )
+    ),
+    "gated": Source(
+        (
+            LANES,
+            "message/gated/native.c",
+        )
+    ),
     "so2": Source(
-        ("equivariant/so2/native.c",),
+        (
+            LANES,
+            "equivariant/so2/native.c",
+        ),
         preludes=lambda: [write_layout(lmax, mmax) for lmax, mmax in LAYOUTS],
     ),
     "su3_angles": Source((*MATRICES, "su3/angles/native.c"), COLOURS),
     "su3_exponential": Source((*MATRICES, "su3/exponential/native.c"), COLOURS),
     "su3_logarithm": Source((*MATRICES, "su3/logarithm/native.c"), COLOURS),
-    "su3_paths": Source(("su3/fields.c", "su3/paths/native.c"), COLOURS),
+    "su3_paths": Source((*SAMPLES, "su3/paths/native.c"), COLOURS),
     "su3_projection": Source((*MATRICES, "su3/projection/native.c"), COLOURS),
     "su3_spectral": Source(
         (*MATRICES, *(f"su3/{family}/native.c" for family in ("angles", "splines", "spectral"))),
         COLOURS,
     ),
-    "su3_staples": Source(("su3/fields.c", "su3/staples/native.c"), COLOURS),
+    "su3_staples": Source((*SAMPLES, "su3/staples/native.c"), COLOURS),
     "tensor_product": Source(
-        ("equivariant/tensor_product/native.c",), preludes=lambda: [write_couplings(COMMON)]
+        (
+            LANES,
+            "equivariant/tensor_product/native.c",
+        ),
+        preludes=lambda: [write_couplings(COMMON)],
     ),
-    "tree": Source(("tree/native.c",)),
+    "tree": Source(
+        (
+            LANES,
+            "tree/native.c",
+        )
+    ),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -177,12 +176,6 @@ def replace_shape(
     ranks = [node.rank for node in shape.nodes]
     chosen = {"structure": structure.content(), "ranks": ranks}
     return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
-
-
-def replace_degrees(structure: Structure, degrees: Sequence[int]) -> Structure:
-    """Return a structure whose leaves have other degrees."""
-    leaves = zip(structure.leaves, degrees, strict=True)
-    return replace(structure, leaves=tuple(replace(leaf, degree=n) for leaf, n in leaves))
 
 
 def make_shape(structure: Structure, options: HTOptions) -> TreeShape:

@@ -53,6 +53,12 @@ def spread(ctx, saved, grad):
 define_derivative(add_rows, spread, drop=[0])
 
 
+@define_operator("test_declared_together", fake=lambda x, *_: x.new_empty(x.shape))
+def scale_sum(x: Tensor, *pair: *tuple[Tensor | None, list[int]]) -> Tensor:
+    shift, powers = pair
+    return sum(x**n for n in powers) + (0 if shift is None else shift)
+
+
 @pytest.fixture
 def operands():
     CALLS.clear()
@@ -97,6 +103,13 @@ def test_plain_pytorch_differentiates_what_is_needed(operands, again):
     assert_close(by_x, 2 * x * a * a, check_stride=False)
     assert by_a is None
     assert by_x.requires_grad == again
+
+
+def test_arguments_may_be_declared_together():
+    x, shift = torch.tensor([2.0]), torch.tensor([0.5])
+    assert scale_sum(x, None, [1, 2]).item() == 6
+    assert scale_sum(x, shift, [1, 2]).item() == 6.5
+    opcheck(scale_sum, (x, shift, [1, 2]))
 
 
 if __name__ == "__main__":

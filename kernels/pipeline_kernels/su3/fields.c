@@ -2,27 +2,11 @@
  * (macro REAL), and products of matrices of N = 2 or 3 colours (macro N). A field holds NUMBERS
  * vectors a matrix.
  */
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#elif defined(__AVX2__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define INLINE static inline __attribute__((always_inline))
 /* Early enough that arrays of vectors become registers. */
 #define UNROLLED _Pragma("GCC unroll 18")
 #define NUMBERS (2 * N * N)
 
-typedef REAL vec __attribute__((vector_size(BYTES)));
-typedef vec part __attribute__((aligned(sizeof(REAL)), may_alias));
 typedef __typeof__((vec){0} < (vec){0}) mask;
-
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Swaps off-diagonal blocks, half as large each time. */
 INLINE void transpose(vec *a)
@@ -54,7 +38,7 @@ INLINE void pack(vec *to, const REAL *x, int64_t count, int64_t sample, int64_t 
         {
             rows[l] = (vec){0};
             if (l < n)
-                rows[l] = *(const part *)(x + l * sample + begin);
+                rows[l] = *(const loose *)(x + l * sample + begin);
         }
         transpose(rows);
         UNROLLED for (int l = 0; l < LANES; l++) to[begin + l] = rows[l];
@@ -73,7 +57,7 @@ INLINE void unpack(REAL *x, const vec *from, int64_t count, int64_t sample, int6
         transpose(rows);
         UNROLLED for (int l = 0; l < LANES; l++)
             if (l < n)
-                *(part *)(x + l * sample + begin) = rows[l];
+                *(loose *)(x + l * sample + begin) = rows[l];
     }
     for (; begin < count; begin++)
         for (int64_t l = 0; l < n; l++)

@@ -7,32 +7,12 @@
  *     combine   out[k] = sum_ij a[i] b[j] B[i, j, k]   for each sample
  *     outer     S[i, j, k] += a[i] b[j] c[k]           for each lane
  */
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#define TILE 12 /* of 32 registers: 2 TILE sums, and what they are made of */
-#elif defined(__AVX2__)
-#define BYTES 32
-#define TILE 6 /* of 16 registers */
-#elif defined(__aarch64__)
-#define BYTES 16
-#define TILE 12
-#else
-#define BYTES 16
-#define TILE 6
-#endif
+#define TILE (3 * REGISTERS / 8) /* 2 TILE sums, and what they are made of */
 #ifndef BLOCK
 #define BLOCK 32 /* vectors in a block: even, since `combine` takes two at a time */
 #endif
 #define STRIDE (BLOCK + 1) /* no power of two, so that rows do not share a cache set */
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define SAMPLES (BLOCK * LANES)
-#define QUAD 16
-
-typedef REAL vec __attribute__((vector_size(BYTES)));
-typedef REAL quad __attribute__((vector_size(QUAD), may_alias));
 
 typedef struct {
     int64_t left, right, row; /* first rows of the children and of the node's own functions */
@@ -46,14 +26,12 @@ typedef struct {
     Node nodes[];
 } Tree;
 
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* ---- arithmetic ---- */
 
 /* Early enough that the arrays of sums become registers. */
 #define UNROLLED _Pragma("GCC unroll 12")
 
-static inline __attribute__((always_inline)) void combine_tile(
+INLINE void combine_tile(
     const int K, const vec *a, int64_t na, const vec *b, int64_t nb, const REAL *B, int64_t nc,
     vec *out, int64_t count, int add)
 {
@@ -84,7 +62,7 @@ static inline __attribute__((always_inline)) void combine_tile(
     }
 }
 
-static inline __attribute__((always_inline)) void outer_tile(
+INLINE void outer_tile(
     const int I, const int K, const vec *a, const vec *b, const vec *c, vec *sums,
     int64_t step, int64_t count, int add)
 {
@@ -212,20 +190,6 @@ static void unpack(REAL *to, const vec *rows, int64_t n_rows, int64_t n, Block b
         memcpy(to + r * n + block.begin, rows + r * STRIDE, block.length * sizeof(REAL));
 }
 
-static void add_lanes(REAL *to, const vec *from, int64_t count)
-{
-    for (int64_t e = 0; e < count; e++) {
-        const quad *part = (const quad *)(from + e);
-        quad sum = part[0];
-        for (int q = 1; q < BYTES / QUAD; q++)
-            sum += part[q];
-        REAL total = sum[0];
-        for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
-            total += sum[l];
-        to[e] = total;
-    }
-}
-
 /* B[j, k, i] and B[i, k, j] of B[i, j, k], as `combine` needs them for the two children. */
 static void transpose(const Tree *tree, const REAL *transfers, REAL *by_left, REAL *by_right)
 {
@@ -342,6 +306,7 @@ void gradient(const Tree *tree, const REAL *features, const REAL *transfers, con
             if (by_features)
                 unpack(by_features, grads, tree->n_features, n, block);
         }
-        add_lanes(partial + s * tree->n_transfers, sums, tree->n_transfers);
+        for (int64_t e = 0; e < tree->n_transfers; e++)
+            partial[s * tree->n_transfers + e] = add_lanes(sums[e]);
     }
 }

@@ -124,41 +124,28 @@ def _check(features: Tensor, transfers: Tensor, shape: TreeShape) -> None:
         )
 
 
-def _shape_contract(
-    features: Tensor, transfers: Tensor, code: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    n = features.shape[1]
-    return features.new_empty(n), features.new_empty(TreeShape.decode(code).n_inner, n)
-
-
 @define_operator(
     "tree_contract",
     cpu=cpu.contract,
     cuda="pipeline_kernels.tree.cuda:contract",
-    fake=_shape_contract,
+    fake=lambda x, B, code: (
+        x.new_empty(x.shape[1]),
+        x.new_empty(TreeShape.decode(code).n_inner, x.shape[1]),
+    ),
 )
 def _contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[Tensor, Tensor]:
     root, inner = reference.contract(features, transfers, TreeShape.decode(code))
     return root.clone(), inner
 
 
-def _shape_gradient(
-    features: Tensor,
-    transfers: Tensor,
-    inner: Tensor,
-    weights: Tensor,
-    code: Sequence[int],
-    by_features: bool,
-) -> tuple[Tensor, Tensor]:
-    grads = features.new_empty(features.shape if by_features else 0)
-    return grads, transfers.new_empty(transfers.shape)
-
-
 @define_operator(
     "tree_gradient",
     cpu=cpu.gradient,
     cuda="pipeline_kernels.tree.cuda:gradient",
-    fake=_shape_gradient,
+    fake=lambda x, B, inner, w, code, by_x: (
+        x.new_empty(x.shape if by_x else 0),
+        B.new_empty(B.shape),
+    ),
 )
 def _gradient(
     features: Tensor,

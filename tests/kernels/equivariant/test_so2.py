@@ -234,12 +234,12 @@ def test_operators_keep_the_rules_of_torch():
     packed, bias = convolution._pack_weights(case.weights, case.bias, 6, N_EXTRA, layout)
     weights = [W.detach().requires_grad_() for W in packed]
     factors = case.factors.requires_grad_()
-    arguments = (tables, edges, frames, factors, weights, bias, N_EXTRA, code)
+    arguments = (bias, N_EXTRA, tables, edges, frames, factors, weights, code)
     opcheck(convolution._convolution, arguments)
     grads = [torch.randn(7, layout.n_rows, 2).to(dtype), torch.randn(7, N_EXTRA).to(dtype)]
     plain = [x.detach() for x in tables], edges, frames, factors.detach()
     wanted = [True, False, True, True, False]
-    opcheck(convolution._gradient, (grads, *plain, [W.detach() for W in weights], code, wanted))
+    opcheck(convolution._gradient, (grads, wanted, *plain, [W.detach() for W in weights], code))
 
 
 def test_compiles_without_a_graph_break():

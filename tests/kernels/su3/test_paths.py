@@ -106,7 +106,7 @@ def test_lazily_conjugated_links():
 
 def test_the_operator_keeps_the_rules_of_torch(implementation):
     links, table, adjoint = random_case(4, 2, 4, (3, 2, 2), 3, torch.complex128)
-    operator = torch.ops.pipeline_kernels.su3_paths.default
+    operator = torch.ops.pipeline_kernels.su3_path_products.default
     torch.library.opcheck(operator, (links.requires_grad_(), table, adjoint))
 
 

@@ -19,7 +19,8 @@ from pipeline_kernels.native import (
 )
 from pipeline_kernels.threads import choose_threads
 
-Batch = tuple[Tensor, Tensor, Tensor, Sequence[int]]  # order, chunks, code, sizes
+# Order and chunks of `AtomsByElement`, code and sizes of `Polynomial`.
+Batch = tuple[Tensor, Tensor, Tensor, Sequence[int]]
 
 
 class Arrays(ctypes.Structure):
@@ -32,67 +33,39 @@ class Arrays(ctypes.Structure):
     )
 
 
-def value(
-    features: Tensor,
-    coefficients: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
+def value(features: Tensor, coefficients: Tensor, *batch: *Batch) -> Tensor:
     """Implement `reference.value`."""
-    out = features.new_empty(len(features), sizes[1], features.shape[2])
-    _run("value", (order, chunks, code, sizes), x=features, c=coefficients, out=out)
+    out = features.new_empty(len(features), batch[3][1], features.shape[2])
+    _run("value", batch, x=features, c=coefficients, out=out)
     return out
 
 
-def by_features(
-    features: Tensor,
-    coefficients: Tensor,
-    weights: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
+def by_features(features: Tensor, coefficients: Tensor, weights: Tensor, *batch: *Batch) -> Tensor:
     """Implement `reference.by_features`."""
-    by_x, batch = features.new_empty(features.shape), (order, chunks, code, sizes)
+    by_x = features.new_empty(features.shape)
     _run("by_features", batch, x=features, c=coefficients, g=weights, by_x=by_x)
     return by_x
 
 
-def by_coefficients(
-    features: Tensor,
-    weights: Tensor,
-    n_present: int,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
+def by_coefficients(features: Tensor, weights: Tensor, n_present: int, *batch: *Batch) -> Tensor:
     """Implement `reference.by_coefficients`."""
+    _, chunks, _, sizes = batch
     partial = features.new_empty(len(chunks), sizes[4], features.shape[2])
-    _run("by_coefficients", (order, chunks, code, sizes), x=features, g=weights, by_c=partial)
+    _run("by_coefficients", batch, x=features, g=weights, by_c=partial)
     return _sum_by_element(partial, chunks, n_present)
 
 
 def tangents(
-    features: Tensor,
-    coefficients: Tensor,
-    weights: Tensor,
-    direction: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
+    features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, *batch: *Batch
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Implement `reference.tangents`."""
+    _, chunks, _, sizes = batch
     out = features.new_empty(len(features), sizes[1], features.shape[2])
     by_x = features.new_empty(features.shape)
     partial = features.new_empty(len(chunks), sizes[4], features.shape[2])
     operands = {"x": features, "c": coefficients, "g": weights, "u": direction}
     results = {"out": out, "by_x": by_x, "by_c": partial}
-    _run("tangents", (order, chunks, code, sizes), **operands, **results)
+    _run("tangents", batch, **operands, **results)
     return out, by_x, _sum_by_element(partial, chunks, len(coefficients))
 
 

@@ -14,31 +14,11 @@
  *
  * A prime below (d in names) is the change along a direction u of x.
  */
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#define ATOMS 4 /* of 32 registers: two sums for each, and what they are made of */
-#elif defined(__AVX2__)
-#define BYTES 32
-#define ATOMS 2
-#elif defined(__aarch64__)
-#define BYTES 16
-#define ATOMS 4
-#else
-#define BYTES 16
-#define ATOMS 2
-#endif
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
+#define ATOMS (REGISTERS / 8) /* two sums for each, and what they are made of */
 #define ALIGNMENT 64
-
-typedef REAL vec __attribute__((vector_size(BYTES)));
-typedef REAL loose __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 
 /* Early enough that the arrays of sums become registers. */
 #define UNROLLED _Pragma("GCC unroll 4")
-#define INLINE static inline __attribute__((always_inline))
 
 enum { VALUE, BY_FEATURES, BY_COEFFICIENTS, TANGENTS };
 
@@ -95,23 +75,6 @@ int64_t memory_size(const int64_t *sizes)
 }
 
 /* ---- between arrays, rows of n_channels, and vectors ---- */
-
-INLINE vec load(const REAL *from, int64_t count)
-{
-    if (count >= LANES)
-        return *(const loose *)from;
-    vec v = {0};
-    memcpy(&v, from, count * sizeof(REAL));
-    return v;
-}
-
-INLINE void store(REAL *to, vec v, int64_t count)
-{
-    if (count >= LANES)
-        *(loose *)to = v;
-    else
-        memcpy(to, &v, count * sizeof(REAL));
-}
 
 INLINE void load_rows(const int N, const REAL *from, int64_t rows, int64_t stride, int64_t count,
                       const int64_t *atoms, vec *to)

@@ -1,9 +1,8 @@
 """The contraction as operators of torch: checks, shapes, devices, derivatives.
 
-Four operators, each with the arguments `order, chunks, code, sizes` of `AtomsByElement` and
-`Polynomial` at its end: the value, its derivatives by features and
-by coefficients, and the changes of all three along a direction of the features. With weights g of
-the value, F = sum(g * value) is linear in coefficients c and in g, so that the derivatives of
+Four operators: the value, its derivatives by features and by coefficients, and the changes of all
+three along a direction of the features. With weights g of the value, F = sum(g * value) is linear
+in coefficients c and in g, so that the derivatives of
 
     <u, dF/dx>   by x, c, g  are the three changes along u,
     <w, dF/dc>   by x, g     are dF/dx and the value, with w for c.
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.contraction import cpu, reference
+from pipeline_kernels.equivariant.contraction.cpu import Batch
 from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Polynomial
 from pipeline_kernels.equivariant.contraction.tables import Tables
 from pipeline_kernels.operators import (
@@ -127,15 +127,8 @@ def _read_batch(
     cuda=f"{CUDA}:value",
     fake=lambda x, c, order, chunks, code, sizes: x.new_empty(len(x), sizes[1], x.shape[2]),
 )
-def _value(
-    features: Tensor,
-    coefficients: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
-    rows, tables = _read_batch(order, chunks, code, sizes)
+def _value(features: Tensor, coefficients: Tensor, *batch: *Batch) -> Tensor:
+    rows, tables = _read_batch(*batch)
     return reference.value(features, coefficients, rows, tables)
 
 
@@ -145,47 +138,19 @@ def _value(
     cuda=f"{CUDA}:by_features",
     fake=lambda x, *_: x.new_empty(x.shape),
 )
-def _by_features(
-    features: Tensor,
-    coefficients: Tensor,
-    weights: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
-    rows, tables = _read_batch(order, chunks, code, sizes)
+def _by_features(features: Tensor, coefficients: Tensor, weights: Tensor, *batch: *Batch) -> Tensor:
+    rows, tables = _read_batch(*batch)
     return reference.by_features(features, coefficients, weights, rows, tables)
-
-
-def _shape_by_coefficients(
-    features: Tensor,
-    weights: Tensor,
-    n_present: int,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
-    return features.new_empty(n_present, sizes[4], features.shape[2])
 
 
 @define_operator(
     "contraction_by_coefficients",
     cpu=cpu.by_coefficients,
     cuda=f"{CUDA}:by_coefficients",
-    fake=_shape_by_coefficients,
+    fake=lambda x, g, n_present, *batch: x.new_empty(n_present, batch[3][4], x.shape[2]),
 )
-def _by_coefficients(
-    features: Tensor,
-    weights: Tensor,
-    n_present: int,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
-) -> Tensor:
-    rows, tables = _read_batch(order, chunks, code, sizes)
+def _by_coefficients(features: Tensor, weights: Tensor, n_present: int, *batch: *Batch) -> Tensor:
+    rows, tables = _read_batch(*batch)
     return reference.by_coefficients(features, weights, rows, tables, n_present)
 
 
@@ -196,16 +161,9 @@ def _by_coefficients(
     fake=lambda x, c, g, *_: tuple(y.new_empty(y.shape) for y in (g, x, c)),
 )
 def _tangents(
-    features: Tensor,
-    coefficients: Tensor,
-    weights: Tensor,
-    direction: Tensor,
-    order: Tensor,
-    chunks: Tensor,
-    code: Tensor,
-    sizes: Sequence[int],
+    features: Tensor, coefficients: Tensor, weights: Tensor, direction: Tensor, *batch: *Batch
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows, tables = _read_batch(order, chunks, code, sizes)
+    rows, tables = _read_batch(*batch)
     return reference.tangents(features, coefficients, weights, direction, rows, tables)
 
 

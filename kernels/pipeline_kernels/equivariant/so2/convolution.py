@@ -69,7 +69,7 @@ def so2_convolution(
     edges = [x for segments in rows for x in list_ends(segments, frames)]
     packed, bias = _pack_weights(weights, bias, channels, n_extra, layout)
     code = [layout.lmax, layout.mmax]
-    return _convolution(list(tables), edges, frames, factors, packed, bias, n_extra, code)
+    return _convolution(bias, n_extra, list(tables), edges, frames, factors, packed, code)
 
 
 def so2_linear(
@@ -116,7 +116,7 @@ def so2_linear(
     check_factors(factors, x.shape[2], x, layout)
     packed, bias = _pack_weights(weights, bias, x.shape[2], n_extra, layout)
     code = [layout.lmax, layout.mmax]
-    return _convolution([x], list_ends(None, x), None, factors, packed, bias, n_extra, code)
+    return _convolution(bias, n_extra, [x], list_ends(None, x), None, factors, packed, code)
 
 
 def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
@@ -161,16 +161,19 @@ def _pack_weights(
     return packed, bias
 
 
-def _shape_convolution(
-    tables: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    frames: Tensor | None,
-    factors: Tensor | None,
-    weights: Sequence[Tensor],
-    bias: Tensor,
-    n_extra: int,
-    code: Sequence[int],
-) -> tuple[Tensor, Tensor]:
+# Tables, edges, frames, factors, weights, and the numbers of the layout.
+Arguments = tuple[
+    Sequence[Tensor],
+    Sequence[Tensor],
+    Tensor | None,
+    Tensor | None,
+    Sequence[Tensor],
+    Sequence[int],
+]
+
+
+def _shape_convolution(bias: Tensor, n_extra: int, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
+    tables, _, frames, _, _, code = arguments
     layout = Layout(*code)
     n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
     channels = (bias.shape[0] - n_extra) // layout.n_degrees(0)
@@ -179,30 +182,15 @@ def _shape_convolution(
 
 
 @define_operator("so2_convolution", fake=_shape_convolution)
-def _convolution(
-    tables: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    frames: Tensor | None,
-    factors: Tensor | None,
-    weights: Sequence[Tensor],
-    bias: Tensor,
-    n_extra: int,
-    code: Sequence[int],
-) -> tuple[Tensor, Tensor]:
-    source = _make_source(tables, edges, frames, factors, code, bias.dtype)
-    return products.forward(source, [W.detach() for W in weights], bias.detach(), n_extra)
+def _convolution(bias: Tensor, n_extra: int, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
+    source, weights = _make_source(bias.dtype, *arguments)
+    return products.forward(source, weights, bias.detach(), n_extra)
 
 
 def _shape_gradient(
-    grads: Sequence[Tensor],
-    tables: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    frames: Tensor | None,
-    factors: Tensor | None,
-    weights: Sequence[Tensor],
-    code: Sequence[int],
-    wanted: Sequence[bool],
+    grads: Sequence[Tensor], wanted: Sequence[bool], *arguments: *Arguments
 ) -> list[Tensor]:
+    tables, _, _, factors, weights, _ = arguments
     results = _make_results(tables, factors, weights, wanted, zero=False)
     n = len(tables) + 1
     return [*results[:n], *(x.to(W.dtype) for x, W in zip(results[n:], weights, strict=True))]
@@ -210,23 +198,17 @@ def _shape_gradient(
 
 @define_operator("so2_convolution_gradient", fake=_shape_gradient)
 def _gradient(
-    grads: Sequence[Tensor],
-    tables: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    frames: Tensor | None,
-    factors: Tensor | None,
-    weights: Sequence[Tensor],
-    code: Sequence[int],
-    wanted: Sequence[bool],
+    grads: Sequence[Tensor], wanted: Sequence[bool], *arguments: *Arguments
 ) -> list[Tensor]:
     """Differentiate by each table, the factors and each weight; what is not wanted is empty."""
-    source = _make_source(tables, edges, frames, factors, code, weights[0].dtype)
+    tables, _, _, factors, weights, _ = arguments
+    source, plain = _make_source(weights[0].dtype, *arguments)
     g, g_extra = (x.detach().contiguous() for x in grads)
     results = _make_results(tables, factors, weights, wanted, zero=True)
     n, by_weights = len(tables), results[len(tables) + 1 :]
     by_weights = by_weights if wanted[-1] else []
     parts = results[:n], results[n], by_weights
-    products.backward(source, [W.detach() for W in weights], g, g_extra, parts)
+    products.backward(source, plain, g, g_extra, parts)
     return [x.to(W.dtype) for x, W in zip(results, [*results[: n + 1], *weights], strict=True)]
 
 
@@ -253,37 +235,33 @@ def _make_results(
 
 
 def _make_source(
-    tables: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    frames: Tensor | None,
-    factors: Tensor | None,
-    code: Sequence[int],
-    dtype: torch.dtype,
-) -> products.Source:
-    tables = [table.detach().contiguous() for table in tables]
+    dtype: torch.dtype, *arguments: *Arguments
+) -> tuple[products.Source, list[Tensor]]:
+    """Return what the products read, and the weights, without gradients."""
+    tables, edges, frames, factors, weights, code = arguments
+    tables, layout = [table.detach().contiguous() for table in tables], Layout(*code)
     n_edges = len(tables[0] if frames is None else frames)
     ends = [Ends.of(edges[3 * t : 3 * t + 3], n_edges) for t in range(len(tables))]
-    frames = None if frames is None else frames.detach().contiguous()
-    factors = None if factors is None else factors.detach().contiguous()
-    layout = Layout(*code)
-    return products.Source(
-        choose_kernels(tables[0], layout), tables, ends, frames, factors, layout, dtype
-    )
+    frames, factors = (None if x is None else x.detach().contiguous() for x in (frames, factors))
+    kernels = choose_kernels(tables[0], layout)
+    source = products.Source(kernels, tables, ends, frames, factors, layout, dtype)
+    return source, [W.detach() for W in weights]
 
 
 def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tuple[Any, ...]:
-    tables, edges, frames, factors, weights, _, _, code = saved
+    _, _, *arguments = saved
+    tables, edges, _, factors, _, code = arguments
     n = len(tables)
-    by_tables, _, _, by_factors, by_weights, by_bias, *_ = ctx.needs_input_grad
+    by_bias, _, by_tables, _, _, by_factors, by_weights, _ = ctx.needs_input_grad
     wanted = [*by_tables, by_factors and factors is not None, any(by_weights)]
-    results = _gradient([g, g_extra], tables, edges, frames, factors, weights, code, wanted)
+    results = _gradient([g, g_extra], wanted, *arguments)
     grads = [x if want else None for x, want in zip(results[: n + 1], wanted, strict=False)]
     bias = None
     if by_bias:
         scalars = g[:, : Layout(*code).n_degrees(0)].flatten(1)
         bias = torch.cat([scalars.sum(0), g_extra.sum(0)])
     W = [x if want else None for x, want in zip(results[n + 1 :], by_weights, strict=True)]
-    return grads[:n], [None] * len(edges), None, grads[n], W, bias
+    return bias, None, grads[:n], [None] * len(edges), None, grads[n], W
 
 
-define_derivative(_convolution, _backward, drop=[5])
+define_derivative(_convolution, _backward, drop=[0])

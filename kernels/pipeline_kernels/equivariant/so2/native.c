@@ -7,26 +7,12 @@
  * Channels are the lanes of vectors. The rows of a degree are held in registers, and each entry of
  * its block of the Wigner matrix is read once per vector of channels.
  */
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#elif defined(__AVX2__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define INLINE static inline __attribute__((always_inline))
 /* Early enough that the arrays of rows become registers. */
 #define UNROLLED _Pragma("GCC unroll 16")
 
 #define DIM ((LMAX + 1) * (LMAX + 1))
 #define START(l) ((l) * (4 * (l) * (l) - 1) / 3) /* where the block of a degree begins */
 #define ENTRIES START(LMAX + 1)
-
-typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 
 typedef struct {
     const int64_t *index; /* row of x of each edge; null: the edge itself */
@@ -39,22 +25,20 @@ typedef struct {
     int64_t f_edge, f_degree; /* the same for factors */
 } Work;
 
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* n is a constant, LANES, but for the last channels. */
-INLINE vec load(const REAL *row, int64_t n)
+INLINE loose load_channels(const REAL *row, int64_t n)
 {
     if (n == LANES)
-        return *(const vec *)row;
-    vec part = {0};
+        return *(const loose *)row;
+    loose part = {0};
     memcpy(&part, row, n * sizeof(REAL));
     return part;
 }
 
-INLINE void store(REAL *row, vec values, int64_t n)
+INLINE void store_channels(REAL *row, loose values, int64_t n)
 {
     if (n == LANES)
-        *(vec *)row = values;
+        *(loose *)row = values;
     else
         memcpy(row, &values, n * sizeof(REAL));
 }
@@ -74,35 +58,35 @@ INLINE int place(const int l, const int m)
 INLINE void lift_degree(const int l, const int64_t n, const REAL *D, const REAL *x, const REAL *f,
                         REAL *y, const Work *work)
 {
-    vec rows[2 * LMAX + 1];
+    loose rows[2 * LMAX + 1];
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++) {
-        rows[j] = load(x + j * work->channels, n);
+        rows[j] = load_channels(x + j * work->channels, n);
         if (f)
-            rows[j] *= load(f, n);
+            rows[j] *= load_channels(f, n);
     }
     UNROLLED
     for (int i = 0; i < 2 * l + 1; i++)
         if (place(l, i - l) >= 0) {
-            vec sum = D[i * (2 * l + 1)] * rows[0];
+            loose sum = D[i * (2 * l + 1)] * rows[0];
             UNROLLED
             for (int j = 1; j < 2 * l + 1; j++)
                 sum += D[i * (2 * l + 1) + j] * rows[j];
-            store(y + place(l, i - l) * work->y_row, sum, n);
+            store_channels(y + place(l, i - l) * work->y_row, sum, n);
         }
 }
 
 /* rows = D^T P^T y */
-INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y, vec *rows,
+INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y, loose *rows,
                       const Work *work)
 {
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++)
-        rows[j] = (vec){0};
+        rows[j] = (loose){0};
     UNROLLED
     for (int i = 0; i < 2 * l + 1; i++)
         if (place(l, i - l) >= 0) {
-            const vec row = load(y + place(l, i - l) * work->y_row, n);
+            const loose row = load_channels(y + place(l, i - l) * work->y_row, n);
             UNROLLED
             for (int j = 0; j < 2 * l + 1; j++)
                 rows[j] += D[i * (2 * l + 1) + j] * row;
@@ -113,12 +97,13 @@ INLINE void turn_back(const int l, const int64_t n, const REAL *D, const REAL *y
 INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *f,
                          REAL *x, const Work *work)
 {
-    vec rows[2 * LMAX + 1];
+    loose rows[2 * LMAX + 1];
     turn_back(l, n, D, y, rows, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++) {
-        const vec sum = load(x + j * work->channels, n);
-        store(x + j * work->channels, f ? sum + load(f, n) * rows[j] : sum + rows[j], n);
+        const loose sum = load_channels(x + j * work->channels, n);
+        const loose part = f ? sum + load_channels(f, n) * rows[j] : sum + rows[j];
+        store_channels(x + j * work->channels, part, n);
     }
 }
 
@@ -126,14 +111,14 @@ INLINE void lower_degree(const int l, const int64_t n, const REAL *D, const REAL
 INLINE void factor_degree(const int l, const int64_t n, const REAL *D, const REAL *y, const REAL *x,
                           REAL *by_f, const Work *work)
 {
-    vec rows[2 * LMAX + 1], sum = {0};
+    loose rows[2 * LMAX + 1], sum = {0};
     turn_back(l, n, D, y, rows, work);
     UNROLLED
     for (int j = 0; j < 2 * l + 1; j++)
-        sum += load(x + j * work->channels, n) * rows[j];
+        sum += load_channels(x + j * work->channels, n) * rows[j];
     if (l > 0 && work->f_degree == 0)
-        sum += load(by_f, n);
-    store(by_f, sum, n);
+        sum += load_channels(by_f, n);
+    store_channels(by_f, sum, n);
 }
 
 /* ---- all of one edge ---- */

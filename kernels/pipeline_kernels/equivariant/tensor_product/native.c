@@ -6,26 +6,10 @@
  * T[m1, m3] = sum C[m1, m2, m3] Y[m2], is the same for all channels and made once per path of an
  * edge. The rows of one edge lie in the first-level cache while the paths go over them.
  */
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#if defined(__AVX512F__)
-#define BYTES 64
-#elif defined(__AVX2__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-#define QUAD 16
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define INLINE static inline __attribute__((always_inline))
 /* Early enough that the arrays of sums become registers. */
 #define UNROLLED _Pragma("GCC unroll 32")
-
-typedef REAL vec __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
-typedef REAL aligned_vec __attribute__((vector_size(BYTES)));
-typedef REAL quad __attribute__((vector_size(QUAD), may_alias));
 
 typedef struct {
     int64_t coupling;       /* its number */
@@ -41,21 +25,7 @@ typedef struct {
     int64_t channels;
 } Graph;
 
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-INLINE vec at(const REAL *row) { return *(const vec *)row; }
-
-static REAL add_lanes(const aligned_vec *sums)
-{
-    const quad *part = (const quad *)sums;
-    quad sum = part[0];
-    for (int q = 1; q < BYTES / QUAD; q++)
-        sum += part[q];
-    REAL total = sum[0];
-    for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
-        total += sum[l];
-    return total;
-}
+INLINE loose at(const REAL *row) { return *(const loose *)row; }
 
 /* ---- one path of one edge ---- */
 
@@ -64,18 +34,18 @@ INLINE void add_product(const int d1, const int d3, const int16_t *place, const 
                         const REAL *w, const REAL *h, REAL *out, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c += LANES) {
-        vec x[MAX_D1];
+        loose x[MAX_D1];
         UNROLLED
         for (int i = 0; i < d1; i++)
             x[i] = at(w + c) * at(h + i * channels + c);
         UNROLLED
         for (int k = 0; k < d3; k++) {
-            vec sum = at(out + k * channels + c);
+            loose sum = at(out + k * channels + c);
             UNROLLED
             for (int i = 0; i < d1; i++)
                 if (place[i * d3 + k] >= 0)
                     sum += T[place[i * d3 + k]] * x[i];
-            *(vec *)(out + k * channels + c) = sum;
+            *(loose *)(out + k * channels + c) = sum;
         }
     }
 }
@@ -84,23 +54,23 @@ INLINE void add_product(const int d1, const int d3, const int16_t *place, const 
  * dT[m1, m3] = w h[m1] g[m3] if `with_Y`. */
 INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int16_t *place,
                          const REAL *T, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
-                         REAL *by_w, aligned_vec *dT, int64_t channels)
+                         REAL *by_w, vec *dT, int64_t channels)
 {
-    vec sums[MAX_D1 * MAX_D3];
+    loose sums[MAX_D1 * MAX_D3];
     UNROLLED
     for (int t = 0; t < d1 * d3; t++)
-        sums[t] = (vec){0};
+        sums[t] = (loose){0};
     for (int64_t c = 0; c < channels; c += LANES) {
-        const vec weight = at(w + c);
-        vec x[MAX_D1], u[MAX_D1], total = {0};
+        const loose weight = at(w + c);
+        loose x[MAX_D1], u[MAX_D1], total = {0};
         UNROLLED
         for (int i = 0; i < d1; i++) {
             x[i] = weight * at(h + i * channels + c);
-            u[i] = (vec){0};
+            u[i] = (loose){0};
         }
         UNROLLED
         for (int k = 0; k < d3; k++) {
-            const vec row = at(g + k * channels + c);
+            const loose row = at(g + k * channels + c);
             UNROLLED
             for (int i = 0; i < d1; i++)
                 if (place[i * d3 + k] >= 0) {
@@ -112,9 +82,9 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
         UNROLLED
         for (int i = 0; i < d1; i++) {
             total += at(h + i * channels + c) * u[i];
-            *(vec *)(by_h + i * channels + c) += weight * u[i];
+            *(loose *)(by_h + i * channels + c) += weight * u[i];
         }
-        *(vec *)(by_w + c) = total;
+        *(loose *)(by_w + c) = total;
     }
     UNROLLED
     for (int t = 0; t < d1 * d3; t++)
@@ -126,7 +96,7 @@ INLINE void add_gradient(const int with_Y, const int d1, const int d3, const int
 
 typedef void Product(const REAL *Y, const REAL *w, const REAL *h, REAL *out, int64_t channels);
 typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g, REAL *by_h,
-                      REAL *by_w, aligned_vec *dY, int64_t channels);
+                      REAL *by_w, vec *dY, int64_t channels);
 
 #define INSTANCE(I, D1, D3, N)                                                                    \
     static void product_##I(const REAL *Y, const REAL *w, const REAL *h, REAL *out,               \
@@ -136,17 +106,17 @@ typedef void Gradient(const REAL *Y, const REAL *w, const REAL *h, const REAL *g
         COUPLE_##I add_product(D1, D3, places_##I, T, w, h, out, channels);                       \
     }                                                                                             \
     static void gradient_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,          \
-                             REAL *by_h, REAL *by_w, aligned_vec *dY, int64_t channels)           \
+                             REAL *by_h, REAL *by_w, vec *dY, int64_t channels)           \
     {                                                                                             \
         (void)dY;                                                                                 \
         REAL T[N];                                                                                \
         COUPLE_##I add_gradient(0, D1, D3, places_##I, T, w, h, g, by_h, by_w, 0, channels);      \
     }                                                                                             \
     static void gradient_with_Y_##I(const REAL *Y, const REAL *w, const REAL *h, const REAL *g,   \
-                                    REAL *by_h, REAL *by_w, aligned_vec *dY, int64_t channels)    \
+                                    REAL *by_h, REAL *by_w, vec *dY, int64_t channels)    \
     {                                                                                             \
         REAL T[N];                                                                                \
-        aligned_vec dT[N];                                                                        \
+        vec dT[N];                                                                        \
         COUPLE_##I add_gradient(1, D1, D3, places_##I, T, w, h, g, by_h, by_w, dT, channels);     \
         UNCOUPLE_##I                                                                              \
     }
@@ -236,7 +206,7 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
               REAL *by_w, const Graph *graph, int64_t *counter, void *memory)
 {
     const int64_t channels = graph->channels, n_paths = graph->n_paths;
-    aligned_vec *dY = (aligned_vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
+    vec *dY = (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES);
     REAL *unused_h = (REAL *)(dY + graph->dim_sh), *unused_w = unused_h + graph->dim_in * channels;
     memset(unused_h, 0, graph->dim_in * channels * sizeof(REAL));
     FOR_NODES
@@ -259,7 +229,7 @@ void gradient(const REAL *g, const REAL *h, const REAL *Y, const REAL *w, REAL *
                     channels);
             }
             for (int64_t m = 0; by_Y && m < graph->dim_sh; m++)
-                by_Y[e * graph->dim_sh + m] = add_lanes(dY + m);
+                by_Y[e * graph->dim_sh + m] = add_lanes(dY[m]);
         }
     }
 }

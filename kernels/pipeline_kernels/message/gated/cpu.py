@@ -10,7 +10,14 @@ from typing import Final
 
 from torch import Tensor
 
-from pipeline_kernels.message.gated.route import N_TABLES, Inputs, Route, sum_rows
+from pipeline_kernels.message.gated.route import (
+    N_TABLES,
+    Arguments,
+    Inputs,
+    Route,
+    decode,
+    sum_rows,
+)
 from pipeline_kernels.native import (
     C_TYPES,
     call_routine,
@@ -48,47 +55,25 @@ class Arrays(ctypes.Structure):
     )
 
 
-def values(
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
+def values(*arguments: *Arguments) -> Tensor:
     """Implement `reference.values`."""
-    inputs, route = Inputs(tables, factors, *parameters), Route.decode(lists, code)
+    inputs, route = decode(*arguments)
     messages = inputs.gain.new_empty(route.n_messages, inputs.gain.shape[2])
     _run("values", inputs, route, {"messages": messages})
     return sum_rows(messages, route.targets)
 
 
-def gradient(
-    g: Tensor,
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-    with_parameters: bool,
-) -> list[Tensor]:
+def gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
     """Implement `reference.gradient`."""
-    inputs, route = Inputs(tables, factors, *parameters), Route.decode(lists, code)
+    inputs, route = decode(*arguments)
     outputs = _make_outputs(inputs, route, with_parameters)
     _run("gradient", inputs, route, {"gradient": g, **outputs})
     return _sum_outputs(outputs, route)
 
 
-def second(
-    directions: Sequence[Tensor],
-    g: Tensor,
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-) -> list[Tensor]:
+def second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> list[Tensor]:
     """Implement `reference.second`."""
-    inputs, route = Inputs(tables, factors, *parameters), Route.decode(lists, code)
+    inputs, route = decode(*arguments)
     outputs = _make_outputs(inputs, route, with_parameters=True)
     names = [*(f"d_table_{t}" for t in range(N_TABLES)), "d_factors"]
     changes = dict(zip(names, directions, strict=False))

@@ -10,38 +10,17 @@
  *
  * Symbols are those of the formulas; a prime is `d_` here.
  */
-#include <stdint.h>
-#include <string.h>
-
-#if defined(__AVX512F__)
-#define BYTES 64
-#define COLUMNS 4 /* vectors of a tile of a product: of 32 registers, ROWS times COLUMNS sums */
-#elif defined(__AVX2__)
-#define BYTES 32
-#define COLUMNS 2 /* of 16 registers */
-#elif defined(__aarch64__)
-#define BYTES 16
-#define COLUMNS 4
-#else
-#define BYTES 16
-#define COLUMNS 2
-#endif
+#define COLUMNS (REGISTERS / 8) /* vectors of a tile of a product: ROWS times COLUMNS sums */
 #define ROWS 6
 #define BLOCK 64
 #define AHEAD 4 /* messages, of rows that are asked for */
 #define LINE 64 /* bytes of a line of cache */
-#define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define QUAD 16
 #define EPSILON ((REAL)1e-5) /* of the normalisation, that of torch */
 
-#define INLINE static inline __attribute__((always_inline))
 /* Early enough that the arrays of sums become registers. */
 #define UNROLLED _Pragma("GCC unroll 16")
 
 typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (uint32_t)0, (uint64_t)0)) word;
-typedef REAL vec __attribute__((vector_size(BYTES)));
-typedef REAL loose __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
-typedef REAL quad __attribute__((vector_size(QUAD), may_alias));
 typedef word bits __attribute__((vector_size(BYTES)));
 
 /* A row that is null means: that of the message itself. Factors, the weight with its bias, and the
@@ -68,8 +47,6 @@ typedef struct {
 } Scratch;
 
 enum { VALUE, FIRST, SECOND };
-
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t scratch(const Arrays *A, vec *memory, Scratch *s)
 {
@@ -103,35 +80,6 @@ int64_t memory_size(const Arrays *A)
 }
 
 /* ---- vectors ---- */
-
-INLINE vec load(const REAL *from, int64_t count)
-{
-    if (count >= LANES)
-        return *(const loose *)from;
-    vec v = {0};
-    memcpy(&v, from, count * sizeof(REAL));
-    return v;
-}
-
-INLINE void store(REAL *to, vec v, int64_t count)
-{
-    if (count >= LANES)
-        *(loose *)to = v;
-    else
-        memcpy(to, &v, count * sizeof(REAL));
-}
-
-INLINE REAL total(vec v)
-{
-    const quad *part = (const quad *)&v;
-    quad sum = part[0];
-    for (int q = 1; q < BYTES / QUAD; q++)
-        sum += part[q];
-    REAL all = sum[0];
-    for (int l = 1; l < QUAD / (int)sizeof(REAL); l++)
-        all += sum[l];
-    return all;
-}
 
 #define OF(F, D) (sizeof(REAL) == 4 ? (REAL)(F) : (REAL)(D))
 #define TERMS (sizeof(REAL) == 4 ? 6 : 12)
@@ -333,7 +281,7 @@ INLINE REAL normalise(const int V, const Arrays *A, const vec *bias, vec *y)
         y[v] += bias[v];
         sum += y[v] * y[v];
     }
-    const REAL square = total(sum) / A->width + EPSILON;
+    const REAL square = add_lanes(sum) / A->width + EPSILON;
     return 1 / (sizeof(REAL) == 4 ? (REAL)__builtin_sqrtf(square) : (REAL)__builtin_sqrt(square));
 }
 
@@ -372,7 +320,7 @@ INLINE void message(const int KIND, const int V, const Arrays *A, const Scratch 
     }
     if (KIND == VALUE)
         return;
-    const REAL mean0 = total(k0) / D, mean1 = total(k1) / D;
+    const REAL mean0 = add_lanes(k0) / D, mean1 = add_lanes(k1) / D;
     UNROLLED
     for (int64_t v = 0; v < V; v++) {
         g_core[v] = r0 * (g_core[v] - core[v] * mean0);
@@ -398,7 +346,7 @@ INLINE void message_second(const int V, const Arrays *A, const Scratch *s, int64
             y[h][v] *= r[h];
             sum += y[h][v] * d_y[h][v];
         }
-        c[h] = total(sum) / D;
+        c[h] = add_lanes(sum) / D;
     }
     const REAL *gradient = row_of(A->gradient, A->target, e, D);
     const REAL *f = A->factors ? row_of(A->factors, A->factor_row, e, D) : 0;
@@ -433,9 +381,9 @@ INLINE void message_second(const int V, const Arrays *A, const Scratch *s, int64
         x_n[0] += x[0][v] * n0, x_n[1] += x[1][v] * n1;
     }
     for (int h = 0; h < 2; h++) {
-        k[h] = total(gn_n[h]) / D;
+        k[h] = add_lanes(gn_n[h]) / D;
         /* x is yet to change by -r (c g_n + k y'), and its mean with n by -2 r c k */
-        mean[h] = (total(x_n[h]) + total(gn_dn[h])) / D - 2 * r[h] * c[h] * k[h];
+        mean[h] = (add_lanes(x_n[h]) + add_lanes(gn_dn[h])) / D - 2 * r[h] * c[h] * k[h];
         UNROLLED
         for (int64_t v = 0; v < V; v++) {
             const vec n = y[h][v], g = g_n[h][v];

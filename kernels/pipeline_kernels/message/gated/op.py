@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.message.gated import cpu, reference
-from pipeline_kernels.message.gated.route import N_TABLES, Inputs, Route
+from pipeline_kernels.message.gated.route import N_TABLES, Arguments, Inputs, Route, decode
 from pipeline_kernels.message.segments import DTYPES
 from pipeline_kernels.operators import define_derivative, define_operator, differentiate_reference
 
@@ -83,82 +83,36 @@ def _count_rows(route: Route, place: int) -> int:
     return route.n_messages if plan is None else plan.n_segments
 
 
-def _shape_messages(
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
-    gain = parameters[0]
-    return gain.new_empty(Route.decode(lists, code).n_targets, gain.shape[2])
+def _shape_messages(*arguments: *Arguments) -> Tensor:
+    inputs, route = decode(*arguments)
+    return inputs.gain.new_empty(route.n_targets, inputs.gain.shape[2])
 
 
 @define_operator("gated_messages", cpu=cpu.values, fake=_shape_messages)
-def _messages(
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
-    return reference.values(Inputs(tables, factors, *parameters), Route.decode(lists, code))
+def _messages(*arguments: *Arguments) -> Tensor:
+    return reference.values(*decode(*arguments))
 
 
-def _shape_gradient(
-    g: Tensor,
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-    with_parameters: bool,
-) -> list[Tensor]:
-    inputs = Inputs(tables, factors, *parameters)
+def _shape_gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
+    inputs, _ = decode(*arguments)
     return [x.new_empty(x.shape) for x in (inputs.tensors if with_parameters else inputs.data)]
 
 
 @define_operator("gated_messages_gradient", cpu=cpu.gradient, fake=_shape_gradient)
-def _gradient(
-    g: Tensor,
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-    with_parameters: bool,
-) -> list[Tensor]:
+def _gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
     """Return derivatives by tables, factors and, if wanted, parameters."""
-    inputs = Inputs(tables, factors, *parameters)
-    derivative = reference.gradient(g, inputs, Route.decode(lists, code))
+    derivative = reference.gradient(g, *decode(*arguments))
     return derivative.tensors if with_parameters else derivative.data
 
 
-def _shape_second(
-    directions: Sequence[Tensor],
-    g: Tensor,
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x in (g, *Inputs(tables, factors, *parameters).tensors)]
+def _shape_second(_: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (g, *decode(*arguments)[0].tensors)]
 
 
 @define_operator("gated_messages_second", cpu=cpu.second, fake=_shape_second)
-def _second(
-    directions: Sequence[Tensor],
-    g: Tensor,
-    tables: Sequence[Tensor],
-    factors: Tensor | None,
-    parameters: Sequence[Tensor],
-    lists: Sequence[Tensor],
-    code: Sequence[int],
-) -> list[Tensor]:
+def _second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> list[Tensor]:
     """Return derivatives by g, tables, factors and parameters."""
-    inputs = Inputs(tables, factors, *parameters)
-    by_g, derivative = reference.second(directions, g, inputs, Route.decode(lists, code))
+    by_g, derivative = reference.second(directions, g, *decode(*arguments))
     return [by_g, *derivative.tensors]
 
 
@@ -166,7 +120,7 @@ def _messages_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, 
     tables, factors, parameters, lists, code = saved
     n_data = len(tables) + (factors is not None)
     wanted = _are_wanted(ctx, slice(n_data, n_data + len(parameters)))
-    derivatives = _gradient(g, tables, factors, parameters, lists, code, wanted)
+    derivatives = _gradient(g, wanted, tables, factors, parameters, lists, code)
     return _arrange(derivatives, factors, parameters)
 
 
@@ -183,20 +137,20 @@ def _are_wanted(ctx: Any, places: slice) -> bool:
 def _gradient_backward(
     ctx: Any, saved: Sequence[Any], directions: Sequence[Tensor | None]
 ) -> tuple[Any, ...]:
-    g, tables, factors, parameters, lists, code, with_parameters = saved
-    inputs = Inputs(tables, factors, *parameters)
+    g, with_parameters, *arguments = saved
+    (inputs, route), (_, factors, parameters, *_) = decode(*arguments), arguments
     by_parameters = directions[len(inputs.data) :]
     if not torch.is_grad_enabled() and all(direction is None for direction in by_parameters):
         pairs = zip(inputs.data, directions, strict=False)
         changes = [torch.zeros_like(x) if change is None else change for x, change in pairs]
-        by_g, *derivatives = _second(changes, g, tables, factors, parameters, lists, code)
-        return by_g, *_arrange(derivatives, factors, parameters)
+        by_g, *derivatives = _second(changes, g, *arguments)
+        return by_g, None, *_arrange(derivatives, factors, parameters)
 
     def differentiate(g: Tensor, *tensors: Tensor) -> list[Tensor]:
         derivative = reference.gradient(g, inputs.replace_tensors(tensors), route)
         return derivative.tensors if with_parameters else derivative.data
 
-    route, tensors = Route.decode(lists, code), inputs.tensors
+    tensors = inputs.tensors
     outputs = tensors if with_parameters else inputs.data
     grads = [
         torch.zeros_like(x) if change is None else change
@@ -204,7 +158,7 @@ def _gradient_backward(
     ]
     needed = [x.requires_grad for x in (g, *tensors)]
     again = differentiate_reference(differentiate, [g, *tensors], needed, grads)
-    return again[0], *_arrange(again[1:], factors, parameters)
+    return again[0], None, *_arrange(again[1:], factors, parameters)
 
 
 def _arrange(

@@ -108,6 +108,18 @@ class Inputs(NamedTuple):
         return type(self)(tables, factors, *others)
 
 
+# Tables, factors, parameters, and what `Route.encode` returns: the arguments of each operator.
+Arguments = tuple[
+    Sequence[Tensor], Tensor | None, Sequence[Tensor], Sequence[Tensor], Sequence[int]
+]
+
+
+def decode(*arguments: *Arguments) -> tuple[Inputs, Route]:
+    """Return what the arguments of an operator stand for."""
+    tables, factors, parameters, lists, code = arguments
+    return Inputs(tables, factors, *parameters), Route.decode(lists, code)
+
+
 def gather_rows(table: Tensor, plan: Segments | None) -> Tensor:
     """Return the row of a table that each message reads, (n_messages, width)."""
     return table if plan is None else table.index_select(0, plan.index)

@@ -1,15 +1,11 @@
 """Eigenangles as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
 from pipeline_kernels.su3.angles import cpu, reference
-from pipeline_kernels.su3.derivatives import make_backward
-from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.derivatives import define_with_gradient
+from pipeline_kernels.su3.matrices import check_matrices
 
 
 def eigenangles(U: Tensor) -> Tensor:
@@ -41,25 +37,6 @@ def _make_angles(U: Tensor) -> Tensor:
     return U.new_empty(U.shape[:-1], dtype=torch.float64)
 
 
-_angles = define_operator(
-    "su3_angles",
-    fake=_make_angles,
-    cpu=cpu.eigenangles,
-    cuda="pipeline_kernels.su3.angles.cuda:eigenangles",
-)(reference.eigenangles)
-
-_gradient = define_operator(
-    "su3_angles_gradient",
-    fake=make_like,
-    cpu=cpu.angles_gradient,
-    cuda="pipeline_kernels.su3.angles.cuda:angles_gradient",
-)(reference.angles_gradient)
-
-
-def _angles_backward(ctx: Any, saved: Sequence[Any], weights: Tensor) -> tuple[Tensor]:
-    (U,) = saved
-    return (_gradient(U, weights),)
-
-
-define_derivative(_angles, _angles_backward)
-define_derivative(_gradient, make_backward(reference.angles_gradient))
+_angles, _gradient = define_with_gradient(
+    reference.eigenangles, reference.angles_gradient, cpu, fake=_make_angles
+)

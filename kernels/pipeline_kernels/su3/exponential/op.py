@@ -1,12 +1,8 @@
 """The exponential as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.exponential import cpu, reference
 from pipeline_kernels.su3.matrices import check_matrices, make_like
 
@@ -31,25 +27,6 @@ def exponential(A: Tensor) -> Tensor:
     return _exponential(A.reshape(-1, *A.shape[-2:])).reshape(A.shape)
 
 
-_exponential = define_operator(
-    "su3_exponential",
-    fake=make_like,
-    cpu=cpu.exponential,
-    cuda="pipeline_kernels.su3.exponential.cuda:exponential",
-)(reference.exponential)
-
-_gradient = define_operator(
-    "su3_exponential_gradient",
-    fake=make_like,
-    cpu=cpu.exponential_gradient,
-    cuda="pipeline_kernels.su3.exponential.cuda:exponential_gradient",
-)(reference.exponential_gradient)
-
-
-def _exponential_backward(ctx: Any, saved: Sequence[Any], by_U: Tensor) -> tuple[Tensor]:
-    (A,) = saved
-    return (_gradient(A, by_U),)
-
-
-define_derivative(_exponential, _exponential_backward)
-define_derivative(_gradient, make_backward(reference.exponential_gradient))
+_exponential, _gradient = define_with_gradient(
+    reference.exponential, reference.exponential_gradient, cpu, fake=make_like
+)

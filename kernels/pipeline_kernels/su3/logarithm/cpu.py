@@ -12,7 +12,7 @@ def logarithm(U: Tensor) -> Tensor:
     return A
 
 
-def logarithm_gradient(A: Tensor, U: Tensor, G: Tensor) -> Tensor:
+def logarithm_gradient(U: Tensor, A: Tensor, G: Tensor) -> Tensor:
     """Implement `reference.logarithm_gradient`."""
     gradient = U.new_empty(U.shape)
     lanes.run_matrices("logarithm", "logarithm_gradient", [A, U, G, gradient])

@@ -36,7 +36,7 @@ def logarithm(U: Tensor) -> Tensor:
     return out
 
 
-def logarithm_gradient(A: Tensor, U: Tensor, G: Tensor) -> Tensor:
+def logarithm_gradient(U: Tensor, A: Tensor, G: Tensor) -> Tensor:
     """Implement `reference.logarithm_gradient`."""
     out = U.new_empty(U.shape)
     launch(_differentiate_logarithm, [A, U, G], [out])

@@ -1,12 +1,8 @@
 """The logarithm as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.logarithm import cpu, reference
 from pipeline_kernels.su3.matrices import check_matrices, make_like
 
@@ -32,25 +28,6 @@ def logarithm(U: Tensor) -> Tensor:
     return _logarithm(U.reshape(-1, *U.shape[-2:])).reshape(U.shape)
 
 
-_logarithm = define_operator(
-    "su3_logarithm",
-    fake=make_like,
-    cpu=cpu.logarithm,
-    cuda="pipeline_kernels.su3.logarithm.cuda:logarithm",
-)(reference.logarithm)
-
-_gradient = define_operator(
-    "su3_logarithm_gradient",
-    fake=make_like,
-    cpu=cpu.logarithm_gradient,
-    cuda="pipeline_kernels.su3.logarithm.cuda:logarithm_gradient",
-)(reference.logarithm_gradient)
-
-
-def _logarithm_backward(ctx: Any, saved: Sequence[Any], by_A: Tensor) -> tuple[Tensor]:
-    U, A = saved
-    return (_gradient(A, U, by_A),)
-
-
-define_derivative(_logarithm, _logarithm_backward, keep_outputs=[0])
-define_derivative(_gradient, make_backward(reference.logarithm_gradient))
+_logarithm, _gradient = define_with_gradient(
+    reference.logarithm, reference.logarithm_gradient, cpu, fake=make_like, keep_result=True
+)

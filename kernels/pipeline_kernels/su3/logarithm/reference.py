@@ -16,7 +16,7 @@ def logarithm(U: Tensor) -> Tensor:
     return algebra_part(A).reshape(U.shape).to(U.dtype)
 
 
-def logarithm_gradient(A: Tensor, U: Tensor, G: Tensor) -> Tensor:
+def logarithm_gradient(U: Tensor, A: Tensor, G: Tensor) -> Tensor:
     """Differentiate `logarithm` by U, where A is its result and G the derivative by that.
 
     With `U^dagger dU = sum_s w_s (-ad)^s dA / (s + 1)! = J dA`, ad the commutator with A as a real

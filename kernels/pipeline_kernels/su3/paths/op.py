@@ -1,14 +1,10 @@
 """Products of matrices along paths as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.derivatives import make_backward
-from pipeline_kernels.su3.matrices import check_matrices, make_like
+from pipeline_kernels.su3.derivatives import define_with_gradient
+from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.paths import cpu, reference
 
 
@@ -65,27 +61,6 @@ def _make_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:
     return links.new_empty(links.shape[0], *table.shape[1:], *links.shape[2:])
 
 
-_products = define_operator(
-    "su3_paths",
-    fake=_make_products,
-    cpu=cpu.path_products,
-    cuda="pipeline_kernels.su3.paths.cuda:path_products",
-)(reference.path_products)
-
-_gradient = define_operator(
-    "su3_paths_gradient",
-    fake=make_like,
-    cpu=cpu.path_gradient,
-    cuda="pipeline_kernels.su3.paths.cuda:path_gradient",
-)(reference.path_gradient)
-
-
-def _products_backward(
-    ctx: Any, saved: Sequence[Any], by_products: Tensor
-) -> tuple[Tensor, None, None]:
-    links, table, adjoint = saved
-    return _gradient(links, by_products, table, adjoint), None, None
-
-
-define_derivative(_products, _products_backward)
-define_derivative(_gradient, make_backward(reference.path_gradient))
+_products, _gradient = define_with_gradient(
+    reference.path_products, reference.path_gradient, cpu, fake=_make_products
+)

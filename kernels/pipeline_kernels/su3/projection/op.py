@@ -1,12 +1,8 @@
 """Projection to U(N) and SU(N) as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices, make_like
 from pipeline_kernels.su3.projection import cpu, reference
 
@@ -53,25 +49,6 @@ def project(M: Tensor) -> Tensor:
     return _polar(M.reshape(-1, *M.shape[-2:]), True).reshape(M.shape)
 
 
-_polar = define_operator(
-    "su3_polar",
-    fake=make_like,
-    cpu=cpu.polar,
-    cuda="pipeline_kernels.su3.projection.cuda:polar",
-)(reference.polar)
-
-_gradient = define_operator(
-    "su3_polar_gradient",
-    fake=make_like,
-    cpu=cpu.polar_gradient,
-    cuda="pipeline_kernels.su3.projection.cuda:polar_gradient",
-)(reference.polar_gradient)
-
-
-def _polar_backward(ctx: Any, saved: Sequence[Any], by_U: Tensor) -> tuple[Tensor, None]:
-    M, special, U = saved
-    return _gradient(M, U, by_U, special), None
-
-
-define_derivative(_polar, _polar_backward, keep_outputs=[0])
-define_derivative(_gradient, make_backward(reference.polar_gradient))
+_polar, _gradient = define_with_gradient(
+    reference.polar, reference.polar_gradient, cpu, fake=make_like, keep_result=True
+)

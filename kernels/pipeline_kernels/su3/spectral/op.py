@@ -1,13 +1,9 @@
 """The spectral map as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.spectral import cpu, reference
 from pipeline_kernels.su3.splines import count_bins
@@ -74,33 +70,6 @@ def _make_map(L: Tensor, parameters: Tensor, inverse: bool) -> tuple[Tensor, Ten
     return L.new_empty(L.shape), parameters.new_empty(L.shape[0])
 
 
-def _make_gradient(L: Tensor, parameters: Tensor, *others: object) -> tuple[Tensor, Tensor]:
-    return L.new_empty(L.shape), parameters.new_empty(parameters.shape)
-
-
-_map = define_operator(
-    "su3_spectral",
-    fake=_make_map,
-    cpu=cpu.spectral_map,
-    cuda="pipeline_kernels.su3.spectral.cuda:spectral_map",
-)(reference.spectral_map)
-
-_gradient = define_operator(
-    "su3_spectral_gradient",
-    fake=_make_gradient,
-    cpu=cpu.spectral_gradient,
-    cuda="pipeline_kernels.su3.spectral.cuda:spectral_gradient",
-)(reference.spectral_gradient)
-
-
-def _map_backward(
-    ctx: Any, saved: Sequence[Any], by_W: Tensor, by_log_det: Tensor
-) -> tuple[Tensor | None, ...]:
-    L, parameters, inverse = saved
-    by_L, by_parameters = _gradient(L, parameters, by_W, by_log_det, inverse)
-    needed = ctx.needs_input_grad
-    return by_L if needed[0] else None, by_parameters if needed[1] else None, None
-
-
-define_derivative(_map, _map_backward)
-define_derivative(_gradient, make_backward(reference.spectral_gradient))
+_map, _gradient = define_with_gradient(
+    reference.spectral_map, reference.spectral_gradient, cpu, fake=_make_map, n_inputs=2
+)

@@ -237,7 +237,7 @@ void staples(const REAL *links, REAL *out, const Layer *layer, int64_t *counter,
     }
 }
 
-static void add_lanes(double *out, vec *sums, int64_t count)
+static void sum_lanes(double *out, vec *sums, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
@@ -275,10 +275,10 @@ void staples_gradient(const REAL *links, const REAL *by_out, REAL *by_links, dou
                     combine(by_products, J, layer->coefficients, 1, J, by, layer->n_out);
                     spread(layer, field, mu, x, by_products, grads, corner);
                     if (++n_summed % LONGEST == 0)
-                        add_lanes(partial + first / LANES * layer->n_out * J, sums,
+                        sum_lanes(partial + first / LANES * layer->n_out * J, sums,
                                   layer->n_out * J);
                 }
         unpack_all(layer, by_links + first * in, grads, layer->n_in, n);
-        add_lanes(partial + first / LANES * layer->n_out * J, sums, layer->n_out * J);
+        sum_lanes(partial + first / LANES * layer->n_out * J, sums, layer->n_out * J);
     }
 }

@@ -1,13 +1,9 @@
 """Staples as operators: devices, shapes, derivatives, checks."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.derivatives import make_backward
+from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.staples import cpu, reference
 
@@ -106,33 +102,6 @@ def _make_layer(
     return S.new_empty(S.shape[0], coefficients.shape[0], *S.shape[2:])
 
 
-def _make_gradient(
-    S: Tensor, coefficients: Tensor, G: Tensor, *tables: Tensor
-) -> tuple[Tensor, Tensor]:
-    return S.new_empty(S.shape), coefficients.new_empty(coefficients.shape)
-
-
-_layer = define_operator(
-    "su3_staples",
-    fake=_make_layer,
-    cpu=cpu.staple_layer,
-    cuda="pipeline_kernels.su3.staples.cuda:staple_layer",
-)(reference.staple_layer)
-
-_gradient = define_operator(
-    "su3_staples_gradient",
-    fake=_make_gradient,
-    cpu=cpu.staple_gradient,
-    cuda="pipeline_kernels.su3.staples.cuda:staple_gradient",
-)(reference.staple_gradient)
-
-
-def _layer_backward(ctx: Any, saved: Sequence[Any], by_layer: Tensor) -> tuple[Tensor | None, ...]:
-    S, coefficients, *tables = saved
-    by_S, by_coefficients = _gradient(S, coefficients, by_layer, *tables)
-    needed = ctx.needs_input_grad
-    return by_S if needed[0] else None, by_coefficients if needed[1] else None, None, None, None
-
-
-define_derivative(_layer, _layer_backward)
-define_derivative(_gradient, make_backward(reference.staple_gradient))
+_layer, _gradient = define_with_gradient(
+    reference.staple_layer, reference.staple_gradient, cpu, fake=_make_layer, n_inputs=2
+)
