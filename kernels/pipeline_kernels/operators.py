@@ -20,12 +20,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
-from torch.library import Library, custom_op
 
 from pipeline_kernels import native
-
-# Not `register_kernel`, whose first call imports torch.compile: seconds of each process.
-_LIBRARY = Library("pipeline_kernels", "FRAGMENT")
+from pipeline_kernels.eager import EagerOperator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,12 +63,12 @@ def define_operator(
 
     def decorate(function: Callable[P, R]) -> Operator[P, R]:
         reference = _lay_out(function)
-        operator = custom_op(f"pipeline_kernels::{name}", reference, mutates_args=())
+        operator = EagerOperator(name, reference)
         operator.register_fake(fake)
         if cpu is not None:
-            _LIBRARY.impl(name, _fall_back(cpu, reference), "CPU")
+            operator.implement("cpu", _fall_back(cpu, reference))
         if cuda is not None:
-            _LIBRARY.impl(name, _import_late(cuda), "CUDA")
+            operator.implement("cuda", _import_late(cuda))
         return cast("Operator[P, R]", operator)
 
     return decorate
@@ -158,7 +155,7 @@ def define_derivative(
         others = ctx.lengths[len(first) :]
         return *first, *(None if n is None else [None] * n for n in others)
 
-    cast("Any", operator).register_autograd(differentiate, setup_context=save)
+    cast("EagerOperator", operator).differentiate(save, differentiate)
 
 
 def _keep(ctx: Any, items: Sequence[Any]) -> None:
