@@ -157,7 +157,9 @@ def compute_size(library: ctypes.CDLL, name: str, *arguments: Argument) -> int:
 
 
 def make_plain(tensor: Tensor) -> Tensor:
-    """Return a tensor as C reads it: contiguous, no conjugate or sign pending, no gradient."""
+    """Return a tensor as C reads it: contiguous, no conjugate or sign pending."""
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor  # mostly; an address is all that C asks for
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 

@@ -32,14 +32,15 @@ MIN_RANGE: Final = 256
 """Messages that a range has at least, unless there are fewer."""
 WORK: Final = 1000
 """Numbers read and written for a message, for the choice of threads."""
+TABLES: Final = tuple(f"table_{t}" for t in range(N_TABLES))
+ROWS: Final = (*(f"row_{t}" for t in range(N_TABLES)), "factor_row", "target")
 PARAMETERS: Final = ("gain", "shift", "weight", "bias")
 POINTERS: Final = (
-    *(f"table_{t}" for t in range(N_TABLES)),
+    *TABLES,
     *("factors", *PARAMETERS, "gradient"),
     *(f"d_table_{t}" for t in range(N_TABLES)),
     "d_factors",
-    *(f"row_{t}" for t in range(N_TABLES)),
-    *("factor_row", "target"),
+    *ROWS,
     *("messages", "by_sum", "by_h", "by_factor"),
     *(f"by_{name}" for name in PARAMETERS),
 )
@@ -110,14 +111,12 @@ def _count_ranges(n_messages: int) -> int:
 def _run(name: str, inputs: Inputs, route: Route, others: Mapping[str, Tensor]) -> None:
     """Call a routine in as many threads as its work repays."""
     library = load_library("gated", REAL=C_TYPES[inputs.gain.dtype])
-    tensors = dict(zip(PARAMETERS, inputs.parameters, strict=False))
-    tensors |= {f"table_{t}": table for t, table in enumerate(inputs.tables)}
-    names = [*(f"row_{t}" for t in range(N_TABLES)), "factor_row", "target"]
-    plans = zip(names, route.plans, strict=True)
-    tensors |= {name: plan.index for name, plan in plans if plan is not None}
+    tensors = dict(zip(PARAMETERS, inputs.parameters, strict=False)) | dict(others)
+    tensors |= zip(TABLES, inputs.tables, strict=True)
+    tensors |= {row: plan.index for row, plan in zip(ROWS, route.plans, strict=True) if plan}
     if inputs.factors is not None:
         tensors["factors"] = inputs.factors
-    plain = {name: make_plain(tensor) for name, tensor in {**tensors, **others}.items()}
+    plain = {name: make_plain(tensor) for name, tensor in tensors.items()}
     n, n_ranges = route.n_messages, _count_ranges(route.n_messages)
     arrays = Arrays(
         **{name: tensor.data_ptr() for name, tensor in plain.items()},

@@ -48,7 +48,8 @@ def gated_messages(
     for tensor in inputs.tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
     # Views: `_are_wanted` must not be asked about a leaf.
-    parameters = [x.to(dtype).view_as(x) for x in inputs.parameters]
+    parameters = [x.to(dtype) for x in inputs.parameters]
+    parameters = [x.view_as(x) if x.requires_grad else x for x in parameters]
     factors = None if factors is None else factors.to(dtype)
     return _messages([x.to(dtype) for x in tables], factors, parameters, *route.encode())
 
@@ -56,26 +57,29 @@ def gated_messages(
 def _check(inputs: Inputs, route: Route) -> None:
     if len(inputs.tables) != N_TABLES:
         raise ValueError(f"tables: expected {N_TABLES}, got {len(inputs.tables)}")
-    width = inputs.gain.shape[-1]
-    n_hidden = width if inputs.weight is None else inputs.weight.shape[1]
     if (inputs.factors is None) != (route.factors is None):
         raise ValueError("factors: expected a tensor and a plan in the route, or neither")
-    expected: dict[str, tuple[int, ...]]
-    expected = {f"tables[{t}]": (_count_rows(route, t), 2 * n_hidden) for t in range(N_TABLES)}
-    expected |= {"factors": (_count_rows(route, N_TABLES), width)}
-    expected |= {"gain": (2, 1, width), "shift": (2, 1, width)}
-    expected |= {"weight": (2, n_hidden, width), "bias": (2, 1, width)}
-    tensors = {f"tables[{t}]": table for t, table in enumerate(inputs.tables)}
-    tensors |= {name: x for name, x in inputs._asdict().items() if isinstance(x, Tensor)}
-    for name, tensor in tensors.items():
-        if tuple(tensor.shape) != expected[name]:
-            raise ValueError(f"{name}: expected {expected[name]}, got {tuple(tensor.shape)}")
-        if tensor.dtype not in DTYPES:
-            raise ValueError(f"{name}: expected a dtype of {DTYPES}, got {tensor.dtype}")
-        if tensor.device != inputs.gain.device:
-            raise ValueError(
-                f"{name}: expected device {inputs.gain.device} as gain, got {tensor.device}"
-            )
+    width = inputs.gain.shape[-1]
+    n_hidden = width if inputs.weight is None else inputs.weight.shape[1]
+    for t, table in enumerate(inputs.tables):
+        _check_tensor(f"tables[{t}]", table, (_count_rows(route, t), 2 * n_hidden), inputs)
+    if inputs.factors is not None:
+        _check_tensor("factors", inputs.factors, (_count_rows(route, N_TABLES), width), inputs)
+    _check_tensor("gain", inputs.gain, (2, 1, width), inputs)
+    _check_tensor("shift", inputs.shift, (2, 1, width), inputs)
+    if inputs.weight is not None and inputs.bias is not None:
+        _check_tensor("weight", inputs.weight, (2, n_hidden, width), inputs)
+        _check_tensor("bias", inputs.bias, (2, 1, width), inputs)
+
+
+def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], inputs: Inputs) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: expected {shape}, got {tuple(tensor.shape)}")
+    if tensor.dtype not in DTYPES:
+        raise ValueError(f"{name}: expected a dtype of {DTYPES}, got {tensor.dtype}")
+    device = inputs.gain.device
+    if tensor.device != device:
+        raise ValueError(f"{name}: expected device {device} as gain, got {tensor.device}")
 
 
 def _count_rows(route: Route, place: int) -> int:

@@ -57,8 +57,10 @@ def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -
 
 def _matrix(tensor: Tensor) -> np.ndarray:
     """View a tensor as `(rows, all features)`; copies only what is not contiguous."""
-    width = math.prod(tensor.shape[1:])
-    return tensor.detach().contiguous().view(tensor.shape[0], width).numpy()
+    rows = tensor.detach().numpy()
+    if tensor.ndim != 2:
+        rows = rows.reshape(tensor.shape[0], math.prod(tensor.shape[1:]))
+    return np.ascontiguousarray(rows)
 
 
 def _equal_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
