@@ -34,10 +34,14 @@ class EagerOperator(CustomOpDef):
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        super().__init__("pipeline_kernels", name, infer_schema(function, mutates_args=()), function)
+        super().__init__(
+            "pipeline_kernels", name, infer_schema(function, mutates_args=()), function
+        )
         self.register_kernel(None)(function)
         self.label = f"pipeline_kernels::{name}"
-        self.implementations: dict[str, Callable[..., Any]] = dict.fromkeys(("cpu", "cuda"), function)
+        self.implementations: dict[str, Callable[..., Any]] = dict.fromkeys(
+            ("cpu", "cuda"), function
+        )
         self.derivative: tuple[Callable[..., None], Backward] | None = None
 
     def implement(self, device: str, function: Callable[..., Any]) -> None:

@@ -48,7 +48,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         super().__init__()
         self.elements = tuple(elements)
         self._device, self._dtype, self._graph = torch.device(device), dtype, graph
-        self._module = deepcopy(module).to(self._device, dtype).eval()
+        self._module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
         if "energy" in module.predicts:

@@ -7,6 +7,7 @@ of 31 pi r / cutoff has an error of 1e-5, and that error dominates the noise of 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -74,8 +75,24 @@ class AngularBasis(nn.Module):
         """Expand `angles` (n,) in radian to (n, n_functions), in their precision."""
         phases = angles[:, None] * self.frequencies.to(angles.dtype)
         constant = torch.full_like(angles[:, None], math.sqrt(0.5))
-        waves = torch.cat([constant, phases.sin(), phases.cos()], dim=1)
+        waves = torch.cat([constant, *_SineCosine.apply(phases)], dim=1)  # type: ignore[no-untyped-call]
         return waves / math.sqrt(math.pi)
+
+
+class _SineCosine(torch.autograd.Function):
+    """Sine and cosine, whose derivatives are each other: none is calculated again."""
+
+    @staticmethod
+    def forward(ctx: Any, phases: Tensor) -> tuple[Tensor, Tensor]:
+        waves = phases.sin(), phases.cos()
+        ctx.save_for_backward(*waves)
+        return waves
+
+    @staticmethod
+    def backward(ctx: Any, by_sine: Tensor, by_cosine: Tensor) -> Tensor:
+        sine, cosine = ctx.saved_tensors
+        gradient: Tensor = by_sine * cosine - by_cosine * sine
+        return gradient
 
 
 def compute_angles(one: Tensor, other: Tensor) -> Tensor:

@@ -1,70 +1,19 @@
-"""The layers of CHGNet: gated perceptron, atom convolution, bond convolution, angle update.
+"""The layers of CHGNet: atom convolution, bond convolution, angle update.
 
 Equations (4), (5) and (6) of Zhou et al., arXiv:2412.20796, for the network of Deng et al., Nat.
-Mach. Intell. 5, 1031 (2023). The first linear map of a perceptron acts on concatenated features, so
-it is a sum of maps of the parts: a map runs over the rows of its part, the sum over messages.
+Mach. Intell. 5, 1031 (2023).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
+from pipeline_chgnet.kernels import Kernels, apply_first_maps, sum_messages
+from pipeline_chgnet.perceptron import GatedPerceptron
 from pipeline_chgnet.topology import Topology
-from pipeline_kernels.message import gather_sum
-from pipeline_kernels.message.gated import Route, gated_messages
-
-
-class GatedPerceptron(nn.Module):
-    """Two perceptrons over the same inputs: silu(norm(core)) times sigmoid(norm(gate)).
-
-    Args:
-        inputs: Widths of the parts of the input.
-        outputs: Width of the output.
-        hidden: Width of the hidden layer, or None for none.
-    """
-
-    def __init__(self, inputs: Sequence[int], outputs: int, hidden: int | None = None) -> None:
-        super().__init__()
-        self.inputs = tuple(inputs)
-        self.first = nn.Linear(sum(inputs), 2 * (hidden or outputs))
-        self.second_weight: nn.Parameter | None = None
-        self.second_bias: nn.Parameter | None = None
-        if hidden is not None:
-            bound = 1 / math.sqrt(hidden)  # as nn.Linear
-            self.second_weight = nn.Parameter(
-                torch.empty(2, hidden, outputs).uniform_(-bound, bound)
-            )
-            self.second_bias = nn.Parameter(torch.empty(2, 1, outputs).uniform_(-bound, bound))
-        self.gain = nn.Parameter(torch.ones(2, 1, outputs))
-        self.shift = nn.Parameter(torch.zeros(2, 1, outputs))
-
-    def split_first_map(self) -> tuple[list[Tensor], Tensor]:
-        """Return the weights that act on each part, (2 width, n_part), and the bias (2 width,)."""
-        weight: Tensor = self.first.weight
-        bias: Tensor = self.first.bias
-        if self.second_weight is None:  # the norm follows at once
-            weight = _center(weight.unflatten(0, (2, -1)), 1).flatten(0, 1)
-            bias = _center(bias.unflatten(0, (2, -1)), 1).flatten()
-        return list(weight.split(self.inputs, dim=1)), bias
-
-    def forward(
-        self, tables: Sequence[Tensor], route: Route, factors: Tensor | None = None
-    ) -> Tensor:
-        """Compute messages from the outputs of the first maps; see `gated_messages`."""
-        hidden = None
-        if self.second_weight is not None and self.second_bias is not None:
-            hidden = _center(self.second_weight, 2), _center(self.second_bias, 2)
-        return gated_messages(tables, route, self.gain, self.shift, hidden, factors)
-
-
-def _center(weight: Tensor, dim: int) -> Tensor:
-    """Take the mean of the layer normalisation out of what is normalised, beforehand."""
-    return weight - weight.mean(dim, keepdim=True)
 
 
 class AtomConvolution(nn.Module):
@@ -74,10 +23,12 @@ class AtomConvolution(nn.Module):
         atom: Width of atom features v.
         bond: Width of bond features e.
         hidden: Width of the hidden layer of phi.
+        kernels: Implementation of the messages.
     """
 
-    def __init__(self, atom: int, bond: int, hidden: int) -> None:
+    def __init__(self, atom: int, bond: int, hidden: int, kernels: Kernels) -> None:
         super().__init__()
+        self.kernels = kernels
         self.perceptron = GatedPerceptron((atom, atom, bond), atom, hidden)
         self.output = nn.Linear(atom, atom, bias=False)
 
@@ -89,9 +40,7 @@ class AtomConvolution(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_atoms, atom)
         """Update the features of atoms."""
-        (receiver, sender, bond), bias = self.perceptron.split_first_map()
-        tables = [linear(atoms, receiver, bias), linear(atoms, sender), linear(bonds, bond)]
-        sums = self.perceptron(tables, topology.atom_messages, weights)
+        sums = self.kernels.sum_atom_messages(self.perceptron, atoms, bonds, weights, topology)
         updated: Tensor = atoms + self.output(sums)
         return updated
 
@@ -104,10 +53,12 @@ class BondConvolution(nn.Module):
         bond: Width of bond features e.
         angle: Width of angle features a.
         hidden: Width of the hidden layer of phi.
+        kernels: Implementation of the messages.
     """
 
-    def __init__(self, atom: int, bond: int, angle: int, hidden: int) -> None:
+    def __init__(self, atom: int, bond: int, angle: int, hidden: int, kernels: Kernels) -> None:
         super().__init__()
+        self.kernels = kernels
         self.perceptron = GatedPerceptron((atom, bond, bond, angle), bond, hidden)
         self.output = nn.Linear(bond, bond, bias=False)
 
@@ -120,8 +71,9 @@ class BondConvolution(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_short, bond)
         """Update the features of short bonds."""
-        tables = _make_angle_tables(self.perceptron, atoms, bonds, angles, topology)
-        sums = self.perceptron(tables, topology.bond_messages, weights)
+        sums = self.kernels.sum_bond_messages(
+            self.perceptron, atoms, bonds, angles, weights, topology
+        )
         updated: Tensor = bonds + self.output(weights * sums)  # w_ij is the same for all k
         return updated
 
@@ -133,10 +85,12 @@ class AngleUpdate(nn.Module):
         atom: Width of atom features v.
         bond: Width of bond features e.
         angle: Width of angle features a.
+        kernels: Implementation of the messages.
     """
 
-    def __init__(self, atom: int, bond: int, angle: int) -> None:
+    def __init__(self, atom: int, bond: int, angle: int, kernels: Kernels) -> None:
         super().__init__()
+        self.kernels = kernels
         self.perceptron = GatedPerceptron((atom, bond, bond, angle), angle)
 
     def forward(
@@ -147,9 +101,9 @@ class AngleUpdate(nn.Module):
         topology: Topology,
     ) -> Tensor:  # (n_angles, angle)
         """Update the features of angles."""
-        tables = _make_angle_tables(self.perceptron, atoms, bonds, angles, topology)
-        updated: Tensor = angles + self.perceptron(tables, topology.angle_messages)
-        return updated
+        return angles + self.kernels.compute_angle_messages(
+            self.perceptron, atoms, bonds, angles, topology
+        )
 
 
 def update_bonds_and_angles(
@@ -165,17 +119,16 @@ def update_bonds_and_angles(
 
     The first maps of both perceptrons are one, whose outputs lie side by side.
     """
-    maps, biases = zip(
-        *(layer.perceptron.split_first_map() for layer in (convolution, update)), strict=True
-    )
-    packed = [torch.cat(parts) for parts in zip(*maps, strict=True)]
-    tables = _apply_first_maps(packed, torch.cat(biases), atoms, bonds, angles, topology)
-    split = [table.split([len(bias) for bias in biases], dim=1) for table in tables]
+    maps = convolution.perceptron.split_maps(), update.perceptron.split_maps()
+    packed = [torch.cat(parts) for parts in zip(*(each.first for each in maps), strict=True)]
+    bias = torch.cat([each.bias for each in maps])
+    tables = apply_first_maps(packed, bias, atoms, bonds, angles, topology)
+    split = [table.split([len(each.bias) for each in maps], dim=1) for table in tables]
     of_bonds, of_angles = zip(*split, strict=True)
-    sums = convolution.perceptron(of_bonds, topology.bond_messages, weights)
+    sums = sum_messages(maps[0], of_bonds, topology.bond_messages, weights)
     return (
         bonds + convolution.output(weights * sums),
-        angles + update.perceptron(of_angles, topology.angle_messages),
+        angles + sum_messages(maps[1], of_angles, topology.angle_messages),
     )
 
 
@@ -195,26 +148,3 @@ def build_perceptron(
         layers += [nn.Linear(inputs, width, bias=bias), nn.SiLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, outputs, bias=bias))
-
-
-def _make_angle_tables(
-    perceptron: GatedPerceptron, atoms: Tensor, bonds: Tensor, angles: Tensor, topology: Topology
-) -> list[Tensor]:
-    """Apply the first maps of one perceptron."""
-    return _apply_first_maps(*perceptron.split_first_map(), atoms, bonds, angles, topology)
-
-
-def _apply_first_maps(
-    maps: Sequence[Tensor],
-    bias: Tensor,
-    atoms: Tensor,
-    bonds: Tensor,
-    angles: Tensor,
-    topology: Topology,
-) -> list[Tensor]:
-    """Apply maps of the parts; the first arm knows atom and first bond, which share a table."""
-    atom, first, second, angle = maps
-    arms = gather_sum(
-        [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]
-    )
-    return [arms, linear(bonds, second), linear(angles, angle)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from pipeline_chgnet.basis import AngularBasis, RadialBasis, compute_angles
 from pipeline_chgnet.heads import Features, build_heads
+from pipeline_chgnet.kernels import KERNELS
 from pipeline_chgnet.layers import (
     AngleUpdate,
     AtomConvolution,
@@ -48,6 +50,7 @@ class CHGNet(Potential):
         self.options = options
         atom, bond, angle = options.atom_features, options.bond_features, options.angle_features
         hidden, n, radial = options.hidden_features, options.convolutions, options.radial_functions
+        kernels = KERNELS[options.kernels]
         self.atom_embedding = nn.Embedding(N_ELEMENTS, atom)
         self.radial_basis = RadialBasis(radial, options.cutoff, options.envelope_power)
         self.short_radial_basis = RadialBasis(radial, options.angle_cutoff, options.envelope_power)
@@ -57,12 +60,14 @@ class CHGNet(Potential):
         self.bond_weights = nn.Linear(radial, bond, bias=False)
         self.angle_embedding = nn.Linear(options.angular_functions, angle, bias=False)
         self.atom_convolutions = nn.ModuleList(
-            AtomConvolution(atom, bond, hidden) for _ in range(n)
+            AtomConvolution(atom, bond, hidden, kernels) for _ in range(n)
         )
         self.bond_convolutions = nn.ModuleList(
-            BondConvolution(atom, bond, angle, hidden) for _ in range(n - 1)
+            BondConvolution(atom, bond, angle, hidden, kernels) for _ in range(n - 1)
         )
-        self.angle_updates = nn.ModuleList(AngleUpdate(atom, bond, angle) for _ in range(n - 2))
+        self.angle_updates = nn.ModuleList(
+            AngleUpdate(atom, bond, angle, kernels) for _ in range(n - 2)
+        )
         self.magmom = nn.Linear(atom, 1)
         self.readout_norm = nn.LayerNorm(atom)
         self.readout = build_perceptron(atom, options.readout_features, 1)
@@ -88,6 +93,8 @@ class CHGNet(Potential):
             ValueError: The version is unknown or not installed, or this is another network.
         """
         state, theirs = read_published(version), dict(CHGNetOptions())
+        for name in ("kernels", "basis"):  # how the same network is computed
+            theirs[name] = getattr(self.options, name)
         changed = [f"model.{name}" for name, value in self.options if value != theirs[name]]
         if changed:
             raise ValueError(
@@ -114,8 +121,8 @@ class CHGNet(Potential):
         topology = Topology.of(batch)
         features, magmoms = self._convolve(
             self.atom_embedding(batch["atomic_numbers"] - 1),
-            torch.linalg.vector_norm(vectors.index_select(0, batch["bond_edge"]), dim=1),
-            self._embed_angles(vectors, topology),
+            self._expand_bonds(batch, vectors, topology),
+            self._embed_angles(batch, vectors, topology),
             topology,
         )
         sites = self.readout(self.readout_norm(features.atoms)).squeeze(1)  # (n_atoms,)
@@ -124,27 +131,53 @@ class CHGNet(Potential):
         direct = {} if self.heads is None else self.heads(batch, vectors, features)
         return {"energy": energy, "magmoms": magmoms, **direct}
 
-    def _embed_angles(self, vectors: Tensor, topology: Topology) -> Tensor:
+    def _expand_bonds(
+        self, batch: Batch, vectors: Tensor, topology: Topology
+    ) -> tuple[Tensor, Tensor]:  # (n_bonds, radial), (n_short, radial)
+        short, sample = topology.short_bonds, batch["bond_sample"]
+        ends = vectors.index_select(0, batch["bond_edge"])
+        lengths = self._expand(_compute_lengths, [ends], sample)
+        basis = self._expand(self.radial_basis, [lengths], sample)
+        short_basis = self._expand(
+            self.short_radial_basis, [lengths.index_select(0, short)], sample[short]
+        )
+        dtype = self.bond_embedding.weight.dtype
+        return basis.to(dtype), short_basis.to(dtype)
+
+    def _embed_angles(self, batch: Batch, vectors: Tensor, topology: Topology) -> Tensor:
         arms = vectors.index_select(0, topology.arms)
         arms = arms / torch.linalg.vector_norm(arms, dim=1, keepdim=True)
-        first, second = (arms.index_select(0, side) for side in topology.angle_arms)
-        basis = self.angular_basis(compute_angles(first, second))
+        sides = [arms.index_select(0, side) for side in topology.angle_arms]
+        basis = self._expand(self._expand_angles, sides, batch["angle_sample"])
         features: Tensor = self.angle_embedding(basis.to(self.angle_embedding.weight.dtype))
         return features
+
+    def _expand_angles(self, first: Tensor, second: Tensor) -> Tensor:
+        basis: Tensor = self.angular_basis(compute_angles(first, second))
+        return basis
+
+    def _expand(
+        self, function: Callable[..., Tensor], columns: Sequence[Tensor], sample: Tensor
+    ) -> Tensor:
+        """Apply a function to rows of columns, of all samples at once or of each."""
+        if self.options.basis == "batched" or not len(sample):
+            return function(*columns)
+        counts = sample.bincount().tolist()
+        parts = zip(*(column.split(counts) for column in columns), strict=True)
+        return torch.cat([function(*part) for part in parts])
 
     def _convolve(
         self,
         atoms: Tensor,  # (n_atoms, atom)
-        lengths: Tensor,  # (n_bonds,) Å
+        bases: tuple[Tensor, Tensor],  # (n_bonds, radial), (n_short, radial)
         angles: Tensor,  # (n_angles, angle)
         topology: Topology,
     ) -> tuple[Features, Tensor]:  # (n_atoms,)
         """Return the features after the last convolution, and the moments before it."""
-        free, basis = atoms, self.radial_basis(lengths).to(atoms.dtype)
+        free, (basis, short_basis) = atoms, bases
         # Mixed precision is for products: features add up in the type of the parameters.
         bonds = self.bond_embedding(basis).to(atoms.dtype)
         atom_weights, short = self.atom_weights(basis), topology.short_bonds
-        short_basis = self.short_radial_basis(lengths.index_select(0, short)).to(atoms.dtype)
         weights, short_bonds = self.bond_weights(short_basis), bonds.index_select(0, short)
         *first, last = self.atom_convolutions
         for t, convolve_atoms in enumerate(first):
@@ -171,14 +204,20 @@ class CHGNet(Potential):
         if t == len(self.angle_updates):
             return convolve(atoms, bonds, angles, weights, topology), angles
         update = self.angle_updates[t]
-        if self.options.updates == "parallel":
+        parallel = self.options.updates == "parallel"
+        if parallel and self.options.kernels == "fused":
             assert isinstance(convolve, BondConvolution)
             assert isinstance(update, AngleUpdate)
             return update_bonds_and_angles(
                 convolve, update, atoms, bonds, angles, weights, topology
             )
-        bonds = convolve(atoms, bonds, angles, weights, topology)
-        return bonds, update(atoms, bonds, angles, topology)
+        updated = convolve(atoms, bonds, angles, weights, topology)
+        return updated, update(atoms, bonds if parallel else updated, angles, topology)
+
+
+def _compute_lengths(vectors: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1)
+    return lengths
 
 
 def _check_batch(batch: Batch) -> None:

@@ -39,6 +39,13 @@ class CHGNetOptions(Section):
     """Reach of the atom graph, Å; that of the graph section."""
     angle_cutoff: Positive = 3.0
     """Longest bond that takes part in angles, Å; that of the graph section."""
+    kernels: Literal["fused", "reference"] = "fused"
+    """How messages are computed. fused: in one pass, after the first maps of perceptrons have run
+    over atoms, bonds and angles. reference: one PyTorch operation after the other, over
+    concatenated features of each message; the baseline of an ablation."""
+    basis: Literal["batched", "serial"] = "batched"
+    """How bonds and angles are expanded in basis functions. batched: all at once. serial: one
+    structure after the other, as in the published code; the baseline of an ablation."""
     updates: Literal["sequential", "parallel"] = "sequential"
     """sequential: each update of a block sees what those before it have made, as in the published
     network. parallel: all see the features before the block (FastCHGNet, equation (11)), and bond

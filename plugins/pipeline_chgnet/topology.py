@@ -40,6 +40,22 @@ class Topology:
     arm_bonds: Segments
     angle_arms: tuple[Tensor, Tensor]
 
+    @property
+    def edge_rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Receiver, sender and bond of each edge, (n_edges,) each."""
+        receiver, sender, bond = self.atom_messages.tables
+        assert receiver is not None
+        assert sender is not None
+        assert bond is not None
+        return receiver.index, sender.index, bond.index
+
+    @property
+    def angle_rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Atom, first and second short bond of each angle, (n_angles,) each."""
+        first, second = self.angle_arms
+        bond = self.arm_bonds.index
+        return self.arm_atoms.index[first], bond[first], bond[second]
+
     @classmethod
     def of(cls, batch: Batch) -> Self:
         """Make the plans of a batch that has a bond graph."""

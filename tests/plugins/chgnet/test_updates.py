@@ -11,11 +11,11 @@ from pipeline_chgnet.options import CHGNetOptions
 class Unpacked(CHGNet):
     """Equation (11) as it is written, each layer by itself."""
 
-    def _convolve(self, atoms, lengths, angles, topology):
-        free, basis = atoms, self.radial_basis(lengths).to(atoms.dtype)
+    def _convolve(self, atoms, bases, angles, topology):
+        free, (basis, short_basis) = atoms, bases
         bonds, short = self.bond_embedding(basis), topology.short_bonds
         atom_weights = self.atom_weights(basis)
-        weights = self.bond_weights(self.short_radial_basis(lengths[short]).to(atoms.dtype))
+        weights = self.bond_weights(short_basis)
         last = len(self.angle_updates)
         for t in range(last + 1):
             v, e, a = atoms, bonds[short], angles
