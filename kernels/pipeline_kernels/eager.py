@@ -58,7 +58,7 @@ class EagerOperator(CustomOpDef):
         """Compute, by the dispatcher if anything but the numbers matters."""
         tensors = [*_list_tensors(args)]
         if kwargs or not self._is_plain(tensors):
-            return super().__call__(*args, **kwargs)
+            return self._opoverload(*args, **kwargs)
         with _announce(self.label):
             recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
             if self.derivative is None or not recorded:
@@ -148,6 +148,6 @@ def _is_transformed() -> bool:
 
 def _announce(label: str) -> AbstractContextManager[Any]:
     """Show the call to a profiler, if one looks."""
-    if torch.autograd._profiler_enabled():
+    if torch._C._autograd._profiler_enabled():
         return torch.profiler.record_function(label)
     return nullcontext()

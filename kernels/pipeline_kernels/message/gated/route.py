@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, NamedTuple, Self
 
 from torch import Tensor
@@ -48,11 +47,6 @@ class Route:
             The tensors of the plans that there are, and the number of messages followed by whether
             there is a plan for each table, for factors and for targets.
         """
-        lists, code = self._code
-        return [*lists], [*code]
-
-    @cached_property
-    def _code(self) -> tuple[list[Tensor], list[int]]:
         present = [plan for plan in self.plans if plan is not None]
         lists = [x for plan in present for x in (plan.index, plan.order, plan.offsets)]
         return lists, [self.n_messages, *(int(plan is not None) for plan in self.plans)]
