@@ -277,6 +277,8 @@ def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
     assert len(plans) == 2
     assert sum(rank["atoms"] for rank in plans) == n_atoms
     assert min(rank["atoms"] for rank in plans) > 0
+    all_near = n_atoms == 24
+    assert all((rank["atoms"] + rank["halo"] == n_atoms) == all_near for rank in plans)
     with h5py.File(files[0]) as alone, h5py.File(files[1]) as both:
         one, two = ({k: data[()] for k, data in file["one"].items()} for file in (alone, both))
     assert one.keys() == two.keys()

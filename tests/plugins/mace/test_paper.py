@@ -22,8 +22,15 @@ EXPECTED = made_up.ROOT / "workflows" / "experiments" / "mace" / "expected.yaml"
 pytestmark = pytest.mark.usefixtures("figure_style")
 
 
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    """Return an experiment that tests leave as it is."""
+    return made_up.write(tmp_path_factory.mktemp("mace"))
+
+
 @pytest.fixture
-def experiment(tmp_path):
+def changed(tmp_path):
+    """Return the same experiment, to be changed."""
     return made_up.write(tmp_path)
 
 
@@ -237,12 +244,12 @@ def test_figure_11_marks_saturation_and_capacity(experiment):
     assert memory.lines[0].get_ydata()[0] == pytest.approx((2**27 + 12 * 400_000) / 2**30)
 
 
-def test_figure_11_where_the_system_tells_no_memory(experiment):
-    run = experiment.runs["base"]
+def test_figure_11_where_the_system_tells_no_memory(changed):
+    run = changed.runs["base"]
     steps = [{**step, "memory": None} for step in made_up.profile(run)["steps"]]
     limits = {"limited_by": "memory", "memory_limit": 2**32, "atoms": 5000}
     change_profile(run, steps=steps, capacity=made_up.profile(run)["capacity"] | limits)
-    figure, _ = saturation.draw(experiment)
+    figure, _ = saturation.draw(changed)
     assert figure.axes[2].texts[0].get_text() == "capacity: 5,000\n(limit 4.0 GiB)"
     assert len(figure.axes[2].lines[0].get_xdata()) == 0
     savers.encode_image(figure, "png")
@@ -279,20 +286,20 @@ def test_figure_13_has_all_the_time_of_each_rank(experiment):
     assert labels[0] == f"{100 / (1.01 + waiting):.0f} %"
 
 
-def test_one_configuration_alone_is_not_compared(experiment):
-    for run in experiment.runs.values():
+def test_one_configuration_alone_is_not_compared(changed):
+    for run in changed.runs.values():
         if run.variant != "base":
             run.history.unlink()
             run.profile.unlink(missing_ok=True)
-    change_profile(experiment.runs["base"], projection=[])
-    drawn = {figure.name for figure in FIGURES if figure.draw(experiment) is not None}
+    change_profile(changed.runs["base"], projection=[])
+    drawn = {figure.name for figure in FIGURES if figure.draw(changed) is not None}
     assert drawn == {"figure5", "figure11", "figure12"}
 
 
-def test_other_settings_are_not_compared(experiment):
-    run = experiment.runs["baseline"]
+def test_other_settings_are_not_compared(changed):
+    run = changed.runs["baseline"]
     run.sections["train"] = run.sections["train"].model_copy(update={"batch_size": 4})
-    assert run.variant not in {one.run.variant for one in list_trained(experiment)}
+    assert run.variant not in {one.run.variant for one in list_trained(changed)}
 
 
 def test_without_results_nothing_is_drawn(tmp_path):
