@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, Part
 from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
 from pipeline_core.config.renamed import upgrade_options
-from pipeline_core.config.sections import ENGINE_SECTIONS
+from pipeline_core.config.sections import ENGINE_SECTIONS, OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
@@ -79,6 +79,7 @@ class Project:
         path = self.workflows / "experiments" / f"{name}.yaml"
         file = validate_content(ExperimentFile, read_yaml(path), path)
         runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
+        runs = {variant: _find_start(run, runs, path) for variant, run in runs.items()}
         info = runs[BASE].model_info
         for variant, run in runs.items():
             if run.model_info.data_kind != info.data_kind:
@@ -142,6 +143,25 @@ class Project:
             partition=folder / "partition.h5",
             model=folder / "model.pt",
         )
+
+
+def _find_start(run: Run, runs: Mapping[str, Run], path: Path) -> Run:
+    """Return a run that starts from the model of the variant that its training names."""
+    train = run.sections["train"]
+    start = getattr(train, "start_from", None)
+    if start is None or not start.startswith(OF_VARIANT):
+        return run
+    others = {name: other.model for name, other in runs.items() if name != run.variant}
+    name = start.removeprefix(OF_VARIANT)
+    if name not in others:
+        keys = ["train", "start_from"]
+        place = keys if run.variant == BASE else ["variants", run.variant, *keys]
+        raise ValueError(
+            f"{_locate(path, place)}: {start!r} is no other variant of the experiment; there are "
+            f"{', '.join(others) or 'none'}"
+        )
+    resolved = train.model_copy(update={"start_from": str(others[name])})
+    return replace(run, sections={**run.sections, "train": resolved})
 
 
 def _share_artifacts(runs: Mapping[str, Run]) -> dict[str, Run]:

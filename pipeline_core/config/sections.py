@@ -20,6 +20,8 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 PUBLISHED: Final = "published:"
 """What `train.start_from` begins with if it names published weights and no file."""
+OF_VARIANT: Final = "variant:"
+"""What `train.start_from` begins with if it names a variant of the same experiment."""
 
 
 class Section(BaseModel):
@@ -183,7 +185,8 @@ class TrainOptions(Section):
     checkpoint_steps: Count | None = None
     """Steps between two saved states within an epoch; null to save after each epoch only."""
     start_from: str | None = None
-    """Weights to fine-tune: the path of a model.pt, or "published:NAME" if the plugin has it. Heads
+    """Weights to fine-tune: the path of a model.pt, "variant:NAME" for that of another variant of
+    the experiment, as in a training of two stages, or "published:NAME" if the plugin has it. Heads
     for forces and stress of a model.pt are left out where the model here has others or none."""
     reference_energies: Literal["model", "dataset"] = "model"
     """Whose energies of free atoms a fine-tuned potential has: those that its weights were trained

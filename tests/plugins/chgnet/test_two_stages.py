@@ -27,15 +27,14 @@ class InterruptionError(Exception):
     pass
 
 
-def make_project(folder: Path, monkeypatch) -> Project:
-    """The shipped experiment on alloys, three epochs a stage; paths in it begin in the folder."""
+def make_project(folder: Path) -> Project:
+    """The shipped experiment on alloys, three epochs a stage."""
     project = write_project(folder, "chgnet", {})
     content = yaml.safe_load(SHIPPED.read_text()) | {"dataset": "samples"}
     for train in (content["train"], content["variants"]["conservative"]["train"]):
         train["epochs"] = 3
     path = folder / "workflows/experiments" / f"{NAME}.yaml"
     path.write_text(yaml.safe_dump(content))
-    monkeypatch.chdir(folder)
     run = project.run(NAME, "base")
     for stage in ("data", "graph", "partition"):
         call(run, stage)
@@ -61,11 +60,11 @@ def result(run):
 
 
 def test_two_interrupted_stages_end_as_if_they_had_not_been(tmp_path, monkeypatch, caplog):
-    whole = make_project(tmp_path / "whole", monkeypatch)
+    whole = make_project(tmp_path / "whole")
     for variant in VARIANTS:
         train_run(whole.run(NAME, variant))
     expected = {variant: result(whole.run(NAME, variant)) for variant in VARIANTS}
-    parts = make_project(tmp_path / "parts", monkeypatch)
+    parts = make_project(tmp_path / "parts")
     for variant, epoch in zip(VARIANTS, (2, 1), strict=True):
         run = parts.run(NAME, variant)
         with monkeypatch.context() as patch:
@@ -84,8 +83,8 @@ def test_two_interrupted_stages_end_as_if_they_had_not_been(tmp_path, monkeypatc
 
 
 @pytest.fixture
-def first(tmp_path, monkeypatch):
-    project = make_project(tmp_path, monkeypatch)
+def first(tmp_path):
+    project = make_project(tmp_path)
     train_run(project.run(NAME, "base"))
     return project
 
@@ -133,6 +132,15 @@ def test_the_second_stage_takes_all_but_the_heads(first, caplog):
         atoms.calc = load_calculator(first.run(NAME, variant).model)
         energies.append(atoms.get_potential_energy())
     assert energies[0] == pytest.approx(energies[1], abs=1e-4)
+
+
+def test_the_name_of_a_variant_that_does_not_exist_is_explained(tmp_path):
+    project = make_project(tmp_path)
+    for wrong in ("bass", "conservative"):
+        edit_variant(project, train={"start_from": f"variant:{wrong}"})
+        message = rf"variants.*start_from.*'variant:{wrong}' is no other variant .* base, without"
+        with pytest.raises(ValueError, match=message):
+            project.run(NAME)
 
 
 def test_another_network_below_the_heads_is_explained(first):
