@@ -85,6 +85,7 @@ class SampleWriter:
         """
         counts = dict.fromkeys(self._kinds, 0)
         for number, part in enumerate(parts):
+            assert part.keys() <= self._fields.keys(), sorted(part)
             kinds = {self._fields[name].kind for name in part}
             expected = {n for n, f in self._fields.items() if f.kind in kinds or not number}
             assert part.keys() == expected, (sorted(part), sorted(expected))

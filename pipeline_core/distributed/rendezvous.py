@@ -43,9 +43,9 @@ def init_process_group(world: World, folder: Path) -> None:
     note = folder / "-".join(["rendezvous", *step])
     store: Store | None = None  # torchrun has opened one, which torch finds
     if world.launcher == "mpiexec":
-        store = _mpi_store(world)
+        store = _make_mpi_store(world)
     elif world.launcher == "srun":
-        store = _srun_store(world, note)
+        store = _make_srun_store(world, note)
     dist.init_process_group(
         backend, store=store, rank=world.rank, world_size=world.size, timeout=_SILENCE
     )
@@ -53,7 +53,7 @@ def init_process_group(world: World, folder: Path) -> None:
         note.unlink()  # all have read it: gloo returns when everyone is connected to everyone
 
 
-def _mpi_store(world: World) -> Store:
+def _make_mpi_store(world: World) -> Store:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -65,14 +65,14 @@ def _mpi_store(world: World) -> Store:
         )
     one_node = comm.Split_type(MPI.COMM_TYPE_SHARED).Get_size() == world.size
     host = "127.0.0.1" if one_node else socket.gethostname()
-    store = _server(host) if world.rank == 0 else None
+    store = _start_server(host) if world.rank == 0 else None
     address = comm.bcast((store.host, store.port) if store else None)
-    return store or _client(*address)
+    return store or _connect_client(*address)
 
 
-def _srun_store(world: World, note: Path) -> Store:
+def _make_srun_store(world: World, note: Path) -> Store:
     if world.rank == 0:
-        store = _server(_own_address(os.environ.get("SLURM_LAUNCH_NODE_IPADDR")))
+        store = _start_server(_find_own_address(os.environ.get("SLURM_LAUNCH_NODE_IPADDR")))
         with atomic(note) as temporary:
             temporary.write_text(f"{store.host} {store.port}")
         return store
@@ -85,18 +85,18 @@ def _srun_store(world: World, note: Path) -> Store:
             )
         time.sleep(0.05)
     host, port = note.read_text().split()
-    return _client(host, int(port))
+    return _connect_client(host, int(port))
 
 
-def _server(host: str) -> TCPStore:
+def _start_server(host: str) -> TCPStore:
     return TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
 
-def _client(host: str, port: int) -> TCPStore:
+def _connect_client(host: str, port: int) -> TCPStore:
     return TCPStore(host, port, is_master=False)
 
 
-def _own_address(peer: str | None) -> str:
+def _find_own_address(peer: str | None) -> str:
     """This node's address on the way to `peer`, asked from the routing table: nothing is sent."""
     if peer is None:
         return socket.gethostname()

@@ -43,20 +43,20 @@ def find_world(environment: Mapping[str, str] = os.environ) -> World:
     offers PMI variables to MPI programs. Where both speak, srun is believed only if the two agree.
     """
     if all(name in environment for name in (*_TORCHRUN, *_RENDEZVOUS)):
-        return _world("torchrun", _numbers(environment, _TORCHRUN))
-    srun = _numbers(environment, _SRUN)
-    mpiexec = next((n for names in _MPIEXEC if (n := _numbers(environment, names))), None)
+        return _make_world("torchrun", _read_numbers(environment, _TORCHRUN))
+    srun = _read_numbers(environment, _SRUN)
+    mpiexec = next((n for names in _MPIEXEC if (n := _read_numbers(environment, names))), None)
     if mpiexec and mpiexec != srun:
-        return _world("mpiexec", mpiexec)
-    return _world("srun", srun)
+        return _make_world("mpiexec", mpiexec)
+    return _make_world("srun", srun)
 
 
-def _numbers(environment: Mapping[str, str], names: tuple[str, str]) -> tuple[int, int] | None:
+def _read_numbers(environment: Mapping[str, str], names: tuple[str, str]) -> tuple[int, int] | None:
     rank, size = (environment.get(name) for name in names)
     return (int(rank), int(size)) if rank and size else None
 
 
-def _world(
+def _make_world(
     launcher: Literal["torchrun", "srun", "mpiexec"], numbers: tuple[int, int] | None
 ) -> World:
     return World(launcher, *numbers) if numbers and numbers[1] > 1 else World()

@@ -68,13 +68,13 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         """
         super().calculate(atoms, properties, system_changes)
         with torch.no_grad():
-            outputs = self._module(self._batch(self.atoms))
+            outputs = self._module(self._make_batch(self.atoms))
         results = {n: outputs[n].double().cpu().numpy() for n in self._module.predicts}
         if not self.atoms.pbc.all():
             results.pop("stress", None)
-        self.results = _ase_results(results, self.implemented_properties)
+        self.results = _convert_results(results, self.implemented_properties)
 
-    def _batch(self, atoms: Atoms) -> Batch:
+    def _make_batch(self, atoms: Atoms) -> Batch:
         unknown = [n for n, s in enumerate(atoms.symbols) if s not in self.elements]
         if unknown:
             raise ValueError(
@@ -93,7 +93,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         return to_device(collate([sample | graph], self._dtype), self._device)
 
 
-def _ase_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     results = {name: outputs[name] for name in wanted if name in outputs}
     if "energy" in results:
         results["energy"] = results["free_energy"] = float(outputs["energy"][0])

@@ -15,8 +15,8 @@ from ase.md.md import MolecularDynamics as Integrator
 
 from pipeline_core import store
 from pipeline_core.config.sections import MolecularDynamics
-from pipeline_core.inference.frames import Frames, store_rdf, summary
-from pipeline_core.inference.integrators import integrator, temperature_of, thermal_momenta
+from pipeline_core.inference.frames import Frames, store_rdf, summarize
+from pipeline_core.inference.integrators import compute_temperature, draw_momenta, make_integrator
 
 _TOO_HOT: Final = 50.0
 """Multiple of the wanted temperature at which a run has exploded."""
@@ -42,15 +42,15 @@ def run_dynamics(
             atomic_numbers and rdf; its attributes are the summary.
 
     Returns:
-        The summary, see `summary`.
+        The summary, see `summarize`.
 
     Raises:
         ValueError: The run exploded; the trajectory holds the frames until then.
     """
-    moving = _prepared(atoms, calculator, options)
+    moving = _prepare_atoms(atoms, calculator, options)
     rng = np.random.default_rng([seed, *options.name.encode()])
-    moving.set_momenta(thermal_momenta(moving, options.temperature, rng))
-    dynamics, conserved = integrator(moving, options, rng)
+    moving.set_momenta(draw_momenta(moving, options.temperature, rng))
+    dynamics, conserved = make_integrator(moving, options, rng)
     started = time.perf_counter()
     with store.atomic(trajectory) as temporary, temporary.open("w", encoding="utf-8") as file:
         frames = Frames(group, file, moving, 1 + options.steps // options.every)
@@ -62,14 +62,14 @@ def run_dynamics(
             f"{options.timestep:g} fs is too long; {trajectory} holds the frames until then"
         )
     seconds = (time.perf_counter() - started) / options.steps
-    result = {**summary(group, options), "seconds_per_step": seconds}
+    result = {**summarize(group, options), "seconds_per_step": seconds}
     group.attrs.update({key: value for key, value in result.items() if value is not None})
     if moving.pbc.all():
         store_rdf(group)
     return result
 
 
-def _prepared(atoms: Atoms, calculator: Calculator, options: MolecularDynamics) -> Atoms:
+def _prepare_atoms(atoms: Atoms, calculator: Calculator, options: MolecularDynamics) -> Atoms:
     if len(atoms) < 2:
         raise ValueError(
             f"molecular dynamics {options.name!r}: one atom alone does not move relative to its "
@@ -101,7 +101,7 @@ def _advance(
     atoms = dynamics.atoms
     try:
         for step, _ in enumerate(dynamics.irun(options.steps)):
-            temperature = temperature_of(atoms.get_momenta(), atoms.get_masses()[:, None])
+            temperature = compute_temperature(atoms.get_momenta(), atoms.get_masses()[:, None])
             energy = atoms.get_potential_energy()
             if not (np.isfinite(energy) and np.isfinite(temperature)):
                 return f"energy {energy:g} eV at {temperature:g} K"

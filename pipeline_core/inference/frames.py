@@ -13,7 +13,7 @@ from ase.io.extxyz import write_xyz
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import MolecularDynamics
-from pipeline_core.inference.rdf import radial_distribution
+from pipeline_core.inference.rdf import compute_radial_distribution
 from pipeline_core.units import GPA
 
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ class Frames:
             "kinetic": atoms.get_kinetic_energy(),
             "conserved": conserved,
             "temperature": temperature,
-            "pressure": _pressure(atoms),
+            "pressure": _compute_pressure(atoms),
             "volume": atoms.cell.volume if atoms.pbc.all() else np.nan,
             "max_force": np.linalg.norm(atoms.get_forces(), axis=1).max(),
             "positions": atoms.positions,
@@ -78,7 +78,7 @@ class Frames:
         write_xyz(self._file, frame)
 
 
-def _pressure(atoms: Atoms) -> float:
+def _compute_pressure(atoms: Atoms) -> float:
     """Return the pressure with its kinetic part, GPa; NaN where the stress is not defined."""
     try:
         stress = atoms.get_stress(voigt=False, include_ideal_gas=True)
@@ -87,7 +87,7 @@ def _pressure(atoms: Atoms) -> float:
     return float(-np.trace(stress) / 3 / GPA)
 
 
-def summary(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
+def summarize(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
     """Sum up the observables of a run.
 
     The drift is the slope of a straight line through the conserved energy, the fluctuation the root
@@ -102,7 +102,7 @@ def summary(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
     """
     n_atoms = len(group["atomic_numbers"])
     observables = {name: group[name][:] for name in OBSERVABLES}
-    drift, fluctuation = _drift(observables["time"] / 1000, observables["conserved"])
+    drift, fluctuation = _fit_drift(observables["time"] / 1000, observables["conserved"])
     settled = {name: values[len(values) // 2 :] for name, values in observables.items()}
     return {
         "ensemble": options.ensemble,
@@ -112,8 +112,8 @@ def summary(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
         "target_temperature_K": options.temperature,
         "temperature_mean_K": float(settled["temperature"].mean()),
         "temperature_std_K": float(settled["temperature"].std()),
-        "pressure_mean_GPa": _mean(settled["pressure"]),
-        "volume_mean_A3": _mean(settled["volume"]),
+        "pressure_mean_GPa": _compute_mean(settled["pressure"]),
+        "volume_mean_A3": _compute_mean(settled["volume"]),
         "averaged_from_fs": float(settled["time"][0]),
         "drift_meV_per_atom_per_ps": None if drift is None else 1000 * drift / n_atoms,
         "fluctuation_meV_per_atom": 1000 * fluctuation / n_atoms,
@@ -121,7 +121,7 @@ def summary(group: h5py.Group, options: MolecularDynamics) -> dict[str, Any]:
     }
 
 
-def _drift(time_ps: Floats, energy: Floats) -> tuple[float | None, float]:
+def _fit_drift(time_ps: Floats, energy: Floats) -> tuple[float | None, float]:
     """Return the slope of a line through `energy` and the rms of what remains."""
     if len(energy) < 2:
         return None, 0.0
@@ -130,7 +130,7 @@ def _drift(time_ps: Floats, energy: Floats) -> tuple[float | None, float]:
     return float(slope), float(np.sqrt((rest**2).mean()))
 
 
-def _mean(values: Floats) -> float | None:
+def _compute_mean(values: Floats) -> float | None:
     return float(values.mean()) if np.isfinite(values).all() else None
 
 
@@ -139,11 +139,11 @@ def store_rdf(group: h5py.Group) -> None:
     n_frames = len(group["positions"])
     chosen = np.unique(np.linspace(n_frames // 2, n_frames - 1, _RDF_FRAMES).astype(int))
 
-    def frames() -> Iterator[tuple[Floats, Floats]]:
+    def read_frames() -> Iterator[tuple[Floats, Floats]]:
         for n in chosen:
             yield group["positions"][n].astype(float), group["cell"][n].astype(float)
 
-    radii, pairs = radial_distribution(group["atomic_numbers"][:], frames())
+    radii, pairs = compute_radial_distribution(group["atomic_numbers"][:], read_frames())
     group["rdf/r"] = radii
     group["rdf/r"].attrs["unit"] = "Å"
     for name, values in pairs.items():

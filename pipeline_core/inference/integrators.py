@@ -36,7 +36,7 @@ from pipeline_core.units import GPA
 Floats = NDArray[np.float64]
 
 
-def integrator(
+def make_integrator(
     atoms: Atoms, options: MolecularDynamics, rng: Generator
 ) -> tuple[Integrator, Callable[[], float]]:
     """Make the integrator of an ensemble.
@@ -123,18 +123,18 @@ class Langevin(Integrator):  # type: ignore[misc] # ASE is not typed
 
     def _exchange(self, momenta: Floats) -> Floats:
         noise = self._noise * self._rng.standard_normal(momenta.shape)
-        exchanged = at_rest(self._kept * momenta + noise, self.masses)
+        exchanged = remove_drift(self._kept * momenta + noise, self.masses)
         self._heat += float(((exchanged**2 - momenta**2) / (2 * self.masses)).sum())
         return exchanged
 
 
-def at_rest(momenta: Floats, masses: Floats) -> Floats:
+def remove_drift(momenta: Floats, masses: Floats) -> Floats:
     """Return momenta (n_atoms, 3) without the motion of the centre of mass; masses (n_atoms, 1)."""
     resting: Floats = momenta - masses * (momenta.sum(axis=0) / masses.sum())
     return resting
 
 
-def thermal_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
+def draw_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
     """Draw Maxwell-Boltzmann momenta with total momentum zero, scaled to exactly `temperature`.
 
     Args:
@@ -147,11 +147,11 @@ def thermal_momenta(atoms: Atoms, temperature: float, rng: Generator) -> Floats:
     """
     masses = atoms.get_masses()[:, None]
     momenta = np.sqrt(masses) * rng.standard_normal((len(atoms), 3))
-    momenta = at_rest(momenta, masses)
-    scaled: Floats = momenta * np.sqrt(temperature / temperature_of(momenta, masses))
+    momenta = remove_drift(momenta, masses)
+    scaled: Floats = momenta * np.sqrt(temperature / compute_temperature(momenta, masses))
     return scaled
 
 
-def temperature_of(momenta: Floats, masses: Floats) -> float:
+def compute_temperature(momenta: Floats, masses: Floats) -> float:
     """Return the temperature, K, of 3 (N - 1) degrees of freedom."""
     return float((momenta**2 / masses).sum() / (3 * (len(masses) - 1) * units.kB))

@@ -44,7 +44,7 @@ def load_potential(run: Run) -> TrainedPotential:
         ValueError: `run.model` is missing, not of this run, or not a potential.
     """
     content = load_model(run.model, run.model_info)
-    return _trained(run, build_task(run, content["metadata"]).module, content, run.model)
+    return _load_weights(run, build_task(run, content["metadata"]).module, content, run.model)
 
 
 def make_file_run(path: Path, registry: Registry) -> Run:
@@ -84,7 +84,9 @@ def make_file_run(path: Path, registry: Registry) -> Run:
     )
 
 
-def _trained(run: Run, module: nn.Module, content: dict[str, Any], path: Path) -> TrainedPotential:
+def _load_weights(
+    run: Run, module: nn.Module, content: dict[str, Any], path: Path
+) -> TrainedPotential:
     if not isinstance(module, Potential):
         raise ValueError(
             f"{path}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is no "

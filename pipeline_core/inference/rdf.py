@@ -18,7 +18,7 @@ RADIUS: Final = 8.0
 BINS: Final = 160
 
 
-def radial_distribution(
+def compute_radial_distribution(
     numbers: NDArray[np.int64],
     frames: Iterable[tuple[Floats, Floats]],
     radius: float = RADIUS,
@@ -48,7 +48,9 @@ def radial_distribution(
     total = np.zeros((len(species), len(species), n_bins))
     n_frames = 0
     for positions, cell in frames:
-        total += _pairs(positions, cell, kinds, total.shape, radius) * abs(np.linalg.det(cell))
+        total += _count_pairs(positions, cell, kinds, total.shape, radius) * abs(
+            np.linalg.det(cell)
+        )
         n_frames += 1
     abundance = np.bincount(kinds)
     total /= n_frames * shells * np.multiply.outer(abundance, abundance)[:, :, None]
@@ -57,7 +59,7 @@ def radial_distribution(
     return (edges[1:] + edges[:-1]) / 2, {f"{names[a]}-{names[b]}": total[a, b] for a, b in pairs}
 
 
-def _pairs(
+def _count_pairs(
     positions: Floats, cell: Floats, kinds: NDArray[np.int64], shape: tuple[int, ...], radius: float
 ) -> Floats:
     """Count ordered pairs by elements and shell, `shape` = (n_species, n_species, n_bins)."""

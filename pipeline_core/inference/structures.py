@@ -27,7 +27,7 @@ def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1
         ValueError: There is no such sample, or the file cannot be read.
     """
     named = named_sample(start)
-    atoms = _sample(run, *named) if named else _free(start)
+    atoms = _read_sample(run, *named) if named else _read_free_atoms(start)
     idle = [axis for axis in range(3) if repeat[axis] > 1 and not atoms.cell[axis].any()]
     if idle:
         raise ValueError(
@@ -85,7 +85,7 @@ def read_atoms_of_file(path: str, place: str) -> Atoms:
     )
 
 
-def _free(path: str) -> Atoms:
+def _read_free_atoms(path: str) -> Atoms:
     """Return the last frame of a file if nothing holds its atoms."""
     atoms = read_atoms_of_file(path, _PLACE)
     if atoms.constraints:
@@ -96,7 +96,7 @@ def _free(path: str) -> Atoms:
     return atoms
 
 
-def _sample(run: Run, split: str, number: int) -> Atoms:
+def _read_sample(run: Run, split: str, number: int) -> Atoms:
     with SampleFile(run.data, "data", ["atomic_numbers", "positions", "cell", "pbc"]) as data:
         sample = data.read(find_sample_row(data, split, number, _PLACE))
     return Atoms(

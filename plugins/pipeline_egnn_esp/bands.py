@@ -36,7 +36,7 @@ class Path:
 
 
 class Assembly:
-    """H(k) and S(k) of one structure; the places of the entries are found once.
+    """H(k) and S(k) of one structure; the places of the entries are computed once.
 
     Args:
         matrix: Real-space matrices.

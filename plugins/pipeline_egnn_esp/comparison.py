@@ -193,7 +193,7 @@ class Comparison:
             "without_levels": self._without_levels,
         }
 
-    def summary(self) -> dict[str, str]:
+    def summarize(self) -> dict[str, str]:
         """Return the figures that the stage shows at its end."""
         report, unit = self.report(), UNITS[self._options.target]
         numbers = {

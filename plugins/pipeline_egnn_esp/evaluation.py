@@ -109,7 +109,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
         if not ranks.is_rank_zero:
             return {}
         store.write_json(run.metrics, _make_content(run, task, options, comparisons))
-        return {split: comparison.summary() for split, comparison in comparisons.items()}
+        return {split: comparison.summarize() for split, comparison in comparisons.items()}
 
 
 @dataclass(frozen=True)

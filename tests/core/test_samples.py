@@ -113,6 +113,30 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert peak < 3 * module._FLUSH_BYTES
 
 
+def test_a_sample_may_come_in_parts(tmp_path, monkeypatch):
+    """Rows follow each other, and few parts are in memory at a time."""
+    monkeypatch.setattr(module, "_FLUSH_BYTES", 100)
+    names, path = ("cell", "positions", "atomic_numbers"), tmp_path / "data.h5"
+    whole = {
+        "cell": np.eye(3),
+        "positions": np.arange(30.0).reshape(10, 3),
+        "atomic_numbers": np.arange(1, 11),
+    }
+    first = {"cell": whole["cell"], **{name: whole[name][:4] for name in names[1:]}}
+    later = [{name: whole[name][a : a + 3] for name in names[1:]} for a in (4, 7)]
+    with SampleWriter(path, "data", {}, [FIELDS[name] for name in names]) as writer:
+        writer.add(whole)
+        writer.add_in_parts(iter([first, *later]))
+        writer.add(whole)
+        with pytest.raises(AssertionError):
+            writer.add_in_parts([first, {"positions": whole["positions"]}])
+    with SampleFile(path, "data") as file:
+        assert file.counts("atom").tolist() == [10, 10, 10]
+        for number in range(3):
+            for name in names:
+                np.testing.assert_array_equal(file.read(number)[name], whole[name])
+
+
 def test_a_column_is_added_at_the_end(tmp_path):
     rng = np.random.default_rng(1)
     expected = [sample_of(rng) for _ in range(5)]

@@ -65,8 +65,8 @@ def test_ranks_take_the_threads_of_openmp(tmp_path):
         "import sys, torch; from pathlib import Path\n"
         "from pipeline_core.distributed.ranks import connect_ranks\n"
         "with connect_ranks('cpu', Path(sys.argv[1])) as ranks:\n"
-        "    found = ranks.gather(torch.get_num_threads())\n"
-        "    print(found if ranks.is_rank_zero else '', end='')\n"
+        "    threads = ranks.gather(torch.get_num_threads())\n"
+        "    print(threads if ranks.is_rank_zero else '', end='')\n"
     )
     many = {"MKL_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}
     assert start(["-c", program, tmp_path], n_ranks=2, **many).stdout == "[1, 1]"

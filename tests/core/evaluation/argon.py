@@ -57,7 +57,7 @@ def task(run: Run) -> Task:
 def structures(n: int = 12) -> list[Atoms]:
     """Return disordered crystals of 2 to 8 atoms of argon and krypton, in three groups."""
     rng = np.random.default_rng(5)
-    found = []
+    frames = []
     for number in range(n):
         atoms = ase.build.bulk("Ar", "fcc", 5.3 + 0.03 * number, cubic=bool(number % 3))
         atoms = atoms.repeat((2, 1, 1))
@@ -65,8 +65,8 @@ def structures(n: int = 12) -> list[Atoms]:
         atoms.rattle(0.15, rng=rng)
         atoms.info["group"] = ("cold", "warm", "hot")[number % 3]
         atoms.calc = ase_lennard_jones()
-        found.append(atoms)
-    return found
+        frames.append(atoms)
+    return frames
 
 
 def labelled(atoms: Atoms, missing: bool) -> dict[str, np.ndarray]:

@@ -57,15 +57,17 @@ def test_metrics_equal_those_of_ase_and_numpy(tmp_path):
         base = [np.array([sum(REFERENCES[s] for s in a.symbols)]) for a in atoms_list]
         forces = [a.get_forces() for a in atoms_list]
         wrong = SCALE - 1
-        found = report["quantities"]
-        check(found["energy"], np.add(energy, base), np.multiply(wrong, energy))
+        quantities = report["quantities"]
+        check(quantities["energy"], np.add(energy, base), np.multiply(wrong, energy))
         check(
-            found["energy_per_atom"],
+            quantities["energy_per_atom"],
             [(e + b) / n for e, b, n in zip(energy, base, size, strict=True)],
             [wrong * e / n for e, n in zip(energy, size, strict=True)],
         )
-        check(found["forces"], forces, [wrong * f for f in forces])
-        assert [found[q]["unit"] for q in ("energy", "energy_per_atom", "forces", "stress")] == [
+        check(quantities["forces"], forces, [wrong * f for f in forces])
+        assert [
+            quantities[q]["unit"] for q in ("energy", "energy_per_atom", "forces", "stress")
+        ] == [
             "eV",
             "eV/atom",
             "eV/Å",
@@ -121,13 +123,13 @@ def test_missing_labels_are_counted_and_left_out(tmp_path):
     metrics = evaluated(make_run(tmp_path, missing=True))
 
     test = of_split(structures(), "test")  # numbers 2, 5, 8, 11; number 5 lacks labels
-    found = metrics["splits"]["test"]["quantities"]
-    assert found["stress"]["missing"] == 9
-    assert found["stress"]["count"] == 27
-    assert found["forces"]["missing"] == 1
+    quantities = metrics["splits"]["test"]["quantities"]
+    assert quantities["stress"]["missing"] == 9
+    assert quantities["stress"]["count"] == 27
+    assert quantities["forces"]["missing"] == 1
     forces = [a.get_forces().ravel() for a in test]
     forces[1] = np.delete(forces[1], 1)
-    check(found["forces"], forces, [(SCALE - 1) * f for f in forces])
+    check(quantities["forces"], forces, [(SCALE - 1) * f for f in forces])
 
 
 def test_a_quantity_without_labels_is_null(tmp_path):

@@ -52,11 +52,11 @@ def test_batches_add_up_to_the_whole(seed, sizes):
     for values in label:
         values[rng.random(len(values)) < 0.2] = np.nan
 
-    found = sum((Errors.of(e, y) for e, y in zip(error, label, strict=True)), Errors())
+    errors = sum((Errors.of(e, y) for e, y in zip(error, label, strict=True)), Errors())
 
     y, e = np.concatenate(label), np.concatenate(error)
     e, y = e[~np.isnan(y)], y[~np.isnan(y)]
-    report = found.report("eV")
+    report = errors.report("eV")
     assert (report["count"], report["missing"]) == (len(y), sum(sizes) - len(y))
     if len(y) > 1:
         assert report["mae"] == pytest.approx(np.abs(e).mean())

@@ -95,12 +95,12 @@ def test_type_and_device_belong_to_the_calculator():
     atoms = argon()
     before = torch.get_default_dtype(), module.scale.dtype, atoms.positions.copy()
 
-    found = {}
+    forces = {}
     for dtype in (torch.float32, torch.float64):
         atoms.calc = calculator(dtype, module)
-        found[dtype] = atoms.get_forces()
+        forces[dtype] = atoms.get_forces()
 
-    assert 0 < np.abs(found[torch.float32] - found[torch.float64]).max() < 1e-5
+    assert 0 < np.abs(forces[torch.float32] - forces[torch.float64]).max() < 1e-5
     assert (torch.get_default_dtype(), module.scale.dtype) == before[:2]
     assert np.array_equal(atoms.positions, before[2])
 

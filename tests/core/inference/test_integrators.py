@@ -8,10 +8,10 @@ from scipy import stats
 from core.inference.toy_calculators import STIFFNESS, IdealGas, Springs, lattice
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.inference.integrators import (
-    at_rest,
-    integrator,
-    temperature_of,
-    thermal_momenta,
+    compute_temperature,
+    draw_momenta,
+    make_integrator,
+    remove_drift,
 )
 from pipeline_core.units import GPA
 
@@ -23,11 +23,15 @@ def options(ensemble, **changes):
 def run(atoms, md, seed=0):
     """Return temperature, potential energy and conserved energy after each step."""
     rng = np.random.default_rng(seed)
-    atoms.set_momenta(thermal_momenta(atoms, md.temperature, rng))
-    dynamics, conserved = integrator(atoms, md, rng)
+    atoms.set_momenta(draw_momenta(atoms, md.temperature, rng))
+    dynamics, conserved = make_integrator(atoms, md, rng)
     masses = atoms.get_masses()[:, None]
     rows = [
-        (temperature_of(atoms.get_momenta(), masses), atoms.get_potential_energy(), conserved())
+        (
+            compute_temperature(atoms.get_momenta(), masses),
+            atoms.get_potential_energy(),
+            conserved(),
+        )
         for _ in dynamics.irun(md.steps)
     ]
     return np.array(rows).T
@@ -41,23 +45,23 @@ def springs(n_cells=2, symbol="Cu"):
 
 def test_momenta_are_maxwells_at_rest_at_the_temperature():
     atoms = Atoms("CuO" * 4000, positions=np.zeros((8000, 3)))
-    momenta = thermal_momenta(atoms, 500.0, np.random.default_rng(3))
+    momenta = draw_momenta(atoms, 500.0, np.random.default_rng(3))
     masses = atoms.get_masses()[:, None]
 
     assert np.abs(momenta.sum(axis=0)).max() < 1e-9
-    assert temperature_of(momenta, masses) == pytest.approx(500.0, rel=1e-12)
+    assert compute_temperature(momenta, masses) == pytest.approx(500.0, rel=1e-12)
     scaled = momenta / np.sqrt(masses * units.kB * 500.0)
     assert stats.kstest(scaled[:4000].ravel(), "norm").pvalue > 0.01
-    assert np.array_equal(momenta, thermal_momenta(atoms, 500.0, np.random.default_rng(3)))
+    assert np.array_equal(momenta, draw_momenta(atoms, 500.0, np.random.default_rng(3)))
 
 
 def test_at_rest_is_an_orthogonal_projection():
     rng = np.random.default_rng(0)
     masses = rng.uniform(1, 200, (7, 1))
     momenta = rng.normal(size=(7, 3))
-    resting = at_rest(momenta, masses)
+    resting = remove_drift(momenta, masses)
 
-    assert np.allclose(at_rest(resting, masses), resting, atol=1e-14)
+    assert np.allclose(remove_drift(resting, masses), resting, atol=1e-14)
     assert np.allclose(((momenta - resting) * resting / masses).sum(axis=0), 0, atol=1e-14)
 
 
@@ -125,8 +129,8 @@ def test_npt_gives_an_ideal_gas_its_volume_and_keeps_its_conserved_energy():
     pressure = (len(atoms) + 1) * kT / volume / GPA  # <V> = (N + 1) kT / P
     coupling = {"damping": 100.0, "barostat_damping": 100.0, "pressure": pressure}
     md = options("npt", timestep=5.0, steps=3000, **coupling)
-    atoms.set_momenta(thermal_momenta(atoms, 300, np.random.default_rng(0)))
-    dynamics, conserved = integrator(atoms, md, np.random.default_rng(0))
+    atoms.set_momenta(draw_momenta(atoms, 300, np.random.default_rng(0)))
+    dynamics, conserved = make_integrator(atoms, md, np.random.default_rng(0))
     energies, volumes = np.array(
         [(conserved(), atoms.get_volume()) for _ in dynamics.irun(md.steps)]
     ).T

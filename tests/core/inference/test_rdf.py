@@ -4,7 +4,7 @@ import ase.build
 import numpy as np
 import pytest
 
-from pipeline_core.inference.rdf import radial_distribution
+from pipeline_core.inference.rdf import compute_radial_distribution
 
 
 def frame(atoms):
@@ -17,7 +17,7 @@ def test_an_ideal_gas_has_no_structure():
     numbers = np.repeat([8, 72], [300, 100])
     frames = [(rng.random((400, 3)) @ cell, cell) for _ in range(40)]
 
-    radii, pairs = radial_distribution(numbers, frames, radius=8.0, n_bins=16)
+    radii, pairs = compute_radial_distribution(numbers, frames, radius=8.0, n_bins=16)
 
     assert list(pairs) == ["O-O", "O-Hf", "Hf-Hf"]
     for name, expected in {"O-O": 1 - 1 / 300, "O-Hf": 1.0, "Hf-Hf": 1 - 1 / 100}.items():
@@ -29,7 +29,9 @@ def test_an_ideal_gas_has_no_structure():
 
 def test_shells_of_fcc_stand_where_they_must_and_hold_what_they_must():
     atoms = ase.build.bulk("Ar", "fcc", 4.0)  # one atom: all its neighbours are its own images
-    radii, pairs = radial_distribution(atoms.numbers, [frame(atoms)], radius=6.0, n_bins=600)
+    radii, pairs = compute_radial_distribution(
+        atoms.numbers, [frame(atoms)], radius=6.0, n_bins=600
+    )
     density = 1 / atoms.get_volume()
     edges = np.linspace(0, 6, 601)
     coordination = pairs["Ar-Ar"] * density * 4 / 3 * np.pi * np.diff(edges**3)
@@ -42,7 +44,9 @@ def test_shells_of_fcc_stand_where_they_must_and_hold_what_they_must():
 
 def test_unlike_neighbours_of_rocksalt_are_nearest():
     atoms = ase.build.bulk("NaCl", "rocksalt", 5.6, cubic=True)
-    radii, pairs = radial_distribution(atoms.numbers, [frame(atoms)], radius=4.5, n_bins=450)
+    radii, pairs = compute_radial_distribution(
+        atoms.numbers, [frame(atoms)], radius=4.5, n_bins=450
+    )
 
     first = {name: radii[np.flatnonzero(g)[0]] for name, g in pairs.items()}
     assert first["Na-Cl"] == pytest.approx(2.8, abs=0.01)
@@ -58,7 +62,7 @@ def test_frames_count_alike_and_unwrapped_atoms_too():
     away = two.copy()
     away.positions += rng.integers(-3, 4, (len(two), 3)) @ np.array(two.cell)
 
-    parts = [radial_distribution(atoms.numbers, [frame(a)])[1]["Cu-Cu"] for a in (one, two)]
-    both = radial_distribution(atoms.numbers, [frame(one), frame(away)])[1]["Cu-Cu"]
+    parts = [compute_radial_distribution(atoms.numbers, [frame(a)])[1]["Cu-Cu"] for a in (one, two)]
+    both = compute_radial_distribution(atoms.numbers, [frame(one), frame(away)])[1]["Cu-Cu"]
 
     assert both == pytest.approx(np.mean(parts, axis=0))

@@ -56,9 +56,9 @@ def test_an_explosion_leaves_no_inference_file(tmp_path):
 def test_start_structures(tmp_path):
     run = make_run(tmp_path)
     atoms = structures()[5]
-    found = read_start_structure(run, "test:1", (2, 1, 1))
-    assert np.allclose(found.positions, atoms.repeat((2, 1, 1)).positions)
-    assert found.symbols.get_chemical_formula() == atoms.repeat((2, 1, 1)).get_chemical_formula()
+    start = read_start_structure(run, "test:1", (2, 1, 1))
+    assert np.allclose(start.positions, atoms.repeat((2, 1, 1)).positions)
+    assert start.symbols.get_chemical_formula() == atoms.repeat((2, 1, 1)).get_chemical_formula()
 
     atoms.calc = None
     ase.io.write(tmp_path / "start.cif", atoms)

@@ -26,19 +26,19 @@ def test_counts_equal_those_of_sets(case):
         {int(j) for i, j in edges if labels[i] == part and labels[j] != part}
         for part in range(n_parts)
     ]
-    found = metrics(labels, edges, n_parts)
-    assert found.received.tolist() == [len(halo) for halo in halos]
-    assert found.neighbours.tolist() == [len({labels[j] for j in halo}) for halo in halos]
-    assert found.total_sent == sum(len(halo) for halo in halos)
-    assert found.nodes.tolist() == [int((labels == part).sum()) for part in range(n_parts)]
+    measured = metrics(labels, edges, n_parts)
+    assert measured.received.tolist() == [len(halo) for halo in halos]
+    assert measured.neighbours.tolist() == [len({labels[j] for j in halo}) for halo in halos]
+    assert measured.total_sent == sum(len(halo) for halo in halos)
+    assert measured.nodes.tolist() == [int((labels == part).sum()) for part in range(n_parts)]
     owned = [int((labels[edges[:, 0]] == part).sum()) for part in range(n_parts)]
-    assert found.edges.tolist() == owned
-    assert found.cut_edges == sum(labels[i] != labels[j] for i, j in edges)
+    assert measured.edges.tolist() == owned
+    assert measured.cut_edges == sum(labels[i] != labels[j] for i, j in edges)
     if len(edges):
-        assert found.edge_imbalance == pytest.approx(max(owned) * n_parts / len(edges))
+        assert measured.edge_imbalance == pytest.approx(max(owned) * n_parts / len(edges))
     for part, halo in enumerate(halos):
         sources = np.bincount([labels[j] for j in halo], minlength=n_parts)
-        assert found.traffic[part].tolist() == sources.tolist()
+        assert measured.traffic[part].tolist() == sources.tolist()
 
 
 @settings(max_examples=50, deadline=None)
@@ -48,12 +48,12 @@ def test_neither_order_nor_grouping_of_the_edges_matters(case, random):
     order = list(range(len(edges)))
     random.shuffle(order)
     expected = metrics(labels, edges, n_parts)
-    for found in (
+    for measured in (
         metrics(labels, edges[order], n_parts),
         Rows.of(edges[order], len(labels)).metrics(labels, n_parts),
     ):
-        assert np.array_equal(found.traffic, expected.traffic)
-        assert found.summary() == expected.summary()
+        assert np.array_equal(measured.traffic, expected.traffic)
+        assert measured.summary() == expected.summary()
 
 
 def test_rows_hold_each_receivers_senders():
@@ -66,8 +66,8 @@ def test_rows_hold_each_receivers_senders():
 
 def test_slabs_of_a_lattice(lattice):
     positions, _, edges = lattice(8, 4, 4)
-    found = metrics(positions[:, 0] // 2, edges, 4)
-    assert found.summary() == {
+    measured = metrics(positions[:, 0] // 2, edges, 4)
+    assert measured.summary() == {
         "neighbours_mean": 2.0,
         "neighbours_max": 2,
         "received_mean": 32.0,

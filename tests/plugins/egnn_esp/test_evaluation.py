@@ -144,7 +144,7 @@ def test_levels_of_large_structures_are_left_out():
     comparison = compared(pair, section=SECTION.model_copy(update={"dense_orbitals": 71}))
     assert comparison.report()["levels"] is None
     assert comparison.report()["without_levels"] == 1
-    assert "1 structures of more than" in comparison.summary()["levels not compared"]
+    assert "1 structures of more than" in comparison.summarize()["levels not compared"]
     assert compared(pair).report()["without_levels"] == 0
 
 
