@@ -139,7 +139,7 @@ def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
                 f"{path}: holds {actual!r}, expected {schema!r}; the file was made by another "
                 "stage: check the paths, or remove it and run the stage again"
             )
-        with upgrades.upgraded_store(file, _find_upgrades(schema), path) as current:
+        with upgrades.open_upgraded(file, _find_upgrades(schema), path) as current:
             yield current
 
 

@@ -43,13 +43,13 @@ def upgrade(
     Raises:
         ValueError: The version is of the future, or none.
     """
-    for number in _missing(version, upgrades, place):
+    for number in _list_steps(version, upgrades, place):
         content = upgrades[number](content)
     return content
 
 
 @contextmanager
-def upgraded_store(
+def open_upgraded(
     file: h5py.File, upgrades: Mapping[int, StoreUpgrade], path: Path
 ) -> Iterator[h5py.File]:
     """Yield an artifact as the version of today would have written it.
@@ -64,22 +64,22 @@ def upgraded_store(
     Raises:
         ValueError: The version is of the future, or none.
     """
-    numbers = _missing(int(file.attrs.get("schema_version", 0)), upgrades, str(path))
-    if not numbers:
+    steps = _list_steps(int(file.attrs.get("schema_version", 0)), upgrades, str(path))
+    if not steps:
         yield file
         return
     with TemporaryDirectory() as folder:
         view = Path(folder) / "upgraded.h5"
         with h5py.File(view, "w", libver="v110") as new:
             _link(file, new, str(path.resolve()))
-            for number in numbers:
+            for number in steps:
                 upgrades[number](new, file)
             new.attrs["schema_version"] = count_version(upgrades)
         with h5py.File(view, "r") as new:
             yield new
 
 
-def _missing(version: int, upgrades: Mapping[int, Any], place: str) -> range:
+def _list_steps(version: int, upgrades: Mapping[int, Any], place: str) -> range:
     """Return the versions to be upgraded, in order."""
     ours = count_version(upgrades)
     if version > ours:

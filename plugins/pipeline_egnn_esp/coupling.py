@@ -91,12 +91,12 @@ class Coupling(nn.Module):
             (n, n_common, n_common)
         """
         flat = torch.empty_like(coupled)
-        for entries, places, change in self._parts(coupled.dtype):
+        for entries, places, change in self._split_parts(coupled.dtype):
             flat[:, entries] = coupled[:, places] @ change.T
         blocks: Tensor = flat.unflatten(1, (self.n_common, self.n_common))
         return blocks
 
-    def _parts(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def _split_parts(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return for each pair of degrees: entries, coupled places, both (k, d), change (d, d)."""
         names = [f"{a}_{b}" for a, b in self._pairs]
         return [

@@ -97,7 +97,7 @@ class BlockMatrix:
         begins = np.repeat(starts[self.block_atoms], n_entries, axis=0)
         return row + begins[:, 0], column + begins[:, 1]
 
-    def within(self, cutoff: float) -> BlockMatrix:
+    def select_within(self, cutoff: float) -> BlockMatrix:
         """Return the matrices without the blocks of pairs beyond a distance, Å."""
         return self.take(self.lengths <= cutoff)
 

@@ -57,7 +57,7 @@ def rotate_matrix(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
     }
     numbers = matrix.structure.atomic_numbers[matrix.block_atoms]  # (n_blocks, 2)
 
-    def turned(quantity: Quantity) -> Floats:
+    def turn(quantity: Quantity) -> Floats:
         pairs = zip(matrix.blocks(quantity), numbers, strict=True)
         return np.concatenate([(changes[i] @ H @ changes[j].T).ravel() for H, (i, j) in pairs])
 
@@ -69,8 +69,8 @@ def rotate_matrix(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
             positions=structure.positions @ rotation.T,
             cell=structure.cell @ rotation.T,
         ),
-        hamiltonian=turned("hamiltonian"),
-        overlap=turned("overlap"),
+        hamiltonian=turn("hamiltonian"),
+        overlap=turn("overlap"),
     )
 
 

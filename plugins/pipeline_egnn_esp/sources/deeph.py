@@ -70,7 +70,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     matrix = BlockMatrix(
         atoms, basis, numbers[:, 3:], numbers[:, :3], values["hamiltonian"], values["overlap"]
     )
-    return matrix if source.cutoff is None else matrix.within(source.cutoff)
+    return matrix if source.cutoff is None else matrix.select_within(source.cutoff)
 
 
 def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> None:

@@ -121,7 +121,7 @@ def calculate(structure: Structure, source: PySCFSource) -> BlockMatrix:
     orders = [order_orbitals(own, "pyscf") for own in shells]
     begins = molecule.aoslice_by_atom()[:, 2]
 
-    def entries(matrix: Any) -> np.ndarray:
+    def list_entries(matrix: Any) -> np.ndarray:
         parts = [
             matrix[np.ix_(begins[i] + orders[i], begins[j] + orders[j])].ravel()
             for i, j in block_atoms
@@ -133,8 +133,8 @@ def calculate(structure: Structure, source: PySCFSource) -> BlockMatrix:
         basis=basis,
         block_atoms=block_atoms,
         block_shift=block_shift,
-        hamiltonian=entries(field.get_fock()) * HARTREE,
-        overlap=entries(field.get_ovlp()),
+        hamiltonian=list_entries(field.get_fock()) * HARTREE,
+        overlap=list_entries(field.get_ovlp()),
     )
 
 

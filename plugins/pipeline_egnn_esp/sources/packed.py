@@ -120,7 +120,7 @@ def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> 
         hamiltonian=arrays["H"].astype(np.float64) * to_ev,
         overlap=arrays["S"].astype(np.float64),
     )
-    return matrix if source.cutoff is None else matrix.within(source.cutoff)
+    return matrix if source.cutoff is None else matrix.select_within(source.cutoff)
 
 
 def _make_basis(atoms: Structure, source: PackedSource) -> Basis:

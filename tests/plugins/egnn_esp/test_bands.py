@@ -58,7 +58,7 @@ def test_levels_of_a_shipped_frame_are_those_of_cp2k():
 def test_the_shipped_matrices_end_at_10_angstrom():
     """As their README says: occupied levels move by 0.5 meV, the highest by 27 meV."""
     k, energies = levels_of_cp2k()
-    frame, whole = shipped("tetragonal-2000K"), packed(WHOLE).within(10)
+    frame, whole = shipped("tetragonal-2000K"), packed(WHOLE).select_within(10)
     error = np.abs(compute_levels(frame, k) - energies)
     assert 4e-4 < error[:, :OCCUPIED].max() < 6e-4
     assert 0.02 < error.max() < 0.03

@@ -51,7 +51,7 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
 
 def test_edges_beyond_the_data_are_marked(matrix):
     index, shift = graph_of(matrix, 12.0)
-    actual = make_labels(matrix.within(6.0), "overlap", index, shift)
+    actual = make_labels(matrix.select_within(6.0), "overlap", index, shift)
     atoms = matrix.structure
     i, j = index.T
     length = np.linalg.norm(atoms.positions[j] + shift @ atoms.cell - atoms.positions[i], axis=1)

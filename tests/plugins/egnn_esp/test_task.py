@@ -101,7 +101,7 @@ def test_the_reverse_of_an_edge_has_the_transposed_label(task):
 
 def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
     """A program leaves out what does not overlap; of what lies beyond nothing is known."""
-    whole = shipped("cubic-0600K").within(5.0)
+    whole = shipped("cubic-0600K").select_within(5.0)
     graph = graph_of(whole, 6.0)
     dropped = np.flatnonzero(~whole.is_on_site & (whole.lengths < 4.5))[3]
     kept = np.arange(len(whole.block_atoms)) != dropped

@@ -249,12 +249,12 @@ class Stopwatch:
         begin = time.perf_counter()
         wait = self._transport.start(sent, received)
 
-        def counted() -> None:
+        def finish() -> None:
             wait()
             _finish(self._device)
             self.seconds += time.perf_counter() - begin
 
-        return counted
+        return finish
 
 
 def _time_link(transport: Transport, ranks: Ranks, row: tuple[int, int]) -> list[float]:
