@@ -67,7 +67,7 @@ def test_interpreted_kernels_equal_the_formula(
     x, y, frames, f, rows = random_case(layout, *sizes, dtype, seed, kind)
     f = f[:, :n_factors]
     ends = Ends.of(op.list_ends(rows, frames), sizes[1])
-    for tile in ends.tiles(4, by_row=True):
+    for tile in ends.cut_tiles(4, by_row=True):
         check_tile(interpreted, x, y[slice(*tile.span)], frames, f, tile, layout)
 
 

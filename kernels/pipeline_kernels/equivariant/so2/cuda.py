@@ -94,8 +94,8 @@ def _lift(y, operands, edges, sizes, LAYOUT: tl.constexpr, BLOCK: tl.constexpr):
     row = e if index is None else tl.load(index + e)
     for l in tl.static_range(LAYOUT.lmax + 1):  # noqa: E741
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
-        i = tl.arange(0, _padded(2 * l + 1))
-        total = tl.zeros((_padded(2 * l + 1), BLOCK), y.dtype.element_ty)
+        i = tl.arange(0, _round_up(2 * l + 1))
+        total = tl.zeros((_round_up(2 * l + 1), BLOCK), y.dtype.element_ty)
         for j in range(2 * l + 1):
             column = tl.load(D + i * (2 * l + 1) + j, i < 2 * l + 1, 0.0)
             source = x + (row * LAYOUT.dim + l * l + j) * channels + c
@@ -129,11 +129,11 @@ def _lower_degree(
     channels, y_edge, y_row, f_edge, f_degree = sizes
     y, frames, factors = operands
     order, first, last = lists
-    j, mask = tl.arange(0, _padded(2 * l + 1)), c < channels
+    j, mask = tl.arange(0, _round_up(2 * l + 1)), c < channels
     row = n + begin if first is None else n
     k = n + begin if first is None else tl.load(first + n)
     end = k + 1 if first is None else tl.load(last + n)
-    total = tl.zeros((_padded(2 * l + 1), BLOCK), y.dtype.element_ty)
+    total = tl.zeros((_round_up(2 * l + 1), BLOCK), y.dtype.element_ty)
     while k < end:
         e = k if order is None else tl.load(order + k)
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
@@ -165,7 +165,7 @@ def _factor_gradient(
     row = e if index is None else tl.load(index + e)
     total = tl.zeros((BLOCK,), y.dtype.element_ty)
     for l in tl.static_range(LAYOUT.lmax + 1):  # noqa: E741
-        j = tl.arange(0, _padded(2 * l + 1))
+        j = tl.arange(0, _round_up(2 * l + 1))
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
         turned = _turned_back(y + k * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
         source = x + (row * LAYOUT.dim + l * l + j[:, None]) * channels + c[None, :]
@@ -190,8 +190,8 @@ def _turned_back(
     BLOCK: tl.constexpr,
 ):
     """Return `D^T P^T y` of one degree of an edge."""
-    j = tl.arange(0, _padded(2 * l + 1))
-    total = tl.zeros((_padded(2 * l + 1), BLOCK), y.dtype.element_ty)
+    j = tl.arange(0, _round_up(2 * l + 1))
+    total = tl.zeros((_round_up(2 * l + 1), BLOCK), y.dtype.element_ty)
     for i in tl.static_range(2 * l + 1):
         if _place(l, i - l, LAYOUT) >= 0:
             entries = tl.load(D + i * (2 * l + 1) + j, j < 2 * l + 1, 0.0)
@@ -223,5 +223,5 @@ def _start(degree):
 
 
 @triton.constexpr_function
-def _padded(count):
+def _round_up(count):
     return triton.next_power_of_2(count)

@@ -39,7 +39,7 @@ class Ends:
         """The rows that the edges of the span take."""
         return slice(*self.span) if self.index is None else self.index[slice(*self.span)]
 
-    def tiles(self, size: int, by_row: bool) -> Iterator["Ends"]:
+    def cut_tiles(self, size: int, by_row: bool) -> Iterator["Ends"]:
         """Cut the edges into spans of so many.
 
         Args:

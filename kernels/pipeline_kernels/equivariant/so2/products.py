@@ -43,19 +43,19 @@ class Source:
         """Number of channels of each table."""
         return [table.shape[2] for table in self.tables]
 
-    def tiles(self, by_row: bool) -> Iterator[tuple[Ends, ...]]:
+    def cut_tiles(self, by_row: bool) -> Iterator[tuple[Ends, ...]]:
         """Yield the ends of each table for one tile after the other."""
         x, n_edges = self.tables[0], self.ends[0].span[1]
         n_bytes = self.layout.n_rows * sum(self.channels) * x.element_size()
         whole = self.frames is None and self.factors is None
         size = max(1, n_edges if whole else self.kernels.TILE_BYTES // max(1, n_bytes))
-        return zip(*(ends.tiles(size, by_row) for ends in self.ends), strict=True)
+        return zip(*(ends.cut_tiles(size, by_row) for ends in self.ends), strict=True)
 
-    def operand(self, tile: Sequence[Ends]) -> Tensor:
+    def make_operand(self, tile: Sequence[Ends]) -> Tensor:
         """Make the operands of a tile, `(n, n_rows, C)`."""
         begin, end = tile[0].span
         if self.frames is None:
-            return self._scaled(self.tables[0][begin:end], slice(begin, end)).to(self.dtype)
+            return self._scale(self.tables[0][begin:end], slice(begin, end)).to(self.dtype)
         shape = end - begin, self.layout.n_rows, sum(self.channels)
         operand, first = self.tables[0].new_empty(shape), 0
         for x, ends in zip(self.tables, tile, strict=True):
@@ -71,7 +71,7 @@ class Source:
         """Add the gradients of `sum g x` of a tile; empty results are not wanted."""
         g = g.to(self.tables[0].dtype)
         if self.frames is None:
-            self._differentiate_scaled(g, slice(*tile[0].span), by_tables[0], by_factors)
+            self._differentiate_scale(g, slice(*tile[0].span), by_tables[0], by_factors)
             return
         first = 0
         for x, by_x, ends in zip(self.tables, by_tables, tile, strict=True):
@@ -84,21 +84,21 @@ class Source:
                 self.kernels.factor_gradient(by_f, g_part, x, self.frames, ends, self.layout)
             first = part.stop
 
-    def _scaled(self, x: Tensor, span: slice) -> Tensor:
+    def _scale(self, x: Tensor, span: slice) -> Tensor:
         if self.factors is None:
             return x
         out, f = torch.empty_like(x), self.factors[span]
-        for rows, degrees in self._halves(f):
+        for rows, degrees in self._split_orders(f):
             torch.mul(x[:, rows], f[:, degrees], out=out[:, rows])
         return out
 
-    def _differentiate_scaled(self, g: Tensor, span: slice, by_x: Tensor, by_f: Tensor) -> None:
+    def _differentiate_scale(self, g: Tensor, span: slice, by_x: Tensor, by_f: Tensor) -> None:
         f = self.factors
         if by_x.numel() and f is None:
             by_x[span] = g
         elif by_x.numel():
             assert f is not None
-            for rows, degrees in self._halves(f):
+            for rows, degrees in self._split_orders(f):
                 torch.mul(g[:, rows], f[span, degrees], out=by_x[span, rows])
         if by_f.numel():
             x = self.tables[0][span]
@@ -106,10 +106,10 @@ class Source:
                 torch.sum(g * x, 1, keepdim=True, out=by_f[span])
                 return
             assert f is not None
-            for rows, degrees in self._halves(f):
+            for rows, degrees in self._split_orders(f):
                 by_f[span, degrees].addcmul_(g[:, rows], x[:, rows])
 
-    def _halves(self, factors: Tensor) -> Iterator[tuple[slice, slice]]:
+    def _split_orders(self, factors: Tensor) -> Iterator[tuple[slice, slice]]:
         """Yield the rows of each order, and their degrees, which follow one another."""
         for m, rows in enumerate(self.layout.blocks):
             degrees = slice(None) if factors.shape[1] == 1 else slice(m, None)
@@ -126,14 +126,14 @@ def forward(
     n_main = len(bias) - n_extra
     y = bias.new_empty(n_edges, layout.n_rows, n_main // layout.n_degrees(0))
     extra = bias.new_empty(n_edges, n_extra)
-    for tile in source.tiles(by_row=False):
-        x, span = source.operand(tile), slice(*tile[0].span)
-        x_0, y_0 = _flat(x, layout.blocks[0]), _flat(y[span], layout.blocks[0])
+    for tile in source.cut_tiles(by_row=False):
+        x, span = source.make_operand(tile), slice(*tile[0].span)
+        x_0, y_0 = _flatten(x, layout.blocks[0]), _flatten(y[span], layout.blocks[0])
         torch.addmm(bias[:n_main], x_0, weights[0][:, :n_main], out=y_0)
         if n_extra:
             torch.addmm(bias[n_main:], x_0, weights[0][:, n_main:], out=extra[span])
         for rows, W in zip(layout.blocks[1:], weights[1:], strict=True):
-            torch.mm(_flat(x, rows), W, out=_flat(y[span], rows))
+            torch.mm(_flatten(x, rows), W, out=_flatten(y[span], rows))
     return y, extra
 
 
@@ -155,14 +155,14 @@ def backward(
     """
     by_tables, by_factors, by_weights = results
     by_source = any(x.numel() for x in (*by_tables, by_factors))
-    for tile in source.tiles(by_row=True):
+    for tile in source.cut_tiles(by_row=True):
         span = slice(*tile[0].span)
-        parts = [_flat(g[span], rows) for rows in source.layout.blocks]
+        parts = [_flatten(g[span], rows) for rows in source.layout.blocks]
         parts[0] = torch.cat([parts[0], g_extra[span]], 1)
         if by_weights:
-            _add_by_weights(by_weights, source.operand(tile), parts, source.layout)
+            _add_by_weights(by_weights, source.make_operand(tile), parts, source.layout)
         if by_source:
-            by_x = _by_operand(parts, weights, source.layout)
+            by_x = _differentiate_products(parts, weights, source.layout)
             source.differentiate(by_x, tile, by_tables, by_factors)
 
 
@@ -170,18 +170,20 @@ def _add_by_weights(
     by_weights: Sequence[Tensor], x: Tensor, parts: Sequence[Tensor], layout: Layout
 ) -> None:
     for rows, part, by_W in zip(layout.blocks, parts, by_weights, strict=True):
-        by_W.add_(_flat(x, rows).mT @ part)
+        by_W.add_(_flatten(x, rows).mT @ part)
 
 
-def _by_operand(parts: Sequence[Tensor], weights: Sequence[Tensor], layout: Layout) -> Tensor:
+def _differentiate_products(
+    parts: Sequence[Tensor], weights: Sequence[Tensor], layout: Layout
+) -> Tensor:
     channels = len(weights[0]) // layout.n_degrees(0)
     by_x = parts[0].new_empty(len(parts[0]), layout.n_rows, channels)
     for rows, part, W in zip(layout.blocks, parts, weights, strict=True):
-        torch.mm(part, W.mT, out=_flat(by_x, rows))
+        torch.mm(part, W.mT, out=_flatten(by_x, rows))
     return by_x
 
 
-def _flat(x: Tensor, rows: slice) -> Tensor:
+def _flatten(x: Tensor, rows: slice) -> Tensor:
     """View rows of each edge as one row of a matrix."""
     part = x[:, rows]
     return part.view(len(x), part.shape[1] * part.shape[2])

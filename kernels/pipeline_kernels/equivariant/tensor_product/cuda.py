@@ -103,7 +103,7 @@ def _path_product(
     h, Y, w = operands
     senders, order, offsets = edges
     n, c = tl.program_id(0).to(tl.int64), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((_padded(d3), BLOCK), C.dtype.element_ty)
+    total = tl.zeros((_round_up(d3), BLOCK), C.dtype.element_ty)
     k, end = tl.load(offsets + n), tl.load(offsets + n + 1)
     while k < end:
         e = k if order is None else tl.load(order + k)
@@ -142,7 +142,7 @@ def _source_gradient(
     g, Y, w = operands
     receivers, order, offsets = edges
     n, c = tl.program_id(0).to(tl.int64), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((_padded(d1), BLOCK), C.dtype.element_ty)
+    total = tl.zeros((_round_up(d1), BLOCK), C.dtype.element_ty)
     k, end = tl.load(offsets + n), tl.load(offsets + n + 1)
     while k < end:
         e = k if order is None else tl.load(order + k)
@@ -151,7 +151,7 @@ def _source_gradient(
             if PLAN.paths[p].source == source:
                 weight = _load(w + (e * PLAN.n_paths + p) * channels, 1, channels, c)
                 T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
-                total += weight * _pulled(T, g_rows, channels, c, PLAN, p)
+                total += weight * _pull_back(T, g_rows, channels, c, PLAN, p)
         k += 1
     row = n * PLAN.dim_in + _row_in(PLAN, source)
     _store(by_h + row * channels, d1, total, channels, c)
@@ -164,11 +164,11 @@ def _gradient_by_edge(
     """Store the derivatives by harmonics and weights of one edge."""
     by_Y, by_w = results
     g, h, Y, w = operands
-    e, m = tl.program_id(0).to(tl.int64), tl.arange(0, _padded(PLAN.dim_sh))
+    e, m = tl.program_id(0).to(tl.int64), tl.arange(0, _round_up(PLAN.dim_sh))
     h_rows = h + tl.load(ends[0] + e) * PLAN.dim_in * channels
     g_rows = g + tl.load(ends[1] + e) * PLAN.dim_out * channels
     Y_row = Y + e * PLAN.dim_sh
-    dY = tl.zeros((_padded(PLAN.dim_sh),), C.dtype.element_ty)
+    dY = tl.zeros((_round_up(PLAN.dim_sh),), C.dtype.element_ty)
     for p in tl.static_range(_count(PLAN.paths)):
         row = (e * PLAN.n_paths + p) * channels
         dw = by_w + row if by_w is not None else None
@@ -200,15 +200,15 @@ def _path_gradient(
     while tl.min(c) < channels:
         x = _load(h + PLAN.paths[p].rows[0] * channels, d1, channels, c)
         if dw is not None:
-            change = tl.sum(x * _pulled(T, g, channels, c, PLAN, p), 0)
+            change = tl.sum(x * _pull_back(T, g, channels, c, PLAN, p), 0)
             _store(dw, 1, change[None, :], channels, c)
         if WITH_Y:
             x *= _load(w, 1, channels, c)
             z = _load(g + PLAN.paths[p].rows[2] * channels, d3, channels, c)
             dT += tl.sum(x[:, None, :] * z[None, :, :], 2)
         c += BLOCK
-    m = tl.arange(0, _padded(PLAN.dim_sh))
-    dY = tl.zeros((_padded(PLAN.dim_sh),), C.dtype.element_ty)
+    m = tl.arange(0, _round_up(PLAN.dim_sh))
+    dY = tl.zeros((_round_up(PLAN.dim_sh),), C.dtype.element_ty)
     if WITH_Y:
         for m2 in tl.static_range(d2):
             change = tl.sum(_load_coefficients(C, PLAN, p, m2) * dT)
@@ -227,7 +227,7 @@ def _couple(Y, C, PLAN: tl.constexpr, p: tl.constexpr):
 
 
 @triton.jit
-def _pulled(T, g, channels, c, PLAN: tl.constexpr, p: tl.constexpr):
+def _pull_back(T, g, channels, c, PLAN: tl.constexpr, p: tl.constexpr):
     """Return `u[m1]` of an edge."""
     z = _load(g + PLAN.paths[p].rows[2] * channels, PLAN.paths[p].dims[2], channels, c)
     return tl.sum(T[:, :, None] * z[None, :, :], 1)
@@ -237,26 +237,26 @@ def _pulled(T, g, channels, c, PLAN: tl.constexpr, p: tl.constexpr):
 def _load_coefficients(C, PLAN: tl.constexpr, p: tl.constexpr, m2: tl.constexpr):
     d1: tl.constexpr = PLAN.paths[p].dims[0]
     d3: tl.constexpr = PLAN.paths[p].dims[2]
-    i, k = tl.arange(0, _padded(d1))[:, None], tl.arange(0, _padded(d3))[None, :]
+    i, k = tl.arange(0, _round_up(d1))[:, None], tl.arange(0, _round_up(d3))[None, :]
     return tl.load(C + _start(PLAN, p) + (m2 * d1 + i) * d3 + k, (i < d1) & (k < d3), 0.0)
 
 
 @triton.jit
 def _load(rows, count: tl.constexpr, channels, c):
-    row = tl.arange(0, _padded(count))[:, None]
+    row = tl.arange(0, _round_up(count))[:, None]
     mask = (row < count) & (c < channels)[None, :]
     return tl.load(rows + row * channels + c[None, :], mask, 0.0)
 
 
 @triton.jit
 def _store(rows, count: tl.constexpr, values, channels, c):
-    row = tl.arange(0, _padded(count))[:, None]
+    row = tl.arange(0, _round_up(count))[:, None]
     mask = (row < count) & (c < channels)[None, :]
     tl.store(rows + row * channels + c[None, :], values, mask)
 
 
 @triton.constexpr_function
-def _padded(count):
+def _round_up(count):
     return triton.next_power_of_2(count)
 
 
