@@ -19,7 +19,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.config.sections import PUBLISHED, ProfileOptions, Section
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.distributed.threads import make_launch_command
+from pipeline_core.distributed.threads import launch_command
 from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import Project
 from pipeline_core.registry import Registry
@@ -193,7 +193,7 @@ class Plan:
         ranks = self._run(wildcards).ranks
         if ranks == 1:
             return ""
-        return make_launch_command(ranks, threads)
+        return launch_command(ranks, threads)
 
     def tasks(self, wildcards: Any) -> int:
         """Return the processes of a training for a cluster to make room for, 0 for a single one."""

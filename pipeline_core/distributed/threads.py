@@ -13,7 +13,7 @@ def threads_per_rank(n_cores: int, n_ranks: int) -> int:
     return max(1, n_cores // n_ranks)
 
 
-def make_launch_command(n_ranks: int, n_cores: int) -> str:
+def launch_command(n_ranks: int, n_cores: int) -> str:
     """Return what starts the ranks of a stage on one machine; they share its cores."""
     torchrun = f"torchrun --standalone --no-python --nproc-per-node={n_ranks}"
     return f"env OMP_NUM_THREADS={threads_per_rank(n_cores, n_ranks)} {torchrun}"

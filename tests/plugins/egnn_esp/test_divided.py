@@ -49,7 +49,9 @@ N_ATOMS = 12
 
 def prepare(folder):
     """Writes a project with two frames for training, and all before the training."""
-    trained.write_project(folder, train=TRAIN, partition={"parts": "graph", "link": LINK})
+    evaluate = {"splits": ["test"], "k_points": [1, 1, 2]}
+    partition = {"parts": "graph", "link": LINK}
+    trained.write_project(folder, train=TRAIN, partition=partition, evaluate=evaluate)
     run = trained.opened(folder)
     for stage in ("data", "graph", "partition"):
         trained.call(run, stage)
