@@ -1,0 +1,107 @@
+"""Molecular dynamics with CHGNet through ASE against the calculator of the package chgnet.
+
+    python tests/benchmarks/chgnet_md.py [--small] [--full] [--threads 2]
+
+The last line printed is one JSON object. For MgO, cells of 8 and 32 atoms (300 K, velocity Verlet,
+1 fs), each side is a process of its own, and they take turns. Times are medians of a calculation,
+over blocks of them from the same start, neighbour lists included; `heads` are those of the option
+`heads: pair`, untrained, which makes no difference to time. `drift` is the slope of the total
+energy, meV/atom/ps, without a thermostat: over 20 ps with `--full`, else over 20 fs, which shows
+that both sides integrate the same and no more. `operators` are calls that reach torch's dispatcher
+in a step.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ase.build
+import numpy as np
+from _chgnet_sides import describe_machine
+from _sides import TOLERANCE, WARM_UP, Side
+from ase import units
+
+STEPS = 5
+"""Of a block whose time is taken; the forces of its start are a calculation more."""
+NAMES = ("ours", "heads", "peer")
+
+
+def main() -> None:
+    """Measure all sizes and print one JSON object as the last line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="8 atoms, fewer repeats")
+    parser.add_argument("--full", action="store_true", help="drift over 20 ps")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.set_defaults(device="cpu")
+    args = parser.parse_args()
+    rows = [measure(n, args) for n in ([8] if args.small else [8, 32])]
+    report = {"name": "chgnet_md", "peer": "chgnet"}
+    report |= {key: [row[key] for row in rows] for key in rows[0]}
+    print(json.dumps(report | {"threads": args.threads} | describe_machine(args)))
+
+
+def measure(n_atoms: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all sides for one cell."""
+    module, threads = "_chgnet_md", args.threads
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Side(Path(sys.executable), module, threads) as ours,
+        Side(Path(sys.executable), module, threads) as heads,
+        Side(Path(sys.executable), module, threads) as peer,
+    ):
+        sides, file = dict(zip(NAMES, (ours, heads, peer), strict=True)), Path(folder) / "start.npz"
+        np.savez(file, **draw_start(n_atoms))
+        for name, side in sides.items():
+            side.ask("make", "Dynamics", str(file), {"side": name, "steps": STEPS})
+        seconds = take_turns(sides, 3 if args.small else 7)
+        row = {"atoms": n_atoms} | {f"{name}_s": seconds[name] for name in NAMES}
+        row |= {"ratio": seconds["peer"] / seconds["ours"]}
+        row |= {"heads_ratio": seconds["peer"] / seconds["heads"]}
+        row |= {f"{name}_operators": side.ask("operators", "step") for name, side in sides.items()}
+        results = {}
+        for name in ("ours", "peer"):
+            sides[name].ask("seconds", "simulate_long" if args.full else "simulate")
+            sides[name].ask("found", str(Path(folder) / f"{name}.npz"))
+            with np.load(Path(folder) / f"{name}.npz") as arrays:
+                results[name] = dict(arrays)
+    one, other = (results[name]["forces"] for name in ("ours", "peer"))
+    deviation = float(abs(one - other).max() / abs(other).max())
+    if not deviation < TOLERANCE:
+        raise RuntimeError(f"the two sides do not compute the same: {deviation}")
+    drift = {f"{name}_drift": float(result["drift"]) for name, result in results.items()}
+    return row | drift | {"deviation": deviation}
+
+
+def take_turns(sides: dict[str, Side], repeats: int) -> dict[str, float]:
+    """Return the median time of a calculation on each side."""
+    for side in sides.values():
+        for _ in range(WARM_UP):
+            side.ask("seconds", "block")
+    rounds = [[side.ask("seconds", "block") for side in sides.values()] for _ in range(repeats)]
+    columns = zip(sides, zip(*rounds, strict=True), strict=True)
+    return {name: median(column) / (STEPS + 1) for name, column in columns}
+
+
+def draw_start(n_atoms: int) -> dict[str, np.ndarray]:
+    """Return MgO at 300 K."""
+    random = np.random.default_rng(0)
+    atoms = ase.build.bulk("MgO", "rocksalt", 4.21, cubic=True)
+    atoms = atoms.repeat({8: (1, 1, 1), 32: (2, 2, 1)}[n_atoms])
+    velocities = random.normal(size=(n_atoms, 3)) * np.sqrt(
+        300 * units.kB / atoms.get_masses()[:, None]
+    )
+    return {
+        "numbers": atoms.numbers,
+        "positions": atoms.positions + 0.03 * random.normal(size=(n_atoms, 3)),
+        "cell": np.array(atoms.cell),
+        "velocities": velocities - velocities.mean(axis=0),
+    }
+
+
+if __name__ == "__main__":
+    main()
