@@ -140,7 +140,9 @@ def test_each_mistake_is_found(test, mistake):
 DIRECT = frozenset({"forces", "stress"})
 
 
-@pytest.mark.parametrize("test", [*MISTAKES, "test_direct_outputs_are_not_differentiated"])
+@pytest.mark.parametrize(
+    "test", [*MISTAKES, "test_inference_records_a_graph_for_derivatives_alone"]
+)
 def test_direct_forces_of_pairs_are_accepted(test):
     """Those of another pair potential than the energy: symmetric, without curl, no derivatives."""
     if "minus_the_gradient" in test or "by_strain" in test:
@@ -152,7 +154,7 @@ def test_direct_forces_of_pairs_are_accepted(test):
 
 def test_a_graph_that_nobody_needs_is_found():
     with pytest.raises(AssertionError, match="records a graph"):
-        check("test_direct_outputs_are_not_differentiated", "records", DIRECT)
+        check("test_inference_records_a_graph_for_derivatives_alone", "records", DIRECT)
 
 
 @pytest.mark.parametrize("kept", ["forces", "stress"])
