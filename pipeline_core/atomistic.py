@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions, TrainOptions
 from pipeline_core.fields import SPLITS
-from pipeline_core.graphs import graph_fields
+from pipeline_core.graphs import list_graph_fields
 from pipeline_core.objective import LabelObjective
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
@@ -37,7 +37,7 @@ class GraphSamples:
     def __init__(self, run: Run, split: str, labels: Sequence[str], dtype: torch.dtype) -> None:
         options = run.section("graph", GraphOptions)
         self._data = SampleFile(run.data, "data", [*INPUTS, *labels])
-        self._graph = SampleFile(run.graph, "graph", [f.name for f in graph_fields(options)])
+        self._graph = SampleFile(run.graph, "graph", [f.name for f in list_graph_fields(options)])
         if len(self._data) != len(self._graph):
             raise ValueError(
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
@@ -66,14 +66,14 @@ class GraphSamples:
         return collate([self._data.read(n) for n in numbers], self._dtype)
 
 
-def graph_cost(sizes: Sizes) -> NDArray[np.float64]:
+def count_rows(sizes: Sizes) -> NDArray[np.float64]:
     """Return the number of rows that a model works on: atoms + edges + angles, (n_samples,)."""
     kinds = [sizes[kind] for kind in ("atom", "edge", "angle") if kind in sizes]
     total: NDArray[np.float64] = np.sum(kinds, axis=0, dtype=np.float64)
     return total
 
 
-def potential_task(run: Run, module: Potential, **facts: Any) -> Task:
+def build_potential_task(run: Run, module: Potential, **facts: Any) -> Task:
     """Make the task of a potential: labels, losses, costs and reference energies from the run.
 
     Args:
@@ -87,7 +87,7 @@ def potential_task(run: Run, module: Potential, **facts: Any) -> Task:
             together.
     """
     options = run.section("train", TrainOptions)
-    references, available, elements = _facts(run)
+    references, available, elements = _read_facts(run)
     with torch.no_grad():
         for symbol, energy in references.items():
             module.atom_energies[atomic_numbers[symbol]] = energy
@@ -105,7 +105,7 @@ def potential_task(run: Run, module: Potential, **facts: Any) -> Task:
         module=module,
         objective=LabelObjective(options.loss, quantities),
         samples=lambda split: GraphSamples(run, split, labels, dtype),
-        cost=graph_cost,
+        cost=count_rows,
         quantities=quantities,
         receptive_field=module.receptive_field,
         metadata={
@@ -117,7 +117,7 @@ def potential_task(run: Run, module: Potential, **facts: Any) -> Task:
     )
 
 
-def _facts(run: Run) -> tuple[dict[str, float], list[str], list[str]]:
+def _read_facts(run: Run) -> tuple[dict[str, float], list[str], list[str]]:
     """Return reference energies, labels and elements of the dataset, none without a dataset."""
     if run.dataset is None:
         return {}, [], []

@@ -49,13 +49,13 @@ def collate(
             batch[f"{kind}_offsets"] = torch.from_numpy(offsets[kind])
             batch[f"{kind}_sample"] = torch.from_numpy(np.repeat(np.arange(len(samples)), counts))
     for name in names:
-        batch[name] = _column(
+        batch[name] = _collate_column(
             name, [sample[name] for sample in samples], fields[name], offsets, dtype
         )
     return batch
 
 
-def _column(
+def _collate_column(
     name: str,
     parts: Sequence[NDArray[Any]],
     field: Field,
@@ -81,12 +81,12 @@ def _column(
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
-def to_device(batch: Batch, device: torch.device) -> Batch:
+def move_to_device(batch: Batch, device: torch.device) -> Batch:
     """Move a batch; from pinned memory the copy overlaps with computation."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
-def n_samples(batch: Batch) -> int:
+def count_samples(batch: Batch) -> int:
     """Return the number of samples in a batch."""
     for kind in RAGGED:
         if f"{kind}_offsets" in batch:

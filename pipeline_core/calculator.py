@@ -11,7 +11,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.inference.calculator import make_calculator
 from pipeline_core.inference.potentials import load_potential, make_file_run
 from pipeline_core.registry import Registry
-from pipeline_core.seeds import generator_states, set_generator_states
+from pipeline_core.seeds import capture_generators, set_generator_states
 
 
 def load_calculator(
@@ -34,7 +34,7 @@ def load_calculator(
     """
     registry, cpu = registry or load_registry(), torch.device("cpu")
     run = make_file_run(Path(path), registry)
-    states = generator_states(cpu)  # the caller's generators are none of our business
+    states = capture_generators(cpu)  # the caller's generators are none of our business
     try:
         if dtype is not None:
             return make_calculator(load_potential(run), device, dtype)

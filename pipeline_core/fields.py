@@ -106,7 +106,7 @@ SPLITS: Final = ("train", "val", "test")
 FIELDS: Final[dict[str, Field]] = {field.name: field for field in _ALL}
 
 
-def field(name: str) -> Field:
+def find_field(name: str) -> Field:
     """Return the field called `name`.
 
     Raises:
@@ -120,7 +120,7 @@ def field(name: str) -> Field:
     return FIELDS[name]
 
 
-def named_sample(start: str) -> tuple[str, int] | None:
+def parse_start(start: str) -> tuple[str, int] | None:
     """Return split and number that a name such as test:0 means; None if it is that of a file."""
     match = re.fullmatch(rf"({'|'.join(SPLITS)}):(\d+)", start)
     return (match[1], int(match[2])) if match else None

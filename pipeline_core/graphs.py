@@ -33,7 +33,7 @@ _POOL_FROM: Final = 2_000
 """Samples from which starting worker processes pays."""
 
 
-def neighbour_graph(
+def build_neighbour_graph(
     positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: float
 ) -> tuple[Ints, Ints, Floats]:
     """Find all neighbours within `cutoff`.
@@ -61,7 +61,7 @@ def neighbour_graph(
     return index[order], shift.astype(np.int64)[order], length[order]
 
 
-def bonds(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
+def pair_edges(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
     """Pair each edge with its reverse.
 
     Args:
@@ -117,16 +117,16 @@ def _make_edge_keys(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
     reach = 1 + np.abs(edge_shift).max(initial=0)
     n_atoms = edge_index.max(initial=0) + 1
 
-    def key(index: Ints, shift: Ints) -> Ints:
+    def make_key(index: Ints, shift: Ints) -> Ints:
         result: Ints = index[:, 0] * n_atoms + index[:, 1]
         for axis in range(3):
             result = result * (2 * reach + 1) + shift[:, axis] + reach
         return result
 
-    return key(edge_index, edge_shift), key(edge_index[:, ::-1], -edge_shift)
+    return make_key(edge_index, edge_shift), make_key(edge_index[:, ::-1], -edge_shift)
 
 
-def angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:
+def list_angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:
     """List all ordered pairs of different short edges with one receiver.
 
     Args:
@@ -147,7 +147,7 @@ def angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:
     return np.stack([chosen[first][different], chosen[second][different]], axis=1)
 
 
-def graph_fields(options: GraphOptions) -> list[Field]:
+def list_graph_fields(options: GraphOptions) -> list[Field]:
     """Return the fields that a graph with these options has."""
     names = ["edge_index", "edge_shift"]
     if options.angle_cutoff is not None:
@@ -155,7 +155,7 @@ def graph_fields(options: GraphOptions) -> list[Field]:
     return [FIELDS[name] for name in names]
 
 
-def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Arrays:
+def build_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Arrays:
     """Build the graph of one structure.
 
     Args:
@@ -163,7 +163,7 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
         options: Cutoffs.
 
     Returns:
-        The fields of `graph_fields`.
+        The fields of `list_graph_fields`.
 
     Raises:
         ValueError: No atom has a neighbour, unless such structures are kept, or the angle cutoff is
@@ -174,7 +174,7 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
             f"graph.angle_cutoff {options.angle_cutoff:g} is larger than graph.cutoff "
             f"{options.cutoff:g}; angles are made of edges: lower it"
         )
-    index, shift, length = neighbour_graph(
+    index, shift, length = build_neighbour_graph(
         sample["positions"], sample["cell"], sample["pbc"], options.cutoff
     )
     if len(index) == 0 and options.isolated == "refuse":
@@ -186,8 +186,8 @@ def sample_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> A
         )
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
     if options.angle_cutoff is not None:
-        graph["edge_bond"], graph["bond_edge"] = bonds(index, shift)
-        graph["angle_edges"] = angles(index[:, 0], length < options.angle_cutoff)
+        graph["edge_bond"], graph["bond_edge"] = pair_edges(index, shift)
+        graph["angle_edges"] = list_angles(index[:, 0], length < options.angle_cutoff)
     return graph
 
 
@@ -202,7 +202,7 @@ def write_graphs(
     Raises:
         ValueError: A structure has no neighbours, unless such are kept; the message names it.
     """
-    fields = graph_fields(options)
+    fields = list_graph_fields(options)
     totals, n_isolated = dict.fromkeys(("edge", "bond", "angle"), 0), 0
     with (
         SampleFile(data, "data", ["positions", "cell", "pbc", "source"]) as samples,
@@ -210,7 +210,7 @@ def write_graphs(
     ):
         writer.attributes["cutoff"] = options.cutoff
         writer.attributes["angle_cutoff"] = options.angle_cutoff or 0.0
-        for result in _graphs(samples, options):
+        for result in _build_graphs(samples, options):
             writer.add(result)
             n_isolated += len(result["edge_index"]) == 0
             for field in fields:
@@ -226,19 +226,19 @@ def write_graphs(
     }
 
 
-def _graphs(samples: SampleFile, options: GraphOptions) -> Iterator[Arrays]:
+def _build_graphs(samples: SampleFile, options: GraphOptions) -> Iterator[Arrays]:
     stream = (samples.read(i) for i in range(len(samples)))
-    work = partial(_named_graph, options=options)
+    work = partial(_build_named_graph, options=options)
     n_workers = len(os.sched_getaffinity(0))
     if len(samples) < _POOL_FROM or n_workers == 1:
         yield from map(work, stream)
         return
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        for block in _blocks(stream, 64 * n_workers):  # bounds what waits in memory
+        for block in _split_blocks(stream, 64 * n_workers):  # bounds what waits in memory
             yield from pool.map(work, block, chunksize=64)
 
 
-def _blocks(stream: Iterable[Arrays], size: int) -> Iterator[list[Arrays]]:
+def _split_blocks(stream: Iterable[Arrays], size: int) -> Iterator[list[Arrays]]:
     block: list[Arrays] = []
     for item in stream:
         block.append(item)
@@ -248,8 +248,8 @@ def _blocks(stream: Iterable[Arrays], size: int) -> Iterator[list[Arrays]]:
     yield block
 
 
-def _named_graph(sample: Arrays, options: GraphOptions) -> Arrays:
+def _build_named_graph(sample: Arrays, options: GraphOptions) -> Arrays:
     try:
-        return sample_graph(sample, options)
+        return build_graph(sample, options)
     except ValueError as error:
         raise ValueError(f"{sample['source']}: {error}") from None

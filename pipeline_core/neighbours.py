@@ -22,7 +22,7 @@ _RECEIVERS: Final = 512
 
 
 class NeighbourSearch:
-    """Finds edges (i, j, R) of receivers, as `pipeline_core.graphs.neighbour_graph` does of all.
+    """Finds edges (i, j, R) of receivers, as `graphs.build_neighbour_graph` does of all.
 
     Ranks that search for different atoms agree on each edge and its reverse, also at the cutoff:
     a distance is that of a sum whose rounding does not depend on which end it starts from.
@@ -35,7 +35,7 @@ class NeighbourSearch:
 
     def __init__(self, structure: Structure, cutoff: float, receivers: Ints) -> None:
         self._structure, self._cutoff = structure, cutoff
-        self._cell = complete_cell(structure.cell, structure.pbc)
+        self._cell = fill_cell(structure.cell, structure.pbc)
         fractions = structure.positions @ np.linalg.inv(self._cell)
         self._moved = np.where(structure.pbc, np.floor(fractions), 0).astype(np.int64)
         self._places = structure.positions - self._moved @ self._cell  # within one cell
@@ -111,7 +111,7 @@ def find_edges(structure: Structure, cutoff: float, receivers: Ints) -> tuple[In
     return index, shift
 
 
-def complete_cell(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:
+def fill_cell(cell: Floats, pbc: NDArray[np.bool_]) -> Floats:
     """Return a cell whose vectors that are not periodic are unit vectors normal to all others."""
     completed = np.array(cell, dtype=np.float64)
     completed[~pbc] = np.linalg.svd(completed[pbc])[2][np.count_nonzero(pbc) :]

@@ -11,7 +11,7 @@ from torch.nn import functional
 from pipeline_core import units
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import LossTerm
-from pipeline_core.residuals import labels, residuals
+from pipeline_core.residuals import compute_residuals, read_labels
 from pipeline_core.task import Outputs, Quantity
 
 
@@ -44,7 +44,9 @@ class LabelObjective:
                     f"train.loss.{name}: the model has no such prediction with a label, only "
                     f"{', '.join(known) or 'none'}; remove the term or correct its name"
                 )
-        self._terms = {name: (known[name], term, _unit(name, term)) for name, term in loss.items()}
+        self._terms = {
+            name: (known[name], term, _find_unit(name, term)) for name, term in loss.items()
+        }
 
     @property
     def weights(self) -> dict[str, float]:
@@ -54,7 +56,7 @@ class LabelObjective:
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Return how many labelled numbers each term has in a batch."""
         return {
-            name: (~labels(quantity, batch).isnan()).sum()
+            name: (~read_labels(quantity, batch).isnan()).sum()
             for name, (quantity, _, _) in self._terms.items()
         }
 
@@ -62,12 +64,12 @@ class LabelObjective:
         """Return the sum of each term over the labelled numbers of a batch."""
         sums = {}
         for name, (quantity, term, unit) in self._terms.items():
-            residual = residuals(quantity, outputs, batch)[0] / unit
-            sums[name] = _penalty(term, residual).sum()
+            residual = compute_residuals(quantity, outputs, batch)[0] / unit
+            sums[name] = _compute_penalty(term, residual).sum()
         return sums
 
 
-def _unit(name: str, term: LossTerm) -> float:
+def _find_unit(name: str, term: LossTerm) -> float:
     if term.unit is None:
         return 1.0
     if name not in units.DIMENSION:
@@ -75,12 +77,12 @@ def _unit(name: str, term: LossTerm) -> float:
             f"train.loss.{name}.unit: the field has no units to choose from; remove the key"
         )
     try:
-        return units.factor(units.DIMENSION[name], term.unit)
+        return units.find_factor(units.DIMENSION[name], term.unit)
     except ValueError as error:
         raise ValueError(f"train.loss.{name}.unit: {error}") from None
 
 
-def _penalty(term: LossTerm, residual: Tensor) -> Tensor:
+def _compute_penalty(term: LossTerm, residual: Tensor) -> Tensor:
     if term.kind == "mse":
         return residual.square()
     if term.kind == "mae":

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Self
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.batch import Batch, n_samples
+from pipeline_core.batch import Batch, count_samples
 from pipeline_core.task import Outputs
 
 MAX_Z: Final = 118
@@ -98,7 +98,7 @@ class Potential(nn.Module):
                 if "stress" in derived:
                     outputs["stress"] = compute_stress(batch, vectors.detach(), gradient)
         references = self.atom_energies[batch["atomic_numbers"]]
-        base = references.new_zeros(n_samples(batch))
+        base = references.new_zeros(count_samples(batch))
         outputs["energy"] = outputs["energy"].double() + base.index_add(
             0, batch["atom_sample"], references
         )
@@ -149,7 +149,7 @@ def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
         (n_samples, 3, 3) eV/Å³, tension positive; zero without a three-dimensional cell.
     """
     dyads = vectors[:, :, None] * pulls[:, None, :]  # (n_edges, 3, 3)
-    virial = dyads.new_zeros(n_samples(batch), 3, 3).index_add(0, batch["edge_sample"], dyads)
+    virial = dyads.new_zeros(count_samples(batch), 3, 3).index_add(0, batch["edge_sample"], dyads)
     volume = volumes(batch)
     inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)
     return 0.5 * (virial + virial.transpose(1, 2)) * inverse.to(virial.dtype)[:, None, None]

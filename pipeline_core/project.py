@@ -110,16 +110,16 @@ class Project:
         chosen = file.of(variant)
         overridden = file.variants[variant].model_fields_set if variant != BASE else set()
 
-        def place(key: str) -> tuple[str, ...]:
+        def locate_key(key: str) -> tuple[str, ...]:
             return ("variants", variant, key) if key in overridden else (key,)
 
-        info = self._model_info(chosen.plugin, path, place("plugin"))
+        info = self._model_info(chosen.plugin, path, locate_key("plugin"))
         given = {key: getattr(chosen, key) for key in Sections.model_fields}
         chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
         models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
         try:
             sections = {
-                key: validate_content(model, getattr(chosen, key), path, place(key))
+                key: validate_content(model, getattr(chosen, key), path, locate_key(key))
                 for key, model in models.items()
             }
         except ValueError as error:

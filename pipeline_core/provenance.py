@@ -58,17 +58,17 @@ def read_commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        head = _git(root, "rev-parse", "HEAD")
+        head = _call_git(root, "rev-parse", "HEAD")
         return (
             f"{head}+changes"
-            if _git(root, "status", "--porcelain", "--untracked-files=no")
+            if _call_git(root, "status", "--porcelain", "--untracked-files=no")
             else head
         )
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _call_git(root: Path, *arguments: str) -> str:
     result = subprocess.run(
         ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
     )

@@ -9,7 +9,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs, Quantity
 
 
-def residuals(quantity: Quantity, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+def compute_residuals(quantity: Quantity, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return prediction minus label of one quantity, and where there is a label.
 
     Args:
@@ -30,7 +30,7 @@ def residuals(quantity: Quantity, outputs: Outputs, batch: Batch) -> tuple[Tenso
         raise ValueError(
             f"the model does not predict {name!r}, only {', '.join(outputs) or 'none'}"
         )
-    prediction, label = outputs[name], labels(quantity, batch)
+    prediction, label = outputs[name], read_labels(quantity, batch)
     if prediction.shape != label.shape:
         raise ValueError(
             f"prediction of {name!r} has shape {tuple(prediction.shape)}, "
@@ -44,7 +44,7 @@ def residuals(quantity: Quantity, outputs: Outputs, batch: Batch) -> tuple[Tenso
     return difference, present
 
 
-def labels(quantity: Quantity, batch: Batch) -> Tensor:
+def read_labels(quantity: Quantity, batch: Batch) -> Tensor:
     """Return the labels of one quantity as they are, NaN where they are missing.
 
     Raises:

@@ -239,7 +239,7 @@ class SampleFile:
             return self.read_rows(name, index, slice(None))
         with store.explain_damage(self.path):
             row = data[index]
-            return np.asarray(_text(row) if field.dtype == "str" else row)
+            return np.asarray(_decode(row) if field.dtype == "str" else row)
 
     def read_rows(self, name: str, index: int, rows: slice) -> Array:
         """Return some rows that one sample has of a field of a ragged kind, (n_rows, *shape)."""
@@ -276,5 +276,5 @@ class SampleFile:
         )
 
 
-def _text(row: Any) -> str:
+def _decode(row: Any) -> str:
     return row.decode() if isinstance(row, bytes) else str(row)

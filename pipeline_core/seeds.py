@@ -22,12 +22,12 @@ def seed_everything(*seed: int) -> None:
     torch.manual_seed(for_torch)
 
 
-def epoch_order(n_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def draw_order(n_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the order of samples in an epoch, (n_samples,): depends on seed and epoch alone."""
     return np.random.default_rng([seed, epoch]).permutation(n_samples)
 
 
-def generator_states(device: torch.device) -> dict[str, Any]:
+def capture_generators(device: torch.device) -> dict[str, Any]:
     """Return the states of the global generators, of types that `torch.load` accepts as weights."""
     _, keys, *rest = np.random.get_state()  # noqa: NPY002
     return {
@@ -39,7 +39,7 @@ def generator_states(device: torch.device) -> dict[str, Any]:
 
 
 def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
-    """Put the global generators into the states that `generator_states` returned."""
+    """Put the global generators into the states that `capture_generators` returned."""
     random.setstate(states["python"])
     np.random.set_state(("MT19937", *states["numpy"]))  # noqa: NPY002
     torch.set_rng_state(states["torch"])
@@ -48,7 +48,7 @@ def set_generator_states(states: dict[str, Any], device: torch.device) -> None:
 
 
 @contextmanager
-def determinism(wanted: bool) -> Iterator[None]:
+def use_deterministic(wanted: bool) -> Iterator[None]:
     """Let torch use only algorithms that give the same bits for the same input, within the block.
 
     Raises:

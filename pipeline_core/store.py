@@ -27,7 +27,7 @@ _REMIND_AFTER: Final = 0.05
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def write_atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, renamed to `path` if the block succeeds.
 
     Raises:
@@ -66,7 +66,7 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
     Raises:
         ValueError: The file cannot be written.
     """
-    with atomic(path) as temporary, _Sink(temporary, "w+") as sink:
+    with write_atomic(path) as temporary, _Sink(temporary, "w+") as sink:
         try:
             with h5py.File(sink, "w", libver="v110") as file:
                 file.attrs["schema"] = schema
@@ -179,7 +179,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, keys in the order given, floats as they are, NaN refused."""
-    with atomic(path) as temporary:
+    with write_atomic(path) as temporary:
         temporary.write_text(
             json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )

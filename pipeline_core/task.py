@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
-from pipeline_core.fields import Field, field
+from pipeline_core.fields import Field, find_field
 from pipeline_core.run import Run
 from pipeline_core.seeds import seed_everything
 
@@ -116,7 +116,7 @@ class Quantity:
         Raises:
             ValueError: It is no shared field and brings none of its own.
         """
-        return self.own_field or field(self.name)
+        return self.own_field or find_field(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ DIMENSION: Final[dict[str, str]] = {
 """Physical dimension of each field that a raw file may give in another unit."""
 
 
-def factor(dimension: str, unit: str) -> float:
+def find_factor(dimension: str, unit: str) -> float:
     """Return the number that turns a value in `unit` into the engine's unit.
 
     Args:
@@ -84,7 +84,7 @@ def factor(dimension: str, unit: str) -> float:
     return table[unit]
 
 
-def stress_factor(unit: str, sign: str) -> float:
+def find_stress_factor(unit: str, sign: str) -> float:
     """Return the number that turns a stress into eV/Å³ with tension positive.
 
     Args:
@@ -98,14 +98,14 @@ def stress_factor(unit: str, sign: str) -> float:
     signs = {"tension": 1.0, "pressure": -1.0}
     if sign not in signs:
         raise ValueError(f"unknown stress sign {sign!r}; expected 'tension' or 'pressure'")
-    return signs[sign] * factor("stress", unit)
+    return signs[sign] * find_factor("stress", unit)
 
 
-def nearest_unit(dimension: str, value: float) -> str:
+def find_nearest_unit(dimension: str, value: float) -> str:
     """Return the unit of `dimension` whose factor is nearest to `value` in ratio.
 
     Args:
-        dimension: As for `factor`.
+        dimension: As for `find_factor`.
         value: A positive number of the engine's units.
     """
     table = _UNITS[dimension]

@@ -71,7 +71,7 @@ def open_upgraded(
     with TemporaryDirectory() as folder:
         view = Path(folder) / "upgraded.h5"
         with h5py.File(view, "w", libver="v110") as new:
-            _link(file, new, str(path.resolve()))
+            _link_members(file, new, str(path.resolve()))
             for number in steps:
                 upgrades[number](new, file)
             new.attrs["schema_version"] = count_version(upgrades)
@@ -96,13 +96,13 @@ def _list_steps(version: int, upgrades: Mapping[int, Any], place: str) -> range:
     return numbers
 
 
-def _link(old: h5py.Group, new: h5py.Group, path: str) -> None:
+def _link_members(old: h5py.Group, new: h5py.Group, path: str) -> None:
     """Mirror groups and attributes; make each dataset a link into the file `path`."""
     for name, value in old.attrs.items():
         new.attrs[name] = value
     for name, item in old.items():
         if isinstance(item, h5py.Group):
-            _link(item, new.create_group(name), path)
+            _link_members(item, new.create_group(name), path)
         else:
             new[name] = h5py.ExternalLink(path, item.name)
 

@@ -107,7 +107,7 @@ class Plan:
             params["fingerprint"] = self.project.registry.fingerprint(dataset.options.plugin)
         if readers := fingerprint_readers(dataset):
             params["readers"] = readers
-        return _to_json(params)
+        return _format_json(params)
 
     @property
     def datasets(self) -> str:
@@ -145,7 +145,7 @@ class Plan:
     def inputs(self, stage: str) -> Paths:
         """Return the function that gives the artifacts that a stage reads."""
 
-        def paths(wildcards: Any) -> list[str]:
+        def list_paths(wildcards: Any) -> list[str]:
             experiment = self._experiment(wildcards.experiment)
             if stage == "figures":
                 paper = experiment.path.with_name("expected.yaml")
@@ -162,7 +162,7 @@ class Plan:
                 files += getattr(run.sections["infer"], "files", [])
             return [str(path) for path in files]
 
-        return paths
+        return list_paths
 
     def params(self, stage: str) -> Callable[[Any], str]:
         """Return the function that gives what, apart from its inputs, a stage depends on.
@@ -172,7 +172,7 @@ class Plan:
         touches.
         """
 
-        def text(wildcards: Any) -> str:
+        def format_params(wildcards: Any) -> str:
             if stage == "figures":
                 runs = list(self._experiment(wildcards.experiment).runs.values())
             else:
@@ -180,9 +180,9 @@ class Plan:
             plugins = dict.fromkeys(run.model_info.name for run in runs)
             fingerprints = " ".join(map(self.project.registry.fingerprint, plugins))
             params = [{**run.params(stage), "seed": run.seed} for run in runs]
-            return _to_json({"plugin": fingerprints, "options": params})
+            return _format_json({"plugin": fingerprints, "options": params})
 
-        return text
+        return format_params
 
     def launcher(self, wildcards: Any, threads: int) -> str:
         """Return what starts the processes of a training: nothing for one.
@@ -236,7 +236,7 @@ class Plan:
     def paper(self, plugin: str) -> Paths:
         """Return the function that gives all figures of a plugin at the configured scale."""
 
-        def paths(wildcards: Any) -> list[str]:
+        def list_paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
             experiments = [self._experiment(name) for name in list_experiments(folder)]
             folders = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
@@ -248,7 +248,7 @@ class Plan:
                 )
             return folders
 
-        return paths
+        return list_paths
 
     def figure_heading(self, wildcards: Any, output: Any) -> str:
         """Return the heading of the report under which a drawn figure stands."""
@@ -312,7 +312,7 @@ def _has_work(run: Run) -> bool:
     return run.section("profile", ProfileOptions).has_work
 
 
-def _to_json(params: Any) -> str:
+def _format_json(params: Any) -> str:
     return json.dumps(params, sort_keys=True)
 
 

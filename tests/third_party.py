@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core import hookimpl
-from pipeline_core.atomistic import potential_task
+from pipeline_core.atomistic import build_potential_task
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, Section
 from pipeline_core.model_info import ModelInfo
@@ -65,4 +65,6 @@ def model() -> ModelInfo:
 @hookimpl
 def task(run: Run) -> Task:
     options: Any = run.options
-    return potential_task(run, MessagePassing(options, run.section("graph", GraphOptions).cutoff))
+    return build_potential_task(
+        run, MessagePassing(options, run.section("graph", GraphOptions).cutoff)
+    )

@@ -36,7 +36,7 @@ from pipeline_core.potential import Potential
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
-from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.precision import choose_dtype
 from processes import start
 
 EPOCHS_HEARD: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ def toy_task(options: ToyOptions, train: TrainOptions) -> Task:
         "val": range(first_val, first_val + options.n_val),
         "test": range(0),
     }
-    dtype = parameter_dtype(train.precision)
+    dtype = choose_dtype(train.precision)
     kinds = {"train": DrawnToySamples if options.drawn else ToySamples}
     return Task(
         module=PairPotential(options.width, options.seconds_per_edge),

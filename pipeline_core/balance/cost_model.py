@@ -108,11 +108,11 @@ def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:
             "that were not measured"
         )
     rows = np.stack([np.ones_like(times), *columns], axis=1) / times[:, None]
-    constant, *per = _robust(rows).tolist()
+    constant, *per = _fit_robust(rows).tolist()
     return CostModel(constant, dict(zip(kinds, per, strict=True)))
 
 
-def _robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fit_robust(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the coefficients, (n_columns,), that make most products with `rows` one."""
     kept = np.ones(len(rows), dtype=bool)
     solution = _solve(rows)

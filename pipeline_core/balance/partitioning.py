@@ -21,7 +21,7 @@ from pipeline_core.config.sections import PartitionOptions, Strategy
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.task import Task
-from pipeline_kernels.packing import balance_report, lpt, split_by_capacity
+from pipeline_kernels.packing import assign_by_lpt, measure_balance, split_by_capacity
 
 Numbers = NDArray[np.int64]
 Costs = NDArray[np.float64]
@@ -68,7 +68,7 @@ class Shares:
         """Return the evaluation batches of one rank; those of all ranks hold each sample once."""
         n_bins = int(self.bins.max(initial=-1)) + 1
         loads = np.bincount(self.bins, weights=self.costs, minlength=n_bins)
-        ranks = lpt(loads, n_ranks)
+        ranks = assign_by_lpt(loads, n_ranks)
         return [np.flatnonzero(self.bins == b) for b in np.flatnonzero(ranks == rank)]
 
 
@@ -175,7 +175,7 @@ def _forecast(costs: Costs, capacity: float, n_ranks: int, seed: int) -> dict[st
         loads = plan.loads(costs)
         if way in ("random", "next_fit", "pairing", "balanced"):  # their last step may be smaller
             loads = loads[: max(1, len(costs) // size)]
-        entry[way] = asdict(balance_report(loads, plan.deferred))
+        entry[way] = asdict(measure_balance(loads, plan.deferred))
         if n_ranks <= _SHOWN:
             shares = [plan.share(0, rank) for rank in range(n_ranks)]
             entry[way]["first_step"] = [costs[share].tolist() for share in shares]

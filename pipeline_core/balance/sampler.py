@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import Strategy
-from pipeline_core.seeds import epoch_order
+from pipeline_core.seeds import draw_order
 from pipeline_kernels import packing
 from pipeline_kernels.packing import Plan, split_by_capacity
 
@@ -72,20 +72,20 @@ class Sampler:
         Raises:
             ValueError: The strategy cannot form steps of that size.
         """
-        order = epoch_order(len(self.costs), self.seed, epoch)
+        order = draw_order(len(self.costs), self.seed, epoch)
         if self.strategy == "next_fit":
-            return packing.next_fit(self.costs, order, n_ranks, self._bin(n_ranks))
+            return packing.pack_next_fit(self.costs, order, n_ranks, self._bin(n_ranks))
         if self.strategy == "mace_bins":
-            plan = packing.mace_bins(self.costs, order, n_ranks, self._bin(n_ranks))
+            plan = packing.pack_mace_bins(self.costs, order, n_ranks, self._bin(n_ranks))
             # Else each epoch would go from large samples to small ones.
-            return plan.reordered(epoch_order(len(plan), self.seed, epoch))
+            return plan.reordered(draw_order(len(plan), self.seed, epoch))
         offsets = self._offsets(order)
         if self.strategy == "random":
-            return packing.random(order, offsets, n_ranks)
+            return packing.pack_random(order, offsets, n_ranks)
         if self.strategy == "pairing":
-            return packing.pairing(self.costs, order, offsets, n_ranks)
+            return packing.pack_pairs(self.costs, order, offsets, n_ranks)
         limit = self.capacity if self.strategy == "capped" else np.inf
-        return packing.balanced(self._shared, order, offsets, n_ranks, limit, self.costs)
+        return packing.pack_balanced(self._shared, order, offsets, n_ranks, limit, self.costs)
 
     def share(self, step: Plan, rank: int) -> Share:
         """Return what a rank does of a step; `step` is the plan of that step alone."""
@@ -123,6 +123,6 @@ class Sampler:
 
     def _offsets(self, order: Numbers) -> Numbers:
         if self.batch_by == "cost":
-            return packing.windows(self.costs, order, self._size())
+            return packing.cut_windows(self.costs, order, self._size())
         n_samples = len(self.costs)
         return np.append(np.arange(0, n_samples, self._size()), n_samples)

@@ -47,7 +47,7 @@ def _print_version(value: bool) -> None:
 
 
 @app.callback()
-def _common(
+def _set_common_options(
     debug: Annotated[
         bool, typer.Option("--debug", envvar="PIPELINE_DEBUG", help="Show the traceback of errors.")
     ] = False,

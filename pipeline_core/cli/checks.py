@@ -32,7 +32,7 @@ def validate(
     results: options.Results = options.RESULTS,
 ) -> None:
     """Check experiments, their datasets and raw files; print what would run."""
-    project = options.project(workflows, results)
+    project = options.load_project(workflows, results)
     folders = sorted((workflows / "experiments").glob("*/"))
     names = experiments or [name for folder in folders for name in list_experiments(folder)]
     problems = []

@@ -46,7 +46,7 @@ class Finding:
         return "ok" if self.detail else "missing"
 
 
-def doctor(results: options.Results = options.RESULTS) -> None:
+def diagnose(results: options.Results = options.RESULTS) -> None:
     """Say what this machine has and what it lacks; exit with 1 if something needed is missing."""
     findings = list(examine(results))
     rows = [(f.name, f.status, f.detail or f.cure) for f in findings]
@@ -57,45 +57,45 @@ def doctor(results: options.Results = options.RESULTS) -> None:
 
 def examine(results: Path) -> Iterator[Finding]:
     """Yield what there is, from the interpreter to the plugins."""
-    yield _python()
+    yield _check_python()
     yield Finding("cores", str(len(os.sched_getaffinity(0))))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     yield Finding("memory", f"{pages / 2**30:.1f} GiB")
-    yield _ranks()
-    yield from map(_package, (*PACKAGES, *MORE_PACKAGES))
-    yield _gpus()
-    yield _mpi()
-    yield _program(
+    yield _find_ranks()
+    yield from map(_find_package, (*PACKAGES, *MORE_PACKAGES))
+    yield _find_gpus()
+    yield _find_mpi()
+    yield _find_program(
         "C compiler", ("cc", "gcc", "clang"), "some kernels fall back to slower code; install gcc"
     )
-    yield _program(
+    yield _find_program(
         "Slurm", ("sbatch",), "only for --profile slurm: call it where sbatch is on the PATH"
     )
-    yield _folder(results)
+    yield _check_folder(results)
     for plugin in load_registry().plugins:
         installed = "" if plugin.error else f"{plugin.distribution} {plugin.version}"
         yield Finding(f"plugin {plugin.name}", installed, plugin.error or "", needed=False)
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     python = platform.python_version() if sys.version_info >= (3, 11) else ""
     return Finding("Python", python, "install Python 3.11 or newer and make the environment again")
 
 
-def _ranks() -> Finding:
+def _find_ranks() -> Finding:
     world = find_world()
     launcher = f"started by {world.launcher}" if world.size > 1 else "no launcher"
     return Finding("ranks", f"{world.size}, {launcher}")
 
 
-def _package(name: str) -> Finding:
+def _find_package(name: str) -> Finding:
     try:
         return Finding(name, version(name))
     except PackageNotFoundError:
         return Finding(name, "", f"pip install {name}")
 
 
-def _gpus() -> Finding:
+def _find_gpus() -> Finding:
     import torch
 
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -105,7 +105,7 @@ def _gpus() -> Finding:
     return Finding("GPUs", ", ".join(names), cure, needed=False)
 
 
-def _mpi() -> Finding:
+def _find_mpi() -> Finding:
     cure = "only to start ranks with mpiexec: pip install mpich, or load your cluster's MPI module"
     program = shutil.which("mpiexec")
     if program is None:
@@ -124,12 +124,12 @@ def _mpi() -> Finding:
     return Finding("MPI", f"{vendor} {'.'.join(map(str, number))}, {program}")
 
 
-def _program(what: str, names: tuple[str, ...], cure: str) -> Finding:
+def _find_program(what: str, names: tuple[str, ...], cure: str) -> Finding:
     program = next((path for path in map(shutil.which, names) if path), "")
     return Finding(what, program, cure, needed=False)
 
 
-def _folder(results: Path) -> Finding:
+def _check_folder(results: Path) -> Finding:
     """Whether artifacts can be written, and how much fits."""
     there = next(p for p in (results.absolute(), *results.absolute().parents) if p.exists())
     try:
@@ -144,4 +144,4 @@ def _folder(results: Path) -> Finding:
     return Finding("results", f"{results} can be written, {free / 2**30:.0f} GiB free")
 
 
-COMMANDS = {"doctor": doctor}
+COMMANDS = {"doctor": diagnose}

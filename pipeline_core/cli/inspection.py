@@ -88,7 +88,7 @@ def suggest_names(description: Description) -> dict[str, list[str]]:
             (
                 n
                 for n in description.values
-                if label.rstrip("s") in n.lower() and _fits(label, description, n)
+                if label.rstrip("s") in n.lower() and _has_shape(label, description, n)
             ),
             key=lambda name: (name.lower() != label, not _is_reference(name), name),
         )
@@ -96,7 +96,7 @@ def suggest_names(description: Description) -> dict[str, list[str]]:
     }
 
 
-def _fits(label: str, description: Description, name: str) -> bool:
+def _has_shape(label: str, description: Description, name: str) -> bool:
     shapes = {
         "energy": ("()",),
         "forces": ("(n, 3)", f"({description.n_atoms[0]}, 3)"),

@@ -10,7 +10,7 @@ from pipeline_core.readers import Units
 from pipeline_core.registry import Plugin
 
 
-def plugins() -> None:
+def list_plugins() -> None:
     """List the installed plugins, the broken ones with their error."""
     rows = [_make_row(plugin) for plugin in load_registry().plugins]
     header = ("name", "status", "distribution", "version", "hooks", "about")
@@ -31,7 +31,7 @@ def _make_row(plugin: Plugin) -> tuple[str, ...]:
     )
 
 
-def readers() -> None:
+def list_readers() -> None:
     """List the raw formats that datasets can be read from."""
     rows = [
         (r.name, " ".join(r.suffixes) or "-", format_units(r.units), r.summary)
@@ -45,4 +45,4 @@ def format_units(units: Units) -> str:
     return f"{units.energy}, {units.force}, {units.stress} ({units.stress_sign})"
 
 
-COMMANDS = {"plugins": plugins, "readers": readers}
+COMMANDS = {"plugins": list_plugins, "readers": list_readers}

@@ -16,7 +16,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.inspection import LABELS, Files, ReaderName, choose_reader, suggest_names
 from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.new_files import Name, write_new
-from pipeline_core.cli.yaml_templates import scalar, section
+from pipeline_core.cli.yaml_templates import format_scalar, format_section
 from pipeline_core.config.datasets import Dataset
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline_core.readers.describe import Description
 
 
-def new_dataset(
+def write_dataset(
     name: Name,
     files: Files,
     reader: ReaderName = None,
@@ -41,7 +41,7 @@ def new_dataset(
     description = describe(files[0], format_of_files)
     path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
     write_new(path, format_dataset(name, path, files, format_of_files, description))
-    options.project(workflows, options.RESULTS).dataset(name)
+    options.load_project(workflows, options.RESULTS).dataset(name)
     typer.echo(
         f"wrote {path} after a look at {files[0]}; check its units and its split\n"
         f"next: pipeline-core data --dataset {name}"
@@ -67,22 +67,22 @@ def format_dataset(
         "labels": [label for label in LABELS if label in candidates],
         "partial": [label for label, count in coverage.items() if count < description.n_frames],
     }
-    lines = [f"description: {scalar(values['description'])}", "sources:"]
+    lines = [f"description: {format_scalar(values['description'])}", "sources:"]
     for pattern in find_patterns(
         [Path(os.path.relpath(f, path.parent)) for f in files], path.parent
     ):
-        lines += _source(pattern, reader, candidates, grouped=len(files) > 1)
-    rest = section(Dataset, values, skip=("description", "sources"))
+        lines += _format_source(pattern, reader, candidates, grouped=len(files) > 1)
+    rest = format_section(Dataset, values, skip=("description", "sources"))
     return "\n".join([*lines, *rest]) + "\n"
 
 
-def _source(
+def _format_source(
     pattern: str, reader: Reader, candidates: dict[str, list[str]], *, grouped: bool
 ) -> list[str]:
-    lines = [f"  - path: {scalar(pattern)}", f"    reader: {reader.name}"]
+    lines = [f"  - path: {format_scalar(pattern)}", f"    reader: {reader.name}"]
     if reader.keys:
         lines.append("    # Names of the labels in the files.")
-        lines.append(f"    keys: {scalar({k: names[0] for k, names in candidates.items()})}")
+        lines.append(f"    keys: {format_scalar({k: names[0] for k, names in candidates.items()})}")
         others = {k: names[1:] for k, names in candidates.items() if len(names) > 1}
         lines += [f"    # {k} may also be {' or '.join(n)}" for k, n in others.items()]
     lines.append(f"    # Taken to be in {format_units(reader.units)}; if they are not, say so:")
@@ -102,25 +102,25 @@ def find_patterns(files: Sequence[Path], folder: Path) -> list[str]:
     names = [str(file) for file in files]
     if len(files) > 1 and len({len(file.parts) for file in files}) == 1:
         columns = zip(*(file.parts for file in files), strict=True)
-        pattern = str(Path(*(_common(sorted(set(column))) for column in columns)))
+        pattern = str(Path(*(_find_common_pattern(sorted(set(column))) for column in columns)))
         matched = glob.glob(pattern, root_dir=folder)  # noqa: PTH207 - it may lead upwards
         if sorted(matched) == sorted(names):
             return [pattern]
     return names
 
 
-def _common(words: Sequence[str]) -> str:
+def _find_common_pattern(words: Sequence[str]) -> str:
     """Return the pattern for words that stand at one place of several paths."""
     if len(words) == 1:
         return words[0]
-    start = _shared_start(words)
-    end = _shared_start([word[len(start) :][::-1] for word in words])[::-1]
+    start = _find_common_start(words)
+    end = _find_common_start([word[len(start) :][::-1] for word in words])[::-1]
     return f"{start.rstrip(digits)}*{end.lstrip(digits)}"
 
 
-def _shared_start(words: Sequence[str]) -> str:
+def _find_common_start(words: Sequence[str]) -> str:
     letters = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
     return "".join(column[0] for column in letters)
 
 
-COMMANDS = {"new-dataset": new_dataset}
+COMMANDS = {"new-dataset": write_dataset}

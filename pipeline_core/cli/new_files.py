@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.yaml_templates import comment, scalar, section
+from pipeline_core.cli.yaml_templates import format_comment, format_scalar, format_section
 from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
 
@@ -28,7 +28,7 @@ Name = Annotated[str, typer.Argument(help="Name of the new file, without its end
 Scale = Annotated[Literal["smoke", "laptop", "paper"], typer.Option(help="Size of the experiment.")]
 
 
-def new_experiment(
+def write_experiment(
     name: Annotated[str, typer.Argument(help="Name of the experiment: NAME or PLUGIN/NAME.")],
     plugin: Annotated[str, typer.Option(help="Name of a model, see pipeline-core plugins.")],
     dataset: Annotated[str, typer.Option(help="Name of a dataset.")],
@@ -36,7 +36,7 @@ def new_experiment(
     workflows: options.Workflows = options.WORKFLOWS,
 ) -> None:
     """Write an experiment file with every option at its default."""
-    project = options.project(workflows, options.RESULTS)
+    project = options.load_project(workflows, options.RESULTS)
     info = project.registry.model_info(plugin)
     labels = getattr(project.dataset(dataset).options, "labels", [])  # of atoms, if it has any
     folder, _, stem = name.rpartition("/")
@@ -51,7 +51,7 @@ def new_experiment(
 def format_experiment(info: ModelInfo, dataset: str, scale: str, labels: Sequence[str]) -> str:
     """Return the content of an experiment file that trains on what the dataset holds."""
     lines = [
-        f"description: {scalar(f'{info.name} on {dataset}')}",
+        f"description: {format_scalar(f'{info.name} on {dataset}')}",
         f"plugin: {info.name}",
         f"dataset: {dataset}",
         f"scale: {scale}",
@@ -64,8 +64,8 @@ def format_experiment(info: ModelInfo, dataset: str, scale: str, labels: Sequenc
             terms = [name for name in labels if name in info.predicts and name in LOSS]
             values["epochs"] = EPOCHS[scale]
             values["loss"] = {name: LOSS[name] for name in terms}
-        lines += ["", *comment(models[key].__doc__ or ""), f"{key}:"]
-        body = section(models[key], values, indent=2)
+        lines += ["", *format_comment(models[key].__doc__ or ""), f"{key}:"]
+        body = format_section(models[key], values, indent=2)
         lines = [*lines, *body] if body else [*lines[:-1], f"{key}: {{}}"]
     lines += [
         "",
@@ -89,4 +89,4 @@ def write_new(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-COMMANDS = {"new-experiment": new_experiment}
+COMMANDS = {"new-experiment": write_experiment}

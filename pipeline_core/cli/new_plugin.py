@@ -22,7 +22,7 @@ TEMPLATES = {
 }
 
 
-def new_plugin(
+def write_plugin(
     name: Annotated[str, typer.Argument(help="Name of the model, a lower-case identifier.")],
     folder: Annotated[
         Path | None, typer.Option(help="Where to write; a folder of that name if none.")
@@ -55,4 +55,4 @@ def render_files(name: str) -> dict[str, str]:
     }
 
 
-COMMANDS = {"new-plugin": new_plugin}
+COMMANDS = {"new-plugin": write_plugin}

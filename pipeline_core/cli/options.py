@@ -24,9 +24,9 @@ Device = Annotated[
 WORKFLOWS = Path("workflows")
 RESULTS = Path("results")
 
-__all__ = ["BASE", "RESULTS", "WORKFLOWS", "project"]
+__all__ = ["BASE", "RESULTS", "WORKFLOWS", "load_project"]
 
 
-def project(workflows: Path, results: Path) -> Project:
+def load_project(workflows: Path, results: Path) -> Project:
     """Return the project in two folders, with the plugins of this environment."""
     return Project(workflows, results, load_registry())

@@ -23,41 +23,41 @@ HELP = {
 }
 
 
-def data(
+def import_data(
     dataset: options.Dataset,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
     """Import raw files: samples, splits and reference energies."""
-    run = options.project(workflows, results).dataset(dataset)
+    run = options.load_project(workflows, results).dataset(dataset)
     _run("data", run, run.options.plugin)
 
 
-def figures(
+def draw_figures(
     experiment: options.Experiment,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:
     """Draw all variants of an experiment and put the paper's numbers beside ours."""
-    run = options.project(workflows, results).experiment(experiment)
+    run = options.load_project(workflows, results).experiment(experiment)
     _run("draw", run, run.model_info.name)
 
 
-def _command(stage: str) -> Callable[..., None]:
-    def command(
+def _make_command(stage: str) -> Callable[..., None]:
+    def run_stage(
         experiment: options.Experiment,
         variant: options.Variant = options.BASE,
         device: options.Device = "auto",
         workflows: options.Workflows = options.WORKFLOWS,
         results: options.Results = options.RESULTS,
     ) -> None:
-        run = options.project(workflows, results).run(experiment, variant)
+        run = options.load_project(workflows, results).run(experiment, variant)
         if stage == "train":
             keep_freed_memory()
         _run(stage, replace(run, device=device), run.model_info.name)
 
-    command.__doc__ = HELP[stage]
-    return command
+    run_stage.__doc__ = HELP[stage]
+    return run_stage
 
 
 def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
@@ -66,4 +66,8 @@ def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -
         typer.echo(format_summary(summary))
 
 
-COMMANDS = {"data": data, **{stage: _command(stage) for stage in HELP}, "figures": figures}
+COMMANDS = {
+    "data": import_data,
+    **{stage: _make_command(stage) for stage in HELP},
+    "figures": draw_figures,
+}

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 _WIDTH = 100
 
 
-def section(
+def format_section(
     model: type[BaseModel],
     values: Mapping[str, Any] | None = None,
     indent: int = 0,
@@ -36,13 +36,13 @@ def section(
     for name, field in model.model_fields.items():
         if name in skip:
             continue
-        lines += comment(descriptions.get(name, ""), indent)
+        lines += format_comment(descriptions.get(name, ""), indent)
         default = field.get_default(call_default_factory=True)
         if isinstance(default, BaseModel):
             below = {**default.model_dump(mode="json"), **values.get(name, {})}
-            lines += [f"{pad}{name}:", *section(type(default), below, indent + 2)]
+            lines += [f"{pad}{name}:", *format_section(type(default), below, indent + 2)]
         elif name in values or not field.is_required():
-            lines.append(f"{pad}{name}: {scalar(values.get(name, default))}")
+            lines.append(f"{pad}{name}: {format_scalar(values.get(name, default))}")
         else:
             lines.append(f"{pad}# {name}: required, has no default")
     return lines
@@ -67,13 +67,13 @@ def read_descriptions(model: type[BaseModel]) -> dict[str, str]:
     return descriptions
 
 
-def comment(text: str, indent: int = 0) -> list[str]:
+def format_comment(text: str, indent: int = 0) -> list[str]:
     """Return text as comment lines."""
     pad = " " * indent
     return [f"{pad}# {line}" for line in textwrap.wrap(" ".join(text.split()), _WIDTH - indent - 2)]
 
 
-def scalar(value: Any) -> str:
+def format_scalar(value: Any) -> str:
     """Return a value as YAML on one line."""
     text = yaml.safe_dump(
         to_jsonable_python(value),

@@ -32,7 +32,7 @@ def match_files(
     names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
     present = {str(PurePosixPath(name)): name for name in names if (folder / name).is_file()}
     parts = PurePosixPath(pattern).parts
-    absent = [n for n in declared if n not in present and _fits(PurePosixPath(n).parts, parts)]
+    absent = [n for n in declared if n not in present and _is_match(PurePosixPath(n).parts, parts)]
     files = {name: folder / name for name in sorted([*present.values(), *absent])}
     if not files:
         line = find_line(dataset, key.split("."))
@@ -43,10 +43,10 @@ def match_files(
     return files
 
 
-def _fits(name: Sequence[str], pattern: Sequence[str]) -> bool:
+def _is_match(name: Sequence[str], pattern: Sequence[str]) -> bool:
     """Return whether a path matches a pattern, both in parts, as `glob` would find it."""
     if not pattern:
         return not name
     if pattern[0] == "**":
-        return any(_fits(name[start:], pattern[1:]) for start in range(len(name) + 1))
-    return bool(name) and fnmatchcase(name[0], pattern[0]) and _fits(name[1:], pattern[1:])
+        return any(_is_match(name[start:], pattern[1:]) for start in range(len(name) + 1))
+    return bool(name) and fnmatchcase(name[0], pattern[0]) and _is_match(name[1:], pattern[1:])

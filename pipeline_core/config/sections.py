@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from pipeline_core.fields import named_sample
+from pipeline_core.fields import parse_start
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -338,7 +338,7 @@ class InferOptions(Section):
     @property
     def files(self) -> list[Path]:
         """Files that are read: where simulations start."""
-        return [Path(one.start) for one in self.md if named_sample(one.start) is None]
+        return [Path(one.start) for one in self.md if parse_start(one.start) is None]
 
     @field_validator("md")
     @classmethod

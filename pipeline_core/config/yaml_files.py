@@ -93,18 +93,18 @@ def _follow(model: type[BaseModel], location: Sequence[int | str]) -> tuple[list
     owner: Any = model
     for step in location:
         members = [m for m in get_args(current) if _is_model(m)]
-        tagged = [member for member in members if _carries(member, step)]
+        tagged = [member for member in members if _has_tag(member, step)]
         if tagged:
             current = tagged[0]
             continue
         keys.append(str(step))
         is_union = get_origin(current) in (Union, UnionType)
         owner = members[0] if is_union and members else current
-        current = _type_at(owner, step)
+        current = _find_type(owner, step)
     return keys, owner
 
 
-def _type_at(current: Any, step: int | str) -> Any:
+def _find_type(current: Any, step: int | str) -> Any:
     if _is_model(current):
         field = current.model_fields.get(str(step))
         return field.annotation if field else None
@@ -112,7 +112,7 @@ def _type_at(current: Any, step: int | str) -> Any:
     return get_args(element)[0] if get_origin(element) is Annotated else element
 
 
-def _carries(model: type[BaseModel], tag: int | str) -> bool:
+def _has_tag(model: type[BaseModel], tag: int | str) -> bool:
     """Return whether a field of a model is the literal `tag`."""
     types = (field.annotation for field in model.model_fields.values())
     return any(get_origin(one) is Literal and get_args(one) == (tag,) for one in types)

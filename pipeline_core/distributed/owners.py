@@ -17,9 +17,9 @@ from pipeline_kernels.partition import (
     Link,
     PlaneCoordinates,
     Rows,
-    candidates,
-    grids,
-    low_nn,
+    cut_by_low_nn,
+    find_candidates,
+    find_grids,
     partition,
 )
 
@@ -76,8 +76,8 @@ def choose_owners(
         PlaneCoordinates.of(*where, cutoff),
     )
     if method == "low_nn":
-        return low_nn(planes, rows.weights, ranks.size)
-    choose = grids if method == "grid" else candidates
+        return cut_by_low_nn(planes, rows.weights, ranks.size)
+    choose = find_grids if method == "grid" else find_candidates
     return choose(planes, rows, ranks.size, link)[0].labels
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pipeline_core.batch import Batch, to_device
+from pipeline_core.batch import Batch, move_to_device
 from pipeline_core.distributed.domains import Domain
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.task import Outputs
@@ -39,7 +39,7 @@ class Piece:
 
     def to(self, device: torch.device) -> Self:
         """Move the tensors; from pinned memory the copy overlaps with computation."""
-        return replace(self, batch=to_device(self.batch, device))
+        return replace(self, batch=move_to_device(self.batch, device))
 
     def pin_memory(self) -> Self:
         """Put the tensors where a GPU can read them while it computes."""
@@ -99,7 +99,7 @@ class RegionPiece(Piece):
 
     def to(self, device: torch.device) -> Self:
         """Move the tensors; from pinned memory the copy overlaps with computation."""
-        return replace(super().to(device), inputs=to_device(self.inputs, device))
+        return replace(super().to(device), inputs=move_to_device(self.inputs, device))
 
     def pin_memory(self) -> Self:
         """Put the tensors where a GPU can read them while it computes."""

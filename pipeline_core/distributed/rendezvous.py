@@ -19,7 +19,7 @@ from torch import distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined] # exported at run time
 
 from pipeline_core.distributed.world import World
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 
 _PATIENCE: Final = 300
 """Seconds that ranks wait for rank 0."""
@@ -73,7 +73,7 @@ def _make_mpi_store(world: World) -> Store:
 def _make_srun_store(world: World, note: Path) -> Store:
     if world.rank == 0:
         store = _start_server(_find_own_address(os.environ.get("SLURM_LAUNCH_NODE_IPADDR")))
-        with atomic(note) as temporary:
+        with write_atomic(note) as temporary:
             temporary.write_text(f"{store.host} {store.port}")
         return store
     deadline = time.monotonic() + _PATIENCE

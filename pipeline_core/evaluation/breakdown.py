@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.evaluation.records import Texts
-from pipeline_core.residuals import labels, residuals
+from pipeline_core.residuals import compute_residuals, read_labels
 from pipeline_core.task import Quantity
 
 MOST_GROUPS: Final = 64
@@ -82,9 +82,9 @@ def _split_metrics(quantity: Quantity) -> Iterator[tuple[str, Quantity]]:
 
 def _compare(quantity: Quantity, window: Window) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return error and label in float64, per atom if the quantity says so, NaN where missing."""
-    label = labels(quantity, window.batch).double()
+    label = read_labels(quantity, window.batch).double()
     outputs = {name: values.double() for name, values in window.outputs.items()}
-    error, _ = residuals(quantity, outputs, {**window.batch, quantity.name: label})
+    error, _ = compute_residuals(quantity, outputs, {**window.batch, quantity.name: label})
     if quantity.per_atom:
         n_atoms = window.batch["atom_offsets"].diff()
         label = label / n_atoms.view(-1, *[1] * (label.ndim - 1))

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline_core.batch import Batch, n_samples, to_device
+from pipeline_core.batch import Batch, count_samples, move_to_device
 from pipeline_core.potential import Potential
 from pipeline_core.task import Outputs, Samples, Task
 
@@ -40,7 +40,7 @@ def report_conservation(task: Task, samples: Samples) -> dict[str, Any]:
     module, count = task.module, min(_SAMPLES, len(samples))
     if not isinstance(module, Potential) or "forces" not in module.direct or not count:
         return {}
-    batch = to_device(samples.batch(range(count)), next(module.parameters()).device)
+    batch = move_to_device(samples.batch(range(count)), next(module.parameters()).device)
     return {"conservation": measure_conservation(module, batch)}
 
 
@@ -92,7 +92,7 @@ def _predict(module: nn.Module, batch: Batch, shift: Tensor) -> Outputs:
 def _multiply(batch: Batch, one: Tensor, other: Tensor) -> Tensor:
     """Return the scalar product in each structure, (n_samples,)."""
     products = (one * other).sum(1)
-    return products.new_zeros(n_samples(batch)).index_add(0, batch["atom_sample"], products)
+    return products.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], products)
 
 
 def _divide_norms(numerator: list[Tensor], denominator: list[Tensor]) -> float:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_core.batch import Batch, n_samples
+from pipeline_core.batch import Batch, count_samples
 from pipeline_core.distributed.division import LoadPart
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
@@ -39,7 +39,7 @@ class Window:
     outputs: Outputs
 
     def __len__(self) -> int:
-        return n_samples(self.batch)
+        return count_samples(self.batch)
 
 
 def cut_windows(samples: Samples, task: Task, capacity: float | None) -> list[range]:
@@ -131,7 +131,7 @@ def _predict(task: Task, start: int, piece: Piece, device: torch.device) -> Wind
         if not values.isfinite().all():
             raise ValueError(
                 f"the model predicts a {name!r} that is not finite between the samples {start} "
-                f"and {start + n_samples(batch) - 1} of the split; check the samples there, or "
+                f"and {start + count_samples(batch) - 1} of the split; check the samples there, or "
                 "train with a lower learning rate"
             )
     kept = {n for n in batch if n.endswith(("_offsets", "_sample"))} | {"atomic_numbers", *names}

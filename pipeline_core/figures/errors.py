@@ -153,7 +153,7 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
         report = results.read_metrics(run)
         pair = results.read_forces(run).get(report.held_out or "") if report else None
         if pair is not None and len(pair[0]) >= 2 * _FEWEST:
-            curves[run.label] = bin_errors(*pair)
+            curves[run.label] = average_errors(*pair)
     if not curves:
         return None
     figure, ((axes,),) = style.make_canvas(height=2.6)
@@ -178,7 +178,7 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
     return figure, [header, *([v, *row] for v, rows in curves.items() for row in rows.tolist())]
 
 
-def bin_errors(label: Floats, predicted: Floats) -> Floats:
+def average_errors(label: Floats, predicted: Floats) -> Floats:
     """Average the errors of forces over ranges of the labelled force that hold equally many atoms.
 
     Args:

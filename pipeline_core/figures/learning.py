@@ -67,11 +67,11 @@ def _draw_losses(axes: Axes, histories: dict[str, History]) -> None:
 
 
 def _draw_errors(axes: Axes, histories: dict[str, History], name: str, shown: Quantity) -> None:
-    def value(record: dict[str, Any]) -> float | None:
+    def read_value(record: dict[str, Any]) -> float | None:
         error = _read_part(record, "mae").get(name)
         return None if error is None else error * shown.error_factor
 
-    _draw_curves(axes, histories, value)
+    _draw_curves(axes, histories, read_value)
     axes.set(ylabel=add_unit(f"{shown.title} MAE", shown.error_unit), yscale="log")
 
 

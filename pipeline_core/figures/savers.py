@@ -55,5 +55,5 @@ def write(path: Path, content: bytes) -> None:
     Raises:
         ValueError: The folder cannot be written.
     """
-    with store.atomic(path) as temporary:
+    with store.write_atomic(path) as temporary:
         temporary.write_bytes(content)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.importing.sources import RawSource
-from pipeline_core.units import DIMENSION, factor, nearest_unit
+from pipeline_core.units import DIMENSION, find_factor, find_nearest_unit
 
 Floats = NDArray[np.float64]
 Verdict = Literal["confirmed", "wrong sign", "wrong unit", "undetermined"]
@@ -110,9 +110,9 @@ def require_agreement(agreements: Mapping[str, Agreement], source: RawSource) ->
     """
     for label, one in agreements.items():
         if one.verdict == "wrong sign":
-            cure = _cure_of_sign(label, source)
+            cure = _suggest_sign(label, source)
         elif one.verdict == "wrong unit":
-            cure = _cure_of_unit(label, one, source)
+            cure = _suggest_unit(label, one, source)
         else:
             continue
         low, high = one.interval
@@ -124,15 +124,15 @@ def require_agreement(agreements: Mapping[str, Agreement], source: RawSource) ->
         )
 
 
-def _cure_of_sign(label: str, source: RawSource) -> str:
+def _suggest_sign(label: str, source: RawSource) -> str:
     if label == "forces":
         return "the file seems to hold gradients: negate them in the raw file"
     other = {"tension": "pressure", "pressure": "tension"}[source.units.stress_sign]
     return f"set units.stress_sign: {other} for this source"
 
 
-def _cure_of_unit(label: str, measured: Agreement, source: RawSource) -> str:
+def _suggest_unit(label: str, measured: Agreement, source: RawSource) -> str:
     dimension = DIMENSION[label]
     given = getattr(source.units, dimension)
-    likely = nearest_unit(dimension, measured.factor * factor(dimension, given))
+    likely = find_nearest_unit(dimension, measured.factor * find_factor(dimension, given))
     return f"units.{dimension} is {given}, {likely} would fit; check units.energy as well"

@@ -29,7 +29,7 @@ class Compositions:
         key = np.stack([elements, counts[elements]]).tobytes()
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._formulas):
-            self._formulas.append(_reduced_formula(elements, counts[elements]))
+            self._formulas.append(_format_formula(elements, counts[elements]))
         return number
 
     def include(self, others: Compositions) -> Ints:
@@ -50,7 +50,7 @@ class Compositions:
             yield elements, counts
 
 
-def _reduced_formula(elements: Ints, counts: Ints) -> str:
+def _format_formula(elements: Ints, counts: Ints) -> str:
     parts = zip(elements, counts // np.gcd.reduce(counts), strict=True)
     symbols = sorted((chemical_symbols[z], n) for z, n in parts)
     return "".join(f"{symbol}{n if n > 1 else ''}" for symbol, n in symbols)
@@ -117,7 +117,7 @@ class Columns:
     def append(self, name: str, part: Columns) -> None:
         """Append the samples of the part of a mixture that has this name."""
         composition = self.compositions.include(part.compositions)
-        names = [group_in_mixture(name, group) for group in part.groups]
+        names = [qualify_group(name, group) for group in part.groups]
         group = [self._group_numbers.setdefault(n, len(self._group_numbers)) for n in names]
         self._composition.extend(composition[part.composition].tolist())
         self._group.extend(np.array(group)[part.group].tolist())
@@ -126,6 +126,6 @@ class Columns:
         self._split.extend(part._split)
 
 
-def group_in_mixture(part: str, group: str) -> str:
+def qualify_group(part: str, group: str) -> str:
     """Return the name that a group of a part has in a mixture."""
     return f"{part}/{group}" if group else part

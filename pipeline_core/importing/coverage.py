@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.readers import Frame
-from pipeline_core.readers.describe import describe, missing_label
+from pipeline_core.readers.describe import describe, explain_missing_label
 
 
 class Coverage:
@@ -51,7 +51,7 @@ class Coverage:
             raise ValueError(
                 f"{self._source.name}: {name} is missing in {n_missing} of {self.n_frames} frames, "
                 f"first in {self._first_without[name]}; list {name} under `partial` if that is "
-                f"meant, or remove it from `labels`{_note(name)}"
+                f"meant, or remove it from `labels`{_explain_need(name)}"
             )
 
     def absence(self, name: str) -> str:
@@ -64,10 +64,10 @@ class Coverage:
                 f"remove {name} from `labels`"
             )
         description = describe(next(iter(source.files.values())), source.reader)
-        explanation = missing_label(description, name, source.keys.get(name, name))
+        explanation = explain_missing_label(description, name, source.keys.get(name, name))
         rename = f"set keys.{name} to its name in the file, or " if source.reader.keys else ""
-        return f"{problem}: {explanation}; {rename}remove {name} from `labels`{_note(name)}"
+        return f"{problem}: {explanation}; {rename}remove {name} from `labels`{_explain_need(name)}"
 
 
-def _note(name: str) -> str:
+def _explain_need(name: str) -> str:
     return " (it needs three periodic directions)" if name == "stress" else ""

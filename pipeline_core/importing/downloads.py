@@ -12,7 +12,7 @@ from urllib.request import urlopen
 from pipeline_core import provenance
 from pipeline_core.config.datasets import Download
 from pipeline_core.run import DatasetRun
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 
 _BLOCK: Final = 1 << 20
 _TIMEOUT: Final = 60.0  # s without a byte
@@ -64,9 +64,9 @@ def fetch(
 
 def _fetch(download: Download, path: Path) -> None:
     digest = hashlib.sha256()
-    with atomic(path) as temporary:
+    with write_atomic(path) as temporary:
         with temporary.open("wb") as file:
-            for block in _blocks(download):
+            for block in _read_blocks(download):
                 digest.update(block)
                 file.write(block)
         if digest.hexdigest() != download.sha256:
@@ -77,7 +77,7 @@ def _fetch(download: Download, path: Path) -> None:
             )
 
 
-def _blocks(download: Download) -> Iterator[bytes]:
+def _read_blocks(download: Download) -> Iterator[bytes]:
     try:
         # The scheme is one of those that `Download.url` allows.
         with urlopen(download.url, timeout=_TIMEOUT) as response:  # noqa: S310

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import require_agreement
-from pipeline_core.importing.columns import Columns, group_in_mixture
+from pipeline_core.importing.columns import Columns, qualify_group
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.frames import Skipped, make_sample, read_good_frames
 from pipeline_core.importing.groups import name_group
@@ -16,7 +16,7 @@ from pipeline_core.importing.report import PartReport, SourceReport
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
 from pipeline_core.importing.stress_check import WorkCheck
-from pipeline_core.importing.tiling import SharedFrames, count_copies, tile
+from pipeline_core.importing.tiling import SharedFrames, count_copies, tile_sample
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 
@@ -110,7 +110,7 @@ class PartImport:
             check.add(cell)
             place = f"{file}:{frame.index}"
             try:
-                sample = tile(cell, count_copies(source.options, cell))
+                sample = tile_sample(cell, count_copies(source.options, cell))
             except ValueError as error:
                 raise ValueError(f"{source.name}: {place}: {error}") from None
             composition = columns.compositions.number(sample["atomic_numbers"])
@@ -118,7 +118,7 @@ class PartImport:
             shared.add(source.files[file], frame.index, len(columns))
             energy = float(sample.get("energy", np.nan))
             columns.add(composition, group, len(sample["atomic_numbers"]), energy, split)
-            shown = group_in_mixture(run.name, group) if self._in_mixture else group
+            shown = qualify_group(run.name, group) if self._in_mixture else group
             self._writer.add(sample | {"group": np.asarray(shown), "source": np.asarray(place)})
         coverage.require(options.partial)
         agreement = check.result()

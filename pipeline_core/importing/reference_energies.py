@@ -76,7 +76,7 @@ def fit_reference_energies(
     used = with_energy if with_energy.any() else training
     composition = columns.composition[used]
     counts = np.bincount(composition, minlength=len(columns.compositions))
-    coverage = _coverage(columns.compositions, counts)
+    coverage = _count_coverage(columns.compositions, counts)
     n_samples = {chemical_symbols[z]: n for z, n in coverage.items()}
     if choice == "none" or (choice == "least_squares" and not with_energy.any()):
         return ReferenceEnergies(method="none", energies={}, n_samples=n_samples)
@@ -85,7 +85,7 @@ def fit_reference_energies(
         energy = columns.energy[used]
         sums: Floats = np.bincount(composition, energy, len(counts)).astype(np.float64)
         solution, rank, mixed = _fit(columns.compositions, counts, sums, elements)
-        energies = _by_symbol(coverage, elements, solution)
+        energies = _name_by_symbol(coverage, elements, solution)
         _require_sane(energies, largest)
         method, not_separable = "least_squares", [chemical_symbols[z] for z in elements[mixed]]
     else:
@@ -97,12 +97,12 @@ def fit_reference_energies(
         n_samples=n_samples,
         rank=rank,
         not_separable=not_separable,
-        rms_before=_rms(columns.energy[used] / columns.n_atoms[used]),
-        rms_after=_rms(remainders(columns, energies)[used]),
+        rms_before=_compute_rms(columns.energy[used] / columns.n_atoms[used]),
+        rms_after=_compute_rms(compute_remainders(columns, energies)[used]),
     )
 
 
-def remainders(columns: Columns, energies: Mapping[str, float]) -> Floats:
+def compute_remainders(columns: Columns, energies: Mapping[str, float]) -> Floats:
     """Return energy less reference energies of each sample, eV/atom, NaN if missing, (n_samples,).
 
     Args:
@@ -114,7 +114,7 @@ def remainders(columns: Columns, energies: Mapping[str, float]) -> Floats:
     return np.asarray((columns.energy - predicted[columns.composition]) / columns.n_atoms)
 
 
-def _coverage(compositions: Compositions, counts: Ints) -> dict[int, int]:
+def _count_coverage(compositions: Compositions, counts: Ints) -> dict[int, int]:
     """Return how many counted samples hold each element of the dataset."""
     coverage: dict[int, int] = {}
     for (elements, _), n in zip(compositions, counts.tolist(), strict=True):
@@ -136,7 +136,7 @@ def _fit(
     used = np.flatnonzero(counts)
     means = sums[used] / counts[used]
     weights = np.sqrt(counts[used])
-    rows = _rows(compositions, counts > 0, elements)
+    rows = _count_elements(compositions, counts > 0, elements)
     for start in range(0, len(used), _BLOCK):
         part = slice(start, start + _BLOCK)
         block = np.column_stack([np.array(list(islice(rows, _BLOCK))), means[part]])
@@ -151,7 +151,9 @@ def _fit(
     return right[:rank].T @ coefficients, rank, outside > _MIXED
 
 
-def _rows(compositions: Compositions, used: NDArray[np.bool_], elements: Ints) -> Iterator[Floats]:
+def _count_elements(
+    compositions: Compositions, used: NDArray[np.bool_], elements: Ints
+) -> Iterator[Floats]:
     """Yield the numbers of atoms of each element in each composition used, (n_elements,)."""
     for (present, numbers), wanted in zip(compositions, used, strict=True):
         if wanted:
@@ -160,7 +162,9 @@ def _rows(compositions: Compositions, used: NDArray[np.bool_], elements: Ints) -
             yield row
 
 
-def _by_symbol(coverage: Mapping[int, int], elements: Ints, solution: Floats) -> dict[str, float]:
+def _name_by_symbol(
+    coverage: Mapping[int, int], elements: Ints, solution: Floats
+) -> dict[str, float]:
     """Return energies by symbol; zero, as least norm has it, for elements never trained on."""
     fitted = dict(zip(elements.tolist(), solution.tolist(), strict=True))
     return {chemical_symbols[z]: fitted.get(z, 0.0) for z in coverage}
@@ -191,5 +195,5 @@ def _require_all(given: Mapping[str, float], elements: Mapping[str, int]) -> Non
         )
 
 
-def _rms(values: Floats) -> float:
+def _compute_rms(values: Floats) -> float:
     return float(np.sqrt(np.mean(values**2)))

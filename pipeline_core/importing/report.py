@@ -14,7 +14,7 @@ from pipeline_core.importing.agreement import Agreement
 from pipeline_core.importing.columns import Columns
 from pipeline_core.importing.coverage import Coverage
 from pipeline_core.importing.frames import Skipped
-from pipeline_core.importing.reference_energies import ReferenceEnergies, remainders
+from pipeline_core.importing.reference_energies import ReferenceEnergies, compute_remainders
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import Codes
 
@@ -77,7 +77,7 @@ class PartReport:
 
     def splits(self) -> dict[str, int]:
         """Return the number of samples in each split."""
-        return _counts(self.codes)
+        return _count_splits(self.codes)
 
     def sizes(self) -> dict[str, int]:
         """Return the number of samples of each number of atoms."""
@@ -86,7 +86,7 @@ class PartReport:
 
     def remainder(self, references: ReferenceEnergies) -> Remainder | None:
         """Return what reference energies leave of the energies of the training samples, if any."""
-        left = remainders(self.columns, references.energies)
+        left = compute_remainders(self.columns, references.energies)
         left = left[(self.codes == SPLITS.index("train")) & np.isfinite(left)]
         if references.method == "none" or len(left) == 0:
             return None
@@ -139,7 +139,7 @@ class ImportReport:
                 for source in part.sources
             ],
             "skipped": self._skipped().report(),
-            "splits": _counts(self.codes),
+            "splits": _count_splits(self.codes),
             "groups": self._groups(),
             "reference_energies": self.references.report(),
         }
@@ -159,7 +159,7 @@ class ImportReport:
         return {
             "samples": len(self.columns),
             "skipped": len(self._skipped()),
-            **_counts(self.codes),
+            **_count_splits(self.codes),
             "elements": len(self.references.n_samples),
             "reference_rms": self.references.rms_after,
             **self._shown_parts(),
@@ -233,5 +233,5 @@ class ImportReport:
             )
 
 
-def _counts(codes: Codes) -> dict[str, int]:
+def _count_splits(codes: Codes) -> dict[str, int]:
     return {name: int(np.count_nonzero(codes == i)) for i, name in enumerate(SPLITS)}

@@ -14,7 +14,7 @@ from pipeline_core.readers import Reader, Units
 from pipeline_core.readers.catalogue import guess_reader
 from pipeline_core.registry import hash_source
 from pipeline_core.run import DatasetRun
-from pipeline_core.units import DIMENSION, factor, stress_factor
+from pipeline_core.units import DIMENSION, find_factor, find_stress_factor
 
 
 @dataclass(frozen=True)
@@ -155,11 +155,11 @@ def _choose_reader(
 def _compute_factors(given: Units, where: str) -> dict[str, float]:
     try:
         factors = {
-            name: factor(dimension, getattr(given, dimension))
+            name: find_factor(dimension, getattr(given, dimension))
             for name, dimension in DIMENSION.items()
             if hasattr(given, dimension)
         }
-        return factors | {"stress": stress_factor(given.stress, given.stress_sign)}
+        return factors | {"stress": find_stress_factor(given.stress, given.stress_sign)}
     except ValueError as error:
         raise ValueError(f"{where}.units: {error}") from None
 
@@ -177,14 +177,14 @@ def require_disjoint(sources: Sequence[RawSource]) -> None:
     for source in sources:
         for name, path in source.files.items():
             owner = owners.setdefault(path.resolve(), source)
-            if owner is not source and not _are_copies(owner, source):
+            if owner is not source and not _is_copy(owner, source):
                 raise ValueError(
                     f"{source.name}: {name} also belongs to the source {owner.options.path!r}, so "
                     "that its frames would count twice; make the patterns disjoint"
                 )
 
 
-def _are_copies(one: RawSource, other: RawSource) -> bool:
+def _is_copy(one: RawSource, other: RawSource) -> bool:
     differ = (one.options.repeat, one.options.repeat_to) != (
         other.options.repeat,
         other.options.repeat_to,

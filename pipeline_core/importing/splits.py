@@ -66,14 +66,14 @@ def _take_in_turn(order: Ints, options: Split) -> Codes:
     """
     codes = np.full(len(order), _TRAIN, dtype=np.int8)
     fraction = options.val + options.test
-    held = order[_every(len(order), fraction)]
+    held = order[_mark_evenly(len(order), fraction)]
     codes[held] = _VAL
     if fraction > 0:
-        codes[held[_every(len(held), options.test / fraction)]] = _TEST
+        codes[held[_mark_evenly(len(held), options.test / fraction)]] = _TEST
     return codes
 
 
-def _every(n: int, fraction: float) -> NDArray[np.bool_]:
+def _mark_evenly(n: int, fraction: float) -> NDArray[np.bool_]:
     """Mark `fraction` of n places, evenly spread, (n,)."""
     # Rounding protects counts such as 0.1 * 30 from the last bit of a double.
     steps = np.floor(np.round(np.arange(n + 1) * fraction, 9) + 0.5)

@@ -60,7 +60,7 @@ class WorkCheck:
         for other_cell, other in family.items():
             tested = "forces" if other_cell == cell else "stress"
             if tested in sample and self._reservoirs[tested].wants_another():
-                self._reservoirs[tested].offer(_pair(other, sample))
+                self._reservoirs[tested].offer(_compare_pair(other, sample))
         self._keep(family, cell, sample)
 
     def _keep(self, family: OrderedDict[bytes, Sample], cell: bytes, sample: Sample) -> None:
@@ -111,7 +111,7 @@ class _Reservoir:
         return np.array(self._pairs).reshape(-1, 3)
 
 
-def _pair(a: Sample, b: Sample) -> Floats | None:
+def _compare_pair(a: Sample, b: Sample) -> Floats | None:
     """Return energy difference, work of forces and work of stress from a to b, eV/atom, (3,).
 
     None if the frames are too different for the trapezoid rule, or lack a label that is needed.
@@ -131,15 +131,15 @@ def _pair(a: Sample, b: Sample) -> Floats | None:
     of_forces = of_stress = 0.0
     for frame, inverse in zip((a, b), to_fractional, strict=True):
         if distance > _STILL:
-            of_forces -= 0.5 * float(np.sum(_label(frame, "forces") * (move @ frame["cell"])))
+            of_forces -= 0.5 * float(np.sum(_read_label(frame, "forces") * (move @ frame["cell"])))
         if strain > 0:
             rate = inverse @ difference
             volume = abs(float(np.linalg.det(frame["cell"])))
             rate = (rate + rate.T) / 2
-            of_stress += 0.5 * volume * float(np.sum(_label(frame, "stress") * rate))
+            of_stress += 0.5 * volume * float(np.sum(_read_label(frame, "stress") * rate))
     works = np.array([b["energy"] - a["energy"], of_forces, of_stress]) / len(move)
     return works if np.isfinite(works).all() else None
 
 
-def _label(sample: Sample, name: str) -> Floats:
+def _read_label(sample: Sample, name: str) -> Floats:
     return sample.get(name, np.array(np.nan))

@@ -51,10 +51,10 @@ def count_copies(source: Source, sample: Mapping[str, NDArray[Any]]) -> Copies:
     most = source.repeat_to // len(sample["atomic_numbers"])
     if most < 2 or not pbc.any():
         return 1, 1, 1
-    return _roundest(np.linalg.norm(sample["cell"], axis=1), pbc, most)
+    return _choose_roundest(np.linalg.norm(sample["cell"], axis=1), pbc, most)
 
 
-def _roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copies:
+def _choose_roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copies:
     """Return the most copies that do not make the cell needle-shaped, of equal ones the roundest.
 
     Args:
@@ -62,7 +62,7 @@ def _roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copies:
         pbc: Which of them may be repeated, (3,).
         most: Largest number of copies.
     """
-    choices = _choices(most, *pbc.tolist())  # (n_choices, 3)
+    choices = _list_choices(most, *pbc.tolist())  # (n_choices, 3)
     edges = (choices * lengths)[:, pbc]
     elongation = edges.max(axis=1) / edges.min(axis=1)
     now = lengths[pbc].max() / lengths[pbc].min()
@@ -75,7 +75,7 @@ def _roundest(lengths: Floats, pbc: NDArray[np.bool_], most: int) -> Copies:
 
 
 @lru_cache(maxsize=256)
-def _choices(most: int, first: bool, second: bool, third: bool) -> NDArray[np.int64]:
+def _list_choices(most: int, first: bool, second: bool, third: bool) -> NDArray[np.int64]:
     """Return all numbers of copies along three vectors whose product is `most` or less."""
     choices = [
         (a, b, c)
@@ -86,7 +86,7 @@ def _choices(most: int, first: bool, second: bool, third: bool) -> NDArray[np.in
     return np.array(choices)
 
 
-def tile(sample: Sample, numbers: Copies) -> Sample:
+def tile_sample(sample: Sample, numbers: Copies) -> Sample:
     """Return a sample that consists of copies of another; atoms of one copy stay together.
 
     Args:

@@ -12,9 +12,9 @@ from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 from ase.geometry import wrap_positions
 
-from pipeline_core.batch import Batch, collate, to_device
+from pipeline_core.batch import Batch, collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import sample_graph
+from pipeline_core.graphs import build_graph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
@@ -89,8 +89,8 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             "cell": np.array(atoms.cell),
             "pbc": atoms.pbc,
         }
-        graph = sample_graph(sample, self._graph)
-        return to_device(collate([sample | graph], self._dtype), self._device)
+        graph = build_graph(sample, self._graph)
+        return move_to_device(collate([sample | graph], self._dtype), self._device)
 
 
 def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def run_dynamics(
     moving.set_momenta(draw_momenta(moving, options.temperature, rng))
     dynamics, conserved = make_integrator(moving, options, rng)
     started = time.perf_counter()
-    with store.atomic(trajectory) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with store.write_atomic(trajectory) as temporary, temporary.open("w", encoding="utf-8") as file:
         frames = Frames(group, file, moving, 1 + options.steps // options.every)
         problem = _advance(dynamics, conserved, options, frames)
     if problem:

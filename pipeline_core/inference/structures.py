@@ -8,7 +8,7 @@ import ase.io
 import numpy as np
 from ase import Atoms
 
-from pipeline_core.fields import SPLITS, named_sample
+from pipeline_core.fields import SPLITS, parse_start
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 
@@ -26,7 +26,7 @@ def read_start_structure(run: Run, start: str, repeat: tuple[int, int, int] = (1
     Raises:
         ValueError: There is no such sample, or the file cannot be read.
     """
-    named = named_sample(start)
+    named = parse_start(start)
     atoms = _read_sample(run, *named) if named else _read_free_atoms(start)
     idle = [axis for axis in range(3) if repeat[axis] > 1 and not atoms.cell[axis].any()]
     if idle:

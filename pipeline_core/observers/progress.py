@@ -23,10 +23,10 @@ def epoch(run: Run, record: Mapping[str, Any]) -> None:
     epochs: int | None = None if named else getattr(run.sections["train"], "epochs", None)
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal or epochs is None:
-        console.print(line(record, epochs), soft_wrap=True)
+        console.print(format_epoch(record, epochs), soft_wrap=True)
         return
     row = Table.grid(padding=(0, 1))
-    row.add_row(ProgressBar(epochs, record["epoch"], width=20), line(record, epochs))
+    row.add_row(ProgressBar(epochs, record["epoch"], width=20), format_epoch(record, epochs))
     with console.capture() as shown:
         console.print(row, no_wrap=True, overflow="ellipsis")
     console.file.write(f"\r{shown.get().rstrip()}\033[K")  # over the bar of the epoch before
@@ -44,7 +44,7 @@ def train(run: Run) -> Generator[None, Summary | None, Summary | None]:
             console.print()
 
 
-def line(record: Mapping[str, Any], epochs: int | None) -> str:
+def format_epoch(record: Mapping[str, Any], epochs: int | None) -> str:
     """Return an epoch in words: losses, mean absolute errors in the engine's units, rate, speed.
 
     Args:

@@ -20,14 +20,14 @@ def epoch(run: Run, record: Mapping[str, Any]) -> None:
         ValueError: It is asked for but not installed.
     """
     if os.environ.get("PIPELINE_TENSORBOARD") == "1":
-        writer = _writer(run.folder / "tensorboard")
-        for name, value in _scalars(record):
+        writer = _open_writer(run.folder / "tensorboard")
+        for name, value in _list_scalars(record):
             writer.add_scalar(name, value, record["epoch"])
         writer.flush()
 
 
 @cache
-def _writer(folder: Path) -> Any:
+def _open_writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -38,11 +38,13 @@ def _writer(folder: Path) -> Any:
     return SummaryWriter(folder)
 
 
-def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def _list_scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from _scalars(value, f"{prefix}{name}/")
+            yield from _list_scalars(value, f"{prefix}{name}/")
         elif isinstance(value, list):  # one number a rank
-            yield from _scalars({str(rank): v for rank, v in enumerate(value)}, f"{prefix}{name}/")
+            yield from _list_scalars(
+                {str(rank): v for rank, v in enumerate(value)}, f"{prefix}{name}/"
+            )
         elif isinstance(value, int | float):
             yield prefix + name, float(value)

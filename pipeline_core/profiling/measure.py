@@ -19,31 +19,31 @@ from pipeline_core.config.sections import ProfileOptions, TrainOptions
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.profiling.memory import free_bytes, peak_bytes
+from pipeline_core.profiling.memory import find_free_bytes, measure_peak
 from pipeline_core.profiling.steps import (
     Limit,
     MeasuredClass,
     MeasuredStep,
     SizeProbe,
-    memory_line,
+    fit_memory,
 )
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.learner import Learner
-from pipeline_core.training.loader import Step, total_counts
+from pipeline_core.training.loader import Step, sum_counts
 
 _USABLE: Final = 0.8
 """Part of the free memory that steps may fill: what they will take is known by extrapolation."""
 
 
-def memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
+def find_memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
     """Return the bytes that a step may use, four fifths of what is free unless options name them.
 
     None on a system that does not tell what is free.
     """
     if options.memory_limit is not None:
         return options.memory_limit
-    free = free_bytes(device)
+    free = find_free_bytes(device)
     return None if free is None else _USABLE * free
 
 
@@ -96,10 +96,10 @@ class StepTimer:
         pieces = [Piece(samples.batch(numbers))]
         if device.type == "cuda":
             pieces = [piece.pin_memory() for piece in pieces]
-        counts = total_counts(self._objective, pieces)
+        counts = sum_counts(self._objective, pieces)
         step = Step(pieces, counts, len(numbers), np.ones(1))
         self._seconds(step)  # makes what stays, as the state of the optimizer
-        memory = peak_bytes(lambda: self._learner.step(step, self._totals), device)
+        memory = measure_peak(lambda: self._learner.step(step, self._totals), device)
         seconds = tuple(self._seconds(step) for _ in range(repeats))
         return MeasuredStep(len(numbers), seconds, memory)
 
@@ -138,7 +138,7 @@ def measure_classes(
         steps: list[MeasuredStep] = []
         reason: Limit | None = None
         for copies in sorted(set(options.samples)):
-            bound = memory_line(probe, steps, classes)
+            bound = fit_memory(probe, steps, classes)
             if limit is not None and bound is not None and bound.at(copies) > limit:
                 reason = "memory"
                 break

@@ -14,7 +14,7 @@ _PROCESS: Final = Path("/proc/self")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
-def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
+def measure_peak(call: Callable[[], object], device: torch.device) -> int | None:
     """Call a function; return by how much its memory exceeded what was in use before, at most.
 
     Args:
@@ -32,10 +32,10 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
         call()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    return _resident_peak(call)
+    return _measure_resident_peak(call)
 
 
-def free_bytes(device: torch.device) -> int | None:
+def find_free_bytes(device: torch.device) -> int | None:
     """Return the bytes that are free on a GPU, or in the memory and for the job of a CPU.
 
     None on a system that does not tell.
@@ -44,48 +44,48 @@ def free_bytes(device: torch.device) -> int | None:
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0] + kept)
     try:
-        available = 1024 * _number(Path("/proc/meminfo"), "MemAvailable:")
+        available = 1024 * _read_number(Path("/proc/meminfo"), "MemAvailable:")
     except OSError:
         return None
-    return min([available, *_left_in_groups()])
+    return min([available, *_list_free_bytes()])
 
 
-def _resident_peak(call: Callable[[], object]) -> int | None:
+def _measure_resident_peak(call: Callable[[], object]) -> int | None:
     gc.collect()
     c_library = ctypes.CDLL(None)
     if hasattr(c_library, "malloc_trim"):  # of glibc: what is free but kept would hide the growth
         c_library.malloc_trim(0)
     try:
-        before = _number(_PROCESS / "status", "VmRSS:")
+        before = _read_number(_PROCESS / "status", "VmRSS:")
         (_PROCESS / "clear_refs").write_text("5")  # begins the high-water mark anew
     except OSError:
         call()
         return None
     call()
-    return max(0, 1024 * (_number(_PROCESS / "status", "VmHWM:") - before))
+    return max(0, 1024 * (_read_number(_PROCESS / "status", "VmHWM:") - before))
 
 
-def _left_in_groups() -> list[int]:
+def _list_free_bytes() -> list[int]:
     """Return what each control group that holds this process, as those of Slurm, has left."""
-    unified = [s for s in _lines(_PROCESS / "cgroup") if s.startswith("0::")]
+    unified = [s for s in _read_lines(_PROCESS / "cgroup") if s.startswith("0::")]
     own = _CGROUPS / unified[0].removeprefix("0::/") if unified else _CGROUPS
     left = []
     for group in (own, *own.parents):
-        limit = "".join(_lines(group / "memory.max"))
+        limit = "".join(_read_lines(group / "memory.max"))
         if group.is_relative_to(_CGROUPS) and limit.isdecimal():
             used = int((group / "memory.current").read_text())
-            cached = _number(group / "memory.stat", "inactive_file ")  # given back when needed
+            cached = _read_number(group / "memory.stat", "inactive_file ")  # given back when needed
             left.append(int(limit) - used + cached)
     return left
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
     except OSError:
         return []
 
 
-def _number(path: Path, name: str) -> int:
+def _read_number(path: Path, name: str) -> int:
     lines = path.read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))

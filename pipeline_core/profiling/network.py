@@ -28,7 +28,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined] # exported 
 from pipeline_core.config.sections import Network
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.world import find_world
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 
 SIZES: Final = tuple(1024 * 4**n for n in range(9))
 """Bytes of the messages: 1 KiB to 64 MiB."""
@@ -39,7 +39,7 @@ _PATIENCE: Final = 120.0
 """Seconds that a measurement may take."""
 
 
-def ring_seconds(network: Network, n_bytes: float, n_ranks: int) -> float:
+def compute_ring_seconds(network: Network, n_bytes: float, n_ranks: int) -> float:
     """Return how long a ring of ranks takes to add up messages of `n_bytes`; see `Network`."""
     messages = 2 * (n_ranks - 1)
     return messages * (network.alpha + n_bytes / (n_ranks * network.bandwidth))
@@ -95,7 +95,7 @@ def measure_network(device: torch.device, patience: float = _PATIENCE) -> dict[s
     }
 
 
-def given_network(network: Network) -> dict[str, Any]:
+def describe_network(network: Network) -> dict[str, Any]:
     """Return the same record for a network that an experiment names."""
     return {**network.model_dump(), "source": "given", "sizes": [], "seconds": []}
 
@@ -151,12 +151,12 @@ def _measure_rank(kind: str) -> list[float]:
         torch.cuda.set_device(device)
     init_process_group(world, Path())
     try:
-        return [_median_seconds(torch.zeros(size // 4, device=device)) for size in SIZES]
+        return [_measure_median(torch.zeros(size // 4, device=device)) for size in SIZES]
     finally:
         dist.destroy_process_group()
 
 
-def _median_seconds(tensor: torch.Tensor) -> float:
+def _measure_median(tensor: torch.Tensor) -> float:
     times = []
     for _ in range(1 + _REPEATS):  # each sum waits for both ranks: the first one lines them up
         begin = time.perf_counter()
@@ -172,7 +172,7 @@ def main() -> None:
     kind, file = sys.argv[1:]
     seconds = _measure_rank(kind)
     if find_world().rank == 0:
-        with atomic(Path(file)) as temporary:
+        with write_atomic(Path(file)) as temporary:
             temporary.write_text(json.dumps(seconds), encoding="utf-8")
 
 

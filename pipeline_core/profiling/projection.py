@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.balance.sampler import Sampler
 from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
-from pipeline_core.profiling.network import ring_seconds
+from pipeline_core.profiling.network import compute_ring_seconds
 from pipeline_core.task import Sizes, Task
 from pipeline_kernels.packing import Plan
 
@@ -58,7 +58,7 @@ class Epoch:
     idle: float
 
 
-def project(
+def project_epochs(
     task: Task,
     sizes: Sizes,
     options: Projection,
@@ -102,7 +102,7 @@ def project(
         for strategy in options.strategies:
             sampler = Sampler(
                 costs=np.asarray(costs, dtype=np.float64),
-                batch_size=batch_size(samples, options.atoms_per_rank, ranks),
+                batch_size=choose_batch_size(samples, options.atoms_per_rank, ranks),
                 batch_by=batch_by,
                 capacity=np.inf if partition.capacity is None else partition.capacity,
                 seed=seed,
@@ -124,7 +124,7 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
     """
     busy = cluster.model.constant + plan.loads(cluster.model.seconds(sizes))  # (n_steps, n_ranks)
     slowest = busy.max(1)
-    adding = ring_seconds(cluster.network, cluster.gradient_bytes, plan.n_ranks)
+    adding = compute_ring_seconds(cluster.network, cluster.gradient_bytes, plan.n_ranks)
     communication = len(plan) * adding
     return Epoch(
         steps=len(plan),
@@ -135,7 +135,7 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
     )
 
 
-def batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:
+def choose_batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:
     """Return the number of samples whose atoms give each rank `atoms_per_rank` on average."""
     return max(1, round(atoms_per_rank * n_ranks / float(sizes["atom"].mean())))
 

@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.profiling.steps import MeasuredClass, memory_line
+from pipeline_core.profiling.steps import MeasuredClass, fit_memory
 
 _WITHIN: Final = 1.1
 """Times an atom that are as good as the best, over the best."""
 
 
-def saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def find_saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return from which size of batches on the device is saturated.
 
     As section 5.5 of J. Firoz et al., arXiv:2504.10700: more atoms then take more time.
 
     Args:
-        records: As `steps.step_records`; at least one.
+        records: As `steps.list_steps`; at least one.
 
     Returns:
         atoms: the least batch from which on no larger one takes less than 1 / 1.1 of its time an
@@ -38,7 +38,7 @@ def saturation(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"atoms": float(sizes[first]), "seconds_per_atom": float(rates.min())}
 
 
-def capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str, Any]:
+def find_capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str, Any]:
     """Return the largest step that the device can do.
 
     Where memory kept a class from growing, it is the step that would fill the memory: of the class
@@ -53,7 +53,7 @@ def capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str,
         step, None if the system does not tell; limited_by; memory_limit.
     """
     lines = [
-        (c.probe, memory_line(c.probe, c.steps, classes)) for c in classes if c.limit == "memory"
+        (c.probe, fit_memory(c.probe, c.steps, classes)) for c in classes if c.limit == "memory"
     ]
     rooms = [(line.room(limit), probe) for probe, line in lines if line and limit is not None]
     full = [(n * probe.atoms, n * probe.cost) for n, probe in rooms if np.isfinite(n)]
@@ -74,7 +74,7 @@ def capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict[str,
     }
 
 
-def fit_record(
+def describe_fit(
     model: CostModel, totals: Mapping[str, NDArray[np.float64]], seconds: NDArray[np.float64]
 ) -> dict[str, float]:
     """Return the coefficients of a cost model, and the median of its relative errors."""

@@ -83,7 +83,7 @@ class Line:
         return max(0.0, limit - self.intercept) / self.slope if self.slope > 0 else np.inf
 
 
-def memory_line(
+def fit_memory(
     probe: SizeProbe, steps: Sequence[MeasuredStep], others: Sequence[MeasuredClass]
 ) -> Line | None:
     """Return the memory of steps of a probe, from its two largest measured ones.
@@ -106,7 +106,7 @@ def memory_line(
     return Line(0.0, max(rates) * probe.cost) if rates else None
 
 
-def step_records(classes: Sequence[MeasuredClass]) -> list[dict[str, Any]]:
+def list_steps(classes: Sequence[MeasuredClass]) -> list[dict[str, Any]]:
     """Return the measured steps, JSON-able.
 
     Each has class, class_atoms, samples, atoms, edges, angles, cost, seconds (the median),
@@ -130,7 +130,7 @@ def step_records(classes: Sequence[MeasuredClass]) -> list[dict[str, Any]]:
     ]
 
 
-def step_totals(classes: Sequence[MeasuredClass]) -> dict[str, NDArray[np.float64]]:
+def collect_totals(classes: Sequence[MeasuredClass]) -> dict[str, NDArray[np.float64]]:
     """Return the rows of each kind in each measured step, kind -> (n_steps,)."""
     kinds = classes[0].probe.sizes
     return {

@@ -13,12 +13,17 @@ from pipeline_core.config.sections import Network, PartitionOptions, ProfileOpti
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling import report
-from pipeline_core.profiling.measure import StepTimer, choose_probes, measure_classes, memory_limit
-from pipeline_core.profiling.network import given_network, measure_network
-from pipeline_core.profiling.projection import Cluster, project
-from pipeline_core.profiling.steps import step_records, step_totals
+from pipeline_core.profiling.measure import (
+    StepTimer,
+    choose_probes,
+    find_memory_limit,
+    measure_classes,
+)
+from pipeline_core.profiling.network import describe_network, measure_network
+from pipeline_core.profiling.projection import Cluster, project_epochs
+from pipeline_core.profiling.steps import collect_totals, list_steps
 from pipeline_core.run import Run
-from pipeline_core.seeds import determinism
+from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import Samples, Sizes, Task
 
 
@@ -56,7 +61,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         device: Where.
 
     Returns:
-        device, threads, precision, gradient_bytes; steps, see `steps.step_records`; saturation and
+        device, threads, precision, gradient_bytes; steps, see `steps.list_steps`; saturation and
         capacity, see `report`; cost_model, the coefficients and relative_error, the median; and
         with a projection network and projection. JSON-able.
 
@@ -67,36 +72,36 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
     training = run.section("train", TrainOptions)
     task = load_trained_task(run, device)
     samples = task.samples("train")
-    sizes = _sizes(run, task, samples)
-    limit = memory_limit(options, device)
-    with determinism(training.deterministic):
+    sizes = _read_sizes(run, task, samples)
+    limit = find_memory_limit(options, device)
+    with use_deterministic(training.deterministic):
         timer = StepTimer(task, training, device)
         probes = choose_probes(task, sizes, options.classes)
         classes = measure_classes(timer, samples, probes, options, limit)
-    records = step_records(classes)
+    records = list_steps(classes)
     if not records:
         raise ValueError(
             f"{run.experiment}: profile: the memory does not hold a step of "
             f"{min(options.samples)} of the smallest samples; free memory, or name fewer samples"
         )
-    totals, seconds = step_totals(classes), np.array([record["seconds"] for record in records])
+    totals, seconds = collect_totals(classes), np.array([record["seconds"] for record in records])
     model = fit(totals, seconds)
     content = {
         "device": device.type,
         "threads": torch.get_num_threads(),
         "precision": training.precision,
-        "gradient_bytes": _gradient_bytes(task),
+        "gradient_bytes": _count_gradient_bytes(task),
         "steps": records,
-        "saturation": report.saturation(records),
-        "capacity": report.capacity(classes, limit),
-        "cost_model": report.fit_record(model, totals, seconds),
+        "saturation": report.find_saturation(records),
+        "capacity": report.find_capacity(classes, limit),
+        "cost_model": report.describe_fit(model, totals, seconds),
     }
     if options.projection is not None:
-        content |= _projected(run, options, task, sizes, model, device)
+        content |= _project(run, options, task, sizes, model, device)
     return content
 
 
-def _sizes(run: Run, task: Task, samples: Samples) -> Sizes:
+def _read_sizes(run: Run, task: Task, samples: Samples) -> Sizes:
     """Return the sizes of the training samples, having checked that there is work to measure."""
     if not len(samples):
         raise ValueError(f"{run.experiment}: profile: the split 'train' is empty")
@@ -114,12 +119,12 @@ def _sizes(run: Run, task: Task, samples: Samples) -> Sizes:
     return sizes
 
 
-def _gradient_bytes(task: Task) -> int:
+def _count_gradient_bytes(task: Task) -> int:
     trained = [p for p in task.module.parameters() if p.requires_grad]
     return sum(p.numel() * p.element_size() for p in trained)
 
 
-def _projected(
+def _project(
     run: Run,
     options: ProfileOptions,
     task: Task,
@@ -130,13 +135,13 @@ def _projected(
     wanted = options.projection
     assert wanted is not None
     given = wanted.network
-    network = measure_network(device) if given is None else given_network(given)
+    network = measure_network(device) if given is None else describe_network(given)
     cluster = Cluster(
         model=model,
         network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
-        gradient_bytes=_gradient_bytes(task),
+        gradient_bytes=_count_gradient_bytes(task),
     )
     partition = run.section("partition", PartitionOptions)
     batch_by = run.section("train", TrainOptions).batch_by
-    records = project(task, sizes, wanted, partition, batch_by, cluster, run.seed)
+    records = project_epochs(task, sizes, wanted, partition, batch_by, cluster, run.seed)
     return {"network": network, "projection": records}

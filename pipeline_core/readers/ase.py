@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import LABELS, label, numeric, plain
+from pipeline_core.readers.checks import LABELS, parse_label, parse_numbers, select_plain
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -42,11 +42,11 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
             yield BadFrame(index, str(error))
 
 
-def values(path: Path) -> Iterator[Mapping[str, Floats]]:
+def iterate_values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each good frame, its numeric values besides the structure, by their names."""
     for atoms in _read_images(path):
         if not isinstance(atoms, BadFrame):
-            arrays = {name: numeric(value) for name, value in _collect_values(atoms).items()}
+            arrays = {name: parse_numbers(value) for name, value in _collect_values(atoms).items()}
             yield {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -92,8 +92,10 @@ def _make_frame(atoms: Atoms, keys: Mapping[str, str], index: int) -> Frame:
         positions=atoms.positions.astype(np.float64),
         cell=np.array(atoms.cell, dtype=np.float64),
         pbc=np.array(atoms.pbc),
-        labels={name: label(name, value) for name, value in labels.items()},
-        info=plain({key: value for key, value in atoms.info.items() if key not in keys.values()}),
+        labels={name: parse_label(name, value) for name, value in labels.items()},
+        info=select_plain(
+            {key: value for key, value in atoms.info.items() if key not in keys.values()}
+        ),
         index=index,
     )
 
@@ -105,5 +107,5 @@ READER: Final = Reader(
     units=Units(),
     read=read,
     keys=True,
-    values=values,
+    values=iterate_values,
 )

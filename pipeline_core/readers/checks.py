@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.fields import field
+from pipeline_core.fields import find_field
 from pipeline_core.readers import BadFrame, Floats, Frame
 
 LABELS: Final = ("energy", "forces", "stress", "magmoms")
@@ -28,7 +28,7 @@ def _find_problems(frame: Frame) -> Iterator[str]:
     if n_atoms == 0:
         yield "has no atoms"
     expected = {"positions": (n_atoms, 3), "cell": (3, 3), "pbc": (3,)}
-    expected |= {name: _shape(name, n_atoms) for name in frame.labels}
+    expected |= {name: _find_shape(name, n_atoms) for name in frame.labels}
     arrays = {"positions": frame.positions, "cell": frame.cell, "pbc": frame.pbc, **frame.labels}
     for name, array in arrays.items():
         if array.shape != expected[name]:
@@ -39,8 +39,8 @@ def _find_problems(frame: Frame) -> Iterator[str]:
         yield "is periodic, but its cell has no volume"
 
 
-def _shape(label: str, n_atoms: int) -> tuple[int, ...]:
-    known = field(label)
+def _find_shape(label: str, n_atoms: int) -> tuple[int, ...]:
+    known = find_field(label)
     return (n_atoms, *known.shape) if known.kind == "atom" else known.shape
 
 
@@ -53,19 +53,19 @@ def _is_flat(vectors: Floats) -> bool:
 
 
 @functools.cache
-def _numbers_of_symbols() -> dict[str, int]:
+def _map_symbols() -> dict[str, int]:
     from ase.data import atomic_numbers
 
     return {symbol: z for symbol, z in atomic_numbers.items() if z > 0}
 
 
-def atomic_numbers(symbols: Sequence[str]) -> NDArray[np.int32]:
+def find_atomic_numbers(symbols: Sequence[str]) -> NDArray[np.int32]:
     """Return Z of chemical symbols in any case, (n_atoms,).
 
     Raises:
         ValueError: A symbol is not an element.
     """
-    table = _numbers_of_symbols()
+    table = _map_symbols()
     try:
         return np.array([table[symbol] for symbol in symbols], dtype=np.int32)
     except KeyError:
@@ -76,7 +76,7 @@ def atomic_numbers(symbols: Sequence[str]) -> NDArray[np.int32]:
     return np.array([table[symbol.capitalize()] for symbol in symbols], dtype=np.int32)
 
 
-def stress_matrix(values: Floats) -> Floats:
+def make_stress_matrix(values: Floats) -> Floats:
     """Return a stress as (3, 3).
 
     Args:
@@ -95,7 +95,7 @@ def stress_matrix(values: Floats) -> Floats:
     raise ValueError(f"stress has {values.size} numbers, expected 9, or 6 in Voigt order")
 
 
-def numeric(value: Any) -> Floats | None:
+def parse_numbers(value: Any) -> Floats | None:
     """Return a value as an array of floats, or None if it is not numeric."""
     try:
         return None if value is None else np.asarray(value, dtype=np.float64)
@@ -103,19 +103,19 @@ def numeric(value: Any) -> Floats | None:
         return None
 
 
-def label(name: str, value: Any) -> Floats:
+def parse_label(name: str, value: Any) -> Floats:
     """Turn what a file has under the name of a label into its array.
 
     Raises:
         ValueError: It is not numeric, or cannot be a stress.
     """
-    array = numeric(value)
+    array = parse_numbers(value)
     if array is None:
         raise ValueError(f"{name} is not numeric")
-    return stress_matrix(array) if name == "stress" else array
+    return make_stress_matrix(array) if name == "stress" else array
 
 
-def plain(info: Mapping[str, Any]) -> dict[str, Any]:
+def select_plain(info: Mapping[str, Any]) -> dict[str, Any]:
     """Keep what is a plain str, int, float or bool, NumPy scalars included."""
     scalars = {k: v.item() if isinstance(v, np.generic) else v for k, v in info.items()}
     return {k: v for k, v in scalars.items() if isinstance(v, str | int | float | bool)}

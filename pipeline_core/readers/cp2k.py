@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import atomic_numbers
-from pipeline_core.readers.cp2k_input import structure, symbol_of
+from pipeline_core.readers.checks import find_atomic_numbers
+from pipeline_core.readers.cp2k_input import parse_symbol, read_structure
 from pipeline_core.readers.cp2k_output import Evaluation, Output
-from pipeline_core.readers.extxyz import Block, blocks
+from pipeline_core.readers.extxyz import Block, split_blocks
 from pipeline_core.readers.files import find_compressed, open_text, strip_compression
 from pipeline_core.structure import Structure
 
@@ -89,7 +89,7 @@ class _Run:
             raise ValueError(evaluation.problem)
         snapshot = self._snapshot_of(evaluation.energy)
         numbers, positions = self._atoms(evaluation, snapshot, is_first=index == 0)
-        if evaluation.elements and (atomic_numbers(evaluation.elements) != numbers).any():
+        if evaluation.elements and (find_atomic_numbers(evaluation.elements) != numbers).any():
             raise ValueError(
                 "the table of forces names other elements than the input: is it of another run?"
             )
@@ -116,7 +116,9 @@ class _Run:
     ) -> tuple[NDArray[np.int32], Floats]:
         """Return Z and positions (Å) at which the energy was evaluated."""
         if snapshot:
-            return atomic_numbers([symbol_of(s) for s in snapshot.symbols]), snapshot.positions
+            return find_atomic_numbers(
+                [parse_symbol(s) for s in snapshot.symbols]
+            ), snapshot.positions
         if self.output.header.get("ensemble") != "REFTRAJ":  # its first snapshot is not the input
             if evaluation.positions is not None and evaluation.atomic_numbers is not None:
                 return evaluation.atomic_numbers, evaluation.positions
@@ -163,7 +165,7 @@ class _Run:
         if input_path is None:
             return f"no input {' or '.join(names)} lies beside the output"
         try:
-            return structure(input_path)
+            return read_structure(input_path)
         except (ValueError, LookupError) as error:
             return f"{input_path.name}: {error}"
 
@@ -184,7 +186,7 @@ class _Run:
 
     def _read_snapshots(self) -> Iterator[_Snapshot]:
         path = self._beside("pos-1.xyz")
-        for block in blocks(path) if path else ():
+        for block in split_blocks(path) if path else ():
             if isinstance(block, Block) and (match := _SNAPSHOT.search(block.comment)):
                 positions = np.array(block.columns[1:4], dtype=np.float64).T
                 yield _Snapshot(int(match[1]), match[2], block.columns[0], positions)

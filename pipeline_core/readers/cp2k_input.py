@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.readers import Floats
-from pipeline_core.readers.checks import atomic_numbers
-from pipeline_core.readers.extxyz import Block, blocks
+from pipeline_core.readers.checks import find_atomic_numbers
+from pipeline_core.readers.extxyz import Block, split_blocks
 from pipeline_core.readers.files import open_text
 from pipeline_core.structure import Structure
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 
 _SYMBOL: Final = re.compile(r"[A-Za-z]{1,2}")
 
@@ -40,7 +40,7 @@ class _Section:
         return next((line[1:] for line in self.lines if line[0].upper() == keyword), None)
 
 
-def structure(path: Path) -> Structure:
+def read_structure(path: Path) -> Structure:
     """Read cell and coordinates of an input.
 
     Args:
@@ -53,14 +53,14 @@ def structure(path: Path) -> Structure:
     if "EXT_RESTART" in root.sections:
         raise ValueError("the structure computed is that of a restart file (&EXT_RESTART)")
     subsystem = root.first("FORCE_EVAL", "SUBSYS")
-    cell, pbc = _cell(subsystem.first("CELL"))
-    labels, positions = _coordinates(subsystem, path)
+    cell, pbc = _read_cell(subsystem.first("CELL"))
+    labels, positions = _read_coordinates(subsystem, path)
     if _is_on(subsystem.first("COORD").words("SCALED")):
         positions = positions @ cell
     kinds = {kind.parameter: kind.words("ELEMENT") for kind in subsystem.sections.get("KIND", [])}
     elements = {name: words[0] for name, words in kinds.items() if words}
-    symbols = [elements.get(label) or symbol_of(label) for label in labels]
-    return Structure(atomic_numbers(symbols), positions, cell, pbc)
+    symbols = [elements.get(label) or parse_symbol(label) for label in labels]
+    return Structure(find_atomic_numbers(symbols), positions, cell, pbc)
 
 
 def _parse(path: Path) -> _Section:
@@ -84,15 +84,15 @@ def _parse(path: Path) -> _Section:
     return stack[0]
 
 
-def _cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
-    lengths = _in_angstrom(section.words("ABC"))
+def _read_cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
+    lengths = _parse_lengths(section.words("ABC"))
     if lengths is not None:
         from ase.geometry import cellpar_to_cell
 
         angles = section.words("ALPHA_BETA_GAMMA") or ["90", "90", "90"]
         cell = cellpar_to_cell([*lengths, *map(float, angles[-3:])])
     else:
-        vectors = [_in_angstrom(section.words(name)) for name in "ABC"]
+        vectors = [_parse_lengths(section.words(name)) for name in "ABC"]
         if any(vector is None for vector in vectors):
             raise ValueError("it gives the cell neither as ABC nor as A, B and C")
         cell = np.array(vectors)
@@ -100,20 +100,20 @@ def _cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
     return cell, np.array([axis in periodic for axis in "XYZ"]) & (periodic != "NONE")
 
 
-def _in_angstrom(words: list[str] | None) -> Floats | None:
+def _parse_lengths(words: list[str] | None) -> Floats | None:
     """Return three lengths; a unit in brackets may stand before them."""
     if words is None:
         return None
     unit = words[0].strip("[]").lower() if words[0].startswith("[") else "angstrom"
-    return np.array(words[-3:], dtype=np.float64) * factor("length", unit)
+    return np.array(words[-3:], dtype=np.float64) * find_factor("length", unit)
 
 
-def _coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
+def _read_coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
     """Return labels and positions of the atoms, from the input or the XYZ file that it names."""
     section = subsystem.first("COORD")
     file_name = subsystem.first("TOPOLOGY").words("COORD_FILE_NAME")
     if not section.lines and file_name:
-        block = next(blocks(path.with_name(file_name[0])))
+        block = next(split_blocks(path.with_name(file_name[0])))
         if not isinstance(block, Block):
             raise ValueError(f"{file_name[0]}: {block}")
         return list(block.columns[0]), np.array(block.columns[1:4], dtype=np.float64).T
@@ -122,7 +122,7 @@ def _coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
         raise ValueError("it holds no coordinates")
     unit = (section.words("UNIT") or ["angstrom"])[0].strip("[]").lower()
     positions = np.array([line[1:4] for line in atoms], dtype=np.float64)
-    return [line[0] for line in atoms], positions * factor("length", unit)
+    return [line[0] for line in atoms], positions * find_factor("length", unit)
 
 
 def _is_on(words: list[str] | None) -> bool:
@@ -131,7 +131,7 @@ def _is_on(words: list[str] | None) -> bool:
     )
 
 
-def symbol_of(label: str) -> str:
+def parse_symbol(label: str) -> str:
     """Return the element that a label such as Hf_surface or H1 begins with."""
     from ase.data import atomic_numbers as table
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.readers import Floats
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 
 _STRESS: Final = re.compile(r"stress tensor \[(\w+)\]", re.IGNORECASE)
 _VECTOR: Final = re.compile(r" CELL\| Vector ([abc]) \[angstrom\]:(.*)\|[abc]\| = *(\S+)")
@@ -102,15 +102,17 @@ class Output:
     def _read(self, line: str, coming: Evaluation, present: Evaluation) -> None:
         if "ATOMIC COORDINATES IN" in line:
             unit = line.rsplit(maxsplit=1)[-1].strip("[]").lower()
-            coming.atomic_numbers, coming.positions = self._coordinates(factor("length", unit))
+            coming.atomic_numbers, coming.positions = self._coordinates(find_factor("length", unit))
         elif "SCF run NOT converged" in line:
             coming.converged = False
         elif match := _VECTOR.match(line):
-            coming.cell[match[1]] = _vector(match[2], float(match[3]))
+            coming.cell[match[1]] = _parse_vector(match[2], float(match[3]))
         elif "ATOMIC FORCES in [a.u.]" in line or "FORCES| Atomic forces [hartree/bohr]" in line:
             present.elements, present.forces = self._forces()
         elif "STRESS" in line and (match := _STRESS.search(line)) and "igenv" not in line.lower():
-            present.stress = self._matrix() * (factor("stress", match[1]) / factor("stress", "GPa"))
+            present.stress = self._matrix() * (
+                find_factor("stress", match[1]) / find_factor("stress", "GPa")
+            )
         elif line.startswith((" CELL| Periodicity", " POISSON| Periodicity")):
             self.periodic = line.rsplit(maxsplit=1)[-1]
         elif "PROGRAM ENDED AT" in line:
@@ -152,7 +154,7 @@ class Output:
         return np.array(rows, dtype=np.float64)
 
 
-def _vector(text: str, length: float) -> Floats:
+def _parse_vector(text: str, length: float) -> Floats:
     """Return a lattice vector; its length is printed with more digits than its components."""
     vector = np.array(text.split(), dtype=np.float64)
     return vector * (length / np.linalg.norm(vector)) if vector.any() else vector

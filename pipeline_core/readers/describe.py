@@ -77,36 +77,36 @@ def describe(path: Path, reader: Reader, limit: int = 50) -> Description:
         bad=bad,
         n_atoms=(min(sizes, default=0), max(sizes, default=0)),
         elements=tuple(sorted(elements)),
-        values=_summary(given),
+        values=_summarize(given),
     )
 
 
-def _summary(frames: Iterable[Mapping[str, Floats]]) -> dict[str, Value]:
+def _summarize(frames: Iterable[Mapping[str, Floats]]) -> dict[str, Value]:
     arrays: dict[str, list[Floats]] = defaultdict(list)
     for frame in frames:
         for name, array in frame.items():
             arrays[name].append(array)
-    return {name: _value(arrays[name]) for name in sorted(arrays)}
+    return {name: _describe_value(arrays[name]) for name in sorted(arrays)}
 
 
-def _value(arrays: list[Floats]) -> Value:
+def _describe_value(arrays: list[Floats]) -> Value:
     filled = [array for array in arrays if array.size] or [np.zeros(1)]
     return Value(
         n_frames=len(arrays),
-        shape=_common_shape({array.shape for array in arrays}),
+        shape=_find_common_shape({array.shape for array in arrays}),
         minimum=min(float(array.min()) for array in filled),
         maximum=max(float(array.max()) for array in filled),
     )
 
 
-def _common_shape(shapes: set[tuple[int, ...]]) -> str:
+def _find_common_shape(shapes: set[tuple[int, ...]]) -> str:
     if len({len(shape) for shape in shapes}) > 1:
         return "various"
     lengths = [set(axis) for axis in zip(*shapes, strict=True)]
     return "(" + ", ".join(str(*axis) if len(axis) == 1 else "n" for axis in lengths) + ")"
 
 
-def missing_label(description: Description, label: str, key: str) -> str:
+def explain_missing_label(description: Description, label: str, key: str) -> str:
     """Say that a label was not found under its name, and what it may be called instead.
 
     Args:

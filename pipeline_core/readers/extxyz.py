@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import LABELS, atomic_numbers, label
+from pipeline_core.readers.checks import LABELS, find_atomic_numbers, parse_label
 from pipeline_core.readers.files import open_text
 
 _PAIR: Final = re.compile(r"""([\w.:-]+)=(?:"([^"\\]*)"|([^\s"'{}\[\]\\=]+))(?:\s+|$)""")
@@ -55,7 +55,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         counts atoms.
     """
     names = keys or {name: name for name in LABELS}
-    for index, block in enumerate(blocks(path)):
+    for index, block in enumerate(split_blocks(path)):
         try:
             yield (
                 BadFrame(index, block)
@@ -66,24 +66,24 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
             yield BadFrame(index, str(error))
 
 
-def values(path: Path) -> Iterator[Mapping[str, Floats]]:
+def iterate_values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each good frame, its numeric values besides the structure, by their names."""
-    for block in blocks(path):
+    for block in split_blocks(path):
         try:
             if isinstance(block, Block):
-                yield _values(block)
+                yield _collect_values(block)
         except ValueError:
             continue
 
 
-def _values(block: Block) -> dict[str, Floats]:
+def _collect_values(block: Block) -> dict[str, Floats]:
     comment = _parse(block.comment)
     fields = comment | _read_table(block, comment)
-    arrays = {key: _array(value) for key, value in fields.items() if key not in _STRUCTURE}
+    arrays = {key: _parse_array(value) for key, value in fields.items() if key not in _STRUCTURE}
     return {key: array for key, array in arrays.items() if array is not None}
 
 
-def blocks(path: Path) -> Iterator[Block | str]:
+def split_blocks(path: Path) -> Iterator[Block | str]:
     """Split a file into frames; a damaged frame is yielded as the reason why it cannot be read."""
     with open_text(path) as file:
         back: Iterator[str] = iter(())  # lines to read once more, after damage
@@ -92,23 +92,23 @@ def blocks(path: Path) -> Iterator[Block | str]:
             count = next((line for line in lines if not line.isspace()), None)
             if count is None:
                 return
-            if not _counts_atoms(count):
+            if not _is_count(count):
                 yield f"expected the number of atoms, found {count.strip()[:60]!r}"
-                restart = next((line for line in lines if _counts_atoms(line)), None)
+                restart = next((line for line in lines if _is_count(line)), None)
                 back = iter([] if restart is None else [restart, *back])
                 continue
             n_atoms = int(count)
             comment, *rows = [*islice(lines, n_atoms + 1)] or [""]
-            columns = _columns(rows, n_atoms)
+            columns = _split_columns(rows, n_atoms)
             if columns is None:
-                yield _damage(comment, rows, n_atoms)
-                rest = dropwhile(lambda line: not _counts_atoms(line), [comment, *rows])
+                yield _explain_damage(comment, rows, n_atoms)
+                rest = dropwhile(lambda line: not _is_count(line), [comment, *rows])
                 back = iter([*rest, *back])
             else:
                 yield Block(comment, columns)
 
 
-def _columns(rows: list[str], n_atoms: int) -> Columns | None:
+def _split_columns(rows: list[str], n_atoms: int) -> Columns | None:
     """Return the columns of a table, or None if it is not whole."""
     if len(rows) < n_atoms:
         return None
@@ -118,13 +118,13 @@ def _columns(rows: list[str], n_atoms: int) -> Columns | None:
         return None
 
 
-def _counts_atoms(line: str) -> bool:
+def _is_count(line: str) -> bool:
     return line.strip().isdecimal()
 
 
-def _damage(comment: str, rows: list[str], n_atoms: int) -> str:
+def _explain_damage(comment: str, rows: list[str], n_atoms: int) -> str:
     """Say why the table of a frame cannot be read."""
-    whole = takewhile(lambda line: not _counts_atoms(line), [comment, *rows])
+    whole = takewhile(lambda line: not _is_count(line), [comment, *rows])
     n_rows = max(0, len(list(whole)) - 1)
     if n_rows < n_atoms:
         return f"truncated: {n_atoms} atoms announced, {n_rows} lines found"
@@ -149,12 +149,12 @@ def _parse_by_ase(comment: str) -> dict[str, str]:
     from ase.io.extxyz import key_val_str_to_dict
 
     try:
-        return {key: _text(value) for key, value in key_val_str_to_dict(comment).items()}
+        return {key: _restore_text(value) for key, value in key_val_str_to_dict(comment).items()}
     except (ValueError, LookupError) as error:
         raise ValueError(f"comment line cannot be parsed: {error}") from error
 
 
-def _text(value: Any) -> str:
+def _restore_text(value: Any) -> str:
     """Undo the conversions of ASE's parser, which stores matrices column by column."""
     if isinstance(value, np.ndarray):
         return " ".join(repr(number) for number in value.ravel(order="F").tolist())
@@ -162,7 +162,7 @@ def _text(value: Any) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _layout(properties: str) -> Mapping[str, slice]:
+def _parse_layout(properties: str) -> Mapping[str, slice]:
     """Return the columns of each property, from a value such as "species:S:1:pos:R:3"."""
     parts = properties.split(":")
     if len(parts) % 3 or not all(width.isdecimal() for width in parts[2::3]):
@@ -177,7 +177,7 @@ def _read_table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
     if not block.columns:
         raise ValueError("has no atoms")
     declared = comment.get("Properties")
-    layout = _layout(declared or "species:S:1:pos:R:3")
+    layout = _parse_layout(declared or "species:S:1:pos:R:3")
     n_named, n_columns = max(columns.stop for columns in layout.values()), len(block.columns)
     if n_columns < n_named or (declared and n_columns > n_named):
         raise ValueError(f"lines have {n_columns} columns, expected {n_named}")
@@ -194,19 +194,21 @@ def _make_frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
     return Frame(
         atomic_numbers=np.array(table["Z"][0], np.int32)
         if "Z" in table
-        else atomic_numbers(table["species"][0]),
-        positions=_numbers(table["pos"]),
-        cell=_cell(comment),
-        pbc=_pbc(comment),
+        else find_atomic_numbers(table["species"][0]),
+        positions=_parse_numbers(table["pos"]),
+        cell=_parse_cell(comment),
+        pbc=_parse_pbc(comment),
         labels={
-            name: label(name, _array(fields[key])) for name, key in keys.items() if key in fields
+            name: parse_label(name, _parse_array(fields[key]))
+            for name, key in keys.items()
+            if key in fields
         },
-        info={key: _scalar(text) for key, text in comment.items() if key not in used},
+        info={key: _parse_scalar(text) for key, text in comment.items() if key not in used},
         index=index,
     )
 
 
-def _cell(comment: Mapping[str, str]) -> Floats:
+def _parse_cell(comment: Mapping[str, str]) -> Floats:
     if "Lattice" not in comment:
         return np.zeros((3, 3))
     numbers = comment["Lattice"].split()
@@ -215,7 +217,7 @@ def _cell(comment: Mapping[str, str]) -> Floats:
     return np.array(numbers, np.float64).reshape(3, 3)
 
 
-def _pbc(comment: Mapping[str, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _parse_pbc(comment: Mapping[str, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     if "pbc" not in comment:
         return np.full(3, "Lattice" in comment)
     flags = comment["pbc"].translate(_BRACKETS).split()
@@ -224,22 +226,22 @@ def _pbc(comment: Mapping[str, str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.array([_BOOLEANS[flag] for flag in flags])
 
 
-def _array(value: str | Columns) -> Floats | None:
+def _parse_array(value: str | Columns) -> Floats | None:
     """Return text as numbers, (), (n,), (n_atoms,) or (n_atoms, n_columns), or None."""
     try:
-        return _numbers(value)
+        return _parse_numbers(value)
     except ValueError:
         return None
 
 
-def _numbers(value: str | Columns) -> Floats:
+def _parse_numbers(value: str | Columns) -> Floats:
     if isinstance(value, str):
         numbers = np.array(value.removeprefix("_JSON").translate(_BRACKETS).split(), np.float64)
         return numbers.reshape(()) if numbers.size == 1 else numbers
     return np.array(value[0] if len(value) == 1 else value, np.float64).T
 
 
-def _scalar(text: str) -> str | int | float | bool:
+def _parse_scalar(text: str) -> str | int | float | bool:
     if text in _BOOLEANS and text not in "01":
         return _BOOLEANS[text]
     for kind in (int, float):
@@ -257,5 +259,5 @@ READER: Final = Reader(
     units=Units(),
     read=read,
     keys=True,
-    values=values,
+    values=iterate_values,
 )

@@ -24,9 +24,9 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import atomic_numbers
+from pipeline_core.readers.checks import find_atomic_numbers
 from pipeline_core.readers.files import open_bytes, strip_compression
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 
 _UNITS: Final = Units(stress="bar", stress_sign="pressure")
 _LENGTHS: Final = {"angstrom": "angstrom", "bohr": "bohr"}
@@ -56,19 +56,19 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     """
     assert not keys
     index = 0
-    for name, content in _members(path):
-        for frame in _frames(name, content, index):
+    for name, content in _iterate_members(path):
+        for frame in _iterate_frames(name, content, index):
             yield frame
             index += 1
 
 
-def _members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+def _iterate_members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Yield name and content of each JSON file; an archive is streamed, never unpacked."""
     if strip_compression(path).endswith(".json"):
         with open_bytes(path) as file:
             yield PurePosixPath(path.parent.name, path.name), file.read()
         return
-    with _archive(path) as archive:
+    with _open_archive(path) as archive:
         try:
             for member in archive:
                 name = PurePosixPath(member.name)
@@ -79,45 +79,45 @@ def _members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
             raise EOFError from error
 
 
-def _archive(path: Path) -> tarfile.TarFile:
+def _open_archive(path: Path) -> tarfile.TarFile:
     try:
         return tarfile.open(path, mode="r|*")
     except tarfile.ReadError as error:
         raise ValueError(f"is neither a .json file nor a tar archive ({error})") from error
 
 
-def _frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame | BadFrame]:
+def _iterate_frames(name: PurePosixPath, content: bytes, index: int) -> Iterator[Frame | BadFrame]:
     info = {"group": name.parent.name, "file": name.name}
     try:
         text = content.decode()
         dataset = json.loads(text.partition("\n")[2] if text.startswith("#") else text)["Dataset"]
         structures = list(dataset["Data"])
     except (ValueError, LookupError, TypeError) as error:
-        yield BadFrame(index, f"{name}: {_reason(error)}")
+        yield BadFrame(index, f"{name}: {_explain(error)}")
         return
     for offset, structure in enumerate(structures):
         try:
-            yield _frame(structure, dataset, info, index + offset)
+            yield _make_frame(structure, dataset, info, index + offset)
         except (ValueError, LookupError, TypeError) as error:
-            yield BadFrame(index + offset, f"{name}: {_reason(error)}")
+            yield BadFrame(index + offset, f"{name}: {_explain(error)}")
 
 
-def _reason(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else f"not the layout of FitSNAP ({error!r})"
 
 
-def _frame(structure: Json, dataset: Json, info: Mapping[str, str], index: int) -> Frame:
-    def array(key: str) -> Floats:
-        return np.array(structure[key], dtype=np.float64) * _factor(key, dataset)
+def _make_frame(structure: Json, dataset: Json, info: Mapping[str, str], index: int) -> Frame:
+    def read_array(key: str) -> Floats:
+        return np.array(structure[key], dtype=np.float64) * _find_factor(key, dataset)
 
     names = {"energy": "Energy", "forces": "Forces", "stress": "Stress"}
-    labels = {name: array(key) for name, key in names.items() if key in structure}
+    labels = {name: read_array(key) for name, key in names.items() if key in structure}
     if "Spins" in structure:
         labels["magmoms"] = np.array(structure["Spins"], dtype=np.float64)[:, 0]
     return Frame(
-        atomic_numbers=atomic_numbers(structure["AtomTypes"]),
-        positions=array("Positions"),
-        cell=array("Lattice"),
+        atomic_numbers=find_atomic_numbers(structure["AtomTypes"]),
+        positions=read_array("Positions"),
+        cell=read_array("Lattice"),
         pbc=np.ones(3, dtype=bool),
         labels=labels,
         info=info,
@@ -125,13 +125,13 @@ def _frame(structure: Json, dataset: Json, info: Mapping[str, str], index: int) 
     )
 
 
-def _factor(key: str, dataset: Json) -> float:
+def _find_factor(key: str, dataset: Json) -> float:
     """Return the number that brings the values under `key` to this reader's unit."""
     dimension, unit, spellings = _STYLES[key]
     style = dataset.get(f"{key}Style")
     if style not in spellings:
         raise ValueError(f"{key}Style is {style!r}, known are {', '.join(spellings)}")
-    return factor(dimension, spellings[style]) / factor(dimension, unit)
+    return find_factor(dimension, spellings[style]) / find_factor(dimension, unit)
 
 
 READER: Final = Reader(

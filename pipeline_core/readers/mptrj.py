@@ -22,7 +22,12 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
-from pipeline_core.readers.checks import atomic_numbers, label, numeric, plain
+from pipeline_core.readers.checks import (
+    find_atomic_numbers,
+    parse_label,
+    parse_numbers,
+    select_plain,
+)
 from pipeline_core.readers.files import open_text
 
 _NAMES: Final = {
@@ -53,7 +58,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     names = {**_NAMES, **keys}
     index = 0
     try:
-        for mp_id, frame_id, record in _records(path):
+        for mp_id, frame_id, record in _iterate_records(path):
             yield _attempt(mp_id, frame_id, record, names, index)
             index += 1
     except (EOFError, ValueError) as error:
@@ -65,7 +70,7 @@ def _attempt(
     mp_id: str, frame_id: str, record: Record, names: Mapping[str, str], index: int
 ) -> Frame | BadFrame:
     try:
-        return _frame(mp_id, frame_id, record, names, index)
+        return _make_frame(mp_id, frame_id, record, names, index)
     except (ValueError, LookupError, TypeError) as error:
         reason = (
             str(error) if isinstance(error, ValueError) else f"not a record of MPtrj ({error!r})"
@@ -73,23 +78,23 @@ def _attempt(
         return BadFrame(index, f"{mp_id}, {frame_id}: {reason}")
 
 
-def values(path: Path) -> Iterator[Mapping[str, Floats]]:
+def iterate_values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield, for each frame, its numeric values besides the structure, by their names."""
-    for _, _, record in _records(path):
-        arrays = {key: numeric(value) for key, value in record.items()}
+    for _, _, record in _iterate_records(path):
+        arrays = {key: parse_numbers(value) for key, value in record.items()}
         yield {key: array for key, array in arrays.items() if array is not None}
 
 
-def _records(path: Path) -> Iterator[tuple[str, str, Record]]:
+def _iterate_records(path: Path) -> Iterator[tuple[str, str, Record]]:
     with open_text(path) as file:
-        for mp_id, frames in _members(file):
+        for mp_id, frames in _iterate_members(file):
             if not isinstance(frames, dict):
                 raise ValueError(f"{mp_id!r} holds no frames: not the layout of MPtrj")
             for frame_id, record in frames.items():
                 yield mp_id, frame_id, record
 
 
-def _members(file: TextIO) -> Iterator[tuple[str, Any]]:
+def _iterate_members(file: TextIO) -> Iterator[tuple[str, Any]]:
     """Yield the members of the JSON object that a file holds, decoding one member at a time.
 
     Raises:
@@ -153,25 +158,25 @@ class _Scanner:
         return bool(more)
 
 
-def _frame(
+def _make_frame(
     mp_id: str, frame_id: str, record: Record, names: Mapping[str, str], index: int
 ) -> Frame:
     structure = record["structure"]
     cell = np.array(structure["lattice"]["matrix"], dtype=np.float64)
     labels = {name: record[key] for name, key in names.items() if record.get(key) is not None}
     return Frame(
-        atomic_numbers=atomic_numbers([_element(site) for site in structure["sites"]]),
+        atomic_numbers=find_atomic_numbers([_read_element(site) for site in structure["sites"]]),
         positions=np.array([site["abc"] for site in structure["sites"]], dtype=np.float64) @ cell,
         cell=cell,
         pbc=np.array(structure["lattice"].get("pbc", (True, True, True))),
-        labels={name: label(name, value) for name, value in labels.items()},
-        info=plain({k: v for k, v in record.items() if k not in names.values()})
+        labels={name: parse_label(name, value) for name, value in labels.items()},
+        info=select_plain({k: v for k, v in record.items() if k not in names.values()})
         | {"mp_id": mp_id, "frame_id": frame_id},
         index=index,
     )
 
 
-def _element(site: Mapping[str, Any]) -> str:
+def _read_element(site: Mapping[str, Any]) -> str:
     species = site["species"]
     if len(species) != 1 or species[0].get("occu", 1) != 1:
         raise ValueError("a site is partially occupied")
@@ -185,5 +190,5 @@ READER: Final = Reader(
     units=Units(stress="kbar", stress_sign="pressure"),
     read=read,
     keys=True,
-    values=values,
+    values=iterate_values,
 )

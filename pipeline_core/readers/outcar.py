@@ -15,7 +15,7 @@ from typing import Final, TextIO
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame
-from pipeline_core.readers.checks import atomic_numbers
+from pipeline_core.readers.checks import find_atomic_numbers
 
 _ITERATION: Final = re.compile(r"- Iteration +(\d+)\( *(\d+)\)")
 _NELM: Final = re.compile(r"\s+NELM +=\s*(\d+)")
@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"-?\d+\.\d+|NaN|\*+")  # columns of fixed width may
 _ELEMENT: Final = re.compile(r"TITEL +=\s*\S+\s+([A-Z][a-z]?)")
 
 
-def frames(file: TextIO) -> Iterator[Frame | BadFrame]:
+def iterate_frames(file: TextIO) -> Iterator[Frame | BadFrame]:
     """Read the steps of a run.
 
     Args:
@@ -82,18 +82,18 @@ class _State:
     def read_step(self, line: str, file: TextIO) -> None:
         """Take what a line says of the present step; tables below it are read from `file`."""
         if "direct lattice vectors" in line and "reciprocal" in line:
-            self.cell = np.array([_fixed_width(row) for row in islice(file, 3)])
+            self.cell = np.array([_parse_fixed_width(row) for row in islice(file, 3)])
         elif "aborting loop because EDIFF is reached" in line:
             self.converged = True
         elif line.startswith("  in kB"):
-            xx, yy, zz, xy, yz, zx = _numbers(line)
+            xx, yy, zz, xy, yz, zx = _parse_numbers(line)
             self.labels["stress"] = np.array([[xx, xy, zx], [xy, yy, yz], [zx, yz, zz]])
         elif "free  energy   TOTEN" in line:  # two spaces: of the ions; one: of an electronic step
-            self.labels["e_fr_energy"] = np.array(_numbers(line)[0])
+            self.labels["e_fr_energy"] = np.array(_parse_numbers(line)[0])
         elif "energy  without entropy=" in line:
             without_entropy, _, extrapolated = line.partition("energy(sigma->0)")
-            self.labels["e_wo_entrp"] = np.array(_numbers(without_entropy)[0])
-            self.labels["e_0_energy"] = np.array(_numbers(extrapolated)[0])
+            self.labels["e_wo_entrp"] = np.array(_parse_numbers(without_entropy)[0])
+            self.labels["e_0_energy"] = np.array(_parse_numbers(extrapolated)[0])
         elif "TOTAL-FORCE" in line:
             table = self._table(file, skip=1, columns=slice(6))
             self.positions, self.labels["forces"] = table[:, :3], table[:, 3:]
@@ -105,7 +105,7 @@ class _State:
     def _table(self, file: TextIO, skip: int, columns: slice) -> Floats:
         """Read one line an atom, (n_atoms, n_columns)."""
         n_atoms = sum(self.counts)
-        rows = [_numbers(row)[columns] for row in islice(file, skip, skip + n_atoms)]
+        rows = [_parse_numbers(row)[columns] for row in islice(file, skip, skip + n_atoms)]
         return np.array(rows, dtype=np.float64).reshape(n_atoms, -1)
 
     def frame(self) -> Frame | BadFrame:
@@ -116,7 +116,7 @@ class _State:
         symbols = np.repeat(self.symbols, self.counts).tolist()
         labels = {n: value for n, value in self.labels.items() if n != "magmoms" or self.collinear}
         return Frame(
-            atomic_numbers=atomic_numbers(symbols),
+            atomic_numbers=find_atomic_numbers(symbols),
             positions=self.positions,
             cell=self.cell,
             pbc=np.ones(3, dtype=bool),
@@ -133,10 +133,10 @@ class _State:
             yield "the OUTCAR does not name the elements; read the vasprun.xml instead"
 
 
-def _numbers(text: str) -> list[float]:
+def _parse_numbers(text: str) -> list[float]:
     """Return the numbers of a line; what overflowed its column is NaN."""
     return [float(n) if n[0] != "*" else np.nan for n in _NUMBER.findall(text)]
 
 
-def _fixed_width(row: str) -> list[float]:
+def _parse_fixed_width(row: str) -> list[float]:
     return [float(row[start : start + 13]) for start in (3, 16, 29)]

@@ -41,7 +41,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
         ValueError: The OUTCAR beside a vasprun.xml is of another run.
     """
     names = {**_NAMES, **keys}
-    for frame in _frames(path):
+    for frame in _iterate_frames(path):
         if isinstance(frame, BadFrame):
             yield frame
         else:
@@ -49,26 +49,28 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
             yield replace(frame, labels=labels, info={"folder": path.resolve().parent.name})
 
 
-def values(path: Path) -> Iterator[Mapping[str, Floats]]:
+def iterate_values(path: Path) -> Iterator[Mapping[str, Floats]]:
     """Yield the labels of each good step under VASP's names."""
-    for frame in _frames(path):
+    for frame in _iterate_frames(path):
         if isinstance(frame, Frame):
             yield frame.labels
 
 
-def _frames(path: Path) -> Iterator[Frame | BadFrame]:
+def _iterate_frames(path: Path) -> Iterator[Frame | BadFrame]:
     name = strip_compression(path)
     if ".xml" not in name:
         with open_text(path) as text:
-            yield from outcar.frames(text)
+            yield from outcar.iterate_frames(text)
         return
     beside = find_compressed(path.with_name(name.replace("vasprun.xml", "OUTCAR")))
     with open_bytes(path) as file:
         if beside is None or beside == path:
-            yield from vasprun.frames(file)
+            yield from vasprun.iterate_frames(file)
             return
         with open_text(beside) as text:
-            for step, other in zip_longest(vasprun.frames(file), outcar.frames(text)):
+            for step, other in zip_longest(
+                vasprun.iterate_frames(file), outcar.iterate_frames(text)
+            ):
                 if step is not None:
                     yield _add_magmoms(step, other, beside)
 
@@ -95,5 +97,5 @@ READER: Final = Reader(
     units=Units(stress="kbar", stress_sign="pressure"),
     read=read,
     keys=True,
-    values=values,
+    values=iterate_values,
 )

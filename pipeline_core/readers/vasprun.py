@@ -18,15 +18,15 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from pipeline_core.readers import BadFrame, Floats, Frame
-from pipeline_core.readers.checks import atomic_numbers
-from pipeline_core.units import factor
+from pipeline_core.readers.checks import find_atomic_numbers
+from pipeline_core.units import find_factor
 
 _BULKY: Final = {"eigenvalues", "projected", "dos", "dielectricfunction", "dynmat"}
 _GARBLED: Final = {"X": "Xe", "r": "Zr"}  # as VASP writes these two elements
 _ENERGIES: Final = ("e_fr_energy", "e_0_energy", "e_wo_entrp")
 
 
-def frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
+def iterate_frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
     """Read the steps of a run.
 
     Args:
@@ -65,11 +65,13 @@ class _Run:
     def set_atoms(self, element: ET.Element) -> None:
         rows = element.iterfind("array[@name='atoms']/set/rc")
         symbols = [(row[0].text or "").strip() for row in rows]
-        self.numbers = atomic_numbers([_GARBLED.get(symbol, symbol) for symbol in symbols])
+        self.numbers = find_atomic_numbers([_GARBLED.get(symbol, symbol) for symbol in symbols])
 
     def set_parameters(self, element: ET.Element) -> None:
-        self.max_electronic_steps = int(_number(element, ".//i[@name='NELM']", 60))
-        self.pressure = _number(element, ".//i[@name='PSTRESS']", 0.0) * factor("stress", "kbar")
+        self.max_electronic_steps = int(_read_number(element, ".//i[@name='NELM']", 60))
+        self.pressure = _read_number(element, ".//i[@name='PSTRESS']", 0.0) * find_factor(
+            "stress", "kbar"
+        )
 
     def step(self, element: ET.Element, index: int) -> Frame | BadFrame:
         n_steps = len(element.findall("scstep"))
@@ -81,13 +83,13 @@ class _Run:
             return BadFrame(index, f"step cannot be read ({error})")
 
     def _frame(self, element: ET.Element, index: int) -> Frame:
-        cell = _rows(element, "structure/crystal/varray[@name='basis']")
-        fractional = _rows(element, "structure/varray[@name='positions']")
+        cell = _read_rows(element, "structure/crystal/varray[@name='basis']")
+        fractional = _read_rows(element, "structure/varray[@name='positions']")
         work = self.pressure * float(abs(np.linalg.det(cell)))
-        labels = {name: np.array(value) for name, value in _energies(element, work).items()}
+        labels = {name: np.array(value) for name, value in _read_energies(element, work).items()}
         for name in ("forces", "stress"):
             if element.find(f"varray[@name='{name}']") is not None:
-                labels[name] = _rows(element, f"varray[@name='{name}']")
+                labels[name] = _read_rows(element, f"varray[@name='{name}']")
         return Frame(
             atomic_numbers=self.numbers,
             positions=fractional @ cell,
@@ -98,17 +100,17 @@ class _Run:
         )
 
 
-def _energies(element: ET.Element, work: float) -> dict[str, float]:
-    free = _number(element, "energy/i[@name='e_fr_energy']") - work
+def _read_energies(element: ET.Element, work: float) -> dict[str, float]:
+    free = _read_number(element, "energy/i[@name='e_fr_energy']") - work
     electronic = element.findall("scstep/energy")[-1:]
     if not electronic:
         return {"e_fr_energy": free}
-    last = {name: _number(electronic[0], f"i[@name='{name}']", np.nan) for name in _ENERGIES}
+    last = {name: _read_number(electronic[0], f"i[@name='{name}']", np.nan) for name in _ENERGIES}
     shifted = {name: round(free + last[name] - last["e_fr_energy"], 8) for name in _ENERGIES}
     return {name: energy for name, energy in shifted.items() if np.isfinite(energy)}
 
 
-def _number(element: ET.Element, path: str, default: float | None = None) -> float:
+def _read_number(element: ET.Element, path: str, default: float | None = None) -> float:
     text = element.findtext(path)
     if text is None and default is not None:
         return default
@@ -117,7 +119,7 @@ def _number(element: ET.Element, path: str, default: float | None = None) -> flo
     return float(text)
 
 
-def _rows(element: ET.Element, path: str) -> Floats:
+def _read_rows(element: ET.Element, path: str) -> Floats:
     rows = element.find(path)
     if rows is None:
         raise ValueError(f"{path} is missing")

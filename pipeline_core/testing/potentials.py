@@ -16,16 +16,16 @@ from torch import Tensor
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.evaluation.conservation import measure_conservation
-from pipeline_core.graphs import sample_graph
+from pipeline_core.graphs import build_graph
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, build_task
-from pipeline_core.testing.projects import OnProject, alloys
+from pipeline_core.testing.projects import OnProject, make_alloys
 
 Predict = Callable[..., Outputs]
 
 
-def batch_of(structures: Sequence[Atoms], graph: GraphOptions, dtype: torch.dtype) -> Batch:
+def build_batch(structures: Sequence[Atoms], graph: GraphOptions, dtype: torch.dtype) -> Batch:
     """Return structures with their graphs as one batch."""
     samples = []
     for atoms in structures:
@@ -35,11 +35,11 @@ def batch_of(structures: Sequence[Atoms], graph: GraphOptions, dtype: torch.dtyp
             "cell": np.asarray(atoms.cell[:]),
             "pbc": atoms.pbc,
         }
-        samples.append(sample | sample_graph(sample, graph))
+        samples.append(sample | build_graph(sample, graph))
     return collate(samples, dtype)
 
 
-def rotation(seed: int) -> NDArray[np.float64]:
+def draw_rotation(seed: int) -> NDArray[np.float64]:
     """Return a random orthogonal matrix (3, 3), a rotation or one with a reflection."""
     matrix, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))
     return np.asarray(matrix)
@@ -74,7 +74,7 @@ class PotentialConformance(OnProject):
 
         def predict(*structures: Atoms) -> Outputs:
             with torch.no_grad():
-                outputs: Outputs = module(batch_of(structures, graph, torch.float64))
+                outputs: Outputs = module(build_batch(structures, graph, torch.float64))
             return outputs
 
         return predict
@@ -83,7 +83,7 @@ class PotentialConformance(OnProject):
     @classmethod
     def crystal(cls) -> Atoms:
         """A periodic structure without any symmetry."""
-        return alloys(1, seed=1)[0]
+        return make_alloys(1, seed=1)[0]
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -117,7 +117,7 @@ class PotentialConformance(OnProject):
         """Energies do not turn with the structure; forces and stress do."""
         before = predict(crystal)
         for seed in range(3):
-            matrix = rotation(seed)
+            matrix = draw_rotation(seed)
             turned = crystal.copy()
             turned.set_cell(crystal.cell[:] @ matrix.T, scale_atoms=True)
             after, R = predict(turned), torch.tensor(matrix)
@@ -158,7 +158,7 @@ class PotentialConformance(OnProject):
         self, predict: Predict, crystal: Atoms, cluster: Atoms
     ) -> None:
         """Structures of a batch do not influence each other."""
-        structures = [crystal, cluster, crystal.repeat((1, 2, 1)), alloys(1, seed=2)[0]]
+        structures = [crystal, cluster, crystal.repeat((1, 2, 1)), make_alloys(1, seed=2)[0]]
         together = predict(*structures)
         alone = [predict(atoms) for atoms in structures]
         for name, value in together.items():
@@ -206,7 +206,7 @@ class PotentialConformance(OnProject):
         """Forces that are derivatives are those of the energy; of others it is reported."""
         if "forces" not in module.predicts:
             pytest.skip("the model predicts no forces")
-        batch = batch_of([crystal], run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
         for name, value in measure_conservation(module, batch).items():
             record_property(name, value)
             if "forces" in module.direct:
@@ -219,7 +219,7 @@ class PotentialConformance(OnProject):
     ) -> None:
         """Using a model keeps tensors for differentiation only where something is a derivative."""
         derived = {"forces", "stress"}.intersection(module.predicts) - module.direct
-        batch = batch_of([crystal], run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
         kept: list[Tensor] = []
 
         def keep(tensor: Tensor) -> Tensor:
@@ -299,7 +299,7 @@ class PotentialConformance(OnProject):
         far = crystal[:1]
         far.set_cell([5 * keeping.cutoff] * 3)
         structures = [far, crystal] if company else [far]
-        outputs = module(batch_of(structures, keeping, torch.float64))
+        outputs = module(build_batch(structures, keeping, torch.float64))
         assert torch.isfinite(outputs["energy"]).all()
         for name, rows in (("forces", slice(1)), ("stress", slice(1))):
             if name in outputs:
@@ -310,7 +310,7 @@ class PotentialConformance(OnProject):
     ) -> None:
         """The energy holds each atom's reference energy once."""
         graph, shifted = run.section("graph", GraphOptions), deepcopy(module)
-        batch = batch_of([crystal], graph, torch.float64)
+        batch = build_batch([crystal], graph, torch.float64)
         with torch.no_grad():
             shifted.atom_energies += 3.0
             difference = shifted(batch)["energy"] - module(batch)["energy"]
@@ -322,8 +322,8 @@ class PotentialConformance(OnProject):
         """The model runs in float32 and float64, with the same result."""
         graph, single = run.section("graph", GraphOptions), deepcopy(module).float()
         with torch.no_grad():
-            exact = module(batch_of([crystal], graph, torch.float64))
-            rough = single(batch_of([crystal], graph, torch.float32))
+            exact = module(build_batch([crystal], graph, torch.float64))
+            rough = single(build_batch([crystal], graph, torch.float32))
         for name, value in exact.items():
             scale = float(value.abs().max())
             actual = rough[name].double()
@@ -334,7 +334,7 @@ class PotentialConformance(OnProject):
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
         """A batch stays as it was."""
-        batch = batch_of([crystal], run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
         before = {name: tensor.clone() for name, tensor in batch.items()}
         module(batch)
         assert batch.keys() == before.keys()
@@ -348,7 +348,9 @@ class PotentialConformance(OnProject):
     def test_every_parameter_can_learn(self, module: Potential, run: Run) -> None:
         """Some prediction depends on each parameter."""
         # A parameter that no prediction depends on would stop training on several ranks.
-        batch = batch_of(alloys(3, seed=3), run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch(
+            make_alloys(3, seed=3), run.section("graph", GraphOptions), torch.float64
+        )
         outputs = module(batch)
         total = sum((outputs[name] ** 2).sum() for name in outputs)
         assert isinstance(total, Tensor)

@@ -37,7 +37,7 @@ _TRAIN: Final = {
 _DYNAMICS: Final = {"md": [{"name": "short", "steps": 5, "every": 1}]}
 
 
-def alloys(count: int, seed: int = 0) -> list[Atoms]:
+def make_alloys(count: int, seed: int = 0) -> list[Atoms]:
     """Return strained and rattled four-atom cells of random composition, with labels.
 
     Args:
@@ -85,7 +85,7 @@ def write_project(
         **{name: dict(section) for name, section in sections.items()},
     }
     if dataset is None:
-        write(datasets / "alloys.extxyz", alloys(15))
+        write(datasets / "alloys.extxyz", make_alloys(15))
         content |= {"infer": _DYNAMICS, "train": {**_TRAIN, **sections.get("train", {})}}
     text = yaml.safe_dump(dict(dataset or _DATASET))
     (datasets / f"{_DATA}.yaml").write_text(text, encoding="utf-8")

@@ -49,7 +49,7 @@ class RunConformance(OnProject):
     def test_evaluation_gives_finite_errors(self, trained: Run) -> None:
         """Held-out samples are compared with predictions."""
         call(trained, "evaluate")
-        assert _numbers(json.loads(trained.metrics.read_text()))
+        assert _list_numbers(json.loads(trained.metrics.read_text()))
         assert trained.predictions.exists()
 
     def test_the_trained_model_can_be_used(self, trained: Run) -> None:
@@ -74,7 +74,7 @@ class RunConformance(OnProject):
         for count in (1, epochs):
             resumed = self.same_run(tmp_path / f"to{count}", tmp_path / "results", count)
             call(resumed, "train")
-        (weights, history), (ours, lines) = _outcome(trained), _outcome(resumed)
+        (weights, history), (ours, lines) = _read_outcome(trained), _read_outcome(resumed)
         assert history == lines
         assert weights.keys() == ours.keys()
         differing = [name for name, w in weights.items() if not torch.equal(w, ours[name])]
@@ -97,16 +97,16 @@ class RunConformance(OnProject):
         return next(p.hooks for p in plugins if p.model and p.model.name == self.plugin)
 
 
-def _outcome(run: Run) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+def _read_outcome(run: Run) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     lines = [json.loads(line) for line in run.history.read_text().splitlines()]
     history = [{key: v for key, v in line.items() if key not in TIMES} for line in lines]
     return load_model(run.model)["weights"], history
 
 
-def _numbers(content: Any) -> list[float]:
+def _list_numbers(content: Any) -> list[float]:
     """Return all numbers of nested JSON."""
     if isinstance(content, dict):
-        return [number for value in content.values() for number in _numbers(value)]
+        return [number for value in content.values() for number in _list_numbers(value)]
     if isinstance(content, list):
-        return [number for value in content for number in _numbers(value)]
+        return [number for value in content for number in _list_numbers(value)]
     return [float(content)] if isinstance(content, int | float) else []

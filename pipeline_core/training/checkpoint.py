@@ -36,7 +36,7 @@ from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.run import Run
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 from pipeline_core.task import Outputs, Task
 
 _KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "provenance", "probe"}
@@ -85,7 +85,7 @@ def write_model(
         "provenance": json.dumps(provenance, sort_keys=True),
         "probe": {**origin, "batch": batch, "outputs": _predict(module, batch)},
     }
-    with atomic(run.model) as temporary:
+    with write_atomic(run.model) as temporary:
         torch.save(content, temporary)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 from pipeline_core.training.loader import Step
 
 Record = dict[str, Any]
@@ -75,7 +75,7 @@ class EpochTotals:
             self.sums.zero_()
 
 
-def means(
+def compute_means(
     weights: Mapping[str, float], sums: Iterable[float], counts: Iterable[float]
 ) -> dict[str, float | None]:
     """Return the loss and the mean of each term; None for a term that no sample has labels for."""
@@ -87,7 +87,7 @@ def means(
     return {"loss": loss, **terms}
 
 
-def epoch_record(
+def make_record(
     epoch: int,
     rate: float,
     weights: Mapping[str, float],
@@ -118,7 +118,7 @@ def epoch_record(
     return {
         "epoch": epoch,
         "lr": rate,
-        "train": means(weights, totals.sums.tolist(), totals.counts.tolist()),
+        "train": compute_means(weights, totals.sums.tolist(), totals.counts.tolist()),
         "val": None,
         "mae": {},
         **validation,
@@ -138,6 +138,6 @@ def append_record(path: Path, record: Record) -> None:
 
 def write_history(path: Path, records: Sequence[Record]) -> None:
     """Write a history anew: what a killed training wrote beyond its saved state disappears."""
-    with atomic(path) as temporary:
+    with write_atomic(path) as temporary:
         lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
         temporary.write_text("".join(lines), encoding="utf-8")

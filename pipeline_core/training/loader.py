@@ -68,21 +68,21 @@ def load_steps(
         step = plan.step(number)
         own = share(step)
         pieces = [_pin(load(numbers), device) for numbers in own.micro_batches]
-        return Step(pieces, total_counts(objective, pieces), len(step.items), own.loads)
+        return Step(pieces, sum_counts(objective, pieces), len(step.items), own.loads)
 
-    return ahead(make, range(first, len(plan)))
+    return prefetch(make, range(first, len(plan)))
 
 
 def load_pieces(numbers: list[Numbers], load: Load, device: torch.device) -> Iterator[Piece]:
     """Yield one piece for each set of sample numbers, for an evaluation."""
-    return ahead(lambda some: _pin(load(some), device), numbers)
+    return prefetch(lambda some: _pin(load(some), device), numbers)
 
 
 def _pin(piece: Piece, device: torch.device) -> Piece:
     return piece.pin_memory() if device.type == "cuda" else piece
 
 
-def total_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
+def sum_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
     """Return the count of each term over some pieces, (n_terms,), in float64."""
     names = tuple(objective.weights)
     total = torch.zeros(len(names), dtype=torch.float64)
@@ -92,7 +92,7 @@ def total_counts(objective: Objective, pieces: list[Piece]) -> Tensor:
     return total
 
 
-def ahead(make: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def prefetch(make: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield `make(item)` for each item, in order, made in a thread while the caller is busy."""
     pool = ThreadPoolExecutor(1)
     pending: deque[Future[Result]] = deque()

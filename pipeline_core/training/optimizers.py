@@ -57,7 +57,7 @@ class LearningRate:
 
     def __init__(self, optimizer: optim.Optimizer, options: Schedule, epochs: int) -> None:
         self._optimizer, self._warmup = optimizer, options.warmup_epochs
-        self._curve = LambdaLR(optimizer, lambda epoch: _fraction(options, epoch, epochs))
+        self._curve = LambdaLR(optimizer, lambda epoch: _compute_fraction(options, epoch, epochs))
         self._plateau = None
         if options.name == "plateau":
             self._plateau = ReduceLROnPlateau(
@@ -92,7 +92,7 @@ class LearningRate:
             self._plateau.load_state_dict(state["plateau"])
 
 
-def _fraction(options: Schedule, epoch: int, epochs: int) -> float:
+def _compute_fraction(options: Schedule, epoch: int, epochs: int) -> float:
     done = epoch - options.warmup_epochs
     if done < 0:
         return _WARMUP_START + (1 - _WARMUP_START) * epoch / options.warmup_epochs

@@ -10,7 +10,7 @@ import torch
 _AUTOCAST: Final = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 
-def parameter_dtype(precision: str) -> torch.dtype:
+def choose_dtype(precision: str) -> torch.dtype:
     """Return the type of parameters, optimizer states and batches: float32 unless "64-true"."""
     return torch.float64 if precision == "64-true" else torch.float32
 

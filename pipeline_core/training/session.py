@@ -157,7 +157,7 @@ class Session:
     def write_model(self, split: str, probe: Numbers) -> None:
         """Write the best model from rank 0, with its predictions of some samples of a split."""
         if self._ranks.is_rank_zero:
-            provenance = state.model_provenance(self._run, self._options, self._ranks)
+            provenance = state.describe_model(self._run, self._options, self._ranks)
             weights = self.progress.best_weights
             write_model(self._run, self._task, weights, (split, probe), provenance)
 

@@ -15,7 +15,7 @@ from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.potential import Potential
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
-from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.precision import choose_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def initialize_weights(
     if start is not None and not start.startswith(PUBLISHED):
         content = _replace_heads(module, load_model(Path(start), info), start)
         check_probe(module, content, Path(start))
-    if parameter_dtype(options.precision) == torch.float64:
+    if choose_dtype(options.precision) == torch.float64:
         module.double()
     if content is not None:
         load_weights(module, content, Path(str(start)))

@@ -20,7 +20,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 from pipeline_core.training.checkpoint import load_archive
 
 logger = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     if options.schedule.name != "cosine":
         facts.pop("train.epochs", None)
     source = run.registry.fingerprint(run.model_info.name)
-    return {**facts, "seed": str(run.seed), _SOURCE: source, **input_hashes(run, options)}
+    return {**facts, "seed": str(run.seed), _SOURCE: source, **hash_inputs(run, options)}
 
 
-def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
+def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
     """Return file name and SHA-256 of what the training reads and the experiment does not say."""
     inputs = [run.graph] if run.dataset is None else [run.data, run.graph]
     if options.start_from is not None:
@@ -51,11 +51,11 @@ def input_hashes(run: Run, options: TrainOptions) -> dict[str, str]:
     return {path.name: hash_file(path) for path in inputs if path.is_file()}
 
 
-def model_provenance(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, Any]:
+def describe_model(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, Any]:
     """Return the record of where a trained model comes from."""
     return {
         **run.provenance("train"),
-        "inputs": input_hashes(run, options),
+        "inputs": hash_inputs(run, options),
         "ranks": ranks.size,
         "threads": torch.get_num_threads(),
         "device": ranks.device.type,
@@ -98,7 +98,7 @@ def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
         "format": upgrades.count_version(upgrades.STATE),
         "plugin_version": upgrades.count_version(info.upgrades),
     }
-    with atomic(path) as temporary:
+    with write_atomic(path) as temporary:
         torch.save({**versions, **content}, temporary)
 
 

@@ -18,14 +18,14 @@ from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.threads import limit_numpy_threads
 from pipeline_core.run import Run
 from pipeline_core.seeds import (
-    determinism,
-    generator_states,
+    capture_generators,
     seed_everything,
     set_generator_states,
+    use_deterministic,
 )
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.division import Division, make_division
-from pipeline_core.training.history import EpochTotals, Record, epoch_record
+from pipeline_core.training.history import EpochTotals, Record, make_record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
@@ -48,7 +48,7 @@ def train_run(run: Run) -> dict[str, Any]:
             training diverges.
     """
     options = run.section("train", TrainOptions)
-    with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
+    with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
         task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         division = make_division(run, task, options, ranks)
@@ -113,7 +113,7 @@ class Trainer:
         self._balance_by(self._fit_cost_model(plan))
         weights, rate = self._task.objective.weights, learner.rate
         totals, validation = self._totals, self._validate()
-        record = epoch_record(epoch + 1, rate.value, weights, totals, validation, self._timing())
+        record = make_record(epoch + 1, rate.value, weights, totals, validation, self._timing())
         self._refuse_divergence(record)
         self._totals = EpochTotals.zero(len(weights), self._ranks.device)
         self._session.end_epoch(record, learner.evaluated, rate, self._state)
@@ -204,7 +204,7 @@ class Trainer:
             "totals": vars(self._totals),
             "times": vars(self._times),
             "cost_model": self._cost_model and self._cost_model.coefficients,
-            "generators": self._ranks.gather(generator_states(self._ranks.device)),
+            "generators": self._ranks.gather(capture_generators(self._ranks.device)),
         }
 
     def _load(self, learner: Learner, saved: dict[str, Any]) -> None:

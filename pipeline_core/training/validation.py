@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from pipeline_core.batch import Batch
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.residuals import residuals
+from pipeline_core.residuals import compute_residuals
 from pipeline_core.task import Outputs, Quantity, Task
-from pipeline_core.training.history import means
-from pipeline_core.training.loader import total_counts
+from pipeline_core.training.history import compute_means
+from pipeline_core.training.loader import sum_counts
 from pipeline_core.training.precision import Precision
 
 
@@ -50,19 +50,21 @@ def validate(
                 outputs = piece.predict(module)
             sums = task.objective.sums(outputs, piece.batch)
             totals[0, :n_terms] += torch.stack([sums[name].double() for name in weights])
-            totals[1, :n_terms] += total_counts(task.objective, [loaded]).to(ranks.device)
+            totals[1, :n_terms] += sum_counts(task.objective, [loaded]).to(ranks.device)
             for column, quantity in enumerate(task.quantities, n_terms):
-                totals[:, column] += _absolute_error(quantity, outputs, piece.batch)
+                totals[:, column] += _sum_absolute_errors(quantity, outputs, piece.batch)
     sums_, counts = ranks.all_reduce_sum(totals).tolist()
     errors = zip(task.quantities, sums_[n_terms:], counts[n_terms:], strict=True)
     return {
         # A loss of no term would be zero, and the first epoch the best for ever.
-        "val": means(weights, sums_[:n_terms], counts[:n_terms]) if any(counts[:n_terms]) else None,
+        "val": compute_means(weights, sums_[:n_terms], counts[:n_terms])
+        if any(counts[:n_terms])
+        else None,
         "mae": {q.name: total / count if count else None for q, total, count in errors},
     }
 
 
-def _absolute_error(quantity: Quantity, outputs: Outputs, batch: Batch) -> Tensor:
+def _sum_absolute_errors(quantity: Quantity, outputs: Outputs, batch: Batch) -> Tensor:
     """Return sum and count of the absolute errors, (2,)."""
-    difference, present = residuals(quantity, outputs, batch)
+    difference, present = compute_residuals(quantity, outputs, batch)
     return torch.stack([difference.abs().sum().double(), present.sum().double()])

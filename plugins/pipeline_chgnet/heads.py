@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pipeline_chgnet.basis import compute_envelope
 from pipeline_chgnet.layers import build_perceptron
 from pipeline_chgnet.options import CHGNetOptions
-from pipeline_core.batch import Batch, n_samples
+from pipeline_core.batch import Batch, count_samples
 from pipeline_core.potential import compute_forces, compute_stress, volumes
 from pipeline_core.task import Outputs
 from pipeline_core.units import GPA
@@ -83,7 +83,7 @@ class PaperHeads(nn.Module):
         coefficients = GPA * self.stress(features.atoms - features.free).to(
             vectors.dtype
         )  # (n_atoms, 6)
-        sums = coefficients.new_zeros(n_samples(batch), len(_PAIRS[0]))
+        sums = coefficients.new_zeros(count_samples(batch), len(_PAIRS[0]))
         sums = sums.index_add(0, batch["atom_sample"], coefficients)
         means = sums / batch["atom_offsets"].diff()[:, None]
         stress = (means[:, :, None, None] * _make_lattice_dyads(batch).to(means.dtype)).sum(1)

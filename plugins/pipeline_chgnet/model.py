@@ -22,7 +22,7 @@ from pipeline_chgnet.layers import (
 from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
 from pipeline_chgnet.topology import Topology
 from pipeline_chgnet.weights import read_published
-from pipeline_core.batch import Batch, n_samples
+from pipeline_core.batch import Batch, count_samples
 from pipeline_core.potential import Potential
 from pipeline_core.task import Outputs
 
@@ -127,7 +127,7 @@ class CHGNet(Potential):
         )
         sites = self.readout(self.readout_norm(features.atoms)).squeeze(1)  # (n_atoms,)
         sites = sites.to(features.atoms.dtype)  # sums in mixed precision, too, are full
-        energy = sites.new_zeros(n_samples(batch)).index_add(0, batch["atom_sample"], sites)
+        energy = sites.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], sites)
         direct = {} if self.heads is None else self.heads(batch, vectors, features)
         return {"energy": energy, "magmoms": magmoms, **direct}
 

@@ -40,6 +40,6 @@ def task(run: Run) -> Task:
             "heads (model.heads)"
         )
     from pipeline_chgnet.model import CHGNet
-    from pipeline_core.atomistic import potential_task
+    from pipeline_core.atomistic import build_potential_task
 
-    return potential_task(run, CHGNet(options))
+    return build_potential_task(run, CHGNet(options))

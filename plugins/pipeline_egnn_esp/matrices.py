@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 
@@ -148,7 +148,9 @@ def find_pairs_within(structure: Structure, cutoff: float) -> tuple[Ints, Ints]:
     Returns:
         block_atoms (n_blocks, 2) and block_shift (n_blocks, 3), sorted by shift, then by atoms.
     """
-    index, shift, _ = neighbour_graph(structure.positions, structure.cell, structure.pbc, cutoff)
+    index, shift, _ = build_neighbour_graph(
+        structure.positions, structure.cell, structure.pbc, cutoff
+    )
     first = is_first(index[:, 0], index[:, 1], shift)
     own = np.arange(len(structure.positions))
     atoms = np.concatenate([np.stack([own, own], axis=1), index[first]])

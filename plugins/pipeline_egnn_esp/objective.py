@@ -11,7 +11,7 @@ from typing import Final, Literal
 from torch import Tensor
 
 from pipeline_core.batch import Batch
-from pipeline_core.residuals import residuals
+from pipeline_core.residuals import compute_residuals
 from pipeline_core.task import Outputs, Quantity
 from pipeline_egnn_esp.options import BlockLoss
 from pipeline_egnn_esp.scaling import ScaledNetwork
@@ -54,7 +54,7 @@ class BlockObjective:
     def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Return the sum of each term over the labelled elements of a batch."""
         errors = {
-            place: residuals(quantity, outputs, batch)[0]
+            place: compute_residuals(quantity, outputs, batch)[0]
             for place, quantity in self._quantities.items()
         }
         sizes: dict[str, Tensor] = {}

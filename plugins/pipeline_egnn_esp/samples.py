@@ -15,7 +15,7 @@ from pipeline_core.config.sections import GraphOptions, PartitionOptions
 from pipeline_core.distributed.domains import Domain
 from pipeline_core.distributed.regions import build_region
 from pipeline_core.fields import FIELDS, SPLITS, Field
-from pipeline_core.graphs import find_reverse_edges, graph_fields, neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph, find_reverse_edges, list_graph_fields
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.structure import Structure
@@ -65,7 +65,7 @@ class MatrixSamples:
     def __init__(
         self, run: Run, split: str, basis: Basis, options: ESPOptions, dtype: torch.dtype
     ) -> None:
-        graph = graph_fields(run.section("graph", GraphOptions))
+        graph = list_graph_fields(run.section("graph", GraphOptions))
         is_divided = run.section("partition", PartitionOptions).parts == "graph"
         self._data = SampleFile(run.data, "data", _DATA, preload=not is_divided)
         names = [field.name for field in graph]
@@ -163,7 +163,7 @@ class MatrixSamples:
         order = np.linalg.norm(atoms.positions - atoms.positions[0], axis=1).argsort(kind="stable")
         chosen, pbc = order[:n_atoms], np.zeros(3, dtype=bool)
         numbers, positions = atoms.atomic_numbers[chosen], atoms.positions[chosen]
-        graph = neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
+        graph = build_neighbour_graph(positions, atoms.cell, pbc, self._options.cutoff)
         own = Structure(numbers, positions, atoms.cell, pbc)
         return collate([_make_inputs(own, *graph[:2])], self._dtype, self._fields)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from pipeline_core.atomistic import graph_cost
+from pipeline_core.atomistic import count_rows
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import GraphOptions, LinkOptions, PartitionOptions
 from pipeline_core.run import Run
@@ -59,7 +59,7 @@ def build_matrix_task(run: Run) -> Task:
         module=module,
         objective=BlockObjective(train.blocks, quantities, module),
         samples=partial(_make_samples, run, basis, options, dtype),
-        cost=graph_cost,
+        cost=count_rows,
         quantities=quantities,
         probe=partial(_read_cluster, run, basis, options, dtype) if is_divided else None,
         bytes_per_atom=count_bytes_per_atom(options, dtype.itemsize),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.run import Run
 from pipeline_core.task import Samples, Sizes, Task
-from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.precision import choose_dtype
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice
@@ -117,7 +117,7 @@ def make_base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
 def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:
     options = run.section("model", GaugeOptions)
     train = run.section("train", GaugeTrainOptions)
-    dtype = parameter_dtype(train.precision).to_complex()
+    dtype = choose_dtype(train.precision).to_complex()
     if train.objective == "forward_kl":
         return EnsembleSamples(run, lattice, read_target_action(run), split, "target", dtype)
     if options.prior == "haar":

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.datasets import DatasetFile, Split
 from pipeline_core.config.sections import Count, Positive, Section
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 
 Seed = Annotated[int, Field(ge=0)]
 GridPoints = Annotated[int, Field(ge=2)]
@@ -110,7 +110,7 @@ class TableEnergy(Section):
     @field_validator("unit")
     @classmethod
     def _check_unit(cls, unit: str) -> str:
-        factor("energy", unit)
+        find_factor("energy", unit)
         return unit
 
 
@@ -126,7 +126,7 @@ class TableGradient(Section):
     @classmethod
     def _check_unit(cls, unit: str | None) -> str | None:
         if unit is not None:
-            factor("energy", unit)
+            find_factor("energy", unit)
         return unit
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.units import BOHR, DALTON, HARTREE, factor
+from pipeline_core.units import BOHR, DALTON, HARTREE, find_factor
 from pipeline_htfbr.molecule import Molecule, NormalModes
 from pipeline_htfbr.points import Coordinate
 
@@ -119,7 +119,7 @@ class Ethene:
     @property
     def molecule(self) -> Molecule:
         """Ethene, with the modes as its variables."""
-        wavenumbers = self.frequencies / factor("energy", "cm^-1")
+        wavenumbers = self.frequencies / find_factor("energy", "cm^-1")
         return Molecule(
             _SYMBOLS,
             _MASSES,

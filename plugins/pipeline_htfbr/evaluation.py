@@ -44,7 +44,7 @@ from pipeline_htfbr.surfaces import ExactSurface, find_exact_surface
 
 Floats = NDArray[np.float64]
 
-UNITS: Final = {name: units.factor("energy", name) for name in ("hartree", "cm^-1")}
+UNITS: Final = {name: units.find_factor("energy", name) for name in ("hartree", "cm^-1")}
 """Units in which errors are reported -> eV."""
 _BLOCK: Final = 50_000
 """Points of the grid that are in memory with all their functions at once."""

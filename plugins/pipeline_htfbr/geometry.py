@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 from pipeline_htfbr.molecule import Internal, Molecule, NormalModes
 from pipeline_htfbr.points import Coordinate
 
@@ -114,7 +114,7 @@ def _shorten(difference: Floats, coordinates: Sequence[Coordinate]) -> Floats:
 def _find_unit(one: Internal, unit: str) -> float:
     if one.kind == "cosine":
         return 1.0
-    return factor("length" if one.kind == "distance" else "angle", unit)
+    return find_factor("length" if one.kind == "distance" else "angle", unit)
 
 
 def _compute_internal(positions: Tensor, one: Internal, name: str) -> Tensor:

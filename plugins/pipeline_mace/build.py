@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from ase.data import atomic_numbers, chemical_symbols
 
-from pipeline_core.atomistic import potential_task
+from pipeline_core.atomistic import build_potential_task
 from pipeline_core.fields import SPLITS
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -36,7 +36,7 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
         scale, shift = _read_scale_and_shift(run)
         module.scale.fill_(scale)
         module.shift.fill_(shift)
-    return potential_task(
+    return build_potential_task(
         run,
         module,
         elements=list(facts.elements),  # with fine-tuning perhaps more than those of the data

@@ -8,7 +8,7 @@ import torch
 from ase.data import atomic_numbers, chemical_symbols
 from torch import Tensor, nn
 
-from pipeline_core.batch import Batch, n_samples
+from pipeline_core.batch import Batch, count_samples
 from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
@@ -120,7 +120,7 @@ class MACE(Potential):
                 features = features + _pad(before, features)
             energy = energy + readout(features[:, 0])
         energy = self.scale * energy + self.shift
-        total = energy.new_zeros(n_samples(batch))
+        total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
 
     def _elements(self, batch: Batch) -> Tensor:

@@ -10,9 +10,9 @@ from _chgnet_subjects import GPA, Arrays, TrainedNetwork, split_structures
 from torch import Tensor
 
 from pipeline_chgnet.model import CHGNet
-from pipeline_core.batch import collate, to_device
+from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import sample_graph
+from pipeline_core.graphs import build_graph
 
 
 class Network(TrainedNetwork):
@@ -27,7 +27,7 @@ class Network(TrainedNetwork):
 
     def predict(self) -> dict[str, Tensor]:
         """Put the batch together and predict."""
-        batch = to_device(collate(self.samples, torch.float32), torch.device(self.device))
+        batch = move_to_device(collate(self.samples, torch.float32), torch.device(self.device))
         outputs = self.model(batch)
         energy = outputs["energy"] / batch["atom_offsets"].diff()
         outputs |= {"energy": energy, "stress": GPA * outputs["stress"]}
@@ -49,6 +49,6 @@ def build_samples(structures: Sequence[ase.Atoms]) -> list[dict[str, np.ndarray]
             "cell": np.array(atoms.cell),
             "pbc": np.array(atoms.pbc),
         }
-        graph = sample_graph(sample, GraphOptions(cutoff=6.0, angle_cutoff=3.0))
+        graph = build_graph(sample, GraphOptions(cutoff=6.0, angle_cutoff=3.0))
         samples.append(sample | graph)
     return samples

@@ -7,7 +7,7 @@ import ase
 import numpy as np
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import find_reverse_edges, sample_graph
+from pipeline_core.graphs import build_graph, find_reverse_edges
 from pipeline_egnn_esp.datasets import PackedSource
 from pipeline_egnn_esp.inference.tiling import Tiling
 from pipeline_egnn_esp.matrices import BlockMatrix
@@ -39,7 +39,7 @@ def arrays_of(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[s
     }
     moved = np.zeros((len(atoms), 3), dtype=np.int64)
     whole = Tiling(cell, repeat, replace(structure, **inputs), moved).whole()
-    graph = sample_graph(inputs, GraphOptions(cutoff=cutoff))
+    graph = build_graph(inputs, GraphOptions(cutoff=cutoff))
     edges = graph["edge_index"].astype(np.int64), graph["edge_shift"].astype(np.int64)
     node_blocks, edge_blocks = labels(whole, edges)
     return {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline_core.batch import collate
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import sample_graph
+from pipeline_core.graphs import build_graph
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -105,5 +105,5 @@ def graphs(arrays: Arrays, cutoff: float) -> list[dict[str, np.ndarray]]:
             "cell": np.array(atoms.cell),
             "pbc": np.array(atoms.pbc),
         }
-        found.append(sample | sample_graph(sample, GraphOptions(cutoff=cutoff)))
+        found.append(sample | build_graph(sample, GraphOptions(cutoff=cutoff)))
     return found

@@ -41,7 +41,7 @@ from message_ops import copy_bandwidth, hardware
 from su3_kernels import TURN, eig_angles
 from torch import Tensor
 
-from pipeline_core.profiling.memory import peak_bytes
+from pipeline_core.profiling.memory import measure_peak
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
@@ -218,7 +218,7 @@ def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, A
     for side, context in SIDES.items():
         with context():
             function()
-            memory[side] = peak_bytes(function, torch.device("cpu"))
+            memory[side] = measure_peak(function, torch.device("cpu"))
     for _ in range(repeats):
         for side, context in SIDES.items():
             with context():

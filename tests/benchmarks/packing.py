@@ -33,7 +33,7 @@ import numba
 import numpy as np
 from _data import find_mptrj
 
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_kernels import packing
 from pipeline_kernels.packing import Plan
 
@@ -58,7 +58,7 @@ Sizes = tuple[np.ndarray, np.ndarray]
 def mptrj_sizes() -> Sizes:
     """Return the numbers of atoms and of directed edges of real crystals."""
     frames = ase.io.read(find_mptrj(), ":", format="extxyz")
-    graphs = [neighbour_graph(a.positions, a.cell.array, a.pbc, CUTOFF) for a in frames]
+    graphs = [build_neighbour_graph(a.positions, a.cell.array, a.pbc, CUTOFF) for a in frames]
     return np.array([len(a) for a in frames]), np.array([len(index) for index, _, _ in graphs])
 
 
@@ -87,16 +87,16 @@ def strategies(
     in_cost = capacity * costs.mean() / atoms.mean()
 
     def default() -> Plan:
-        offsets = packing.windows(atoms, order, mean_items)  # atoms are what is limited
-        return packing.balanced(costs, order, offsets, n_ranks, capacity, atoms)
+        offsets = packing.cut_windows(atoms, order, mean_items)  # atoms are what is limited
+        return packing.pack_balanced(costs, order, offsets, n_ranks, capacity, atoms)
 
     return {
         "balanced": default,
-        "random": partial(packing.random, order, by_count, n_ranks),
-        "next_fit": partial(packing.next_fit, atoms, order, n_ranks, capacity),
-        "pairing": partial(packing.pairing, atoms, order, by_count, n_ranks),
-        "mace_bins": partial(packing.mace_bins, atoms, order, n_ranks, capacity),
-        "mace_bins_by_cost": partial(packing.mace_bins, costs, order, n_ranks, in_cost),
+        "random": partial(packing.pack_random, order, by_count, n_ranks),
+        "next_fit": partial(packing.pack_next_fit, atoms, order, n_ranks, capacity),
+        "pairing": partial(packing.pack_pairs, atoms, order, by_count, n_ranks),
+        "mace_bins": partial(packing.pack_mace_bins, atoms, order, n_ranks, capacity),
+        "mace_bins_by_cost": partial(packing.pack_mace_bins, costs, order, n_ranks, in_cost),
     }
 
 
@@ -160,7 +160,7 @@ def pyg_seconds(shuffled: np.ndarray, capacity: float) -> float | None:
     begin = time.process_time()
     batches = list(iter(sampler))  # its length is undefined
     seconds = time.process_time() - begin
-    ours = packing.next_fit(shuffled, np.arange(len(shuffled)), 1, capacity)
+    ours = packing.pack_next_fit(shuffled, np.arange(len(shuffled)), 1, capacity)
     assert np.array_equal(np.diff(ours.starts), [len(batch) for batch in batches])
     return seconds
 

@@ -37,15 +37,15 @@ from pipeline_kernels.partition import (
     Link,
     PlaneCoordinates,
     Rows,
-    adjacency,
-    candidates,
-    grids,
-    low_nn,
-    metis,
-    metis_volume,
+    cut_by_low_nn,
+    cut_by_metis,
+    cut_by_metis_volume,
+    find_candidates,
+    find_grids,
+    make_adjacency,
     refine,
 )
-from pipeline_kernels.partition.synthetic import HFO2_BOX, neighbour_edges, random_packing
+from pipeline_kernels.partition.synthetic import HFO2_BOX, draw_packing, find_edges
 
 CUTOFF = 12.0  # Å
 COLUMNS = ("neighbours_mean", "neighbours_max", "received_mean", "received_max", "total_sent")
@@ -58,12 +58,12 @@ class Case:
     """One structure and all ways to share it."""
 
     def __init__(self, tiles: tuple[int, int, int], seed: int) -> None:
-        positions, cell = random_packing(3000, HFO2_BOX, tiles, seed)
-        edges = neighbour_edges(positions, cell, CUTOFF)
+        positions, cell = draw_packing(3000, HFO2_BOX, tiles, seed)
+        edges = find_edges(positions, cell, CUTOFF)
         Rows.of(edges[:1], len(positions))  # compiles
         self.rows, self.rows_s = timed(lambda: Rows.of(edges, len(positions)))
         self.positions, self.cell, self.link = positions, cell, Link()
-        self.graph, self.adjacency_s = timed(lambda: adjacency(self.rows))
+        self.graph, self.adjacency_s = timed(lambda: make_adjacency(self.rows))
 
     def coordinates(self) -> PlaneCoordinates:
         """Return the coordinates, which our methods make anew each time."""
@@ -71,24 +71,24 @@ class Case:
 
     def low_nn(self, n_parts: int) -> Labels:
         """Bisect."""
-        return low_nn(self.coordinates(), self.rows.weights, n_parts)
+        return cut_by_low_nn(self.coordinates(), self.rows.weights, n_parts)
 
     def grid(self, n_parts: int) -> Labels:
         """Take the fastest grid."""
-        return grids(self.coordinates(), self.rows, n_parts, self.link)[0].labels
+        return find_grids(self.coordinates(), self.rows, n_parts, self.link)[0].labels
 
     def auto(self, n_parts: int) -> Labels:
         """Choose from the Pareto set and refine."""
-        best = candidates(self.coordinates(), self.rows, n_parts, self.link)[0]
+        best = find_candidates(self.coordinates(), self.rows, n_parts, self.link)[0]
         return refine(best.labels, self.rows, n_parts, self.link.message)
 
     def metis(self, n_parts: int) -> Labels:
         """Call the baseline."""
-        return metis(self.graph, n_parts)
+        return cut_by_metis(self.graph, n_parts)
 
     def metis_volume(self, n_parts: int) -> Labels:
         """Call the stronger rival."""
-        return metis_volume(self.graph, n_parts, self.rows.degrees)
+        return cut_by_metis_volume(self.graph, n_parts, self.rows.degrees)
 
     def measured(self, name: str, n_parts: int, repeats: int) -> dict[str, Any]:
         """Return the figures and the time of one method."""

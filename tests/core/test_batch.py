@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_core.batch import collate, n_samples, to_device
+from pipeline_core.batch import collate, count_samples, move_to_device
 from pipeline_core.fields import FIELDS, Field
 
 INDEXING = {name: field.indexes for name, field in FIELDS.items() if field.indexes}
@@ -53,7 +53,7 @@ def test_numbers_of_rows_are_shifted(seed, n):
         counts = [len(sample[name]) for sample in samples]
         assert batch[f"{kind}_offsets"].tolist() == np.cumsum([0, *counts]).tolist()
         assert batch[f"{kind}_sample"].tolist() == np.repeat(range(n), counts).tolist()
-    assert n_samples(batch) == n
+    assert count_samples(batch) == n
 
 
 def test_receivers_and_senders_keep_their_positions():
@@ -146,10 +146,10 @@ def test_rows_that_are_numbered_must_be_there():
 
 def test_moving_copies_nothing_on_the_same_device():
     batch = collate([sample_of(np.random.default_rng(4))], torch.float32)
-    moved = to_device(batch, torch.device("cpu"))
+    moved = move_to_device(batch, torch.device("cpu"))
     assert moved.keys() == batch.keys()
     assert all(moved[name].data_ptr() == batch[name].data_ptr() for name in batch)
 
 
 def test_counting_samples_without_ragged_fields():
-    assert n_samples(collate([{"energy": np.asarray(1.0)}] * 3, torch.float32)) == 3
+    assert count_samples(collate([{"energy": np.asarray(1.0)}] * 3, torch.float32)) == 3

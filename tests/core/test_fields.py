@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline_core.fields import FIELDS, RAGGED, SPLITS, field
+from pipeline_core.fields import FIELDS, RAGGED, SPLITS, find_field
 from pipeline_core.units import DIMENSION
 
 
@@ -39,6 +39,6 @@ def test_splits_fit_their_field():
 
 
 def test_an_unknown_field_names_the_known_ones():
-    assert field("forces") is FIELDS["forces"]
+    assert find_field("forces") is FIELDS["forces"]
     with pytest.raises(ValueError, match=r"unknown field 'force'; known fields are cell, .*forces"):
-        field("force")
+        find_field("force")

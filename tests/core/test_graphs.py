@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import angles, bonds, neighbour_graph, sample_graph
+from pipeline_core.graphs import build_graph, build_neighbour_graph, list_angles, pair_edges
 
 
 def sample(atoms):
@@ -38,7 +38,7 @@ def test_edges_equal_those_of_ase(name):
     i, j, shift, distance = ase.neighborlist.neighbor_list("ijSd", atoms, 5.0)
     expected = sorted(zip(i, j, *shift.T, distance.round(8), strict=True))
 
-    index, ours, length = neighbour_graph(
+    index, ours, length = build_neighbour_graph(
         atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=5.0
     )
 
@@ -51,9 +51,11 @@ def test_edges_equal_those_of_ase(name):
 @given(st.integers(0, 10_000))
 def test_a_bond_joins_an_edge_and_its_reverse(seed):
     atoms = random_crystal(seed)
-    index, shift, _ = neighbour_graph(atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0)
+    index, shift, _ = build_neighbour_graph(
+        atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0
+    )
 
-    edge_bond, bond_edge = bonds(index, shift)
+    edge_bond, bond_edge = pair_edges(index, shift)
 
     assert np.array_equal(edge_bond[bond_edge], np.arange(len(bond_edge)))
     order = np.argsort(edge_bond, kind="stable")
@@ -66,10 +68,12 @@ def test_a_bond_joins_an_edge_and_its_reverse(seed):
 @given(st.integers(0, 10_000))
 def test_angles_equal_a_search_over_all_pairs(seed):
     atoms = random_crystal(seed, n_atoms=3)
-    index, _, length = neighbour_graph(atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0)
+    index, _, length = build_neighbour_graph(
+        atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0
+    )
     short = length < 3.0
 
-    found = angles(index[:, 0], short)
+    found = list_angles(index[:, 0], short)
 
     expected = [
         (a, b)
@@ -81,7 +85,7 @@ def test_angles_equal_a_search_over_all_pairs(seed):
 
 
 def test_rocksalt_has_its_textbook_coordination():
-    graph = sample_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=3.0, angle_cutoff=3.0))
+    graph = build_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=3.0, angle_cutoff=3.0))
 
     assert len(graph["edge_index"]) == 8 * 6
     assert len(graph["bond_edge"]) == 8 * 3
@@ -90,8 +94,8 @@ def test_rocksalt_has_its_textbook_coordination():
 
 def test_the_same_graph_whatever_the_order_of_the_search():
     atoms = STRUCTURES["rocksalt"]
-    once = sample_graph(sample(atoms), GraphOptions(cutoff=5.0, angle_cutoff=3.0))
-    again = sample_graph(sample(atoms.copy()), GraphOptions(cutoff=5.0, angle_cutoff=3.0))
+    once = build_graph(sample(atoms), GraphOptions(cutoff=5.0, angle_cutoff=3.0))
+    again = build_graph(sample(atoms.copy()), GraphOptions(cutoff=5.0, angle_cutoff=3.0))
 
     assert all(np.array_equal(once[name], again[name]) for name in once)
 
@@ -100,13 +104,13 @@ def test_a_structure_without_neighbours_is_explained():
     atoms = ase.Atoms("Ar", cell=[20, 20, 20], pbc=True)
 
     with pytest.raises(ValueError, match=r"no atom has a neighbour within 5 Å; check the unit"):
-        sample_graph(sample(atoms), GraphOptions(cutoff=5.0))
+        build_graph(sample(atoms), GraphOptions(cutoff=5.0))
 
 
 def test_a_structure_without_neighbours_can_be_kept():
     atoms = ase.Atoms("Ar", cell=[20, 20, 20], pbc=True)
     options = GraphOptions(cutoff=5.0, angle_cutoff=3.0, isolated="keep")
-    graph = sample_graph(sample(atoms), options)
+    graph = build_graph(sample(atoms), options)
     assert {name: rows.shape for name, rows in graph.items()} == {
         "edge_index": (0, 2),
         "edge_shift": (0, 3),
@@ -118,4 +122,4 @@ def test_a_structure_without_neighbours_can_be_kept():
 
 def test_an_angle_cutoff_beyond_the_cutoff_is_explained():
     with pytest.raises(ValueError, match=r"graph.angle_cutoff 6 is larger than graph.cutoff 5"):
-        sample_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0))
+        build_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0))

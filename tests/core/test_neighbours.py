@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.neighbours import find_edges
 from pipeline_core.structure import Structure
 
@@ -23,7 +23,7 @@ def structure(pbc, spread):
 def test_edges_of_some_atoms_are_those_of_the_graph(pbc, spread):
     """The cell is smaller than the cutoff."""
     atoms = structure(pbc, spread)
-    index, shift, _ = neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 5.0)
+    index, shift, _ = build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 5.0)
     for receivers in (np.arange(6), np.array([1, 4]), np.zeros(0, np.int64)):
         edges = find_edges(atoms, 5.0, receivers)
         mine = np.isin(index[:, 0], receivers)

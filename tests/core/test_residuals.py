@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline_core.residuals import residuals
+from pipeline_core.residuals import compute_residuals
 from pipeline_core.task import Quantity
 
 NAN = float("nan")
@@ -16,7 +16,7 @@ BATCH = {
 
 def test_per_atom_and_missing():
     outputs = {"energy": torch.tensor([5.0, 7.0], requires_grad=True)}
-    difference, present = residuals(Quantity("energy", per_atom=True), outputs, BATCH)
+    difference, present = compute_residuals(Quantity("energy", per_atom=True), outputs, BATCH)
     assert difference.tolist() == [2.0, 0.0]
     assert present.tolist() == [True, False]
     difference.sum().backward()
@@ -25,7 +25,7 @@ def test_per_atom_and_missing():
 
 def test_per_atom_of_a_vector():
     outputs = {"dipole": torch.zeros(2, 3)}
-    difference, _ = residuals(Quantity("dipole", per_atom=True), outputs, BATCH)
+    difference, _ = compute_residuals(Quantity("dipole", per_atom=True), outputs, BATCH)
     assert difference.tolist() == [[-0.5, -1.0, -1.5], [-1.0, 0.0, -1.5]]
 
 
@@ -39,4 +39,4 @@ def test_per_atom_of_a_vector():
 )
 def test_what_does_not_fit_is_named(name, outputs, message):
     with pytest.raises(ValueError, match=message):
-        residuals(Quantity(name), outputs, BATCH)
+        compute_residuals(Quantity(name), outputs, BATCH)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from pipeline_core.seeds import (
-    determinism,
-    epoch_order,
-    generator_states,
+    capture_generators,
+    draw_order,
     seed_everything,
     set_generator_states,
+    use_deterministic,
 )
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def test_one_seed_rules_all_generators():
 
 
 def test_generators_continue_where_they_were(tmp_path):
-    torch.save(generator_states(CPU), tmp_path / "states")
+    torch.save(capture_generators(CPU), tmp_path / "states")
     expected = draws()
     seed_everything(0)
     set_generator_states(torch.load(tmp_path / "states", weights_only=True), CPU)
@@ -40,19 +40,19 @@ def test_generators_continue_where_they_were(tmp_path):
 
 
 def test_order_depends_on_seed_and_epoch_alone():
-    order = epoch_order(50, 1, 7)
+    order = draw_order(50, 1, 7)
     seed_everything(0)
-    assert order.tolist() == epoch_order(50, 1, 7).tolist()
+    assert order.tolist() == draw_order(50, 1, 7).tolist()
     assert sorted(order) == list(range(50))
-    assert order.tolist() != epoch_order(50, 1, 8).tolist()
-    assert order.tolist() != epoch_order(50, 2, 7).tolist()
+    assert order.tolist() != draw_order(50, 1, 8).tolist()
+    assert order.tolist() != draw_order(50, 2, 7).tolist()
 
 
 def test_determinism_ends_with_its_block(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    with determinism(True):
+    with use_deterministic(True):
         assert torch.are_deterministic_algorithms_enabled()
-        with determinism(False):
+        with use_deterministic(False):
             assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
@@ -61,8 +61,8 @@ def test_determinism_ends_with_its_block(monkeypatch):
 
 def test_an_operation_without_deterministic_algorithm_is_explained():
     without = pytest.raises(ValueError, match=r"train.deterministic: .*set it to false")
-    with without, determinism(True):
+    with without, use_deterministic(True):
         raise RuntimeError("put_ does not have a deterministic implementation")
-    with pytest.raises(RuntimeError, match="out of memory"), determinism(True):
+    with pytest.raises(RuntimeError, match="out of memory"), use_deterministic(True):
         raise RuntimeError("out of memory")
     assert not torch.are_deterministic_algorithms_enabled()

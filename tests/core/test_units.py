@@ -39,7 +39,7 @@ EXPECTED = {
 @pytest.mark.parametrize(("dimension", "unit"), EXPECTED)
 def test_factors_are_those_of_ase(dimension, unit):
     # ase derives some of its constants from others, which costs digits.
-    assert units.factor(dimension, unit) == pytest.approx(EXPECTED[dimension, unit], rel=1e-8)
+    assert units.find_factor(dimension, unit) == pytest.approx(EXPECTED[dimension, unit], rel=1e-8)
 
 
 def test_every_unit_is_tested():
@@ -54,18 +54,18 @@ def test_constants_are_those_of_ase():
 
 @pytest.mark.parametrize(("sign", "expected"), [("tension", 1), ("pressure", -1)])
 def test_sign_of_the_stress(sign, expected):
-    assert units.stress_factor("GPa", sign) == pytest.approx(expected * ASE.GPa, rel=1e-8)
+    assert units.find_stress_factor("GPa", sign) == pytest.approx(expected * ASE.GPa, rel=1e-8)
 
 
 def test_a_misspelt_unit_names_the_nearest():
     with pytest.raises(
         ValueError, match=r"unknown unit of energy 'hartre'.*did you mean 'hartree'"
     ):
-        units.factor("energy", "hartre")
+        units.find_factor("energy", "hartre")
     with pytest.raises(ValueError, match="unknown unit of length 'parsec'; known: angstrom"):
-        units.factor("length", "parsec")
+        units.find_factor("length", "parsec")
     with pytest.raises(ValueError, match="unknown stress sign 'up'; expected 'tension'"):
-        units.stress_factor("GPa", "up")
+        units.find_stress_factor("GPa", "up")
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_misspelt_unit_names_the_nearest():
     ],
 )
 def test_nearest_unit(dimension, value, unit):
-    assert units.nearest_unit(dimension, value) == unit
+    assert units.find_nearest_unit(dimension, value) == unit

@@ -120,8 +120,8 @@ class _Spread(_Trip):
         plan, n_own = self.plan, self.plan.n_own
         packed = rows.index_select(0, plan.send.index)
         self._rows = rows.new_empty(n_own + plan.n_halo, *rows.shape[1:])
-        received = _by_rank(self._rows[n_own:], plan.receives)
-        self._wait = self.transport.start(_by_rank(packed, plan.sends), received)
+        received = _split_by_rank(self._rows[n_own:], plan.receives)
+        self._wait = self.transport.start(_split_by_rank(packed, plan.sends), received)
         self._rows[:n_own] = rows
 
     def _result(self) -> Tensor:
@@ -140,8 +140,8 @@ class _Collect(_Trip):
         plan = self.plan
         self._rows = rows
         self._received = rows.new_empty(plan.n_sent, *rows.shape[1:])
-        returned = _by_rank(rows[plan.n_own :].contiguous(), plan.receives)
-        self._wait = self.transport.start(returned, _by_rank(self._received, plan.sends))
+        returned = _split_by_rank(rows[plan.n_own :].contiguous(), plan.receives)
+        self._wait = self.transport.start(returned, _split_by_rank(self._received, plan.sends))
 
     def _result(self) -> Tensor:
         rows = self._rows[: self.plan.n_own] + segment_sum(self._received, self.plan.send)
@@ -173,7 +173,7 @@ class _Arrive(torch.autograd.Function):
         return _Depart.apply(gradient, back), None  # type: ignore[no-untyped-call]  # torch has no types
 
 
-def _by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
+def _split_by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
     """Cuts rows into one message for each rank; rows without features make none."""
     parts = rows.split(list(counts.values())) if counts else ()
     return {peer: part for peer, part in zip(counts, parts, strict=True) if part.numel()}

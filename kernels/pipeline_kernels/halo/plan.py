@@ -71,11 +71,11 @@ class HaloPlan:
         owners, (receivers, senders) = owners.long(), edges.long().unbind(1)
         mine = owners == rank
         receives_here, sends_here = mine[receivers], mine[senders]
-        interior = _numbers(receives_here & sends_here)
-        boundary = _numbers(receives_here & ~sends_here)
-        outgoing = _numbers(~receives_here & sends_here)
+        interior = _list_numbers(receives_here & sends_here)
+        boundary = _list_numbers(receives_here & ~sends_here)
+        outgoing = _list_numbers(~receives_here & sends_here)
 
-        own, halo = _numbers(mine), _distinct(senders[boundary], len(owners))
+        own, halo = _list_numbers(mine), _find_distinct(senders[boundary], len(owners))
         halo = halo[torch.argsort(owners[halo], stable=True)]
         rows = owners.new_full(owners.shape, -1)
         rows[own] = torch.arange(len(own), device=own.device)
@@ -84,7 +84,7 @@ class HaloPlan:
 
         # One pass over a table of marks gives the distinct rows in order, without a sort of edges.
         cells = owners[receivers[outgoing]] * len(own) + rows[senders[outgoing]]
-        cells = _distinct(cells, n_parts * len(own))
+        cells = _find_distinct(cells, n_parts * len(own))
         send = cells % max(len(own), 1)
         return cls(
             rank=rank,
@@ -92,8 +92,8 @@ class HaloPlan:
             own=own,
             halo=halo,
             send=Segments.of(send, len(own)),
-            sends=_counts(cells // max(len(own), 1)),
-            receives=_counts(owners[halo]),
+            sends=_count_by_rank(cells // max(len(own), 1)),
+            receives=_count_by_rank(owners[halo]),
             edges=torch.stack([rows[receivers[edge_ids]], rows[senders[edge_ids]]], 1),
             edge_ids=edge_ids,
             n_interior=len(interior),
@@ -128,18 +128,18 @@ class HaloPlan:
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
-def _numbers(mask: Tensor) -> Tensor:
+def _list_numbers(mask: Tensor) -> Tensor:
     return mask.nonzero().flatten()
 
 
-def _distinct(values: Tensor, end: int) -> Tensor:
+def _find_distinct(values: Tensor, end: int) -> Tensor:
     """Returns the distinct ones of integers in `[0, end)`, ascending."""
     seen = torch.zeros(end, dtype=torch.bool, device=values.device)
     seen[values] = True
-    return _numbers(seen)
+    return _list_numbers(seen)
 
 
-def _counts(ranks: Tensor) -> dict[int, int]:
+def _count_by_rank(ranks: Tensor) -> dict[int, int]:
     numbers, counts = torch.unique_consecutive(ranks, return_counts=True)
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 

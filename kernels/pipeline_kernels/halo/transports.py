@@ -105,7 +105,7 @@ class TorchTransport:
             for operation, messages in ((dist.irecv, received), (dist.isend, sent))
             for peer, tensor in messages.items()
         ]
-        self.bytes_sent += _n_bytes(sent)
+        self.bytes_sent += _count_bytes(sent)
         works = dist.batch_isend_irecv(operations) if operations else []
         return partial(_wait_for_all, works, sent)
 
@@ -140,11 +140,11 @@ class MPITransport:
         _check_device("MPITransport", "cpu", (sent, received), cure)
         post = {self._comm.Irecv: received, self._comm.Isend: sent}
         requests = [
-            call([_bytes(tensor), self._mpi.BYTE], peer)
+            call([_view_bytes(tensor), self._mpi.BYTE], peer)
             for call, messages in post.items()
             for peer, tensor in messages.items()
         ]
-        self.bytes_sent += _n_bytes(sent)
+        self.bytes_sent += _count_bytes(sent)
         return lambda: self._mpi.Request.Waitall(requests)
 
 
@@ -187,9 +187,9 @@ def _check_device(name: str, device: str, messages: Sequence[Messages], cure: st
             )
 
 
-def _n_bytes(messages: Messages) -> int:
+def _count_bytes(messages: Messages) -> int:
     return sum(tensor.nbytes for tensor in messages.values())
 
 
-def _bytes(tensor: Tensor) -> np.ndarray:
+def _view_bytes(tensor: Tensor) -> np.ndarray:
     return tensor.view(-1).view(torch.uint8).numpy()

@@ -24,7 +24,7 @@ class Balance:
     deferred: int = 0
 
 
-def balance_report(loads: ArrayLike, deferred: int = 0) -> Balance:
+def measure_balance(loads: ArrayLike, deferred: int = 0) -> Balance:
     """Report the balance of an epoch.
 
     Args:

@@ -7,7 +7,7 @@ from pipeline_kernels.packing import cpu
 from pipeline_kernels.packing.cpu import Costs, Numbers
 
 
-def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
+def assign_by_lpt(costs: ArrayLike, n_bins: int) -> Numbers:
     """Share items between bins so that the fullest bin is as light as a simple rule makes it.
 
     Longest processing time: items in order of falling cost, each into the bin that is lightest
@@ -27,11 +27,11 @@ def lpt(costs: ArrayLike, n_bins: int) -> Numbers:
     costs = check_costs(costs)
     if n_bins < 1:
         raise ValueError(f"n_bins: expected at least 1, got {n_bins}")
-    bins: Numbers = cpu.lpt(costs, _sort_falling(costs), n_bins)
+    bins: Numbers = cpu.assign_by_lpt(costs, _sort_falling(costs), n_bins)
     return bins
 
 
-def windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
+def cut_windows(costs: ArrayLike, order: ArrayLike, mean_items: float) -> Numbers:
     """Cut a sequence of items into consecutive windows of about equal cost.
 
     Each cut lies at the item boundary next to its place on the scale of summed cost, moved on
@@ -92,7 +92,7 @@ def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
         raise ValueError(f"capacity: expected a positive number, got {capacity}")
     if capacity == np.inf or not len(costs):
         return np.zeros(len(costs), np.int64)
-    bins: Numbers = cpu.first_fit(
+    bins: Numbers = cpu.assign_by_first_fit(
         np.minimum(costs, capacity), _sort_falling(costs), float(capacity)
     )
     return bins

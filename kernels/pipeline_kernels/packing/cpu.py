@@ -9,15 +9,15 @@ Numbers = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def lpt(costs: Costs, order: Numbers, n_bins: int) -> Numbers:
-    """Implement `bins.lpt`."""
+def assign_by_lpt(costs: Costs, order: Numbers, n_bins: int) -> Numbers:
+    """Implement `bins.assign_by_lpt`."""
     bins = np.empty(len(costs), np.int64)
     _share(costs, np.zeros_like(costs), order, np.inf, bins, 0, n_bins)
     return bins
 
 
 @njit(cache=True, nogil=True)
-def balanced(
+def pack_balanced(
     costs: Costs,
     weights: Costs,
     order: Numbers,
@@ -25,7 +25,7 @@ def balanced(
     n_ranks: int,
     capacity: float,
 ) -> tuple[Numbers, int, int]:
-    """Implement `strategies.balanced` for weights that do not exceed the capacity.
+    """Implement `strategies.pack_balanced` for weights that do not exceed the capacity.
 
     Returns the bin of each item, the number of steps and that of the deferred items.
     """
@@ -113,7 +113,7 @@ def _is_lighter(a: int, b: int, loads: Costs) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def first_fit(costs: Costs, order: Numbers, capacity: float) -> Numbers:
+def assign_by_first_fit(costs: Costs, order: Numbers, capacity: float) -> Numbers:
     """Implement `bins.split_by_capacity` for costs that do not exceed the capacity.
 
     The room left in the bins stands in the leaves of a binary tree whose inner nodes hold the
@@ -137,8 +137,8 @@ def first_fit(costs: Costs, order: Numbers, capacity: float) -> Numbers:
 
 
 @njit(cache=True, nogil=True)
-def next_fit(costs: Costs, order: Numbers, capacity: float) -> tuple[Numbers, int]:
-    """Implement `strategies.next_fit`; returns the bin of each item and the number of bins."""
+def pack_next_fit(costs: Costs, order: Numbers, capacity: float) -> tuple[Numbers, int]:
+    """Implement `strategies.pack_next_fit`; returns the bin of each item and the number of bins."""
     bins = np.empty(len(costs), np.int64)
     load, n_bins = capacity, 0
     for item in order:
@@ -154,7 +154,7 @@ def next_fit(costs: Costs, order: Numbers, capacity: float) -> tuple[Numbers, in
 def fill_rounds(
     sizes: Costs, falling: Numbers, n_ranks: int, capacity: float
 ) -> tuple[Numbers, int]:
-    """Implement `strategies.mace_bins` for sizes that do not exceed the capacity.
+    """Implement `strategies.pack_mace_bins` for sizes that do not exceed the capacity.
 
     The open bins need no sorting after a round: they stood in order of rising room and took samples
     of falling size. Sorted lists of bins are merged instead.

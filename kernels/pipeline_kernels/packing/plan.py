@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline_kernels.packing import cpu
-from pipeline_kernels.packing.balance import Balance, balance_report
+from pipeline_kernels.packing.balance import Balance, measure_balance
 from pipeline_kernels.packing.cpu import Numbers
 
 
@@ -75,4 +75,4 @@ class Plan:
 
     def report(self, costs: ArrayLike) -> Balance:
         """Return how well the plan balances the ranks if the items have these costs."""
-        return balance_report(self.loads(costs), self.deferred)
+        return measure_balance(self.loads(costs), self.deferred)

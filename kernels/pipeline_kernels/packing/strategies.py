@@ -17,7 +17,7 @@ from pipeline_kernels.packing.cpu import Costs, Numbers
 from pipeline_kernels.packing.plan import Plan
 
 
-def balanced(
+def pack_balanced(
     costs: ArrayLike,
     order: ArrayLike,
     offsets: ArrayLike,
@@ -27,10 +27,10 @@ def balanced(
 ) -> Plan:
     """Share each window so that all ranks have about the same cost, within a capacity.
 
-    Longest processing time, as `lpt`, among the ranks that have room: an item goes to the rank
-    whose share costs least so far and stays within the capacity with it. An item that no rank has
-    room for is deferred: it competes with those of the next window, and no window is opened before
-    the deferred items fit into one step. Windows of equal cost come from `windows`.
+    Longest processing time, as `assign_by_lpt`, among the ranks that have room: an item goes to the
+    rank whose share costs least so far and stays within the capacity with it. An item that no rank
+    has room for is deferred: it competes with those of the next window, and no window is opened
+    before the deferred items fit into one step. Windows of equal cost come from `cut_windows`.
 
     Args:
         costs: Proportional to time, `(n_items,)`, not negative.
@@ -53,11 +53,13 @@ def balanced(
         raise ValueError(f"weights: expected shape {costs.shape}, got {weights.shape}")
     offsets = _check_offsets(offsets, len(costs))
     clipped = np.minimum(weights, capacity)
-    bins, n_steps, deferred = cpu.balanced(costs, clipped, order, offsets, n_ranks, float(capacity))
+    bins, n_steps, deferred = cpu.pack_balanced(
+        costs, clipped, order, offsets, n_ranks, float(capacity)
+    )
     return Plan.of_bins(bins, n_steps * n_ranks, n_ranks, deferred)
 
 
-def random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
+def pack_random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
     """Give each rank the same number of samples of each window, in order.
 
     This is what a sampler does that knows no sizes, such as torch's `DistributedSampler`.
@@ -81,7 +83,7 @@ def random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
     return _make_plan(order, steps * n_ranks + ranks, len(offsets) - 1, n_ranks)
 
 
-def pairing(costs: ArrayLike, order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
+def pack_pairs(costs: ArrayLike, order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
     """Give the ranks in turn the cheapest and the dearest sample that is left of each window.
 
     The load balance sampler of Y. Zhou et al., FastCHGNet, arXiv:2412.20796, section III, with the
@@ -104,7 +106,7 @@ def pairing(costs: ArrayLike, order: ArrayLike, offsets: ArrayLike, n_ranks: int
     return _make_plan(rising, steps * n_ranks + turns % n_ranks, len(offsets) - 1, n_ranks)
 
 
-def next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
+def pack_next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
     """Fill one bin after the other, in order, each until the next sample has no room.
 
     As `DynamicBatchSampler` of PyTorch Geometric and `MaxAtomDistributedBatchSampler` of fairchem,
@@ -122,11 +124,11 @@ def next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) 
     """
     costs, order = _check_order(costs, order, n_ranks)
     _check_capacity(capacity)
-    bins, n_bins = cpu.next_fit(costs, order, float(capacity))
+    bins, n_bins = cpu.pack_next_fit(costs, order, float(capacity))
     return Plan.of_bins(bins, n_bins, n_ranks)
 
 
-def mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
+def pack_mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
     """Deal samples of falling size to a multiple of `n_ranks` bins, fuller bins first.
 
     Algorithm 1 of J. Firoz et al., "Optimizing data distribution and kernel performance for

@@ -5,23 +5,23 @@ exchange, in one message from each part that it has for a neighbour. An exchange
 its latency times the neighbours, plus the nodes received over the bandwidth; a layer takes as long
 as the part with the most edges.
 
-| method         | idea                                              | edges are balanced | parts  |
-|----------------|---------------------------------------------------|--------------------|--------|
-| `low_nn`       | bisection that adds few neighbours [1]            | yes                | any    |
-| `grid`         | every p_x x p_y x p_z, the fastest exchange taken | yes                | any    |
-| `auto`         | `grid` and `low_nn`, Pareto set, refined          | to 1 %             | any    |
-| `metis`        | few edges cut [2], as in [1]                      | to 5 %, of nodes   | any    |
-| `metis_volume` | few nodes sent [2]                                | to 3 %             | any    |
+| method         | idea                                              | edges are balanced | parts |
+|----------------|---------------------------------------------------|--------------------|-------|
+| `low_nn`       | bisection that adds few neighbours [1]            | yes                | any   |
+| `grid`         | every p_x x p_y x p_z, the fastest exchange taken | yes                | any   |
+| `auto`         | `grid` and `low_nn`, Pareto set, refined          | to 1 %             | any   |
+| `metis`        | few edges cut [2], as in [1]                      | to 5 %, of nodes   | any   |
+| `metis_volume` | few nodes sent [2]                                | to 3 %             | any   |
 
-| function    | what it does                                                              |
-|-------------|---------------------------------------------------------------------------|
-| `partition` | returns the part of each atom                                             |
-| `metrics`   | counts neighbours, nodes received, imbalance: figure 5 of [1], exactly    |
-| `Link`      | latency, bandwidth and bytes per node: by these `grid` and `auto` choose  |
+| function            | what it does                                                             |
+|---------------------|--------------------------------------------------------------------------|
+| `partition`         | returns the part of each atom                                            |
+| `measure_partition` | counts neighbours, nodes received, imbalance: figure 5 of [1], exactly   |
+| `Link`              | latency, bandwidth and bytes per node: by these `grid` and `auto` choose |
 
 The first three read where the atoms are and work in cells of any shape, periodic along any axis;
 METIS reads the graph alone. The steps can be called one by one: `PlaneCoordinates`, `Rows`,
-`candidates`, `refine` and the methods by name.
+`find_candidates`, `refine` and the methods by name.
 
 [1] M. Kaniselvan et al., "Distributed Equivariant Graph Neural Networks for Large-Scale Electronic
     Structure Prediction" (2025), section 4.4 and appendix A.
@@ -29,13 +29,13 @@ METIS reads the graph alone. The steps can be called one by one: `PlaneCoordinat
 """
 
 from pipeline_kernels.partition.coordinates import PlaneCoordinates
-from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
-from pipeline_kernels.partition.low_nn import grid, low_nn
-from pipeline_kernels.partition.metrics import PartitionMetrics, metrics
+from pipeline_kernels.partition.graph_cut import cut_by_metis, cut_by_metis_volume, make_adjacency
+from pipeline_kernels.partition.low_nn import cut_by_grid, cut_by_low_nn
+from pipeline_kernels.partition.metrics import PartitionMetrics, measure_partition
 from pipeline_kernels.partition.op import Method, partition
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
-from pipeline_kernels.partition.search import Candidate, Link, candidates, grids
+from pipeline_kernels.partition.search import Candidate, Link, find_candidates, find_grids
 
 __all__ = [
     "Candidate",
@@ -44,14 +44,14 @@ __all__ = [
     "PartitionMetrics",
     "PlaneCoordinates",
     "Rows",
-    "adjacency",
-    "candidates",
-    "grid",
-    "grids",
-    "low_nn",
-    "metis",
-    "metis_volume",
-    "metrics",
+    "cut_by_grid",
+    "cut_by_low_nn",
+    "cut_by_metis",
+    "cut_by_metis_volume",
+    "find_candidates",
+    "find_grids",
+    "make_adjacency",
+    "measure_partition",
     "partition",
     "refine",
 ]

@@ -13,7 +13,7 @@ Bits = NDArray[np.uint64]
 
 
 @njit(cache=True, nogil=True)
-def rows_of(edges: Numbers, n_nodes: int) -> tuple[Numbers, Senders]:
+def sort_by_receiver(edges: Numbers, n_nodes: int) -> tuple[Numbers, Senders]:
     """Return the senders of each receiver, rising, as offsets and senders.
 
     Two counting sorts: by sender, then, stably, by receiver.
@@ -74,7 +74,7 @@ def cut(
 
 
 @njit(cache=True, nogil=True)
-def touched_by_rows(
+def mark_parts_by_rows(
     labels: Numbers, offsets: Numbers, senders: Senders, n_parts: int
 ) -> tuple[Bits, int]:
     """Return for each node the parts that receive it or own it, as bits.
@@ -94,8 +94,8 @@ def touched_by_rows(
 
 
 @njit(cache=True, nogil=True)
-def touched_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[Bits, int, Numbers]:
-    """As `touched_by_rows`, from edges in any order; also returns the edges of each part."""
+def mark_parts_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[Bits, int, Numbers]:
+    """As `mark_parts_by_rows`, from edges in any order; also returns the edges of each part."""
     bits, n_cut = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64), 0
     owned = np.zeros(n_parts, np.int64)
     for edge in range(len(edges)):
@@ -107,7 +107,7 @@ def touched_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[Bit
 
 
 @njit(cache=True, nogil=True)
-def traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
+def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
     """Return how many nodes each part receives from each other, `(n_parts, n_parts)`."""
     counts = np.zeros((n_parts, n_parts), np.int64)
     for word in range(len(bits)):

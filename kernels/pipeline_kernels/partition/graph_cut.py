@@ -8,7 +8,7 @@ from pipeline_kernels.partition.rows import Rows
 Numbers = NDArray[np.int64]
 
 
-def adjacency(rows: Rows) -> tuple[Numbers, Numbers]:
+def make_adjacency(rows: Rows) -> tuple[Numbers, Numbers]:
     """Returns the graph as METIS wants it: both directions, no repetitions, no self edges.
 
     Args:
@@ -31,27 +31,27 @@ def adjacency(rows: Rows) -> tuple[Numbers, Numbers]:
     return both.indptr.astype(dtype), both.indices.astype(dtype)
 
 
-def metis(graph: tuple[Numbers, Numbers], n_parts: int) -> Numbers:
+def cut_by_metis(graph: tuple[Numbers, Numbers], n_parts: int) -> Numbers:
     """Cuts few edges: METIS, k-way, with its own defaults, every node of weight one.
 
     The baseline of the paper's figure 5. G. Karypis and V. Kumar, SIAM J. Sci. Comput. 20, 359
     (1998). Parts may be empty where there are few nodes for each.
 
     Args:
-        graph: What `adjacency` returns.
+        graph: What `make_adjacency` returns.
         n_parts: Number of parts.
 
     Returns:
         The part of each node, `(n_nodes,)`.
     """
-    return _part_graph(graph, n_parts)
+    return _call_metis(graph, n_parts)
 
 
-def metis_volume(graph: tuple[Numbers, Numbers], n_parts: int, degrees: Numbers) -> Numbers:
+def cut_by_metis_volume(graph: tuple[Numbers, Numbers], n_parts: int, degrees: Numbers) -> Numbers:
     """Sends few nodes: METIS with its volume objective, nodes weighted by the edges they own.
 
     Args:
-        graph: What `adjacency` returns.
+        graph: What `make_adjacency` returns.
         n_parts: Number of parts.
         degrees: Edges that each node owns, `(n_nodes,)`.
 
@@ -61,10 +61,10 @@ def metis_volume(graph: tuple[Numbers, Numbers], n_parts: int, degrees: Numbers)
     import pymetis
 
     options = pymetis.Options(objtype=pymetis.ObjType.VOL)
-    return _part_graph(graph, n_parts, options=options, vweights=degrees.tolist(), recursive=False)
+    return _call_metis(graph, n_parts, options=options, vweights=degrees.tolist(), recursive=False)
 
 
-def _part_graph(graph: tuple[Numbers, Numbers], n_parts: int, **settings: object) -> Numbers:
+def _call_metis(graph: tuple[Numbers, Numbers], n_parts: int, **settings: object) -> Numbers:
     import pymetis
 
     if n_parts == 1 or not len(graph[1]):

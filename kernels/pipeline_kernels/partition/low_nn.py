@@ -59,7 +59,7 @@ class Sections:
         return labels
 
 
-def low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Numbers:
+def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Numbers:
     """Bisect again and again, each time across the axis that adds the fewest neighbours.
 
     The Low-NN algorithm of the paper, appendix A. A periodic axis is first opened at the weighted
@@ -94,7 +94,7 @@ def low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Numbers:
     while sections.parts.max() > 1:
         lengths, halved = upper - lower, sections.parts > 1
         added = np.where(cuts == 1, 1, atoms.count_reach(lengths))
-        axes = _longest(np.where(added == added.min(1, keepdims=True), lengths, 0.0))
+        axes = _find_longest(np.where(added == added.min(1, keepdims=True), lengths, 0.0))
         halves = np.stack([sections.parts // 2, sections.parts - sections.parts // 2], 1)
         sections = sections.cut(ranks, axes, weights, halves)
         parents = np.repeat(np.arange(len(halved)), 1 + halved)
@@ -108,7 +108,7 @@ def low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Numbers:
     return sections.labels()
 
 
-def _longest(lengths: Floats) -> Numbers:
+def _find_longest(lengths: Floats) -> Numbers:
     """Return the first axis of each section that is about as long as its longest one.
 
     Sections that were cut by quantiles differ a little in size and must still choose alike, as
@@ -117,7 +117,7 @@ def _longest(lengths: Floats) -> Numbers:
     return np.asarray(np.argmax(lengths >= ALIKE * lengths.max(1, keepdims=True), axis=1))
 
 
-def grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int, int]) -> Numbers:
+def cut_by_grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int, int]) -> Numbers:
     """Cut into slabs along x, each slab into columns along y, each column into boxes along z.
 
     Cuts are weighted quantiles: the boxes of a slab need not continue those of the next.

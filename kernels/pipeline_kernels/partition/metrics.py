@@ -45,12 +45,12 @@ class PartitionMetrics:
     @property
     def edge_imbalance(self) -> float:
         """Edges of the largest part over the mean; 1 if there are none."""
-        return _imbalance(self.edges)
+        return _compute_imbalance(self.edges)
 
     @property
     def node_imbalance(self) -> float:
         """Nodes of the largest part over the mean."""
-        return _imbalance(self.nodes)
+        return _compute_imbalance(self.nodes)
 
     def summary(self) -> dict[str, float]:
         """Returns the figures of figure 5 by name, means and maxima over the parts."""
@@ -67,7 +67,7 @@ class PartitionMetrics:
         }
 
 
-def metrics(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetrics:
+def measure_partition(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetrics:
     """Counts what a partition makes its parts exchange.
 
     Args:
@@ -79,19 +79,19 @@ def metrics(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetri
     Raises:
         ValueError: if a label or a node does not exist.
     """
-    labels, edges = np.asarray(labels, dtype=np.int64), checked_edges(edges, len(np.ravel(labels)))
+    labels, edges = np.asarray(labels, dtype=np.int64), check_edges(edges, len(np.ravel(labels)))
     if labels.ndim != 1 or (len(labels) and not 0 <= labels.min() <= labels.max() < n_parts):
         raise ValueError(
             f"labels: expected one part from 0 to n_parts - 1 = {n_parts - 1} per node, "
             f"got shape {labels.shape}"
             + (f" with parts from {labels.min()} to {labels.max()}" if labels.size else "")
         )
-    bits, n_cut, owned = cpu.touched_by_edges(labels, edges, n_parts)
-    traffic = cpu.traffic(labels, bits, n_parts)
+    bits, n_cut, owned = cpu.mark_parts_by_edges(labels, edges, n_parts)
+    traffic = cpu.count_traffic(labels, bits, n_parts)
     return PartitionMetrics(traffic, np.bincount(labels, minlength=n_parts), owned, int(n_cut))
 
 
-def checked_edges(edges: ArrayLike, n_nodes: int) -> Numbers:
+def check_edges(edges: ArrayLike, n_nodes: int) -> Numbers:
     """Returns the edges as int64 of shape `(n_edges, 2)`; raises ValueError if one is wrong."""
     array = np.asarray(edges)
     array = array.reshape(-1, 2).astype(np.int64) if array.size == 0 else array
@@ -108,5 +108,5 @@ def checked_edges(edges: ArrayLike, n_nodes: int) -> Numbers:
     return array.astype(np.int64, copy=False)
 
 
-def _imbalance(loads: Numbers) -> float:
+def _compute_imbalance(loads: Numbers) -> float:
     return float(loads.max() / loads.mean()) if loads.any() else 1.0

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline_kernels.partition.coordinates import PlaneCoordinates
-from pipeline_kernels.partition.graph_cut import adjacency, metis, metis_volume
-from pipeline_kernels.partition.low_nn import low_nn
+from pipeline_kernels.partition.graph_cut import cut_by_metis, cut_by_metis_volume, make_adjacency
+from pipeline_kernels.partition.low_nn import cut_by_low_nn
 from pipeline_kernels.partition.refine import refine
 from pipeline_kernels.partition.rows import Rows
-from pipeline_kernels.partition.search import Link, candidates, grids
+from pipeline_kernels.partition.search import Link, find_candidates, find_grids
 
 Method = Literal["auto", "low_nn", "metis", "metis_volume", "grid"]
 
@@ -60,12 +60,12 @@ def partition(
         raise ValueError(f"method: expected one of {', '.join(get_args(Method))}, got {method!r}")
     rows = Rows.of(edges, n_atoms)
     if method == "low_nn":
-        return low_nn(atoms, rows.weights, n_parts)
+        return cut_by_low_nn(atoms, rows.weights, n_parts)
     if method == "grid":
-        return grids(atoms, rows, n_parts, link)[0].labels
+        return find_grids(atoms, rows, n_parts, link)[0].labels
     if method == "metis":
-        return metis(adjacency(rows), n_parts)
+        return cut_by_metis(make_adjacency(rows), n_parts)
     if method == "metis_volume":
-        return metis_volume(adjacency(rows), n_parts, rows.degrees)
-    best = candidates(atoms, rows, n_parts, link)[0]
+        return cut_by_metis_volume(make_adjacency(rows), n_parts, rows.degrees)
+    best = find_candidates(atoms, rows, n_parts, link)[0]
     return refine(best.labels, rows, n_parts, link.message)

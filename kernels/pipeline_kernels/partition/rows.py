@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline_kernels.partition import cpu
-from pipeline_kernels.partition.metrics import PartitionMetrics, checked_edges
+from pipeline_kernels.partition.metrics import PartitionMetrics, check_edges
 
 Numbers = NDArray[np.int64]
 
@@ -38,7 +38,7 @@ class Rows:
         Raises:
             ValueError: if a node does not exist.
         """
-        return cls(*cpu.rows_of(checked_edges(edges, n_nodes), n_nodes))
+        return cls(*cpu.sort_by_receiver(check_edges(edges, n_nodes), n_nodes))
 
     def __len__(self) -> int:
         """Number of nodes."""
@@ -56,10 +56,10 @@ class Rows:
         return degrees if degrees.any() else np.ones(len(self))
 
     def metrics(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
-        """Does what `partition.metrics` does, in a fraction of the time."""
+        """Does what `partition.measure_partition` does, in a fraction of the time."""
         bits, n_cut = self.touch(labels, n_parts)
         return PartitionMetrics(
-            traffic=cpu.traffic(labels, bits, n_parts),
+            traffic=cpu.count_traffic(labels, bits, n_parts),
             nodes=np.bincount(labels, minlength=n_parts),
             edges=np.bincount(labels, self.degrees, n_parts).astype(np.int64),
             cut_edges=n_cut,
@@ -71,5 +71,5 @@ class Rows:
         Returns:
             `(n_words, n_nodes)`, where bit `p % 64` of word `p // 64` is part `p`, and a number.
         """
-        bits, n_cut = cpu.touched_by_rows(labels, self.offsets, self.senders, n_parts)
+        bits, n_cut = cpu.mark_parts_by_rows(labels, self.offsets, self.senders, n_parts)
         return bits, int(n_cut)

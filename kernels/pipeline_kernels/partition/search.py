@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_kernels.partition.coordinates import PlaneCoordinates
-from pipeline_kernels.partition.low_nn import grid, low_nn
+from pipeline_kernels.partition.low_nn import cut_by_grid, cut_by_low_nn
 from pipeline_kernels.partition.metrics import PartitionMetrics
 from pipeline_kernels.partition.rows import Rows
 
@@ -77,14 +77,14 @@ class Candidate:
         return metrics.neighbours.mean(), metrics.received.max(), metrics.edge_imbalance
 
 
-def shapes(n_parts: int) -> Iterator[Shape]:
+def list_shapes(n_parts: int) -> Iterator[Shape]:
     """Yields all `(p_x, p_y, p_z)` whose product is `n_parts`."""
-    for x in _divisors(n_parts):
-        for y in _divisors(n_parts // x):
+    for x in _list_divisors(n_parts):
+        for y in _list_divisors(n_parts // x):
             yield x, y, n_parts // x // y
 
 
-def grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
     """Returns the grids that promise the shortest exchange, measured, the shortest first.
 
     All factorizations are ranked by `estimate`, and the first twelve cut and measured.
@@ -95,16 +95,18 @@ def grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list
         n_parts: Number of parts, at most one per atom.
         link: What an exchange takes.
     """
-    ranked = sorted(shapes(n_parts), key=lambda shape: estimate(atoms, len(rows), shape, link))
+    ranked = sorted(list_shapes(n_parts), key=lambda shape: estimate(atoms, len(rows), shape, link))
     candidates = []
     for shape in ranked[:N_EXACT]:
-        labels = grid(atoms, rows.weights, shape)
+        labels = cut_by_grid(atoms, rows.weights, shape)
         name = "x".join(map(str, shape))
         candidates.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
     return sorted(candidates, key=lambda one: link.seconds(one.metrics))
 
 
-def candidates(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
+def find_candidates(
+    atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link
+) -> list[Candidate]:
     """Returns the Pareto set of the grids and `low_nn`, the shortest exchange first.
 
     Args:
@@ -113,13 +115,13 @@ def candidates(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) ->
         n_parts: Number of parts, at most one per atom.
         link: What an exchange takes.
     """
-    labels = low_nn(atoms, rows.weights, n_parts)
+    labels = cut_by_low_nn(atoms, rows.weights, n_parts)
     bisected = Candidate("low_nn", labels, rows.metrics(labels, n_parts))
-    best = pareto([*grids(atoms, rows, n_parts, link), bisected])
+    best = find_pareto_set([*find_grids(atoms, rows, n_parts, link), bisected])
     return sorted(best, key=lambda one: link.seconds(one.metrics))
 
 
-def pareto(candidates: list[Candidate]) -> list[Candidate]:
+def find_pareto_set(candidates: list[Candidate]) -> list[Candidate]:
     """Returns the candidates that none other equals or betters in every objective.
 
     Of candidates that are equal in all objectives the first is kept.
@@ -145,17 +147,17 @@ def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) ->
     """
     sizes = atoms.extent / shape
     neighbours = math.prod(
-        _boxes_within(n, reach, bool(periodic))
+        _count_boxes_within(n, reach, bool(periodic))
         for n, reach, periodic in zip(shape, atoms.count_reach(sizes), atoms.periodic, strict=True)
     )
     extent = np.maximum(atoms.extent, 1e-3)
     whole = np.minimum(sizes + 2 * atoms.cutoff, extent) >= extent
-    volume = np.prod(extent[whole]) * _steiner(sizes[~whole], atoms.cutoff)
+    volume = np.prod(extent[whole]) * _compute_steiner_volume(sizes[~whole], atoms.cutoff)
     received = n_atoms * (volume / np.prod(extent) - 1 / math.prod(shape))
     return link.message * (neighbours - 1) + float(received)
 
 
-def _boxes_within(n: int, reach: int, periodic: bool) -> float:
+def _count_boxes_within(n: int, reach: int, periodic: bool) -> float:
     """Return the mean number of boxes of a row that lie within reach of one, itself included."""
     if periodic:
         return min(n, 2 * reach + 1)
@@ -164,7 +166,7 @@ def _boxes_within(n: int, reach: int, periodic: bool) -> float:
     return float((last - first + 1).mean())
 
 
-def _steiner(sizes: NDArray[np.float64], radius: float) -> float:
+def _compute_steiner_volume(sizes: NDArray[np.float64], radius: float) -> float:
     """Return the volume within a radius of a box of one to three dimensions; 1 for none."""
     if len(sizes) == 3:
         x, y, z = map(float, sizes)
@@ -175,5 +177,5 @@ def _steiner(sizes: NDArray[np.float64], radius: float) -> float:
     return float(sizes.sum() + 2 * radius) if len(sizes) else 1.0
 
 
-def _divisors(number: int) -> list[int]:
+def _list_divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -11,7 +11,7 @@ HFO2_BOX = (53.0, 26.06, 26.06)  # Å, 3000 atoms
 CLOSEST = 1.7  # Å, about the shortest bond of the oxide
 
 
-def random_packing(
+def draw_packing(
     n_atoms: int = 3000,
     box: tuple[float, float, float] = HFO2_BOX,
     tiles: tuple[int, int, int] = (2, 2, 2),
@@ -55,7 +55,7 @@ def random_packing(
     return positions, np.diag(edges * tiles)
 
 
-def neighbour_edges(positions: Floats, cell: Floats, cutoff: float) -> Numbers:
+def find_edges(positions: Floats, cell: Floats, cutoff: float) -> Numbers:
     """Returns all edges up to the cutoff in a periodic box, receiver and sender, `(n_edges, 2)`.
 
     Args:

@@ -33,7 +33,7 @@ MAX_PARTIAL = 2**25  # numbers in the sums of all programs
 def contract(features: Tensor, transfers: Tensor, code: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Implement `reference.contract`, to which trees beyond `MAX_RANK`, `MAX_LEAVES` are left."""
     shape, n = _decode(tuple(code)), features.shape[1]
-    if not _fits(shape):
+    if not _has_room(shape):
         root, inner = reference.contract(features, transfers, shape)
         return root.clone(), inner
     value, inner = features.new_empty(n), features.new_empty(shape.n_inner, n)
@@ -65,7 +65,7 @@ def gradient(
     the last of those over the groups: always in the same order, whichever happen to be the last.
     """
     shape, n = _decode(tuple(code)), features.shape[1]
-    if n == 0 or not _fits(shape):
+    if n == 0 or not _has_room(shape):
         by_leaf, by_tensor = reference.gradient(features, transfers, inner, weights, shape)
         return by_leaf if by_features else features.new_empty(0), by_tensor
     n_programs = min(triton.cdiv(n, BLOCK), _count_programs(features, shape))
@@ -93,7 +93,7 @@ def gradient(
 _decode = cache(TreeShape.decode)  # its checks take longer than a launch
 
 
-def _fits(shape: TreeShape) -> bool:
+def _has_room(shape: TreeShape) -> bool:
     return max(shape.ranks) <= MAX_RANK and shape.n_leaves <= MAX_LEAVES
 
 
@@ -116,30 +116,32 @@ def _contract(value, u, transfers, n: tl.int64, SHAPE: tl.constexpr, BLOCK: tl.c
     """Store the values of all nodes; `u` has the rows of leaves, of inner nodes."""
     column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     for t in tl.static_range(SHAPE.n_leaves - 1):
-        u_t = _node(u, transfers, n, column, SHAPE, t)
+        u_t = _evaluate_node(u, transfers, n, column, SHAPE, t)
         if t < SHAPE.n_leaves - 2:
-            _store_rows(_slot(u, n, SHAPE, SHAPE.n_leaves + t), SHAPE.nodes[t].rank, u_t, n, column)
+            _store_rows(
+                _find_slot(u, n, SHAPE, SHAPE.n_leaves + t), SHAPE.nodes[t].rank, u_t, n, column
+            )
             tl.debug_barrier()  # threads read back what others have written
         else:
             tl.store(value + column, tl.sum(u_t, 0), column < n)
 
 
 @triton.jit
-def _node(u, transfers, n, column, SHAPE: tl.constexpr, t: tl.constexpr):
+def _evaluate_node(u, transfers, n, column, SHAPE: tl.constexpr, t: tl.constexpr):
     """Return the values of a node, `(rank, samples)`."""
     n_i: tl.constexpr = SHAPE.tensor_shapes[t][0]
     n_j: tl.constexpr = SHAPE.tensor_shapes[t][1]
     n_k: tl.constexpr = SHAPE.tensor_shapes[t][2]
-    left = _slot(u, n, SHAPE, SHAPE.nodes[t].left)
-    u_right = _load_rows(_slot(u, n, SHAPE, SHAPE.nodes[t].right), n_j, n, column)
-    j, k = tl.arange(0, _padded(n_j))[None, :], tl.arange(0, _padded(n_k))[:, None]
+    left = _find_slot(u, n, SHAPE, SHAPE.nodes[t].left)
+    u_right = _load_rows(_find_slot(u, n, SHAPE, SHAPE.nodes[t].right), n_j, n, column)
+    j, k = tl.arange(0, _pad(n_j))[None, :], tl.arange(0, _pad(n_k))[:, None]
     entry = SHAPE.offsets[t] + j * n_k + k
     mask = (j < n_j) & (k < n_k)
     u_t = tl.zeros((k.shape[0], column.shape[0]), u_right.dtype)
     for i in range(n_i):
         u_left = tl.load(left + i * n + column, column < n, 0.0)[None, :]
         B = tl.load(transfers + i * n_j * n_k + entry, mask, 0.0)
-        u_t += u_left * _product(B, u_right)
+        u_t += u_left * _multiply(B, u_right)
     return u_t
 
 
@@ -147,12 +149,12 @@ def _node(u, transfers, n, column, SHAPE: tl.constexpr, t: tl.constexpr):
 def _gradient(g, sums, u, transfers, n: tl.int64, SHAPE: tl.constexpr, BLOCK: tl.constexpr):
     """Store derivatives; `g` has the rows of leaves (or None), of inner nodes, of the root."""
     for t in tl.static_range(SHAPE.n_leaves - 2, -1, -1):
-        _node_gradient(g, sums[1], u, transfers, n, SHAPE, t, BLOCK)
+        _differentiate_node(g, sums[1], u, transfers, n, SHAPE, t, BLOCK)
     _sum_partial(sums, SHAPE.n_transfers)
 
 
 @triton.jit
-def _node_gradient(
+def _differentiate_node(
     g, partial, u, transfers, n, SHAPE: tl.constexpr, t: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Sum the derivatives by the tensor of a node, stores those by its children."""
@@ -163,64 +165,66 @@ def _node_gradient(
     right: tl.constexpr = SHAPE.nodes[t].right
     go_left: tl.constexpr = left >= SHAPE.n_leaves or g[0] is not None
     go_right: tl.constexpr = right >= SHAPE.n_leaves or g[0] is not None
-    j, k = tl.arange(0, _padded(n_j))[:, None], tl.arange(0, _padded(n_k))[None, :]
+    j, k = tl.arange(0, _pad(n_j))[:, None], tl.arange(0, _pad(n_k))[None, :]
     entry = SHAPE.offsets[t] + j * n_k + k
     mask = (j < n_j) & (k < n_k)
     own = partial + tl.program_id(0).to(tl.int64) * SHAPE.n_transfers
     first, step = tl.program_id(0).to(tl.int64) * BLOCK, tl.num_programs(0) * BLOCK
     while first < n:
         column = first + tl.arange(0, BLOCK)
-        u_right = _load_rows(_slot(u, n, SHAPE, right), n_j, n, column)
-        g_rows = g[2] if t == SHAPE.n_leaves - 2 else _slot(g, n, SHAPE, SHAPE.n_leaves + t)
+        u_right = _load_rows(_find_slot(u, n, SHAPE, right), n_j, n, column)
+        g_rows = g[2] if t == SHAPE.n_leaves - 2 else _find_slot(g, n, SHAPE, SHAPE.n_leaves + t)
         g_t = _load_rows(g_rows, n_k, n, column)
         g_right = tl.zeros_like(u_right)
         for i in range(n_i):
-            u_left = tl.load(_slot(u, n, SHAPE, left) + i * n + column, column < n, 0.0)[None, :]
+            u_left = tl.load(_find_slot(u, n, SHAPE, left) + i * n + column, column < n, 0.0)[
+                None, :
+            ]
             dB = tl.load(own + i * n_j * n_k + entry, mask & (first >= step), 0.0)
-            dB += _product(u_left * u_right, tl.trans(g_t))
+            dB += _multiply(u_left * u_right, tl.trans(g_t))
             tl.store(own + i * n_j * n_k + entry, dB, mask)
             if go_left or go_right:
                 B = tl.load(transfers + i * n_j * n_k + entry, mask, 0.0)
-                h = _product(B, g_t)
+                h = _multiply(B, g_t)
             if go_left:
-                g_left = _slot(g, n, SHAPE, left) + i * n
+                g_left = _find_slot(g, n, SHAPE, left) + i * n
                 tl.store(g_left + column, tl.sum(u_right * h, 0), column < n)
             if go_right:
                 g_right += u_left * h
         if go_right:
-            _store_rows(_slot(g, n, SHAPE, right), n_j, g_right, n, column)
+            _store_rows(_find_slot(g, n, SHAPE, right), n_j, g_right, n, column)
         first += step
         tl.debug_barrier()  # threads read back what others have written
 
 
 @triton.jit
-def _product(a, b):
+def _multiply(a, b):
     """Return the product of two matrices, in their own precision; a rank of 1 is not padded."""
     return a * b if a.shape[1] == 1 else tl.dot(a, b, input_precision="ieee", out_dtype=a.dtype)
 
 
 @triton.constexpr_function
-def _padded(rank):
+def _pad(rank):
     """Return how many rows or columns hold a rank: what `tl.dot` takes, or one."""
     return 1 if rank == 1 else max(16, triton.next_power_of_2(rank))
 
 
 @triton.jit
-def _slot(rows, n, SHAPE: tl.constexpr, slot: tl.constexpr):
+def _find_slot(rows, n, SHAPE: tl.constexpr, slot: tl.constexpr):
     """Return where the rows of a slot begin, in those of leaves or those of inner nodes."""
     return (rows[0] if slot < SHAPE.n_leaves else rows[1]) + SHAPE.rows[slot] * n
 
 
 @triton.jit
 def _load_rows(rows, count: tl.constexpr, n, column):
-    row = tl.arange(0, _padded(count))[:, None]
+    row = tl.arange(0, _pad(count))[:, None]
     mask = (row < count) & (column < n)[None, :]
     return tl.load(rows + row * n + column[None, :], mask, 0.0)
 
 
 @triton.jit
 def _store_rows(rows, count: tl.constexpr, values, n, column):
-    row = tl.arange(0, _padded(count))[:, None]
+    row = tl.arange(0, _pad(count))[:, None]
     mask = (row < count) & (column < n)[None, :]
     tl.store(rows + row * n + column[None, :], values, mask)
 

@@ -22,7 +22,7 @@ from pipeline_core.distributed.owners import choose_owners
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.evaluation.trained import load_trained_task
-from pipeline_core.profiling.memory import peak_bytes
+from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.run import Run
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.inference.collect import (
@@ -112,7 +112,7 @@ class _Inference:
             "ranks": ranks.size,
         }
         levels: dict[str, Any] = {}
-        measured = peak_bytes(lambda: levels.update(self._work(slots, plan, group)), ranks.device)
+        measured = measure_peak(lambda: levels.update(self._work(slots, plan, group)), ranks.device)
         peaks = ranks.gather(measured)
         if group is not None:
             for number, own in enumerate(plans):

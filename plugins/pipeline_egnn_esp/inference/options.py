@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from pipeline_core.config.sections import Count, PartitionMethod, Positive, Section
-from pipeline_core.fields import named_sample
+from pipeline_core.fields import parse_start
 
 
 class Levels(Section):
@@ -80,7 +80,7 @@ class PredictedStructure(Section):
 
     @model_validator(mode="after")
     def _check_overlap_of_sample(self) -> Self:
-        if self.overlap == "dataset" and named_sample(self.start) is None:
+        if self.overlap == "dataset" and parse_start(self.start) is None:
             raise ValueError(
                 f"{self.name}: the overlap of {self.start!r} is in no dataset; set overlap to "
                 "unknown, or start from a sample such as test:0"
@@ -105,7 +105,7 @@ class ESPInferOptions(Section):
     @property
     def files(self) -> list[Path]:
         """Files that are read: of predicted structures."""
-        return [Path(one.start) for one in self.structures if named_sample(one.start) is None]
+        return [Path(one.start) for one in self.structures if parse_start(one.start) is None]
 
     @field_validator("structures")
     @classmethod

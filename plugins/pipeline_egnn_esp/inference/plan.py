@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.profiling.memory import free_bytes
+from pipeline_core.profiling.memory import find_free_bytes
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.inference.collect import SLAB_BYTES
 from pipeline_egnn_esp.inference.options import PredictedStructure
@@ -191,7 +191,7 @@ def require_memory(
     Raises:
         ValueError: A rank needs more than it may use; on all ranks alike.
     """
-    free = free_bytes(ranks.device)
+    free = find_free_bytes(ranks.device)
     place = socket.gethostname() if ranks.device.type == "cpu" else ranks.rank
     all_ranks = ranks.gather((place, plan, free, count_held_bytes()))
     rows, worst = [], None

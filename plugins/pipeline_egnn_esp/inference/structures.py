@@ -11,7 +11,7 @@ from ase import Atoms
 from ase.cell import Cell
 from numpy.typing import NDArray
 
-from pipeline_core.fields import named_sample
+from pipeline_core.fields import parse_start
 from pipeline_core.inference.structures import find_sample_row, read_atoms_of_file
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -96,7 +96,7 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
             that the model does not know.
     """
     place = f"infer.structures: {options.name}"
-    named = named_sample(options.start)
+    named = parse_start(options.start)
     one = _read_file(options.start, place) if named is None else None
     if named is not None:
         with SampleFile(run.data, "data", _FIELDS, preload=False) as data:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline_core.readers.cp2k_input import symbol_of
+from pipeline_core.readers.cp2k_input import parse_symbol
 from pipeline_core.readers.files import open_text
 from pipeline_egnn_esp.basis import count_orbitals
 
@@ -144,7 +144,7 @@ def _read_shells(path: Path, text: str) -> dict[str, tuple[int, ...]]:
         end = kinds[number + 1].start() if number + 1 < len(kinds) else len(text)
         rows = {(m[1], m[2]): m[3] for m in _SHELL.finditer(text, kind.end(), end)}
         shells = tuple(_DEGREES.index(letter) for letter in rows.values())
-        symbol = symbol_of(kind[1])
+        symbol = parse_symbol(kind[1])
         if shells_of.setdefault(symbol, shells) != shells:
             raise ValueError(
                 f"{path}: has two basis sets for {symbol}: shells {list(shells_of[symbol])} and "

@@ -16,7 +16,7 @@ import numpy as np
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
-from pipeline_core.readers.cp2k_input import structure
+from pipeline_core.readers.cp2k_input import read_structure
 from pipeline_core.structure import Structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.basis import Basis
@@ -109,7 +109,7 @@ def _read_structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
             "put the input there, or name it, or a restart file, by `structure` of the source"
         )
     try:
-        return structure(path)
+        return read_structure(path)
     except (ValueError, OSError, IndexError) as error:
         raise ValueError(f"{path}: its structure cannot be read: {error}") from error
 

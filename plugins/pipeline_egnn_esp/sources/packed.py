@@ -15,7 +15,7 @@ import numpy as np
 from ase.data import chemical_symbols
 
 from pipeline_core.structure import Structure
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.datasets import PackedSource
 from pipeline_egnn_esp.matrices import BlockMatrix, is_first
@@ -49,7 +49,7 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
             for name in file:
                 arrays = _read_arrays(file[name], f"{path}: {name}")
                 try:
-                    yield name, _make_matrix(arrays, factor("energy", unit), source)
+                    yield name, _make_matrix(arrays, find_factor("energy", unit), source)
                 except ValueError as error:
                     raise ValueError(f"{path}: {name}: {error}") from error
     except OSError as error:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
     convert_from_file_order,
@@ -76,7 +76,7 @@ def write_ildg(
     if configuration.action is not None:
         content = json.dumps(configuration.action.model_dump(mode="json"))
         records.append(Record(ACTION, content.encode()))
-    with atomic(path) as temporary, temporary.open("wb") as file:
+    with write_atomic(path) as temporary, temporary.open("wb") as file:
         write_records(file, records)
 
 

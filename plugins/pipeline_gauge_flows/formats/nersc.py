@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.store import atomic
+from pipeline_core.store import write_atomic
 from pipeline_gauge_flows.formats.configuration import (
     Configuration,
     convert_from_file_order,
@@ -79,7 +79,7 @@ def write_nersc(
     if configuration.action is not None:
         header[ACTION] = json.dumps(configuration.action.model_dump(mode="json"))
     lines = ["BEGIN_HEADER", *(f"{k} = {v}" for k, v in header.items()), "END_HEADER", ""]
-    with atomic(path) as temporary, temporary.open("wb") as file:
+    with write_atomic(path) as temporary, temporary.open("wb") as file:
         file.write("\n".join(lines).encode("ascii"))
         file.write(links.tobytes())
 

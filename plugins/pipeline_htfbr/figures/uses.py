@@ -18,7 +18,7 @@ from pipeline_core.run import Run
 Floats = NDArray[np.float64]
 
 _SCHEMA: Final = "plugin/htfbr/inference"
-_INVERSE_CM: Final = units.factor("energy", "cm^-1")
+_INVERSE_CM: Final = units.find_factor("energy", "cm^-1")
 
 
 @dataclass(frozen=True)

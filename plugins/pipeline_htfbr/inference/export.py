@@ -57,7 +57,7 @@ def export_surface(
         _write_tree(file.create_group("tree"), surface)
         if terms:
             _write_terms(file.create_group("terms"), terms)
-    with store.atomic(reader) as temporary:
+    with store.write_atomic(reader) as temporary:
         shutil.copyfile(read_sum_of_products.__file__, temporary)
     files = [binary.name, reader.name]
     if terms:
@@ -108,7 +108,7 @@ def write_text(
     for one in coordinates:
         head.append(" ".join(["coordinate", *(_encode_word(one[key]) for key in keys)]))
     head.append(f"terms {len(terms.c)}")
-    with store.atomic(path) as temporary, temporary.open("wb") as file:
+    with store.write_atomic(path) as temporary, temporary.open("wb") as file:
         file.write(("\n".join(head) + "\n").encode())
         for start in range(0, len(terms.c), _TEXT_LINES):
             rows = slice(start, start + _TEXT_LINES)

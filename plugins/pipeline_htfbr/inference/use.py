@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline_core import store
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 from pipeline_htfbr.geometry import differentiate_variables
 from pipeline_htfbr.inference.cuts import choose_cuts, write_cut
 from pipeline_htfbr.inference.domain import Domain, make_domain
@@ -129,7 +129,7 @@ def _make_table(
         "order": np.array([point.order for point in points], dtype=np.int64),
         "x": np.array([point.x for point in points]).reshape(-1, d),
         "energy": energies,
-        "relative": (energies - lowest) / factor("energy", "cm^-1"),
+        "relative": (energies - lowest) / find_factor("energy", "cm^-1"),
     }
     if molecule is not None:
         frequencies = [_compute_frequencies(point, domain, molecule) for point in points]

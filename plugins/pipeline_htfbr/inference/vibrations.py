@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.units import BOHR, DALTON, HARTREE, factor
+from pipeline_core.units import BOHR, DALTON, HARTREE, find_factor
 from pipeline_htfbr.geometry import differentiate_variables, find_positions
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.points import Coordinate
 
 Floats = NDArray[np.float64]
 
-_WAVENUMBER = BOHR * np.sqrt(HARTREE / DALTON) / factor("energy", "cm^-1")
+_WAVENUMBER = BOHR * np.sqrt(HARTREE / DALTON) / find_factor("energy", "cm^-1")
 """sqrt(eV/(Å² Da)) as a wavenumber: in atomic units a frequency is an energy."""
 
 

@@ -16,7 +16,7 @@ from pipeline_core.run import Run
 from pipeline_core.task import build_task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
-from pipeline_core.training.precision import parameter_dtype
+from pipeline_core.training.precision import choose_dtype
 from pipeline_htfbr.dimension_tree import list_interior
 from pipeline_htfbr.options import HTOptions, HTTrainOptions, SolverOptions
 from pipeline_htfbr.points import read_points
@@ -224,7 +224,7 @@ class _Solver:
 
     def _write(self, structure: Structure, shape: TreeShape, transfers: Tensor) -> None:
         surface = Surface(structure.leaves, shape, gradients=self._surface.gradients)
-        surface.to(parameter_dtype(self._options.precision))
+        surface.to(choose_dtype(self._options.precision))
         weights = {**surface.state_dict(), "transfers": transfers}
         weights |= {name: getattr(self._surface, name) for name in ("shift", "scale")}
         assert self._task.metadata is not None
@@ -235,7 +235,7 @@ class _Solver:
             task,
             weights,
             ("val", np.arange(min(4, len(self._points.of("val"))))),
-            state.model_provenance(self._run, self._options, self._ranks),
+            state.describe_model(self._run, self._options, self._ranks),
         )
 
 

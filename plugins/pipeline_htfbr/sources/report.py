@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 from pipeline_htfbr.points import Points
 from pipeline_htfbr.sources.made import Made
 
@@ -63,7 +63,7 @@ def summarize(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compute_statistics(points: Points, unit: str) -> dict[str, float]:
-    energy = points.energy / factor("energy", unit)
+    energy = points.energy / find_factor("energy", unit)
     return {
         "least": float(energy.min()),
         "largest": float(energy.max()),

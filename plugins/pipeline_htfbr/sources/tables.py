@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import provenance
-from pipeline_core.units import factor
+from pipeline_core.units import find_factor
 from pipeline_htfbr.datasets import PointsSource, TableGradient
 from pipeline_htfbr.points import Coordinate, Points
 from pipeline_htfbr.sources.made import Made
@@ -57,7 +57,7 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
         coordinates=_make_coordinates(source),
         x=np.concatenate([part.x for part in parts]),
         energy=np.concatenate([part.energy for part in parts])
-        * factor("energy", source.energy.unit),
+        * find_factor("energy", source.energy.unit),
         gradient=_join_gradients(parts, source),
         group=np.concatenate([part.group for part in parts]),
         split=np.full(sum(len(part.x) for part in parts), -1, dtype=np.int8),
@@ -135,7 +135,9 @@ def _join_gradients(parts: Sequence[_Part], source: PointsSource) -> Floats | No
     if source.gradient is None:
         return None
     gradients = [part.gradient for part in parts if part.gradient is not None]
-    return np.concatenate(gradients) * factor("energy", source.gradient.unit or source.energy.unit)
+    return np.concatenate(gradients) * find_factor(
+        "energy", source.gradient.unit or source.energy.unit
+    )
 
 
 def _read_group(table: Table, source: PointsSource, n: int) -> NDArray[np.object_]:

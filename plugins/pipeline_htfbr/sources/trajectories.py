@@ -22,7 +22,7 @@ import numpy as np
 from numpy.random import SeedSequence
 from numpy.typing import NDArray
 
-from pipeline_core.units import HARTREE, HBAR, factor
+from pipeline_core.units import HARTREE, HBAR, find_factor
 from pipeline_htfbr.datasets import EtheneSource
 from pipeline_htfbr.ethene import N_MODES, Ethene, find_ethene, make_gfn2, require_tblite
 from pipeline_htfbr.points import Points
@@ -81,7 +81,7 @@ def follow_trajectories(source: EtheneSource) -> Made:
         "reader": source.reader,
         "trajectories": len(trajectories),
         "ended_by": {end: ends.count(end) for end in ("steps", "energy", "charges")},
-        "frequencies_cm-1": (surface.frequencies / factor("energy", "cm^-1")).tolist(),
+        "frequencies_cm-1": (surface.frequencies / find_factor("energy", "cm^-1")).tolist(),
         "minimum_hartree": surface.lowest,
     }
     points = Points(

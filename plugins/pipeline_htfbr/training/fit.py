@@ -19,9 +19,9 @@ from torch import Tensor
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
-from pipeline_core.seeds import determinism
+from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import Task, build_task
-from pipeline_core.training.history import EpochTotals, Record, epoch_record, means
+from pipeline_core.training.history import EpochTotals, Record, compute_means, make_record
 from pipeline_core.training.session import Session
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.surface import Surface
@@ -77,7 +77,7 @@ def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
             diverges.
     """
     options = run.section("train", HTTrainOptions)
-    with connect_ranks(run.device, run.state) as ranks, determinism(options.deterministic):
+    with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
         return GradientFit(run, build_task(run), options, ranks, method).fit()
 
 
@@ -202,7 +202,7 @@ class GradientFit:
             largest_load=largest_load,
             seconds=seconds,
         )
-        record = epoch_record(epoch, self._descent.rate.value, weights, totals, self._validate())
+        record = make_record(epoch, self._descent.rate.value, weights, totals, self._validate())
         self._session.refuse_divergence(record, len(norms) - len(finite), len(norms))
         return record
 
@@ -213,7 +213,7 @@ class GradientFit:
         weights, counts = self._descent.weights, self._count_labels("val")
         mae = zip(weights, (absolute / counts).tolist(), strict=True)
         return {
-            "val": means(weights, squares.tolist(), counts.tolist()),
+            "val": compute_means(weights, squares.tolist(), counts.tolist()),
             "mae": dict(mae),
         }
 

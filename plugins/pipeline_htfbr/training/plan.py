@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.seeds import epoch_order
+from pipeline_core.seeds import draw_order
 
 Numbers = NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class Plan:
         """Return what the rank does in the steps of an epoch."""
         if self.is_full:
             return [self._make_part(np.arange(self.n_points))]
-        order = epoch_order(self.n_points, self.seed, epoch)
+        order = draw_order(self.n_points, self.seed, epoch)
         cuts = range(int(self.batch_size), self.n_points, int(self.batch_size))
         return [self._make_part(window) for window in np.split(order, cuts)]
 

@@ -1,8 +1,8 @@
 """The stage `partition`: costs, evaluation batches, forecast of balance.
 
-Oracles: for the shares of a step the shuffled order of the epoch and `lpt`; for the forecast that
-one rank is always balanced, and where there are more ranks than samples the largest sample alone
-sets the time.
+Oracles: for the shares of a step the shuffled order of the epoch and `assign_by_lpt`; for the
+forecast that one rank is always balanced, and where there are more ranks than samples the largest
+sample alone sets the time.
 """
 
 import json
@@ -15,10 +15,10 @@ import pytest
 import toy_potential as toy
 from pipeline_core.balance.partitioning import WAYS, read_shares, write_partition
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.seeds import epoch_order
+from pipeline_core.seeds import draw_order
 from pipeline_core.stages.partition import partition
 from pipeline_core.task import build_task
-from pipeline_kernels.packing import lpt
+from pipeline_kernels.packing import assign_by_lpt
 
 
 def expected_costs(split, n):
@@ -98,8 +98,8 @@ def test_shares_of_the_first_step(tmp_path):
     with h5py.File(run.partition) as file:
         one, two, eight, nine = json.loads(file.attrs["balance"])
     costs = expected_costs(0, 100)
-    window = epoch_order(100, run.seed, 0)[:32]
-    ranks = lpt(costs[window], 2)
+    window = draw_order(100, run.seed, 0)[:32]
+    ranks = assign_by_lpt(costs[window], 2)
     for rank, share in enumerate(two["balanced"]["first_step"]):
         assert sorted(share) == sorted(costs[window[ranks == rank]])
     assert [len(share) for share in two["random"]["first_step"]] == [16, 16]

@@ -1,7 +1,7 @@
 """Steps, shares and micro-batches: every sample once, steps alike for any number of ranks.
 
-Oracles: `lpt` for the default, the shuffled order of the epoch, and for a training on two ranks the
-same training on one.
+Oracles: `assign_by_lpt` for the default, the shuffled order of the epoch, and for a training on two
+ranks the same training on one.
 """
 
 from dataclasses import replace
@@ -15,10 +15,10 @@ from numpy.testing import assert_array_equal
 
 import toy_potential as toy
 from pipeline_core.balance.sampler import Sampler
-from pipeline_core.seeds import epoch_order
+from pipeline_core.seeds import draw_order
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
-from pipeline_kernels.packing import lpt, mace_bins
+from pipeline_kernels.packing import assign_by_lpt, pack_mace_bins
 from records import read_history
 
 STRATEGIES = ("balanced", "capped", "random", "pairing", "next_fit", "mace_bins")
@@ -69,12 +69,12 @@ def test_each_sample_once(n, batch_size, batch_by, n_ranks, capacity, epoch, str
 def test_the_default_shares_windows_by_the_longest_first(batch_by):
     costs = np.random.default_rng(3).lognormal(size=200)
     sampler = Sampler(costs=costs, batch_size=24, batch_by=batch_by, seed=2)
-    order, first = epoch_order(200, 2, 1), 0
+    order, first = draw_order(200, 2, 1), 0
     plan = sampler.plan(1, 3)
     for number in range(len(plan)):
         window = order[first : first + len(plan.step(number).items)]
         first += len(window)
-        ranks = lpt(costs[window], 3)
+        ranks = assign_by_lpt(costs[window], 3)
         for rank in range(3):
             assert_array_equal(plan.share(number, rank), np.sort(window[ranks == rank]))
 
@@ -109,7 +109,7 @@ def test_steps_of_algorithm_1_come_in_random_order():
     costs = np.random.default_rng(3).lognormal(size=800)
     sampler = Sampler(costs=costs, batch_size=10, seed=4, strategy="mace_bins")
     plan = sampler.plan(0, 2)
-    by_size = mace_bins(costs, epoch_order(800, 4, 0), 2, costs.mean() * 10 / 2)
+    by_size = pack_mace_bins(costs, draw_order(800, 4, 0), 2, costs.mean() * 10 / 2)
     largest, falling = [
         [costs[p.step(number).items].max() for number in range(len(p))] for p in (plan, by_size)
     ]

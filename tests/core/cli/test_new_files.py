@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pipeline_core.cli.new_dataset import find_patterns
-from pipeline_core.cli.yaml_templates import scalar, section
+from pipeline_core.cli.yaml_templates import format_scalar, format_section
 from pipeline_core.config.sections import ENGINE_SECTIONS
 from real_data import find
 
@@ -17,26 +17,26 @@ from real_data import find
 @pytest.mark.parametrize("name", ENGINE_SECTIONS)
 def test_a_section_written_with_comments_reads_as_its_defaults(name):
     model = ENGINE_SECTIONS[name]
-    read = yaml.safe_load("\n".join(section(model)))
+    read = yaml.safe_load("\n".join(format_section(model)))
     assert model.model_validate_json(json.dumps(read)) == model()
 
 
 def test_values_replace_defaults_at_any_depth():
-    lines = section(ENGINE_SECTIONS["train"], {"epochs": 3, "optimizer": {"lr": 0.5}})
+    lines = format_section(ENGINE_SECTIONS["train"], {"epochs": 3, "optimizer": {"lr": 0.5}})
     read = yaml.safe_load("\n".join(lines))
     assert (read["epochs"], read["optimizer"]["lr"], read["optimizer"]["name"]) == (3, 0.5, "adam")
 
 
 def test_every_option_is_explained_or_explains_itself():
-    lines = section(ENGINE_SECTIONS["graph"])
+    lines = format_section(ENGINE_SECTIONS["graph"])
     assert lines[0].startswith("# Largest distance")
     assert lines[1] == "cutoff: 6.0"
 
 
 @pytest.mark.parametrize("value", ["yes", "1.0", "a: b", "", None, [1, "a"], {"a": 1e-3}, "Å"])
 def test_a_value_on_one_line_reads_as_itself(value):
-    assert "\n" not in scalar(value)
-    assert yaml.safe_load(scalar(value)) == value
+    assert "\n" not in format_scalar(value)
+    assert yaml.safe_load(format_scalar(value)) == value
 
 
 def test_inspect_finds_labels_under_other_names(folder, call):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipeline_core.distributed.domains import build_domain, build_domains
-from pipeline_core.graphs import find_reverse_edges, neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph, find_reverse_edges
 from pipeline_core.structure import Structure
 from pipeline_kernels.halo import exchange
 from rank_threads import on_threads
@@ -32,7 +32,7 @@ def packing(widths=(6, 2, 1), seed=0):
 def test_domains_fit_each_other(n):
     structure = packing()
     owners = np.random.default_rng(n).integers(n, size=12)
-    index, shift, _ = neighbour_graph(*_where(structure), CUTOFF)
+    index, shift, _ = build_neighbour_graph(*_where(structure), CUTOFF)
     reverse = find_reverse_edges(index, shift)
 
     def work(transport):
@@ -59,7 +59,7 @@ def test_no_rank_of_four_holds_a_structure():
     """By the sizes of all arrays that grow with edges; those of atoms are small."""
     structure = packing((24, 2, 2))
     owners = np.repeat(np.arange(4), 24)
-    n_edges = len(neighbour_graph(*_where(structure), CUTOFF)[0])
+    n_edges = len(build_neighbour_graph(*_where(structure), CUTOFF)[0])
 
     def work(transport):
         (domain,) = build_domains([structure], CUTOFF, [owners], transport)
@@ -76,7 +76,7 @@ def test_no_rank_of_four_holds_a_structure():
 
 
 def test_reverse_edges_are_those_of_a_dictionary():
-    index, shift, _ = neighbour_graph(*_where(packing()), CUTOFF)
+    index, shift, _ = build_neighbour_graph(*_where(packing()), CUTOFF)
     ends = [tuple(edge) for edge in np.concatenate([index, shift], axis=1).tolist()]
     numbers = {edge: number for number, edge in enumerate(ends)}
     expected = [numbers[j, i, -a, -b, -c] for i, j, a, b, c in ends]

@@ -18,7 +18,7 @@ from ase import Atoms
 
 from core.inference.lennard_jones import GRAPH, LennardJones, ase_lennard_jones
 from pipeline_core import hookimpl
-from pipeline_core.atomistic import potential_task
+from pipeline_core.atomistic import build_potential_task
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import Section
 from pipeline_core.fields import FIELDS, SPLITS
@@ -51,7 +51,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    return potential_task(run, LennardJones(run.options.predicts, run.options.scale))
+    return build_potential_task(run, LennardJones(run.options.predicts, run.options.scale))
 
 
 def structures(n: int = 12) -> list[Atoms]:

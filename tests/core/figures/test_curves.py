@@ -101,7 +101,7 @@ def test_groups_of_all_splits_are_shown_with_their_split(experiment):
 def test_binned_errors_of_proportional_errors_are_exact():
     # Oracle: predictions that are a tenth too large are wrong by a tenth of every force.
     label = np.random.default_rng(0).normal(size=(500, 3))
-    rows = errors.bin_errors(label, 1.1 * label)
+    rows = errors.average_errors(label, 1.1 * label)
     assert np.allclose(rows[:, 1], 0.1 * rows[:, 0])
     assert rows[:, 4].sum() == 500
     assert np.all(np.diff(rows[:, 0]) > 0)

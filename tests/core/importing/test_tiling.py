@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_core.config.datasets import Source
-from pipeline_core.importing.tiling import count_copies, tile
+from pipeline_core.importing.tiling import count_copies, tile_sample
 from pipeline_core.samples import SampleFile
 
 
@@ -71,7 +71,7 @@ def slab() -> Atoms:
 def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numbers):
     if not atoms.pbc.all():
         numbers = (*numbers[:2], 1)
-    found = tile(sample(atoms, calculator()), numbers)
+    found = tile_sample(sample(atoms, calculator()), numbers)
     repeated = atoms.repeat(numbers)
     repeated.set_array("moments", np.tile(np.arange(len(atoms)) * 0.1, np.prod(numbers)))
     expected = sample(repeated, calculator())

@@ -88,13 +88,16 @@ def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
 
 
 def test_line():
-    assert progress.line(RECORD, 10) == (
+    assert progress.format_epoch(RECORD, 10) == (
         "epoch  3/10  train 5.000e-01  val 2.500e-01  energy 1.250e-01  lr 1.0e-02  831 samples/s"
     )
 
 
 def test_line_of_a_plugin_that_trains_by_itself():
-    assert progress.line({"epoch": 3, "train": {"loss": 0.5}}, None) == "epoch 3  train 5.000e-01"
+    assert (
+        progress.format_epoch({"epoch": 3, "train": {"loss": 0.5}}, None)
+        == "epoch 3  train 5.000e-01"
+    )
 
 
 def test_a_plugin_s_own_section_need_not_count_epochs(run, capsys):
@@ -143,7 +146,7 @@ def test_tensorboard_gets_all_numbers(run, monkeypatch):
             written["flushed"] = True
 
     monkeypatch.setenv("PIPELINE_TENSORBOARD", "1")
-    monkeypatch.setattr(tensorboard, "_writer", lambda folder: Writer())
+    monkeypatch.setattr(tensorboard, "_open_writer", lambda folder: Writer())
     tensorboard.epoch(run, RECORD)
     assert written.pop("flushed")
     assert written["val/loss"] == (0.25, 3)
@@ -153,7 +156,7 @@ def test_tensorboard_gets_all_numbers(run, monkeypatch):
 
 def test_tensorboard_gets_a_number_a_rank_and_no_words():
     profile = {"compute": [1.5, 2.0], "idle": [0.5, 0.0]}
-    assert dict(tensorboard._scalars({"epoch": 2, "step": "polish", "profile": profile})) == {
+    assert dict(tensorboard._list_scalars({"epoch": 2, "step": "polish", "profile": profile})) == {
         "epoch": 2,
         "profile/compute/0": 1.5,
         "profile/compute/1": 2.0,

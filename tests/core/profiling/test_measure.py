@@ -8,22 +8,22 @@ import pytest
 import torch
 
 from core.evaluation.argon import make_run, structures
-from pipeline_core.atomistic import graph_cost
+from pipeline_core.atomistic import count_rows
 from pipeline_core.config.sections import ProfileOptions, TrainOptions
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.measure import (
     StepTimer,
     choose_probes,
+    find_memory_limit,
     measure_classes,
-    memory_limit,
 )
 from pipeline_core.profiling.steps import (
     MeasuredClass,
     MeasuredStep,
     SizeProbe,
-    memory_line,
-    step_records,
-    step_totals,
+    collect_totals,
+    fit_memory,
+    list_steps,
 )
 from pipeline_core.training.learner import Learner
 
@@ -53,7 +53,7 @@ def sizes_of(*atoms):
 
 def test_probes_are_the_quantiles():
     atoms = np.random.default_rng(0).permutation(np.arange(1, 102) ** 2)
-    task = SimpleNamespace(cost=graph_cost)
+    task = SimpleNamespace(cost=count_rows)
 
     probes = choose_probes(task, sizes_of(*atoms), 5)
     quantiles = np.quantile(atoms, [0, 0.25, 0.5, 0.75, 1])
@@ -68,7 +68,7 @@ def test_probes_are_the_quantiles():
 def test_of_equal_sizes_the_median_cost_is_taken():
     sizes = {"atom": np.full(5, 8), "edge": np.array([90, 10, 50, 70, 30])}
 
-    (probe,) = choose_probes(SimpleNamespace(cost=graph_cost), sizes, 3)
+    (probe,) = choose_probes(SimpleNamespace(cost=count_rows), sizes, 3)
     assert (probe.sample, probe.sizes["edge"], probe.cost) == (2, 50, 58.0)
 
 
@@ -90,7 +90,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     assert seen == 2 * (5 * [[1]] + 5 * [[4]])  # two warm-up steps and three that count
     assert [s.samples for s in small.steps] == [1, 4]
     assert small.limit is large.limit is None
-    records = step_records([small, large])
+    records = list_steps([small, large])
     assert [(r["class"], r["class_atoms"], r["atoms"]) for r in records] == [
         (0, 2, 2),
         (0, 2, 8),
@@ -103,7 +103,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
         batch = samples.batch([probes[record["class"]].sample] * record["samples"])
         assert record["edges"] == len(batch["edge_index"])
         assert record["angles"] == 0
-    assert step_totals([small, large])["edge"].tolist() == [r["edges"] for r in records]
+    assert collect_totals([small, large])["edge"].tolist() == [r["edges"] for r in records]
     # The task is as it was: what learned is a copy.
     assert all(torch.equal(w, before[n]) for n, w in task.module.state_dict().items())
     assert not task.module.training
@@ -152,7 +152,7 @@ def test_no_batch_is_tried_that_would_not_fit():
     # 500 + 30 n 16 fits; 500 + 3000 n fits up to 6 samples; of the largest not one.
     assert [len(one.steps) for one in found] == [5, 5, 3, 0]
     assert [one.limit for one in found] == [None, None, "memory", "memory"]
-    line = memory_line(probes[2], found[2].steps, found[:2])
+    line = fit_memory(probes[2], found[2].steps, found[:2])
     assert line.room(limit) == pytest.approx((limit - 500) / 3000)
     assert line.at(6) == pytest.approx(500 + 3000 * 6)
 
@@ -162,10 +162,10 @@ def test_memory_from_one_step_and_from_none():
     one = MeasuredStep(2, (1.0,), 800)
     other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), (one,), None)
 
-    assert memory_line(probe, [one], []).at(4) == 1600
-    assert memory_line(probe, [], [other]).at(3) == 3 * 4 * 800 / (2 * 2)
-    assert memory_line(probe, [], []) is None
-    assert memory_line(probe, [replace(one, memory=None)], []) is None
+    assert fit_memory(probe, [one], []).at(4) == 1600
+    assert fit_memory(probe, [], [other]).at(3) == 3 * 4 * 800 / (2 * 2)
+    assert fit_memory(probe, [], []) is None
+    assert fit_memory(probe, [replace(one, memory=None)], []) is None
 
 
 def test_a_device_that_is_full_all_the_same_ends_the_class():
@@ -180,6 +180,6 @@ def test_a_device_that_is_full_all_the_same_ends_the_class():
 
 
 def test_the_limit_of_memory():
-    assert memory_limit(ProfileOptions(memory_limit=1e9), CPU) == 1e9
-    free = memory_limit(ProfileOptions(samples=[1, 2]), CPU)
+    assert find_memory_limit(ProfileOptions(memory_limit=1e9), CPU) == 1e9
+    free = find_memory_limit(ProfileOptions(samples=[1, 2]), CPU)
     assert free is None or free > 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline_core.profiling import memory
-from pipeline_core.profiling.memory import free_bytes, peak_bytes
+from pipeline_core.profiling.memory import find_free_bytes, measure_peak
 
 MIB = 2**20
 CPU = torch.device("cpu")
@@ -24,8 +24,8 @@ def test_the_peak_is_what_was_allocated_within_a_call():
     kept = torch.ones(16 * MIB // 4)  # does not count: it was there before
 
     # The system may take back a page or two of what was there before.
-    assert 63 * MIB <= peak_bytes(lambda: fill(64), CPU) < 72 * MIB
-    assert peak_bytes(lambda: fill(8), CPU) < 16 * MIB  # the peak before is forgotten
+    assert 63 * MIB <= measure_peak(lambda: fill(64), CPU) < 72 * MIB
+    assert measure_peak(lambda: fill(8), CPU) < 16 * MIB  # the peak before is forgotten
     assert kept.sum() > 0
 
 
@@ -33,13 +33,13 @@ def test_without_proc_there_is_no_peak_but_the_call_is_made(monkeypatch, tmp_pat
     monkeypatch.setattr(memory, "_PROCESS", tmp_path)
     calls = []
 
-    assert peak_bytes(lambda: calls.append(1), CPU) is None
+    assert measure_peak(lambda: calls.append(1), CPU) is None
     assert calls == [1]
 
 
 @tells
 def test_less_is_free_than_the_machine_has():
-    assert 0 < free_bytes(CPU) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < find_free_bytes(CPU) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @tells
@@ -57,7 +57,7 @@ def test_a_job_has_no_more_than_its_control_group(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_PROCESS", tmp_path)
     monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
 
-    assert free_bytes(CPU) == 5_000_000 - 3_000_000 + 400_000
+    assert find_free_bytes(CPU) == 5_000_000 - 3_000_000 + 400_000
 
 
 @pytest.mark.gpu
@@ -65,5 +65,5 @@ def test_a_job_has_no_more_than_its_control_group(monkeypatch, tmp_path):
 def test_the_peak_of_a_gpu():
     device = torch.device("cuda", 0)
 
-    assert 64 * MIB <= peak_bytes(lambda: fill(64, device), device) < 66 * MIB
-    assert free_bytes(device) <= torch.cuda.get_device_properties(device).total_memory
+    assert 64 * MIB <= measure_peak(lambda: fill(64, device), device) < 66 * MIB
+    assert find_free_bytes(device) <= torch.cuda.get_device_properties(device).total_memory

@@ -11,10 +11,10 @@ from pipeline_core.config.sections import Network
 from pipeline_core.profiling import network
 from pipeline_core.profiling.network import (
     SIZES,
+    compute_ring_seconds,
+    describe_network,
     fit_ring,
-    given_network,
     measure_network,
-    ring_seconds,
 )
 
 CPU = torch.device("cpu")
@@ -23,16 +23,16 @@ CPU = torch.device("cpu")
 def test_the_ring_by_hand():
     slow = Network(alpha=0.001, bandwidth=1000.0)
 
-    assert ring_seconds(slow, 4000, 1) == 0.0
+    assert compute_ring_seconds(slow, 4000, 1) == 0.0
     # 2 messages of half the bytes; 6 of a quarter.
-    assert ring_seconds(slow, 4000, 2) == pytest.approx(2 * (0.001 + 2.0), rel=1e-15)
-    assert ring_seconds(slow, 4000, 4) == pytest.approx(6 * (0.001 + 1.0), rel=1e-15)
+    assert compute_ring_seconds(slow, 4000, 2) == pytest.approx(2 * (0.001 + 2.0), rel=1e-15)
+    assert compute_ring_seconds(slow, 4000, 4) == pytest.approx(6 * (0.001 + 1.0), rel=1e-15)
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_a_ring_is_found_again_from_its_times(n_ranks):
     true = Network(alpha=3.7e-5, bandwidth=2.1e10)
-    found = fit_ring(SIZES, [ring_seconds(true, size, n_ranks) for size in SIZES], n_ranks)
+    found = fit_ring(SIZES, [compute_ring_seconds(true, size, n_ranks) for size in SIZES], n_ranks)
 
     assert found.alpha == pytest.approx(true.alpha, rel=1e-9)
     assert found.bandwidth == pytest.approx(true.bandwidth, rel=1e-9)
@@ -42,7 +42,7 @@ def test_times_that_do_not_grow_have_no_finite_bandwidth_but_fit():
     found = fit_ring(SIZES, [2e-3] * len(SIZES), 2)
 
     assert found.alpha == pytest.approx(1e-3)
-    assert ring_seconds(found, SIZES[-1], 2) == pytest.approx(2e-3)
+    assert compute_ring_seconds(found, SIZES[-1], 2) == pytest.approx(2e-3)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_two_processes_are_measured():
 
 
 def test_a_given_network_is_taken_as_it_is():
-    record = given_network(Network(alpha=1e-5, bandwidth=2.5e10))
+    record = describe_network(Network(alpha=1e-5, bandwidth=2.5e10))
 
     assert record == {
         "alpha": 1e-5,

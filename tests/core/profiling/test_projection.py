@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline_core.atomistic import graph_cost
+from pipeline_core.atomistic import count_rows
 from pipeline_core.balance.cost_model import CostModel
 from pipeline_core.config.sections import Network, PartitionOptions, Projection, SizeClass
-from pipeline_core.profiling.network import ring_seconds
-from pipeline_core.profiling.projection import Cluster, draw_sizes, project, simulate
-from pipeline_core.seeds import epoch_order
+from pipeline_core.profiling.network import compute_ring_seconds
+from pipeline_core.profiling.projection import Cluster, draw_sizes, project_epochs, simulate
+from pipeline_core.seeds import draw_order
 from pipeline_kernels import packing
 
 PARTS = ("compute", "communication", "idle")
@@ -31,8 +31,8 @@ def cluster(constant=0.0, gradient_bytes=4000, **per):
     )
 
 
-def projected(known, machine, cost=graph_cost, partition=None, **options):
-    return project(
+def projected(known, machine, cost=count_rows, partition=None, **options):
+    return project_epochs(
         SimpleNamespace(cost=cost),
         known,
         Projection(**options),
@@ -59,7 +59,7 @@ def test_equal_samples_share_the_time_exactly():
         assert record["steps"] == 960 // (4 * ranks)
         assert record["idle"] == pytest.approx(0.0, abs=1e-12)
         assert record["compute"] == pytest.approx(960 * 5e-3 / ranks, rel=1e-12)
-        adding = record["steps"] * ring_seconds(NETWORK, 4000, ranks)
+        adding = record["steps"] * compute_ring_seconds(NETWORK, 4000, ranks)
         assert record["communication"] == pytest.approx(adding, rel=1e-12)
         assert record["seconds"] == pytest.approx(sum(record[p] for p in PARTS), rel=1e-12)
 
@@ -82,11 +82,11 @@ def test_waiting_for_the_straggler_over_all_orders():
     small, large, machine = 1.0, 7.0, cluster(atom=1.0, gradient_bytes=0)
     sizes = sizes_of(1, 1, 7, 7)
     epochs = [
-        simulate(packing.random(order, [0, 2, 4], 2), sizes, machine)
+        simulate(packing.pack_random(order, [0, 2, 4], 2), sizes, machine)
         for order in permutations(range(4))
     ]
     expected = (2 * (2 * large) + (small + large)) / 3
-    adding = 2 * ring_seconds(NETWORK, 0, 2)
+    adding = 2 * compute_ring_seconds(NETWORK, 0, 2)
     assert np.mean([e.seconds for e in epochs]) == pytest.approx(expected + adding, rel=1e-12)
     # Each waiting is half of the difference, as a mean over two ranks.
     idle = (2 * (large - small)) / 3
@@ -104,7 +104,7 @@ def test_an_epoch_is_that_of_the_trainers_order():
         strategies=["random"],
         strong=[ranks],
     )
-    order, slowest, busy = epoch_order(100, 3, 0), [], []
+    order, slowest, busy = draw_order(100, 3, 0), [], []
     for begin in range(0, 100, ranks * per_rank):
         step = np.array_split(order[begin : begin + ranks * per_rank], ranks)
         times = [0.1 + sum(0.021 * atoms[i] for i in share) for share in step]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.balance.cost_model import CostModel
-from pipeline_core.profiling.report import capacity, fit_record, saturation
+from pipeline_core.profiling.report import describe_fit, find_capacity, find_saturation
 from pipeline_core.profiling.steps import MeasuredClass, MeasuredStep, SizeProbe
 
 
@@ -20,9 +20,9 @@ def roofline(atoms):
 def test_a_device_saturates_where_time_begins_to_grow():
     records = [roofline(n) for n in (800, 100, 200, 400, 1600, 50, 350)]
 
-    assert saturation(records) == {"atoms": 400.0, "seconds_per_atom": 0.01}
+    assert find_saturation(records) == {"atoms": 400.0, "seconds_per_atom": 0.01}
     # 375 atoms take 4 s: 0.01067 s an atom, within a tenth of the best.
-    assert saturation([*records, roofline(375)])["atoms"] == 375.0
+    assert find_saturation([*records, roofline(375)])["atoms"] == 375.0
 
 
 def test_all_classes_count():
@@ -30,13 +30,13 @@ def test_all_classes_count():
 
     # Batches of this class saturate at 1200 atoms.
     records = [roofline(n) for n in (400, 800, 1600)] + slow_small_batches
-    assert saturation(records)["atoms"] == 800.0
+    assert find_saturation(records)["atoms"] == 800.0
 
 
 def test_large_batches_that_leave_the_cache_are_saturated():
     records = [record(10, 10.0), record(20, 12.0), record(40, 20.0), record(80, 60.0)]
 
-    assert saturation(records) == {"atoms": 40.0, "seconds_per_atom": 0.5}
+    assert find_saturation(records) == {"atoms": 40.0, "seconds_per_atom": 0.5}
 
 
 def measured(atoms, copies, limit=None, per_atom=50, memory=True):
@@ -50,7 +50,7 @@ def measured(atoms, copies, limit=None, per_atom=50, memory=True):
 def test_capacity_where_memory_is_the_limit():
     classes = [measured(2, [1, 2, 4]), measured(100, [1, 2], "memory")]
 
-    found = capacity(classes, 21_500.0)
+    found = find_capacity(classes, 21_500.0)
     assert found["atoms"] == (21_500 - 1000) // 50
     assert found["cost"] == pytest.approx(10 * (21_500 - 1000) / 50)
     assert found["bytes_per_atom"] == pytest.approx((1000 + 50 * 200) / 200)
@@ -61,23 +61,23 @@ def test_capacity_where_memory_is_the_limit():
 def test_the_class_that_needs_most_memory_counts():
     classes = [measured(50, [1, 2], "memory"), measured(100, [1, 2], "memory", per_atom=80)]
 
-    assert capacity(classes, 17_000.0)["atoms"] == 200
+    assert find_capacity(classes, 17_000.0)["atoms"] == 200
 
 
 def test_capacity_where_time_or_nothing_is_the_limit():
     classes = [measured(2, [1, 2, 4]), measured(30, [1, 2], "time", memory=False)]
 
-    found = capacity(classes, None)
+    found = find_capacity(classes, None)
     assert (found["atoms"], found["cost"]) == (60, 600.0)
     assert found["limited_by"] == "time"
     assert found["bytes_per_atom"] is found["memory_limit"] is None
-    assert capacity([measured(2, [1, 8])], 1e9)["limited_by"] == "the largest batch tried"
-    assert capacity([measured(2, [1, 8])], 1e9)["atoms"] == 16
+    assert find_capacity([measured(2, [1, 8])], 1e9)["limited_by"] == "the largest batch tried"
+    assert find_capacity([measured(2, [1, 8])], 1e9)["atoms"] == 16
 
 
 def test_errors_of_a_fit():
     model = CostModel(1.0, {"atom": 2.0})
     totals = {"atom": np.array([1.0, 2.0, 3.0])}  # 3, 5 and 7 s
 
-    found = fit_record(model, totals, np.array([3.0, 4.0, 10.0]))
+    found = describe_fit(model, totals, np.array([3.0, 4.0, 10.0]))
     assert found == {"constant": 1.0, "atom": 2.0, "relative_error": pytest.approx(0.25)}

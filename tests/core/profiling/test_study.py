@@ -70,7 +70,7 @@ def test_the_command_measures_and_leaves_a_record(tmp_path, monkeypatch):
         tmp_path, train={"loss": {"energy": {}}}, profile={"samples": [1, 2], "classes": 1}
     )
     project = SimpleNamespace(run=lambda *_: run)  # with the plugin of this test
-    monkeypatch.setattr(options, "project", lambda *_: project)
+    monkeypatch.setattr(options, "load_project", lambda *_: project)
     result = CliRunner().invoke(app, ["profile", "--experiment", "lj", "--device", "cpu"])
     assert result.exit_code == 0, result.output
     assert "capacity_atoms" in result.output

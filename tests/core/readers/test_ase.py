@@ -10,7 +10,7 @@ from ase.constraints import FixAtoms
 from ase.stress import voigt_6_to_full_3x3_stress
 
 from pipeline_core.readers import BadFrame, Frame
-from pipeline_core.readers.ase import READER, read, values
+from pipeline_core.readers.ase import READER, iterate_values, read
 from pipeline_core.readers.catalogue import open_frames
 
 
@@ -54,7 +54,7 @@ def test_a_database_gives_its_keys_for_grouping_and_as_labels(tmp_path, water):
     assert frame.labels["energy"] == -3.5
     assert np.array_equal(frame.labels["forces"], np.ones((3, 3)))
     assert frame.labels.keys() == keys.keys()  # not the stress, which another method made
-    (found,) = values(tmp_path / "a.db")
+    (found,) = iterate_values(tmp_path / "a.db")
     assert found["dft_forces"].shape == (3, 3)
     assert found["energy"] == -14.25
 

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline_core.readers import BadFrame, Frame, Reader, Units, extxyz
 from pipeline_core.readers.catalogue import guess_reader, open_frames, readers
-from pipeline_core.units import factor, stress_factor
+from pipeline_core.units import find_factor, find_stress_factor
 
 ATOM = "1\nProperties=species:S:1:pos:R:3 energy=-1\nH 0 0 0\n"
 
@@ -38,10 +38,10 @@ def test_names_are_unique_and_units_are_known():
     }
     assert len(found) == 6
     for reader in found:
-        assert factor("energy", reader.units.energy) > 0
-        assert factor("length", reader.units.length) > 0
-        assert factor("force", reader.units.force) > 0
-        assert stress_factor(reader.units.stress, reader.units.stress_sign) != 0
+        assert find_factor("energy", reader.units.energy) > 0
+        assert find_factor("length", reader.units.length) > 0
+        assert find_factor("force", reader.units.force) > 0
+        assert find_stress_factor(reader.units.stress, reader.units.stress_sign) != 0
         assert reader.keys == (reader.values is not None)
         assert reader.summary.endswith(".")
 

@@ -11,12 +11,12 @@ from ase.stress import voigt_6_to_full_3x3_stress
 
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.checks import (
-    atomic_numbers,
     check_frame,
-    label,
-    numeric,
-    plain,
-    stress_matrix,
+    find_atomic_numbers,
+    make_stress_matrix,
+    parse_label,
+    parse_numbers,
+    select_plain,
 )
 
 GOOD = Frame(
@@ -82,31 +82,33 @@ def test_periodic_vectors_must_span_a_volume(vectors, pbc, good):
 def test_every_element_is_known_in_any_case():
     symbols = [symbol for symbol, z in ase_numbers.items() if z > 0]
     expected = [ase_numbers[symbol] for symbol in symbols]  # oracle: ASE's table
-    assert atomic_numbers(symbols).tolist() == expected
-    assert atomic_numbers([symbol.upper() for symbol in symbols]).tolist() == expected
+    assert find_atomic_numbers(symbols).tolist() == expected
+    assert find_atomic_numbers([symbol.upper() for symbol in symbols]).tolist() == expected
 
 
 @pytest.mark.parametrize("symbol", ["X", "Q1", "", "3"])
 def test_what_is_no_element_is_named(symbol):
     with pytest.raises(ValueError, match=f"'{symbol}' is not a chemical element"):
-        atomic_numbers(["H", symbol])
+        find_atomic_numbers(["H", symbol])
 
 
 def test_six_numbers_are_in_voigt_order():
     voigt = np.arange(6.0)
-    assert np.array_equal(stress_matrix(voigt), voigt_6_to_full_3x3_stress(voigt))  # oracle: ASE
+    assert np.array_equal(
+        make_stress_matrix(voigt), voigt_6_to_full_3x3_stress(voigt)
+    )  # oracle: ASE
 
 
 def test_a_stress_of_five_numbers_is_refused():
     with pytest.raises(ValueError, match="stress has 5 numbers, expected 9, or 6 in Voigt order"):
-        stress_matrix(np.zeros(5))
+        make_stress_matrix(np.zeros(5))
 
 
 @pytest.mark.parametrize("value", [None, "much", ["a", "b"], {"a": 1}, [[1.0], [2.0, 3.0]]])
 def test_what_is_not_numeric_is_no_label(value):
-    assert numeric(value) is None
+    assert parse_numbers(value) is None
     with pytest.raises(ValueError, match="forces is not numeric"):
-        label("forces", value)
+        parse_label("forces", value)
 
 
 def test_information_is_reduced_to_plain_values():
@@ -118,5 +120,5 @@ def test_information_is_reduced_to_plain_values():
         "e": np.zeros(3),
         "f": [],
     }
-    assert plain(info) == {"a": 1.5, "b": 2, "c": "text", "d": True}
-    assert [type(value) for value in plain(info).values()] == [float, int, str, bool]
+    assert select_plain(info) == {"a": 1.5, "b": 2, "c": "text", "d": True}
+    assert [type(value) for value in select_plain(info).values()] == [float, int, str, bool]

@@ -19,8 +19,8 @@ from pymatgen.io.cp2k.outputs import Cp2kOutput
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.cp2k import READER, read
-from pipeline_core.readers.cp2k_input import structure
-from pipeline_core.units import HARTREE, factor, stress_factor
+from pipeline_core.readers.cp2k_input import read_structure
+from pipeline_core.units import HARTREE, find_factor, find_stress_factor
 
 RUNS = Path(__file__).parent / "cp2k_runs"
 HFO2 = Path(__file__).parents[3] / "workflows" / "datasets" / "hfo2"
@@ -101,10 +101,10 @@ def test_the_trace_of_the_stress_is_the_pressure_without_its_kinetic_part(run):
     kinetic = float(re.search(r"MD_INI\| Kinetic energy \[hartree\] +(\S+)", text)[1])
     volume = float(re.search(r"MD_INI\| Cell volume \[bohr\^3\] +(\S+)", text)[1])
     frame = frames_of(RUNS / "md.out.gz")[0]
-    stress = frame.labels["stress"] * factor("stress", READER.units.stress)
-    ideal_gas = 2 * kinetic / (3 * volume) * factor("stress", "hartree/bohr^3")
+    stress = frame.labels["stress"] * find_factor("stress", READER.units.stress)
+    ideal_gas = 2 * kinetic / (3 * volume) * find_factor("stress", "hartree/bohr^3")
     assert np.isclose(
-        np.trace(stress) / 3 + ideal_gas, pressure * factor("stress", "bar"), rtol=1e-6
+        np.trace(stress) / 3 + ideal_gas, pressure * find_factor("stress", "bar"), rtol=1e-6
     )
 
 
@@ -121,7 +121,9 @@ def test_stress_is_the_derivative_of_the_energy(group, mode, pattern):
     difference = (longer.labels["energy"] - shorter.labels["energy"]) * HARTREE
     strain = np.linalg.solve(at_rest.cell, longer.cell - shorter.cell)  # twice the applied one
     assert np.allclose(strain, 0.02 * pattern, atol=1e-3)
-    stress = at_rest.labels["stress"] * stress_factor(READER.units.stress, READER.units.stress_sign)
+    stress = at_rest.labels["stress"] * find_stress_factor(
+        READER.units.stress, READER.units.stress_sign
+    )
     assert np.isclose(difference / volume, np.sum(stress * strain), rtol=0.02)
 
 
@@ -131,7 +133,7 @@ def test_inputs_are_read_as_by_ase():
     for path in paths:
         with gzip.open(path, "rt") as file:
             atoms = read_cp2k_restart(file)
-        found = structure(path)
+        found = read_structure(path)
         assert np.array_equal(found.atomic_numbers, atoms.numbers)
         assert np.array_equal(found.positions, atoms.positions)
         assert np.array_equal(found.cell, atoms.cell)
@@ -140,7 +142,7 @@ def test_inputs_are_read_as_by_ase():
 
 def test_inputs_may_stand_in_a_mirrored_tree():
     (frame,) = frames_of(HFO2 / "outputs" / "cubic-0600K" / "000.log.gz")
-    expected = structure(HFO2 / "inputs" / "cubic-0600K" / "000.inp.gz")
+    expected = read_structure(HFO2 / "inputs" / "cubic-0600K" / "000.inp.gz")
     assert np.array_equal(frame.positions, expected.positions)
     assert np.array_equal(frame.cell, expected.cell)
     assert frame.info["folder"] == "cubic-0600K"
@@ -273,7 +275,7 @@ def write_input(path, cell="ABC 4 4 4", coordinates="Fe1 1 2 3\n O_top 0 0 0", r
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_cells_of_inputs(tmp_path, cell):
-    found = structure(write_input(tmp_path / "a.inp", cell=cell))
+    found = read_structure(write_input(tmp_path / "a.inp", cell=cell))
     assert np.allclose(found.cell, CELLS[cell], rtol=0, atol=1e-12)
     assert found.atomic_numbers.tolist() == [26, 8]
     assert found.pbc.all()
@@ -283,23 +285,23 @@ def test_cells_of_inputs(tmp_path, cell):
     ("word", "pbc"), [("NONE", (0, 0, 0)), ("xy", (1, 1, 0)), ("XYZ", (1, 1, 1))]
 )
 def test_periodic_directions_of_inputs(tmp_path, word, pbc):
-    found = structure(write_input(tmp_path / "a.inp", cell=f"ABC 4 4 4\n PERIODIC {word}"))
+    found = read_structure(write_input(tmp_path / "a.inp", cell=f"ABC 4 4 4\n PERIODIC {word}"))
     assert found.pbc.tolist() == list(map(bool, pbc))
 
 
 def test_coordinates_of_inputs(tmp_path):
     path = tmp_path / "a.inp"
-    scaled = structure(write_input(path, coordinates="SCALED\n H 0.5 0.25 0"))
+    scaled = read_structure(write_input(path, coordinates="SCALED\n H 0.5 0.25 0"))
     assert np.allclose(scaled.positions, [[2, 1, 0]])
-    bohr = structure(write_input(path, coordinates="UNIT bohr\n H 1 0 0"))
+    bohr = read_structure(write_input(path, coordinates="UNIT bohr\n H 1 0 0"))
     assert np.allclose(bohr.positions, [[0.529177210903, 0, 0]])
-    kind = structure(
+    kind = read_structure(
         write_input(path, coordinates="X 0 0 0", rest="&KIND X\n ELEMENT Hf\n&END KIND")
     )
     assert kind.atomic_numbers.tolist() == [72]
     (tmp_path / "a.xyz").write_text("1\n\nHf 0 0 1\n")
     topology = "&TOPOLOGY\n COORD_FILE_NAME a.xyz\n COORD_FILE_FORMAT XYZ\n&END"
-    outside = structure(write_input(path, coordinates="", rest=topology))
+    outside = read_structure(write_input(path, coordinates="", rest=topology))
     assert np.allclose(outside.positions, [[0, 0, 1]])
 
 
@@ -318,7 +320,7 @@ def test_coordinates_of_inputs(tmp_path):
 )
 def test_inputs_that_are_not_understood(tmp_path, changes, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
-        structure(write_input(tmp_path / "a.inp", **changes))
+        read_structure(write_input(tmp_path / "a.inp", **changes))
 
 
 def test_no_keys_are_taken(run):

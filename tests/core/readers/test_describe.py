@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.readers import extxyz, mptrj
-from pipeline_core.readers.describe import Value, describe, missing_label
+from pipeline_core.readers.describe import Value, describe, explain_missing_label
 from real_data import find
 
 FRAMES = """\
@@ -83,13 +83,15 @@ def test_a_real_file():
     ],
 )
 def test_a_missing_label_is_explained(path, label, key, message):
-    assert message in missing_label(describe(path, extxyz.READER), label, key)
+    assert message in explain_missing_label(describe(path, extxyz.READER), label, key)
 
 
 def test_a_file_without_values_says_so(path):
     path.write_text("1\n\nH 0 0 0\n")
     found = describe(path, extxyz.READER)
-    assert missing_label(found, "energy", "energy").endswith("the file has no numeric values")
+    assert explain_missing_label(found, "energy", "energy").endswith(
+        "the file has no numeric values"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_an_error(path):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline_core.readers import BadFrame, Frame, files
 from pipeline_core.readers.catalogue import open_frames
-from pipeline_core.readers.extxyz import READER, read, values
+from pipeline_core.readers.extxyz import READER, iterate_values, read
 from real_data import find
 
 TWO_ATOMS = """\
@@ -135,7 +135,7 @@ def test_a_name_that_is_not_there_leaves_the_label_out(tmp_path):
 def test_all_values_are_listed_under_their_names(tmp_path):
     path = tmp_path / "a.xyz"
     path.write_text(TWO_ATOMS.format(more=' group=bulk virial="1 2 3 4 5 6 7 8 9"'))
-    (found,) = values(path)
+    (found,) = iterate_values(path)
     assert {name: array.shape for name, array in found.items()} == {
         "REF_energy": (),
         "REF_forces": (2, 3),

@@ -18,7 +18,7 @@ import pytest
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.fitsnap import READER, read
-from pipeline_core.units import stress_factor
+from pipeline_core.units import find_stress_factor
 from real_data import find
 
 DATASET = {
@@ -128,7 +128,7 @@ def iron():
 
 def energy_per_work(frames, unit):
     """Fit energy differences of slightly strained pairs to the work of the stress; 1 if right."""
-    factor = stress_factor(unit, READER.units.stress_sign)
+    factor = find_stress_factor(unit, READER.units.stress_sign)
     by_size = defaultdict(list)
     for frame in frames:
         by_size[len(frame.atomic_numbers)].append(frame)

@@ -13,7 +13,7 @@ from pymatgen.core import Lattice, Structure
 
 from pipeline_core.readers import BadFrame, Frame, mptrj
 from pipeline_core.readers.catalogue import open_frames
-from pipeline_core.readers.mptrj import READER, read, values
+from pipeline_core.readers.mptrj import READER, iterate_values, read
 
 
 def record(rng, with_magmoms):
@@ -79,7 +79,7 @@ def test_another_energy_may_be_chosen(path, content):
     frame = next(read(path, {"energy": "uncorrected_total_energy"}))
     assert frame.labels["energy"] == content["mp-1"]["mp-1-0-0"]["uncorrected_total_energy"]
     assert "forces" in frame.labels
-    assert next(iter(values(path)))["corrected_total_energy"].shape == ()
+    assert next(iter(iterate_values(path)))["corrected_total_energy"].shape == ()
 
 
 def test_a_bad_record_costs_itself(path, content):

@@ -17,8 +17,8 @@ from pymatgen.io.vasp.outputs import Outcar, Vasprun
 
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
-from pipeline_core.readers.vasp import READER, values
-from pipeline_core.units import stress_factor
+from pipeline_core.readers.vasp import READER, iterate_values
+from pipeline_core.units import find_stress_factor
 from real_data import find
 
 
@@ -83,7 +83,9 @@ def assert_as_ase(frame, atoms, rtol=1e-12):
     assert frame.pbc.all()
     assert np.isclose(frame.labels["energy"], results["free_energy"], rtol=rtol, atol=0)
     assert np.array_equal(frame.labels["forces"], results["forces"])
-    stress = frame.labels["stress"] * stress_factor(READER.units.stress, READER.units.stress_sign)
+    stress = frame.labels["stress"] * find_stress_factor(
+        READER.units.stress, READER.units.stress_sign
+    )
     expected = voigt_6_to_full_3x3_stress(results["stress"])
     assert np.allclose(stress, expected, rtol=1e-6, atol=1e-9)  # the file is symmetric to 1e-7
 
@@ -127,7 +129,7 @@ def test_longer_runs_are_what_ase_reads(folder, file_format):
     assert len({float(frame.labels["energy"]) for frame in frames}) == 3
     for frame, atoms in zip(frames_of(path, energy="e_0_energy"), images, strict=True):
         assert np.isclose(frame.labels["energy"], atoms.get_potential_energy(), rtol=1e-12)
-    assert {"e_fr_energy", "e_0_energy", "e_wo_entrp"} <= next(iter(values(path))).keys()
+    assert {"e_fr_energy", "e_0_energy", "e_wo_entrp"} <= next(iter(iterate_values(path))).keys()
 
 
 def test_moments_belong_to_their_steps(folder):

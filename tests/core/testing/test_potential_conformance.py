@@ -11,12 +11,12 @@ import pytest
 import torch
 from ase import Atoms
 
-from pipeline_core.batch import n_samples
+from pipeline_core.batch import count_samples
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.potential import Potential, compute_forces, compute_stress
 from pipeline_core.testing import PotentialConformance
-from pipeline_core.testing.potentials import batch_of
-from pipeline_core.testing.projects import alloys
+from pipeline_core.testing.potentials import build_batch
+from pipeline_core.testing.projects import make_alloys
 
 CUTOFF = 4.0
 SUITE = PotentialConformance()
@@ -45,9 +45,9 @@ class Pairs(Potential):
         if self.mistake == "nearest image":
             inside = (batch["edge_shift"] == 0).all(1)
             atoms = atoms.new_zeros(len(atoms)).index_add(0, receivers[inside], edges[inside])
-        energy = atoms.new_zeros(n_samples(batch)).index_add(0, batch["atom_sample"], atoms)
+        energy = atoms.new_zeros(count_samples(batch)).index_add(0, batch["atom_sample"], atoms)
         if self.mistake == "hears others":
-            energy = energy + 0.1 * energy.mean() * (n_samples(batch) > 1)
+            energy = energy + 0.1 * energy.mean() * (count_samples(batch) > 1)
         pulls = (ends * torch.sin(2 * lengths) / lengths)[:, None] * vectors
         if self.mistake == "records":
             with torch.enable_grad():
@@ -76,7 +76,7 @@ class Pairs(Potential):
         return outputs
 
 
-CRYSTAL = alloys(1, seed=1)[0]
+CRYSTAL = make_alloys(1, seed=1)[0]
 CLUSTER = Atoms(CRYSTAL.numbers, CRYSTAL.positions)
 
 
@@ -93,7 +93,7 @@ def check(test: str, mistake: str, direct: frozenset[str] = frozenset()) -> None
 
     def predict(*structures):
         with torch.no_grad():
-            return module(batch_of(structures, GraphOptions(cutoff=CUTOFF), torch.float64))
+            return module(build_batch(structures, GraphOptions(cutoff=CUTOFF), torch.float64))
 
     offered = {
         "predict": predict, "module": module, "run": _Run(), "crystal": CRYSTAL, "cluster": CLUSTER,
@@ -159,7 +159,7 @@ def test_a_graph_that_nobody_needs_is_found():
 
 @pytest.mark.parametrize("kept", ["forces", "stress"])
 def test_only_what_is_not_direct_is_differentiated(kept):
-    batch = batch_of([CRYSTAL], GraphOptions(cutoff=CUTOFF), torch.float64)
+    batch = build_batch([CRYSTAL], GraphOptions(cutoff=CUTOFF), torch.float64)
     expected = Pairs().double()(batch)[kept]
     outputs = Pairs(direct=DIRECT - {kept}).double()(batch)
     direct = Pairs(direct=DIRECT).double()(batch)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from pipeline_kernels.packing import balance_report, lpt, split_by_capacity, windows
+from pipeline_kernels.packing import assign_by_lpt, cut_windows, measure_balance, split_by_capacity
 
 costs_of = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=7)
 
@@ -37,13 +37,16 @@ def least_bins(costs, capacity):
 @given(costs=costs_of, n_bins=st.integers(1, 4))
 def test_lpt_stays_within_grahams_bound(costs, n_bins):
     best = least_makespan(costs, n_bins)
-    assert fullest(costs, lpt(costs, n_bins), n_bins) <= (4 / 3 - 1 / (3 * n_bins)) * best + 1e-9
+    assert (
+        fullest(costs, assign_by_lpt(costs, n_bins), n_bins)
+        <= (4 / 3 - 1 / (3 * n_bins)) * best + 1e-9
+    )
 
 
 @pytest.mark.parametrize("m", [2, 3, 5, 8])
 def test_lpt_meets_the_bound_in_grahams_worst_case(m):
     costs = [c for c in range(2 * m - 1, m, -1) for _ in range(2)] + [m, m, m]  # optimum 3m
-    assert fullest(costs, lpt(costs, m), m) == 4 * m - 1
+    assert fullest(costs, assign_by_lpt(costs, m), m) == 4 * m - 1
 
 
 @settings(deadline=None, max_examples=60)
@@ -53,7 +56,7 @@ def test_lpt_takes_ties_in_order(costs, n_bins):
     for item in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         load, expected[item] = heapq.heappop(heap)
         heapq.heappush(heap, (load + costs[item], expected[item]))
-    assert lpt(costs, n_bins).tolist() == expected
+    assert assign_by_lpt(costs, n_bins).tolist() == expected
 
 
 @settings(deadline=None, max_examples=60)
@@ -65,7 +68,7 @@ def test_lpt_takes_ties_in_order(costs, n_bins):
 def test_windows_are_consecutive_and_of_equal_cost(costs, mean_items, seed):
     costs = np.array(costs)
     order = np.random.default_rng(seed).permutation(len(costs))
-    offsets = windows(costs, order, mean_items)
+    offsets = cut_windows(costs, order, mean_items)
     assert offsets[0] == 0
     assert offsets[-1] == len(costs)
     assert (np.diff(offsets) >= 1).all()
@@ -78,9 +81,9 @@ def test_windows_are_consecutive_and_of_equal_cost(costs, mean_items, seed):
 
 
 def test_windows_of_equal_items_hold_equal_numbers():
-    assert windows(np.ones(12), np.arange(12), 4).tolist() == [0, 4, 8, 12]
-    assert windows(np.zeros(12), np.arange(12), 4).tolist() == [0, 4, 8, 12]
-    assert windows([], [], 4).tolist() == [0]
+    assert cut_windows(np.ones(12), np.arange(12), 4).tolist() == [0, 4, 8, 12]
+    assert cut_windows(np.zeros(12), np.arange(12), 4).tolist() == [0, 4, 8, 12]
+    assert cut_windows([], [], 4).tolist() == [0]
 
 
 @settings(deadline=None, max_examples=40)
@@ -114,24 +117,24 @@ def test_an_item_above_capacity_is_alone():
 
 
 def test_balance_report_by_hand():
-    report = balance_report([[1, 3], [2, 2]])
+    report = measure_balance([[1, 3], [2, 2]])
     assert report.efficiency == pytest.approx((2 + 2) / (3 + 2))
     assert report.variation == pytest.approx(np.sqrt(0.5) / 2)
     assert report.padding == pytest.approx(1 - 2 / 3)
-    assert balance_report(np.zeros((0, 4))).efficiency == 1
+    assert measure_balance(np.zeros((0, 4))).efficiency == 1
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: lpt([1, -1], 2),
-        lambda: lpt([1, np.nan], 2),
-        lambda: lpt([[1.0]], 2),
-        lambda: lpt([1], 0),
-        lambda: windows([1, 2], [0], 1),
-        lambda: windows([1, 2], [0, 1], 0.5),
+        lambda: assign_by_lpt([1, -1], 2),
+        lambda: assign_by_lpt([1, np.nan], 2),
+        lambda: assign_by_lpt([[1.0]], 2),
+        lambda: assign_by_lpt([1], 0),
+        lambda: cut_windows([1, 2], [0], 1),
+        lambda: cut_windows([1, 2], [0, 1], 0.5),
         lambda: split_by_capacity([1], 0),
-        lambda: balance_report([1, 2]),
+        lambda: measure_balance([1, 2]),
     ],
 )
 def test_wrong_input_is_refused(call):

@@ -2,7 +2,7 @@
 
 Oracles: each published algorithm written down once more as its text reads, with lists and `sorted`;
 optimal packings that are known beforehand; published figures of balance and of speed; `array_split`
-of NumPy and `lpt`.
+of NumPy and `assign_by_lpt`.
 """
 
 import time
@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_kernels.packing import (
-    balance_report,
-    balanced,
-    lpt,
-    mace_bins,
-    next_fit,
-    pairing,
-    random,
-    windows,
+    assign_by_lpt,
+    cut_windows,
+    measure_balance,
+    pack_balanced,
+    pack_mace_bins,
+    pack_next_fit,
+    pack_pairs,
+    pack_random,
 )
 from real_data import find
 
@@ -48,14 +48,14 @@ def as_sets(shares):
 
 
 def strategies(costs, order, n_ranks, capacity):
-    offsets = windows(costs, order, min(7, len(costs)))
+    offsets = cut_windows(costs, order, min(7, len(costs)))
     return {
-        "balanced": partial(balanced, costs, order, offsets, n_ranks),
-        "capped": partial(balanced, costs, order, offsets, n_ranks, capacity),
-        "random": partial(random, order, offsets, n_ranks),
-        "pairing": partial(pairing, costs, order, offsets, n_ranks),
-        "next_fit": partial(next_fit, costs, order, n_ranks, capacity),
-        "mace_bins": partial(mace_bins, costs, order, n_ranks, capacity),
+        "balanced": partial(pack_balanced, costs, order, offsets, n_ranks),
+        "capped": partial(pack_balanced, costs, order, offsets, n_ranks, capacity),
+        "random": partial(pack_random, order, offsets, n_ranks),
+        "pairing": partial(pack_pairs, costs, order, offsets, n_ranks),
+        "next_fit": partial(pack_next_fit, costs, order, n_ranks, capacity),
+        "mace_bins": partial(pack_mace_bins, costs, order, n_ranks, capacity),
     }
 
 
@@ -85,12 +85,12 @@ def test_each_item_once_and_as_many_steps_on_every_rank(name, costs, n_ranks, ca
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_balanced_without_capacity_is_lpt_of_each_window(costs, n_ranks, mean_items):
     order = shuffled(len(costs))
-    offsets = windows(costs, order, mean_items)
-    plan = balanced(costs, order, offsets, n_ranks)
+    offsets = cut_windows(costs, order, mean_items)
+    plan = pack_balanced(costs, order, offsets, n_ranks)
     assert len(plan) == len(offsets) - 1
     assert plan.deferred == 0
     for step, window in enumerate(np.split(order, offsets[1:-1])):
-        ranks = lpt(costs[window], n_ranks)
+        ranks = assign_by_lpt(costs[window], n_ranks)
         for rank in range(n_ranks):
             assert_array_equal(plan.share(step, rank), np.sort(window[ranks == rank]))
 
@@ -100,8 +100,8 @@ def test_balanced_without_capacity_is_lpt_of_each_window(costs, n_ranks, mean_it
 def test_a_capacity_defers_what_has_no_room(costs, n_ranks, capacity, by_weight):
     weights = np.arange(len(costs)) % 7.0 if by_weight else costs
     order = shuffled(len(costs))
-    offsets = windows(costs, order, min(9, len(costs)))
-    plan = balanced(costs, order, offsets, n_ranks, capacity, weights)
+    offsets = cut_windows(costs, order, min(9, len(costs)))
+    plan = pack_balanced(costs, order, offsets, n_ranks, capacity, weights)
     clipped = np.minimum(weights, capacity)
     expected, waiting, late = [], [], set()
     to_come = [window.tolist() for window in np.split(order, offsets[1:-1])]
@@ -122,7 +122,7 @@ def test_a_capacity_defers_what_has_no_room(costs, n_ranks, capacity, by_weight)
 
 def test_deferral_by_hand():
     costs, order = [4, 4, 4, 1, 1], [0, 1, 2, 3, 4]
-    plan = balanced(costs, order, [0, 3, 5], 2, capacity=5)
+    plan = pack_balanced(costs, order, [0, 3, 5], 2, capacity=5)
     assert bins(plan) == [[0], [1], [2], [3, 4]]
     assert plan.deferred == 1
     assert plan.report(costs).efficiency == pytest.approx((4 + 3) / (4 + 4))
@@ -132,20 +132,20 @@ def test_deferral_by_hand():
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_random_is_the_split_of_numpy(costs, n_ranks, mean_items):
     order = shuffled(len(costs))
-    offsets = windows(costs, order, mean_items)
+    offsets = cut_windows(costs, order, mean_items)
     expected = [
         part
         for window in np.split(order, offsets[1:-1])
         for part in np.array_split(window, n_ranks)
     ]
-    assert bins(random(order, offsets, n_ranks)) == as_sets(expected)
+    assert bins(pack_random(order, offsets, n_ranks)) == as_sets(expected)
 
 
 @settings(deadline=None, max_examples=60)
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_pairing_takes_from_both_ends(costs, n_ranks, mean_items):
     order = shuffled(len(costs))
-    offsets = windows(costs, order, mean_items)
+    offsets = cut_windows(costs, order, mean_items)
     expected = []
     for window in np.split(order, offsets[1:-1]):
         shares, rank = [[] for _ in range(n_ranks)], 0
@@ -156,7 +156,7 @@ def test_pairing_takes_from_both_ends(costs, n_ranks, mean_items):
                 shares[rank].append(left.pop())
             rank = (rank + 1) % n_ranks
         expected += shares
-    assert bins(pairing(costs, order, offsets, n_ranks)) == as_sets(expected)
+    assert bins(pack_pairs(costs, order, offsets, n_ranks)) == as_sets(expected)
 
 
 @settings(deadline=None, max_examples=60)
@@ -168,7 +168,7 @@ def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, cap
             expected.append([])
         expected[-1].append(item)
     expected += [[]] * (-len(expected) % n_ranks)
-    assert bins(next_fit(costs, shuffled(len(costs)), n_ranks, capacity)) == as_sets(expected)
+    assert bins(pack_next_fit(costs, shuffled(len(costs)), n_ranks, capacity)) == as_sets(expected)
 
 
 @settings(deadline=None, max_examples=300)
@@ -203,28 +203,28 @@ def test_algorithm_1_as_its_text_reads(costs, n_ranks, capacity, seed):
             if any(remaining(a) < remaining(f) for a in active for f in full):
                 active, full = active + full, []
         expected += packed
-    plan = mace_bins(costs, order, n_ranks, capacity)
+    plan = pack_mace_bins(costs, order, n_ranks, capacity)
     assert bins(plan) == as_sets(expected)
     assert len(bins(plan)) % n_ranks == 0
 
 
 def test_algorithm_1_finds_perfect_packings():
     sizes = np.repeat([7.0, 6.0, 5.0, 5.0, 4.0, 3.0], 20)  # pairs of 10: 60 full bins
-    plan = mace_bins(sizes, shuffled(120), 4, 10)
+    plan = pack_mace_bins(sizes, shuffled(120), 4, 10)
     assert_array_equal(plan.loads(sizes), np.full((15, 4), 10))
     report = plan.report(sizes)
     assert (report.efficiency, report.variation, report.padding) == (1, 0, 0)
 
 
 def test_without_capacity_algorithm_1_makes_one_step():
-    plan = mace_bins(np.arange(1, 10), np.arange(9), 3, np.inf)
+    plan = pack_mace_bins(np.arange(1, 10), np.arange(9), 3, np.inf)
     assert len(plan) == 1
     assert len(bins(plan)[0]) == 3
 
 
 def test_items_of_one_size_are_taken_in_the_shuffled_order():
     sizes = np.ones(400)
-    first, second = (mace_bins(sizes, shuffled(400, seed), 4, 10) for seed in (0, 1))
+    first, second = (pack_mace_bins(sizes, shuffled(400, seed), 4, 10) for seed in (0, 1))
     assert first.items.tolist() != second.items.tolist()
 
 
@@ -233,9 +233,9 @@ def test_a_million_graphs_in_less_than_a_second():
     n = 1_000_000
     sizes = np.clip(np.random.default_rng(0).lognormal(3.1, 0.85, n).round(), 1, 300)
     order = shuffled(n)
-    mace_bins(sizes[:10], np.arange(10), 8, 300)  # compiles
+    pack_mace_bins(sizes[:10], np.arange(10), 8, 300)  # compiles
     begin = time.process_time()
-    plan = mace_bins(sizes, order, 740, 300)
+    plan = pack_mace_bins(sizes, order, 740, 300)
     assert time.process_time() - begin < 1
     assert 95_000 < len(plan) * 740 < 110_000
     report = plan.report(sizes)
@@ -250,7 +250,7 @@ def features():
     for atoms in ase.io.iread(
         find("mattersim_benchmarks/mptrj-random-1k.xyz"), ":", format="extxyz"
     ):
-        edges, _, lengths = neighbour_graph(atoms.positions, atoms.cell.array, atoms.pbc, 6.0)
+        edges, _, lengths = build_neighbour_graph(atoms.positions, atoms.cell.array, atoms.pbc, 6.0)
         close = np.bincount(edges[lengths < 3, 0], minlength=len(atoms))
         numbers.append(len(atoms) + len(edges) / 2 + (close * (close - 1)).sum())
     return np.array(numbers)
@@ -265,9 +265,9 @@ def test_fastchgnets_coefficients_of_variation(features):
     costs = np.random.default_rng(0).choice(features, 128 * 1000)
     order, offsets = np.arange(len(costs)), np.arange(0, len(costs) + 1, 128)
     plans = {
-        "random": random(order, offsets, 4),
-        "pairing": pairing(costs, order, offsets, 4),
-        "balanced": balanced(costs, order, offsets, 4),
+        "random": pack_random(order, offsets, 4),
+        "pairing": pack_pairs(costs, order, offsets, 4),
+        "balanced": pack_balanced(costs, order, offsets, 4),
     }
     within = {}
     for name, plan in plans.items():
@@ -281,14 +281,14 @@ def test_fastchgnets_coefficients_of_variation(features):
 
 def test_a_plan_takes_its_steps_apart():
     costs = np.array([3.0, 1, 2, 2, 5, 4])
-    plan = random(np.arange(6), [0, 4, 6], 2)
+    plan = pack_random(np.arange(6), [0, 4, 6], 2)
     assert bins(plan) == [[0, 1], [2, 3], [4], [5]]
     assert_array_equal(plan.loads(costs), [[4, 4], [5, 4]])
     assert bins(plan.step(1)) == [[4], [5]]
     assert_array_equal(plan.step(1).loads(costs), [[5, 4]])
     swapped = plan.reordered(np.array([1, 0]))
     assert bins(swapped) == [[4], [5], [0, 1], [2, 3]]
-    assert plan.report(costs) == balance_report([[4, 4], [5, 4]])
+    assert plan.report(costs) == measure_balance([[4, 4], [5, 4]])
 
 
 ORDER = np.arange(3)
@@ -297,17 +297,17 @@ ORDER = np.arange(3)
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: balanced([1, 2, -1], ORDER, [0, 3], 2),
-        lambda: balanced([1, 2, 3], ORDER, [0, 3], 0),
-        lambda: balanced([1, 2, 3], ORDER, [0, 2], 2),
-        lambda: balanced([1, 2, 3], ORDER, [0, 2, 1, 3], 2),
-        lambda: balanced([1, 2, 3], ORDER, [0, 3], 2, capacity=0),
-        lambda: balanced([1, 2, 3], ORDER, [0, 3], 2, weights=[1, 2]),
-        lambda: pairing([1, 2, 3], [0, 1, 1], [0, 3], 2),
-        lambda: random([0, 1, 3], [0, 3], 2),
-        lambda: next_fit([1, 2, 3], ORDER[:2], 2, 5),
-        lambda: next_fit([1, 2, 3], ORDER, 2, np.nan),
-        lambda: mace_bins([1, np.nan, 3], ORDER, 2, 5),
+        lambda: pack_balanced([1, 2, -1], ORDER, [0, 3], 2),
+        lambda: pack_balanced([1, 2, 3], ORDER, [0, 3], 0),
+        lambda: pack_balanced([1, 2, 3], ORDER, [0, 2], 2),
+        lambda: pack_balanced([1, 2, 3], ORDER, [0, 2, 1, 3], 2),
+        lambda: pack_balanced([1, 2, 3], ORDER, [0, 3], 2, capacity=0),
+        lambda: pack_balanced([1, 2, 3], ORDER, [0, 3], 2, weights=[1, 2]),
+        lambda: pack_pairs([1, 2, 3], [0, 1, 1], [0, 3], 2),
+        lambda: pack_random([0, 1, 3], [0, 3], 2),
+        lambda: pack_next_fit([1, 2, 3], ORDER[:2], 2, 5),
+        lambda: pack_next_fit([1, 2, 3], ORDER, 2, np.nan),
+        lambda: pack_mace_bins([1, np.nan, 3], ORDER, 2, 5),
     ],
 )
 def test_wrong_input_is_refused(call):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_kernels.partition import Rows, metrics
+from pipeline_kernels.partition import Rows, measure_partition
 
 
 @st.composite
@@ -26,7 +26,7 @@ def test_counts_equal_those_of_sets(case):
         {int(j) for i, j in edges if labels[i] == part and labels[j] != part}
         for part in range(n_parts)
     ]
-    measured = metrics(labels, edges, n_parts)
+    measured = measure_partition(labels, edges, n_parts)
     assert measured.received.tolist() == [len(halo) for halo in halos]
     assert measured.neighbours.tolist() == [len({labels[j] for j in halo}) for halo in halos]
     assert measured.total_sent == sum(len(halo) for halo in halos)
@@ -47,9 +47,9 @@ def test_neither_order_nor_grouping_of_the_edges_matters(case, random):
     labels, edges, n_parts = case
     order = list(range(len(edges)))
     random.shuffle(order)
-    expected = metrics(labels, edges, n_parts)
+    expected = measure_partition(labels, edges, n_parts)
     for measured in (
-        metrics(labels, edges[order], n_parts),
+        measure_partition(labels, edges[order], n_parts),
         Rows.of(edges[order], len(labels)).metrics(labels, n_parts),
     ):
         assert np.array_equal(measured.traffic, expected.traffic)
@@ -66,7 +66,7 @@ def test_rows_hold_each_receivers_senders():
 
 def test_slabs_of_a_lattice(lattice):
     positions, _, edges = lattice(8, 4, 4)
-    measured = metrics(positions[:, 0] // 2, edges, 4)
+    measured = measure_partition(positions[:, 0] // 2, edges, 4)
     assert measured.summary() == {
         "neighbours_mean": 2.0,
         "neighbours_max": 2,
@@ -92,4 +92,4 @@ def test_slabs_of_a_lattice(lattice):
 )
 def test_wrong_input_is_refused(labels, edges, message):
     with pytest.raises(ValueError, match=message):
-        metrics(labels, edges, 2)
+        measure_partition(labels, edges, 2)

@@ -16,18 +16,18 @@ from pipeline_kernels.partition import (
     Method,
     PlaneCoordinates,
     Rows,
-    candidates,
-    grid,
-    low_nn,
-    metis,
-    metis_volume,
-    metrics,
+    cut_by_grid,
+    cut_by_low_nn,
+    cut_by_metis,
+    cut_by_metis_volume,
+    find_candidates,
+    measure_partition,
     partition,
     refine,
 )
-from pipeline_kernels.partition.graph_cut import adjacency
-from pipeline_kernels.partition.search import estimate, pareto, shapes
-from pipeline_kernels.partition.synthetic import neighbour_edges, random_packing
+from pipeline_kernels.partition.graph_cut import make_adjacency
+from pipeline_kernels.partition.search import estimate, find_pareto_set, list_shapes
+from pipeline_kernels.partition.synthetic import draw_packing, find_edges
 
 METHODS = get_args(Method)
 BY_PLANES = ("auto", "low_nn", "grid")
@@ -37,8 +37,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 @pytest.fixture(scope="module")
 def packing():
-    positions, cell = random_packing(300, (26.0, 13.0, 13.0), (1, 1, 1))
-    return positions, cell, neighbour_edges(positions, cell, 4.0)
+    positions, cell = draw_packing(300, (26.0, 13.0, 13.0), (1, 1, 1))
+    return positions, cell, find_edges(positions, cell, 4.0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -70,7 +70,7 @@ def test_without_edges_atoms_are_shared_evenly(method):
 def test_a_chain_has_two_neighbours(lattice, method, n_parts):
     positions, cell, edges = lattice(56, 2, 2)
     labels = partition(positions, cell, PERIODIC, edges, n_parts, 1.1, method)
-    found = metrics(labels, edges, n_parts)
+    found = measure_partition(labels, edges, n_parts)
     assert found.neighbours.max() == min(2, n_parts - 1)
     assert found.received.tolist() == [8] * n_parts
 
@@ -78,7 +78,9 @@ def test_a_chain_has_two_neighbours(lattice, method, n_parts):
 def test_the_link_decides_between_slabs_and_cubes(lattice):
     positions, cell, edges = lattice(8, 8, 8)
     few, little = (
-        metrics(partition(positions, cell, PERIODIC, edges, 8, 1.1, "grid", link), edges, 8)
+        measure_partition(
+            partition(positions, cell, PERIODIC, edges, 8, 1.1, "grid", link), edges, 8
+        )
         for link in (Link(latency=1.0), Link(latency=0.0))
     )
     assert few.neighbours.tolist() == [2] * 8  # slabs: no ring of parts has fewer
@@ -90,8 +92,8 @@ def test_the_link_decides_between_slabs_and_cubes(lattice):
 def test_low_nn_bisects_the_axis_that_adds_fewest(lattice):
     positions, cell, edges = lattice(8, 8, 8)
     atoms = PlaneCoordinates.of(positions, cell, PERIODIC, 1.1)
-    labels = low_nn(atoms, np.ones(512), 8)
-    found = metrics(labels, edges, 8)
+    labels = cut_by_low_nn(atoms, np.ones(512), 8)
+    found = measure_partition(labels, edges, 8)
     assert found.neighbours.tolist() == [3] * 8
     assert found.nodes.tolist() == [64] * 8
 
@@ -100,7 +102,7 @@ def test_low_nn_bisects_the_axis_that_adds_fewest(lattice):
 def test_low_nn_takes_any_number_of_parts(packing, n_parts):
     positions, cell, _ = packing
     weights = np.ones(300)
-    labels = low_nn(PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), weights, n_parts)
+    labels = cut_by_low_nn(PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), weights, n_parts)
     counts = np.bincount(labels, minlength=n_parts)
     assert abs(counts - 300 / n_parts).max() < 2
 
@@ -109,7 +111,7 @@ def test_low_nn_takes_any_number_of_parts(packing, n_parts):
 def test_edges_are_balanced(packing, method):
     positions, cell, edges = packing
     labels = partition(positions, cell, PERIODIC, edges, 4, 4.0, method)
-    assert metrics(labels, edges, 4).edge_imbalance < 1.02
+    assert measure_partition(labels, edges, 4).edge_imbalance < 1.02
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -123,7 +125,7 @@ def test_lattice_translation_and_rotation_change_nothing(packing, method, skew):
     moved = positions + rng.integers(-3, 4, positions.shape) @ cell
     rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     one, other = (
-        metrics(partition(r, c, PERIODIC, edges, 6, 4.0, method), edges, 6)
+        measure_partition(partition(r, c, PERIODIC, edges, 6, 4.0, method), edges, 6)
         for r, c in ((positions, cell), (moved @ rotation, cell @ rotation))
     )
     assert one.summary() == other.summary()
@@ -132,16 +134,16 @@ def test_lattice_translation_and_rotation_change_nothing(packing, method, skew):
 def test_cuts_follow_the_weights():
     positions = np.stack([np.arange(6.0), np.zeros(6), np.zeros(6)], 1)
     atoms = PlaneCoordinates.of(positions, np.zeros((3, 3)), (False,) * 3, 1.0)
-    labels = grid(atoms, np.array([9.0, 1, 1, 1, 3, 3]), (2, 1, 1))
+    labels = cut_by_grid(atoms, np.array([9.0, 1, 1, 1, 3, 3]), (2, 1, 1))
     assert labels.tolist() == [0, 1, 1, 1, 1, 1]
-    assert low_nn(atoms, np.array([1.0, 1, 1, 1, 3, 3]), 2).tolist() == [0, 0, 0, 0, 1, 1]
-    assert low_nn(atoms, np.array([9.0, 0, 0, 0, 0, 0]), 6).tolist() == [0, 1, 2, 3, 4, 5]
+    assert cut_by_low_nn(atoms, np.array([1.0, 1, 1, 1, 3, 3]), 2).tolist() == [0, 0, 0, 0, 1, 1]
+    assert cut_by_low_nn(atoms, np.array([9.0, 0, 0, 0, 0, 0]), 6).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_all_factorizations_are_tried():
     # ordered triples: the product of (e + 2)(e + 1) / 2 over the exponents of the primes
     for n_parts, expected in ((1, 1), (7, 3), (64, 28), (96, 63), (360, 180)):
-        found = list(shapes(n_parts))
+        found = list(list_shapes(n_parts))
         assert len(found) == len(set(found)) == expected
         assert all(x * y * z == n_parts for x, y, z in found)
 
@@ -152,7 +154,7 @@ def test_the_estimate_counts_boxes_exactly_on_a_lattice(lattice):
     with_corners = Rows.of(_all_within_cube(positions, cell), len(positions))
     for shape in ((6, 1, 1), (3, 2, 1), (6, 2, 2)):
         n_parts = int(np.prod(shape))
-        labels = grid(atoms, np.ones(len(positions)), shape)
+        labels = cut_by_grid(atoms, np.ones(len(positions)), shape)
         measured = with_corners.metrics(labels, n_parts).neighbours.mean()
         message = one_message.message
         assert round(estimate(atoms, len(positions), shape, one_message) / message) == measured
@@ -167,7 +169,7 @@ def _all_within_cube(positions, cell):
 def test_the_pareto_set_holds_what_none_dominates(packing):
     positions, cell, edges = packing
     atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), Rows.of(edges, 300)
-    found = candidates(atoms, rows, 12, Link())
+    found = find_candidates(atoms, rows, 12, Link())
     for one in found:
         for other in found:
             better = [a < b for a, b in zip(other.objectives, one.objectives, strict=True)]
@@ -175,11 +177,11 @@ def test_the_pareto_set_holds_what_none_dominates(packing):
             assert one is other or not any(better) or any(worse)
     seconds = [Link().seconds(one.metrics) for one in found]
     assert seconds == sorted(seconds)
-    assert len(pareto([found[0], found[0]])) == 1
+    assert len(find_pareto_set([found[0], found[0]])) == 1
 
 
 def test_the_link_waits_for_the_slowest_part():
-    found = metrics([0, 0, 1, 2], [[0, 2], [0, 3], [1, 3], [2, 0]], 3)
+    found = measure_partition([0, 0, 1, 2], [[0, 2], [0, 3], [1, 3], [2, 0]], 3)
     link = Link(latency=3.0, bandwidth=2.0, bytes_per_node=10.0)
     assert link.seconds(found) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
 
@@ -194,7 +196,10 @@ def test_refinement_never_costs_more(seed, n_parts, message):
     edges = np.concatenate([edges, edges[::3]])
     start = np.concatenate([np.arange(n_parts), rng.integers(n_parts, size=60 - n_parts)])
     labels = refine(start, Rows.of(edges, 60), n_parts, message)
-    before, after = metrics(start, edges, n_parts), metrics(labels, edges, n_parts)
+    before, after = (
+        measure_partition(start, edges, n_parts),
+        measure_partition(labels, edges, n_parts),
+    )
     costs = [m.received + message * m.neighbours for m in (before, after)]
     assert costs[1].sum() <= costs[0].sum() + 1e-6
     assert costs[1].max() <= costs[0].max() + 0.51
@@ -210,8 +215,8 @@ def test_refinement_straightens_a_ragged_boundary(lattice):
     swapped = rng.choice(below_the_face, 30, replace=False)
     ragged = straight.copy()
     ragged[swapped] = (ragged[swapped] + 1) % 4
-    found = metrics(refine(ragged, Rows.of(edges, 4000), 4, 250.0, 1.05), edges, 4)
-    best, worst = (metrics(labels, edges, 4).total_sent for labels in (straight, ragged))
+    found = measure_partition(refine(ragged, Rows.of(edges, 4000), 4, 250.0, 1.05), edges, 4)
+    best, worst = (measure_partition(labels, edges, 4).total_sent for labels in (straight, ragged))
     assert best == 800
     assert worst > 900
     assert found.total_sent - best < 0.2 * (worst - best)
@@ -232,25 +237,25 @@ def test_metis_is_metis(packing):
 def test_the_volume_objective_sends_less_than_the_default(packing):
     _, _, edges = packing
     rows = Rows.of(edges, 300)
-    graph = adjacency(rows)
-    plain = metrics(metis(graph, 8), edges, 8)
-    volume = metrics(metis_volume(graph, 8, rows.degrees), edges, 8)
+    graph = make_adjacency(rows)
+    plain = measure_partition(cut_by_metis(graph, 8), edges, 8)
+    volume = measure_partition(cut_by_metis_volume(graph, 8, rows.degrees), edges, 8)
     assert volume.total_sent < plain.total_sent
 
 
 def test_the_packing_keeps_its_distances_and_its_seed(edges_of):
-    positions, cell = random_packing(100, (11.0, 12.0, 13.0), (1, 1, 2), seed=5)
+    positions, cell = draw_packing(100, (11.0, 12.0, 13.0), (1, 1, 2), seed=5)
     assert positions.shape == (200, 3)
     assert np.diagonal(cell).tolist() == [11.0, 12.0, 26.0]
     expected, vectors = edges_of(positions, cell, PERIODIC, 5.0)
     assert np.linalg.norm(vectors, axis=1).min() > 1.7
-    found = neighbour_edges(positions, cell, 5.0)
+    found = find_edges(positions, cell, 5.0)
     assert sorted(map(tuple, found)) == sorted(map(tuple, expected))
-    assert np.array_equal(random_packing(100, (11.0, 12.0, 13.0), (1, 1, 2), seed=5)[0], positions)
+    assert np.array_equal(draw_packing(100, (11.0, 12.0, 13.0), (1, 1, 2), seed=5)[0], positions)
     with pytest.raises(ValueError, match="no room for 999 atoms"):
-        random_packing(999, (5.0, 5.0, 5.0))
+        draw_packing(999, (5.0, 5.0, 5.0))
     with pytest.raises(ValueError, match="at least 12"):
-        neighbour_edges(positions, cell, 6.0)
+        find_edges(positions, cell, 6.0)
 
 
 @pytest.mark.parametrize(
@@ -286,16 +291,16 @@ def test_a_link_must_make_sense():
 
 @pytest.mark.slow
 def test_the_structure_of_the_paper():
-    positions, cell = random_packing()
-    edges = neighbour_edges(positions, cell, 12.0)
+    positions, cell = draw_packing()
+    edges = find_edges(positions, cell, 12.0)
     assert len(positions) == 24_000
     assert len(edges) == pytest.approx(14.5e6, rel=0.01)
     atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 12.0), Rows.of(edges, 24_000)
-    plain = rows.metrics(metis(adjacency(rows), 64), 64)
-    few = rows.metrics(low_nn(atoms, rows.weights, 64), 64)
+    plain = rows.metrics(cut_by_metis(make_adjacency(rows), 64), 64)
+    few = rows.metrics(cut_by_low_nn(atoms, rows.weights, 64), 64)
     assert few.edge_imbalance <= 1.01
     assert few.neighbours.mean() <= 0.7 * plain.neighbours.mean()
-    best = candidates(atoms, rows, 64, Link())[0]
+    best = find_candidates(atoms, rows, 64, Link())[0]
     refined = rows.metrics(refine(best.labels, rows, 64, Link().message), 64)
     assert refined.neighbours.mean() <= 0.55 * plain.neighbours.mean()
     assert refined.total_sent <= plain.total_sent

@@ -14,7 +14,7 @@ import torch
 from pipeline_chgnet.model import CHGNet
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import sample_graph
+from pipeline_core.graphs import build_graph
 from real_data import find
 
 GRAPH = GraphOptions(cutoff=6.0, angle_cutoff=3.0)
@@ -32,7 +32,7 @@ def make_batch(
             "cell": np.array(atoms.cell),
             "pbc": np.array(atoms.pbc),
         }
-        samples.append(sample | sample_graph(sample, graph))
+        samples.append(sample | build_graph(sample, graph))
     exact = collate(samples, torch.float64)
     return collate(samples, dtype) | {name: exact[name] for name in ("positions", "cell")}
 

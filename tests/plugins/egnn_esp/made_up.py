@@ -6,7 +6,7 @@ from ase.data import atomic_numbers as number_of
 
 from pipeline_core.batch import collate
 from pipeline_core.fields import FIELDS
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_egnn_esp.samples import REVERSE_EDGE
 
 OWN_FIELDS = {REVERSE_EDGE.name: REVERSE_EDGE}
@@ -15,7 +15,7 @@ OWN_FIELDS = {REVERSE_EDGE.name: REVERSE_EDGE}
 def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
     """Return a structure with its graph, as arrays."""
     cell = np.asarray(cell, float)
-    edge_index, edge_shift, _ = neighbour_graph(positions, cell, np.array(pbc), cutoff)
+    edge_index, edge_shift, _ = build_neighbour_graph(positions, cell, np.array(pbc), cutoff)
     return {
         "cell": cell,
         "pbc": np.array(pbc),

@@ -12,7 +12,7 @@ from e3nn import o3
 from numpy.testing import assert_allclose
 from scipy.spatial.transform import Rotation
 
-from pipeline_core.readers.cp2k_input import structure
+from pipeline_core.readers.cp2k_input import read_structure
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.bands import (
     Assembly,
@@ -104,7 +104,7 @@ def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
 
 def _molecule(name: str) -> BlockMatrix:
     folder = find("cp2k/rotated_molecule") / name
-    atoms = structure(folder / "job.inp")
+    atoms = read_structure(folder / "job.inp")
     basis = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
     pairs = find_pairs_within(atoms, 10)
     parts = []
@@ -236,7 +236,7 @@ def test_gamma_levels_are_those_that_the_output_prints(water_runs):
     folder = water_runs / "chain_gamma"
     text = (folder / "out.log").read_text()
     rows = re.findall(r"^ MO\| +\d+ +\S+ +(-?\d+\.\d+) +\S+$", text, re.MULTILINE)
-    atoms, basis = structure(folder / "job.inp"), Basis({"O": (0, 1), "H": (0,)})
+    atoms, basis = read_structure(folder / "job.inp"), Basis({"O": (0, 1), "H": (0,)})
     pairs = np.argwhere(np.triu(np.ones((3, 3)))), np.zeros((6, 3), dtype=int)
     parts = []
     for kind in ("ks-KS", "s-S"):

@@ -13,7 +13,7 @@ import torch
 from ase import Atoms
 
 from pipeline_core.distributed.domains import build_domain
-from pipeline_core.profiling.memory import peak_bytes
+from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 from pipeline_egnn_esp.baselines import TwoCentre
@@ -200,7 +200,7 @@ def test_the_plan_says_what_is_measured(sizes, work):
         predict_blocks(module, slots, plan.chunk)
 
     call()  # what is loaded once does not count
-    measured = peak_bytes(call, torch.device("cpu"))
+    measured = measure_peak(call, torch.device("cpu"))
     if measured is None:
         pytest.skip("the system does not tell")
     assert measured == pytest.approx(plan.peak, rel=0.2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.samples import Labelled
 from plugins.egnn_esp.reference import run_of, shipped
@@ -21,7 +21,7 @@ def matrix(request, water_runs):
 
 def graph_of(matrix, cutoff):
     atoms = matrix.structure
-    return neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
+    return build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
 
 
 def test_edges_carry_the_blocks_and_their_transposes(matrix):

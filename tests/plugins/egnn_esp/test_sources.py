@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.fields import SPLITS
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
@@ -274,7 +274,7 @@ def test_csr_text_keeps_doubles(tmp_path):
 def test_blocks_are_one_of_each_pair_of_the_engines_graph():
     atoms = shipped("cubic-0600K").structure
     block_atoms, block_shift = find_pairs_within(atoms, 6.0)
-    index, shift, _ = neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 6.0)
+    index, shift, _ = build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 6.0)
     assert len(block_atoms) == len(index) / 2 + 12
     edges = {
         (*s, i, j) for (i, j), s in zip(index.tolist(), map(tuple, shift.tolist()), strict=True)

@@ -33,8 +33,8 @@ from pipeline_egnn_esp.paper.studies.ranks import Job, Measurement, measure_pass
 from pipeline_egnn_esp.paper.studies.scaling import Machine, fit_link, study_scaling
 from pipeline_egnn_esp.paper.studies.throughput import find_saturation, study_throughput
 from pipeline_egnn_esp.paper.studies.volumes import Volumes, count_volumes_of_parts, pack_box, tile
-from pipeline_kernels.partition import Link, metrics, partition
-from pipeline_kernels.partition.synthetic import neighbour_edges
+from pipeline_kernels.partition import Link, measure_partition, partition
+from pipeline_kernels.partition.synthetic import find_edges
 from plugins.egnn_esp import made_up_results
 
 BASIS = Basis({"H": (0,), "O": (0, 1)})
@@ -56,16 +56,19 @@ def test_copies_of_a_packing_are_apart_by_the_box():
     np.testing.assert_array_equal(both.atomic_numbers[:4], [1, 8, 1, 8])
     # An edge of the box has one copy in each copy of the box.
     several = box, tile(box, (2, 2, 1))
-    counts = [len(neighbour_edges(one.positions, one.cell, CUTOFF)) for one in several]
+    counts = [len(find_edges(one.positions, one.cell, CUTOFF)) for one in several]
     assert counts[1] == 4 * counts[0]
 
 
 def test_volumes_are_those_of_the_edges():
     """Against the metrics of the kernel, and all pairs of atoms one by one."""
     structure = pack_box(PACKING, (1, 8), 0)
-    edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
+    edges = find_edges(structure.positions, structure.cell, CUTOFF)
     labels = np.random.default_rng(0).integers(5, size=120)
-    actual, known = count_volumes_of_parts(structure, labels, CUTOFF), metrics(labels, edges, 5)
+    actual, known = (
+        count_volumes_of_parts(structure, labels, CUTOFF),
+        measure_partition(labels, edges, 5),
+    )
     for name in ("neighbours", "received", "edges"):
         np.testing.assert_array_equal(getattr(actual, name), getattr(known, name))
     apart = structure.positions[:, None] - structure.positions
@@ -88,13 +91,13 @@ def test_parts_are_those_of_the_kernel():
     options = Partitions(packing=PACKING, cutoffs=[CUTOFF], parts=[4, 6], drawn=6)
     actual = study_partitions(options, (1, 8), Link(), 0)
     structure = pack_box(PACKING, (1, 8), 0)
-    edges = neighbour_edges(structure.positions, structure.cell, CUTOFF)
+    edges = find_edges(structure.positions, structure.cell, CUTOFF)
     assert actual.n_edges == {CUTOFF: len(edges)}
     places = structure.positions, structure.cell, structure.pbc
     assert set(actual.drawn.labels) == {"low_nn", "grid", "auto", "metis"}
     for method, labels in actual.drawn.labels.items():
         np.testing.assert_array_equal(labels, partition(*places, edges, 6, CUTOFF, method))
-        known = metrics(labels, edges, 6)
+        known = measure_partition(labels, edges, 6)
         np.testing.assert_array_equal(actual.drawn.traffic[method], known.traffic)
         one = next(s for s in actual.shared if (s.method, s.parts) == (method, 6))
         assert one.summary == known.summary()

@@ -10,7 +10,7 @@ import torch
 import yaml
 from scipy.spatial.transform import Rotation
 
-from pipeline_core.graphs import neighbour_graph
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
@@ -124,7 +124,7 @@ def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
 
 def graph_of(matrix, cutoff):
     atoms = matrix.structure
-    return neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
+    return build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
 
 
 def test_labels_do_not_depend_on_the_zero_of_the_calculation():

@@ -8,7 +8,7 @@ from ase.data import atomic_masses_iupac2016, atomic_numbers
 from numpy.random import SeedSequence
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pipeline_core.units import BOHR, DALTON, HARTREE, HBAR, factor
+from pipeline_core.units import BOHR, DALTON, HARTREE, HBAR, find_factor
 from pipeline_htfbr.datasets import EtheneSource
 from pipeline_htfbr.ethene import load_ethene
 from pipeline_htfbr.molecule import Molecule
@@ -128,4 +128,4 @@ def test_points_do_not_depend_on_the_number_of_processes():
     surface = load_ethene()
     assert_allclose(surface.energies(one.x[::10]), one.energy[::10], atol=1e-5)
     assert one.energy.min() > 0
-    assert factor("energy", "hartree") * 0.25 > one.energy.max()
+    assert find_factor("energy", "hartree") * 0.25 > one.energy.max()

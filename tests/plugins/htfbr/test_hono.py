@@ -15,13 +15,13 @@ from ase.data import atomic_masses_iupac2016
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
-from pipeline_core.units import BOHR, HARTREE, factor
+from pipeline_core.units import BOHR, HARTREE, find_factor
 from pipeline_htfbr.hono import COORDINATES, HONO
 from pipeline_htfbr.molecule import Molecule
 from real_data import find
 
 ROOT = Path(__file__).parents[3]
-CM = factor("energy", "cm^-1")
+CM = find_factor("energy", "cm^-1")
 R_ON, R_OH, R_NO, COS_HON, COS_ONO, TAU = range(6)
 TRANS = np.array(
     [2.696732586, 1.822912197, 2.213326419, np.cos(1.777642018), np.cos(1.9315017), np.pi]

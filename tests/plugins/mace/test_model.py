@@ -10,7 +10,7 @@ from ase.io import write
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
-from pipeline_core.testing.potentials import batch_of
+from pipeline_core.testing.potentials import build_batch
 from pipeline_core.testing.projects import call, write_project
 from pipeline_core.training.checkpoint import load_model
 from pipeline_mace.model import MACE, Facts
@@ -47,7 +47,7 @@ def test_neighbours_and_scale_are_those_of_the_training_split(run):
 
 def test_an_unknown_element_is_named():
     module = MACE(MACEOptions(**SMALL), Facts(("Al", "Cu"), 12.0))
-    batch = batch_of([bulk("Au")], GraphOptions(cutoff=4.0), torch.float32)
+    batch = build_batch([bulk("Au")], GraphOptions(cutoff=4.0), torch.float32)
     with pytest.raises(ValueError, match="hold Au, but the network was trained on Al, Cu"):
         module(batch)
 
@@ -72,7 +72,7 @@ def test_the_published_size():
 
 def test_the_reference_kernels_train_the_same():
     """The formulas operation by operation are what the fused kernels replace."""
-    batch = batch_of([bulk("Al").repeat((2, 1, 1))], GraphOptions(cutoff=4.0), torch.float64)
+    batch = build_batch([bulk("Al").repeat((2, 1, 1))], GraphOptions(cutoff=4.0), torch.float64)
     found = []
     for kernels in ("fused", "reference"):
         torch.manual_seed(0)

@@ -16,7 +16,7 @@ import torch
 from ase import Atoms
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.testing.potentials import batch_of
+from pipeline_core.testing.potentials import build_batch
 from pipeline_mace.model import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from pipeline_mace.peer import INTERACTIONS, PeerOptions, read_peer_options
@@ -90,7 +90,7 @@ def batch(dtype):
         )
         for i in range(2)
     ]
-    return batch_of(structures, GraphOptions(cutoff=4.0), dtype)
+    return build_batch(structures, GraphOptions(cutoff=4.0), dtype)
 
 
 def check_predictions(module, case, dtype, tolerance):

@@ -22,16 +22,16 @@ from pipeline_kernels.partition import (
     Link,
     PlaneCoordinates,
     Rows,
-    adjacency,
-    candidates,
-    grids,
-    low_nn,
-    metis,
-    metis_volume,
+    cut_by_low_nn,
+    cut_by_metis,
+    cut_by_metis_volume,
+    find_candidates,
+    find_grids,
+    make_adjacency,
     partition,
     refine,
 )
-from pipeline_kernels.partition.synthetic import neighbour_edges
+from pipeline_kernels.partition.synthetic import find_edges
 
 Ints = NDArray[np.int64]
 
@@ -145,7 +145,7 @@ class _Graph:
         places = structure.positions, structure.cell, structure.pbc
         self._atoms = PlaneCoordinates.of(*places, cutoff)
         self._rows = Rows.of(edges, len(structure.positions))
-        self._adjacency = adjacency(self._rows)
+        self._adjacency = make_adjacency(self._rows)
         self._cutoff, self._link = cutoff, link
 
     def make_shared(self, method: PartitionMethod, parts: int, drawn: Drawn | None) -> Shared:
@@ -162,19 +162,19 @@ class _Graph:
         """Return the part of each atom, as `partition` does, from what all methods share."""
         atoms, rows, link = self._atoms, self._rows, self._link
         if method == "low_nn":
-            return low_nn(atoms, rows.weights, parts)
+            return cut_by_low_nn(atoms, rows.weights, parts)
         if method == "metis":
-            return metis(self._adjacency, parts)
+            return cut_by_metis(self._adjacency, parts)
         if method == "metis_volume":
-            return metis_volume(self._adjacency, parts, rows.degrees)
+            return cut_by_metis_volume(self._adjacency, parts, rows.degrees)
         if method == "grid":
-            return grids(atoms, rows, parts, link)[0].labels
-        best = candidates(atoms, rows, parts, link)[0]
+            return find_grids(atoms, rows, parts, link)[0].labels
+        best = find_candidates(atoms, rows, parts, link)[0]
         return refine(best.labels, rows, parts, link.message)
 
 
 def _warm_up() -> None:
     """Have the loops compiled."""
     positions = np.random.default_rng(0).uniform(0, 20, (_WARM, 3))
-    edges = neighbour_edges(positions, 20 * np.eye(3), 8.0)
+    edges = find_edges(positions, 20 * np.eye(3), 8.0)
     partition(positions, 20 * np.eye(3), (True, True, True), edges, 2, 8.0)

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from pipeline_core.balance.cost_model import CostModel, fit
-from pipeline_core.graphs import neighbour_graph
-from pipeline_core.profiling.report import fit_record
+from pipeline_core.graphs import build_neighbour_graph
+from pipeline_core.profiling.report import describe_fit
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.options import ESPOptions
@@ -45,7 +45,7 @@ from pipeline_egnn_esp.paper.studies.volumes import (
     pack_box,
     tile,
 )
-from pipeline_kernels.partition import PlaneCoordinates, Rows, low_nn
+from pipeline_kernels.partition import PlaneCoordinates, Rows, cut_by_low_nn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -191,9 +191,9 @@ def _make_cases(options: Scaling, box: Structure) -> list[Case]:
 def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutoff: float) -> Case:
     structure = tile(box, (boxes, 1, 1))
     places = structure.positions, structure.cell, structure.pbc
-    index, _, _ = neighbour_graph(*places, cutoff)
+    index, _, _ = build_neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
-    labels = low_nn(PlaneCoordinates.of(*places, cutoff), rows.weights, n)
+    labels = cut_by_low_nn(PlaneCoordinates.of(*places, cutoff), rows.weights, n)
     volumes = count_volumes_of_rows(labels, rows, rows.metrics(labels, n))
     return Case(modes, n, Job(structure, labels, cutoff), volumes)
 
@@ -225,7 +225,7 @@ def _fit_cost(cases: Sequence[Case], passes: Passes) -> tuple[CostModel, float]:
     }
     seconds = passes.seconds[:, 0]
     cost = fit(totals, seconds)
-    return cost, fit_record(cost, totals, seconds)["relative_error"]
+    return cost, describe_fit(cost, totals, seconds)["relative_error"]
 
 
 def _find_link(options: Scaling, passes: Passes | None, row_bytes: int) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def _compute_copies(
 ) -> Volumes:
     structure = tile(box, tiles)
     atoms = PlaneCoordinates.of(structure.positions, structure.cell, structure.pbc, cutoff)
-    labels = low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
+    labels = cut_by_low_nn(atoms, np.tile(degrees, int(np.prod(tiles))), n)
     return count_volumes_of_parts(structure, labels, cutoff)
 
 

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.paper.studies.options import Packing, Tiles
 from pipeline_kernels.partition import PartitionMetrics, Rows
-from pipeline_kernels.partition.synthetic import neighbour_edges, random_packing
+from pipeline_kernels.partition.synthetic import draw_packing, find_edges
 
 Ints = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ def pack_box(options: Packing, elements: tuple[int, ...], seed: int) -> Structur
     Raises:
         ValueError: The box is too dense.
     """
-    positions, cell = random_packing(options.atoms, options.box, (1, 1, 1), seed)
+    positions, cell = draw_packing(options.atoms, options.box, (1, 1, 1), seed)
     numbers = np.resize(np.array(elements, dtype=np.int32), len(positions))
     return tile(Structure(numbers, positions, cell, np.ones(3, dtype=bool)), options.tiles)
 
@@ -74,7 +74,7 @@ def find_edges_within(structure: Structure, cutoff: float) -> Ints:
         ValueError: The box is too small.
     """
     _require_room(structure, cutoff)
-    return neighbour_edges(structure.positions, structure.cell, cutoff)
+    return find_edges(structure.positions, structure.cell, cutoff)
 
 
 def count_volumes_of_rows(labels: Ints, rows: Rows, metrics: PartitionMetrics) -> Volumes:
