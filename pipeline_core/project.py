@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, Part
+from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
 from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
 from pipeline_core.config.renamed import upgrade_options
 from pipeline_core.config.sections import ENGINE_SECTIONS, OF_VARIANT
@@ -53,7 +53,7 @@ class Project:
         folder = self.results / "datasets" / name
         return DatasetRun(name, path, validate_content(kind, content, path), folder, self.registry)
 
-    def _part(self, mixture: Path, number: int, part: Part) -> DatasetRun:
+    def _part(self, mixture: Path, number: int, part: MixturePart) -> DatasetRun:
         keys = ["parts", str(number), "dataset"]
         where = f"{mixture}:{find_line(mixture, keys)}: {'.'.join(keys)}"
         try:

@@ -144,9 +144,9 @@ class DrawnToySamples(ToySamples):
     epoch = 0
 
     def of_epoch(self, epoch: int) -> DrawnToySamples:
-        found = copy(self)
-        found.epoch = epoch
-        return found
+        result = copy(self)
+        result.epoch = epoch
+        return result
 
     def batch(self, indices: Sequence[int]) -> Batch:
         batch = super().batch(indices)

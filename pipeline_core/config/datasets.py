@@ -152,7 +152,7 @@ class Dataset(Structures):
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
 
 
-class Part(Section):
+class MixturePart(Section):
     """A dataset that belongs to a mixture."""
 
     dataset: str
@@ -166,7 +166,7 @@ class Mixture(Structures):
     report tells what is left of the energies of each part.
     """
 
-    parts: Annotated[list[Part], Field(min_length=1)]
+    parts: Annotated[list[MixturePart], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _made_of_different_parts(self) -> Mixture:

@@ -58,7 +58,7 @@ class Learner:
         overlap: bool = False,
     ) -> None:
         self._objective, self._module, self._ranks = task.objective, task.module, ranks
-        self._clock = clock or StepClock(ranks, runs=False, meets=False)
+        self._clock = clock or StepClock(ranks, runs=False, synchronizes=False)
         self._clip_norm, self._overlap = options.clip_norm, overlap
         self._average = None
         if options.ema_decay is not None:

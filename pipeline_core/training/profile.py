@@ -30,26 +30,27 @@ class StepClock:
     """Times the phases of optimizer steps on one rank.
 
     It stands still unless somebody asks for times; then it changes nothing: it does not wait for
-    the device, and ranks do not meet more often.
+    the device, and ranks wait for each other no more often.
 
     Args:
         ranks: Who trains.
         runs: Whether it measures.
-        meets: Whether ranks meet before they add gradients. Else waiting counts as communication.
+        synchronizes: Whether ranks wait for each other before they add gradients. Else waiting
+            counts as communication.
 
     Attributes:
         seconds: Time of each phase since the last `read`.
         share: Time of the forward and backward passes of the last step.
     """
 
-    def __init__(self, ranks: Ranks, *, runs: bool, meets: bool) -> None:
-        self._ranks, self.runs, self._meets = ranks, runs, runs and meets
+    def __init__(self, ranks: Ranks, *, runs: bool, synchronizes: bool) -> None:
+        self._ranks, self.runs, self._synchronizes = ranks, runs, runs and synchronizes
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self.share, self._last = 0.0, 0.0
 
     def start(self) -> None:
         """Begin a phase; what came before counts for nothing."""
-        if self._meets:
+        if self._synchronizes:
             self._ranks.barrier()
         if self.runs:
             self._last = self._now()
@@ -66,7 +67,7 @@ class StepClock:
     def finish_share(self) -> None:
         """End the forward and backward passes, and wait for the other ranks if it is asked for."""
         self.share = self.mark("compute")
-        if self._meets:
+        if self._synchronizes:
             self._ranks.barrier()
             self.mark("idle")
 

@@ -83,7 +83,7 @@ class Trainer:
         self._times = EpochTimes.zero(0, ranks.size)
         self._cost_model: CostModel | None = None
         fitted = division.shares.cost == "fitted"
-        self._clock = StepClock(ranks, runs=options.profile or fitted, meets=options.profile)
+        self._clock = StepClock(ranks, runs=options.profile or fitted, synchronizes=options.profile)
         self._is_warm = False
         self._learner = self._make_learner()
 

@@ -13,9 +13,9 @@ from ase.calculators.calculator import Calculator, all_changes
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.run import Run
 from pipeline_htfbr.geometry import compute_variables
-from pipeline_htfbr.inference.domain import Domain, make_domain
+from pipeline_htfbr.inference.domain import SurfaceBox, make_domain
 from pipeline_htfbr.molecule import Molecule
-from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.structure import TreeStructure
 from pipeline_htfbr.surface import Surface
 
 
@@ -30,7 +30,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
     """
 
     def __init__(
-        self, module: Surface, molecule: Molecule, domain: Domain, device: str = "cpu"
+        self, module: Surface, molecule: Molecule, domain: SurfaceBox, device: str = "cpu"
     ) -> None:
         super().__init__()
         self.implemented_properties = ["energy", "free_energy", "forces"]
@@ -92,6 +92,6 @@ def make_calculator(run: Run, device: str) -> SurfaceCalculator:
             "products, or fit points of a source that knows its molecule, such as hono"
         )
     molecule = Molecule.of(task.metadata["molecule"])
-    structure = Structure.of(task.metadata["structure"])
+    structure = TreeStructure.of(task.metadata["structure"])
     domain = make_domain(structure.coordinates, structure.leaves, molecule)
     return SurfaceCalculator(task.module, molecule, domain, device)

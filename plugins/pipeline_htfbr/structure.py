@@ -26,7 +26,7 @@ _WIDE: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Structure:
+class TreeStructure:
     """What a surface of this run is built of.
 
     Attributes:
@@ -65,7 +65,7 @@ def write_structure(run: Run) -> dict[str, Any]:
     points = read_points(run.data)
     d = len(points.coordinates)
     nesting = check_nesting(options.tree or build_balanced(range(d)), d)
-    structure = Structure(points.coordinates, make_leaves(points, options), nesting)
+    structure = TreeStructure(points.coordinates, make_leaves(points, options), nesting)
     table = compute_features(structure.leaves, torch.from_numpy(points.x)).numpy()
     with store.create(run.graph, "graph", run.provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.content())
@@ -77,14 +77,14 @@ def write_structure(run: Run) -> dict[str, Any]:
     }
 
 
-def read_structure(run: Run) -> Structure:
+def read_structure(run: Run) -> TreeStructure:
     """Read tree and leaves.
 
     Raises:
         ValueError: `run.graph` is missing or damaged.
     """
     with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
-        return Structure.of(json.loads(file.attrs["structure"]))
+        return TreeStructure.of(json.loads(file.attrs["structure"]))
 
 
 def read_features(run: Run) -> torch.Tensor:

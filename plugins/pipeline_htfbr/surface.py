@@ -18,7 +18,7 @@ from pipeline_htfbr.basis import Leaf, compute_features
 from pipeline_htfbr.dimension_tree import list_interior, make_nodes
 from pipeline_htfbr.options import HTOptions, HTTrainOptions
 from pipeline_htfbr.points import Points, make_gradient_field, read_points
-from pipeline_htfbr.structure import Structure, read_structure
+from pipeline_htfbr.structure import TreeStructure, read_structure
 from pipeline_kernels.tree import TreeShape, contract
 
 
@@ -123,7 +123,7 @@ def make_task(run: Run) -> Task:
         shape = make_shape(structure, options)
     else:
         gradients = run.metadata["gradients"]
-        structure = Structure.of(run.metadata["structure"])
+        structure = TreeStructure.of(run.metadata["structure"])
         ranks, leaf_ranks = run.metadata["ranks"], run.metadata["leaf_ranks"]
         shape = TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, ranks))
     module = Surface(structure.leaves, shape, gradients=gradients)
@@ -153,7 +153,7 @@ def is_trained_on_gradients(options: HTTrainOptions) -> bool:
 
 
 def make_metadata(
-    run: Run, structure: Structure, module: Surface, points: Points | None
+    run: Run, structure: TreeStructure, module: Surface, points: Points | None
 ) -> dict[str, Any]:
     """Return what rebuilds a surface without its data."""
     molecule = points.molecule.content() if points and points.molecule else None
@@ -170,7 +170,7 @@ def make_metadata(
 
 
 def replace_shape(
-    content: Mapping[str, Any], structure: Structure, shape: TreeShape
+    content: Mapping[str, Any], structure: TreeStructure, shape: TreeShape
 ) -> dict[str, Any]:
     """Return metadata with the leaves and ranks that a solver has chosen."""
     ranks = [node.rank for node in shape.nodes]
@@ -178,7 +178,7 @@ def replace_shape(
     return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
 
 
-def make_shape(structure: Structure, options: HTOptions) -> TreeShape:
+def make_shape(structure: TreeStructure, options: HTOptions) -> TreeShape:
     """Return the tree with the ranks of the experiment; adaptive ranks begin with 1.
 
     Raises:

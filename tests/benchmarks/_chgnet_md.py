@@ -55,7 +55,7 @@ class Dynamics:
         picoseconds = 1e-3 * np.arange(len(energies))
         self.drift = 1e3 * np.polyfit(picoseconds, energies, 1)[0] / len(atoms)
 
-    def found(self) -> dict[str, np.ndarray]:
+    def result(self) -> dict[str, np.ndarray]:
         """Return forces of the start, and the drift of the last simulation."""
         return {"forces": self.start().get_forces(), "drift": np.array(self.drift)}
 

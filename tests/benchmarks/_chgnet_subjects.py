@@ -61,7 +61,7 @@ class TrainedNetwork(ABC):
         sum(losses).backward()
         self.optimizer.step()
 
-    def found(self) -> Arrays:
+    def result(self) -> Arrays:
         """Return what is predicted."""
         return {name: value.detach().cpu().numpy() for name, value in self.infer().items()}
 

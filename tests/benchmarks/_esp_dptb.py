@@ -92,11 +92,11 @@ def graph(arrays: Arrays) -> AtomicData:
 
 def blocks(arrays: Arrays) -> dict[str, np.ndarray]:
     """Return the blocks without padding, by atoms and image."""
-    found = {f"{i}_{i}_0_0_0": unpad(block) for i, block in enumerate(arrays["node_blocks"])}
+    result = {f"{i}_{i}_0_0_0": unpad(block) for i, block in enumerate(arrays["node_blocks"])}
     places = np.concatenate([arrays["edge_index"], arrays["edge_shift"]], axis=1)
     for place, block in zip(places.tolist(), arrays["edge_blocks"], strict=True):
-        found["_".join(map(str, place))] = unpad(block)
-    return found
+        result["_".join(map(str, place))] = unpad(block)
+    return result
 
 
 def unpad(block: np.ndarray) -> np.ndarray:

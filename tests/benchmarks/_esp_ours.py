@@ -70,15 +70,15 @@ class Network(Trained):
         with torch.no_grad():
             self.attention(*self.inputs)
 
-    def found(self) -> Arrays:
+    def result(self) -> Arrays:
         """Return blocks, loss, and norms of its gradients by weights that all sides have."""
         with torch.no_grad():
-            found = dict(self.predict())
-        found["loss"] = self.loss()
-        found["loss"].backward()
-        found |= {
+            result = dict(self.predict())
+        result["loss"] = self.loss()
+        result["loss"].backward()
+        result |= {
             f"gradient of {name}": parameter.grad.norm()
             for name, parameter in self.model.named_parameters()
             if any(part in name for part in ("radial", "embedding", "heads"))
         }
-        return {name: value.detach().numpy() for name, value in found.items()}
+        return {name: value.detach().numpy() for name, value in result.items()}

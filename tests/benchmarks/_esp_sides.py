@@ -62,8 +62,8 @@ def compare(
         facts = {f"{name}_parameters": side.ask("parameters") for name, side in sides.items()}
         deviations = agreement(sides, Path(folder)) if peer.same else {}
         facts["deviation"] = max(deviations.values(), default=None)
-        found = {
+        result = {
             call: alternated(sides, call, repeats) | memory(sides, call) for call in peer.calls
         }
         facts["matrix_gflops"] = sides["ours"].ask("matrix_rate") / 1e9  # forgets the network
-    return {call: figures | facts for call, figures in found.items()}
+    return {call: figures | facts for call, figures in result.items()}

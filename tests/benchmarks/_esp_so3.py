@@ -105,23 +105,23 @@ class Products(nn.Module):
             for k, weight in enumerate(weights):
                 parts[l_in, abs(l_in - l_out) + k, l_out] = weight
         paths = self.product.instructions
-        found = [parts[path.i_in1, path.i_in2, path.i_out] / path.path_weight for path in paths]
-        return torch.cat(found).float()
+        result = [parts[path.i_in1, path.i_in2, path.i_out] / path.path_weight for path in paths]
+        return torch.cat(result).float()
 
     def matrices(self, given: layers.SO2Weights, l_in: int, l_out: int) -> Tensor:
         """Return the matrices of m = 0, then the two of each m > 0, between two degrees."""
         n_in, n_out = self.channels
-        found = []
+        result = []
         for m, weights in enumerate(list(given.weights)[: min(l_in, l_out) + 1]):
             W = weights.detach().double()
             rows = W[..., (l_in - m) * n_in : (l_in - m + 1) * n_in, :]
             main = rows[..., (l_out - m) * n_out : (l_out - m + 1) * n_out]
             if l_out == 0:
                 main = torch.cat([main, rows[:, n_out * (self.lmax + 1) :]], 1)
-            found += list(main) if m else [main]
+            result += list(main) if m else [main]
         # Nothing comes in of orders that the map leaves out.
-        missing = 2 * min(l_in, l_out) + 1 - len(found)
-        return torch.stack(found + missing * [torch.zeros_like(found[0])])
+        missing = 2 * min(l_in, l_out) + 1 - len(result)
+        return torch.stack(result + missing * [torch.zeros_like(result[0])])
 
 
 def frame_products(l_in: int, l_out: int) -> Tensor:

@@ -27,7 +27,7 @@ LENGTHS = (1.25, 1.5, 1.75, 2.0, 2.5)
 NOISES = (1e-10, 1e-8)
 
 
-class Part(NamedTuple):
+class Subset(NamedTuple):
     """Points and their energies.
 
     Attributes:
@@ -48,7 +48,7 @@ class Problem:
         leaves: Functions of each coordinate that ours takes, with their domains.
     """
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, Subset]
     leaves: Sequence[Leaf]
 
     @property

@@ -174,8 +174,8 @@ def peer_gradient(case: Case) -> Callable[[], Tensor]:
     module = Peer(case)
 
     def gradient() -> Tensor:
-        found = torch.autograd.grad(module(), list(module.parameters()))
-        return torch.cat([part.flatten() for part in found])
+        result = torch.autograd.grad(module(), list(module.parameters()))
+        return torch.cat([part.flatten() for part in result])
 
     return gradient
 

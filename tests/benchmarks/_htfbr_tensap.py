@@ -80,8 +80,8 @@ def searched(problem: Problem, seconds: float) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            found, _ = solver.solve()
-        keep(found.tensor)
+            actual, _ = solver.solve()
+        keep(actual.tensor)
     except TimeOverError:
         best["stopped_by_time"] = True
     return best
@@ -109,10 +109,10 @@ def balanced_tree(order: int) -> Any:
     """Return the balanced tree of ours; nodes count from 1, parents before their children."""
     import tensap
 
-    leaves, edges, found = [0] * order, [], count(1)
+    leaves, edges, actual = [0] * order, [], count(1)
 
     def visit(part: Nesting) -> int:
-        node = next(found)
+        node = next(actual)
         if isinstance(part, int):
             leaves[part] = node
         else:
@@ -185,5 +185,5 @@ def evaluated(tensor: Any, bases: Any, x: np.ndarray) -> np.ndarray:
     """Evaluate a tensor at points, (n,)."""
     import tensap
 
-    found = tensap.FunctionalTensor(tensor, bases.eval(x)).eval(None)
-    return np.ravel(np.asarray(getattr(found, "data", found), dtype=np.float64))
+    actual = tensap.FunctionalTensor(tensor, bases.eval(x)).eval(None)
+    return np.ravel(np.asarray(getattr(actual, "data", actual), dtype=np.float64))

@@ -39,8 +39,8 @@ class Network(TrainedNetwork):
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
         batch = collate(self.samples, torch.float32)
         with torch.set_grad_enabled(training):
-            found = self.model(batch)
-        return found["energy"], found["forces"]
+            result = self.model(batch)
+        return result["energy"], result["forces"]
 
 
 class Product(Kernel):
@@ -97,7 +97,7 @@ def polynomial_of(options: dict[str, Any]) -> Polynomial:
 
 def graphs(arrays: Arrays, cutoff: float) -> list[dict[str, np.ndarray]]:
     """Return the samples of a batch with their graphs."""
-    found = []
+    result = []
     for atoms in structures(arrays):
         sample = {
             "atomic_numbers": atoms.numbers,
@@ -105,5 +105,5 @@ def graphs(arrays: Arrays, cutoff: float) -> list[dict[str, np.ndarray]]:
             "cell": np.array(atoms.cell),
             "pbc": np.array(atoms.pbc),
         }
-        found.append(sample | build_graph(sample, GraphOptions(cutoff=cutoff)))
-    return found
+        result.append(sample | build_graph(sample, GraphOptions(cutoff=cutoff)))
+    return result

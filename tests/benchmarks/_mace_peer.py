@@ -39,8 +39,8 @@ class Network(TrainedNetwork):
 
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
         batch = torch_geometric.batch.Batch.from_data_list(self.graphs).to_dict()
-        found = self.model(batch, training=training, compute_force=True)
-        return found["energy"], found["forces"]
+        actual = self.model(batch, training=training, compute_force=True)
+        return actual["energy"], actual["forces"]
 
 
 class Product(Kernel):

@@ -57,13 +57,13 @@ def compare(
             make(sides, subject)
             deviation = agreement(sides, Path(folder))
         print(f"{kind}, largest relative deviation: {deviation}", flush=True)
-        found = {}
+        result = {}
         for call in calls:
             with both(args) as sides:
                 make(sides, subject)
                 figures = alternated(sides, call, args.repeats) | memory(sides, call)
-            found[call] = figures | {"deviation": deviation}
-    return found
+            result[call] = figures | {"deviation": deviation}
+    return result
 
 
 def structures(path: Path, n_atoms: int) -> list[ase.Atoms]:
@@ -106,30 +106,32 @@ def machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return the command line that both benchmarks have."""
-    found = argparse.ArgumentParser(description=description)
-    found.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
-    found.add_argument("--correlations", type=int, nargs="+", choices=[2, 3], default=[2, 3])
-    found.add_argument("--channels", type=int, default=128)
-    found.add_argument("--repeats", type=int, default=5)
-    found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    found.add_argument(
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
+    result.add_argument("--correlations", type=int, nargs="+", choices=[2, 3], default=[2, 3])
+    result.add_argument("--channels", type=int, default=128)
+    result.add_argument("--repeats", type=int, default=5)
+    result.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    result.add_argument(
         "--peers-python",
         type=Path,
         default=Path(os.environ.get("PEERS_PYTHON", PEERS)),
         help="interpreter that has mace-torch; else $PEERS_PYTHON, else that of make peers",
     )
-    found.add_argument("--small", action="store_true", help="a trial: few atoms, channels, repeats")
-    return found
+    result.add_argument(
+        "--small", action="store_true", help="a trial: few atoms, channels, repeats"
+    )
+    return result
 
 
-def parsed(found: argparse.ArgumentParser, small: Mapping[str, Any]) -> argparse.Namespace:
+def parsed(result: argparse.ArgumentParser, small: Mapping[str, Any]) -> argparse.Namespace:
     """Read the command line; `--small` sets what is given here."""
-    args = found.parse_args()
+    args = result.parse_args()
     args.data = args.data or find_mptrj()
     if not args.data.exists():
-        found.error(f"{args.data}: no such file; give the path of MPtrj structures with --data")
+        result.error(f"{args.data}: no such file; give the path of MPtrj structures with --data")
     if not args.peers_python.exists():
-        found.error(f"{args.peers_python}: no such file; run `make peers`, or set PEERS_PYTHON")
+        result.error(f"{args.peers_python}: no such file; run `make peers`, or set PEERS_PYTHON")
     if args.small:
         vars(args).update(small)
     return args

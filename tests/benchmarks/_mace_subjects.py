@@ -53,7 +53,7 @@ class TrainedNetwork(ABC):
         self.loss().backward()
         self.optimizer.step()
 
-    def found(self) -> Arrays:
+    def result(self) -> Arrays:
         """Return energies, forces, the loss, and the norm of its gradient in the interactions.
 
         Elsewhere the sides may have different weights for the same products.
@@ -63,8 +63,8 @@ class TrainedNetwork(ABC):
         loss.backward()
         gradients = [p.grad.flatten() for p in self.model.interactions.parameters()]
         gradient = torch.cat(gradients).norm()
-        found = {"energy": energy, "forces": forces, "loss": loss, "gradient": gradient}
-        return {name: value.detach().numpy() for name, value in found.items()}
+        actual = {"energy": energy, "forces": forces, "loss": loss, "gradient": gradient}
+        return {name: value.detach().numpy() for name, value in actual.items()}
 
 
 class Kernel:
@@ -114,14 +114,14 @@ class Kernel:
         first = torch.autograd.grad(result, self.moving, self.cotangent, create_graph=True)
         return torch.autograd.grad(first, [*operands, self.cotangent], self.directions)
 
-    def found(self) -> Arrays:
+    def result(self) -> Arrays:
         """Return the result, and norms of derivatives, which do not depend on the layout."""
-        found = {"value": self.common(self.forward())}
+        actual = {"value": self.common(self.forward())}
         names = [name for name in self.operands if "weights" not in name]  # the peer has fewer
         for order, call in (("first", self.gradient), ("second", self.training)):
             derivatives = dict(zip(self.operands, call(), strict=False))
-            found |= {f"{order} by {name}": derivatives[name].norm() for name in names}
-        return {name: value.detach().numpy() for name, value in found.items()}
+            actual |= {f"{order} by {name}": derivatives[name].norm() for name in names}
+        return {name: value.detach().numpy() for name, value in actual.items()}
 
 
 def structures(arrays: Arrays) -> list[ase.Atoms]:

@@ -75,15 +75,15 @@ def make(sides: Mapping[str, Side], subject: tuple[Any, ...]) -> None:
 
 def agreement(sides: Mapping[str, Side], folder: Path) -> dict[str, float]:
     """Return how far apart what the sides compute is."""
-    found = {}
+    result = {}
     for name, side in sides.items():
         file = folder / f"{name}.npz"
-        side.ask("found", str(file))
+        side.ask("result", str(file))
         with np.load(file) as arrays:
-            found[name] = dict(arrays)
+            result[name] = dict(arrays)
     deviations = {
-        key: float(abs(found["ours"][key] - value).max() / abs(value).max())
-        for key, value in found["peer"].items()
+        key: float(abs(result["ours"][key] - value).max() / abs(value).max())
+        for key, value in result["peer"].items()
     }
     if not max(deviations.values()) < TOLERANCE:
         raise RuntimeError(f"the two sides do not compute the same: {deviations}")

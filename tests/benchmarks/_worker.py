@@ -31,13 +31,13 @@ class Worker:
         self.subjects = subjects
 
     def make(self, kind: str, file: str, options: dict[str, Any]) -> None:
-        """Makes the subject from the arrays of a file."""
+        """Make the subject from the arrays of a file."""
         with np.load(file) as arrays:
             self.subject = getattr(self.subjects, kind)(dict(arrays), options)
 
-    def found(self, file: str) -> None:
-        """Writes what the subject computes."""
-        np.savez(file, **self.subject.found())
+    def result(self, file: str) -> None:
+        """Write what the subject computes."""
+        np.savez(file, **self.subject.result())
 
     def seconds(self, call: str) -> float:
         """Wall time of a call."""
@@ -81,13 +81,13 @@ class Worker:
 
     def versions(self, names: list[str]) -> dict[str, str]:
         """Versions of packages, of those that are there."""
-        found = {"python": platform.python_version()}
+        result = {"python": platform.python_version()}
         for name in names:
             try:
-                found[name] = version(name)
+                result[name] = version(name)
             except PackageNotFoundError:
                 continue
-        return found
+        return result
 
 
 class Product:

@@ -66,7 +66,7 @@ def measure(n_atoms: int, args: argparse.Namespace) -> dict[str, Any]:
         results = {}
         for name in ("ours", "peer"):
             sides[name].ask("seconds", "simulate_long" if args.full else "simulate")
-            sides[name].ask("found", str(Path(folder) / f"{name}.npz"))
+            sides[name].ask("result", str(Path(folder) / f"{name}.npz"))
             with np.load(Path(folder) / f"{name}.npz") as arrays:
                 results[name] = dict(arrays)
     one, other = (results[name]["forces"] for name in ("ours", "peer"))

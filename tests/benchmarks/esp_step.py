@@ -105,7 +105,7 @@ def measure(
     n_atoms, n_edges = len(arrays["positions"]), len(arrays["edge_index"])
     if peer.side == "so3" and n_edges > args.so3_edges:
         return []
-    found = compare(arrays, options, peer, threads, args.repeats)
+    result = compare(arrays, options, peer, threads, args.repeats)
     flop = operations(model, n_atoms, n_edges)
     return [
         {
@@ -120,7 +120,7 @@ def measure(
             "roofline_share": flop[call] / (1e9 * figures["matrix_gflops"] * figures["ours_s"]),
             "messages_per_s": n_edges / figures["ours_s"] if call == "messages" else None,
         }
-        for call, figures in found.items()
+        for call, figures in result.items()
     ]
 
 

@@ -193,13 +193,13 @@ SIDES = {"ours": nullcontext, "peer": plain}
 
 def deviation(case: Case, call: str) -> float:
     """Return how far results of both sides are apart in double precision."""
-    found = []
+    result = []
     for side in SIDES.values():
         with side():
             subject = Subject(case, torch.float64)
             one = {"step": subject.gradients, "forward": subject.forward}.get(call, subject.draw)()
-            found.append([one] if isinstance(one, Tensor) else [x.clone() for x in one])
-    pairs = zip(*found, strict=True)
+            result.append([one] if isinstance(one, Tensor) else [x.clone() for x in one])
+    pairs = zip(*result, strict=True)
     return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in pairs)
 
 

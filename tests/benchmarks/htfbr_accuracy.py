@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _htfbr_baselines import Fitted, Part, Problem, cosines, gaussian, polynomials, rmse
+from _htfbr_baselines import Fitted, Problem, Subset, cosines, gaussian, polynomials, rmse
 from _htfbr_project import call, make_project, workflow
 from _htfbr_tensap import is_installed, tensap_tree
 from message_ops import hardware
@@ -64,9 +64,9 @@ def fit_ours(run: Run) -> dict[str, Any]:
     summary, seconds = call(run, "train")
     call(run, "evaluate")
     errors = json.loads(run.metrics.read_text())["surface"]["errors"]
-    found = {place: errors[place]["hartree"]["rmse"] for place in ("test", "grid", "off_grid")}
+    result = {place: errors[place]["hartree"]["rmse"] for place in ("test", "grid", "off_grid")}
     facts = {name: summary[name] for name in ("parameters", "node_ranks", "degrees")}
-    return {**found, **facts, "seconds": seconds}
+    return {**result, **facts, "seconds": seconds}
 
 
 def problem_of(run: Run) -> Problem:
@@ -82,9 +82,9 @@ def problem_of(run: Run) -> Problem:
     return Problem(parts, read_structure(run).leaves)
 
 
-def part(x: np.ndarray, energy: np.ndarray) -> Part:
+def part(x: np.ndarray, energy: np.ndarray) -> Subset:
     """Return points with energies, given in eV."""
-    return Part(torch.from_numpy(x), torch.from_numpy(energy / HARTREE))
+    return Subset(torch.from_numpy(x), torch.from_numpy(energy / HARTREE))
 
 
 def fit_baseline(fit: Callable[[Problem], Fitted], problem: Problem) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def fit_baseline(fit: Callable[[Problem], Fitted], problem: Problem) -> dict[str
     begin = time.perf_counter()
     fitted = fit(problem)
     seconds = time.perf_counter() - begin
-    found = {place: rmse(problem, fitted, place) for place in ("test", "off_grid")}
-    return {**found, **fitted.chosen, "seconds": seconds}
+    result = {place: rmse(problem, fitted, place) for place in ("test", "off_grid")}
+    return {**result, **fitted.chosen, "seconds": seconds}
 
 
 def fit_all(seed: int, fits: Mapping[str, Callable[[Problem], Fitted]]) -> dict[str, dict]:
@@ -132,36 +132,36 @@ def baseline_report(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return report | {name: [row[name] for row in rows] for name in sorted(settings)}
 
 
-def better(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
+def better(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
     """List the baselines with a smaller mean test error than ours on the seeds that they ran."""
     return {
         ours: [
             name
-            for name, rows in found.items()
-            if name not in OURS and mean(rows, "test") < mean(found[ours][: len(rows)], "test")
+            for name, rows in result.items()
+            if name not in OURS and mean(rows, "test") < mean(result[ours][: len(rows)], "test")
         ]
         for ours in OURS
     }
 
 
-def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def table(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Return all fits as a table."""
     lines = [("fit", "test RMSE/Eh", "off grid/Eh", "seconds", "parameters", "seeds")]
-    for name, rows in found.items():
+    for name, rows in result.items():
         figures = [f"{mean(rows, key):.3g}" for key in ("test", "off_grid", "seconds")]
         lines.append((name, *figures, f"{mean(rows, 'parameters'):.0f}", str(len(rows))))
     return align([*lines, ("paper, best of nine", f"{PAPER:.3g}", "", "", "4100", "")])
 
 
-def report(found: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None) -> dict[str, Any]:
+def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None) -> dict[str, Any]:
     """Return what is printed last."""
-    base, adaptive = found["rank 10"], found["adaptive"]
-    baselines = {name: baseline_report(rows) for name, rows in found.items() if name not in OURS}
+    base, adaptive = result["rank 10"], result["adaptive"]
+    baselines = {name: baseline_report(rows) for name, rows in result.items() if name not in OURS}
     peer = min(baselines, key=lambda name: baselines[name]["test_rmse"])
     ours_s, peer_s = mean(adaptive, "seconds"), baselines[peer]["seconds"]
     if tensap:
         baselines["tensap"] = {"left_out": tensap}
-    times = {name: [row["seconds"] for row in found[name]] for name in OURS}
+    times = {name: [row["seconds"] for row in result[name]] for name in OURS}
     accuracy_ratio = baselines[peer]["test_rmse"] / mean(adaptive, "test")
     return {
         "name": "htfbr_accuracy",
@@ -176,13 +176,13 @@ def report(found: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None)
         "test_rmse_adaptive_of_seeds": [row["test"] for row in adaptive],
         "off_grid_rmse": mean(base, "off_grid"),
         "off_grid_rmse_adaptive": mean(adaptive, "off_grid"),
-        "grid_rmse": {name: mean(found[name], "grid") for name in OURS},
+        "grid_rmse": {name: mean(result[name], "grid") for name in OURS},
         "seconds": {name: {"mean": fmean(t), "largest": max(t)} for name, t in times.items()},
-        "parameters": {name: [row["parameters"] for row in found[name]] for name in OURS},
-        "ranks": {name: [row["node_ranks"] for row in found[name]] for name in OURS},
+        "parameters": {name: [row["parameters"] for row in result[name]] for name in OURS},
+        "ranks": {name: [row["node_ranks"] for row in result[name]] for name in OURS},
         "paper": PAPER,
         "baselines": baselines,
-        "better_than_ours": better(found),
+        "better_than_ours": better(result),
         "threads": torch.get_num_threads(),
         "hardware": hardware("cpu"),
         "versions": versions(),
@@ -191,8 +191,8 @@ def report(found: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None)
 
 def versions() -> dict[str, str | None]:
     """Return the versions of what has computed."""
-    found: dict[str, str | None] = {name: version(name) for name in ("torch", "numpy", "numba")}
-    return found | {"tensap": version("tensap") if is_installed() else None}
+    result: dict[str, str | None] = {name: version(name) for name in ("torch", "numpy", "numba")}
+    return result | {"tensap": version("tensap") if is_installed() else None}
 
 
 def arguments() -> argparse.Namespace:
@@ -220,7 +220,7 @@ def main() -> None:
     elif not is_installed():
         left_out = "not installed; `pip install tensap`, or the extra `peers`"
     fits = {"polynomials": polynomials, "cosines": cosines, "gaussian": gaussian}
-    found: dict[str, list[dict]] = {}
+    result: dict[str, list[dict]] = {}
     for seed in range(args.seeds):
         chosen = dict(fits)
         if left_out is None and seed < args.tensap_seeds:
@@ -228,11 +228,11 @@ def main() -> None:
                 problem, args.tensap_seconds, args.tensap_threads
             )
         for name, row in fit_all(seed, chosen).items():
-            found.setdefault(name, []).append(row)
-    print(table(found))
-    for ours, names in better(found).items():
+            result.setdefault(name, []).append(row)
+    print(table(result))
+    for ours, names in better(result).items():
         print(f"more accurate than ours ({ours}): {', '.join(names) or 'none'}")
-    print(json.dumps(report(found, left_out)))
+    print(json.dumps(report(result, left_out)))
 
 
 if __name__ == "__main__":

@@ -92,23 +92,23 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
         warm(function)
     times = alternated({name: repeated(c, n) for name, c in calls.items()}, device, args.repeats)
     loader = warm(dataloader(case), 1)
-    found = {name: time / n for name, time in times.items()}
-    found |= alternated({"dataloader": loader}, device, args.loader_repeats)
+    result = {name: time / n for name, time in times.items()}
+    result |= alternated({"dataloader": loader}, device, args.loader_repeats)
     flop = operations(case.module.shape, len(case.table))
     rate = matrix_rate(device, case.table.functions.dtype)
     return {
         "points": len(case.table),
         "parameters": case.module.transfers.numel(),
-        **{f"{name}_s": found.get(name) for name in [*calls, "dataloader", *failed]},
-        "ratio": found["peer"] / found["ours"],
-        "ratio_dataloader": found["dataloader"] / found["ours"],
-        "ratio_kernel": found["peer_kernel"] / found["kernel"],
+        **{f"{name}_s": result.get(name) for name in [*calls, "dataloader", *failed]},
+        "ratio": result["peer"] / result["ours"],
+        "ratio_dataloader": result["dataloader"] / result["ours"],
+        "ratio_kernel": result["peer_kernel"] / result["kernel"],
         "flop": flop,
-        "gflops": flop / found["ours"] / 1e9,
-        "kernel_gflops": flop / found["kernel"] / 1e9,
+        "gflops": flop / result["ours"] / 1e9,
+        "kernel_gflops": flop / result["kernel"] / 1e9,
         "matrix_gflops": rate / 1e9,
-        "roofline_share": flop / rate / found["ours"],
-        "kernel_share": flop / rate / found["kernel"],
+        "roofline_share": flop / rate / result["ours"],
+        "kernel_share": flop / rate / result["kernel"],
         "gradient_difference": difference,
         "failed": failed,
     }

@@ -51,9 +51,9 @@ def fit_ours(run: Run) -> dict[str, Any]:
     summary, seconds = call(run, "train")
     call(run, "evaluate")
     errors = json.loads(run.metrics.read_text())["surface"]["errors"]
-    found = {split: errors[split]["hartree"]["rmse"] for split in ("train", "val", "test")}
+    result = {split: errors[split]["hartree"]["rmse"] for split in ("train", "val", "test")}
     facts = {name: summary[name] for name in ("parameters", "node_ranks", "degrees")}
-    return {**found, **facts, "seconds": seconds}
+    return {**result, **facts, "seconds": seconds}
 
 
 def problem_of(run: Run) -> Problem:
@@ -69,8 +69,8 @@ def fit_polynomials(problem: Problem, degree: int) -> dict[str, Any]:
     begin = time.perf_counter()
     fitted = ridge(problem.leaves, problem, [degree])
     seconds = time.perf_counter() - begin
-    found = {split: rmse(problem, fitted, split) for split in ("train", "val", "test")}
-    return {**found, **fitted.chosen, "seconds": seconds}
+    result = {split: rmse(problem, fitted, split) for split in ("train", "val", "test")}
+    return {**result, **fitted.chosen, "seconds": seconds}
 
 
 def main() -> None:

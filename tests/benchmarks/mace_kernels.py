@@ -117,17 +117,17 @@ def normal(*shape: int) -> np.ndarray:
 
 def measure(case: Case, rate: float, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure all calls of a kernel."""
-    found = compare(case.kind, case.arrays, case.options, case.flop, args)
+    result = compare(case.kind, case.arrays, case.options, case.flop, args)
     return [
         {
             "case": f"{case.name}, {call}",
-            **found[call],
+            **result[call],
             "rows": case.rows,
-            "ours_us_per_row": 1e6 * found[call]["ours_s"] / case.rows,
-            "peer_us_per_row": 1e6 * found[call]["peer_s"] / case.rows,
+            "ours_us_per_row": 1e6 * result[call]["ours_s"] / case.rows,
+            "peer_us_per_row": 1e6 * result[call]["peer_s"] / case.rows,
             "flop": case.flop[call],
-            "gflops": case.flop[call] / found[call]["ours_s"] / 1e9,
-            "roofline_share": case.flop[call] / rate / found[call]["ours_s"],
+            "gflops": case.flop[call] / result[call]["ours_s"] / 1e9,
+            "roofline_share": case.flop[call] / rate / result[call]["ours_s"],
         }
         for call in case.flop
     ]
@@ -140,10 +140,10 @@ def main() -> None:
     rate, facts = machine(args)
     rows = []
     for case in cases(args):
-        found = measure(case, rate, args)
-        for row in found:
+        result = measure(case, rate, args)
+        for row in result:
             print(json.dumps(row), flush=True)
-        rows += found
+        rows += result
     report = {
         "name": "mace_kernels",
         "cases": [row.pop("case") for row in rows],

@@ -45,16 +45,16 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     module = network(options)
     weights = {row.name: row.join().numpy() for row in list_rows(module)}
     weights |= {OURS + name: x.numpy() for name, x in module.state_dict().items()}
-    found = compare("Network", arrays | weights, options, CALLS, args)
+    result = compare("Network", arrays | weights, options, CALLS, args)
     flop = network_calls(module, atoms, n_edges)
     size = {"atoms": atoms, "structures": len(arrays["n_atoms"]), "edges": n_edges}
     return [
         {
             "case": f"{call}, {atoms} atoms, correlation {correlation}",
-            **found[call],
+            **result[call],
             **size,
-            "ours_ms_per_atom": 1e3 * found[call]["ours_s"] / atoms,
-            "peer_ms_per_atom": 1e3 * found[call]["peer_s"] / atoms,
+            "ours_ms_per_atom": 1e3 * result[call]["ours_s"] / atoms,
+            "peer_ms_per_atom": 1e3 * result[call]["peer_s"] / atoms,
             "flop": flop[call],
         }
         for call in CALLS

@@ -93,9 +93,9 @@ class Case:
     def measured(self, name: str, n_parts: int, repeats: int) -> dict[str, Any]:
         """Return the figures and the time of one method."""
         labels, seconds = timed(lambda: getattr(self, name)(n_parts), repeats)
-        found = self.rows.metrics(labels, n_parts)
-        model = {"exchange_us": 1e6 * self.link.seconds(found), "seconds": seconds}
-        return {"method": name, "parts": n_parts} | found.summary() | model
+        actual = self.rows.metrics(labels, n_parts)
+        model = {"exchange_us": 1e6 * self.link.seconds(actual), "seconds": seconds}
+        return {"method": name, "parts": n_parts} | actual.summary() | model
 
 
 def timed(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:

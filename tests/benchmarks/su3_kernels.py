@@ -105,8 +105,8 @@ def cases(n: int, dtype: torch.dtype, device: str) -> list[dict[str, Any]]:
 
     def angles(function: Callable) -> Callable:
         def gradient() -> list[Tensor]:
-            found = function(leaves[0])
-            return [found.detach(), *torch.autograd.grad(found, leaves[0], weights)]
+            result = function(leaves[0])
+            return [result.detach(), *torch.autograd.grad(result, leaves[0], weights)]
 
         return gradient
 

@@ -42,8 +42,8 @@ def test_edges_equal_those_of_ase(name):
         atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=5.0
     )
 
-    found = sorted(zip(*index.T, *ours.T, length.round(8), strict=True))
-    assert np.allclose(np.array(found), np.array(expected))
+    result = sorted(zip(*index.T, *ours.T, length.round(8), strict=True))
+    assert np.allclose(np.array(result), np.array(expected))
     assert np.all(np.diff(index[:, 0]) >= 0)
 
 
@@ -73,7 +73,7 @@ def test_angles_equal_a_search_over_all_pairs(seed):
     )
     short = length < 3.0
 
-    found = list_angles(index[:, 0], short)
+    result = list_angles(index[:, 0], short)
 
     expected = [
         (a, b)
@@ -81,7 +81,7 @@ def test_angles_equal_a_search_over_all_pairs(seed):
         for b in np.flatnonzero(short)
         if index[a, 0] == index[b, 0] and a != b
     ]
-    assert [tuple(pair) for pair in found] == expected
+    assert [tuple(pair) for pair in result] == expected
 
 
 def test_rocksalt_has_its_textbook_coordination():

@@ -36,7 +36,7 @@ def use_threads() -> Callable[[int], AbstractContextManager[None]]:
 
 @pytest.fixture(scope="session")
 def interpreted() -> Iterator[Callable]:
-    """Calls a function in a process of its own where Triton interprets kernels on CPU tensors.
+    """Call a function in a process of its own where Triton interprets kernels on CPU tensors.
 
     The choice is made when Triton is imported, so it cannot be made here.
     """

@@ -3,8 +3,8 @@
 
 def rows(table, **wanted):
     """Return the rows of a table with these values, as dicts."""
-    found = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
-    return [row for row in found if all(row[key] == value for key, value in wanted.items())]
+    result = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
+    return [row for row in result if all(row[key] == value for key, value in wanted.items())]
 
 
 def only(table, **wanted):

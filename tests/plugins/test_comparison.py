@@ -51,14 +51,14 @@ SECTIONS = {
 def experiment(tmp_path_factory):
     """An experiment with variants of two plugins and two seeds, drawn."""
     project = write_project(tmp_path_factory.mktemp("comparison"), "mace", SECTIONS)
-    found = project.experiment(f"mace/{EXPERIMENT}")
-    call(found.runs[BASE], "data")
-    for run in found.runs.values():
+    result = project.experiment(f"mace/{EXPERIMENT}")
+    call(result.runs[BASE], "data")
+    for run in result.runs.values():
         for stage in STAGES:
             if stage != "graph" or run.graph.parent == run.folder:
                 call(run, stage)
-    project.registry.hook("draw", found.model_info.name)(run=found)
-    return found
+    project.registry.hook("draw", result.model_info.name)(run=result)
+    return result
 
 
 def test_all_models_are_compared_with_the_same_labels(experiment):

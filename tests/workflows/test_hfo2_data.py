@@ -242,8 +242,8 @@ def test_pairs_are_the_neighbours_in_the_listed_images(run):
             images = listed_images(text(DATA / "outputs" / run / f"{name}.log.gz"))
             species, cell = frame["atomic_numbers"][()], frame["cell"][()]
             atoms = ase.Atoms(species, frame["positions"][()], cell=cell, pbc=True)
-            found = np.column_stack(neighbor_list("Sij", atoms, cutoff)).tolist()
-            expected = {tuple(row) for row in found if tuple(row[:3]) in images}
+            result = np.column_stack(neighbor_list("Sij", atoms, cutoff)).tolist()
+            expected = {tuple(row) for row in result if tuple(row[:3]) in images}
             expected |= {(0, 0, 0, atom, atom) for atom in range(len(atoms))}
             pairs = frame["atom_pairs"][()]
             partners = np.column_stack([-pairs[:, :3], pairs[:, 4], pairs[:, 3]])

@@ -157,9 +157,9 @@ def test_slurm_makes_room_for_the_ranks_of_a_variant(ranked, profile):
     resources = launched(ranked, "pair", "--profile", "slurm", PIPELINE_GPUS="0")[1]
     assert "tasks_per_node=2" in resources
     content = profile("slurm", PIPELINE_GPUS="0")["set-resources"]["train"]
-    found = SimpleNamespace(**content, mpi="torchrun", tasks_per_node=2)
-    found.get = lambda key, default=None: getattr(found, key, default)
-    job = SimpleNamespace(resources=found, threads=8)
+    result = SimpleNamespace(**content, mpi="torchrun", tasks_per_node=2)
+    result.get = lambda key, default=None: getattr(result, key, default)
+    job = SimpleNamespace(resources=result, threads=8)
     keys = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
     call = get_submit_command(job, dict.fromkeys(keys, ""))
     assert "--nodes=1 " in call

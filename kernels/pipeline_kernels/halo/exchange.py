@@ -24,7 +24,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
-    """Appends the rows of the halo to own rows: `A x = [x_own | x_halo]`.
+    """Append the rows of the halo to own rows: `A x = [x_own | x_halo]`.
 
     Differentiable any number of times. All ranks of the transport call it together.
 
@@ -49,7 +49,7 @@ def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
 
 
 def start(x: Tensor, plan: HaloPlan, transport: Transport) -> Flight:
-    """Posts the messages of an exchange and returns while they are under way.
+    """Post the messages of an exchange and returns while they are under way.
 
     Interior edges (`plan.edges[:plan.n_interior]`) need `x` alone, so they can be worked on before
     the wait. Arguments and errors are those of `exchange`.
@@ -67,7 +67,7 @@ class Flight:
     _trip: _Trip
 
     def wait(self) -> Tensor:
-        """Returns what `exchange` would have returned; once only.
+        """Return what `exchange` would have returned; once only.
 
         Raises:
             ValueError: if called again.
@@ -91,18 +91,18 @@ class _Trip(ABC):
 
     @abstractmethod
     def reverse(self) -> _Trip:
-        """Returns a new trip along the transpose."""
+        """Return a new trip along the transpose."""
 
     @abstractmethod
     def depart(self, rows: Tensor) -> None:
-        """Posts the messages."""
+        """Post the messages."""
 
     @abstractmethod
     def _result(self) -> Tensor:
-        """Returns the result, once all has been received."""
+        """Return the result, once all has been received."""
 
     def arrive(self) -> Tensor:
-        """Waits for the messages and returns what they make."""
+        """Wait for the messages and returns what they make."""
         if self._wait is None:
             raise ValueError("expected one wait for an exchange, got two; keep what the first gave")
         self._wait()
@@ -174,7 +174,7 @@ class _Arrive(torch.autograd.Function):
 
 
 def _split_by_rank(rows: Tensor, counts: Mapping[int, int]) -> Messages:
-    """Cuts rows into one message for each rank; rows without features make none."""
+    """Cut rows into one message for each rank; rows without features make none."""
     parts = rows.split(list(counts.values())) if counts else ()
     return {peer: part for peer, part in zip(counts, parts, strict=True) if part.numel()}
 

@@ -49,7 +49,7 @@ class HaloPlan:
 
     @classmethod
     def of(cls, owners: Tensor, edges: Tensor, rank: int, n_parts: int) -> Self:
-        """Makes the plan of one rank from the whole graph, without communication.
+        """Make the plan of one rank from the whole graph, without communication.
 
         Ranks that call this with the same graph get plans that fit each other. Nodes without edges,
         edges given more than once (as for several periodic images), parts without nodes and parts
@@ -115,15 +115,15 @@ class HaloPlan:
         return self.send.n_elements
 
     def bytes_sent(self, row_bytes: int) -> int:
-        """Returns what one exchange sends from here, and what its derivative receives."""
+        """Return what one exchange sends from here, and what its derivative receives."""
         return self.n_sent * row_bytes
 
     def bytes_received(self, row_bytes: int) -> int:
-        """Returns what one exchange receives here, and what its derivative sends."""
+        """Return what one exchange receives here, and what its derivative sends."""
         return self.n_halo * row_bytes
 
     def to(self, device: torch.device | str) -> Self:
-        """Returns the same plan on another device."""
+        """Return the same plan on another device."""
         names = ("own", "halo", "send", "edges", "edge_ids")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -133,7 +133,7 @@ def _list_numbers(mask: Tensor) -> Tensor:
 
 
 def _find_distinct(values: Tensor, end: int) -> Tensor:
-    """Returns the distinct ones of integers in `[0, end)`, ascending."""
+    """Return the distinct ones of integers in `[0, end)`, ascending."""
     seen = torch.zeros(end, dtype=torch.bool, device=values.device)
     seen[values] = True
     return _list_numbers(seen)

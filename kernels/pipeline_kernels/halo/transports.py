@@ -111,7 +111,7 @@ class TorchTransport:
 
 
 def _wait_for_all(works: Sequence[dist.Work], sent: Messages) -> None:
-    """Waits, and keeps alive until then what is sent."""
+    """Wait, and keeps alive until then what is sent."""
     for work in works:
         work.wait()
 

@@ -9,7 +9,7 @@ Numbers = NDArray[np.int64]
 
 
 def make_adjacency(rows: Rows) -> tuple[Numbers, Numbers]:
-    """Returns the graph as METIS wants it: both directions, no repetitions, no self edges.
+    """Return the graph as METIS wants it: both directions, no repetitions, no self edges.
 
     Args:
         rows: The directed graph.
@@ -32,7 +32,7 @@ def make_adjacency(rows: Rows) -> tuple[Numbers, Numbers]:
 
 
 def cut_by_metis(graph: tuple[Numbers, Numbers], n_parts: int) -> Numbers:
-    """Cuts few edges: METIS, k-way, with its own defaults, every node of weight one.
+    """Cut few edges: METIS, k-way, with its own defaults, every node of weight one.
 
     The baseline of the paper's figure 5. G. Karypis and V. Kumar, SIAM J. Sci. Comput. 20, 359
     (1998). Parts may be empty where there are few nodes for each.
@@ -48,7 +48,7 @@ def cut_by_metis(graph: tuple[Numbers, Numbers], n_parts: int) -> Numbers:
 
 
 def cut_by_metis_volume(graph: tuple[Numbers, Numbers], n_parts: int, degrees: Numbers) -> Numbers:
-    """Sends few nodes: METIS with its volume objective, nodes weighted by the edges they own.
+    """Send few nodes: METIS with its volume objective, nodes weighted by the edges they own.
 
     Args:
         graph: What `make_adjacency` returns.

@@ -32,11 +32,11 @@ class Sections:
 
     @classmethod
     def whole(cls, n_atoms: int, n_parts: int) -> Sections:
-        """Returns the one section that holds all atoms."""
+        """Return the one section that holds all atoms."""
         return cls(np.arange(n_atoms), np.array([0, n_atoms]), np.array([n_parts]))
 
     def cut(self, ranks: Numbers, axes: Numbers, weights: Floats, children: Numbers) -> Sections:
-        """Cuts each section across an axis, by weight.
+        """Cut each section across an axis, by weight.
 
         Args:
             ranks: Place of each atom along each axis, `(3, n_atoms)`.
@@ -53,7 +53,7 @@ class Sections:
         return Sections(order, starts, parts)
 
     def labels(self) -> Numbers:
-        """Returns the number of each atom's section, `(n_atoms,)`."""
+        """Return the number of each atom's section, `(n_atoms,)`."""
         labels = np.empty(len(self.order), np.int64)
         labels[self.order] = np.repeat(np.arange(len(self.parts)), np.diff(self.starts))
         return labels

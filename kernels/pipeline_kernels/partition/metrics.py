@@ -53,7 +53,7 @@ class PartitionMetrics:
         return _compute_imbalance(self.nodes)
 
     def summary(self) -> dict[str, float]:
-        """Returns the figures of figure 5 by name, means and maxima over the parts."""
+        """Return the figures of figure 5 by name, means and maxima over the parts."""
         neighbours, received = self.neighbours, self.received
         return {
             "neighbours_mean": float(neighbours.mean()),
@@ -68,7 +68,7 @@ class PartitionMetrics:
 
 
 def measure_partition(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> PartitionMetrics:
-    """Counts what a partition makes its parts exchange.
+    """Count what a partition makes its parts exchange.
 
     Args:
         labels: Part of each node, `(n_nodes,)`, from 0 to `n_parts - 1`; parts may be empty.
@@ -92,7 +92,7 @@ def measure_partition(labels: ArrayLike, edges: ArrayLike, n_parts: int) -> Part
 
 
 def check_edges(edges: ArrayLike, n_nodes: int) -> Numbers:
-    """Returns the edges as int64 of shape `(n_edges, 2)`; raises ValueError if one is wrong."""
+    """Return the edges as int64 of shape `(n_edges, 2)`; raises ValueError if one is wrong."""
     array = np.asarray(edges)
     array = array.reshape(-1, 2).astype(np.int64) if array.size == 0 else array
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":

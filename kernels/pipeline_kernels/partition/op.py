@@ -25,7 +25,7 @@ def partition(
     method: Method = "auto",
     link: Link | None = None,
 ) -> NDArray[np.int64]:
-    """Shares the atoms of one large graph between parts, each of which owns its incoming edges.
+    """Share the atoms of one large graph between parts, each of which owns its incoming edges.
 
     Deterministic, so that ranks which call it with the same graph agree without communication.
     Every part has an atom, except with METIS, which may leave some empty.

@@ -15,7 +15,7 @@ FIRST_THRESHOLD = 1 / 60  # of the mean degree: 10 nodes for 600 edges per atom
 def refine(
     labels: Numbers, rows: Rows, n_parts: int, message: float, balance: float = 1.01
 ) -> Numbers:
-    """Gives boundary nodes to the other part that owns most of their receivers.
+    """Give boundary nodes to the other part that owns most of their receivers.
 
     The cost is the nodes sent by all parts plus `message` for each pair of parts that talk.
     Threshold accepting, G. Dueck and T. Scheuer, J. Comput. Phys. 90, 161 (1990): a node moves if

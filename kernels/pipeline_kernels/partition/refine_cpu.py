@@ -23,7 +23,7 @@ def refine(
     heaviest: float,
     thresholds: Floats,
 ) -> float:
-    """Implements `refine.refine`, in place; returns by how much the cost fell.
+    """Implement `refine.refine`, in place; returns by how much the cost fell.
 
     Args:
         labels: the partition, `(n_nodes,)`.

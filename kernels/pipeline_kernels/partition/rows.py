@@ -28,7 +28,7 @@ class Rows:
 
     @classmethod
     def of(cls, edges: ArrayLike, n_nodes: int) -> Rows:
-        """Groups edges; needs 4 bytes per edge, twice that while at work.
+        """Group edges; needs 4 bytes per edge, twice that while at work.
 
         Args:
             edges: Receiver and sender, `(n_edges, 2)`, in any order; repeated edges and self edges
@@ -56,7 +56,7 @@ class Rows:
         return degrees if degrees.any() else np.ones(len(self))
 
     def metrics(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
-        """Does what `partition.measure_partition` does, in a fraction of the time."""
+        """Do what `partition.measure_partition` does, in a fraction of the time."""
         bits, n_cut = self.touch(labels, n_parts)
         return PartitionMetrics(
             traffic=cpu.count_traffic(labels, bits, n_parts),
@@ -66,7 +66,7 @@ class Rows:
         )
 
     def touch(self, labels: Numbers, n_parts: int) -> tuple[NDArray[np.uint64], int]:
-        """Returns the parts that own or receive each node, as bits, and the edges between parts.
+        """Return the parts that own or receive each node, as bits, and the edges between parts.
 
         Returns:
             `(n_words, n_nodes)`, where bit `p % 64` of word `p // 64` is part `p`, and a number.

@@ -51,7 +51,7 @@ class Link:
         return self.latency * self.bandwidth / self.bytes_per_node
 
     def seconds(self, metrics: PartitionMetrics) -> float:
-        """Returns the time of one exchange: that of the part which takes longest."""
+        """Return the time of one exchange: that of the part which takes longest."""
         in_nodes = self.message * metrics.neighbours + metrics.received
         return float(in_nodes.max()) * self.bytes_per_node / self.bandwidth
 
@@ -78,14 +78,14 @@ class Candidate:
 
 
 def list_shapes(n_parts: int) -> Iterator[Shape]:
-    """Yields all `(p_x, p_y, p_z)` whose product is `n_parts`."""
+    """Yield all `(p_x, p_y, p_z)` whose product is `n_parts`."""
     for x in _list_divisors(n_parts):
         for y in _list_divisors(n_parts // x):
             yield x, y, n_parts // x // y
 
 
 def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) -> list[Candidate]:
-    """Returns the grids that promise the shortest exchange, measured, the shortest first.
+    """Return the grids that promise the shortest exchange, measured, the shortest first.
 
     All factorizations are ranked by `estimate`, and the first twelve cut and measured.
 
@@ -107,7 +107,7 @@ def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) ->
 def find_candidates(
     atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link
 ) -> list[Candidate]:
-    """Returns the Pareto set of the grids and `low_nn`, the shortest exchange first.
+    """Return the Pareto set of the grids and `low_nn`, the shortest exchange first.
 
     Args:
         atoms: The atoms.
@@ -122,7 +122,7 @@ def find_candidates(
 
 
 def find_pareto_set(candidates: list[Candidate]) -> list[Candidate]:
-    """Returns the candidates that none other equals or betters in every objective.
+    """Return the candidates that none other equals or betters in every objective.
 
     Of candidates that are equal in all objectives the first is kept.
     """
@@ -134,7 +134,7 @@ def find_pareto_set(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def estimate(atoms: PlaneCoordinates, n_atoms: int, shape: Shape, link: Link) -> float:
-    """Returns the cost of an exchange, in nodes per part, as if the atoms were spread evenly.
+    """Return the cost of an exchange, in nodes per part, as if the atoms were spread evenly.
 
     Neighbours are the boxes within the cutoff of a box. Nodes received fill the shell around it,
     by Steiner's formula along the axes that it and its shell do not span whole.

@@ -17,7 +17,7 @@ def draw_packing(
     tiles: tuple[int, int, int] = (2, 2, 2),
     seed: int = 0,
 ) -> tuple[Floats, Floats]:
-    """Packs atoms at random, none closer than 1.7 Å, into a periodic box and repeats it.
+    """Pack atoms at random, none closer than 1.7 Å, into a periodic box and repeats it.
 
     Random sequential addition. The default has the 24,000 atoms of the amorphous HfO2 of figure 5
     of the paper, at its density.
@@ -56,7 +56,7 @@ def draw_packing(
 
 
 def find_edges(positions: Floats, cell: Floats, cutoff: float) -> Numbers:
-    """Returns all edges up to the cutoff in a periodic box, receiver and sender, `(n_edges, 2)`.
+    """Return all edges up to the cutoff in a periodic box, receiver and sender, `(n_edges, 2)`.
 
     Args:
         positions: `(n_atoms, 3)` Å, within the box.

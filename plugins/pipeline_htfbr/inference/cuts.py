@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_htfbr.inference.domain import Domain
+from pipeline_htfbr.inference.domain import SurfaceBox
 from pipeline_htfbr.inference.landscape import Landscape
 from pipeline_htfbr.points import Coordinate
 
@@ -42,7 +42,7 @@ def write_cut(
     cut: Sequence[int],
     through: Floats,
     n_points: int,
-    domain: Domain,
+    domain: SurfaceBox,
     landscapes: dict[str, Landscape],
 ) -> None:
     """Write one cut: `axis_0`, `axis_1` and, of their shape, the energy of each surface (eV).

@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Domain:
+class SurfaceBox:
     """The box of a surface.
 
     Attributes:
@@ -112,7 +112,7 @@ class Domain:
 
 def make_domain(
     coordinates: Sequence[Coordinate], leaves: Sequence[Leaf], molecule: Molecule | None
-) -> Domain:
+) -> SurfaceBox:
     """Return the domain of a fitted surface."""
     lower, upper = np.array([one.lower for one in leaves]), np.array([one.upper for one in leaves])
     periods = np.array([c.period or np.inf for c in coordinates])
@@ -125,4 +125,4 @@ def make_domain(
     from_plane = np.abs(lower / periods * 2 - np.round(lower / periods * 2))
     half = np.abs((upper - lower) / periods - 0.5)
     mirror = even & np.isfinite(periods) & (from_plane < ROUNDING) & (half < ROUNDING)
-    return Domain(tuple(coordinates), lower, upper, periods, dihedral, mirror)
+    return SurfaceBox(tuple(coordinates), lower, upper, periods, dihedral, mirror)

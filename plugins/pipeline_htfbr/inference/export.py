@@ -17,7 +17,7 @@ from pipeline_htfbr.inference import read_sum_of_products
 from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expand
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.options import HTInferOptions
-from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.structure import TreeStructure
 from pipeline_htfbr.surface import Surface
 
 SCHEMA = "plugin/htfbr/sum_of_products"
@@ -26,7 +26,7 @@ _TEXT_LINES = 100_000
 
 
 def export_surface(
-    run: Run, surface: Surface, structure: Structure, molecule: Molecule | None
+    run: Run, surface: Surface, structure: TreeStructure, molecule: Molecule | None
 ) -> dict[str, Any]:
     """Write `sum_of_products.h5`, `.txt` and the program that reads them beside `run.inference`.
 
@@ -80,7 +80,7 @@ def _expand_terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | No
         )
 
 
-def describe_coordinates(structure: Structure) -> list[dict[str, Any]]:
+def describe_coordinates(structure: TreeStructure) -> list[dict[str, Any]]:
     """Return what an evaluation needs to know of each coordinate."""
     return [
         {

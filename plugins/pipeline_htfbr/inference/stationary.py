@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_htfbr.inference.domain import Domain
+from pipeline_htfbr.inference.domain import SurfaceBox
 from pipeline_htfbr.inference.landscape import Landscape
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ class StationaryPoint:
 
 
 def find_stationary_points(
-    landscape: Landscape, domain: Domain, starts: Floats
+    landscape: Landscape, domain: SurfaceBox, starts: Floats
 ) -> list[StationaryPoint]:
     """Search minima and first-order saddle points inside a domain.
 
@@ -71,12 +71,12 @@ def find_stationary_points(
     return minima + _search(landscape, domain, np.concatenate(between), order=1)
 
 
-def find_minima(landscape: Landscape, domain: Domain, starts: Floats) -> list[StationaryPoint]:
+def find_minima(landscape: Landscape, domain: SurfaceBox, starts: Floats) -> list[StationaryPoint]:
     """Search minima alone, as `stationary_points` does."""
     return _search(landscape, domain, starts, order=0)
 
 
-def choose_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) -> Floats:
+def choose_starts(x: Floats, energies: Floats, domain: SurfaceBox, count: int = 16) -> Floats:
     """Return points of low energy that lie far from each other, (count, d) or all there are."""
     lowest = x[np.argsort(energies, kind="stable")[: max(10 * count, len(x) // 20)]]
     chosen = [0]
@@ -88,7 +88,7 @@ def choose_starts(x: Floats, energies: Floats, domain: Domain, count: int = 16) 
 
 
 def pair_points(
-    fitted: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: Domain
+    fitted: Sequence[StationaryPoint], exact: Sequence[StationaryPoint], domain: SurfaceBox
 ) -> list[tuple[int, int]]:
     """Return which points of two surfaces correspond: of the same order, nearest ones first."""
     distances = {
@@ -105,7 +105,7 @@ def pair_points(
 
 
 def _search(
-    landscape: Landscape, domain: Domain, starts: Floats, order: int
+    landscape: Landscape, domain: SurfaceBox, starts: Floats, order: int
 ) -> list[StationaryPoint]:
     x = _follow(landscape, domain, starts, order)
     slopes, hessians = _scale_derivatives(landscape, domain, x)
@@ -122,7 +122,7 @@ def _search(
     return [StationaryPoint(order, x[i], float(energies[i]), hessians[i]) for i in kept]
 
 
-def _follow(landscape: Landscape, domain: Domain, x: Floats, order: int) -> Floats:
+def _follow(landscape: Landscape, domain: SurfaceBox, x: Floats, order: int) -> Floats:
     """Follow eigenvectors from points (n, d) until they rest or time is up, (n, d).
 
     A search may also rest at an edge of the domain.
@@ -154,7 +154,9 @@ def _compute_steps(slopes: Floats, hessians: Floats, order: int) -> Floats:
     return steps
 
 
-def _scale_derivatives(landscape: Landscape, domain: Domain, x: Floats) -> tuple[Floats, Floats]:
+def _scale_derivatives(
+    landscape: Landscape, domain: SurfaceBox, x: Floats
+) -> tuple[Floats, Floats]:
     """Return gradients and Hessians by coordinates in parts of the domain, eV.
 
     What vanishes by symmetry on a mirror plane is set to zero there.
@@ -167,7 +169,7 @@ def _scale_derivatives(landscape: Landscape, domain: Domain, x: Floats) -> tuple
 
 
 def _find_passes(
-    minima: Sequence[StationaryPoint], domain: Domain, landscape: Landscape
+    minima: Sequence[StationaryPoint], domain: SurfaceBox, landscape: Landscape
 ) -> list[Floats]:
     """Return the highest point of the straight line between each two minima, (1, d) each."""
     passes = []
@@ -178,7 +180,7 @@ def _find_passes(
     return passes
 
 
-def _step_uphill(minima: Sequence[StationaryPoint], domain: Domain) -> list[Floats]:
+def _step_uphill(minima: Sequence[StationaryPoint], domain: SurfaceBox) -> list[Floats]:
     """Return points beside minima along the two softest eigenvectors."""
     starts = []
     for minimum in minima:

@@ -18,7 +18,7 @@ from pipeline_core.run import Run
 from pipeline_core.units import find_factor
 from pipeline_htfbr.geometry import differentiate_variables
 from pipeline_htfbr.inference.cuts import choose_cuts, write_cut
-from pipeline_htfbr.inference.domain import Domain, make_domain
+from pipeline_htfbr.inference.domain import SurfaceBox, make_domain
 from pipeline_htfbr.inference.export import export_surface
 from pipeline_htfbr.inference.landscape import Exact, Fitted, Landscape
 from pipeline_htfbr.inference.stationary import (
@@ -32,7 +32,7 @@ from pipeline_htfbr.inference.vibrations import compute_frequencies
 from pipeline_htfbr.molecule import Molecule
 from pipeline_htfbr.options import HTInferOptions
 from pipeline_htfbr.points import read_points
-from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.structure import TreeStructure
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.surfaces import find_exact_surface
 
@@ -51,7 +51,7 @@ def write_inference(run: Run) -> dict[str, Any]:
     assert isinstance(task.module, Surface)
     assert task.metadata is not None
     surface, content = task.module.double(), task.metadata
-    structure = Structure.of(content["structure"])
+    structure = TreeStructure.of(content["structure"])
     molecule = Molecule.of(content["molecule"]) if content["molecule"] else None
     domain = make_domain(structure.coordinates, structure.leaves, molecule)
     cuts = choose_cuts(options.cuts, structure.coordinates)
@@ -79,7 +79,7 @@ def write_inference(run: Run) -> dict[str, Any]:
     return summary
 
 
-def _make_landscapes(surface: Surface, domain: Domain, name: str) -> dict[str, Landscape]:
+def _make_landscapes(surface: Surface, domain: SurfaceBox, name: str) -> dict[str, Landscape]:
     landscapes: dict[str, Landscape] = {"fitted": Fitted(surface)}
     exact = find_exact_surface(name)
     if exact is not None:
@@ -87,7 +87,7 @@ def _make_landscapes(surface: Surface, domain: Domain, name: str) -> dict[str, L
     return landscapes
 
 
-def _choose_starts(run: Run, domain: Domain, molecule: Molecule | None) -> Floats:
+def _choose_starts(run: Run, domain: SurfaceBox, molecule: Molecule | None) -> Floats:
     """Return the reference geometry, if there is one, and training points of low energy."""
     points = read_points(run.data)
     rows = points.of("train")
@@ -101,7 +101,7 @@ def _choose_starts(run: Run, domain: Domain, molecule: Molecule | None) -> Float
 
 
 def _search(
-    landscapes: dict[str, Landscape], domain: Domain, starts: Floats, *, saddles: bool
+    landscapes: dict[str, Landscape], domain: SurfaceBox, starts: Floats, *, saddles: bool
 ) -> dict[str, list[StationaryPoint]]:
     if not saddles:
         return {"fitted": find_minima(landscapes["fitted"], domain, starts)}
@@ -120,7 +120,7 @@ def _find_lowest(
 
 
 def _make_table(
-    points: Sequence[StationaryPoint], domain: Domain, molecule: Molecule | None
+    points: Sequence[StationaryPoint], domain: SurfaceBox, molecule: Molecule | None
 ) -> dict[str, NDArray[Any]]:
     d = len(domain.lower)
     energies = np.array([point.energy for point in points])
@@ -137,7 +137,7 @@ def _make_table(
     return table
 
 
-def _compute_frequencies(point: StationaryPoint, domain: Domain, molecule: Molecule) -> Floats:
+def _compute_frequencies(point: StationaryPoint, domain: SurfaceBox, molecule: Molecule) -> Floats:
     try:
         return compute_frequencies(point.x, point.hessian, molecule, domain.coordinates)
     except ValueError:  # values that no geometry has: an artefact of the fit, kept as such
@@ -149,7 +149,7 @@ def _write_stationary(
     group: h5py.Group,
     tables: dict[str, dict[str, NDArray[Any]]],
     points: dict[str, list[StationaryPoint]],
-    domain: Domain,
+    domain: SurfaceBox,
 ) -> dict[str, Any]:
     """Write the tables, also as JSON beside them; return the summary."""
     for name, table in tables.items():
@@ -175,7 +175,7 @@ def _write_stationary(
     return summary
 
 
-def _make_records(table: dict[str, NDArray[Any]], domain: Domain) -> list[dict[str, Any]]:
+def _make_records(table: dict[str, NDArray[Any]], domain: SurfaceBox) -> list[dict[str, Any]]:
     names = [one.name for one in domain.coordinates]
     records = []
     for i, order in enumerate(table["order"]):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from pipeline_core.run import Run
 from pipeline_htfbr.surface import Surface
 from pipeline_htfbr.training.fit import Method, Step, Steps, train_by_gradients
-from pipeline_htfbr.training.plan import Part, Plan
+from pipeline_htfbr.training.plan import Plan, StepShare
 from pipeline_htfbr.training.tables import Forward, Table
 
 
@@ -75,7 +75,7 @@ class _PointItems(Dataset[tuple[Tensor, Tensor]]):
 class _Order(Sampler[list[int]]):
     """The batches of the running epoch."""
 
-    parts: list[Part]
+    parts: list[StepShare]
 
     def __init__(self) -> None:
         self.parts = []

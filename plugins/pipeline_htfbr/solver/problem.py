@@ -15,7 +15,7 @@ from pipeline_htfbr.points import Points
 from pipeline_htfbr.solver.newton import Columns
 from pipeline_htfbr.solver.ridge import Data, Expansion
 from pipeline_htfbr.solver.terms import make_orthonormal, sum_degrees
-from pipeline_htfbr.structure import Structure, read_features
+from pipeline_htfbr.structure import TreeStructure, read_features
 from pipeline_kernels.tree import TreeShape
 
 
@@ -41,7 +41,7 @@ class Problem:
 def make_problem(
     run: Run,
     points: Points,
-    structure: Structure,
+    structure: TreeStructure,
     scaling: tuple[float, float],
     gradient_weight: float,
     ranks: Ranks,
@@ -74,7 +74,7 @@ def make_problem(
 
 
 def differentiate_columns(
-    points: Points, structure: Structure, rows: Tensor, scale: float
+    points: Points, structure: TreeStructure, rows: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Return the derivatives by all coordinates at some points as columns.
 
@@ -117,7 +117,7 @@ def make_penalty(
     return Columns(torch.cat(rows), torch.zeros(len(expansion.terms), dtype=torch.float64))
 
 
-def count_functions(expansion: Expansion, structure: Structure) -> list[int]:
+def count_functions(expansion: Expansion, structure: TreeStructure) -> list[int]:
     """Return how many functions of each leaf an expansion needs, whole degrees, (d,)."""
     counts = []
     for leaf, last in zip(structure.leaves, expansion.terms.amax(0).tolist(), strict=True):
@@ -126,8 +126,8 @@ def count_functions(expansion: Expansion, structure: Structure) -> list[int]:
 
 
 def express_in_functions(
-    shape: TreeShape, transfers: Tensor, maps: Sequence[Tensor], structure: Structure
-) -> tuple[Structure, TreeShape, Tensor]:
+    shape: TreeShape, transfers: Tensor, maps: Sequence[Tensor], structure: TreeStructure
+) -> tuple[TreeStructure, TreeShape, Tensor]:
     """Return a tree over orthonormal functions as one over the functions of the leaves.
 
     Args:

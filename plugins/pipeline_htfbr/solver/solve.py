@@ -29,7 +29,7 @@ from pipeline_htfbr.solver.problem import (
     make_problem,
 )
 from pipeline_htfbr.solver.ridge import Expansion, fit_expansions
-from pipeline_htfbr.structure import Structure, read_structure
+from pipeline_htfbr.structure import TreeStructure, read_structure
 from pipeline_htfbr.surface import Surface, replace_shape
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_kernels.tree import TreeShape, contract
@@ -222,7 +222,7 @@ class _Solver:
             self._write(structure, shape, transfers)
         return summary
 
-    def _write(self, structure: Structure, shape: TreeShape, transfers: Tensor) -> None:
+    def _write(self, structure: TreeStructure, shape: TreeShape, transfers: Tensor) -> None:
         surface = Surface(structure.leaves, shape, gradients=self._surface.gradients)
         surface.to(choose_dtype(self._options.precision))
         weights = {**surface.state_dict(), "transfers": transfers}

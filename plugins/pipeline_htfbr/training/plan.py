@@ -14,7 +14,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Part:
+class StepShare:
     """What one rank does of a step.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan:
         """Whether each step takes all points, so that all epochs are alike."""
         return self.batch_size == "all" or self.batch_size >= self.n_points
 
-    def steps(self, epoch: int) -> list[Part]:
+    def steps(self, epoch: int) -> list[StepShare]:
         """Return what the rank does in the steps of an epoch."""
         if self.is_full:
             return [self._make_part(np.arange(self.n_points))]
@@ -68,7 +68,7 @@ class Plan:
         sizes = [part.n_points for part in self.steps(0)]
         return self.n_points / self.n_ranks, float(sum(-(-n // self.n_ranks) for n in sizes))
 
-    def _make_part(self, window: Numbers) -> Part:
+    def _make_part(self, window: Numbers) -> StepShare:
         share = np.array_split(window, self.n_ranks)[self.rank]
         batches = np.split(share, range(self.capacity, len(share), self.capacity))
-        return Part(len(window), [batch for batch in batches if len(batch)])
+        return StepShare(len(window), [batch for batch in batches if len(batch)])

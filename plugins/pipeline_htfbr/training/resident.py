@@ -9,7 +9,7 @@ import torch
 
 from pipeline_core.run import Run
 from pipeline_htfbr.training.fit import Method, Step, Steps, train_by_gradients
-from pipeline_htfbr.training.plan import Part, Plan
+from pipeline_htfbr.training.plan import Plan, StepShare
 from pipeline_htfbr.training.tables import Table
 
 
@@ -27,7 +27,7 @@ def select_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
     return lambda epoch: _select(whole, plan.steps(epoch), device)
 
 
-def _select(table: Table, parts: Iterable[Part], device: torch.device) -> Iterator[Step]:
+def _select(table: Table, parts: Iterable[StepShare], device: torch.device) -> Iterator[Step]:
     for part in parts:
         numbers = map(torch.from_numpy, part.batches)
         yield Step(part.n_points, [table.at(points).to(device) for points in numbers])

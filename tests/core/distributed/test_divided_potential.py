@@ -59,7 +59,7 @@ DATASET = {
 
 
 def write_project(folder):
-    """Writes cells that are long in one direction, with labels of effective-medium theory."""
+    """Write cells that are long in one direction, with labels of effective-medium theory."""
     random, frames = np.random.default_rng(0), []
     for _ in range(4):
         atoms = bulk("Cu", "fcc", a=3.7, cubic=True).repeat((6, 1, 1))
@@ -83,7 +83,7 @@ def open_run(folder, variant, results="results"):
 
 
 def compute_gradients(run, ranks, divided):
-    """Returns the gradient of the loss of all training structures, of each parameter."""
+    """Return the gradient of the loss of all training structures, of each parameter."""
     task = build_task(run)
     task.module.double()
     samples, ways = task.samples("train"), task.objective.weights
@@ -207,7 +207,7 @@ def test_evaluation_by_parts_is_evaluation(folder, outcome):
 
 
 def flatten(tree, path=""):
-    """Returns the numbers of a nested report by their paths."""
+    """Return the numbers of a nested report by their paths."""
     if isinstance(tree, dict):
         return {k: v for key in tree for k, v in flatten(tree[key], f"{path}/{key}").items()}
     return {path: tree} if isinstance(tree, int | float) else {}

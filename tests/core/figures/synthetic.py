@@ -76,19 +76,19 @@ def load(folder, *more_plugins):
 def experiment(folder, n_samples=120):
     """Write the experiment and the results of all its runs; return it."""
     describe(folder)
-    found = load(folder)
-    write_import(found.runs["base"].dataset, n_samples)
-    for number, run in enumerate(found.runs.values()):
+    result = load(folder)
+    write_import(result.runs["base"].dataset, n_samples)
+    for number, run in enumerate(result.runs.values()):
         write_run(run, number, n_samples)
-    return found
+    return result
 
 
 def mixed(folder):
     """Add a variant of another plugin to the experiment of a folder, with results; load it."""
     (folder / "workflows" / "experiments" / "toy" / "alloy.yaml").write_text(MIXED)
-    found = load(folder)
-    write_run(found.runs["rival"], 2, 120)
-    return found
+    result = load(folder)
+    write_run(result.runs["rival"], 2, 120)
+    return result
 
 
 def write_run(run, number, n_samples):
@@ -195,8 +195,8 @@ def _errors(samples):
 
 def _forces(samples, z):
     label = np.concatenate([s["forces_label"][s["atomic_numbers"] == z] for s in samples])
-    found = np.concatenate([s["forces_predicted"][s["atomic_numbers"] == z] for s in samples])
-    return Errors.of(found - label, label)
+    result = np.concatenate([s["forces_predicted"][s["atomic_numbers"] == z] for s in samples])
+    return Errors.of(result - label, label)
 
 
 def write_history(run, rng, epochs, speed):

@@ -25,8 +25,8 @@ def drawn(folder, **parts):
     path.write_text(json.dumps(content))
     figure, _ = dataset.draw(experiment)
     figure.draw_without_rendering()
-    found = [axes for axes in figure.axes if axes.get_xlabel() == "number of atoms"]
-    return found[0] if found else None
+    result = [axes for axes in figure.axes if axes.get_xlabel() == "number of atoms"]
+    return result[0] if result else None
 
 
 def outlines(axes):
@@ -41,9 +41,9 @@ def test_every_sample_of_every_part_is_shown_at_its_size(folder):
     large = {"20": 4, "257": 2, "740": 1}
     axes = drawn(folder, small=small, large=large)
     totals = {"small": sum(small.values()), "large": 7}
-    found = outlines(axes)
-    assert list(found) == [f"{name} ({n:,})" for name, n in totals.items()]
-    for (values, edges, _), sizes in zip(found.values(), (small, large), strict=True):
+    result = outlines(axes)
+    assert list(result) == [f"{name} ({n:,})" for name, n in totals.items()]
+    for (values, edges, _), sizes in zip(result.values(), (small, large), strict=True):
         atoms = np.repeat([int(n) for n in sizes], list(sizes.values()))
         np.testing.assert_array_equal(values, np.histogram(atoms, edges)[0])
         assert values.sum() == len(atoms)

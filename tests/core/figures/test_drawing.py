@@ -150,9 +150,9 @@ def test_a_failing_figure_of_a_plugin_is_named_and_nothing_is_changed(folder):
 
 def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results):
     more = plugin(figure("mine", plugin="toy"), figure("another", plugin="other"), figure("parity"))
-    found = {f.name: f for f in choose_figures(synthetic.load(results, more))}
-    assert list(found) == [*(f.name for f in ENGINE_FIGURES), "mine"]
-    assert found["parity"].title == "T"  # a plugin's figure replaces the engine's
+    result = {f.name: f for f in choose_figures(synthetic.load(results, more))}
+    assert list(result) == [*(f.name for f in ENGINE_FIGURES), "mine"]
+    assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
 
 
 def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variants(folder):
@@ -191,8 +191,8 @@ def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
     assert draw_experiment(experiment)["drawn"] == ALL
     for name in ("parity", "errors_by_element", "errors_by_group", "learning", "md_rdf"):
         with (experiment.folder / f"{name}.csv").open() as file:
-            found = {row["variant"] for row in csv.DictReader(file)}
-        assert found == {"base", "wide", "rival"}
+            result = {row["variant"] for row in csv.DictReader(file)}
+        assert result == {"base", "wide", "rival"}
 
 
 def test_nothing_that_draws_imports_torch_or_pyplot():

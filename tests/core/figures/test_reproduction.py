@@ -231,8 +231,8 @@ def test_the_chgnet_file_holds_the_tables_of_the_paper():
     )
     assert len(table2) == 3
     for numbers, name in zip(table2, ("limno2", "litipo5", "li9co7o16"), strict=True):
-        found = [entries[f"{name}_{kind}"] for kind in ("chgnet", "fast", "speedup")]
-        assert found == [float(number) for number in numbers]
+        result = [entries[f"{name}_{kind}"] for kind in ("chgnet", "fast", "speedup")]
+        assert result == [float(number) for number in numbers]
 
 
 def test_every_number_of_the_chgnet_file_stands_in_the_paper():

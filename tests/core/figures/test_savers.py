@@ -35,10 +35,10 @@ def drawing():
 def hashes(kinds):
     figure = drawing()
     with style.apply_style():
-        found = {
+        result = {
             kind: hashlib.sha256(savers.encode_image(figure, kind)).hexdigest() for kind in kinds
         }
-    return {kind: found[kind] for kind in sorted(found)}
+    return {kind: result[kind] for kind in sorted(result)}
 
 
 def test_the_bytes_are_the_same_in_another_process_with_other_settings(tmp_path):

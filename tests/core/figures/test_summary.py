@@ -60,10 +60,10 @@ def scaled(folder, factor):
     ],
 )
 def test_the_verdict_is_the_error_over_the_mean_size_of_the_forces(folder, ratio, words, grade):
-    text, found = story.judge(scaled(folder, ratio))
+    text, result = story.judge(scaled(folder, ratio))
     assert text.startswith("The force error on 72 test frames is ")
     assert words in text
-    assert found == grade
+    assert result == grade
 
 
 @pytest.mark.parametrize("method", get_args(Split.model_fields["method"].annotation))
@@ -107,10 +107,10 @@ TOLD = {
 def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
     experiment = set_headline(folder, TOLD)
     assert story.judge(experiment) == ("It samples well.", "unknown")
-    found = {number.title: number for number in story.collect_numbers(experiment)}
-    assert found["Acceptance"] == story.Number("Acceptance", "61 %", "of 4,096")
-    assert "Force error" not in found
-    assert {"Data", "Training", "Wall time"} <= found.keys()
+    result = {number.title: number for number in story.collect_numbers(experiment)}
+    assert result["Acceptance"] == story.Number("Acceptance", "61 %", "of 4,096")
+    assert "Force error" not in result
+    assert {"Data", "Training", "Wall time"} <= result.keys()
     assert story.write_sentences(experiment)[-1] == "It samples well."
     header, base, wide = story.tabulate_variants(experiment)
     # The other variant says nothing, so that its errors stand.
@@ -140,16 +140,16 @@ def test_predicting_no_force_at_all_is_an_error_of_100_percent(experiment):
 
 
 def test_the_key_numbers_are_those_of_the_files(experiment):
-    found = {number.title: number for number in story.collect_numbers(experiment)}
-    assert found["Data"].value == "1,080 frames"
-    assert found["Data"].note == "960 training, 48 validation, 72 test; frames drawn at random"
-    assert found["Model"].note == "411,200 parameters"
-    assert found["Training"].value == "40 epochs"
-    assert found["Training"].note == "2.0 min on A processor, 2 cores, 2 ranks"
-    assert found["Force error"].value.endswith(" meV/Å")
-    assert found["Dynamics, NVE"].value == "100 steps"
+    result = {number.title: number for number in story.collect_numbers(experiment)}
+    assert result["Data"].value == "1,080 frames"
+    assert result["Data"].note == "960 training, 48 validation, 72 test; frames drawn at random"
+    assert result["Model"].note == "411,200 parameters"
+    assert result["Training"].value == "40 epochs"
+    assert result["Training"].note == "2.0 min on A processor, 2 cores, 2 ranks"
+    assert result["Force error"].value.endswith(" meV/Å")
+    assert result["Dynamics, NVE"].value == "100 steps"
     # Two variants of 4 + 0.7 + 754 + 6.3 + 22 s: of two trainings the later one counts.
-    assert found["Wall time"].value == "26.2 min"
+    assert result["Wall time"].value == "26.2 min"
 
 
 def test_the_limits_name_scale_size_seed_and_warnings(experiment):

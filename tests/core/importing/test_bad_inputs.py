@@ -52,7 +52,7 @@ def kilobar(frames):
 def gradients(frames):
     """Same cells, opposite forces."""
     base = frames[0]
-    found = []
+    result = []
     rng = np.random.default_rng(0)
     for _ in range(20):
         from ase.calculators.emt import EMT
@@ -65,8 +65,8 @@ def gradients(frames):
             moved, energy=energy, stress=stress, forces=-moved.get_forces()
         )
         moved.calc = calc
-        found.append(moved)
-    return found
+        result.append(moved)
+    return result
 
 
 def flat(frames):
@@ -78,14 +78,14 @@ def flat(frames):
 
 
 def renamed(frames):
-    found = []
+    result = []
     for atoms in frames:
         copy = atoms.copy()
         copy.info["REF_energy"] = atoms.get_potential_energy()
         copy.arrays["REF_forces"] = atoms.get_forces()
         copy.info["REF_stress"] = atoms.get_stress(voigt=False)
-        found.append(copy)
-    return found
+        result.append(copy)
+    return result
 
 
 class Case(NamedTuple):

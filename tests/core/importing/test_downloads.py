@@ -106,7 +106,7 @@ def test_the_downloads_of_a_mixture_are_those_of_its_parts(workshop, shelf):
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "result"),
     [
         ("set/train.xyz", True),
         ("set/*.xyz", True),
@@ -117,17 +117,17 @@ def test_the_downloads_of_a_mixture_are_those_of_its_parts(workshop, shelf):
         ("set", False),
     ],
 )
-def test_what_can_be_fetched_counts_as_there(workshop, shelf, name, found):
+def test_what_can_be_fetched_counts_as_there(workshop, shelf, name, result):
     """Oracle: the same patterns when the files are there."""
     _, declared = shelf
     fetched = dataset(workshop, declared)
     run = dataset(workshop, declared, pattern=name)
-    if not found:
+    if not result:
         with pytest.raises(ValueError, match="no file matches"):
             find_raw_files(run)
-    before = find_raw_files(run) if found else None
+    before = find_raw_files(run) if result else None
     fetch(fetched, [])
-    if found:
+    if result:
         assert find_raw_files(run) == before
     else:
         with pytest.raises(ValueError, match="no file matches"):

@@ -71,16 +71,16 @@ def mixture(workshop, parts, **content):
 
 
 def test_samples_are_those_of_the_parts_with_their_units_and_splits(workshop, parts):
-    _, run, summary, found, attributes = mixture(workshop, parts)
+    _, run, summary, result, attributes = mixture(workshop, parts)
     assert attributes["labels"] == ["energy", "forces", "stress"]
     expected = [one for part in parts for one in imported(workshop, part)[2]]
-    assert len(found) == len(expected) == summary["samples"] == 60
-    for one, other in zip(found, expected, strict=True):
+    assert len(result) == len(expected) == summary["samples"] == 60
+    for one, other in zip(result, expected, strict=True):
         for name, value in other.items():
             if name != "group":
                 np.testing.assert_array_equal(one[name], value)
-    assert {str(one["group"]) for one in found} == {"alloys/cold", "alloys/hot", "small"}
-    for one in found[40:]:
+    assert {str(one["group"]) for one in result} == {"alloys/cold", "alloys/hot", "small"}
+    for one in result[40:]:
         assert np.isnan(one["forces"]).all()
         assert one["forces"].shape == (3, 3)
         assert np.isnan(one["stress"]).all()
@@ -94,8 +94,8 @@ def test_samples_are_those_of_the_parts_with_their_units_and_splits(workshop, pa
 
 
 def test_there_is_one_fit_of_the_reference_energies(workshop, parts):
-    _, run, summary, found, attributes = mixture(workshop, parts)
-    training = [one for one in found if one["split"] == 0]
+    _, run, summary, result, attributes = mixture(workshop, parts)
+    training = [one for one in result if one["split"] == 0]
     counts = np.array([[np.sum(one["atomic_numbers"] == z) for z in (13, 29)] for one in training])
     energy = np.array([one["energy"] for one in training])
     expected, *_ = np.linalg.lstsq(counts, energy, rcond=None)

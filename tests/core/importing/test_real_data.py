@@ -25,8 +25,8 @@ def test_the_stress_of_the_shipped_hafnia_is_confirmed(workshop, tmp_path):
     summary = workshop.registry.hook("data", None)(run=run)
     assert summary["skipped"] == 0
     assert summary["stress"][-1] == "confirmed"
-    found = json.loads(run.report.read_text())["sources"][-1]["agreement_with_energies"]["stress"]
-    assert found["factor"] == pytest.approx(1, abs=0.02)
+    result = json.loads(run.report.read_text())["sources"][-1]["agreement_with_energies"]["stress"]
+    assert result["factor"] == pytest.approx(1, abs=0.02)
 
 
 def test_the_shipped_hafnia_with_the_wrong_sign_is_refused(workshop):
@@ -71,13 +71,13 @@ def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
     run, summary = workshop.import_(sources=[{"path": str(find(IRON))}])
     assert summary["samples"] == 2517
     (source,) = json.loads(run.report.read_text())["sources"]
-    found = source["agreement_with_energies"]
-    assert {name: f["verdict"] for name, f in found.items()} == {
+    result = source["agreement_with_energies"]
+    assert {name: f["verdict"] for name, f in result.items()} == {
         "forces": "confirmed",
         "stress": "confirmed",
     }
-    assert found["forces"]["factor"] == pytest.approx(1, abs=0.01)
-    assert found["stress"]["factor"] == pytest.approx(1, abs=0.02)
+    assert result["forces"]["factor"] == pytest.approx(1, abs=0.01)
+    assert result["stress"]["factor"] == pytest.approx(1, abs=0.02)
 
 
 def test_iron_with_the_sign_of_another_code_is_refused(workshop):

@@ -35,12 +35,12 @@ def fitted(compositions, energies, training=None, choice="least_squares", larges
 
 
 def random_compositions(rng, n, symbols=("H", "O", "Hf", "Cu")):
-    found = []
-    while len(found) < n:
+    actual = []
+    while len(actual) < n:
         counts = rng.integers(0, 5, len(symbols)).tolist()
         if sum(counts):
-            found.append({s: c for s, c in zip(symbols, counts, strict=True) if c})
-    return found
+            actual.append({s: c for s, c in zip(symbols, counts, strict=True) if c})
+    return actual
 
 
 @pytest.mark.parametrize("block", [1, 7, 8192])

@@ -30,7 +30,7 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def found(folder: Path, *sources, known=None):
+def find(folder: Path, *sources, known=None):
     known = readers() if known is None else known
     return find_sources(folder / "d.yaml", [Source(**s) for s in sources], known)
 
@@ -51,14 +51,14 @@ def frame(**info) -> Frame:
     "pattern", ["runs/*/*.xyz", "runs/**/*.xyz", "runs/hot/1.xyz", "runs/**/1.*"]
 )
 def test_patterns_match_as_pathlib_has_it(folder, pattern):
-    (source,) = found(folder, {"path": pattern})
+    (source,) = find(folder, {"path": pattern})
     assert sorted(source.files.values()) == sorted(p for p in folder.glob(pattern) if p.is_file())
     assert source.reader.name == "extxyz"
 
 
 def test_patterns_may_lead_upwards_or_be_absolute(folder):
-    (upwards,) = found(folder / "runs", {"path": "../runs/hot/*.xyz"})
-    (absolute,) = found(folder / "runs", {"path": str(folder / "runs/hot/*.xyz")})
+    (upwards,) = find(folder / "runs", {"path": "../runs/hot/*.xyz"})
+    (absolute,) = find(folder / "runs", {"path": str(folder / "runs/hot/*.xyz")})
     expected = {folder / "runs/hot/1.xyz", folder / "runs/hot/2.xyz"}
     assert {p.resolve() for p in upwards.files.values()} == expected
     assert set(absolute.files.values()) == expected
@@ -72,21 +72,21 @@ def reader(name: str, *suffixes: str) -> Reader:
 def test_formats_that_do_not_decide_are_refused(folder):
     known = [reader("a", ".xyz"), reader("b", ".xyz"), reader("c", ".gz")]
     with pytest.raises(ValueError, match="several formats"):
-        found(folder, {"path": "runs/hot/1.xyz"}, known=known)
+        find(folder, {"path": "runs/hot/1.xyz"}, known=known)
     with pytest.raises(ValueError, match="no format"):
-        found(folder, {"path": "runs/notes.txt"}, known=known)
+        find(folder, {"path": "runs/notes.txt"}, known=known)
     with pytest.raises(ValueError, match=r"files of several formats match: .*\(a\).*\(c\)"):
-        found(folder, {"path": "runs/**/1.*"}, known=[known[0], known[2]])
+        find(folder, {"path": "runs/**/1.*"}, known=[known[0], known[2]])
     with pytest.raises(ValueError, match="two readers are called 'a'"):
-        found(folder, {"path": "runs/hot/1.xyz"}, known=[known[0], known[0]])
+        find(folder, {"path": "runs/hot/1.xyz"}, known=[known[0], known[0]])
     assert (
-        found(folder, {"path": "runs/notes.txt", "reader": "b"}, known=known)[0].reader.name == "b"
+        find(folder, {"path": "runs/notes.txt", "reader": "b"}, known=known)[0].reader.name == "b"
     )
 
 
 def test_the_dataset_file_overrides_single_units(folder):
     units = {"stress": "kbar", "stress_sign": "pressure"}
-    (source,) = found(folder, {"path": "runs/hot/1.xyz", "units": units})
+    (source,) = find(folder, {"path": "runs/hot/1.xyz", "units": units})
     assert source.factors["stress"] == pytest.approx(-GPA / 10)
     assert {
         n: source.factors[n] for n in ("energy", "forces", "positions", "cell")
@@ -107,19 +107,19 @@ def test_the_dataset_file_overrides_single_units(folder):
     ],
 )
 def test_groups(folder, pattern, group, expected):
-    (source,) = found(folder, {"path": pattern, "group": group})
+    (source,) = find(folder, {"path": pattern, "group": group})
     one = frame(phase="cubic", T=300)
     assert [name_group(source, name, one, "HfO2") for name in source.files] == expected
 
 
 def test_a_group_beside_the_dataset_file_has_a_name(folder):
-    (source,) = found(folder / "runs" / "hot", {"path": "*.xyz", "group": "folder"})
+    (source,) = find(folder / "runs" / "hot", {"path": "*.xyz", "group": "folder"})
     assert source.root == PurePosixPath()
     assert {name_group(source, name, frame(), "") for name in source.files} == {"hot"}
 
 
 def test_a_missing_key_names_what_there_is(folder):
-    (source,) = found(folder, {"path": "runs/hot/1.xyz", "group": "phse"})
+    (source,) = find(folder, {"path": "runs/hot/1.xyz", "group": "phse"})
     with pytest.raises(
         ValueError, match=r"frame 4.*folder, file, composition, phase.*mean 'phase'"
     ):

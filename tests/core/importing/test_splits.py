@@ -102,16 +102,16 @@ def test_whole_groups_come_as_near_to_the_fraction_as_any_choice(counts, fractio
     groups = [f"g{i}" for i, n in enumerate(counts) for _ in range(n)]
     codes = divide(columns_of(groups), Split(method="group", val=0.0, test=fraction, seed=seed))
     by_group = {g: {c for h, c in zip(groups, codes, strict=True) if h == g} for g in set(groups)}
-    assert all(len(found) == 1 for found in by_group.values())
+    assert all(len(result) == 1 for result in by_group.values())
     target = round(fraction * len(groups))
     choices = [sum(c) for k in range(len(counts)) for c in combinations(counts, k)]
     best = min(abs(total - target) for total in choices)
-    found = sizes(codes)[TEST]
+    result = sizes(codes)[TEST]
     if abs(target) == best:  # no group is nearest, but something has to be held out
-        assert found == min(counts) or abs(found - target) == best
+        assert result == min(counts) or abs(result - target) == best
     else:
-        assert abs(found - target) == best
-    assert found > 0
+        assert abs(result - target) == best
+    assert result > 0
 
 
 def test_large_groups_are_held_out_although_none_is_nearer():
@@ -148,11 +148,11 @@ def test_samples_without_energy_cannot_be_divided_by_it():
 
 def test_groups_are_chosen_by_the_seed():
     groups = [f"g{i % 40}" for i in range(400)]
-    found = {
+    result = {
         tuple(divide(columns_of(groups), Split(method="group", seed=s)).tolist()) for s in range(5)
     }
-    assert len(found) == 5
-    assert all(sizes(np.array(codes)) == [320, 40, 40] for codes in found)
+    assert len(result) == 5
+    assert all(sizes(np.array(codes)) == [320, 40, 40] for codes in result)
 
 
 def test_many_groups_are_quick():

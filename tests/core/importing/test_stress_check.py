@@ -75,14 +75,14 @@ def rattled_frames():
     ],
 )
 def test_sign_and_unit_of_the_stress(strained_frames, factor, verdict):
-    found = checked(strained_frames, stress=factor)["stress"]
-    assert found.verdict == verdict
-    assert found.factor == pytest.approx(1 / factor, rel=0.05)
-    assert found.interval[0] <= found.factor <= found.interval[1]
+    actual = checked(strained_frames, stress=factor)["stress"]
+    assert actual.verdict == verdict
+    assert actual.factor == pytest.approx(1 / factor, rel=0.05)
+    assert actual.interval[0] <= actual.factor <= actual.interval[1]
     if factor == 1:
-        assert found.rest_as_given < 0.2 * found.rest_without < 0.2 * found.rest_flipped
+        assert actual.rest_as_given < 0.2 * actual.rest_without < 0.2 * actual.rest_flipped
     if factor == -1:
-        assert found.rest_flipped < 0.2 * found.rest_without < 0.2 * found.rest_as_given
+        assert actual.rest_flipped < 0.2 * actual.rest_without < 0.2 * actual.rest_as_given
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign")])
@@ -97,16 +97,16 @@ def test_vibration_does_not_hide_the_sign(rattle, factor, verdict):
     ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
 )
 def test_sign_and_unit_of_the_forces(rattled_frames, factor, verdict):
-    found = checked(rattled_frames, forces=factor)
-    assert found["forces"].verdict == verdict
-    assert found["stress"].verdict == "undetermined"
-    assert found["stress"].pairs == 0
+    actual = checked(rattled_frames, forces=factor)
+    assert actual["forces"].verdict == verdict
+    assert actual["stress"].verdict == "undetermined"
+    assert actual["stress"].pairs == 0
 
 
 def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
-    found = checked(rattled_frames, energy=1 / ase.units.Hartree)["forces"]
-    assert found.verdict == "wrong unit"
-    assert found.factor == pytest.approx(1 / ase.units.Hartree, rel=0.05)
+    actual = checked(rattled_frames, energy=1 / ase.units.Hartree)["forces"]
+    assert actual.verdict == "wrong unit"
+    assert actual.factor == pytest.approx(1 / ase.units.Hartree, rel=0.05)
 
 
 def test_the_trapezoid_rule_is_of_third_order():
@@ -134,9 +134,9 @@ def test_shifted_and_wrapped_atoms_are_the_same(strained_frames):
     for atoms in moved:
         atoms.positions += rng.uniform(-2, 2, 3)
         atoms.wrap()
-    found, plain = checked(moved)["stress"], checked(strained_frames)["stress"]
-    assert found.factor == pytest.approx(plain.factor, rel=1e-6)
-    assert found.pairs == plain.pairs
+    actual, plain = checked(moved)["stress"], checked(strained_frames)["stress"]
+    assert actual.factor == pytest.approx(plain.factor, rel=1e-6)
+    assert actual.pairs == plain.pairs
 
 
 def test_strain_without_forces_is_enough():
@@ -170,8 +170,8 @@ def test_frames_too_different_make_no_pairs():
     for atoms in molecules:
         atoms.pbc = False
     for frames in (far_apart, other_atoms, molecules):
-        found = checked(frames)
-        assert {name: (f.pairs, f.verdict) for name, f in found.items()} == {
+        actual = checked(frames)
+        assert {name: (f.pairs, f.verdict) for name, f in actual.items()} == {
             "forces": (0, "undetermined"),
             "stress": (0, "undetermined"),
         }
@@ -216,11 +216,11 @@ def test_the_interval_holds_the_factor(factor, n, noise, seed):
     rng = np.random.default_rng(seed)
     work = rng.normal(0, 0.01, n)
     difference = factor * work * (1 + rng.normal(0, noise, n))
-    found = measure_agreement(difference, work)
-    low, high = found.interval
+    actual = measure_agreement(difference, work)
+    low, high = actual.interval
     width = max(high - low, 1e-9 * abs(factor))
     assert low - 2 * width <= factor <= high + 2 * width
-    assert low <= found.factor <= high
+    assert low <= actual.factor <= high
 
 
 def test_chance_decides_nothing():

@@ -32,12 +32,12 @@ def sample(atoms: Atoms, calculator) -> dict:
     """A sample with what a calculator says of it, and made-up moments."""
     atoms = atoms.copy()
     atoms.calc = calculator
-    found = structure(atoms) | {
+    result = structure(atoms) | {
         "energy": np.asarray(atoms.get_potential_energy()),
         "forces": atoms.get_forces(),
         "magmoms": np.arange(len(atoms)) * 0.1,
     }
-    return found | ({"stress": atoms.get_stress(voigt=False)} if atoms.pbc.all() else {})
+    return result | ({"stress": atoms.get_stress(voigt=False)} if atoms.pbc.all() else {})
 
 
 def argon() -> Atoms:
@@ -71,14 +71,14 @@ def slab() -> Atoms:
 def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numbers):
     if not atoms.pbc.all():
         numbers = (*numbers[:2], 1)
-    found = tile_sample(sample(atoms, calculator()), numbers)
+    result = tile_sample(sample(atoms, calculator()), numbers)
     repeated = atoms.repeat(numbers)
     repeated.set_array("moments", np.tile(np.arange(len(atoms)) * 0.1, np.prod(numbers)))
     expected = sample(repeated, calculator())
     expected["magmoms"] = repeated.get_array("moments")
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(result[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
     cell = Atoms("Cu2", cell=lengths, pbc=[letter == "T" for letter in pbc])
     source = Source(path="a", repeat_to=max(1, 2 * most))
     assert sorted(count_copies(source, structure(cell))) == sorted(expected)
-    found = np.array(count_copies(source, structure(cell))) * lengths
-    np.testing.assert_allclose(sorted(found), sorted(np.array(expected) * lengths))
+    result = np.array(count_copies(source, structure(cell))) * lengths
+    np.testing.assert_allclose(sorted(result), sorted(np.array(expected) * lengths))
 
 
 @given(
@@ -133,8 +133,8 @@ def test_a_source_makes_copies_and_leaves_groups_splits_and_energies_of_atoms(wo
         np.testing.assert_array_equal(samples.column("split"), splits)
         np.testing.assert_array_equal(samples.column("group"), groups)
         assert set(samples.counts("atom")) == {16}
-        found = json.loads(samples.attributes["reference_energies"])
-        assert found == pytest.approx(references)
+        result = json.loads(samples.attributes["reference_energies"])
+        assert result == pytest.approx(references)
         for i in (0, 17, 59):
             repeated = alloys[i].repeat((2, 1, 2))
             repeated.calc = EMT()

@@ -147,12 +147,12 @@ def test_no_batch_is_tried_that_would_not_fit():
     known, limit = KnownMemory(probes), 20_000
     options = ProfileOptions(samples=[1, 2, 4, 8, 16])
 
-    found = measure_classes(known, None, probes, options, limit)
+    result = measure_classes(known, None, probes, options, limit)
     assert max(known.asked) <= limit
     # 500 + 30 n 16 fits; 500 + 3000 n fits up to 6 samples; of the largest not one.
-    assert [len(one.steps) for one in found] == [5, 5, 3, 0]
-    assert [one.limit for one in found] == [None, None, "memory", "memory"]
-    line = fit_memory(probes[2], found[2].steps, found[:2])
+    assert [len(one.steps) for one in result] == [5, 5, 3, 0]
+    assert [one.limit for one in result] == [None, None, "memory", "memory"]
+    line = fit_memory(probes[2], result[2].steps, result[:2])
     assert line.room(limit) == pytest.approx((limit - 500) / 3000)
     assert line.at(6) == pytest.approx(500 + 3000 * 6)
 

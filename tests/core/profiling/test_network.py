@@ -32,32 +32,32 @@ def test_the_ring_by_hand():
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_a_ring_is_found_again_from_its_times(n_ranks):
     true = Network(alpha=3.7e-5, bandwidth=2.1e10)
-    found = fit_ring(SIZES, [compute_ring_seconds(true, size, n_ranks) for size in SIZES], n_ranks)
+    result = fit_ring(SIZES, [compute_ring_seconds(true, size, n_ranks) for size in SIZES], n_ranks)
 
-    assert found.alpha == pytest.approx(true.alpha, rel=1e-9)
-    assert found.bandwidth == pytest.approx(true.bandwidth, rel=1e-9)
+    assert result.alpha == pytest.approx(true.alpha, rel=1e-9)
+    assert result.bandwidth == pytest.approx(true.bandwidth, rel=1e-9)
 
 
 def test_times_that_do_not_grow_have_no_finite_bandwidth_but_fit():
-    found = fit_ring(SIZES, [2e-3] * len(SIZES), 2)
+    result = fit_ring(SIZES, [2e-3] * len(SIZES), 2)
 
-    assert found.alpha == pytest.approx(1e-3)
-    assert compute_ring_seconds(found, SIZES[-1], 2) == pytest.approx(2e-3)
+    assert result.alpha == pytest.approx(1e-3)
+    assert compute_ring_seconds(result, SIZES[-1], 2) == pytest.approx(2e-3)
 
 
 @pytest.mark.slow
 def test_two_processes_are_measured():
-    found = measure_network(CPU)
+    result = measure_network(CPU)
 
-    assert found["sizes"] == [1024 * 4**n for n in range(9)]
-    assert found["sizes"][-1] == 64 * 2**20
-    assert len(found["seconds"]) == 9
+    assert result["sizes"] == [1024 * 4**n for n in range(9)]
+    assert result["sizes"][-1] == 64 * 2**20
+    assert len(result["seconds"]) == 9
     # A message that is 65536 times as long takes longer, however loaded the machine is.
-    assert 0 < found["seconds"][0] < found["seconds"][-1]
-    assert found["source"] == "measured between 2 processes of this machine"
-    assert found["backend"] == "gloo"
-    assert 1e-7 < found["alpha"] < 1
-    assert isfinite(found["bandwidth"])
+    assert 0 < result["seconds"][0] < result["seconds"][-1]
+    assert result["source"] == "measured between 2 processes of this machine"
+    assert result["backend"] == "gloo"
+    assert 1e-7 < result["alpha"] < 1
+    assert isfinite(result["bandwidth"])
 
 
 def test_a_given_network_is_taken_as_it_is():
@@ -75,15 +75,15 @@ def test_a_given_network_is_taken_as_it_is():
 @pytest.fixture
 def started(monkeypatch):
     """The processes that are started meanwhile."""
-    found = []
+    result = []
 
     class Recorded(subprocess.Popen):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
-            found.append(self)
+            result.append(self)
 
     monkeypatch.setattr(network.subprocess, "Popen", Recorded)
-    return found
+    return result
 
 
 def test_processes_that_take_too_long_are_ended(started):

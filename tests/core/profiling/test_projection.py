@@ -44,15 +44,15 @@ def projected(known, machine, cost=count_rows, partition=None, **options):
 
 
 def test_equal_samples_share_the_time_exactly():
-    found = projected(
+    result = projected(
         sizes_of(*[5] * 960),
         cluster(),
         atoms_per_rank=20.0,  # four samples a rank
         strategies=["random", "balanced", "pairing", "next_fit", "mace_bins"],
         strong=[1, 2, 8, 16],
     )
-    assert len(found) == 4 * 5
-    for record in found:
+    assert len(result) == 4 * 5
+    for record in result:
         ranks = record["ranks"]
         assert record["mode"] == "strong"
         assert record["samples"] == 960
@@ -97,7 +97,7 @@ def test_an_epoch_is_that_of_the_trainers_order():
     atoms = np.random.default_rng(0).choice([2, 30], 100)
     machine = cluster(constant=0.1, atom=1e-3, edge=2e-3)
     ranks, per_rank = 3, 4
-    (found,) = projected(
+    (result,) = projected(
         sizes_of(*atoms),
         machine,
         atoms_per_rank=per_rank * float(atoms.mean()),
@@ -110,15 +110,15 @@ def test_an_epoch_is_that_of_the_trainers_order():
         times = [0.1 + sum(0.021 * atoms[i] for i in share) for share in step]
         slowest.append(max(times))
         busy.append(np.mean(times))
-    assert found["steps"] == len(slowest)
-    assert found["compute"] == pytest.approx(sum(busy), rel=1e-12)
-    assert found["idle"] == pytest.approx(sum(slowest) - sum(busy), rel=1e-12)
+    assert result["steps"] == len(slowest)
+    assert result["compute"] == pytest.approx(sum(busy), rel=1e-12)
+    assert result["idle"] == pytest.approx(sum(slowest) - sum(busy), rel=1e-12)
 
 
 def test_balanced_scales_at_least_as_well_as_random():
     atoms = np.random.default_rng(1).integers(1, 200, 3000)
-    found = projected(sizes_of(*atoms), cluster(), atoms_per_rank=1000.0, strong=[4, 16, 64])
-    seconds = {(r["strategy"], r["ranks"]): r["seconds"] for r in found}
+    result = projected(sizes_of(*atoms), cluster(), atoms_per_rank=1000.0, strong=[4, 16, 64])
+    seconds = {(r["strategy"], r["ranks"]): r["seconds"] for r in result}
     for ranks in (16, 64):
         efficiency = {
             way: 4 * seconds[way, 4] / (ranks * seconds[way, ranks])
@@ -148,10 +148,10 @@ def test_fitted_costs_are_what_ranks_are_balanced_by():
 
 def test_weak_scaling_draws_as_many_samples_as_it_says():
     known = sizes_of(*range(1, 101))
-    found = projected(
+    result = projected(
         known, cluster(), strategies=["balanced"], strong=[], weak=[(2, 50), (4, 100), (8, 400)]
     )
-    assert [(r["mode"], r["ranks"], r["samples"]) for r in found] == [
+    assert [(r["mode"], r["ranks"], r["samples"]) for r in result] == [
         ("weak", 2, 50),
         ("weak", 4, 100),
         ("weak", 8, 400),
@@ -209,9 +209,11 @@ def test_millions_of_samples_on_hundreds_of_ranks():
     ]
     sets = [SizeClass(name=n, samples=s, atoms=a, edges_per_atom=20) for n, s, a in table]
     machine = cluster(constant=0.01, atom=1e-6, edge=2e-6)
-    (found,) = projected(sizes_of(1, 2), machine, sizes=sets, strategies=["balanced"], strong=[740])
-    assert found["samples"] == 2_650_823
-    atoms = 3072 * 740 * found["steps"]
-    work = atoms * (1e-6 + 20 * 2e-6) / 740 + 0.01 * found["steps"]
-    assert found["compute"] == pytest.approx(work, rel=0.01)  # the last step is smaller
-    assert found["idle"] < 0.01 * found["compute"]
+    (result,) = projected(
+        sizes_of(1, 2), machine, sizes=sets, strategies=["balanced"], strong=[740]
+    )
+    assert result["samples"] == 2_650_823
+    atoms = 3072 * 740 * result["steps"]
+    work = atoms * (1e-6 + 20 * 2e-6) / 740 + 0.01 * result["steps"]
+    assert result["compute"] == pytest.approx(work, rel=0.01)  # the last step is smaller
+    assert result["idle"] < 0.01 * result["compute"]

@@ -50,12 +50,12 @@ def measured(atoms, copies, limit=None, per_atom=50, memory=True):
 def test_capacity_where_memory_is_the_limit():
     classes = [measured(2, [1, 2, 4]), measured(100, [1, 2], "memory")]
 
-    found = find_capacity(classes, 21_500.0)
-    assert found["atoms"] == (21_500 - 1000) // 50
-    assert found["cost"] == pytest.approx(10 * (21_500 - 1000) / 50)
-    assert found["bytes_per_atom"] == pytest.approx((1000 + 50 * 200) / 200)
-    assert found["limited_by"] == "memory"
-    assert found["memory_limit"] == 21_500.0
+    result = find_capacity(classes, 21_500.0)
+    assert result["atoms"] == (21_500 - 1000) // 50
+    assert result["cost"] == pytest.approx(10 * (21_500 - 1000) / 50)
+    assert result["bytes_per_atom"] == pytest.approx((1000 + 50 * 200) / 200)
+    assert result["limited_by"] == "memory"
+    assert result["memory_limit"] == 21_500.0
 
 
 def test_the_class_that_needs_most_memory_counts():
@@ -67,10 +67,10 @@ def test_the_class_that_needs_most_memory_counts():
 def test_capacity_where_time_or_nothing_is_the_limit():
     classes = [measured(2, [1, 2, 4]), measured(30, [1, 2], "time", memory=False)]
 
-    found = find_capacity(classes, None)
-    assert (found["atoms"], found["cost"]) == (60, 600.0)
-    assert found["limited_by"] == "time"
-    assert found["bytes_per_atom"] is found["memory_limit"] is None
+    result = find_capacity(classes, None)
+    assert (result["atoms"], result["cost"]) == (60, 600.0)
+    assert result["limited_by"] == "time"
+    assert result["bytes_per_atom"] is result["memory_limit"] is None
     assert find_capacity([measured(2, [1, 8])], 1e9)["limited_by"] == "the largest batch tried"
     assert find_capacity([measured(2, [1, 8])], 1e9)["atoms"] == 16
 
@@ -79,5 +79,5 @@ def test_errors_of_a_fit():
     model = CostModel(1.0, {"atom": 2.0})
     totals = {"atom": np.array([1.0, 2.0, 3.0])}  # 3, 5 and 7 s
 
-    found = describe_fit(model, totals, np.array([3.0, 4.0, 10.0]))
-    assert found == {"constant": 1.0, "atom": 2.0, "relative_error": pytest.approx(0.25)}
+    result = describe_fit(model, totals, np.array([3.0, 4.0, 10.0]))
+    assert result == {"constant": 1.0, "atom": 2.0, "relative_error": pytest.approx(0.25)}

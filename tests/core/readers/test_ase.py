@@ -54,9 +54,9 @@ def test_a_database_gives_its_keys_for_grouping_and_as_labels(tmp_path, water):
     assert frame.labels["energy"] == -3.5
     assert np.array_equal(frame.labels["forces"], np.ones((3, 3)))
     assert frame.labels.keys() == keys.keys()  # not the stress, which another method made
-    (found,) = iterate_values(tmp_path / "a.db")
-    assert found["dft_forces"].shape == (3, 3)
-    assert found["energy"] == -14.25
+    (result,) = iterate_values(tmp_path / "a.db")
+    assert result["dft_forces"].shape == (3, 3)
+    assert result["energy"] == -14.25
 
 
 def test_info_and_arrays_may_hold_labels(tmp_path, water):

@@ -27,8 +27,8 @@ def path(tmp_path):
 
 
 def test_names_are_unique_and_units_are_known():
-    found = readers()
-    assert {reader.name for reader in found} == {
+    result = readers()
+    assert {reader.name for reader in result} == {
         "extxyz",
         "ase",
         "vasp",
@@ -36,8 +36,8 @@ def test_names_are_unique_and_units_are_known():
         "mptrj",
         "fitsnap",
     }
-    assert len(found) == 6
-    for reader in found:
+    assert len(result) == 6
+    for reader in result:
         assert find_factor("energy", reader.units.energy) > 0
         assert find_factor("length", reader.units.length) > 0
         assert find_factor("force", reader.units.force) > 0

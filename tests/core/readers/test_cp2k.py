@@ -133,11 +133,11 @@ def test_inputs_are_read_as_by_ase():
     for path in paths:
         with gzip.open(path, "rt") as file:
             atoms = read_cp2k_restart(file)
-        found = read_structure(path)
-        assert np.array_equal(found.atomic_numbers, atoms.numbers)
-        assert np.array_equal(found.positions, atoms.positions)
-        assert np.array_equal(found.cell, atoms.cell)
-        assert np.array_equal(found.pbc, atoms.pbc)
+        result = read_structure(path)
+        assert np.array_equal(result.atomic_numbers, atoms.numbers)
+        assert np.array_equal(result.positions, atoms.positions)
+        assert np.array_equal(result.cell, atoms.cell)
+        assert np.array_equal(result.pbc, atoms.pbc)
 
 
 def test_inputs_may_stand_in_a_mirrored_tree():
@@ -275,18 +275,18 @@ def write_input(path, cell="ABC 4 4 4", coordinates="Fe1 1 2 3\n O_top 0 0 0", r
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_cells_of_inputs(tmp_path, cell):
-    found = read_structure(write_input(tmp_path / "a.inp", cell=cell))
-    assert np.allclose(found.cell, CELLS[cell], rtol=0, atol=1e-12)
-    assert found.atomic_numbers.tolist() == [26, 8]
-    assert found.pbc.all()
+    result = read_structure(write_input(tmp_path / "a.inp", cell=cell))
+    assert np.allclose(result.cell, CELLS[cell], rtol=0, atol=1e-12)
+    assert result.atomic_numbers.tolist() == [26, 8]
+    assert result.pbc.all()
 
 
 @pytest.mark.parametrize(
     ("word", "pbc"), [("NONE", (0, 0, 0)), ("xy", (1, 1, 0)), ("XYZ", (1, 1, 1))]
 )
 def test_periodic_directions_of_inputs(tmp_path, word, pbc):
-    found = read_structure(write_input(tmp_path / "a.inp", cell=f"ABC 4 4 4\n PERIODIC {word}"))
-    assert found.pbc.tolist() == list(map(bool, pbc))
+    result = read_structure(write_input(tmp_path / "a.inp", cell=f"ABC 4 4 4\n PERIODIC {word}"))
+    assert result.pbc.tolist() == list(map(bool, pbc))
 
 
 def test_coordinates_of_inputs(tmp_path):

@@ -33,12 +33,12 @@ def path(tmp_path):
 
 
 def test_values_are_counted_with_shape_and_range(path):
-    found = describe(path, extxyz.READER)
-    assert found.n_frames == 3
-    assert found.n_atoms == (1, 2)
-    assert found.elements == (1, 8, 26)
-    assert found.bad == {"expected the number of atoms, found 'x'": 1}
-    assert found.values == {
+    result = describe(path, extxyz.READER)
+    assert result.n_frames == 3
+    assert result.n_atoms == (1, 2)
+    assert result.elements == (1, 8, 26)
+    assert result.bad == {"expected the number of atoms, found 'x'": 1}
+    assert result.values == {
         "REF_Energy": Value(2, "()", -3, -1),
         "dft_force": Value(2, "(n, 3)", -2, 3),
         "magmom_total": Value(1, "()", 2, 2),
@@ -53,15 +53,15 @@ def test_only_the_first_frames_are_looked_at(path):
 
 def test_a_real_file():
     path = find("mattersim_benchmarks/mptrj-random-1k.xyz")
-    found = describe(path, extxyz.READER)
+    result = describe(path, extxyz.READER)
     images = ase.io.read(path, ":50")
     forces = np.concatenate([atoms.get_forces() for atoms in images])
     sizes = [len(atoms) for atoms in images]
-    assert found.n_atoms == (min(sizes), max(sizes))
-    assert set(found.elements) == {z for atoms in images for z in atoms.numbers}
-    assert found.values["forces"] == Value(50, "(n, 3)", forces.min(), forces.max())
-    assert found.values["stress"].shape == "(9)"
-    assert found.values["energy"].n_frames == 50
+    assert result.n_atoms == (min(sizes), max(sizes))
+    assert set(result.elements) == {z for atoms in images for z in atoms.numbers}
+    assert result.values["forces"] == Value(50, "(n, 3)", forces.min(), forces.max())
+    assert result.values["stress"].shape == "(9)"
+    assert result.values["energy"].n_frames == 50
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_missing_label_is_explained(path, label, key, message):
 
 def test_a_file_without_values_says_so(path):
     path.write_text("1\n\nH 0 0 0\n")
-    found = describe(path, extxyz.READER)
-    assert explain_missing_label(found, "energy", "energy").endswith(
+    result = describe(path, extxyz.READER)
+    assert explain_missing_label(result, "energy", "energy").endswith(
         "the file has no numeric values"
     )
 

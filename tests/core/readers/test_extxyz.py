@@ -135,8 +135,8 @@ def test_a_name_that_is_not_there_leaves_the_label_out(tmp_path):
 def test_all_values_are_listed_under_their_names(tmp_path):
     path = tmp_path / "a.xyz"
     path.write_text(TWO_ATOMS.format(more=' group=bulk virial="1 2 3 4 5 6 7 8 9"'))
-    (found,) = iterate_values(path)
-    assert {name: array.shape for name, array in found.items()} == {
+    (result,) = iterate_values(path)
+    assert {name: array.shape for name, array in result.items()} == {
         "REF_energy": (),
         "REF_forces": (2, 3),
         "virial": (9,),

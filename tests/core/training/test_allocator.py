@@ -23,10 +23,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(what: str) -> int:
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", STEPS, what], check=True, capture_output=True, text=True
     )
-    return int(found.stdout)
+    return int(result.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc")

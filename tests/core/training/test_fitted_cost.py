@@ -39,8 +39,8 @@ def test_known_coefficients_come_back(measured):
     sizes, plan, times, true = measured
     times.shares[0] = 0  # not measured
     times.shares[3, 1] = 5  # disturbed
-    found = times.cost_model(plan, sizes)
-    assert found.coefficients == pytest.approx(true.coefficients, rel=1e-9)
+    result = times.cost_model(plan, sizes)
+    assert result.coefficients == pytest.approx(true.coefficients, rel=1e-9)
 
 
 def test_empty_shares_do_not_count(measured):
@@ -50,8 +50,8 @@ def test_empty_shares_do_not_count(measured):
     seconds = true.batch_seconds({kind: plan.loads(rows) for kind, rows in sizes.items()})
     seconds[:, 2] = 1e-6  # the third rank has nothing to do and does it fast
     times.shares += torch.from_numpy(seconds)
-    found = times.cost_model(plan, sizes)
-    assert found.coefficients == pytest.approx(true.coefficients, rel=1e-9)
+    result = times.cost_model(plan, sizes)
+    assert result.coefficients == pytest.approx(true.coefficients, rel=1e-9)
 
 
 def test_too_few_times_tell_nothing(measured):
@@ -146,10 +146,10 @@ def test_the_time_of_an_edge_is_found(tmp_path):
     model = {"n_train": 40, "n_val": 0, "seconds_per_edge": 1e-3}
     run = toy.make_run(tmp_path, {"epochs": 1}, model=model, **FITTED)
     train_run(run)
-    found = CostModel.of(read_history(run)[0]["cost_model"])
+    result = CostModel.of(read_history(run)[0]["cost_model"])
     # Many edges, so that the pass itself and the sleep's own delay matter little.
     totals = {"atom": [60, 120], "edge": [1000, 2000]}
-    less, more = found.batch_seconds(totals)
+    less, more = result.batch_seconds(totals)
     assert more - less == pytest.approx(1.0, rel=0.25)
 
 

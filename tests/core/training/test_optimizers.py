@@ -17,23 +17,23 @@ def optimizer(lr=0.5):
 def rates(schedule, losses):
     ours = optimizer()
     rate = LearningRate(ours, schedule, epochs=len(losses))
-    found = []
+    result = []
     for loss in losses:
-        found.append(rate.value)
+        result.append(rate.value)
         ours.step()
         rate.step(loss)
-    return found
+    return result
 
 
 def torch_rates(make, n, *metrics):
     theirs = optimizer()
     scheduler = make(theirs)
-    found = []
+    result = []
     for epoch in range(n):
-        found.append(theirs.param_groups[0]["lr"])
+        result.append(theirs.param_groups[0]["lr"])
         theirs.step()
         scheduler.step(*(values[epoch] for values in metrics))
-    return found
+    return result
 
 
 def test_cosine():
@@ -51,10 +51,10 @@ def test_step():
 
 def test_step_stops_at_the_lowest_rate():
     expected = torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 10)
-    found = rates(Schedule(name="step", factor=0.5, every=2, final_fraction=0.2), [1.0] * 10)
-    assert found[:6] == pytest.approx(expected[:6])
-    assert expected[6] < found[6] == 0.2 * 0.5
-    assert found[6:] == [0.2 * 0.5] * 4
+    result = rates(Schedule(name="step", factor=0.5, every=2, final_fraction=0.2), [1.0] * 10)
+    assert result[:6] == pytest.approx(expected[:6])
+    assert expected[6] < result[6] == 0.2 * 0.5
+    assert result[6:] == [0.2 * 0.5] * 4
 
 
 def test_plateau():
@@ -75,9 +75,9 @@ def test_plateau():
 @pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
 def test_warmup_rises_from_a_tenth_and_the_schedule_starts_then(name):
     losses = [1.0 - 0.01 * epoch for epoch in range(9)]
-    found = rates(Schedule(name=name, warmup_epochs=4), losses)
-    assert found[:5] == pytest.approx([0.05, 0.1625, 0.275, 0.3875, 0.5])
-    assert found[4:] == pytest.approx(rates(Schedule(name=name), losses[4:]))
+    result = rates(Schedule(name=name, warmup_epochs=4), losses)
+    assert result[:5] == pytest.approx([0.05, 0.1625, 0.275, 0.3875, 0.5])
+    assert result[4:] == pytest.approx(rates(Schedule(name=name), losses[4:]))
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
@@ -92,12 +92,12 @@ def test_a_saved_schedule_continues(name, tmp_path):
         if state:
             ours.load_state_dict(state["optimizer"])
             rate.load_state_dict(state["rate"])
-        found = []
+        result = []
         for loss in losses:
-            found.append(rate.value)
+            result.append(rate.value)
             ours.step()
             rate.step(loss)
-        return found, {"optimizer": ours.state_dict(), "rate": rate.state_dict()}
+        return result, {"optimizer": ours.state_dict(), "rate": rate.state_dict()}
 
     first, state = part(losses[:5])
     torch.save(state, tmp_path / "state")
@@ -130,7 +130,7 @@ def test_the_rate_grows_with_the_batch_as_published():
 def test_a_step_equals_that_of_plain_adam(dtype):
     generator = torch.Generator().manual_seed(0)
     start, gradient = torch.randn(2, 37, generator=generator, dtype=dtype)
-    found = []
+    result = []
     for make in (
         lambda p: make_optimizer(TrainOptions(optimizer=ADAMW), [p]),
         lambda p: torch.optim.AdamW([p], lr=0.1, weight_decay=0.2, foreach=False, fused=False),
@@ -140,6 +140,6 @@ def test_a_step_equals_that_of_plain_adam(dtype):
         for _ in range(5):
             parameter.grad = gradient * parameter.detach().abs()
             optimizer.step()
-        found.append(parameter.detach())
-    torch.testing.assert_close(*found)
-    assert not torch.equal(found[0], start)
+        result.append(parameter.detach())
+    torch.testing.assert_close(*result)
+    assert not torch.equal(result[0], start)

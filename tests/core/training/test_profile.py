@@ -48,7 +48,7 @@ def ticking(monkeypatch):
 
 
 def test_phases_by_hand(ticking):
-    clock = StepClock(ALONE, runs=True, meets=True)
+    clock = StepClock(ALONE, runs=True, synchronizes=True)
     clock.start()
     clock.mark("compute")  # 1
     clock.mark("communication")  # 2
@@ -64,7 +64,7 @@ def test_phases_by_hand(ticking):
 
 
 def test_ranks_that_do_not_meet_are_never_idle(ticking):
-    clock = StepClock(ALONE, runs=True, meets=False)
+    clock = StepClock(ALONE, runs=True, synchronizes=False)
     clock.start()
     clock.finish_share()
     clock.mark("communication")
@@ -72,7 +72,7 @@ def test_ranks_that_do_not_meet_are_never_idle(ticking):
 
 
 def test_times_of_an_epoch(ticking):
-    clock = StepClock(ALONE, runs=True, meets=True)
+    clock = StepClock(ALONE, runs=True, synchronizes=True)
     times = EpochTimes.zero(n_steps=3, n_ranks=2)
     for step in range(3):
         clock.start()  # at ticks 0, 3 and 6 of 1, 2, ... seconds

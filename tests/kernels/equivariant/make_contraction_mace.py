@@ -30,10 +30,10 @@ def case(irreps_out: str, correlation: int) -> dict[str, np.ndarray | str | int]
         use_reduced_cg=False,
     )
     features = torch.randn(len(ELEMENT), N_CHANNELS, 16)
-    found = module(features, torch.nn.functional.one_hot(ELEMENT, N_ELEMENTS).to(features))
+    result = module(features, torch.nn.functional.one_hot(ELEMENT, N_ELEMENTS).to(features))
     widths = [N_CHANNELS * irrep.dim for _, irrep in o3.Irreps(irreps_out)]
     outputs = [
-        part.view(len(ELEMENT), N_CHANNELS, -1).mT for part in found.detach().split(widths, dim=1)
+        part.view(len(ELEMENT), N_CHANNELS, -1).mT for part in result.detach().split(widths, dim=1)
     ]
     weights = [  # with the most factors first there, with the fewest first here
         weight.detach()

@@ -166,14 +166,14 @@ def polynomials(draw):
     inputs = draw(st.lists(names, min_size=1, max_size=3))
     correlation = draw(st.integers(1, 3))
     of_inputs = tuple(map(Irrep.parse, inputs))
-    found = {
+    result = {
         irrep
         for name in ("0e", "0o", "1e", "1o", "2e", "2o")
         for irrep in irreps(name)
         for degree in range(1, correlation + 1)
         if basis.collect_terms(basis.compute_couplings(of_inputs, irrep, degree))[1].any()
     }
-    outputs = draw(st.lists(st.sampled_from(sorted(found)), min_size=1, max_size=3, unique=True))
+    outputs = draw(st.lists(st.sampled_from(sorted(result)), min_size=1, max_size=3, unique=True))
     return Polynomial(of_inputs, tuple(outputs), correlation)
 
 

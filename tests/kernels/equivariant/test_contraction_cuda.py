@@ -56,7 +56,7 @@ def exact(tensors, tail):
 
 
 def check(ours, tensors, tail):
-    """Measures errors by the sum of magnitudes, which is how roundings add up."""
+    """Measure errors by the sum of magnitudes, which is how roundings add up."""
     tolerance = 64 * torch.finfo(tensors[0].dtype).eps  # 8e-6 or 1e-14
     sizes = exact([t.abs() for t in tensors], tail)
     for result, value, size in zip(ours, exact(tensors, tail), sizes, strict=True):

@@ -32,10 +32,10 @@ def crystal():
 
 
 def edges_of(atoms, order=None):
-    """Returns receivers, senders, shifts and vectors of a graph to twice the cutoff."""
+    """Return receivers, senders, shifts and vectors of a graph to twice the cutoff."""
     i, j, S, D = neighbor_list("ijSD", atoms, 2 * BASIS.cutoff)
-    found = (i, j, S, D) if order is None else (i[order], j[order], S[order], D[order])
-    return (*map(torch.from_numpy, found),)
+    result = (i, j, S, D) if order is None else (i[order], j[order], S[order], D[order])
+    return (*map(torch.from_numpy, result),)
 
 
 def operands(atoms, edges):
@@ -52,7 +52,7 @@ def density_of(atoms, edges, body=None, basis=BASIS):
 
 
 def expected(atoms, vector, receiver):
-    """Sums over the neighbours of a dummy in the middle of an edge, all but those that it joins."""
+    """Sum over the neighbours of a dummy in the middle of an edge, all but those that it joins."""
     dummy = Atoms("X", positions=[atoms.positions[receiver] + vector / 2])
     i, j, D, d = neighbor_list("ijDd", atoms + dummy, BASIS.cutoff)
     seen = (i == len(atoms)) & (j < len(atoms))
@@ -85,10 +85,10 @@ def test_numba_equals_the_reference(crystal, is_sorted, monkeypatch):
     n = len(neighbor_list("i", crystal, 2 * BASIS.cutoff))
     order = None if is_sorted else np.random.default_rng(1).permutation(n)
     edges = edges_of(crystal, order)
-    found = density_of(crystal, edges, cpu)
-    assert_close(found, density_of(crystal, edges, reference), rtol=0, atol=1e-13)
+    result = density_of(crystal, edges, cpu)
+    assert_close(result, density_of(crystal, edges, reference), rtol=0, atol=1e-13)
     monkeypatch.setattr(reference, "PAIRS", 500)  # in pieces
-    assert_close(found, density_of(crystal, edges, reference), rtol=0, atol=1e-13)
+    assert_close(result, density_of(crystal, edges, reference), rtol=0, atol=1e-13)
 
 
 def test_is_that_of_the_opposite_edge(crystal):
@@ -140,18 +140,18 @@ def test_fades_where_atoms_leave():
 def test_does_not_depend_on_the_threads(use_threads, crystal, threads):
     edges, basis = edges_of(crystal), replace(BASIS, lmax=6)
     with use_threads(threads):
-        found = density_of(crystal, edges, cpu, basis)
-    assert_close(found, density_of(crystal, edges, reference, basis), rtol=0, atol=1e-11)
+        result = density_of(crystal, edges, cpu, basis)
+    assert_close(result, density_of(crystal, edges, reference, basis), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("body", [cpu, reference])
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
 def test_is_exact_in_each_type(crystal, body, dtype, rtol):
     where = operands(crystal, edges_of(crystal))
-    found = body.bond_density(*where, BASIS, dtype)
-    assert found.dtype == dtype
+    result = body.bond_density(*where, BASIS, dtype)
+    assert result.dtype == dtype
     exact = body.bond_density(*where, BASIS, torch.float64)
-    assert_close(found.double(), exact, rtol=rtol, atol=1e-30)
+    assert_close(result.double(), exact, rtol=rtol, atol=1e-30)
 
 
 @pytest.mark.parametrize("body", [cpu, reference])

@@ -38,11 +38,13 @@ def implementation(request):
 
 
 def close(ours, exact, dtype):
-    for found, expected in zip(ours, exact, strict=True):
-        assert found.shape == expected.shape
-        assert found.dtype == dtype
+    for actual, expected in zip(ours, exact, strict=True):
+        assert actual.shape == expected.shape
+        assert actual.dtype == dtype
         size = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
-        assert_close(found.detach().double(), expected.detach(), rtol=0, atol=EPSILON[dtype] * size)
+        assert_close(
+            actual.detach().double(), expected.detach(), rtol=0, atol=EPSILON[dtype] * size
+        )
 
 
 def exactly(case):
@@ -77,9 +79,9 @@ def test_convolution_equals_the_formula(
     expected = exact.reference(*theirs)
     g = [torch.randn_like(x) for x in expected]
     with use_threads(threads):
-        found = case.result(*mine)
-        grads = torch.autograd.grad(found, mine, [x.to(dtype) for x in g])
-    close(found, expected, dtype)
+        actual = case.result(*mine)
+        grads = torch.autograd.grad(actual, mine, [x.to(dtype) for x in g])
+    close(actual, expected, dtype)
     g = [x.to(dtype).double() for x in g]
     close(grads, torch.autograd.grad(expected, theirs, g), dtype)
 
@@ -156,11 +158,11 @@ def test_linear_differentiates(implementation, n_factors):
 def test_gates_are_silu_and_sigmoid():
     layout = Layout(2, 2)
     y, gates = torch.randn(5, 9, 2), torch.randn(5, 4)
-    found = reference.scale(y, gate_factors(y, gates, layout), layout)
-    assert_close(found[:, 0], torch.nn.functional.silu(y[:, 0]))
+    actual = reference.scale(y, gate_factors(y, gates, layout), layout)
+    assert_close(actual[:, 0], torch.nn.functional.silu(y[:, 0]))
     for row, (degree, _) in enumerate(layout.places[1:], 1):
-        assert_close(found[:, row], gates.view(5, 2, 2)[:, degree - 1].sigmoid() * y[:, row])
-    assert_close(found, reference.gate(y, gates, layout))
+        assert_close(actual[:, row], gates.view(5, 2, 2)[:, degree - 1].sigmoid() * y[:, row])
+    assert_close(actual, reference.gate(y, gates, layout))
 
 
 def test_rotations_do_not_depend_on_the_threads(use_threads, implementation):
@@ -209,13 +211,13 @@ def test_autocast_chooses_the_type_of_the_products(implementation):
         x = from_edges(y, case.frames, case.layout, case.rows[1])
     assert (y.dtype, extra.dtype, x.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
     exact_y, exact_extra = case.reference(*operands)
-    for found, expected in ((y, exact_y), (extra, exact_extra)):
-        assert (found - expected).abs().max() < 0.03 * expected.abs().max()
+    for actual, expected in ((y, exact_y), (extra, exact_extra)):
+        assert (actual - expected).abs().max() < 0.03 * expected.abs().max()
     grads = torch.autograd.grad([y.float().square().sum(), extra.float().sum()], operands)
     exact_grads = torch.autograd.grad([exact_y.square().sum(), exact_extra.sum()], operands)
-    for found, expected in zip(grads, exact_grads, strict=True):
-        assert found.dtype == torch.float32
-        assert (found - expected).abs().max() < 0.05 * expected.abs().max()
+    for actual, expected in zip(grads, exact_grads, strict=True):
+        assert actual.dtype == torch.float32
+        assert (actual - expected).abs().max() < 0.05 * expected.abs().max()
 
 
 def test_operators_keep_the_rules_of_torch():

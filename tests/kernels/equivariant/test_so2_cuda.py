@@ -26,11 +26,11 @@ EPSILON = {torch.float32: 1e-5, torch.float64: 1e-13}
 LAYOUTS = [Layout(0, 0), Layout(2, 2), Layout(3, 1), Layout(4, 4)]
 
 
-def close(found, expected, dtype):
-    assert found.shape == expected.shape
-    assert found.dtype == dtype
+def close(actual, expected, dtype):
+    assert actual.shape == expected.shape
+    assert actual.dtype == dtype
     size = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
-    assert_close(found.double(), expected.double(), rtol=0, atol=EPSILON[dtype] * size)
+    assert_close(actual.double(), expected.double(), rtol=0, atol=EPSILON[dtype] * size)
 
 
 def random_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"):
@@ -76,25 +76,25 @@ def check_tile(interpreted, x, y, frames, f, tile, layout):
 
     wide = [part.double() for part in (x, y, frames, f)]
     for factors, wide_factors in ((f, wide[3]), (None, None)):
-        found = filled(interpreted, cuda.lift, y, x, frames, factors, tile, layout)
+        actual = filled(interpreted, cuda.lift, y, x, frames, factors, tile, layout)
         expected = filled(
             here, portable.lift, wide[1], wide[0], wide[2], wide_factors, tile, layout
         )
-        close(found, expected, x.dtype)
-        found = filled(interpreted, cuda.lower, x, y, frames, factors, tile, layout)
+        close(actual, expected, x.dtype)
+        actual = filled(interpreted, cuda.lower, x, y, frames, factors, tile, layout)
         expected = filled(
             here, portable.lower, wide[0], wide[1], wide[2], wide_factors, tile, layout
         )
-        close(found, expected, x.dtype)
-    found = filled(interpreted, cuda.factor_gradient, f, y, x, frames, tile, layout)
+        close(actual, expected, x.dtype)
+    actual = filled(interpreted, cuda.factor_gradient, f, y, x, frames, tile, layout)
     expected = filled(
         here, portable.factor_gradient, wide[3], wide[1], wide[0], wide[2], tile, layout
     )
-    close(found, expected, x.dtype)
+    close(actual, expected, x.dtype)
 
 
 def filled(run, kernel, start, *rest):
-    """Returns what a kernel makes of a copy, its first argument, which another process may fill."""
+    """Return what a kernel makes of a copy, its first argument, which another process may fill."""
     result = start.clone().share_memory_()
     run(kernel, result, *rest)
     return result
@@ -164,7 +164,7 @@ def test_gpu_equals_the_formula(gpu, layout, sizes, dtype, monkeypatch):
     ours = [part.detach().to(dtype).to(gpu).requires_grad_() for part in exact]
     out = node_block(ours[0], frames.to(gpu), ours[1], ours[2:], rows.to(gpu), layout)
     g = torch.randn_like(wide)
-    found = [out, *torch.autograd.grad(out, ours, g.to(dtype).to(gpu))]
+    actual = [out, *torch.autograd.grad(out, ours, g.to(dtype).to(gpu))]
     expected = [wide, *torch.autograd.grad(wide, exact, g.to(dtype).double())]
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         close(one.detach().cpu(), other.detach(), dtype)

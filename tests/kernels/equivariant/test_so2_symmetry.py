@@ -53,9 +53,9 @@ def test_turns_with_the_structure(implementation, double_precision, layout):
     turned_frames = edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
     turned = [torch.einsum("ij,njc->nic", D, x) for x in case.tables]
     x, extra = messages(case, case.tables, case.frames)
-    found, found_extra = messages(case, turned, turned_frames)
+    result, found_extra = messages(case, turned, turned_frames)
     # The arc cosines from which e3nn makes D lose digits where its angles are small.
-    assert_close(found, torch.einsum("ij,njc->nic", D, x), rtol=0, atol=1e-9)
+    assert_close(result, torch.einsum("ij,njc->nic", D, x), rtol=0, atol=1e-9)
     assert_close(found_extra, extra, rtol=0, atol=1e-9)
     assert x[:, 1:].abs().max() > 0.1
 
@@ -72,8 +72,8 @@ def test_does_not_depend_on_the_angle_about_the_edge(double_precision, layout):
         for spin, block in zip(spins, blocks, strict=True)
     ]
     x, extra = messages(case, case.tables, case.frames)
-    found, found_extra = messages(case, case.tables, torch.cat(spun, 1).contiguous())
-    assert_close(found, x, rtol=0, atol=1e-11)
+    result, found_extra = messages(case, case.tables, torch.cat(spun, 1).contiguous())
+    assert_close(result, x, rtol=0, atol=1e-11)
     assert_close(found_extra, extra, rtol=0, atol=1e-11)
 
 

@@ -111,7 +111,7 @@ def harmonics_of(plan):
 
 
 def to_e3nn(x, parts):
-    """Turns channels-last features `(n, dim, C)` into e3nn's `(n, C * dim)`."""
+    """Turn channels-last features `(n, dim, C)` into e3nn's `(n, C * dim)`."""
     blocks = x.split([part.dim for part in parts], dim=1)
     return torch.cat([block.transpose(1, 2).flatten(1) for block in blocks], dim=1)
 
@@ -119,15 +119,15 @@ def to_e3nn(x, parts):
 def instructions_of(plan, channels):
     """Paths found, sorted and numbered by e3nn, as in MACE."""
     inputs, targets = irreps(plan.irreps_in, channels), irreps(plan.irreps_target, 1)
-    found = [
+    actual = [
         (i, j, (channels, result))
         for i, (_, one) in enumerate(inputs)
         for j, (_, two) in enumerate(harmonics_of(plan))
         for result in one * two
         if result in targets
     ]
-    sorted_irreps, place, _ = o3.Irreps([result for *_, result in found]).sort()
-    numbered = [(i, j, place[k], "uvu", True) for k, (i, j, _) in enumerate(found)]
+    sorted_irreps, place, _ = o3.Irreps([result for *_, result in actual]).sort()
+    numbered = [(i, j, place[k], "uvu", True) for k, (i, j, _) in enumerate(actual)]
     return sorted_irreps, sorted(numbered, key=lambda instruction: instruction[2])
 
 
@@ -167,7 +167,7 @@ def test_equals_e3nn(plan):
 
 
 def check(case):
-    """Compares with the same in plain PyTorch and float64, by what roundings add up to.
+    """Compare with the same in plain PyTorch and float64, by what roundings add up to.
 
     Those are in proportion to the sum of the magnitudes of all terms.
     """
@@ -176,14 +176,14 @@ def check(case):
     theirs = [exact.reference(*exact.operands[1:])]
     theirs += reference.gradient(*exact.operands, case.ends, case.plan)
     sizes = [magnitude(exact, i) for i in range(4)]
-    for found, expected, size in zip(ours, theirs, sizes, strict=True):
-        assert found.shape == expected.shape
-        assert found.dtype == case.h.dtype
-        assert bool(((found - expected).abs() <= EPSILON[case.h.dtype] * (1e-30 + size)).all())
+    for actual, expected, size in zip(ours, theirs, sizes, strict=True):
+        assert actual.shape == expected.shape
+        assert actual.dtype == case.h.dtype
+        assert bool(((actual - expected).abs() <= EPSILON[case.h.dtype] * (1e-30 + size)).all())
 
 
 def magnitude(case, i):
-    """Returns a bound of the sum of the magnitudes of what is added up in a derivative of S."""
+    """Return a bound of the sum of the magnitudes of what is added up in a derivative of S."""
     g, h, Y, w = (x.abs() for x in case.operands)
     places, values = (torch.as_tensor(x) for x in case.plan.terms)
     p, m1, m2, m3 = places.T

@@ -38,13 +38,13 @@ def lists(ends):
     return [x for part in ends for x in (part.index, part.order, part.offsets)]
 
 
-def check(found, plan, operands, ends):
-    """Compares with the exact result by the largest number in it, which sums of any order reach."""
+def check(result, plan, operands, ends):
+    """Compare with the exact result by the largest number in it, which sums of any order reach."""
     g, h, Y, w = (x.double() for x in operands)
     pair = ends[0].index, ends[1].index
     exact = [reference.product(h, Y, w, pair, ends[1].n_segments, plan)]
     exact += reference.gradient(g, h, Y, w, pair, plan)
-    for ours, theirs in zip(found, exact, strict=True):
+    for ours, theirs in zip(result, exact, strict=True):
         assert ours.shape == theirs.shape
         assert ours.dtype == operands[0].dtype
         size = theirs.abs().max() if theirs.numel() else 0

@@ -36,13 +36,13 @@ def harmonics(degrees, vectors):
 def test_equal_those_of_e3nn(double_precision, vectors):
     frames = edge_frames(vectors, LMAX)
     assert frames.shape == (len(vectors), n_entries(LMAX))
-    found = blocks(frames, LMAX)
-    turns = found[1]  # degree 1 is the vector itself
+    result = blocks(frames, LMAX)
+    turns = result[1]  # degree 1 is the vector itself
     assert_close(turns @ turns.mT, torch.eye(3).expand_as(turns), rtol=0, atol=1e-14)
     assert_close(torch.linalg.det(turns), torch.ones(len(turns)), rtol=0, atol=1e-14)
     # The angle of e3nn, an arc cosine, has half the digits beside the axis.
     fair = (vectors[:, :2].norm(dim=1) == 0) | (vectors[:, :2].norm(dim=1) > 1e-2)
-    for degree, D in enumerate(found):
+    for degree, D in enumerate(result):
         theirs = o3.Irrep(degree, 1).D_from_matrix(turns[fair])
         assert_close(D[fair], theirs, rtol=0, atol=1e-11)
 

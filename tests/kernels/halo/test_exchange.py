@@ -39,7 +39,7 @@ TOLERANCES = {"outputs": 1e-12, "slope": 1e-10, "by x": 1e-10, "by positions": 1
 
 
 def split_graph(case, n_parts):
-    """Returns owners `(n_nodes,)` and edges `(n_edges, 2)`."""
+    """Return owners `(n_nodes,)` and edges `(n_edges, 2)`."""
     generator = torch.Generator().manual_seed(CASES.index(case))
     n_edges = {"hardly any edges": 4, "no edges": 0}.get(case, 150)
     edges = torch.randint(N_NODES, (n_edges, 2), generator=generator)
@@ -57,7 +57,7 @@ def split_graph(case, n_parts):
 
 
 def inputs(n_edges):
-    """Returns features and positions of nodes, shifts of edges, and weights."""
+    """Return features and positions of nodes, shifts of edges, and weights."""
     generator = torch.Generator().manual_seed(7)
     normal = partial(torch.randn, generator=generator, dtype=torch.float64)
     shapes = [(N_FEATURES, N_FEATURES), (N_FEATURES, N_FEATURES), (3, N_FEATURES), (N_FEATURES, 1)]
@@ -84,7 +84,7 @@ def layer(x, shapes, edges, n_interior, weights, begin):
 
 
 def results(x, positions, shifts, weights, edges, n_interior, begin, sent=lambda: 0):
-    """Returns outputs, forces, and gradients of a loss that has both, of the rows given."""
+    """Return outputs, forces, and gradients of a loss that has both, of the rows given."""
     x, positions, *weights = (t.clone().requires_grad_() for t in (x, positions, *weights))
     ends = begin(positions).wait()[edges[:, 1]] - positions[edges[:, 0]] + shifts
     shapes, h = torch.tanh(ends), x
@@ -126,8 +126,8 @@ def small_integers(features, dtype):
 
 
 def each_dtype(owners, edges, transport):
-    """Returns rows, their gradients where rank `r` weighs its rows by `r + 1`, and bytes sent."""
-    plan, found = HaloPlan.of(owners, edges, transport.rank, transport.size), []
+    """Return rows, their gradients where rank `r` weighs its rows by `r + 1`, and bytes sent."""
+    plan, outcomes = HaloPlan.of(owners, edges, transport.rank, transport.size), []
     for dtype, features in product(DTYPES, FEATURES):
         x = small_integers(features, dtype)[plan.own].requires_grad_()
         before = transport.bytes_sent
@@ -136,12 +136,12 @@ def each_dtype(owners, edges, transport):
         sent = transport.bytes_sent - before
         rows.backward(torch.full_like(rows, transport.rank + 1))
         returned = transport.bytes_sent - before - sent
-        found.append((rows.detach(), doubled, x.grad, sent, returned))
-    return found
+        outcomes.append((rows.detach(), doubled, x.grad, sent, returned))
+    return outcomes
 
 
 def mpi_transports():
-    """Yields the transport of this process among the first 2, 3 and 4, where it is one of them."""
+    """Yield the transport of this process among the first 2, 3 and 4, where it is one of them."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -162,13 +162,13 @@ def gloo_transports(rank, folder):
 
 
 def run_rank(transports, folder):
-    found = {}
+    outcomes = {}
     for transport in transports:
         n = transport.size
-        found |= {f"{case} {n}": one_rank(*split_graph(case, n), transport) for case in CASES}
+        outcomes |= {f"{case} {n}": one_rank(*split_graph(case, n), transport) for case in CASES}
         carrier = ThroughCpu(transport) if n == THROUGH_CPU else transport
-        found[f"dtypes {n}"] = each_dtype(*split_graph("random", n), carrier)
-    torch.save(found, folder / f"{transport.rank}.pt")
+        outcomes[f"dtypes {n}"] = each_dtype(*split_graph("random", n), carrier)
+    torch.save(outcomes, folder / f"{transport.rank}.pt")
 
 
 def run_gloo(folder):
@@ -177,7 +177,7 @@ def run_gloo(folder):
 
 
 @pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
-def found(request, tmp_path_factory):
+def outcomes(request, tmp_path_factory):
     """What each rank has found."""
     folder = tmp_path_factory.mktemp(request.param)
     # To load compiled code takes longer than all exchanges.
@@ -197,9 +197,9 @@ def close(ours, expected, tolerance):
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_distributed_equals_serial(found, case, n):
+def test_distributed_equals_serial(outcomes, case, n):
     owners, edges = split_graph(case, n)
-    expected, parts = serial(edges), [rank[f"{case} {n}"] for rank in found[:n]]
+    expected, parts = serial(edges), [rank[f"{case} {n}"] for rank in outcomes[:n]]
     order = torch.argsort(owners, stable=True).argsort()  # from rank after rank to node after node
     for name, tolerance in TOLERANCES.items():
         close(torch.cat([part[name] for part in parts])[order], expected[name], tolerance)
@@ -211,14 +211,14 @@ def test_distributed_equals_serial(found, case, n):
 
 
 def needed(owners, edges):
-    """Returns which other ranks need which nodes, as the definition says."""
+    """Return which other ranks need which nodes, as the definition says."""
     pairs = {(int(owners[i]), int(j)) for i, j in edges}
     return {(rank, node) for rank, node in pairs if owners[node] != rank}
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_bytes_are_those_of_the_plan(found, case, n):
+def test_bytes_are_those_of_the_plan(outcomes, case, n):
     owners, edges = split_graph(case, n)
     pairs = needed(owners, edges)
     x_bytes, position_bytes = 8 * N_FEATURES, 8 * 3
@@ -231,11 +231,11 @@ def test_bytes_are_those_of_the_plan(found, case, n):
         forward = plan.bytes_sent(N_LAYERS * x_bytes + position_bytes)
         # The features that enter the first layer do not depend on positions.
         backward = plan.bytes_received((N_LAYERS - 1) * x_bytes + position_bytes)
-        assert found[rank][f"{case} {n}"]["bytes"] == (forward, forward + backward)
+        assert outcomes[rank][f"{case} {n}"]["bytes"] == (forward, forward + backward)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_every_dtype_and_shape(found, n):
+def test_every_dtype_and_shape(outcomes, n):
     owners, edges = split_graph("random", n)
     pairs = needed(owners, edges)
     for rank in range(n):
@@ -244,7 +244,7 @@ def test_every_dtype_and_shape(found, n):
         weights = [rank + 1 + sum(to + 1 for to, node in pairs if node == i) for i in own]
         n_sent = sum(node in own for _, node in pairs)
         cases = product(DTYPES, FEATURES)
-        for (dtype, features), result in zip(cases, found[rank][f"dtypes {n}"], strict=True):
+        for (dtype, features), result in zip(cases, outcomes[rank][f"dtypes {n}"], strict=True):
             rows, doubled, gradient, sent, returned = result
             expected = small_integers(features, dtype)[own + [node for _, node in halo]]
             assert torch.equal(rows, expected)

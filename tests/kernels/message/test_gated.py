@@ -134,8 +134,8 @@ def everything(function, case):
     return [value, *first, *torch.autograd.grad(change, [g, *case.inputs], materialize_grads=True)]
 
 
-def close(found, exact, dtype):
-    for one, other in zip(found, exact, strict=True):
+def close(result, exact, dtype):
+    for one, other in zip(result, exact, strict=True):
         size = max(1.0, float(other.detach().abs().max())) if other.numel() else 1.0
         tolerance = RELATIVE[dtype] * size
         assert_close(one.detach().double(), other.detach(), rtol=RELATIVE[dtype], atol=tolerance)
@@ -157,9 +157,9 @@ def test_equals_the_plain_formula(
 ):
     case = Case.of(kind, n_messages, widths, dtype, seed)
     with use_implementation(implementation):
-        found = everything(ours, case)
+        result = everything(ours, case)
     exact = case.replace([x.detach().double().requires_grad_() for x in case.inputs])
-    close(found, everything(plain, exact), dtype)
+    close(result, everything(plain, exact), dtype)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -167,9 +167,9 @@ def test_processors_with_shorter_vectors(use_level, level):
     for dtype in RELATIVE:
         case = Case.of("atom convolution", 200, (64, 20), dtype)
         with use_level(level):
-            found = everything(ours, case)
+            result = everything(ours, case)
         exact = case.replace([x.detach().double().requires_grad_() for x in case.inputs])
-        close(found, everything(plain, exact), dtype)
+        close(result, everything(plain, exact), dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS)

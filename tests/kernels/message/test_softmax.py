@@ -28,7 +28,7 @@ def random_case(n_edges, n_segments, rows, heads, channels, dtype=torch.float64,
 
 
 def by_segment(logits, values, segments):
-    """Takes each segment by itself."""
+    """Take each segment by itself."""
     heads = logits.shape[1]
     weights, sums = torch.zeros_like(logits), []
     for s in range(segments.n_segments):
@@ -41,15 +41,17 @@ def by_segment(logits, values, segments):
 
 
 def close(ours, exact, dtype):
-    for found, expected in zip(ours, exact, strict=True):
-        assert found.shape == expected.shape
-        assert found.dtype == dtype
+    for result, expected in zip(ours, exact, strict=True):
+        assert result.shape == expected.shape
+        assert result.dtype == dtype
         size = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
-        assert_close(found.detach().double(), expected.detach(), rtol=0, atol=EPSILON[dtype] * size)
+        assert_close(
+            result.detach().double(), expected.detach(), rtol=0, atol=EPSILON[dtype] * size
+        )
 
 
 def everything(logits, values, segments, g):
-    """Sums, weights, and gradients of the sums."""
+    """Sum, weights, and gradients of the sums."""
     z, v = (x.detach().requires_grad_() for x in (logits, values))
     sums = softmax_sum(z, v, segments)
     return [sums, segment_softmax(z, segments), *torch.autograd.grad(sums, (z, v), g)]
@@ -74,15 +76,15 @@ def test_equals_torch_by_segment(use_threads, n, shape, dtype, seed, threads):
     logits, values, segments = random_case(*n, *shape, dtype, seed)
     g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
     with use_threads(threads):
-        found = everything(logits, values, segments, g)
+        result = everything(logits, values, segments, g)
     exact = exactly(logits, values, segments, g)
-    close(found, exact, dtype)
+    close(result, exact, dtype)
     weights = reference.softmax(logits, segments.index, segments.n_segments)
     sums = reference.weighted_sum(weights, values, segments.index, segments.n_segments)
     close([sums, weights], exact[:2], dtype)
     lists = segments.index, segments.order, segments.offsets
     close(op._gradient._init_fn(g, weights, values, *lists), exact[2:], dtype)
-    assert not found[0][-1].any()
+    assert not result[0][-1].any()
 
 
 def test_derivatives():
@@ -211,5 +213,5 @@ def test_gpu_equals_torch_by_segment(dtype):
     logits, values, segments = random_case(3000, 50, 25, 2, 16, dtype)
     g = torch.randn(51, 25, 32, dtype=dtype)
     on_gpu = [x.cuda() for x in (logits, values)], segments.to("cuda"), g.cuda()
-    found = everything(*on_gpu[0], *on_gpu[1:])
-    close([x.cpu() for x in found], exactly(logits, values, segments, g), dtype)
+    result = everything(*on_gpu[0], *on_gpu[1:])
+    close([x.cpu() for x in result], exactly(logits, values, segments, g), dtype)

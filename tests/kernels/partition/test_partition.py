@@ -70,9 +70,9 @@ def test_without_edges_atoms_are_shared_evenly(method):
 def test_a_chain_has_two_neighbours(lattice, method, n_parts):
     positions, cell, edges = lattice(56, 2, 2)
     labels = partition(positions, cell, PERIODIC, edges, n_parts, 1.1, method)
-    found = measure_partition(labels, edges, n_parts)
-    assert found.neighbours.max() == min(2, n_parts - 1)
-    assert found.received.tolist() == [8] * n_parts
+    result = measure_partition(labels, edges, n_parts)
+    assert result.neighbours.max() == min(2, n_parts - 1)
+    assert result.received.tolist() == [8] * n_parts
 
 
 def test_the_link_decides_between_slabs_and_cubes(lattice):
@@ -93,9 +93,9 @@ def test_low_nn_bisects_the_axis_that_adds_fewest(lattice):
     positions, cell, edges = lattice(8, 8, 8)
     atoms = PlaneCoordinates.of(positions, cell, PERIODIC, 1.1)
     labels = cut_by_low_nn(atoms, np.ones(512), 8)
-    found = measure_partition(labels, edges, 8)
-    assert found.neighbours.tolist() == [3] * 8
-    assert found.nodes.tolist() == [64] * 8
+    result = measure_partition(labels, edges, 8)
+    assert result.neighbours.tolist() == [3] * 8
+    assert result.nodes.tolist() == [64] * 8
 
 
 @pytest.mark.parametrize("n_parts", [3, 5, 6, 12, 96])
@@ -143,9 +143,9 @@ def test_cuts_follow_the_weights():
 def test_all_factorizations_are_tried():
     # ordered triples: the product of (e + 2)(e + 1) / 2 over the exponents of the primes
     for n_parts, expected in ((1, 1), (7, 3), (64, 28), (96, 63), (360, 180)):
-        found = list(list_shapes(n_parts))
-        assert len(found) == len(set(found)) == expected
-        assert all(x * y * z == n_parts for x, y, z in found)
+        result = list(list_shapes(n_parts))
+        assert len(result) == len(set(result)) == expected
+        assert all(x * y * z == n_parts for x, y, z in result)
 
 
 def test_the_estimate_counts_boxes_exactly_on_a_lattice(lattice):
@@ -169,21 +169,21 @@ def _all_within_cube(positions, cell):
 def test_the_pareto_set_holds_what_none_dominates(packing):
     positions, cell, edges = packing
     atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 4.0), Rows.of(edges, 300)
-    found = find_candidates(atoms, rows, 12, Link())
-    for one in found:
-        for other in found:
+    result = find_candidates(atoms, rows, 12, Link())
+    for one in result:
+        for other in result:
             better = [a < b for a, b in zip(other.objectives, one.objectives, strict=True)]
             worse = [a > b for a, b in zip(other.objectives, one.objectives, strict=True)]
             assert one is other or not any(better) or any(worse)
-    seconds = [Link().seconds(one.metrics) for one in found]
+    seconds = [Link().seconds(one.metrics) for one in result]
     assert seconds == sorted(seconds)
-    assert len(find_pareto_set([found[0], found[0]])) == 1
+    assert len(find_pareto_set([result[0], result[0]])) == 1
 
 
 def test_the_link_waits_for_the_slowest_part():
-    found = measure_partition([0, 0, 1, 2], [[0, 2], [0, 3], [1, 3], [2, 0]], 3)
+    result = measure_partition([0, 0, 1, 2], [[0, 2], [0, 3], [1, 3], [2, 0]], 3)
     link = Link(latency=3.0, bandwidth=2.0, bytes_per_node=10.0)
-    assert link.seconds(found) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
+    assert link.seconds(result) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -215,11 +215,11 @@ def test_refinement_straightens_a_ragged_boundary(lattice):
     swapped = rng.choice(below_the_face, 30, replace=False)
     ragged = straight.copy()
     ragged[swapped] = (ragged[swapped] + 1) % 4
-    found = measure_partition(refine(ragged, Rows.of(edges, 4000), 4, 250.0, 1.05), edges, 4)
+    result = measure_partition(refine(ragged, Rows.of(edges, 4000), 4, 250.0, 1.05), edges, 4)
     best, worst = (measure_partition(labels, edges, 4).total_sent for labels in (straight, ragged))
     assert best == 800
     assert worst > 900
-    assert found.total_sent - best < 0.2 * (worst - best)
+    assert result.total_sent - best < 0.2 * (worst - best)
 
 
 def test_metis_is_metis(packing):
@@ -249,8 +249,8 @@ def test_the_packing_keeps_its_distances_and_its_seed(edges_of):
     assert np.diagonal(cell).tolist() == [11.0, 12.0, 26.0]
     expected, vectors = edges_of(positions, cell, PERIODIC, 5.0)
     assert np.linalg.norm(vectors, axis=1).min() > 1.7
-    found = find_edges(positions, cell, 5.0)
-    assert sorted(map(tuple, found)) == sorted(map(tuple, expected))
+    result = find_edges(positions, cell, 5.0)
+    assert sorted(map(tuple, result)) == sorted(map(tuple, expected))
     assert np.array_equal(draw_packing(100, (11.0, 12.0, 13.0), (1, 1, 2), seed=5)[0], positions)
     with pytest.raises(ValueError, match="no room for 999 atoms"):
         draw_packing(999, (5.0, 5.0, 5.0))

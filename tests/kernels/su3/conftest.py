@@ -26,17 +26,17 @@ def _with_angles(angles: Tensor, seed: int = 0) -> Tensor:
 
 def _generators(n_colours: int) -> Tensor:
     """Hermitian, traceless, with `tr T_a T_b = 2 delta_ab`."""
-    found = []
+    result = []
     for i in range(n_colours):
         for j in range(i):
             for entry in (1, 1j):
                 T = torch.zeros(n_colours, n_colours, dtype=torch.complex128)
                 T[i, j], T[j, i] = entry, complex(entry).conjugate()
-                found.append(T)
+                result.append(T)
     for i in range(1, n_colours):
         diagonal = torch.tensor([1.0] * i + [-i] + [0.0] * (n_colours - i - 1))
-        found.append(torch.diag(diagonal * math.sqrt(2 / (i * (i + 1)))).to(torch.complex128))
-    return torch.stack(found)
+        result.append(torch.diag(diagonal * math.sqrt(2 / (i * (i + 1)))).to(torch.complex128))
+    return torch.stack(result)
 
 
 def _turned(U: Tensor, x: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def _front_end(capability: int, kernel: Any, signature: Any, constants: Any) -> 
 
 @pytest.fixture(scope="session")
 def front_end() -> Callable[..., str]:
-    """Gives what Triton's front end makes of a kernel, its arguments as those of `compiled`.
+    """Give what Triton's front end makes of a kernel, its arguments as those of `compiled`.
 
     There types and shapes are checked, in a second; the rest takes minutes for N = 3.
     """

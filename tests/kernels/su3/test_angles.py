@@ -65,8 +65,8 @@ def test_are_those_the_matrix_was_made_with(implementation, with_angles, n_colou
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_close_angles_keep_their_digits(implementation, with_angles, n_colours, gap):
     chosen = close_pairs(n_colours, gap)
-    found = eigenangles(with_angles(chosen))
-    assert_close(found, chosen, rtol=0, atol=1e-14)
+    result = eigenangles(with_angles(chosen))
+    assert_close(result, chosen, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("scale", [1e-2, 1e-6, 1e-10])
@@ -118,10 +118,10 @@ def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_co
 def test_gradient_is_tangent_and_equals_the_reference(compiled_c, unitary, n_colours):
     U = unitary(777, n_colours)
     weights = torch.randn(777, n_colours, generator=torch.manual_seed(1)).double()
-    found = _gradient(U, weights)
-    along = U.mH @ found
+    result = _gradient(U, weights)
+    along = U.mH @ result
     assert_close(along, -along.mH, rtol=0, atol=1e-12)
-    assert_close(found, reference.angles_gradient(U, weights), rtol=0, atol=1e-12)
+    assert_close(result, reference.angles_gradient(U, weights), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)

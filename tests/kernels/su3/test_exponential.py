@@ -53,12 +53,12 @@ def algebra(unitary, angles, n=3):
 def test_exponential_is_that_of_scipy(implementation, n_colours, scale):
     A = reference.algebra_part(scale * normal(60, n_colours, n_colours))
     theirs = torch.from_numpy(scipy.linalg.expm(A.numpy()))
-    found = exponential(A)
-    one = torch.eye(n_colours).to(found)
+    result = exponential(A)
+    one = torch.eye(n_colours).to(result)
     limit = 1e-14 * max(1, scale)
-    assert_close(found, theirs, rtol=0, atol=limit)
-    assert_close(found @ found.mH, one.expand_as(found), rtol=0, atol=limit)
-    assert_close(torch.linalg.det(found), torch.ones(60).to(found), rtol=0, atol=limit)
+    assert_close(result, theirs, rtol=0, atol=limit)
+    assert_close(result @ result.mH, one.expand_as(result), rtol=0, atol=limit)
+    assert_close(torch.linalg.det(result), torch.ones(60).to(result), rtol=0, atol=limit)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
@@ -90,8 +90,8 @@ def test_logarithm_undoes_the_exponential(implementation, unitary, n_colours):
 @pytest.mark.parametrize("gap", GAPS)
 def test_logarithm_of_close_eigenvalues(implementation, unitary, gap):
     A = algebra(unitary, [0.5 + gap, 0.5], 50)
-    found = logarithm(torch.from_numpy(scipy.linalg.expm(A.numpy())))
-    assert_close(found, A, rtol=0, atol=1e-14)
+    result = logarithm(torch.from_numpy(scipy.linalg.expm(A.numpy())))
+    assert_close(result, A, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
@@ -129,8 +129,8 @@ def test_kernels_equal_the_reference(compiled_c, unitary, n_colours, angles):
         _exponential_gradient(A, G), reference.exponential_gradient(A, G), rtol=0, atol=1e-13
     )
     assert_close(_logarithm(U), logarithm_reference.logarithm(U), rtol=0, atol=1e-13)
-    found = _logarithm_gradient(U, A, G)
-    assert_close(found, logarithm_reference.logarithm_gradient(U, A, G), rtol=1e-12, atol=1e-12)
+    result = _logarithm_gradient(U, A, G)
+    assert_close(result, logarithm_reference.logarithm_gradient(U, A, G), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -158,13 +158,13 @@ def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
     A, G = (normal(40, n_colours, n_colours, seed=s, dtype=torch.complex64) for s in (1, 2))
     A = reference.algebra_part(0.3 * A)
     U = exponential(A)
-    for found, wide in [
+    for result, wide in [
         (U, exponential(A.to(torch.complex128))),
         (logarithm(U), logarithm(U.to(torch.complex128))),
         (_exponential_gradient(A, G), reference.exponential_gradient(A.cdouble(), G.cdouble())),
     ]:
-        assert found.dtype == torch.complex64
-        assert_close(found.to(torch.complex128), wide, rtol=0, atol=3e-7)
+        assert result.dtype == torch.complex64
+        assert_close(result.to(torch.complex128), wide, rtol=0, atol=3e-7)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)

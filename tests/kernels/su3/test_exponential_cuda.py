@@ -40,9 +40,9 @@ def check(call, device, n, n_colours, scale, dtype):
         ("logarithm", (U,), L),
         ("logarithm_gradient", (U, L, G), derivative),
     ]:
-        found = call(name, *(x.to(device) for x in arguments))
-        assert found.dtype == dtype
-        assert_close(found.cpu(), expected, rtol=0, atol=limit)
+        result = call(name, *(x.to(device) for x in arguments))
+        assert result.dtype == dtype
+        assert_close(result.cpu(), expected, rtol=0, atol=limit)
 
 
 def module_of(name):

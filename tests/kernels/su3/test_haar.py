@@ -27,10 +27,10 @@ def characters(U):
     """Those of the trivial, fundamental, adjoint and two-index symmetric representation."""
     trace = U.diagonal(dim1=-2, dim2=-1).sum(-1)
     squared = (U @ U).diagonal(dim1=-2, dim2=-1).sum(-1)
-    found = [torch.ones_like(trace), trace, trace.abs() ** 2 - 1]
+    result = [torch.ones_like(trace), trace, trace.abs() ** 2 - 1]
     if U.shape[-1] == 3:
-        found.append((trace**2 + squared) / 2)  # of SU(2), it is the adjoint one
-    return torch.stack([x.to(trace.dtype) for x in found])
+        result.append((trace**2 + squared) / 2)  # of SU(2), it is the adjoint one
+    return torch.stack([x.to(trace.dtype) for x in result])
 
 
 def test_characters_are_orthonormal(draws):

@@ -58,12 +58,12 @@ def test_products_and_derivatives_of_random_tables(
     links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
     exact = links.to(torch.complex128).requires_grad_()
     expected = reference.path_products(exact, table, adjoint)
-    found = path_products(links.requires_grad_(), table, adjoint)
-    assert found.dtype == dtype
-    assert_close(found.to(torch.complex128), expected, **tolerance(dtype))
+    actual = path_products(links.requires_grad_(), table, adjoint)
+    assert actual.dtype == dtype
+    assert_close(actual.to(torch.complex128), expected, **tolerance(dtype))
     by = torch.randn_like(expected)
     (gradient,) = torch.autograd.grad(expected, exact, by)
-    (ours,) = torch.autograd.grad(found, links, by.to(dtype))
+    (ours,) = torch.autograd.grad(actual, links, by.to(dtype))
     assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
 
 
@@ -187,11 +187,11 @@ def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, real
 def test_a_gpu_gives_the_same(gpu, dtype):
     links, table, adjoint = random_case(6, 100, 12, (3, 7, 6), 3, dtype)
     there = links.to(gpu).requires_grad_()
-    found = path_products(there, table.to(gpu), adjoint.to(gpu))
+    actual = path_products(there, table.to(gpu), adjoint.to(gpu))
     expected = reference.path_products(links, table, adjoint)
-    assert_close(found.cpu(), expected, **tolerance(dtype))
+    assert_close(actual.cpu(), expected, **tolerance(dtype))
     by = torch.randn_like(expected)
-    (gradient,) = torch.autograd.grad(found, there, by.to(gpu))
+    (gradient,) = torch.autograd.grad(actual, there, by.to(gpu))
     assert_close(
         gradient.cpu(), reference.path_gradient(links, by, table, adjoint), **tolerance(dtype)
     )

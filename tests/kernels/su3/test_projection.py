@@ -115,8 +115,8 @@ def test_kernel_equals_the_reference(compiled_c, unitary, n_colours, values):
     for special in (False, True):
         W = _polar(M, special)
         assert_close(W, reference.polar(M, special), rtol=0, atol=1e-14)
-        found = _gradient(M, W, G, special)
-        assert_close(found, reference.polar_gradient(M, W, G, special), rtol=0, atol=1e-13)
+        result = _gradient(M, W, G, special)
+        assert_close(result, reference.polar_gradient(M, W, G, special), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("phase", [1, -1, 1j])
@@ -125,9 +125,9 @@ def test_multiples_of_one_have_derivatives(implementation, n_colours, phase):
     """Of an element of the centre as of any other; `torch.linalg.svd` would give NaN."""
     M = (phase * torch.eye(n_colours, dtype=torch.complex128))[None]
     G = normal(1, n_colours, n_colours)
-    (found,) = torch.autograd.grad(polar(M.requires_grad_()), M, G)
+    (result,) = torch.autograd.grad(polar(M.requires_grad_()), M, G)
     # du = (dm - u dm^dagger u) / 2
-    assert_close(found, (G - phase**2 * G.mH) / 2, rtol=0, atol=1e-15)
+    assert_close(result, (G - phase**2 * G.mH) / 2, rtol=0, atol=1e-15)
 
 
 def test_solve_anticommutator_solves_its_equation():

@@ -24,10 +24,10 @@ def case(n, n_colours, dtype, unitary):
     return M, G
 
 
-def close(found, expected, dtype):
+def close(result, expected, dtype):
     scale = expected.abs().amax((1, 2), keepdim=True).clamp(min=1)
-    assert found.dtype == dtype
-    assert_close(found / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
+    assert result.dtype == dtype
+    assert_close(result / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
 
 
 @pytest.mark.parametrize("special", [False, True])
@@ -38,8 +38,8 @@ def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours
     M, G = case(131, n_colours, dtype, unitary)
     W = interpreted(cuda.polar, M, special)
     close(W, reference.polar(M, special), dtype)
-    found = interpreted(cuda.polar_gradient, M, W, G, special)
-    close(found, reference.polar_gradient(M, W, G, special), dtype)
+    result = interpreted(cuda.polar_gradient, M, W, G, special)
+    close(result, reference.polar_gradient(M, W, G, special), dtype)
     assert interpreted(cuda.polar, M[:0], special).shape == M[:0].shape
 
 
@@ -75,8 +75,8 @@ def test_gpu_equals_the_reference(gpu, unitary, n_colours, dtype, special):
     M, G = case(10_001, n_colours, dtype, unitary)
     W = _polar(M.to(gpu), special)
     close(W.cpu(), reference.polar(M, special), dtype)
-    found = _gradient(M.to(gpu), W, G.to(gpu), special)
-    close(found.cpu(), reference.polar_gradient(M, W.cpu(), G, special), dtype)
+    result = _gradient(M.to(gpu), W, G.to(gpu), special)
+    close(result.cpu(), reference.polar_gradient(M, W.cpu(), G, special), dtype)
 
 
 @pytest.mark.gpu

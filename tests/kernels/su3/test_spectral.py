@@ -219,9 +219,9 @@ def test_kernels_equal_the_reference(
     expected = reference.spectral_map(U, parameters, inverse)
     gradient = reference.spectral_gradient(U, parameters, by_W, by_log_det, inverse)
     with use_threads(threads):
-        found = _map(U, parameters, inverse)
+        result = _map(U, parameters, inverse)
         ours = _gradient(U, parameters, by_W, by_log_det, inverse)
-    for x, y in zip((*found, *ours), (*expected, *gradient), strict=True):
+    for x, y in zip((*result, *ours), (*expected, *gradient), strict=True):
         assert_close(x, y, rtol=exact, atol=exact * largest(y))
 
 
@@ -239,8 +239,8 @@ def test_equal_angles_give_numbers(implementation, with_angles, n_colours, dtype
     W, log_det = spectral_map(U, parameters, inverse)
     total = W.real.sum() + log_det.sum()
     by_U, by_parameters = torch.autograd.grad(total, (U, parameters), create_graph=True)
-    for found in (W, log_det, by_U, by_parameters):
-        assert found.isfinite().all()
+    for result in (W, log_det, by_U, by_parameters):
+        assert result.isfinite().all()
     at_the_centre = slice(n_colours)
     assert_close(W[at_the_centre].detach(), torch.eye(n_colours).to(W).expand_as(centre))
     assert (by_U[at_the_centre].abs() < 100).all()
@@ -276,9 +276,9 @@ def test_does_not_depend_on_layout_and_neighbours(use_threads, compiled_c, unita
     expected = _map(U, parameters, False)
     spread = parameters.mT.contiguous().mT
     with use_threads(2):
-        found = _map(U.mT.contiguous().mT, spread, False)
+        result = _map(U.mT.contiguous().mT, spread, False)
     alone = _map(U[1234:1235], parameters[1234:1235], False)
-    for x, y, z in zip(expected, found, alone, strict=True):
+    for x, y, z in zip(expected, result, alone, strict=True):
         assert torch.equal(x, y)
         assert torch.equal(x[1234:1235], z)
 

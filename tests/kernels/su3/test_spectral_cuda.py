@@ -31,8 +31,8 @@ def random_case(unitary, n, n_colours, bins, dtype=torch.complex128, device="cpu
     return [x.to(device) for x in case]
 
 
-def check(found, expected, dtype):
-    for ours, theirs in zip(found, expected, strict=True):
+def check(result, expected, dtype):
+    for ours, theirs in zip(result, expected, strict=True):
         scale = max(1.0, float(theirs.abs().max()))
         assert ours.dtype == theirs.dtype
         assert_close(ours, theirs, rtol=EXACT[dtype], atol=EXACT[dtype] * scale)
@@ -43,8 +43,8 @@ def test_interpreted_angles_equal_the_reference(interpreted, unitary, n_colours)
     from pipeline_kernels.su3.angles import cuda as angles_cuda
 
     U, weights = unitary(150, n_colours), torch.rand(150, n_colours, dtype=torch.float64)
-    found = interpreted(angles_cuda.eigenangles, U)
-    assert_close(found, angles_reference.eigenangles(U), rtol=0, atol=1e-14)
+    result = interpreted(angles_cuda.eigenangles, U)
+    assert_close(result, angles_reference.eigenangles(U), rtol=0, atol=1e-14)
     gradient = interpreted(angles_cuda.angles_gradient, U, weights)
     assert_close(gradient, angles_reference.angles_gradient(U, weights), rtol=0, atol=1e-12)
 
@@ -58,8 +58,8 @@ def test_interpreted_map_equals_the_reference(interpreted, unitary, n_colours, i
     n_wide = {2: 130, 3: 7}[n_colours]
     for n, bins, dtype in ((n_wide, 3, torch.complex128), (3, 1, torch.complex64)):
         case = random_case(unitary, n, n_colours, bins, dtype)
-        found = interpreted(spectral_cuda.spectral_map, *case[:2], inverse)
-        check(found, spectral_reference.spectral_map(*case[:2], inverse), dtype)
+        result = interpreted(spectral_cuda.spectral_map, *case[:2], inverse)
+        check(result, spectral_reference.spectral_map(*case[:2], inverse), dtype)
         gradient = interpreted(spectral_cuda.spectral_gradient, *case, inverse)
         check(gradient, spectral_reference.spectral_gradient(*case, inverse), dtype)
 
@@ -77,8 +77,8 @@ def test_interpreted_kernels_change_nothing_without_parameters(interpreted, unit
     assert torch.equal(W, one.expand_as(W))
     assert (log_det == 0).all()
     weights = (torch.ones_like(U), torch.ones(7, dtype=torch.float64))
-    for found in interpreted(spectral_cuda.spectral_gradient, U, parameters + 1, *weights, False):
-        assert found.isfinite().all()
+    for result in interpreted(spectral_cuda.spectral_gradient, U, parameters + 1, *weights, False):
+        assert result.isfinite().all()
 
 
 def test_interpreted_kernels_take_nothing(interpreted):
@@ -127,9 +127,9 @@ def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, dtyp
 def test_gpu_equals_the_reference(gpu, unitary, n_colours, inverse, dtype):
     L, parameters, by_W, by_log_det = case = random_case(unitary, 10_001, n_colours, 8, dtype, gpu)
     leaves = [x.clone().requires_grad_() for x in (L, parameters)]
-    found = spectral_map(*leaves, inverse)
+    result = spectral_map(*leaves, inverse)
     expected = spectral_reference.spectral_map(L, parameters, inverse)
-    check([x.detach() for x in found], expected, dtype)
-    gradient = torch.autograd.grad(found, leaves, (by_W, by_log_det))
+    check([x.detach() for x in result], expected, dtype)
+    gradient = torch.autograd.grad(result, leaves, (by_W, by_log_det))
     check(gradient, spectral_reference.spectral_gradient(*case, inverse), dtype)
     check([eigenangles(L)], [angles_reference.eigenangles(L)], dtype)

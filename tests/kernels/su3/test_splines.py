@@ -23,8 +23,8 @@ def points(n, seed=0):
 
 
 def value(x, parameters, inverse=False):
-    found = evaluate_spline(x, 1 - x, parameters, inverse)
-    return x * (1 + found.low)
+    result = evaluate_spline(x, 1 - x, parameters, inverse)
+    return x * (1 + result.low)
 
 
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20))
@@ -82,10 +82,10 @@ def test_inverse_undoes(bins, seed):
 @pytest.mark.parametrize("inverse", [False, True])
 def test_zero_parameters_change_nothing(inverse):
     x = points(500)
-    found = evaluate_spline(x, 1 - x, torch.zeros(500, 25).double(), inverse)
-    assert (found.low == 0).all()
-    assert (found.high == 0).all()
-    assert (found.slope == 1).all()
+    result = evaluate_spline(x, 1 - x, torch.zeros(500, 25).double(), inverse)
+    assert (result.low == 0).all()
+    assert (result.high == 0).all()
+    assert (result.slope == 1).all()
 
 
 @given(bins=st.integers(1, 9), seed=st.integers(0, 2**20), inverse=st.booleans())

@@ -53,9 +53,9 @@ def test_equals_the_formula(implementation, extents, n_colours, dtype):
     wide = [x.requires_grad_() for x in wide]
     expected = reference.staple_layer(*wide, *plan)
     grads = torch.autograd.grad(expected, wide, G.to(torch.complex128))
-    found = staple_layer(S, coefficients, *plan)
+    result = staple_layer(S, coefficients, *plan)
     for ours, theirs in zip(
-        [found, *torch.autograd.grad(found, (S, coefficients), G)],
+        [result, *torch.autograd.grad(result, (S, coefficients), G)],
         [expected, *grads],
         strict=True,
     ):
@@ -69,15 +69,15 @@ def test_equals_the_formula(implementation, extents, n_colours, dtype):
 def test_any_number_of_samples_and_channels(compiled_c, use_threads, batch, n_in, n_out):
     S, coefficients, G, plan = case((2, 2), 3, batch=batch, n_in=n_in, n_out=n_out)
     with use_threads(2):
-        found = _layer(S, coefficients, *plan), *_gradient(S, coefficients, G, *plan)
+        result = _layer(S, coefficients, *plan), *_gradient(S, coefficients, G, *plan)
     expected = (
         reference.staple_layer(S, coefficients, *plan),
         *reference.staple_gradient(S, coefficients, G, *plan),
     )
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(result, expected, strict=True):
         assert_close(ours, theirs, rtol=0, atol=1e-13 * float(theirs.abs().max()))
     again = _layer(S, coefficients, *plan), *_gradient(S, coefficients, G, *plan)
-    for ours, once in zip(found, again, strict=True):
+    for ours, once in zip(result, again, strict=True):
         assert torch.equal(ours, once)  # whatever the number of threads
 
 
@@ -91,9 +91,9 @@ def test_a_sample_does_not_depend_on_others(compiled_c):
 def test_other_layouts(implementation):
     S, coefficients, _, plan = case((2, 3), 3)
     expected = staple_layer(S.mH.contiguous(), coefficients, *plan)
-    found = staple_layer(S.mH, coefficients.T.contiguous().T.float().double(), *plan)
+    result = staple_layer(S.mH, coefficients.T.contiguous().T.float().double(), *plan)
     assert_close(staple_layer(S.mH, coefficients, *plan), expected, rtol=0, atol=0)
-    assert_close(found, expected, rtol=0, atol=1e-5)
+    assert_close(result, expected, rtol=0, atol=1e-5)
     assert staple_layer(S[:0], coefficients, *plan).shape == (0, 3, *S.shape[2:])
 
 
@@ -108,9 +108,9 @@ def test_transforms_as_links_do(implementation, unitary, extents, n_colours):
         ahead = torch.cat([rotations[:, :, :, forward[d]] for d in range(len(extents))], 2)
         return rotations @ field @ ahead.mH
 
-    found = staple_layer(rotated(S), coefficients, forward, backward)
+    result = staple_layer(rotated(S), coefficients, forward, backward)
     expected = rotated(staple_layer(S, coefficients, forward, backward))
-    assert_close(found, expected, rtol=0, atol=1e-12 * float(expected.abs().max()))
+    assert_close(result, expected, rtol=0, atol=1e-12 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("extents", LATTICES)
@@ -118,9 +118,9 @@ def test_links_and_staples_close_plaquettes(implementation, unitary, extents):
     """Each plaquette contains four links: traces summed over links count it four times."""
     D, V = len(extents), math.prod(extents)
     U = unitary(2 * D * V, 3).view(2, D, V, 3, 3)
-    found = plaquette_staples(U, *tables(extents))
-    assert found.shape == (2, 2 * (D - 1), D, V, 3, 3)
-    total = (U[:, None] * found.conj()).sum().real
+    result = plaquette_staples(U, *tables(extents))
+    assert result.shape == (2, 2 * (D - 1), D, V, 3, 3)
+    total = (U[:, None] * result.conj()).sum().real
     grid = U.view(2, D, *extents, 3, 3)
     expected = torch.zeros((), dtype=torch.float64)
     for nu in range(D):
@@ -137,13 +137,13 @@ def test_staples_come_in_order(implementation, unitary):
     extents = (2, 3, 2)
     forward, backward = tables(extents)
     U = unitary(3 * 12, 3).view(1, 3, 12, 3, 3)
-    found, x, mu = plaquette_staples(U, forward, backward), 7, 1
+    result, x, mu = plaquette_staples(U, forward, backward), 7, 1
     for place, nu in enumerate((0, 2)):
         up, down, ahead = forward[nu, x], backward[nu, x], forward[mu, x]
         right = U[0, nu, x] @ U[0, mu, up] @ U[0, nu, ahead].mH
         left = U[0, nu, down].mH @ U[0, mu, down] @ U[0, nu, forward[mu, down]]
-        assert_close(found[0, place, mu, x], right, rtol=0, atol=1e-14)
-        assert_close(found[0, 2 + place, mu, x], left, rtol=0, atol=1e-14)
+        assert_close(result[0, place, mu, x], right, rtol=0, atol=1e-14)
+        assert_close(result[0, 2 + place, mu, x], left, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("n_colours", [2, 3])

@@ -35,10 +35,10 @@ def case(n_colours, dtype, extents, batch, n_in, n_out):
     return S, coefficients, G, forward, backward, torch.rand(D, V, generator=generator) < 0.6
 
 
-def close(found, expected, dtype):
+def close(result, expected, dtype):
     scale = float(expected.abs().max())
-    assert found.dtype == expected.dtype
-    assert_close(found / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
+    assert result.dtype == expected.dtype
+    assert_close(result / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
 
 
 @pytest.mark.parametrize("arguments", CASES)
@@ -46,8 +46,8 @@ def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
     from pipeline_kernels.su3.staples import cuda
 
     S, coefficients, G, *plan = case(*arguments)
-    found = interpreted(cuda.staple_layer, S, coefficients, *plan)
-    close(found, reference.staple_layer(S, coefficients, *plan), S.dtype)
+    result = interpreted(cuda.staple_layer, S, coefficients, *plan)
+    close(result, reference.staple_layer(S, coefficients, *plan), S.dtype)
     grads = interpreted(cuda.staple_gradient, S, coefficients, G, *plan)
     expected = reference.staple_gradient(S, coefficients, G, *plan)
     for ours, theirs in zip(grads, expected, strict=True):
@@ -85,8 +85,8 @@ def test_gpu_equals_the_reference(gpu, monkeypatch, dtype, tile_bytes):
     monkeypatch.setattr(cuda, "TILE_BYTES", tile_bytes)
     S, coefficients, G, *plan = case(3, dtype, (4, 2, 3, 2), 17, 5, 4)
     there = [x.to(gpu) for x in plan]
-    found = cuda.staple_layer(S.to(gpu), coefficients.to(gpu), *there)
-    close(found.cpu(), reference.staple_layer(S, coefficients, *plan), dtype)
+    result = cuda.staple_layer(S.to(gpu), coefficients.to(gpu), *there)
+    close(result.cpu(), reference.staple_layer(S, coefficients, *plan), dtype)
     grads = cuda.staple_gradient(S.to(gpu), coefficients.to(gpu), G.to(gpu), *there)
     expected = reference.staple_gradient(S, coefficients, G, *plan)
     for ours, theirs in zip(grads, expected, strict=True):

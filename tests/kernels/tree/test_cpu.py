@@ -117,8 +117,8 @@ def check(case: Case) -> None:
     linear = Linear(case.features, case.transfers, shape)
     assert torch.equal(linear.value, ours[0])
     assert torch.equal(linear.gradient(case.weights), both[1])
-    found = [*ours, *both, linear.tangent(case.direction)]
-    for ours, theirs in zip(found, [expected, inner, *gradients, change], strict=True):
+    result = [*ours, *both, linear.tangent(case.direction)]
+    for ours, theirs in zip(result, [expected, inner, *gradients, change], strict=True):
         assert_close(ours, theirs, rtol=RELATIVE[dtype], atol=0, check_stride=True)
 
 
@@ -167,8 +167,8 @@ def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
 def test_calls_from_many_threads_do_not_meet(use_threads, implementation):
     cases = [Case.of(balanced((3, 4, 5), rank), 3000, seed=rank) for rank in range(1, 9)]
     with use_threads(2), ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda c: contract(c.features, c.transfers, c.shape), cases * 4))
-    for case, value in zip(cases * 4, found, strict=True):
+        result = list(pool.map(lambda c: contract(c.features, c.transfers, c.shape), cases * 4))
+    for case, value in zip(cases * 4, result, strict=True):
         assert_close(value, reference.contract(case.features, case.transfers, case.shape)[0])
 
 

@@ -21,7 +21,7 @@ WIDE = TreeShape((2, 17, 1), (Node(2, 1, 18), Node(3, 0, 1)))
 
 @st.composite
 def trees(draw, n_leaves):
-    """Joins two slots, drawn at random, until one is left."""
+    """Join two slots, drawn at random, until one is left."""
     n = draw(n_leaves)
     ranks = st.integers(1, 5 if n <= 6 else 2)
     slots, nodes = list(range(n)), []

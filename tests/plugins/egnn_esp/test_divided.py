@@ -48,7 +48,7 @@ N_ATOMS = 12
 
 
 def prepare(folder):
-    """Writes a project with two frames for training, and all before the training."""
+    """Write a project with two frames for training, and all before the training."""
     evaluate = {"splits": ["test"], "k_points": [1, 1, 2]}
     partition = {"parts": "graph", "link": LINK}
     trained.write_project(folder, train=TRAIN, partition=partition, evaluate=evaluate)
@@ -59,7 +59,7 @@ def prepare(folder):
 
 
 def opened(folder, results, **sections):
-    """Returns the run with results of its own, beside those of the stages before."""
+    """Return the run with results of its own, beside those of the stages before."""
     target = folder / results / "egnn_esp/small/base"
     if not target.exists():
         target.mkdir(parents=True)
@@ -71,7 +71,7 @@ def opened(folder, results, **sections):
 
 
 def cut_small(patch):
-    """Reads and writes few edges and blocks at a time: those of the small frames count as many.
+    """Read and writes few edges and blocks at a time: those of the small frames count as many.
 
     Everywhere alike, since what tables say where data are few follows from how sums were rounded.
     """
@@ -162,7 +162,7 @@ class Sizes(TorchDispatchMode):
 
 
 def compute_gradients(run, ranks, divided):
-    """Returns the gradient of the loss of the training structures, of each parameter."""
+    """Return the gradient of the loss of the training structures, of each parameter."""
     task = build_task(run)
     task.module.double()
     own, ways = task.samples("train"), task.objective.weights
@@ -183,7 +183,7 @@ def compute_gradients(run, ranks, divided):
 
 
 def run_rank(rank, folder, n_ranks, ports):
-    """Computes gradients, then does all stages; four ranks note sizes, and solve no levels."""
+    """Compute gradients, then does all stages; four ranks note sizes, and solve no levels."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": ports[0]}
     run, patch, largest = opened(folder, str(n_ranks)), pytest.MonkeyPatch(), {}
@@ -207,7 +207,7 @@ def run_rank(rank, folder, n_ranks, ports):
 
 
 def train_whole(run):
-    """Trains by whole samples, whatever the section says."""
+    """Train by whole samples, whatever the section says."""
     options = run.section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks:
         task = build_task(run)
@@ -365,7 +365,7 @@ def test_matrices_do_not_depend_on_the_number_of_ranks(folder, n_ranks):
 
 
 def read_evaluation(run):
-    """Returns the metrics, and all that stands beside the predicted elements."""
+    """Return the metrics, and all that stands beside the predicted elements."""
     content = json.loads(run.metrics.read_text())
     with SampleFile(run.predictions, "predictions") as file:
         columns = {name: file.column(name) for name in file.fields}
@@ -373,7 +373,7 @@ def read_evaluation(run):
 
 
 def flat(content, path=""):
-    """Returns the numbers of a tree by their paths."""
+    """Return the numbers of a tree by their paths."""
     result = {}
     for key, value in content.items() if isinstance(content, dict) else enumerate(content):
         if isinstance(value, (dict, list)):

@@ -48,7 +48,7 @@ def network():
 
 
 def split_structures():
-    """Returns for each case and number of parts a batch and owners of its atoms."""
+    """Return for each case and number of parts a batch and owners of its atoms."""
     from plugins.egnn_esp import made_up
 
     packed = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
@@ -72,7 +72,7 @@ def split_structures():
 
 
 def weighed(outputs, atoms, edges):
-    """Returns a loss in which each block of the whole structure has weights of its own."""
+    """Return a loss in which each block of the whole structure has weights of its own."""
     total = 0
     for numbers, blocks in zip((atoms, edges), outputs.values(), strict=True):
         n = BASIS.n_common**2
@@ -82,7 +82,7 @@ def weighed(outputs, atoms, edges):
 
 
 def domain_of(batch, owners, transport):
-    """Returns a domain and the numbers of its edges in the whole structure."""
+    """Return a domain and the numbers of its edges in the whole structure."""
     names = ("atomic_numbers", "positions", "cell", "pbc")
     numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
     structure = Structure(numbers, positions, cell[0], pbc[0])
@@ -91,7 +91,7 @@ def domain_of(batch, owners, transport):
 
 
 def results(module, batch, domain, atoms, edges, transport):
-    """Returns outputs, gradients by positions and parameters, messages and bytes there and back."""
+    """Return outputs, gradients by positions and parameters, messages and bytes there and back."""
     positions = batch["positions"].clone().requires_grad_()
     before = transport.bytes_sent, transport.n_starts
     outputs = module(batch | {"positions": positions}, domain)
@@ -108,7 +108,7 @@ def results(module, batch, domain, atoms, edges, transport):
 
 
 def counted(kind):
-    """Returns a transport that counts exchanges."""
+    """Return a transport that counts exchanges."""
 
     class Counted(kind):
         n_starts = 0
@@ -133,7 +133,7 @@ def one_rank(module, batch, owners, transport):
 
 
 def mpi_transports():
-    """Yields the transport of this process among the first 2, 3 and 4, where it is one of them."""
+    """Yield the transport of this process among the first 2, 3 and 4, where it is one of them."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -163,7 +163,7 @@ def whole(cases):
 
 
 def work_on_threads(cases):
-    """Returns outputs, gradients and messages of each rank, by case."""
+    """Return outputs, gradients and messages of each rank, by case."""
     module, by_rank = network(), [{} for _ in range(N_RANKS)]
     for n in range(2, N_RANKS + 1):
         names = [f"{case} {n}" for case in CASES]
@@ -178,7 +178,7 @@ def work_on_threads(cases):
 
 
 def start_mpi(cases, folder):
-    """Returns the same of processes."""
+    """Return the same of processes."""
     torch.save(cases, folder / "cases.pt")
     # To load compiled code takes longer than all exchanges.
     finish([__file__, folder], N_RANKS, NUMBA_DISABLE_JIT="1")
@@ -204,7 +204,7 @@ def close(ours, expected, tolerance):
 
 
 def together(parts, name, numbers):
-    """Returns rows of the whole structure from those of the ranks."""
+    """Return rows of the whole structure from those of the ranks."""
     order = torch.cat([part[numbers] for part in parts]).argsort()
     return torch.cat([part[name] for part in parts])[order]
 

@@ -50,7 +50,7 @@ def network(layers=2, **sizes):
 
 
 def scaled(net):
-    """Puts tables that say something around a network."""
+    """Put tables that say something around a network."""
     two_centre, sizes = (kind(net.basis, net.options.cutoff) for kind in (TwoCentre, Sizes))
     module = ScaledNetwork(net, two_centre, sizes, uses_edges=True)
     torch.manual_seed(1)
@@ -127,7 +127,7 @@ def test_a_rank_without_atoms_takes_part():
 
 
 def cell_matrix(net, structure):
-    """Returns the predicted Hamiltonian of a structure, beside an overlap of zeros."""
+    """Return the predicted Hamiltonian of a structure, beside an overlap of zeros."""
     n_atoms, cutoff = len(structure.positions), net.options.cutoff
     slots = slots_of(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), SelfTransport())
     actual = predict_blocks(net, slots, 1000)
@@ -144,7 +144,7 @@ def cell_matrix(net, structure):
 
 
 def tiled(matrix, repeat):
-    """Returns the tiling of a matrix into a cell whose atoms are wrapped."""
+    """Return the tiling of a matrix into a cell whose atoms are wrapped."""
     one = matrix.structure
     atoms = Atoms(one.atomic_numbers, one.positions, cell=one.cell, pbc=one.pbc).repeat(repeat)
     straight = replace(

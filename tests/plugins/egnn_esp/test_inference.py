@@ -59,7 +59,7 @@ def own(folder, tmp_path):
 
 
 def predicted_by(folder, **structure):
-    """Runs the stage for one structure; returns run, summary, and the matrices of the file."""
+    """Run the stage for one structure; returns run, summary, and the matrices of the file."""
     run = trained.opened(folder, {"structures": [{"name": "one", **structure}]})
     summary = infer_run(run)["one"]
     path = run.folder / "matrices/one.h5"
@@ -257,7 +257,7 @@ def free_port():
 
 
 def on_one_and_two_processes(folder, options):
-    """Runs the stage on one process, then on two that are forked off it; returns the files."""
+    """Run the stage on one process, then on two that are forked off it; returns the files."""
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     finish([__file__, folder, json.dumps(options)], GLOO_SOCKET_IFNAME="lo", **meeting)
     matrices = trained.opened(folder).folder / "matrices"

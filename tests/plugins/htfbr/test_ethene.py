@@ -96,12 +96,12 @@ def test_points_where_charges_do_not_converge_are_nan(surface):
 def test_a_trajectory_conserves_energy(surface):
     """Oracle: H = Σ ħω p²/2 + V is constant; p from central differences of q."""
     source = EtheneSource(reader="ethene_xtb", steps=200, stride=1, timestep=0.05)
-    found = follow(surface, source, 0, SeedSequence(1))
-    assert found.end == "steps"
-    velocity = (found.q[2:] - found.q[:-2]) / (2 * source.timestep)
+    result = follow(surface, source, 0, SeedSequence(1))
+    assert result.end == "steps"
+    velocity = (result.q[2:] - result.q[:-2]) / (2 * source.timestep)
     p = velocity * HBAR / surface.frequencies
-    total = found.energy[1:-1] + (surface.frequencies * p**2).sum(axis=1) / 2
-    assert np.ptp(found.energy) > 0.1
+    total = result.energy[1:-1] + (surface.frequencies * p**2).sum(axis=1) / 2
+    assert np.ptp(result.energy) > 0.1
     assert_allclose(total, total[0], rtol=0, atol=2e-3)
 
 

@@ -116,9 +116,9 @@ def reported(run):
     return json.loads(run.metrics.read_text())
 
 
-def check(found, error):
+def check(result, error):
     """Compare with the formulas of the textbook, in both units."""
-    assert found["n_points"] == len(error)
+    assert result["n_points"] == len(error)
     for unit, factor in (("hartree", HARTREE), ("cm^-1", INVERSE_CM)):
         sizes = np.abs(error) / factor
         expected = {
@@ -126,7 +126,7 @@ def check(found, error):
             "mae": sizes.mean(),
             "max_error": sizes.max(),
         }
-        assert found[unit] == pytest.approx(expected, rel=1e-6)
+        assert result[unit] == pytest.approx(expected, rel=1e-6)
 
 
 def test_errors_of_splits_grid_and_random_points(tmp_path, monkeypatch):
@@ -184,26 +184,26 @@ def test_gradients_are_compared_where_they_were_trained(tmp_path, monkeypatch):
     run, *_ = trained(tmp_path, monkeypatch, train={"gradient_weight": 1.0})
     errors = reported(run)["surface"]["errors"]
     for place in ("train", "test", "off_grid"):
-        found = errors[place]["gradient"]
-        assert {name: one["unit"] for name, one in found.items()} == {
+        result = errors[place]["gradient"]
+        assert {name: one["unit"] for name, one in result.items()} == {
             "r": "hartree/bohr",
             "c": "hartree",
             "t": "hartree/radian",
         }
-        assert found["r"]["rmse"] * HARTREE == pytest.approx(abs(B), rel=1e-5)
-        assert found["c"]["rmse"] * HARTREE < 1e-5
+        assert result["r"]["rmse"] * HARTREE == pytest.approx(abs(B), rel=1e-5)
+        assert result["c"]["rmse"] * HARTREE < 1e-5
     assert "gradient" not in errors["grid"]
 
 
 def test_training_times_are_those_of_the_history(tmp_path, monkeypatch):
     run, *_ = trained(tmp_path, monkeypatch)
-    found = reported(run)["surface"]
+    result = reported(run)["surface"]
     # 9 s for 10 epochs, then 4 s for 20.
-    assert (found["epochs"], found["seconds"]) == (30, 13.0)
-    assert found["seconds_per_epoch"] == pytest.approx((0.9 + 0.2) / 2)
-    assert (found["n_train"], found["method"], found["exact"]) == (100, "solver", "toy")
-    assert (found["ranks"], found["leaf_ranks"]) == ([2, 1], [4, 4, 7])
-    assert found["degrees"] == [3, 3, 3]
+    assert (result["epochs"], result["seconds"]) == (30, 13.0)
+    assert result["seconds_per_epoch"] == pytest.approx((0.9 + 0.2) / 2)
+    assert (result["n_train"], result["method"], result["exact"]) == (100, "solver", "toy")
+    assert (result["ranks"], result["leaf_ranks"]) == ([2, 1], [4, 4, 7])
+    assert result["degrees"] == [3, 3, 3]
 
 
 def test_without_an_exact_surface_the_points_alone_are_compared(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from pipeline_htfbr.inference.export import export_surface
 from pipeline_htfbr.inference.read_sum_of_products import load
 from pipeline_htfbr.inference.terms import TooManyTerms, expand
 from pipeline_htfbr.points import Coordinate
-from pipeline_htfbr.structure import Structure
+from pipeline_htfbr.structure import TreeStructure
 from pipeline_htfbr.surface import Surface
 from pipeline_kernels.tree import TreeShape
 from plugins.htfbr.additive import additive, hono_leaves, hono_points, hono_sections
@@ -68,7 +68,7 @@ def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None,
 def structure_of(module):
     d = len(module.leaves)
     coordinates = [Coordinate(name=f"x {mu}", unit="1", period=3.0) for mu in range(d)]
-    return Structure(tuple(coordinates), module.leaves, build_balanced(range(d)))
+    return TreeStructure(tuple(coordinates), module.leaves, build_balanced(range(d)))
 
 
 def places(module, n=20, seed=1):
@@ -157,8 +157,8 @@ def test_coefficients_are_those_of_the_series():
         2 * (x[:, mu] - leaf.lower) / (leaf.upper - leaf.lower) - 1
         for mu, leaf in enumerate(module.leaves)
     ]
-    found = terms.shift + chebyshev.chebval3d(*s, c)
-    assert np.allclose(found, expected(module, x)[0], rtol=0, atol=1e-11)
+    result = terms.shift + chebyshev.chebval3d(*s, c)
+    assert np.allclose(result, expected(module, x)[0], rtol=0, atol=1e-11)
     assert (np.diff(np.abs(terms.c)) <= 0).all()
 
 
@@ -217,8 +217,8 @@ def test_too_many_terms_leave_the_hierarchical_form(run, tmp_path):
     assert "infer.max_terms = 100 products do not reach" in summary["problem"]
     assert not (folder / "sum_of_products.txt").exists()
     x = places(module)
-    found = load(folder / "sum_of_products.h5", "tree").energy(x)
-    assert np.allclose(found, expected(module, x)[0], rtol=1e-13)
+    result = load(folder / "sum_of_products.h5", "tree").energy(x)
+    assert np.allclose(result, expected(module, x)[0], rtol=1e-13)
     with pytest.raises(ValueError, match=r"too many terms to be written; use form='tree'"):
         load(folder / "sum_of_products.h5")
 
@@ -250,7 +250,7 @@ def test_the_text_explains_itself(run, tmp_path):
 def test_the_file_says_what_the_coordinates_are(run, tmp_path):
     module = additive(hono_leaves(), [np.cos] * 6)
     hono = HONO()
-    structure = Structure(hono.coordinates, module.leaves, build_balanced(range(6)))
+    structure = TreeStructure(hono.coordinates, module.leaves, build_balanced(range(6)))
     run = replace(run, folder=tmp_path)
     export_surface(run, module, structure, hono.molecule)
 

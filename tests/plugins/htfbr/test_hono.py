@@ -94,8 +94,8 @@ def test_the_whole_grid():
     x = product([axis(number, count) for number, count in enumerate(HONO().grid)])
     energies = HONO().energies(x) / HARTREE
     assert len(energies) == 10**6
-    found = [energies.min(), energies.max(), energies.mean(), energies.std()]
-    assert_allclose(found, [4.09e-4, 0.5105, 0.0986, 0.0574], rtol=2e-3)
+    result = [energies.min(), energies.max(), energies.mean(), energies.std()]
+    assert_allclose(result, [4.09e-4, 0.5105, 0.0986, 0.0574], rtol=2e-3)
 
 
 def test_gradients_are_derivatives():
@@ -122,16 +122,16 @@ def test_the_molecule_is_trans_hono():
     """Oracle: distances, angles and masses by ASE."""
     molecule = HONO().molecule
     atoms = Atoms(molecule.symbols, molecule.reference)
-    found = []
+    result = []
     for one in molecule.variables:
         match one.kind:
             case "distance":
-                found.append(atoms.get_distance(*one.atoms) / BOHR)
+                result.append(atoms.get_distance(*one.atoms) / BOHR)
             case "cosine":
-                found.append(np.cos(np.radians(atoms.get_angle(*one.atoms))))
+                result.append(np.cos(np.radians(atoms.get_angle(*one.atoms))))
             case "dihedral":
-                found.append(np.radians(atoms.get_dihedral(*one.atoms)))
-    assert_allclose(found, TRANS, atol=1e-9)
+                result.append(np.radians(atoms.get_dihedral(*one.atoms)))
+    assert_allclose(result, TRANS, atol=1e-9)
     # The standard weights average over isotopes, nearly all of which are the most abundant ones.
     assert_allclose(molecule.masses, atomic_masses_iupac2016[atoms.numbers], rtol=5e-4)
     assert Molecule.of(molecule.content()) == molecule

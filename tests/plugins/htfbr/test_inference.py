@@ -81,12 +81,12 @@ def test_frequencies_of_hono_exceed_the_measured_fundamentals_by_their_anharmoni
     }
     for number, fundamentals in measured.items():
         point = points_of_hono[number]
-        found = compute_frequencies(point.x, point.hessian, HONO().molecule, HONO().coordinates)
-        assert (found > fundamentals).all()
-        assert np.allclose(found, fundamentals, rtol=0.08)
+        result = compute_frequencies(point.x, point.hessian, HONO().molecule, HONO().coordinates)
+        assert (result > fundamentals).all()
+        assert np.allclose(result, fundamentals, rtol=0.08)
     barrier = points_of_hono[2]
-    found = compute_frequencies(barrier.x, barrier.hessian, HONO().molecule, HONO().coordinates)
-    assert (found < 0).tolist() == [True] + [False] * 5
+    result = compute_frequencies(barrier.x, barrier.hessian, HONO().molecule, HONO().coordinates)
+    assert (result < 0).tolist() == [True] + [False] * 5
 
 
 def test_all_stationary_points_of_a_double_well():
@@ -120,9 +120,9 @@ def test_periodic_coordinates_have_no_bounds():
     surface = additive(leaves, [lambda x: 1 - np.cos(3 * (x - 0.1)), np.square])
     starts = np.array([[-3.0, 0.3], [0.5, 0.2], [2.9, -0.4], [-1.0, 0.0]])
 
-    found = find_stationary_points(Fitted(surface), domain(leaves), starts)
+    result = find_stationary_points(Fitted(surface), domain(leaves), starts)
 
-    angles = {order: sorted(p.x[0] for p in found if p.order == order) for order in (0, 1)}
+    angles = {order: sorted(p.x[0] for p in result if p.order == order) for order in (0, 1)}
     third = TURN / 3
     assert angles[0] == pytest.approx([0.1 - third, 0.1, 0.1 + third])
     assert angles[1] == pytest.approx(sorted([0.1 - third / 2, 0.1 + third / 2, 0.1 - np.pi]))
@@ -138,12 +138,12 @@ def test_points_on_the_edge_of_half_a_turn_are_found(family):
     box = make_domain(HONO().coordinates, leaves, HONO().molecule)
     start = np.append(TRANS[:5], 0.4)[None]
 
-    found = find_stationary_points(
+    result = find_stationary_points(
         Fitted(surface), box, np.concatenate([start, start + 1e-2, [TRANS]])
     )
 
-    assert [p.order for p in found] == [0, 0, 1]
-    assert [p.x[5] for p in found] == pytest.approx([np.pi, 0, np.arccos(0.01)], abs=1e-4)
+    assert [p.order for p in result] == [0, 0, 1]
+    assert [p.x[5] for p in result] == pytest.approx([np.pi, 0, np.arccos(0.01)], abs=1e-4)
 
 
 def test_hessians_by_autograd_and_by_differences_agree():
@@ -167,8 +167,8 @@ def test_unusable_values_end_a_search_only():
 
     leaves = [chebyshev(-1, 1)] * 2
     starts = np.array([[0.9, 0.0], [-0.4, 0.3]])
-    (found,) = find_stationary_points(Exact(Holed(), np.full(2, 1e-3)), domain(leaves), starts)
-    assert np.allclose(found.x, 0, atol=1e-9)
+    (result,) = find_stationary_points(Exact(Holed(), np.full(2, 1e-3)), domain(leaves), starts)
+    assert np.allclose(result.x, 0, atol=1e-9)
 
 
 def test_corresponding_points_are_the_nearest_of_one_order(points_of_hono):

@@ -87,8 +87,8 @@ def test_positions_follow_from_variables_and_back():
     rng = np.random.default_rng(1)
     lower, upper = np.array([(c.lower, c.upper) for c in coordinates]).T
     for x in rng.uniform(lower, upper, (5, 6)):
-        found, _ = differentiate_variables(find_positions(x, hono, coordinates), hono, coordinates)
-        assert np.allclose(found, x, atol=1e-10)
+        result, _ = differentiate_variables(find_positions(x, hono, coordinates), hono, coordinates)
+        assert np.allclose(result, x, atol=1e-10)
 
 
 def test_the_reference_of_hono_is_its_published_minimum():
@@ -149,9 +149,9 @@ def test_normal_coordinates_survive_translation_and_rotation():
     atoms.rotate(77, (1, 2, -0.5))
     atoms.translate([3, -1, 0.2])
 
-    found = compute_variables(tensor(atoms.positions), molecule, NAMES)
+    result = compute_variables(tensor(atoms.positions), molecule, NAMES)
 
-    assert np.allclose(found.detach(), q, atol=1e-10)
+    assert np.allclose(result.detach(), q, atol=1e-10)
 
 
 @pytest.mark.parametrize("geometry", ["reference", "displaced"])
@@ -176,9 +176,9 @@ def test_frequencies_of_normal_modes_are_their_own():
     modes = NormalModes(scaled, tuple(omega))
     molecule = Molecule(molecule.symbols, molecule.masses, molecule.reference, modes)
 
-    found = compute_frequencies(np.zeros(12), np.diag(omega) * 1.239841984e-4, molecule, NAMES)
+    result = compute_frequencies(np.zeros(12), np.diag(omega) * 1.239841984e-4, molecule, NAMES)
 
-    assert np.allclose(found, omega, rtol=1e-6)
+    assert np.allclose(result, omega, rtol=1e-6)
 
 
 def test_frequencies_of_water_follow_wilsons_formulas():
@@ -202,7 +202,7 @@ def test_frequencies_of_water_follow_wilsons_formulas():
     stretch, bend, both = 52.8, 4.75, -0.63  # eV/Å², eV, eV/Å²
 
     hessian = np.array([[stretch, both, 0], [both, stretch, 0], [0, 0, bend]])
-    found = compute_frequencies(np.array([r, r, angle]), hessian, molecule, coordinates)
+    result = compute_frequencies(np.array([r, r, angle]), hessian, molecule, coordinates)
 
     h, o = 1 / m_h, 1 / m_o
     odd = (stretch - both) * (h + o * (1 - np.cos(angle)))
@@ -213,7 +213,7 @@ def test_frequencies_of_water_follow_wilsons_formulas():
         np.array([[stretch + both, 0], [0, bend]]) @ np.array([[g11, g12], [g12, g22]])
     )
     unit = 521.4708983725065  # sqrt(eV/(Å² Da)) / (2π c), cm⁻¹, as in the ase.vibrations of ASE
-    assert np.allclose(found, np.sort(np.sqrt([odd, *even])) * unit, rtol=1e-6)
+    assert np.allclose(result, np.sort(np.sqrt([odd, *even])) * unit, rtol=1e-6)
 
 
 def test_a_geometry_that_cannot_be_is_explained():

@@ -22,14 +22,14 @@ def paper_table(number, n_columns):
     """Return the rows of a table in the text of the paper."""
     lines = read_paper("htfbr").split(f"Table {number}:")[0].splitlines()
     pattern = re.compile(r"^\|?\s*(.+?)\s*\|?$")
-    found = []
+    result = []
     for line in reversed(lines):
         cells = re.split(r"\s*\|\s*|\t", pattern.sub(r"\1", line)) if line.strip() else []
         if len(cells) == n_columns:
-            found.append(cells)
-        elif found:
+            result.append(cells)
+        elif result:
             break
-    return found[::-1]
+    return result[::-1]
 
 
 def number(text):
@@ -51,9 +51,9 @@ def minutes(text):
 def test_the_entries_are_those_of_tables_2_and_4(table, surface, keys):
     # Oracle: the text of the paper itself.
     entries = {entry.id: entry for entry in read_expected(EXPECTED).entries}
-    found = [row for row in paper_table(table, 5) if row[0][0].isdigit()]
-    assert len(found) == 9
-    for device, framework, *cells in found:
+    result = [row for row in paper_table(table, 5) if row[0][0].isdigit()]
+    assert len(result) == 9
+    for device, framework, *cells in result:
         count, kind = device.split()
         name = f"{surface}_{kind.lower()}{count}_{framework}"
         for key, cell in zip(keys, cells, strict=True):
@@ -67,9 +67,9 @@ def test_the_entries_are_those_of_tables_2_and_4(table, surface, keys):
 
 def test_the_entries_are_those_of_table_3():
     entries = {entry.id: entry.value for entry in read_expected(EXPECTED).entries}
-    found = [row for row in paper_table(3, 3) if row[0].isdigit()]
-    assert [row[0] for row in found] == ["1", "2", "4", "8"]
-    for count, nuwa, benchmark in found:
+    result = [row for row in paper_table(3, 3) if row[0].isdigit()]
+    assert [row[0] for row in result] == ["1", "2", "4", "8"]
+    for count, nuwa, benchmark in result:
         assert entries[f"gap_{count}_nuwa"] == number(nuwa)
         assert entries[f"gap_{count}_benchmark"] == number(benchmark)
 
@@ -79,8 +79,8 @@ def test_each_measure_leads_to_a_number(hono, ethene):
         report = reproduction.compare(experiment)
         here = [e for e in read_expected(EXPECTED).entries if e.measure]
         here = [e.id for e in here if e.measure.experiment == experiment.experiment]
-        found = {row["id"]: row for row in report["entries"]}
-        assert all(found[name]["ours"] is not None for name in here)
+        result = {row["id"]: row for row in report["entries"]}
+        assert all(result[name]["ours"] is not None for name in here)
     # A second an epoch over the number of the variant: 3 for resident, 4 for dataloader.
     report = {row["id"]: row for row in reproduction.compare(hono)["entries"]}
     assert report["speedup_1_gpu"]["ours"] == pytest.approx(3 / 4)

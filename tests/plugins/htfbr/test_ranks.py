@@ -65,7 +65,7 @@ def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, t
     for n in counts:
         run = project(tmp_path / str(n), data, sections)
         train_by_command(tmp_path / str(n), "points", n)
-        found, lines = result(run)
+        actual, lines = result(run)
         assert len(lines) == len(expected) == 12
         for ours, theirs in zip(lines, expected, strict=True):
             for key in ("train", "val", "mae", "grad_norm", "lr", "epoch"):
@@ -73,7 +73,7 @@ def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, t
             gap = ours["val"]["loss"] - ours["train"]["loss"]
             assert gap == pytest.approx(theirs["val"]["loss"] - theirs["train"]["loss"], rel=1e-8)
         for name, tensor in weights.items():
-            torch.testing.assert_close(found[name], tensor, rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(actual[name], tensor, rtol=1e-10, atol=1e-10)
         assert [path.name for path in run.state.iterdir()] == ["last.pt"]
 
 
@@ -99,8 +99,8 @@ def test_ranks_solve_one_problem(project, points, tmp_path):
     train_surface(alone)
     run = project(tmp_path / "two", data, sections)
     train_by_command(tmp_path / "two", "points", 2)
-    (_, expected), (_, found) = result(alone), result(run)
-    assert [line["step"] for line in found] == [line["step"] for line in expected]
-    assert {"ridge", "truncated", "polish"} <= {line["step"] for line in found}
-    for ours, theirs in zip(found, expected, strict=True):
+    (_, expected), (_, actual) = result(alone), result(run)
+    assert [line["step"] for line in actual] == [line["step"] for line in expected]
+    assert {"ridge", "truncated", "polish"} <= {line["step"] for line in actual}
+    for ours, theirs in zip(actual, expected, strict=True):
         assert ours["val"]["loss"] == pytest.approx(theirs["val"]["loss"], rel=1e-5)

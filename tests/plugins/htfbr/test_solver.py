@@ -75,8 +75,8 @@ def test_terms_of_a_total_degree_are_the_monomials(d, degree):
 
 def test_sines_and_cosines_of_one_frequency_have_one_degree():
     degrees = [[0, 1, 1, 2, 2], [0, 1]]
-    found = {tuple(term) for term in list_terms(degrees, 2).tolist()}
-    assert found == {(0, 0), (1, 0), (2, 0), (0, 1), (3, 0), (4, 0), (1, 1), (2, 1)}
+    result = {tuple(term) for term in list_terms(degrees, 2).tolist()}
+    assert result == {(0, 0), (1, 0), (2, 0), (0, 1), (3, 0), (4, 0), (1, 1), (2, 1)}
     assert count_terms(degrees, 2) == 8
 
 
@@ -186,12 +186,12 @@ def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
         for part in (slice(2500), slice(2500, None))
     )
     noise = torch.randn(len(exact), generator=torch.Generator().manual_seed(0)).double()
-    found = polish(
+    result = polish(
         shape, exact + 0.05 * noise, train, val, ALONE,
         iterations=25, dense_parameters=dense_parameters,
     )  # fmt: skip
-    assert found.val_rmse < 1e-4 * found.history[0][1]
-    losses = [loss for loss, _ in found.history]
+    assert result.val_rmse < 1e-4 * result.history[0][1]
+    losses = [loss for loss, _ in result.history]
     assert losses == sorted(losses, reverse=True)
 
 
@@ -199,13 +199,13 @@ def test_the_polish_keeps_what_validation_prefers():
     """Few noisy points: each step fits them better and the validation points worse."""
     shape, exact, features, y = small_tree(600, seed=3)
     noisy = y[:60] + torch.randn(60, generator=torch.Generator().manual_seed(1)).double()
-    found = polish(
+    result = polish(
         shape, exact, Columns(features[:, :60].contiguous(), noisy),
         Columns(features[:, 60:].contiguous(), y[60:]), ALONE, iterations=5, dense_parameters=500,
     )  # fmt: skip
-    assert torch.equal(found.transfers, exact)
-    assert found.val_rmse < 1e-12
-    assert len(found.history) > 1
+    assert torch.equal(result.transfers, exact)
+    assert result.val_rmse < 1e-12
+    assert len(result.history) > 1
 
 
 def solved(run):

@@ -53,13 +53,13 @@ def test_energies_and_gradients_are_those_of_the_series(leaf_ranks):
     module = surface(leaf_ranks=leaf_ranks)
     x, s, ds_dx = places()
     c = series(module)
-    found = module({"x": torch.from_numpy(x)})
+    result = module({"x": torch.from_numpy(x)})
     expected = -3.0 + 0.7 * chebyshev.chebval3d(*s.T, c)
-    np.testing.assert_allclose(found["energy"].detach(), expected, rtol=1e-12)
+    np.testing.assert_allclose(result["energy"].detach(), expected, rtol=1e-12)
     for mu in range(3):
         slope = chebyshev.chebval3d(*s.T, chebyshev.chebder(c, axis=mu))
         np.testing.assert_allclose(
-            found["gradient"][:, mu].detach(), 0.7 * ds_dx[mu] * slope, rtol=1e-10, atol=1e-10
+            result["gradient"][:, mu].detach(), 0.7 * ds_dx[mu] * slope, rtol=1e-10, atol=1e-10
         )
 
 
@@ -97,8 +97,8 @@ def test_gradients_can_be_fitted():
 def test_chebyshev_polynomials():
     leaf = Leaf(family="chebyshev", degree=9, lower=-2.0, upper=6.0)
     x = np.linspace(-2, 6, 41)
-    found = leaf.functions(torch.from_numpy(x))
-    np.testing.assert_allclose(found, chebyshev.chebvander((x - 2) / 4, 9).T, atol=1e-13)
+    result = leaf.functions(torch.from_numpy(x))
+    np.testing.assert_allclose(result, chebyshev.chebvander((x - 2) / 4, 9).T, atol=1e-13)
     assert leaf.count == 10
     assert leaf.degrees == list(range(10))
 
@@ -106,23 +106,23 @@ def test_chebyshev_polynomials():
 def test_legendre_polynomials_are_orthonormal():
     leaf = Leaf(family="legendre", degree=7, lower=-1.0, upper=1.0)
     x, weights = legendre.leggauss(8)
-    found = leaf.functions(torch.from_numpy(x)).numpy()
+    result = leaf.functions(torch.from_numpy(x)).numpy()
     norms = np.sqrt(2 * np.arange(8) + 1)
-    np.testing.assert_allclose(found, (legendre.legvander(x, 7) * norms).T, atol=1e-13)
-    np.testing.assert_allclose((found * weights / 2) @ found.T, np.eye(8), atol=1e-12)
+    np.testing.assert_allclose(result, (legendre.legvander(x, 7) * norms).T, atol=1e-13)
+    np.testing.assert_allclose((result * weights / 2) @ result.T, np.eye(8), atol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["fourier", "cosine"])
 def test_trigonometric_functions_repeat_and_follow_their_degrees(family):
     leaf = Leaf(family=family, degree=3, lower=0.0, upper=1.0, period=0.8)
     x = np.linspace(0, 1, 30)
-    found = leaf.functions(torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(leaf.functions(torch.from_numpy(x + 0.8)), found, atol=1e-13)
-    assert len(found) == leaf.count == len(leaf.degrees)
+    result = leaf.functions(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(leaf.functions(torch.from_numpy(x + 0.8)), result, atol=1e-13)
+    assert len(result) == leaf.count == len(leaf.degrees)
     waves = [np.exp(2j * np.pi * m * x / 0.8) for m in leaf.degrees]
     sine = [family == "fourier" and i % 2 == 0 and i > 0 for i in range(leaf.count)]
     expected = [w.imag if odd else w.real for w, odd in zip(waves, sine, strict=True)]
-    np.testing.assert_allclose(found, expected, atol=1e-13)
+    np.testing.assert_allclose(result, expected, atol=1e-13)
 
 
 @pytest.mark.parametrize("family", ["chebyshev", "legendre"])

@@ -47,8 +47,8 @@ def test_an_exact_polynomial_is_found(fit, train):
     module = build_task(run).module.double()
     module.load_state_dict(load_model(run.model)["weights"])
     x = np.random.default_rng(9).uniform(-1, 1, (200, 3))
-    found = module.energies(torch.from_numpy(x)).detach()
-    assert np.abs(found.numpy() - polynomial(x)).max() < 1e-5
+    actual = module.energies(torch.from_numpy(x)).detach()
+    assert np.abs(actual.numpy() - polynomial(x)).max() < 1e-5
     assert summary["best_loss"] < 1e-10
     assert summary["parameters"] == 3 * 3 * 4 + 4 * 3
 
@@ -122,9 +122,9 @@ def test_recorded_losses_are_those_of_the_kept_surface(fit):
     data, (line,) = read_points(run.data), read_history(run)
     for split in ("train", "val"):
         rows = data.of(split)
-        found = {k: v.numpy() for k, v in _predicted(module, data.x[rows]).items()}
+        actual = {k: v.numpy() for k, v in _predicted(module, data.x[rows]).items()}
         scale = float(module.scale)
-        errors = {k: found[k] - getattr(data, k)[rows] for k in ("energy", "gradient")}
+        errors = {k: actual[k] - getattr(data, k)[rows] for k in ("energy", "gradient")}
         unit = {"energy": scale, "gradient": scale / half}
         squares = {k: np.mean((e / unit[k]) ** 2) for k, e in errors.items()}
         loss = squares["energy"] + 0.3 * squares["gradient"]

@@ -73,7 +73,7 @@ def test_the_published_size():
 def test_the_reference_kernels_train_the_same():
     """The formulas operation by operation are what the fused kernels replace."""
     batch = build_batch([bulk("Al").repeat((2, 1, 1))], GraphOptions(cutoff=4.0), torch.float64)
-    found = []
+    result = []
     for kernels in ("fused", "reference"):
         torch.manual_seed(0)
         options = MACEOptions(**SMALL, correlation=3, kernels=kernels)
@@ -82,8 +82,10 @@ def test_the_reference_kernels_train_the_same():
         loss = outputs["energy"].square().sum() + outputs["forces"].square().sum()
         loss.backward()
         gradients = [p.grad.ravel() for p in module.parameters() if p.grad is not None]
-        found.append([outputs["forces"].detach(), outputs["stress"].detach(), torch.cat(gradients)])
-    for fused, plain in zip(*found, strict=True):
+        result.append(
+            [outputs["forces"].detach(), outputs["stress"].detach(), torch.cat(gradients)]
+        )
+    for fused, plain in zip(*result, strict=True):
         assert torch.allclose(fused, plain, rtol=1e-9, atol=1e-10)
 
 

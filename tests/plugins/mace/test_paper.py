@@ -57,9 +57,9 @@ def table3(text):
 
 def test_the_entries_are_those_of_table_3(text, expected):
     # Oracle: the text of the paper itself.
-    found = table3(text)
-    assert len(found) == len(sizes.TABLE3) == 8
-    for (name, *numbers), key in zip(found, sizes.TABLE3, strict=True):
+    result = table3(text)
+    assert len(result) == len(sizes.TABLE3) == 8
+    for (name, *numbers), key in zip(result, sizes.TABLE3, strict=True):
         assert sizes.TABLE3[key].lower() == name.lower()
         entries = [
             expected[f"table3_{key}_{part}"] for part in ("graphs", "share", "least", "most")
@@ -108,8 +108,8 @@ def test_the_crystals_of_the_projection_are_as_large_as_those_of_mptrj(tmp_path)
 
 
 def test_each_variant_differs_from_the_first_in_what_its_name_says(experiment):
-    found = {one.run.variant: one for one in list_trained(experiment)}
-    assert set(found) == set(experiment.runs)
+    result = {one.run.variant: one for one in list_trained(experiment)}
+    assert set(result) == set(experiment.runs)
     names = {
         "base": "both",
         "both": "both",
@@ -117,7 +117,7 @@ def test_each_variant_differs_from_the_first_in_what_its_name_says(experiment):
         "balancer": "balanced",
         "kernels": "fused kernels",
     }
-    for variant, one in found.items():
+    for variant, one in result.items():
         first, *rest = variant.split("_")
         assert one.configuration.name == names[first]
         assert one.ranks == (2 if rest == ["2ranks"] else 1)
@@ -155,7 +155,7 @@ def test_figure_5_shows_our_samples_below_the_papers_ranges(experiment):
 
 def test_figure_6_compares_with_the_baseline_on_as_many_ranks(experiment):
     figure, table = scaling.draw_ablation(experiment)
-    found = {(row["configuration"], row["ranks"]): row["speedup"] for row in rows(table)}
+    result = {(row["configuration"], row["ranks"]): row["speedup"] for row in rows(table)}
     expected = {
         ("baseline", 1): 1,
         ("baseline", 2): 1,
@@ -166,7 +166,7 @@ def test_figure_6_compares_with_the_baseline_on_as_many_ranks(experiment):
         ("both", 1): 4,
         ("both", 2): 4 * 1.25 / 1.05,
     }
-    assert found == pytest.approx(expected)  # the first epoch, thrice as long, is left out
+    assert result == pytest.approx(expected)  # the first epoch, thrice as long, is left out
     heights = sorted(bar.get_height() for bar in figure.axes[0].patches)
     assert heights == pytest.approx(sorted(expected.values()))
 
@@ -221,10 +221,10 @@ def test_figure_9_compares_trainings_of_the_same_seed(experiment):
 def test_figure_10_counts_samples_as_well_as_ranks(experiment):
     figure, table = scaling.draw_weak(experiment)
     assert {row["status"] for row in rows(table)} == {"projected"}
-    found = only(table, configuration="both", ranks=64)
+    result = only(table, configuration="both", ranks=64)
     # 2,650,823 / 64 samples a rank are more than 600,000 / 16; the efficiency heeds that.
-    assert found["samples"] == 2_650_823
-    assert found["efficiency"] == pytest.approx(1.06 / (1.01 + 0.05 * 6 / 4))
+    assert result["samples"] == 2_650_823
+    assert result["efficiency"] == pytest.approx(1.06 / (1.01 + 0.05 * 6 / 4))
     assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines)
 
 

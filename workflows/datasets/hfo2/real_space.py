@@ -67,13 +67,13 @@ def read_images(log: str, matrix: str) -> list[tuple[int, int, int]]:
         ValueError: The output lists no images.
     """
     pattern = rf" {matrix} CSR write\| (\d+) periodic images\n.*\n((?:(?: +-?\d+){{4}}\n)+)"
-    found = re.search(pattern, log)
-    if found is None:
+    result = re.search(pattern, log)
+    if result is None:
         raise ValueError(
             f"the output lists no images of {matrix}; set REAL_SPACE in {matrix}_CSR_WRITE"
         )
-    rows = [[int(word) for word in line.split()] for line in found[2].splitlines()]
-    assert len(rows) == int(found[1])
+    rows = [[int(word) for word in line.split()] for line in result[2].splitlines()]
+    assert len(rows) == int(result[1])
     return [(x, y, z) for _, x, y, z in rows]
 
 
