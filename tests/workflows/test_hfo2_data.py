@@ -171,14 +171,14 @@ def test_levels_are_those_that_the_output_prints():
 
 def test_packed_elements_are_rounded_to_their_steps():
     lengths = np.array([0, 5.9, 6.1, 7.5, 9.9])
-    powers = REAL_SPACE.exponents(lengths, REAL_SPACE.STEPS["H"])
+    powers = REAL_SPACE.find_exponents(lengths, REAL_SPACE.STEPS["H"])
     assert powers.tolist() == [-20, -20, -21, -22, -24]
     values = np.array([-0.37, 3 * 2.0**-21, -(2.0**-21), 2.0**-22, -1e-6])
-    numbers = REAL_SPACE.packed(values, powers)
+    numbers = REAL_SPACE.encode(values, powers)
     assert numbers[2:4].tolist() == [1, 2]  # -1 and 1 step
-    back = REAL_SPACE.unpacked(numbers, powers)
+    back = REAL_SPACE.decode(numbers, powers)
     assert (np.abs(back - values) <= np.ldexp(0.5, powers)).all()
-    np.testing.assert_array_equal(REAL_SPACE.packed(back, powers), numbers)
+    np.testing.assert_array_equal(REAL_SPACE.encode(back, powers), numbers)
 
 
 def test_all_pairs_are_whole_beyond_the_cutoff_of_the_set():
