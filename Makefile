@@ -2,7 +2,10 @@
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3,$(shell \
 	$(p) -c 'import sys; sys.version_info >= (3, 11) and print(sys.executable)' 2>/dev/null)))
-WORKERS ?= $(shell nproc)
+# One more than cores: tests of ranks and of Slurm wait.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+# Files go to the workers in the order of `testpaths`, the longest first.
+PYTEST := pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TORCH := torch==2.13.0
 TRITON := triton==3.7.1
 
@@ -16,16 +19,17 @@ env: .venv/made  ## the environment, with the versions of requirements.lock
 .venv/made: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer: make env PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --requirement requirements.lock
+	# Modules are compiled when they are first imported: most of them never are.
+	.venv/bin/python -m pip install --quiet --no-compile --requirement requirements.lock
 	.venv/bin/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
 check: lint  ## linters, types, and the tests that start no process: what to run before each commit
-	OMP_NUM_THREADS=1 pytest --numprocesses $(WORKERS) --dist loadfile --quiet --no-processes \
+	OMP_NUM_THREADS=1 $(PYTEST) --quiet --no-processes \
 		-m "not slow and not mpi and not slurm"
 
 test: lint  ## linters, types, and every test that this machine can run
-	OMP_NUM_THREADS=1 pytest --numprocesses $(WORKERS) --dist loadfile --durations 25
+	OMP_NUM_THREADS=1 $(PYTEST) --durations 25
 
 lint: env
 	ruff check .

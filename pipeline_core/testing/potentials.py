@@ -52,7 +52,7 @@ class PotentialConformance(OnProject):
     and finite differences, so that they hold for random weights.
 
     Of direct forces and stress (`Potential.direct`) symmetry is asked, and how far the forces are
-    from a gradient is reported as the property `curl` of a test.
+    from a gradient is reported as properties of the suite.
     """
 
     tolerance: ClassVar[float] = 1e-8
@@ -201,14 +201,14 @@ class PotentialConformance(OnProject):
         module: Potential,
         run: Run,
         crystal: Atoms,
-        record_property: Callable[[str, object], None],
+        record_testsuite_property: Callable[[str, object], None],
     ) -> None:
         """Forces that are derivatives are those of the energy; of others it is reported."""
         if "forces" not in module.predicts:
             pytest.skip("the model predicts no forces")
         batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
         for name, value in measure_conservation(module, batch).items():
-            record_property(name, value)
+            record_testsuite_property(f"{type(module).__name__} {name}", value)
             if "forces" in module.direct:
                 assert np.isfinite(value)
             else:

@@ -55,6 +55,7 @@ def open_answer(text=ANSWER, number="42"):
     return native.open_library("answer", text, ANSWER=number).answer()
 
 
+@pytest.mark.slow
 def test_each_source_and_each_macro_has_its_library(answer, folder):
     assert open_answer() == 42
     assert open_answer(number="43") == 43
@@ -62,12 +63,14 @@ def test_each_source_and_each_macro_has_its_library(answer, folder):
     assert len(list(folder.glob("answer-*.so"))) == 3
 
 
+@pytest.mark.slow
 def test_what_another_process_compiled_is_used(answer):
     before = answer.stat()
     assert open_answer() == 42
     assert (answer.stat().st_ino, answer.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b[::-1]])
 def test_a_damaged_file_is_made_again(answer, damage):
     whole = answer.read_bytes()
@@ -76,6 +79,7 @@ def test_a_damaged_file_is_made_again(answer, damage):
     assert len(answer.read_bytes()) == len(whole)
 
 
+@pytest.mark.slow
 def test_many_processes_may_compile_at_once(folder, compiler_needed):
     command = [sys.executable, "-c", LOAD]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
@@ -84,6 +88,7 @@ def test_many_processes_may_compile_at_once(folder, compiler_needed):
     assert path.name.startswith("answer-")
 
 
+@pytest.mark.slow
 def test_what_was_built_with_the_package_needs_no_compiler(
     answer, folder, tmp_path_factory, monkeypatch
 ):

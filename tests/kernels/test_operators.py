@@ -80,6 +80,7 @@ def test_runs_the_reference_where_c_cannot_be_had(operands):
     assert CALLS == ["cpu", "reference"]
 
 
+@pytest.mark.slow
 def test_calls_import_no_compiler_of_torch():
     finish([__file__])
 

@@ -41,6 +41,7 @@ def test_small_work_stays_on_one_thread():
     assert choose_threads(0) == choose_threads(2 * GRAIN_SIZE - 1) == 1
 
 
+@pytest.mark.slow
 def test_a_forked_process_with_one_thread_can_run_kernels():
     """As the workers of `torch.utils.data.DataLoader` do after the parent has used its threads."""
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_AFTER_THREADS], check=True)

@@ -62,6 +62,7 @@ def run_without_compiler(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_kernels_calculate_and_warn_once(run_without_compiler):
     errors = run_without_compiler(KERNELS)
     assert errors.count("Install a C compiler") == 1

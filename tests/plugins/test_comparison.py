@@ -61,6 +61,7 @@ def experiment(tmp_path_factory):
     return result
 
 
+@pytest.mark.slow
 def test_all_models_are_compared_with_the_same_labels(experiment):
     with SampleFile(experiment.runs[BASE].data, "data") as file:
         energies = file.column("energy")[file.column("split") == 2]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipeline_core.builtin import load_registry
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.testing import PluginConformance, PotentialConformance, RunConformance
@@ -72,12 +74,14 @@ def suite(info: ModelInfo) -> dict[str, type]:
     name, bases = info.name, [PluginConformance, RunConformance]
     if info.data_kind == "structure" and "energy" in info.predicts:
         bases.append(PotentialConformance)
-    return {
+    classes = {
         f"Test_{name}_{base.__name__}": type(
             f"Test_{name}_{base.__name__}", (base,), {"plugin": name, **SMALL.get(name, {})}
         )
         for base in bases
     }
+    pytest.mark.slow(classes[f"Test_{name}_RunConformance"])  # it trains
+    return classes
 
 
 for _info in load_registry().models():

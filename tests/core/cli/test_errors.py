@@ -23,6 +23,7 @@ def test_debug_raises_the_error_itself(folder, call):
     assert isinstance(result.exception, ValueError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debug", [False, True])
 def test_the_console_shows_a_traceback_only_if_asked(folder, debug):
     done = subprocess.run(

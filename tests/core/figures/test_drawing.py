@@ -41,6 +41,7 @@ def ask_for(folder, figures, *brought, experiment=synthetic.EXPERIMENT):
     return synthetic.load(folder, plugin(*brought))
 
 
+@pytest.mark.slow
 def test_every_figure_has_its_files_and_an_entry_in_the_index(folder):
     experiment = synthetic.load(folder)
     summary = draw_experiment(experiment)
@@ -155,6 +156,7 @@ def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results)
     assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
 
 
+@pytest.mark.slow
 def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variants(folder):
     seen = {}
 
@@ -185,6 +187,7 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
     }
 
 
+@pytest.mark.slow
 def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
     synthetic.mixed(folder)
     experiment = ask_for(folder, "{formats: [png]}", experiment=synthetic.MIXED)
@@ -211,6 +214,7 @@ def test_the_stage_itself_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_drawing_again_gives_the_same_bytes(folder):
     experiment = ask_for(folder, "{names: [parity, learning]}")
     contents = []

@@ -41,6 +41,7 @@ def hashes(kinds):
     return {kind: result[kind] for kind in sorted(result)}
 
 
+@pytest.mark.slow
 def test_the_bytes_are_the_same_in_another_process_with_other_settings(tmp_path):
     settings = tmp_path / "matplotlibrc"
     settings.write_text("font.size: 20\nlines.linewidth: 5\nsvg.fonttype: none\n")
@@ -56,6 +57,7 @@ def test_the_bytes_are_the_same_in_another_process_with_other_settings(tmp_path)
     assert other.stdout.strip() == str(hashes(KINDS))
 
 
+@pytest.mark.slow
 def test_a_format_does_not_depend_on_those_saved_before():
     assert hashes(KINDS) == hashes(KINDS[::-1])
 
@@ -68,6 +70,7 @@ def test_another_figure_has_other_bytes():
         assert savers.encode_image(figure, "png") != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", [b"<dc:date>", b"CreationDate"])
 def test_no_file_holds_a_date(mark):
     figure = drawing()

@@ -50,6 +50,7 @@ def scaled(folder, factor):
     return experiment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ratio", "words", "grade"),
     [
@@ -214,6 +215,7 @@ def test_all_variants_stand_in_one_table(experiment):
     assert float(wide[2].split()[0]) < float(base[2].split()[0])
 
 
+@pytest.mark.slow
 def test_several_models_and_seeds_are_named_wherever_runs_are(folder):
     experiment = synthetic.mixed(folder)
     header, base, _, rival = story.tabulate_variants(experiment)

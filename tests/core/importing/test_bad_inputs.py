@@ -202,6 +202,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_message_and_no_file(workshop, alloys, case):
     path = workshop.write("raw/a.xyz", case.frames(alloys))

@@ -86,6 +86,7 @@ def test_iron_with_the_sign_of_another_code_is_refused(workshop):
         workshop.import_(sources=[{"path": str(find(IRON)), "units": units}])
 
 
+@pytest.mark.slow
 def test_the_stated_unit_of_tungsten_beryllium_is_found_wrong(workshop):
     """Most groups of the set hold kbar under the name bar; the energies tell."""
     with pytest.raises(ValueError, match=r"units.stress is bar, kbar would fit"):

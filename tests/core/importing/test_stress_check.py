@@ -85,6 +85,7 @@ def test_sign_and_unit_of_the_stress(strained_frames, factor, verdict):
         assert actual.rest_flipped < 0.2 * actual.rest_without < 0.2 * actual.rest_as_given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign")])
 @pytest.mark.parametrize("rattle", [0.0, 0.03, 0.06])
 def test_vibration_does_not_hide_the_sign(rattle, factor, verdict):

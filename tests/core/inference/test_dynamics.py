@@ -70,6 +70,7 @@ def test_what_is_stored_is_what_ase_reads(tmp_path):
     assert not start.has("momenta")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover", "npt"])
 def test_every_ensemble_keeps_its_conserved_energy(tmp_path, ensemble):
     summary, arrays, _, _ = simulate(

@@ -65,6 +65,7 @@ def test_at_rest_is_an_orthogonal_projection():
     assert np.allclose(((momenta - resting) * resting / masses).sum(axis=0), 0, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
 def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(ensemble):
     fluctuation = []
@@ -79,6 +80,7 @@ def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(
     assert fluctuation[0] / fluctuation[1] == pytest.approx(16.0, rel=spread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ensemble", ["nvt_langevin", "nvt_nose_hoover"])
 def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensemble):
     # Eight atoms: counting 24 degrees of freedom in place of 21 would give 343 K. Unequal masses
@@ -92,6 +94,7 @@ def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensem
     assert temperature.mean() == pytest.approx(300, rel=0.04)
 
 
+@pytest.mark.slow
 def test_the_spread_of_the_temperature_is_canonical():
     # Of the kinetic energy of n degrees of freedom the variance is n (kT)²/2.
     temperature = run(springs(), options("nvt_langevin", timestep=2.0, steps=4000, friction=0.1))[0]
@@ -99,6 +102,7 @@ def test_the_spread_of_the_temperature_is_canonical():
     assert temperature.std() / 300 == pytest.approx(np.sqrt(2 / 21), rel=0.08)
 
 
+@pytest.mark.slow
 def test_langevin_samples_oscillators_exactly_at_a_large_time_step():
     # Leimkuhler and Matthews (2013): BAOAB has no error in the positions of a harmonic oscillator,
     # whatever the time step; here omega dt = 1, where others are off by tenths.
@@ -122,6 +126,7 @@ def test_the_centre_of_mass_stays_at_rest(ensemble):
     assert np.allclose(atoms.get_center_of_mass(), before, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_npt_gives_an_ideal_gas_its_volume_and_keeps_its_conserved_energy():
     atoms = lattice(4, "Ar", spacing=10.0)
     atoms.calc = IdealGas()

@@ -72,6 +72,7 @@ def test_of_equal_sizes_the_median_cost_is_taken():
     assert (probe.sample, probe.sizes["edge"], probe.cost) == (2, 50, 58.0)
 
 
+@pytest.mark.slow
 def test_steps_of_real_samples(run, task, monkeypatch):
     seen, step = [], Learner.step
 
@@ -119,6 +120,7 @@ def test_a_measured_step_learns(run, task):
     assert weight.item() != before
 
 
+@pytest.mark.slow
 def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
     samples = task.samples("train")
     options = ProfileOptions(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)

@@ -19,6 +19,7 @@ def fill(mebibytes, device=CPU):
     return torch.ones(mebibytes * MIB // 4, device=device).sum()
 
 
+@pytest.mark.slow
 @tells
 def test_the_peak_is_what_was_allocated_within_a_call():
     kept = torch.ones(16 * MIB // 4)  # does not count: it was there before

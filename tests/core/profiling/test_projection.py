@@ -195,6 +195,7 @@ def test_classes_of_sizes():
     assert set(drawn["atom"][2000:]) == {10, 30}
 
 
+@pytest.mark.slow
 def test_millions_of_samples_on_hundreds_of_ranks():
     # Numbers of samples, atoms and ranks of J. Firoz et al., arXiv:2504.10700, table 3.
     table = [

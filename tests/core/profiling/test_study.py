@@ -13,6 +13,7 @@ from pipeline_core.figures import results
 from pipeline_core.profiling.study import profile_run
 
 
+@pytest.mark.slow
 def test_training_steps_are_measured(tmp_path):
     network = {"alpha": 1e-5, "bandwidth": 1e9}
     projection = {"network": network, "strong": [1, 4], "weak": [[2, 30]], "atoms_per_rank": 16.0}
@@ -65,6 +66,7 @@ def test_nothing_to_measure_is_explained(tmp_path, train, split, message):
     assert not run.profile.exists()
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_leaves_a_record(tmp_path, monkeypatch):
     run = make_run(
         tmp_path, train={"loss": {"energy": {}}}, profile={"samples": [1, 2], "classes": 1}

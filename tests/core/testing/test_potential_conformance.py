@@ -97,7 +97,7 @@ def check(test: str, mistake: str, direct: frozenset[str] = frozenset()) -> None
 
     offered = {
         "predict": predict, "module": module, "run": _Run(), "crystal": CRYSTAL, "cluster": CLUSTER,
-        "record_property": lambda name, value: None,
+        "record_testsuite_property": lambda name, value: None,
     }  # fmt: skip
     method = getattr(SUITE, test)
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]

@@ -29,6 +29,7 @@ def faults(what: str) -> int:
     return int(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc")
 def test_later_steps_touch_few_new_pages():
     given_back, kept = faults("give back"), faults("keep")

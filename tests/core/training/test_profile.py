@@ -97,6 +97,7 @@ def test_nothing_is_measured_unless_asked_for(tmp_path, monkeypatch):
     assert not any("profile" in record for record in read_history(run))
 
 
+@pytest.mark.slow
 def test_the_profile_accounts_for_all_time(tmp_path):
     run = toy.make_run(tmp_path, **SETTINGS)
     train_run(run)

@@ -70,6 +70,7 @@ def killed(folder, at_batch):
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at_batch", "epoch", "steps"),
     [
@@ -115,6 +116,7 @@ def test_lines_beyond_the_saved_state_disappear(tmp_path):
     assert len(result(run)[1]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

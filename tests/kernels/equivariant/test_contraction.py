@@ -273,6 +273,7 @@ def test_arguments_need_not_be_contiguous(implementation):
     check(case)
 
 
+@pytest.mark.slow
 def test_derivatives_of_any_order(implementation):
     case = Case.of(SMALL, [3, 0, 3], 2)
     inputs = [case.features.requires_grad_(), case.coefficients.requires_grad_()]
@@ -317,6 +318,7 @@ def test_forces_do_not_wait_for_the_gradient_of_coefficients(monkeypatch):
     assert calls.count("by_coefficients") == 1
 
 
+@pytest.mark.slow
 def test_operators_keep_the_rules_of_torch(implementation):
     case = Case.of(SMALL, [4, 0, 4, 4], 5, torch.float32)
     x, c, g, u = (

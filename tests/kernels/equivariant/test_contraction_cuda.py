@@ -65,6 +65,7 @@ def check(ours, tensors, tail):
         assert ((result - value).abs() <= tolerance * size).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "element", "n_channels", "dtype"),
     [
@@ -89,6 +90,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, of, element, n_cha
     check(ours, tensors, tail)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):

@@ -59,6 +59,7 @@ def leaves(case):
     return [x.detach().clone().requires_grad_() for x in case.operands]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(
     layout=st.sampled_from(LAYOUTS),
@@ -111,6 +112,7 @@ def test_rotations_equal_the_formula(
         close([from_edges(y.to(dtype), case.frames, layout, rows, f)], [back], dtype)
 
 
+@pytest.mark.slow
 def test_rotations_differentiate_twice(implementation):
     case = Case.of(Layout(2, 1), n_edges=5)
     layout, frames, rows = case.layout, case.frames, case.rows[0]
@@ -131,6 +133,7 @@ def test_rotations_differentiate_twice(implementation):
     assert torch.autograd.gradcheck(there, (x, one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [Layout(2, 2), Layout(3, 1)], ids=str)
 def test_convolution_differentiates(implementation, layout):
     case = Case.of(layout, n_nodes=3, n_edges=4, channels=(1, 2, 1))

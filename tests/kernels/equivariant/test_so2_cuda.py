@@ -51,6 +51,7 @@ def random_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"
     return x, y[..., 1:-1], frames, f[..., 2:], rows
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     layout=st.sampled_from(LAYOUTS),
@@ -104,6 +105,7 @@ def here(function, *args):
     function(*args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):

@@ -198,6 +198,7 @@ def magnitude(case, i):
     return by_edge if i > 1 else torch.zeros_like(like).index_add(0, ends[i], by_edge)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     name=st.sampled_from(sorted(PLANS)),
@@ -236,6 +237,7 @@ def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["second layer", "pseudovectors"])
 def test_first_and_second_derivatives(implementation, name):
     case = Case.of(PLANS[name], n_nodes=2, n_edges=2, channels=1)
@@ -311,6 +313,7 @@ def test_infinity_stays_where_it_belongs(implementation):
     assert broken[:, [0, 2]].unique(dim=0).tolist() == [[int(case.receivers.index[3]), 2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [5, 16])
 def test_operators_keep_the_rules_of_torch(implementation, channels):
     case = Case.of(PLANS["second layer"], channels=channels)

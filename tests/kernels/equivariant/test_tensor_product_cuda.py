@@ -52,6 +52,7 @@ def check(result, plan, operands, ends):
         assert bool(((ours - theirs).abs() <= tolerance).all())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(
     plan=st.sampled_from(PLANS),
@@ -71,6 +72,7 @@ def test_interpreted_kernels_equal_the_formula(interpreted, plan, sizes, dtype, 
     check([out, *grads], plan, operands, ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wanted", [(True, False, False), (False, True, False), (False, False, True)]
 )
@@ -85,6 +87,7 @@ def test_interpreted_kernels_leave_out_what_is_not_wanted(interpreted, wanted):
         assert torch.equal(some, whole if want else whole.new_empty((0,) * whole.ndim))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):

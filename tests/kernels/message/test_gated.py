@@ -172,6 +172,7 @@ def test_processors_with_shorter_vectors(use_level, level):
         close(result, everything(plain, exact), dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_and_second_derivatives(kind):
     case = Case.of(kind, 6, (3, 2))
@@ -183,6 +184,7 @@ def test_first_and_second_derivatives(kind):
     assert torch.autograd.gradgradcheck(function, case.inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_derivatives_of_forces(kind):
     """Derivatives by tables and factors, differentiated: a routine of its own."""
@@ -245,6 +247,7 @@ def test_does_not_depend_on_the_threads(use_threads):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["atom convolution", "angle update"])
 def test_operators_keep_the_rules_of_torch(kind):
     case, quick = Case.of(kind), ["test_schema", "test_faketensor"]

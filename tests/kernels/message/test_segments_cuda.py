@@ -55,6 +55,7 @@ def test_interpreted_kernels_equal_the_reference(
         close(interpreted(cuda.segment_sum, values, plan.index, plan.order, plan.offsets), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["fp32", "fp64", "bf16", "fp16"])
 def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):

@@ -152,6 +152,7 @@ def test_what_does_not_fit_is_named(logits, values, message):
         softmax_sum(logits, values, Segments.of(torch.tensor([0, 1]), 2))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(
     n=st.tuples(st.integers(0, 40), st.integers(1, 4)),
@@ -172,6 +173,7 @@ def test_interpreted_kernels_equal_torch_by_segment(interpreted, n, shape, dtype
     close([sums, weights, *grads], exactly(logits, values, segments, g), dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
 def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):

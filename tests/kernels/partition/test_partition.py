@@ -243,6 +243,7 @@ def test_the_volume_objective_sends_less_than_the_default(packing):
     assert volume.total_sent < plain.total_sent
 
 
+@pytest.mark.slow
 def test_the_packing_keeps_its_distances_and_its_seed(edges_of):
     positions, cell = draw_packing(100, (11.0, 12.0, 13.0), (1, 1, 2), seed=5)
     assert positions.shape == (200, 3)

@@ -143,6 +143,7 @@ def test_single_precision(implementation, unitary, n_colours):
     assert_close(eigenangles(U.to(torch.complex64)), eigenangles(U), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_operators_keep_the_rules_of_torch(implementation, unitary):
     U, weights = unitary(5, 3), torch.ones(5, 3).double()
     opcheck(_angles, (U.clone().requires_grad_(),))

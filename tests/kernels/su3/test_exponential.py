@@ -94,6 +94,7 @@ def test_logarithm_of_close_eigenvalues(implementation, unitary, gap):
     assert_close(result, A, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
 def test_derivatives_of_the_exponential(implementation, unitary, n_colours, angles):
     A = algebra(unitary, angles, 1).requires_grad_()
@@ -101,6 +102,7 @@ def test_derivatives_of_the_exponential(implementation, unitary, n_colours, angl
     assert gradgradcheck(exponential, (A,), fast_mode=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
 def test_derivatives_of_the_logarithm(implementation, unitary, n_colours, angles):
     """Along the group, to which the projection leads back."""
@@ -167,6 +169,7 @@ def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
         assert_close(result.to(torch.complex128), wide, rtol=0, atol=3e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_operators(implementation, unitary, n_colours):
     A = reference.algebra_part(normal(3, n_colours, n_colours)).requires_grad_()

@@ -51,6 +51,7 @@ def module_of(name):
     return import_module(f"pipeline_kernels.su3.{family}.cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(("n_colours", "dtype"), CASES)
 def test_interpreted_kernels_equal_the_reference(interpreted, n_colours, dtype, scale):
@@ -79,11 +80,13 @@ def kernel_of(name, pointer, n_colours):
     return kernel, signature | dict.fromkeys(constants, "constexpr"), constants
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_a_gpu(compiled, name):
     assert compiled(90, *kernel_of(name, "*fp64", 2))["cubin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, name, pointer):

@@ -129,6 +129,7 @@ def test_what_does_not_fit_is_refused(change, message):
         path_products(*change(*case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("batch", "n_links", "shape", "n_colours"),

@@ -98,6 +98,7 @@ def test_derivative_is_that_through_the_svd(implementation, n_colours, special):
     assert_close(ours / scale, theirs / scale, rtol=0, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [polar, project])
 @pytest.mark.parametrize(("n_colours", "values"), CASES)
 def test_derivatives_where_singular_values_are_close(
@@ -153,6 +154,7 @@ def test_takes_any_shape_and_layout(implementation):
     assert polar(M[:0]).shape == (0, 5, 3, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_operators(implementation, n_colours):
     M = normal(3, n_colours, n_colours).requires_grad_()

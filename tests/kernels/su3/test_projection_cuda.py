@@ -30,6 +30,7 @@ def close(result, expected, dtype):
     assert_close(result / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize(("n_colours", "dtype"), CASES)
 def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours, dtype, special):
@@ -54,6 +55,7 @@ def kernels(pointer, n_colours):
         yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "pointer"), [(80, "*fp64"), (90, "*fp32")])
 def test_kernels_compile_for_a_gpu(compiled, capability, pointer):
     for case in kernels(pointer, 2):

@@ -150,6 +150,7 @@ def test_determinant_is_that_of_the_group(
     assert_close(torch.linalg.slogdet(jacobian)[1], log_det, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_determinant_preserves_the_haar_measure(implementation, unitary, n_colours, inverse):
@@ -170,6 +171,7 @@ def test_determinant_preserves_the_haar_measure(implementation, unitary, n_colou
         assert abs(float(values.mean()) - expected) < 4 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_first_and_second_derivatives(implementation, unitary, turned, n_colours, inverse):
@@ -183,6 +185,7 @@ def test_first_and_second_derivatives(implementation, unitary, turned, n_colours
     assert torch.autograd.gradgradcheck(function, (x, parameters), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_colours, inverse):

@@ -49,6 +49,7 @@ def test_interpreted_angles_equal_the_reference(interpreted, unitary, n_colours)
     assert_close(gradient, angles_reference.angles_gradient(U, weights), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_interpreted_map_equals_the_reference(interpreted, unitary, n_colours, inverse):
@@ -109,11 +110,13 @@ def kernels(n_colours, dtype):
         yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_a_gpu(compiled):
     for case in kernels(2, torch.complex64):
         assert compiled(90, *case)["cubin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", POINTERS)
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, dtype):
     for case in kernels(3, dtype):

@@ -41,6 +41,7 @@ def close(result, expected, dtype):
     assert_close(result / scale, expected / scale, rtol=0, atol=LIMITS[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", CASES)
 def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
     from pipeline_kernels.su3.staples import cuda
@@ -65,6 +66,7 @@ def kernels(pointer, dimension, n_colours):
         yield kernel, signature | dict.fromkeys(constants, "constexpr"), constants
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_a_gpu(compiled):
     for case in kernels("*fp32", 2, 2):
         assert compiled(90, *case)["cubin"]

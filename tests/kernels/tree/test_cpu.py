@@ -122,6 +122,7 @@ def check(case: Case) -> None:
         assert_close(ours, theirs, rtol=RELATIVE[dtype], atol=0, check_stride=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     shape=shapes(),
@@ -189,6 +190,7 @@ def test_first_and_second_derivatives(implementation):
     assert torch.autograd.gradgradcheck(lambda *x: contract(*x, case.shape), inputs)
 
 
+@pytest.mark.slow
 def test_operators_keep_the_rules_of_torch(implementation):
     case = Case.of(balanced((2, 3, 4), 3), 17, torch.float32)
     code = case.shape.encode()
@@ -235,6 +237,7 @@ def test_infinity_stays_with_its_sample(implementation):
     assert value.isfinite().logical_not().nonzero().tolist() == [[7]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["cc", "/no/such/compiler"])
 def test_a_forked_process_can_run_kernels(monkeypatch, compiler):
     """As the workers of `torch.utils.data.DataLoader` do after the parent has used its threads."""

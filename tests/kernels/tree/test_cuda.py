@@ -56,6 +56,7 @@ def check(ours, shape, case):
         assert ((result - value).abs() <= tolerance * magnitude).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     shape=st.one_of(trees(st.integers(2, 6)), trees(st.integers(2, 6)), trees(st.integers(7, 12))),
@@ -108,6 +109,7 @@ def test_trees_beyond_the_kernels_are_left_to_the_reference(shape):
     check((value, inner, *grads), shape, case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):

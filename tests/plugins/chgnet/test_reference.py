@@ -28,6 +28,7 @@ def batch(crystal, batch_of):
     return lambda dtype: batch_of(structures, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", [*({name: value} for name, value in PLAIN.items()), PLAIN])
 @pytest.mark.parametrize("updates", ["sequential", "parallel"])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])

@@ -59,6 +59,7 @@ def result(run):
     return load_model(run.model)["weights"], history
 
 
+@pytest.mark.slow
 def test_two_interrupted_stages_end_as_if_they_had_not_been(tmp_path, monkeypatch, caplog):
     whole = make_project(tmp_path / "whole")
     for variant in VARIANTS:

@@ -346,6 +346,7 @@ def test_a_bad_folder_of_deeph(chain, tmp_path, change, words):
     refused(of_deeph(folder), "deeph", *words)
 
 
+@pytest.mark.slow
 def test_orbitals_in_another_order_than_stated(tmp_path):
     write_deeph(tmp_path, shipped("cubic-0600K"), order="cp2k")
     assert make_data(of_deeph(tmp_path, order="cp2k"))["samples"] == 1

@@ -209,6 +209,7 @@ def together(parts, name, numbers):
     return torch.cat([part[name] for part in parts])[order]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_distributed_equals_serial(actual, whole, case, n):

@@ -148,6 +148,7 @@ def test_levels_of_large_structures_are_left_out():
     assert compared(pair).report()["without_levels"] == 0
 
 
+@pytest.mark.slow
 def test_files_hold_what_the_module_predicts(run):
     """The matrix of the file, block by block, and the metrics computed from it."""
     task = load_trained_task(run, torch.device("cpu"))

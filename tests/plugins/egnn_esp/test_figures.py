@@ -257,6 +257,7 @@ def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
     assert share.get_height() == pytest.approx(100 * 2e-3 * 26 / whole)
 
 
+@pytest.mark.slow
 def test_elements_have_their_distance_and_their_orbitals(learned):
     """Against the blocks of the shipped frame, one by one."""
     actual = read_elements(learned)
@@ -355,6 +356,7 @@ def test_without_results_nothing_is_drawn(tmp_path):
     assert names >= {figure.name for figure in FIGURES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(figure, scaling, learned):
     experiment = scaling if figure.draw(learned) is None else learned

@@ -77,6 +77,7 @@ def padding(sample, index):
     return torch.from_numpy(BASIS.mask(*sample["atomic_numbers"][index].T))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 @pytest.mark.parametrize("wrap", [lambda net: net, scaled], ids=["network", "scaled"])
@@ -176,6 +177,7 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
     assert together.keys() == by_name(tiling.whole(), "overlap").keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "work"),
     [

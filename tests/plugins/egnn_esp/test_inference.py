@@ -72,6 +72,7 @@ def predicted_by(folder, **structure):
     return run, summary, matrix
 
 
+@pytest.mark.slow
 def test_the_stage_writes_what_the_readers_read(own):
     run, summary, matrix = predicted_by(own, outputs=["deeph"])
     assert (summary["atoms"], summary["ranks"]) == (12, 1)
@@ -88,6 +89,7 @@ def test_the_stage_writes_what_the_readers_read(own):
         same_blocks(read, matrix, quantity, 1e-13)
 
 
+@pytest.mark.slow
 def test_the_cp2k_files_hold_both_of_each_hermitian_pair(own):
     run, _, matrix = predicted_by(own, outputs=["cp2k_csr"])
     where, n = run.folder / "matrices/one.cp2k", matrix.n_orbitals
@@ -112,6 +114,7 @@ def test_the_cp2k_files_hold_both_of_each_hermitian_pair(own):
         np.testing.assert_allclose(total, ours + lower.conj().T, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
     wanted = {
         "levels": {},
@@ -154,6 +157,7 @@ def test_levels_near_an_energy_are_among_all(own):
         np.testing.assert_allclose(file["one/levels/predicted"][:], nearest, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
     """Its Hamiltonian is that of the sample that was written to the file, with eight decimals."""
     _, _, expected = predicted_by(own)

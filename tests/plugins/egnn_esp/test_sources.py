@@ -208,6 +208,7 @@ def test_an_output_that_was_appended_to_counts_from_its_last_run(chain):
     assert len(read_log(log).images["KS"]) == 53
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", ["000", "019"])
 def test_matrices_survive_the_layout_of_deeph(tmp_path, frame):
     matrix = shipped("monoclinic-2000K", frame)
@@ -248,6 +249,7 @@ def test_orders_are_permutations(order, shells):
         assert_array_equal(places, np.arange(len(places)))
 
 
+@pytest.mark.slow
 def test_matrices_survive_the_files_of_cp2k(tmp_path):
     matrix = shipped("cubic-2000K", "003")
     files = write_cp2k(tmp_path, matrix)
@@ -285,6 +287,7 @@ def test_blocks_are_one_of_each_pair_of_the_engines_graph():
     assert is_first(*block_atoms.T, block_shift).all()
 
 
+@pytest.mark.slow
 def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
     path = ROOT / "workflows/datasets/hfo2_matrices.yaml"
     import yaml

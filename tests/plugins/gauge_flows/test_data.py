@@ -105,6 +105,7 @@ def test_a_file_of_a_version_without_chains_has_one_of_each_group(dataset):
     assert sorted(set(chains)) == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", GENERATE)
 def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
     run = dataset(**SMALL, generate=GENERATE[method], split={"val": 0.1, "test": 0.2})

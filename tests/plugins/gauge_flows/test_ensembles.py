@@ -101,6 +101,7 @@ def test_cosines_have_their_density(concentration):
     assert kstest(values, lambda x: np.interp(x, grid, cumulative)).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_directions_are_uniform():
     @njit(cache=False)
     def draw(n, key):
@@ -162,6 +163,7 @@ def test_sweeps_depend_on_the_seed_but_not_on_threads(monkeypatch):
     assert_close(first @ first.mH, identity, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extents", "n", "beta"),
     [((4, 4), 2, 1.0), ((4, 4), 2, 4.0), ((4, 4), 3, 6.0), ((3, 5), 3, 2.0), ((2, 2), 3, 6.0)],
@@ -188,6 +190,7 @@ def test_the_smallest_torus_is_no_plane():
     assert compute_sigmas(plaquette_mean, expand_characters(4.0, 2).u) > 2 * SIGMAS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "beta", "precision"), [(3, 2.0, 3e-4), (2, 0.8, 5e-4)])
 def test_heatbath_has_the_plaquette_of_strong_coupling(n, beta, precision):
     """In four dimensions the first cube counts: without it SU(3) would be off by 1.8e-4."""
@@ -248,6 +251,7 @@ def test_momenta_are_normal_along_every_generator():
     assert kinetic.var() == pytest.approx(n / 2, rel=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extents", "n", "beta"), [((4, 4), 3, 6.0), ((2, 3), 2, 2.0), ((4, 4), 2, 4.0)]
 )
@@ -270,6 +274,7 @@ def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
     assert np.mean(accepted) < 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extents", "n_colours", "beta", "n_steps", "n_chains", "updates", "n_bath", "largest_error"),
     [
@@ -301,6 +306,7 @@ def test_hmc_and_heatbath_agree(
             assert one.error < 8e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["symanzik", "iwasaki"])
 def test_hmc_of_improved_actions_obeys_the_identity(name):
     ours = make_action(Lattice((4, 3), 3), 3.0, name)

@@ -94,6 +94,7 @@ def test_without_a_coupling_there_is_nothing_to_do(tmp_path):
     assert metrics["headline"]["verdict"].startswith("On 4x4 the effective sample size is 1 of 50")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_flow_that_maps_nothing_has_the_exact_figures(measured, number):
     """Z is <w>, and <w²> is the Z of twice the coupling."""

@@ -227,6 +227,7 @@ def test_without_results_there_is_nothing_to_draw(tmp_path):
     assert drawn == [None] * 9
 
 
+@pytest.mark.slow
 def test_all_figures_are_drawn_into_the_report(tmp_path):
     experiment = made_up.write_loops(tmp_path, made_up.LOOPS)
     with SampleFile(experiment.runs["base"].predictions, "predictions") as file:

@@ -107,6 +107,7 @@ def test_float32_links_have_double_determinants():
     torch.testing.assert_close(opposite, -rough, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", MEMORY[1:])
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("kind", MIXED)

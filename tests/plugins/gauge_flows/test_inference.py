@@ -148,6 +148,7 @@ def report(between):
         }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_derivative_of_an_operator_by_its_coupling_is_minus_its_variance(report):
     """O of Eq. 16 by the anisotropy: in two dimensions beta grows by the factor 1 + lambda."""
     summary, content, _ = report

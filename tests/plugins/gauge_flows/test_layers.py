@@ -57,6 +57,7 @@ def compute_jacobian(layer, lattice):
     return float(log_det.abs()), float(mixed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "extents", "n_colours"), DENSE)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_jacobian_is_triangular_and_has_the_determinant(kind, pattern, extents, n_colours):
@@ -82,6 +83,7 @@ VOLUMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("extents", "n_colours"), VOLUMES)
 @pytest.mark.parametrize("pattern", SMALL)
 @pytest.mark.parametrize("kind", LAYERS)

@@ -45,6 +45,7 @@ def compute_gradients(module, objective, base, size=1):
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["graph", "recompute", "invert"])
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_the_score_is_the_gradient_of_the_log_density(kind, memory):
@@ -79,6 +80,7 @@ def test_no_variance_where_the_flow_is_exact(kind):
     assert by_path.norm(dim=1).max() < 1e-10 * ordinary.norm(dim=1).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_both_estimators_have_one_expectation(kind):
     """Along random directions, in units of their standard errors; the variances are reported."""

@@ -54,6 +54,7 @@ def compute_ess(terms):
     return terms["weight"] ** 2 / terms["weight_square"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["ordinary", "path"])
 def test_an_interrupted_training_ends_as_if_it_had_not_been(tmp_path, gradient):
     """New configurations are drawn in each epoch, and the same ones again after a break."""

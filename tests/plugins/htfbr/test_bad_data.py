@@ -228,6 +228,7 @@ def test_ethene_without_tblite_names_the_extra(workshop, monkeypatch):
     workshop.refuse(f"set.yaml: ethene ... needs tblite ... {message}", {"reader": "ethene_xtb"})
 
 
+@pytest.mark.slow
 def test_a_time_step_that_blows_up_is_named(workshop):
     pytest.importorskip("tblite")
     source = {"reader": "ethene_xtb", "points": 4, "timestep": 1000.0, "processes": 1}

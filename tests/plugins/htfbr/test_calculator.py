@@ -138,6 +138,7 @@ def drift(calculator, step, n_steps):
     return np.array(energies) - energies[0]
 
 
+@pytest.mark.slow
 def test_molecular_dynamics_conserves_energy_and_momenta(calculator):
     """Velocity Verlet errs in the second order of its step, and in nothing else."""
     coarse = drift(calculator, 0.2, 150)

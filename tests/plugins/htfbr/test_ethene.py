@@ -116,6 +116,7 @@ def test_starts_have_the_zero_point_energy(surface):
     assert abs(harmonic.mean() - expected) < 4 * spread
 
 
+@pytest.mark.slow
 def test_points_do_not_depend_on_the_number_of_processes():
     options = {"reader": "ethene_xtb", "points": 95, "steps": 40, "seed": 3, "gradients": True}
     one, two = (follow_trajectories(EtheneSource(**options, processes=n)).points for n in (1, 2))

@@ -107,6 +107,7 @@ def test_energies_alone_are_compared_point_by_point(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_an_experiment_shows_what_it_has(tmp_path, hono):
     ethene = made_up.write(tmp_path / "more", "htfbr/ethene", "ethene_xtb")
     own = made_up.write(tmp_path / "own", "htfbr/smoke", "hono")
@@ -123,11 +124,13 @@ def test_an_experiment_shows_what_it_has(tmp_path, hono):
     }
 
 
+@pytest.mark.slow
 def test_without_results_nothing_is_drawn(tmp_path):
     experiment = made_up.load(tmp_path, "htfbr/hono")
     assert [figure.draw(experiment) for figure in ALL] == [None] * len(ALL)
 
 
+@pytest.mark.slow
 def test_the_report_of_points_speaks_of_no_atoms(hono):
     for run in hono.runs.values():
         made_up.write_predictions(run)

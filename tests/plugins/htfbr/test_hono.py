@@ -90,6 +90,7 @@ def test_the_coefficients_are_those_of_two_copies():
     assert_allclose(table, np.loadtxt(find("hono/coefficients.csv"), delimiter=",", skiprows=1))
 
 
+@pytest.mark.slow
 def test_the_whole_grid():
     x = product([axis(number, count) for number, count in enumerate(HONO().grid)])
     energies = HONO().energies(x) / HARTREE

@@ -128,6 +128,7 @@ def test_periodic_coordinates_have_no_bounds():
     assert angles[1] == pytest.approx(sorted([0.1 - third / 2, 0.1 + third / 2, 0.1 - np.pi]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["cosine", "chebyshev"])
 def test_points_on_the_edge_of_half_a_turn_are_found(family):
     """V = a cos τ + b cos 2τ in [0, π], a lone torsion: minima at both edges, by symmetry."""
@@ -215,6 +216,7 @@ def used(trained):
     return trained, call(trained, "infer")
 
 
+@pytest.mark.slow
 def test_cuts_hold_the_fitted_beside_the_exact_surface(used):
     """The model is the sum of the exact cuts through the trans minimum, so it has them."""
     run, summary = used
@@ -264,6 +266,7 @@ def test_the_export_lies_beside(used):
     assert summary["error_bound"] <= 1e-8
 
 
+@pytest.mark.slow
 def test_no_cuts_mean_one_along_every_coordinate(tmp_path, project):
     infer = {"stationary_points": False, "export": False, "cut_points": 3}
     points = replace(hono_points(), surface="", molecule=None)

@@ -29,6 +29,7 @@ EVERYTHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "train",
     [
@@ -67,6 +68,7 @@ train_surface(replace(run, device="cpu"))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_training_continues_to_the_same_bits(fit, tmp_path):
     killed, whole = fit(EVERYTHING, "killed"), fit(EVERYTHING, "whole")
     done = subprocess.run(

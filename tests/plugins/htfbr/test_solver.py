@@ -257,6 +257,7 @@ def hono(project, folder, sections):
     return project(folder, cloud, {"graph": {"basis": basis, "degree": 6}, **sections})
 
 
+@pytest.mark.slow
 def test_hono_with_adaptive_ranks(project, tmp_path):
     """2,300 points give what the paper's 10,000 did not: 6.0e-4 hartree (its Table 2, best row)."""
     sections = {"model": {"rank": "adaptive"}, "train": {"solver": {"max_terms": 1000}}}

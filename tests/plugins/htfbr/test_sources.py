@@ -208,6 +208,7 @@ def test_the_shipped_datasets_of_hono(tmp_path, name, expected):
     assert np.bincount(made(run).split).tolist() == expected
 
 
+@pytest.mark.slow
 def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     pytest.importorskip("tblite")
     project = Project(ROOT / "workflows", tmp_path, load_registry())

@@ -33,6 +33,7 @@ def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm
         torch.testing.assert_close(tensor, weights_b[name], rtol=rtol, atol=rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "train",
     [
@@ -53,6 +54,7 @@ def test_an_exact_polynomial_is_found(fit, train):
     assert summary["parameters"] == 3 * 3 * 4 + 4 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient_weight", [0.0, 0.3])
 @pytest.mark.parametrize("more", [{}, {"batch_size": 32, "clip_norm": 0.1}])
 def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, more):

@@ -310,6 +310,7 @@ def test_without_results_nothing_is_drawn(tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_same_results_give_the_same_bytes(experiment, figure):
     first, again = (figure.draw(experiment) for _ in range(2))

@@ -103,12 +103,14 @@ def check_predictions(module, case, dtype, tolerance):
         assert error < tolerance, (name, float(error))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_energy_forces_and_stress(case, dtype, tolerance):
     check_predictions(ours(case)[0], case, dtype, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *REDUCED], ids=str)
 def test_independent_couplings_predict_the_same(case):
     module, _ = ours(case, independent=True)
@@ -120,6 +122,7 @@ def test_reduced_couplings_are_taken_over_into_all(case):
     check_predictions(ours(case)[0], case, torch.float64, 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_weights_go_back_as_they_came(case):
     module, state = ours(case)
@@ -131,6 +134,7 @@ def test_weights_go_back_as_they_came(case):
         assert torch.equal(tensor, state[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REDUCED, ids=str)
 @pytest.mark.parametrize("independent", [False, True])
 def test_reduced_couplings_go_back_as_they_came(case, independent):
