@@ -38,10 +38,14 @@ WAYS: Final[dict[str, tuple[Strategy, Literal["count", "cost"]]]] = {
 """Ways to share an epoch that are compared: `partition.strategy` and `train.batch_by`."""
 
 _SHOWN: Final = 8
-"""Largest number of ranks for which the shares of the first step are stored."""
+"""Largest number of ranks for which shares are stored."""
+_LISTED: Final = 256
+"""Most samples of a step whose costs are stored one by one."""
+_STEPS: Final = 16
+"""Steps of which the shares of the ranks are stored."""
 
 _BATCH: Final = 16
-"""Samples a rank holds: on average in an evaluation batch without capacity, and in the forecast."""
+"""Samples of an evaluation batch without capacity, on average."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
     The file holds `<split>/cost`, `<split>/bin` and `<split>/sizes/<kind>`, the attributes
     `capacity`, `strategy` and `cost`, and as the attribute `balance` a JSON list: for each number
     of ranks and each of `WAYS` the figures of `Balance`, without "capped" if there is no capacity;
-    up to 8 ranks also `first_step`, the costs of the samples of each rank in the first step.
+    up to 8 ranks also `loads`, the costs of the shares of the first 16 steps, [step][rank], and, if
+    a step has at most 256 samples, `first_step`, the cost of each sample in the first one,
+    [rank][sample].
 
     Raises:
         ValueError: Costs are to be fitted to sizes that the samples do not have.
@@ -91,7 +97,8 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
             "is known of the samples is their number; set it to 'given'"
         )
     costs = splits["train"].costs
-    forecast = [_forecast(costs, capacity, n, run.seed) for n in options.ranks if len(costs)]
+    size = options.samples_per_rank
+    forecast = [_forecast(costs, capacity, n, size, run.seed) for n in options.ranks if len(costs)]
     with store.create(run.partition, "partition", run.provenance("partition")) as file:
         file.attrs["capacity"] = capacity
         file.attrs["strategy"] = options.strategy
@@ -156,9 +163,11 @@ def _compute_shares(task: Task, split: str, capacity: float) -> Shares:
     return Shares(costs, split_by_capacity(costs, room), capacity, sizes=sizes)
 
 
-def _forecast(costs: Costs, capacity: float, n_ranks: int, seed: int) -> dict[str, Any]:
-    """Compare ways to share an epoch between ranks that take 16 samples a step on average."""
-    size = _BATCH * n_ranks
+def _forecast(
+    costs: Costs, capacity: float, n_ranks: int, samples_per_rank: int, seed: int
+) -> dict[str, Any]:
+    """Compare ways to share an epoch between ranks."""
+    size = samples_per_rank * n_ranks
     entry: dict[str, Any] = {"ranks": n_ranks}
     for way, (strategy, batch_by) in WAYS.items():
         if way == "capped" and capacity == np.inf:
@@ -177,6 +186,8 @@ def _forecast(costs: Costs, capacity: float, n_ranks: int, seed: int) -> dict[st
             loads = loads[: max(1, len(costs) // size)]
         entry[way] = asdict(measure_balance(loads, plan.deferred))
         if n_ranks <= _SHOWN:
+            entry[way]["loads"] = loads[:_STEPS].tolist()
+        if n_ranks <= _SHOWN and size <= _LISTED:
             shares = [plan.share(0, rank) for rank in range(n_ranks)]
             entry[way]["first_step"] = [costs[share].tolist() for share in shares]
     return entry

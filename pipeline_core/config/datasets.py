@@ -39,6 +39,9 @@ class Source(Section):
     """What a group is: "folder", "file", "composition", or a key of the frames' information."""
     split: Literal["train", "val", "test"] | None = None
     """Puts the whole source into one split."""
+    energy_corrections: Literal["none", "mp2020"] = "none"
+    """What is added to the energies. mp2020: the corrections of the Materials Project, for energies
+    of PBE and PBE+U calculated with its settings (MPtrj without corrections)."""
     repeat: tuple[Count, Count, Count] | None = None
     """Copies of each periodic cell along its vectors, with labels to match, which is exact.
 

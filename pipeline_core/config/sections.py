@@ -104,6 +104,8 @@ class PartitionOptions(Section):
     """
     ranks: list[Count] = [1, 2, 4, 8, 16, 32, 64]
     """Numbers of ranks for which the balance is reported."""
+    samples_per_rank: Count = 16
+    """Samples of a step that each rank takes on average where the balance is reported."""
 
     @model_validator(mode="after")
     def _capped_by_something(self) -> Self:
@@ -163,7 +165,8 @@ class LossTerm(Section):
 class TrainOptions(Section):
     """The shared trainer."""
 
-    epochs: Count = 100
+    epochs: Annotated[int, Field(ge=0)] = 100
+    """0 trains nothing: the weights of `start_from` are used as they are."""
     batch_size: Count | Literal["all"] = 16
     """Samples of one optimizer step over all ranks, however many there are."""
     batch_by: Literal["count", "cost"] = "count"
@@ -213,6 +216,15 @@ class TrainOptions(Section):
             raise ValueError(
                 "optimizer.lr_batch_size: the rate cannot be scaled by batch_size: all; give "
                 "train.batch_size as a number, or remove train.optimizer.lr_batch_size"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trained_somewhere(self) -> Self:
+        if self.epochs == 0 and self.start_from is None:
+            raise ValueError(
+                "epochs: 0 trains nothing; set train.start_from to the weights that are to be used "
+                "as they are, or give a number of epochs"
             )
         return self
 
@@ -296,6 +308,9 @@ class Projection(Section):
     """Samples of an epoch, drawn from `sizes` or the training split; null for one of each."""
     atoms_per_rank: Positive = 3072.0
     """Atoms of a step on each rank, on average."""
+    batch_size: Count | None = None
+    """Samples of a step over all ranks in `strong`, which take ever less of it; null for as many as
+    give each rank `atoms_per_rank`."""
     strategies: list[Strategy] = ["random", "balanced"]
     strong: list[Count] = [16, 32, 64, 128, 256, 512, 740]
     """Numbers of ranks that share the same epoch."""

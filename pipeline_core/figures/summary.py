@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -129,7 +130,11 @@ def _format_reproduction(report: Mapping[str, Any] | None) -> str:
     if not rows:
         return f'<h2>The paper\'s numbers beside ours</h2><p class="note">{escape(note)}</p>'
     table = [reproduction.HEADER, *(reproduction.format_row(row) for row in rows)]
-    return _format_section("The paper's numbers beside ours", table, note)
+    reasons = Counter(r["differs"] for r in report["entries"] if r not in rows)
+    others = [["numbers", "why not"], *([str(n), why] for why, n in reasons.most_common())]
+    return _format_section("The paper's numbers beside ours", table, note) + _format_section(
+        "Not attempted", others if reasons else []
+    )
 
 
 def _format_picture(picture: Picture) -> str:

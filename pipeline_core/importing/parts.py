@@ -10,6 +10,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import require_agreement
 from pipeline_core.importing.columns import Columns, qualify_group
 from pipeline_core.importing.coverage import Coverage
+from pipeline_core.importing.energy_corrections import compute_mp2020_correction
 from pipeline_core.importing.frames import Skipped, make_sample, read_good_frames
 from pipeline_core.importing.groups import name_group
 from pipeline_core.importing.report import PartReport, SourceReport
@@ -108,6 +109,9 @@ class PartImport:
             coverage.add(file, frame)
             cell = make_sample(frame, options.labels, source.factors, missing)
             check.add(cell)
+            if "energy" in cell and source.options.energy_corrections == "mp2020":
+                corrected = cell["energy"] + compute_mp2020_correction(cell)
+                cell = {**cell, "energy": np.asarray(corrected)}  # the check keeps the others
             place = f"{file}:{frame.index}"
             try:
                 sample = tile_sample(cell, count_copies(source.options, cell))

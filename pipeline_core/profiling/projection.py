@@ -69,7 +69,8 @@ def project_epochs(
 ) -> list[dict[str, Any]]:
     """Simulate an epoch for each number of ranks and each strategy.
 
-    Steps hold `atoms_per_rank` atoms a rank on average, and each rank does its share at once.
+    Steps hold `atoms_per_rank` atoms a rank on average, or in the mode strong `batch_size` samples,
+    and each rank does its share at once.
 
     Args:
         task: Gives the costs that strategies share.
@@ -99,10 +100,12 @@ def project_epochs(
     for mode, ranks, samples in epochs:
         fitted = partition.cost == "fitted"
         costs = cluster.model.seconds(samples) if fitted else task.cost(samples)
+        batch_size = options.batch_size if mode == "strong" else None
+        batch_size = batch_size or choose_batch_size(samples, options.atoms_per_rank, ranks)
         for strategy in options.strategies:
             sampler = Sampler(
                 costs=np.asarray(costs, dtype=np.float64),
-                batch_size=choose_batch_size(samples, options.atoms_per_rank, ranks),
+                batch_size=batch_size,
                 batch_by=batch_by,
                 capacity=np.inf if partition.capacity is None else partition.capacity,
                 seed=seed,

@@ -158,7 +158,8 @@ class Session:
         """Write the best model from rank 0, with its predictions of some samples of a split."""
         if self._ranks.is_rank_zero:
             provenance = state.describe_model(self._run, self._options, self._ranks)
-            weights = self.progress.best_weights
+            # Without an epoch the module is as it started.
+            weights = self.progress.best_weights or self._task.module.state_dict()
             write_model(self._run, self._task, weights, (split, probe), provenance)
 
     def summarize(self) -> dict[str, Any]:
@@ -166,7 +167,7 @@ class Session:
         return {
             "epochs": self.progress.epoch,
             "best_epoch": self.progress.best_epoch,
-            "best_loss": self.progress.best_loss,
+            "best_loss": self.progress.best_loss if self.progress.best_epoch else None,
             "parameters": sum(p.numel() for p in self._task.module.parameters()),
             "ranks": self._ranks.size,
             "device": self._ranks.device.type,

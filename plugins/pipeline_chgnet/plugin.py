@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions, check_cutoffs
@@ -10,8 +11,12 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.model_info import ModelInfo
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pipeline_core.figures import Figure
     from pipeline_core.run import Run
-    from pipeline_core.task import Task
+    from pipeline_core.task import Sizes, Task
 
 
 @hookimpl
@@ -42,4 +47,21 @@ def task(run: Run) -> Task:
     from pipeline_chgnet.model import CHGNet
     from pipeline_core.atomistic import build_potential_task
 
-    return build_potential_task(run, CHGNet(options))
+    return replace(build_potential_task(run, CHGNet(options)), cost=count_features)
+
+
+def count_features(sizes: Sizes) -> NDArray[np.float64]:
+    """Return the cost of each sample, (n_samples,): atoms + bonds + angles, an edge half a bond.
+
+    So FastCHGNet measures loads (section V C).
+    """
+    total: NDArray[np.float64] = sizes["atom"] + 0.5 * sizes["edge"] + sizes["angle"]
+    return total
+
+
+@hookimpl
+def figures() -> list[Figure]:
+    """Give the figures of FastCHGNet, arXiv:2412.20796."""
+    from pipeline_chgnet.paper import FIGURES
+
+    return FIGURES

@@ -105,7 +105,21 @@ def test_shares_of_the_first_step(tmp_path):
     assert [len(share) for share in two["random"]["first_step"]] == [16, 16]
     assert sorted(one["pairing"]["first_step"][0]) == sorted(costs[window[:16]])
     assert all(len(eight[way]["first_step"]) == 8 for way in eight.keys() & WAYS.keys())
+    first = [sum(share) for share in two["balanced"]["first_step"]]
+    assert two["balanced"]["loads"][0] == pytest.approx(first)
+    assert [len(two["random"]["loads"]), len(nine["random"].get("loads", ()))] == [3, 0]
     assert not any("first_step" in nine[way] for way in nine.keys() & WAYS.keys())
+
+
+def test_the_samples_of_a_rank_are_those_asked_for(tmp_path):
+    options = {"ranks": [2, 8], "samples_per_rank": 40}
+    run = toy.make_run(tmp_path, model={"n_train": 200}, partition=options)
+    with h5py.File(run.partition) as file:
+        two, eight = json.loads(file.attrs["balance"])
+    assert [len(share) for share in two["random"]["first_step"]] == [40, 40]
+    assert np.shape(two["random"]["loads"]) == (2, 2)
+    assert "first_step" not in eight["random"]  # 320 samples a step are too many to be listed
+    assert np.shape(eight["random"]["loads"]) == (1, 8)
 
 
 def test_without_a_capacity_nothing_is_capped(tmp_path):

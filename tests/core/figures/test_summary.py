@@ -235,3 +235,17 @@ def test_trainings_that_differ_in_the_seed_alone_are_told_apart_from_single_ones
     text = " ".join(story.list_limits(synthetic.load(folder)))
     assert "The spread over seeds is that of base, again, and_again." in text
     assert "One training" not in text
+
+
+def test_numbers_that_were_not_attempted_are_counted_by_their_reasons(experiment):
+    row = {"where": "Table 1", "quantity": "forces", "unit": "1", "paper": 1.0, "ours": 2.0}
+    here = row | {"status": "measured", "differs": "the scale"}
+    left = [
+        row | {"ours": None, "status": "not attempted", "differs": why}
+        for why in ("no data", "no GPU", "no GPU")
+    ]
+    text = summary.make_page(experiment, [], {"paper": "Them", "entries": [here, *left]})
+    assert "3 of its 4 numbers have no counterpart here." in text
+    words = Page(text).words
+    at = words.index("Not attempted")
+    assert words[at + 1 : at + 7] == ["numbers", "why not", "2", "no GPU", "1", "no data"]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from ase.build import bulk
 
 from pipeline_core.project import Project
 from pipeline_core.provenance import hash_file
@@ -103,6 +104,27 @@ def test_eighty_five_elements(workshop):
         references = json.loads(samples.attributes["reference_energies"])
         assert len(set(samples.column("atomic_numbers"))) == len(references) == 85
     assert summary["reference_rms"] < 1.5
+
+
+def test_corrections_of_the_materials_project(workshop):
+    """Oracle: MP2020 by hand, for an oxide -0.687 eV an O, for iron oxides with U -2.256 an Fe."""
+    from ase.calculators.singlepoint import SinglePointCalculator
+
+    frames = []
+    for name in ("MgO", "FeO", "NaCl"):
+        atoms = bulk(name, "rocksalt", {"MgO": 4.2, "FeO": 4.3, "NaCl": 5.6}[name])
+        atoms.calc = SinglePointCalculator(atoms, energy=-10.0)
+        frames.append(atoms)
+    workshop.write("raw/crystals.xyz", frames)
+    run, _ = workshop.import_(
+        sources=[{"path": "raw/crystals.xyz", "energy_corrections": "mp2020"}],
+        labels=["energy"],
+        split={"val": 0.0, "test": 0.0},
+        reference_energies="none",
+    )
+    with SampleFile(run.data, "data") as samples:
+        energies = samples.column("energy")
+    assert energies == pytest.approx([-10.687, -10.687 - 2.256, -10 - 0.614], abs=1e-6)
 
 
 def test_published_train_and_test_files_of_a_molecule(workshop):

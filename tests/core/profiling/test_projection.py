@@ -64,6 +64,20 @@ def test_equal_samples_share_the_time_exactly():
         assert record["seconds"] == pytest.approx(sum(record[p] for p in PARTS), rel=1e-12)
 
 
+def test_more_ranks_share_steps_of_the_same_size():
+    found = projected(
+        sizes_of(*[5] * 960),
+        cluster(constant=0.25, gradient_bytes=0),
+        batch_size=48,
+        atoms_per_rank=20.0,
+        strategies=["balanced"],
+        strong=[1, 4],
+        weak=[(2, 80)],
+    )
+    assert [record["steps"] for record in found] == [20, 20, 10]
+    assert [record["compute"] for record in found[:2]] == pytest.approx([9.8, 20 * (0.25 + 0.06)])
+
+
 def test_the_constant_is_paid_once_a_step_by_each_rank():
     (record,) = projected(
         sizes_of(*[5] * 40),

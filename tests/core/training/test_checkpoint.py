@@ -170,6 +170,19 @@ def test_published_weights(tmp_path):
         train_run(unknown)
 
 
+def test_published_weights_as_they_are(tmp_path):
+    run = toy.make_run(tmp_path, {"start_from": "published:ones", "epochs": 0})
+    summary = train_run(run)
+    assert (summary["epochs"], summary["best_loss"]) == (0, None)
+    assert run.history.read_text() == ""
+    assert (load_model(run.model)["weights"]["net.0.weight"] == 1).all()
+
+
+def test_no_epochs_are_for_weights_that_are_there():
+    with pytest.raises(ValueError, match=r"epochs: 0 trains nothing; set train\.start_from"):
+        TrainOptions(epochs=0)
+
+
 def test_a_model_without_published_weights(tmp_path, monkeypatch):
     monkeypatch.delattr(toy.PairPotential, "load_published")
     run = toy.make_run(tmp_path, {"start_from": "published:ones"})

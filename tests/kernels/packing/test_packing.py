@@ -120,6 +120,7 @@ def test_balance_report_by_hand():
     report = measure_balance([[1, 3], [2, 2]])
     assert report.efficiency == pytest.approx((2 + 2) / (3 + 2))
     assert report.variation == pytest.approx(np.sqrt(0.5) / 2)
+    assert measure_balance([[1, 3], [4, 4]]).variation_in_steps == pytest.approx(np.sqrt(0.5) / 3)
     assert report.padding == pytest.approx(1 - 2 / 3)
     assert measure_balance(np.zeros((0, 4))).efficiency == 1
 

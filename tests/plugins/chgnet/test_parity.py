@@ -1,28 +1,16 @@
 """Oracles: the package chgnet with the same published weights; the labels of the data."""
 
-import warnings
-
 import ase.build
 import numpy as np
 import pytest
 import torch
-from ase.data import chemical_symbols
+
+from pipeline_core.importing.energy_corrections import compute_mp2020_correction
 
 FIELDS = ("energy", "forces", "stress", "magmoms")
 PUBLISHED_ERRORS = {"energy": 0.026, "forces": 0.060, "stress": 0.266}
 """On the training data, of which the structures are a part: eV/atom, eV/Å, GPa (chgnet README)."""
 GPA = 160.21766208
-HUBBARD = {
-    "Co": 3.32,
-    "Cr": 3.7,
-    "Fe": 5.3,
-    "Mn": 3.9,
-    "Mo": 4.38,
-    "Ni": 6.2,
-    "V": 3.25,
-    "W": 6.2,
-}
-"""U in eV, used by the Materials Project in oxides and fluorides."""
 
 SMALL_CELLS = {
     "bonds between images of one atom": ase.build.bulk("Cu", "fcc", 3.6),
@@ -138,24 +126,12 @@ def test_errors_on_real_labels_are_the_published_ones(trained, batch_of, mptrj, 
 
 
 def corrected_energy(atoms):
-    """Energy with the corrections of the Materials Project (2020), eV."""
-    from pymatgen.core import Composition
-    from pymatgen.entries.compatibility import MaterialsProject2020Compatibility
-    from pymatgen.entries.computed_entries import ComputedStructureEntry
-    from pymatgen.io.ase import AseAtomsAdaptor
-
-    symbols = {chemical_symbols[z] for z in atoms.numbers}
-    with_u = bool(symbols & {"O", "F"}) and bool(symbols & set(HUBBARD))
-    entry = ComputedStructureEntry(
-        AseAtomsAdaptor.get_structure(atoms),
-        atoms.get_potential_energy(),
-        composition=Composition(atoms.get_chemical_formula()),
-        parameters={
-            "run_type": "GGA+U" if with_u else "GGA",
-            "hubbards": {s: HUBBARD.get(s, 0) for s in symbols} if with_u else {},
-        },
-    )
-    scheme = MaterialsProject2020Compatibility(check_potcar=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # compounds whose oxidation states it cannot guess
-        return entry.energy + sum(part.value for part in scheme.get_adjustments(entry))
+    """Return the energy with the corrections of the Materials Project (2020), eV."""
+    energy = atoms.get_potential_energy()
+    sample = {
+        "atomic_numbers": atoms.numbers,
+        "positions": atoms.positions,
+        "cell": atoms.cell.array,
+        "energy": energy,
+    }
+    return energy + compute_mp2020_correction(sample)

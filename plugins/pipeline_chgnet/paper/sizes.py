@@ -1,0 +1,60 @@
+"""Figure 5 of the paper: how many atoms, bonds and angles the samples have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.run import ExperimentRun
+
+Counts = NDArray[np.int64]
+
+_BINS: Final = 40
+_QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def draw(experiment: ExperimentRun) -> Drawn:
+    """Draw a histogram of each kind, of all splits together."""
+    counts = _count_features(experiment)
+    if not counts:
+        return None
+    figure, (row,) = style.make_canvas(1, len(counts), width=style.PAGE, height=2.2)
+    for number, (axes, (kind, values)) in enumerate(zip(row, counts.items(), strict=True)):
+        _draw_histogram(axes, values, style.choose_colour(number))
+        axes.set_xlabel(f"{kind} of a sample")
+    row[0].set_ylabel("samples")
+    header: list[object] = ["kind", "samples", "mean", *(f"quantile_{q:g}" for q in _QUANTILES)]
+    table: Rows = [
+        [kind, len(values), float(values.mean()), *np.quantile(values, _QUANTILES).tolist()]
+        for kind, values in counts.items()
+    ]
+    return figure, [header, *table]
+
+
+def _count_features(experiment: ExperimentRun) -> dict[str, Counts]:
+    """Return atoms, bonds and angles of each sample, of the first run that has them."""
+    for run in experiment.runs.values():
+        splits = [
+            s for s in results.read_sizes(run).values() if {"atom", "edge", "angle"} <= s.keys()
+        ]
+        if sum(len(s["atom"]) for s in splits):
+            atoms, edges, angles = (
+                np.concatenate([s[kind] for s in splits]) for kind in ("atom", "edge", "angle")
+            )
+            return {"atoms": atoms, "bonds": edges // 2, "angles": angles}
+    return {}
+
+
+def _draw_histogram(axes: Axes, values: Counts, colour: str) -> None:
+    numbers, edges = np.histogram(values, _BINS)
+    axes.stairs(numbers, edges, fill=True, color=colour, alpha=0.8)
+    axes.axvline(float(values.mean()), color=style.INK, linestyle="--", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.7)
+    style.set_log_ticks(axes.yaxis)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
