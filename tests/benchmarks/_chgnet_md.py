@@ -4,7 +4,6 @@ from typing import Any
 
 import ase
 import numpy as np
-import torch
 from ase import units
 from ase.calculators.calculator import Calculator
 from ase.data import chemical_symbols
@@ -68,12 +67,10 @@ def make_calculator(side: str) -> Calculator:
 
         model = Peer.load(use_device="cpu", verbose=False)
         return CHGNetCalculator(model, use_device="cpu")
-    from pipeline_chgnet.model import CHGNet
-    from pipeline_chgnet.options import CHGNetOptions
+    from _chgnet_ours import build_model
+
     from pipeline_core.inference.calculator import PotentialCalculator
 
-    torch.manual_seed(0)
-    heads = CHGNetOptions(heads="pair", updates="parallel")
-    model = CHGNet(heads) if side == "heads" else CHGNet.published()
+    model = build_model(side == "heads")
     graph = GraphOptions(cutoff=6.0, angle_cutoff=3.0)
     return PotentialCalculator(model, graph, chemical_symbols)

@@ -10,6 +10,7 @@ from _chgnet_subjects import GPA, Arrays, TrainedNetwork, split_structures
 from torch import Tensor
 
 from pipeline_chgnet.model import CHGNet
+from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import build_graph
@@ -19,7 +20,7 @@ class Network(TrainedNetwork):
     """The plugin; starts from finished neighbour graphs."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
-        model, device = CHGNet.published(), options["device"]
+        model, device = build_model(options["heads"]), options["device"]
         energies = model.atom_energies
         model.to(device).atom_energies = energies.to(device)
         super().__init__(model, arrays, device)
@@ -37,6 +38,14 @@ class Network(TrainedNetwork):
         """Predict without recording a graph for training."""
         with torch.no_grad():
             return self.predict()
+
+
+def build_model(heads: bool) -> CHGNet:
+    """Return the network with published weights, or with heads and random ones."""
+    if not heads:
+        return CHGNet.published()
+    torch.manual_seed(0)
+    return CHGNet(CHGNetOptions(heads="pair", updates="parallel"))
 
 
 def build_samples(structures: Sequence[ase.Atoms]) -> list[dict[str, np.ndarray]]:

@@ -92,14 +92,19 @@ def agreement(sides: Mapping[str, Side], folder: Path) -> dict[str, float]:
 
 def alternated(sides: Mapping[str, Side], call: str, repeats: int) -> dict[str, float]:
     """Return median and smallest time of each side, and the ratio of the medians."""
+    times = take_turns(sides, call, repeats)
+    ours, peer = median(times["ours"]), median(times["peer"])
+    best = {f"{name}_best_s": min(column) for name, column in times.items()}
+    return {"ours_s": ours, "peer_s": peer, "ratio": peer / ours} | best
+
+
+def take_turns(sides: Mapping[str, Side], call: str, repeats: int) -> dict[str, tuple[float, ...]]:
+    """Return the times of a call of each side, which take turns after each is warm."""
     for side in sides.values():
         for _ in range(WARM_UP):
             side.ask("seconds", call)
     rounds = [[side.ask("seconds", call) for side in sides.values()] for _ in range(repeats)]
-    times = dict(zip(sides, zip(*rounds, strict=True), strict=True))
-    ours, peer = median(times["ours"]), median(times["peer"])
-    best = {f"{name}_best_s": min(column) for name, column in times.items()}
-    return {"ours_s": ours, "peer_s": peer, "ratio": peer / ours} | best
+    return dict(zip(sides, zip(*rounds, strict=True), strict=True))
 
 
 def memory(sides: Mapping[str, Side], call: str) -> dict[str, float | None]:

@@ -1,6 +1,7 @@
 """Inference with CHGNet (energy, forces, stress, moments) against the package chgnet.
 
-    python tests/benchmarks/chgnet_infer.py [--full] [--batch-sizes 8 16] [--device cuda] ...
+    python tests/benchmarks/chgnet_infer.py [--small] [--full] [--batch-sizes 8 16]
+                                          [--device cuda] [--threads 2]
 
 The last line printed is one JSON object; `_chgnet_sides.py` says what is measured and how.
 `roofline_share` is the time that the matrix products of energy and forces take at the machine's
