@@ -19,9 +19,10 @@ env: .venv/made  ## the environment, with the versions of requirements.lock
 .venv/made: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer: make env PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv .venv
-	# Modules are compiled when they are first imported: most of them never are.
 	.venv/bin/python -m pip install --quiet --no-compile --requirement requirements.lock
 	.venv/bin/python -m pip install --quiet --no-deps --editable .
+	# On all cores, which pip does on one. A package holds templates that are no Python.
+	.venv/bin/python -m compileall -q -j 0 .venv/lib > /dev/null || true
 	touch $@
 
 check: lint  ## linters, types, and the tests that start no process: what to run before each commit

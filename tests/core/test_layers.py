@@ -48,6 +48,7 @@ def graph(sources: dict[str, str]) -> dict[str, set[str]]:
     return edges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_circle_of_files(package):
     sources = {name: path.read_text(encoding="utf-8") for name, path in modules(package).items()}

@@ -120,7 +120,7 @@ def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
     ("right", "wrong", "message"),
     [
         ("width: 4", "widht: 4", "first.yaml:5: model.widht: unknown key; did you mean 'width'?"),
-        ("epochs: 3", "epochs: 0", "first.yaml:7: train.epochs: Input should be greater than or"),
+        ("epochs: 3", "epochs: -1", "first.yaml:7: train.epochs: Input should be greater than or"),
         ("lr: 0.5", "rl: 0.5", "first.yaml:7: train.optimizer.rl: unknown key; did you mean 'lr'?"),
         (
             "longer: {train: {epochs",

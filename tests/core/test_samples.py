@@ -60,6 +60,7 @@ def assert_same(sample, expected):
             assert sample[name].dtype == FIELDS[name].dtype
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1000), n=st.integers(0, 12), on_disk=st.booleans(), flush=st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
@@ -227,6 +228,7 @@ def read_all(path):
         return [file.read(i) for i in range(len(file))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [2000, 300_000, 3_000_000, 12_000_000])
 def test_a_full_disk_stops_the_writer(tmp_path, limit):
     code = """

@@ -97,6 +97,7 @@ def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
     np.testing.assert_array_equal(read(path)["a"], ARRAYS["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [10, 1000, 3000, 50_000, 1_000_000, 5_000_000])
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, limit):
     """The limit on the size of files makes writes fail for real, in the middle of HDF5."""
@@ -261,6 +262,7 @@ def test_truncation_is_noticed(tmp_path, share):
         read(path)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_noticed_or_harmless(tmp_path):
     path = tmp_path / "data.h5"
     write(path)

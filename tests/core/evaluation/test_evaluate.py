@@ -143,6 +143,7 @@ def test_a_quantity_without_labels_is_null(tmp_path):
     assert metrics["splits"]["val"]["quantities"]["energy"]["unit"] == "eV"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capacity", [1.0, 700.0])
 def test_the_size_of_windows_changes_nothing(tmp_path, capacity):
     whole, parts = (

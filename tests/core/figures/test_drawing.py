@@ -58,6 +58,7 @@ def test_every_figure_has_its_files_and_an_entry_in_the_index(folder):
     assert (experiment.folder / "parity.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_the_experiment_chooses_names_and_formats(folder):
     experiment = ask_for(folder, "{names: [balance, parity_forces], formats: [svg]}")
     assert draw_experiment(experiment)["drawn"] == ["parity_forces", "balance"]
@@ -84,6 +85,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one(folder):
     assert str(error.value).startswith(f"{experiment.path}:7: figures.names")
 
 
+@pytest.mark.slow
 def test_figures_without_input_are_left_out(folder):
     experiment = synthetic.load(folder)
     for run in experiment.runs.values():
@@ -198,6 +200,7 @@ def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
         assert result == {"base", "wide", "rival"}
 
 
+@pytest.mark.slow
 def test_nothing_that_draws_imports_torch_or_pyplot():
     code = (
         "import sys, pipeline_core.figures.drawing, pipeline_core.figures.catalogue;"

@@ -122,6 +122,7 @@ def test_what_a_plugin_says_of_itself_goes_before_errors(folder):
     assert story.GRADES_EXPLAINED not in text
 
 
+@pytest.mark.slow
 def test_what_a_plugin_says_wrongly_is_refused_with_its_place(folder):
     experiment = set_headline(folder, {"verdict": "Good.", "numbers": [{"titel": "Acceptance"}]})
     with pytest.raises(ValueError, match=r"metrics\.json.*headline\.numbers"):

@@ -210,6 +210,7 @@ def test_moments_are_kept_without_their_sign(workshop, alloys):
         np.testing.assert_array_equal(samples.read(0)["magmoms"], [3.0, 3.0, 0.5, 0.25])
 
 
+@pytest.mark.slow
 def test_frames_are_not_kept(tmp_path, monkeypatch):
     alive: weakref.WeakSet[Frame] = weakref.WeakSet()
     most = 0
@@ -262,6 +263,7 @@ def test_a_mixture_of_units_is_a_warning(workshop, alloys):
     assert any("are methods or units mixed?" in warning for warning in summary["warnings"])
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(workshop, alloys):
     workshop.write("raw/a.xyz", alloys)
     run = workshop.dataset()

@@ -19,6 +19,7 @@ TUNGSTEN = "fitsnap/WBe_PRB2019.json.tar.gz"
 MPTRJ = "mattersim_benchmarks/mptrj-random-1k.xyz"
 
 
+@pytest.mark.slow
 def test_the_stress_of_the_shipped_hafnia_is_confirmed(workshop, tmp_path):
     """Oracle: the energies that CP2K gave for strained copies of two frames."""
     project = Project(ROOT / "workflows", tmp_path / "results", workshop.registry)
@@ -37,6 +38,7 @@ def test_the_shipped_hafnia_with_the_wrong_sign_is_refused(workshop):
         workshop.import_(sources=[source])
 
 
+@pytest.mark.slow
 def test_repeated_hafnia_mixes_sizes_and_keeps_runs_together(workshop, tmp_path):
     """Oracle: the energies per atom of the same frames unrepeated."""
     project = Project(ROOT / "workflows", tmp_path / "results", workshop.registry)
@@ -68,6 +70,7 @@ def test_the_hashes_of_downloads_are_those_of_the_published_files(workshop, tmp_
         assert download.url.endswith(f"/{path.name}")
 
 
+@pytest.mark.slow
 def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
     run, summary = workshop.import_(sources=[{"path": str(find(IRON))}])
     assert summary["samples"] == 2517
@@ -81,6 +84,7 @@ def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
     assert result["stress"]["factor"] == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_iron_with_the_sign_of_another_code_is_refused(workshop):
     units = {"stress_sign": "tension"}
     with pytest.raises(ValueError, match=r"stress: wrong sign.*units.stress_sign: pressure"):

@@ -63,6 +63,7 @@ def rattled_frames():
     return [strained(rng, size=0.0) for _ in range(40)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "verdict"),
     [

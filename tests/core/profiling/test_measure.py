@@ -111,6 +111,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     assert all(p.grad is None for p in task.module.parameters())
 
 
+@pytest.mark.slow
 def test_a_measured_step_learns(run, task):
     """What is measured is a whole step: without an optimizer it would learn nothing."""
     steps = timer(run, task)

@@ -30,6 +30,7 @@ def test_the_peak_is_what_was_allocated_within_a_call():
     assert kept.sum() > 0
 
 
+@pytest.mark.slow
 def test_without_proc_there_is_no_peak_but_the_call_is_made(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_PROCESS", tmp_path)
     calls = []

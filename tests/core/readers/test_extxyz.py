@@ -53,6 +53,7 @@ def assert_same(frame, atoms):
     assert {key: frame.info[key] for key in plain} == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_frames"),
     [

@@ -150,6 +150,7 @@ def energy_per_work(frames, unit):
     return np.polyfit(works, differences, 1)[0]
 
 
+@pytest.mark.slow
 def test_iron_is_complete(iron):
     assert all(isinstance(frame, Frame) for frame in iron)
     assert len(iron) == 2517

@@ -106,6 +106,7 @@ def test_the_real_run_is_what_pymatgen_reads(tmp_path, xml):
     assert frame.info == {"folder": tmp_path.name}
 
 
+@pytest.mark.slow
 def test_the_real_run_has_the_moments_of_its_outcar():
     expected = [site["tot"] for site in Outcar(find("vasp_licl/OUTCAR")).magnetization]
     for name in ("vasprun.xml.gz", "OUTCAR"):

@@ -112,6 +112,7 @@ def test_a_continued_training_has_the_same_shares(tmp_path, monkeypatch):
     assert [times.tolist() for times in used] == [expected.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", ["fitted", "given"])
 def test_an_interrupted_epoch_keeps_its_shares(tmp_path, monkeypatch, cost):
     train = {"epochs": 3, "batch_size": 2, "checkpoint_steps": 1}
@@ -142,6 +143,7 @@ def interrupt(monkeypatch, at_step):
     monkeypatch.setattr(Learner, "step", interrupted)
 
 
+@pytest.mark.slow
 def test_the_time_of_an_edge_is_found(tmp_path):
     model = {"n_train": 40, "n_val": 0, "seconds_per_edge": 1e-3}
     run = toy.make_run(tmp_path, {"epochs": 1}, model=model, **FITTED)

@@ -39,6 +39,7 @@ def assert_same_bits(a, b):
     assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [EVERYTHING, {"schedule": {"name": "plateau", "every": 1}}])
 def test_two_and_two_epochs_equal_four(tmp_path, train):
     train_run(toy.make_run(tmp_path / "parts", train | {"epochs": 2}))

@@ -203,6 +203,7 @@ def representation(of: tuple[Irrep, ...], rotation: np.ndarray, inverted: bool) 
     return torch.block_diag(*map(torch.from_numpy, blocks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverted", [False, True])
 @pytest.mark.parametrize("correlation", [1, 2, 3])
 def test_outputs_rotate_as_they_should(correlation, inverted):
@@ -242,6 +243,7 @@ def test_equals_automatic_differentiation(
         check(Case.of(polynomial, element, n_channels, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_channels", [16, 40])
 def test_the_polynomial_of_a_model(use_threads, implementation, n_channels, dtype):

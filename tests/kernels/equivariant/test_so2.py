@@ -140,6 +140,7 @@ def test_convolution_differentiates(implementation, layout):
     assert torch.autograd.gradcheck(case.result, leaves(case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_factors", [0, 1, 3])
 def test_linear_differentiates(implementation, n_factors):
     layout = Layout(2, 2)
@@ -223,6 +224,7 @@ def test_autocast_chooses_the_type_of_the_products(implementation):
         assert (actual - expected).abs().max() < 0.05 * expected.abs().max()
 
 
+@pytest.mark.slow
 def test_operators_keep_the_rules_of_torch():
     dtype = torch.float64
     case = Case.of(Layout(2, 1), dtype=dtype)

@@ -141,6 +141,7 @@ def close(result, exact, dtype):
         assert_close(one.detach().double(), other.detach(), rtol=RELATIVE[dtype], atol=tolerance)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     kind=st.sampled_from(KINDS),

@@ -119,6 +119,7 @@ def test_only_the_tables_that_need_it_get_a_gradient():
     assert_close(tables[1].grad, torch.full((3, 2), 2.0, dtype=torch.float64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_operators_keep_the_rules_of_torch(dtype):
     tables, plans = small_case(dtype, 5)

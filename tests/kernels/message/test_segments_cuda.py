@@ -34,6 +34,7 @@ def exact(tables, plans, values):
     return h, sums
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 2**32),

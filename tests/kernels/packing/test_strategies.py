@@ -59,6 +59,7 @@ def strategies(costs, order, n_ranks, capacity):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["balanced", "capped", "random", "pairing", "next_fit", "mace_bins"]
 )
@@ -171,6 +172,7 @@ def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, cap
     assert bins(pack_next_fit(costs, shuffled(len(costs)), n_ranks, capacity)) == as_sets(expected)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     costs=sizes_of.filter(np.any),
@@ -256,6 +258,7 @@ def features():
     return np.array(numbers)
 
 
+@pytest.mark.slow
 def test_fastchgnets_coefficients_of_variation(features):
     """Four GPUs with 32 structures each: 0.186 by default, 0.064 with pairs (arXiv:2412.20796).
 

@@ -94,6 +94,7 @@ def test_equal_angles_give_numbers(implementation, with_angles, n_colours, dtype
     assert second.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_first_and_second_derivatives(implementation, unitary, turned, n_colours):
     U, x = unitary(2, n_colours), torch.zeros(2, n_colours**2 - 1).double().requires_grad_()
@@ -101,6 +102,7 @@ def test_first_and_second_derivatives(implementation, unitary, turned, n_colours
     assert torch.autograd.gradgradcheck(lambda x: eigenangles(turned(U, x)), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_colours):
     """Of second order they are as large as one over the gap; steps are a thousandth of it."""

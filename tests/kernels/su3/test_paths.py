@@ -77,6 +77,7 @@ def test_the_reference_multiplies_path_by_path():
     assert_close(reference.path_gradient(links, by, table, adjoint), gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", [2, 3])
 def test_derivatives_of_both_orders(n_colours):
     links, table, adjoint = random_case(1, 2, 3, (3, 2, 2), n_colours, torch.complex128)
@@ -172,6 +173,7 @@ def kernels(real, n_colours):
         yield kernel, {**dict.fromkeys(arrays, f"*{real}"), "plan": plan, **sizes}, constants
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_a_gpu(compiled):
     for case in kernels("fp32", 2):
         assert compiled(90, *case)["cubin"]

@@ -62,6 +62,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, pointer):
         assert compiled(capability, *case)["cubin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, pointer):
     for case in kernels(pointer, 3):

@@ -201,6 +201,7 @@ def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_co
     assert torch.autograd.gradgradcheck(function, x, eps=1e-9, atol=30, rtol=1e-3, fast_mode=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(
     n_colours=st.sampled_from(COLOURS),

@@ -38,6 +38,7 @@ def check(result, expected, dtype):
         assert_close(ours, theirs, rtol=EXACT[dtype], atol=EXACT[dtype] * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_interpreted_angles_equal_the_reference(interpreted, unitary, n_colours):
     from pipeline_kernels.su3.angles import cuda as angles_cuda

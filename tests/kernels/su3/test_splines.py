@@ -88,6 +88,7 @@ def test_zero_parameters_change_nothing(inverse):
     assert (result.slope == 1).all()
 
 
+@pytest.mark.slow
 @given(bins=st.integers(1, 9), seed=st.integers(0, 2**20), inverse=st.booleans())
 def test_mirrored_parameters_mirror_it(bins, seed, inverse):
     x, parameters = points(60, seed), random_parameters(60, bins, seed)

@@ -167,6 +167,7 @@ def test_only_the_arguments_are_kept(implementation):
     assert {t.data_ptr() for t in kept} <= addresses
 
 
+@pytest.mark.slow
 def test_operators(implementation):
     S, coefficients, G, plan = case((2, 2), 2, batch=2)
     opcheck(_layer, (S.requires_grad_(), coefficients.requires_grad_(), *plan))

@@ -72,6 +72,7 @@ def test_kernels_compile_for_a_gpu(compiled):
         assert compiled(90, *case)["cubin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
 def test_kernels_in_four_dimensions_are_understood_by_the_compiler(front_end, pointer):
     for case in kernels(pointer, 4, 3):

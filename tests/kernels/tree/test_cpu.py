@@ -183,6 +183,7 @@ def test_arguments_need_not_be_contiguous(implementation):
         check(Case(case.shape, features, transfers, spread, weights))
 
 
+@pytest.mark.slow
 def test_first_and_second_derivatives(implementation):
     case = Case.of(balanced((2, 3, 1, 2), 2), 3)
     inputs = [case.features.requires_grad_(), case.transfers.requires_grad_()]

@@ -46,6 +46,7 @@ def test_as_many_angles_as_the_peer(name, peer, batch_of):
     assert len(batch_of([atoms], torch.float64)["angle_edges"]) == peer.n_angles(atoms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL_CELLS)
 def test_equal_to_the_peer_in_double_precision(name, peer, trained, batch_of):
     atoms = SMALL_CELLS[name]
@@ -57,6 +58,7 @@ def test_equal_to_the_peer_in_double_precision(name, peer, trained, batch_of):
     assert max(difference.values()) < 1e-9, difference
 
 
+@pytest.mark.slow
 def test_equal_to_the_peer_in_double_precision_on_real_structures(peer, trained, batch_of, mptrj):
     for atoms in mptrj[:3]:
         difference = largest_differences(
@@ -65,6 +67,7 @@ def test_equal_to_the_peer_in_double_precision_on_real_structures(peer, trained,
         assert max(difference.values()) < 1e-9, difference
 
 
+@pytest.mark.slow
 def test_single_precision_is_exact_to_1e_5(peer, trained, batch_of, mptrj):
     for atoms in mptrj[:3]:
         difference = largest_differences(

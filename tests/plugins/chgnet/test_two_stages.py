@@ -90,6 +90,7 @@ def first(tmp_path):
     return project
 
 
+@pytest.mark.slow
 def test_metrics_say_how_far_direct_forces_are_from_a_gradient(first):
     edit_variant(first, train={"epochs": 1})
     train_run(first.run(NAME, "conservative"))
@@ -113,6 +114,7 @@ def edit_variant(project: Project, **sections) -> None:
     path.write_text(yaml.safe_dump(content))
 
 
+@pytest.mark.slow
 def test_the_second_stage_takes_all_but_the_heads(first, caplog):
     edit_variant(first, train={"epochs": 1, "optimizer": {"lr": 1e-12}})
     run = first.run(NAME, "conservative")
@@ -144,6 +146,7 @@ def test_the_name_of_a_variant_that_does_not_exist_is_explained(tmp_path):
             project.run(NAME)
 
 
+@pytest.mark.slow
 def test_another_network_below_the_heads_is_explained(first):
     edit_variant(first, model={"atom_features": 8})
     call(first.run(NAME, "conservative"), "partition")

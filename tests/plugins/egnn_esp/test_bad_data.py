@@ -322,6 +322,7 @@ def _edited(path: Path, change: Callable[[h5py.File], None]) -> None:
         change(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "words"), [
     (lambda p: (p / "overlaps.h5").unlink(), ["overlaps.h5: is missing"]),
     (lambda p: (p / "lat.dat").unlink(), ["lat.dat: is missing"]),

@@ -149,6 +149,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
     )
 
 
+@pytest.mark.slow
 def test_levels_near_an_energy_are_among_all(own):
     run, _, matrix = predicted_by(own, levels={"energy": 0.123, "count": 4})
     every = compute_levels(matrix)
@@ -174,6 +175,7 @@ def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
     assert n_beyond > 0  # pairs that only the overlap of the data has
 
 
+@pytest.mark.slow
 def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch):
     links = []
 

@@ -49,6 +49,7 @@ def stored(run, number):
         return read_matrix(data.read(number), read_basis(data))
 
 
+@pytest.mark.slow
 def test_labels_are_the_blocks_of_the_data(run, task):
     """Each edge by its definition: H_ij(R), or the transpose of H_ji(-R)."""
     actual = task.samples("train").batch([1])
@@ -199,6 +200,7 @@ def test_what_is_left_to_learn_has_size_one(task):
     assert off_site == pytest.approx(1, abs=0.3)  # sizes are interpolated
 
 
+@pytest.mark.slow
 def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
     bare = prepared(tmp_path, {"two_centre": False})
     module = build_task(bare).module

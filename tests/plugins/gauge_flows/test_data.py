@@ -147,6 +147,7 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
     np.testing.assert_allclose(planes.mean(), plaquette["mean"], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_links(dataset):
     def links(**generate: Any) -> torch.Tensor:
         run = dataset(**SMALL, generate={"n_configurations": 2, "thermalisation": 3, **generate})

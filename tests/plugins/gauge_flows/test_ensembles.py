@@ -214,6 +214,7 @@ def test_heatbath_has_the_anisotropy():
     assert np.mean(values, axis=0)[0] > 2 * np.mean(values, axis=0)[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extents", "n", "beta", "anisotropy"), [((4, 4), 3, 6.0, 0.0), ((3, 4, 2), 2, 2.5, 0.2)]
 )
@@ -225,6 +226,7 @@ def test_heatbath_obeys_the_identity(extents, n, beta, anisotropy):
     assert difference.error < 0.03 * np.mean(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wilson", "symanzik"])
 def test_integrator_is_reversible_and_of_second_order(name):
     ours = make_action(Lattice((3, 4, 3), 3), 4.0, name)

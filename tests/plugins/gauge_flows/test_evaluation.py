@@ -266,6 +266,7 @@ def between(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_a_flow_between_couplings_has_the_ratio_of_partition_functions(between):
     _, metrics = call_evaluate(between)
     (report,) = metrics["flow"]["lattices"]
@@ -309,6 +310,7 @@ def test_an_ensemble_of_another_theory_is_left_alone(identity):
         assert len(ensemble) == 400
 
 
+@pytest.mark.slow
 def test_two_ranks_write_what_one_does(identity, monkeypatch):
     """All but times and the name of what was run; ranks are threads."""
     options = {"samples": 50, "batch_size": 8, "lattices": [[4, 8]]}

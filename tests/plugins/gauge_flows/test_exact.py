@@ -109,6 +109,7 @@ def test_slopes_are_derivatives(n, beta):
     assert compute_torus_plaquette(beta, n, 6) == pytest.approx(slope, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "beta"), [(2, 2.0), (3, 2.5)])
 def test_smallest_torus_by_integration_over_all_links(n, beta):
     """Z is the mean of exp(-S) over the Haar measure, P its reweighted plaquette."""

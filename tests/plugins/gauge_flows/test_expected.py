@@ -50,6 +50,7 @@ def test_the_papers_numbers_are_in_its_text():
     assert entries["break_even"].value == 4000
 
 
+@pytest.mark.slow
 def test_each_measure_leads_to_a_number(tmp_path):
     """All pointers, led to experiments with results of the kind that they need."""
     content = yaml.safe_load(made_up.EXPECTED.read_text())

@@ -93,6 +93,7 @@ def test_learning_curves_have_every_variant(loops):
     assert (len(loss.lines), len(ess.lines)) == (8, 4)
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_shifted_normal_numbers(between):
     figure, table = derivatives.draw(between)
     for estimator in ("flow", "epsilon", "epsilon_limit", "fluctuations_mean_of_ends"):

@@ -237,6 +237,7 @@ def four(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_a_markov_chain_is_an_ensemble(tmp_path):
     """With the plaquette of the torus; written in the layout of the data stage."""
     run = make_fresh_run(tmp_path, model={"action": {"beta": 1.0}}, graph=SQUARE)
@@ -297,6 +298,7 @@ def test_proposals_have_weights(four):
         Ensemble(folder / "proposals.h5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["metropolis", "proposals"])
 def test_samples_are_those_of_any_number_of_ranks(four, method):
     _, flow = load_flow(four, ONE.device)

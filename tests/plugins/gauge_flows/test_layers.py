@@ -106,6 +106,7 @@ def test_layers_are_equivariant_and_invertible(kind, pattern, extents, n_colours
         torch.testing.assert_close(torch.linalg.det(moved), one[..., 0, 0], rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAYERS)
 def test_derivatives_of_both_ways(kind):
     """Of links and weights, by torch's gradcheck; the inverse by its implicit function too."""

@@ -180,6 +180,7 @@ def test_wilson_loops_are_averaged_over_planes_and_orientations():
     torch.testing.assert_close(values["plaquette_space"], planes[:, 2])
 
 
+@pytest.mark.slow
 def test_smoothed_links_have_a_charge():
     """Those of the functions that it is measured by, and E of smooth links is small."""
     lattice, options = (

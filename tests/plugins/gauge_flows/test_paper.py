@@ -25,6 +25,7 @@ PAPERS = {
 pytestmark = pytest.mark.usefixtures("figure_style")
 
 
+@pytest.mark.slow
 def test_figure_1_shows_what_the_history_and_the_evaluation_hold(loops):
     figure, table = figure1.draw(loops)
     assert made_up.read_legend(figure) == ["fixed plaquette, 2 seeds", "learned loops, 2 seeds"]
@@ -49,6 +50,7 @@ def test_figure_1_shows_what_the_history_and_the_evaluation_hold(loops):
     assert left.get_title(loc="left") == "4×4, β = 6"
 
 
+@pytest.mark.slow
 def test_the_papers_values_stand_beside_its_own_theory_alone(tmp_path, loops):
     content = deepcopy(made_up.LOOPS)
     content["model"]["action"]["beta"] = 2.0

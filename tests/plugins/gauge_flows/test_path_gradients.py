@@ -69,6 +69,7 @@ def test_the_score_is_the_gradient_of_the_log_density(kind, memory):
         assert not end_score.requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_no_variance_where_the_flow_is_exact(kind):
     flow = make_flow(kind, LATTICE, BLOCKS[kind])
@@ -112,6 +113,7 @@ def test_values_do_not_depend_on_the_estimator():
         torch.testing.assert_close(path[name], value, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_variance_falls_on_the_way_to_the_solution():
     """Between a fresh flow and the exact one: path gradients fade, ordinary ones do not."""
     exact = make_flow("plaquette", LATTICE, BLOCKS["plaquette"])

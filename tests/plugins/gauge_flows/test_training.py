@@ -146,6 +146,7 @@ def test_the_scale_of_weights_is_log_z_of_free_plaquettes():
     assert estimate_log_z(wilson) == pytest.approx(exact.compute_torus_log_z(2.0, 3, 16), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_move_to_a_larger_volume(tmp_path):
     """And to another coupling: the shared trainer checks that the flow is the same."""
     small = make_run(tmp_path / "small", **SECTIONS)
@@ -192,6 +193,7 @@ def remove_keys(section, *keys):
     return {key: value for key, value in section.items() if key not in keys}
 
 
+@pytest.mark.slow
 def test_a_flow_learns_from_an_ensemble(tmp_path):
     """The forward divergence needs lattice and action of the dataset, and its configurations."""
     content = make_sections(train={"objective": "forward_kl", "epochs": 6})
@@ -206,6 +208,7 @@ def test_a_flow_learns_from_an_ensemble(tmp_path):
     assert 0 < 1 / (last["val"]["weight"] * last["val"]["inverse_weight"]) < 1
 
 
+@pytest.mark.slow
 def test_a_flow_leads_from_one_coupling_to_another(tmp_path):
     content = make_sections(train={"gradient": "path", "batch_size": 12})
     content["model"] = remove_keys(content["model"], "draws") | {

@@ -57,6 +57,7 @@ def hono(seed=0, size=0.03, tau=2.0):
     return atoms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.0, 1.0, 3.0, 4.0, 6.0])
 def test_the_energy_is_that_of_the_surface(surface, calculator, tau):
     atoms = hono(tau=tau)
@@ -76,6 +77,7 @@ def test_the_energy_is_that_of_the_surface(surface, calculator, tau):
     assert atoms.get_potential_energy(force_consistent=True) == atoms.get_potential_energy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.02, 2.0, 3.1])
 def test_forces_are_derivatives_of_the_energy(calculator, tau):
     atoms = hono(tau=tau)

@@ -84,6 +84,7 @@ def test_modes_are_normal_and_free_of_rigid_motion(surface):
     assert Molecule.of(molecule.content()) == molecule
 
 
+@pytest.mark.slow
 def test_points_where_charges_do_not_converge_are_nan(surface):
     x = np.zeros((2, 12))
     x[1] = 1e4

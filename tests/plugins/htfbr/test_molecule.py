@@ -82,6 +82,7 @@ def test_planar_torsions_have_derivatives():
         assert np.linalg.matrix_rank(by_positions) == 6
 
 
+@pytest.mark.slow
 def test_positions_follow_from_variables_and_back():
     hono, coordinates = HONO().molecule, HONO().coordinates
     rng = np.random.default_rng(1)
@@ -154,6 +155,7 @@ def test_normal_coordinates_survive_translation_and_rotation():
     assert np.allclose(result.detach(), q, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", ["reference", "displaced"])
 def test_normal_coordinates_are_differentiable_twice(geometry):
     molecule = ethene()

@@ -200,6 +200,7 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
     assert "is their unit right?" in report["warnings"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"), [("hono", [9000, 1000, 10_000]), ("hono_smoke", [2100, 300, 600])]
 )

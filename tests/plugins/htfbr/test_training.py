@@ -78,6 +78,7 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, mo
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [{}, {"batch_size": 32}])
 @pytest.mark.parametrize("model", [{"rank": 4}, {"rank": 3, "leaf_rank": 2}])
 def test_the_rival_takes_the_same_steps(fit, train, model):
@@ -232,6 +233,7 @@ def test_too_few_points_are_told(fit, caplog):
     assert warn_if_underdetermined(48, 48) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("train", "message"),
     [

@@ -89,6 +89,7 @@ def test_the_reference_kernels_train_the_same():
         assert torch.allclose(fused, plain, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_fine_tuning_keeps_the_network(tmp_path, run):
     """Elements and neighbours normalise the weights: those of other data would change them."""
     call(run, "partition")

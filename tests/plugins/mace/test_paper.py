@@ -244,6 +244,7 @@ def test_figure_11_marks_saturation_and_capacity(experiment):
     assert memory.lines[0].get_ydata()[0] == pytest.approx((2**27 + 12 * 400_000) / 2**30)
 
 
+@pytest.mark.slow
 def test_figure_11_where_the_system_tells_no_memory(changed):
     run = changed.runs["base"]
     steps = [{**step, "memory": None} for step in made_up.profile(run)["steps"]]

@@ -143,6 +143,7 @@ def test_reduced_couplings_go_back_as_they_came(case, independent):
         torch.testing.assert_close(tensor, state[name], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [(2, 1, RESIDUAL), (1, 3, RESIDUAL)], ids=str)
 def test_independent_couplings_go_over_and_come_back(case):
     module, state = ours(case, independent=True)

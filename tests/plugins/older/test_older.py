@@ -57,6 +57,7 @@ def numbers(content, place=""):
     return {name: number for part in parts for name, number in part.items()}
 
 
+@pytest.mark.slow
 def test_the_model_predicts_the_same(archive, tmp_path):
     run = unpacked(archive, tmp_path)
     metrics = json.loads(run.metrics.read_text())
@@ -75,6 +76,7 @@ def test_the_model_predicts_the_same(archive, tmp_path):
                 assert file.column(name) == same
 
 
+@pytest.mark.slow
 def test_the_training_goes_on(archive, tmp_path, caplog):
     run = unpacked(archive, tmp_path, epochs=4)
     with caplog.at_level(logging.WARNING):
