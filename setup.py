@@ -4,8 +4,11 @@ An editable install has none of them: it compiles what it uses at first use. Whe
 compiler the package is built without, and says so.
 """
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -28,13 +31,12 @@ class BuildLibraries(build_py):
             return
         folder = Path(self.build_lib) / "pipeline_kernels" / "prebuilt"
         folder.mkdir(parents=True, exist_ok=True)
+        jobs = list(self._list_jobs(folder))
+        self.announce(f"compiling {len(jobs)} libraries for {', '.join(LEVELS)}", level=2)
         try:
-            for name, source in SOURCES.items():
-                self.announce(f"compiling {name} for {', '.join(LEVELS)}", level=2)
-                texts = [write_source(name, prelude) for prelude in source.preludes()]
-                for text, macros, level in product(texts, source.variants, LEVELS):
-                    path = folder / name_library(name, text, macros, level)
-                    compile_library(text, macros, level, path)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                for _ in pool.map(compile_library, *zip(*jobs, strict=True)):
+                    pass
         except (OSError, subprocess.SubprocessError) as error:
             reason = getattr(error, "stderr", None) or error
             print(  # noqa: T201
@@ -43,6 +45,13 @@ class BuildLibraries(build_py):
                 f"Install a C compiler (cc, or name it by CC) and build again. {reason}",
                 file=sys.stderr,
             )
+
+    def _list_jobs(self, folder: Path) -> Iterator[tuple[str, Mapping[str, str], str, Path]]:
+        """Yield what `compile_library` takes, for each library."""
+        for name, source in SOURCES.items():
+            texts = [write_source(name, prelude) for prelude in source.preludes()]
+            for text, macros, level in product(texts, source.variants, LEVELS):
+                yield text, macros, level, folder / name_library(name, text, macros, level)
 
 
 class PlatformWheel(bdist_wheel):
