@@ -35,7 +35,7 @@ class GraphSamples:
     """
 
     def __init__(self, run: Run, split: str, labels: Sequence[str], dtype: torch.dtype) -> None:
-        options = run.section("graph", GraphOptions)
+        options = run.get_section("graph", GraphOptions)
         self._data = SampleFile(run.data, "data", [*INPUTS, *labels])
         self._graph = SampleFile(run.graph, "graph", [f.name for f in list_graph_fields(options)])
         if len(self._data) != len(self._graph):
@@ -43,7 +43,7 @@ class GraphSamples:
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
                 f"of {run.data}; run the stage 'graph' again"
             )
-        self.numbers = np.flatnonzero(self._data.column("split") == SPLITS.index(split))
+        self.numbers = np.flatnonzero(self._data.read_column("split") == SPLITS.index(split))
         self._dtype = dtype
 
     def __len__(self) -> int:
@@ -51,8 +51,8 @@ class GraphSamples:
 
     def sizes(self) -> Sizes:
         """Return the rows of each kind that each sample has."""
-        kinds = {k: self._data.counts(k)[self.numbers] for k in self._data.offsets}
-        kinds |= {k: self._graph.counts(k)[self.numbers] for k in self._graph.offsets}
+        kinds = {k: self._data.count_rows(k)[self.numbers] for k in self._data.offsets}
+        kinds |= {k: self._graph.count_rows(k)[self.numbers] for k in self._graph.offsets}
         return kinds | {"sample": np.ones(len(self), np.int64)}
 
     def batch(self, indices: Sequence[int]) -> Batch:
@@ -86,7 +86,7 @@ def build_potential_task(run: Run, module: Potential, **facts: Any) -> Task:
         ValueError: The dataset lacks what the experiment trains on, or the files do not fit
             together.
     """
-    options = run.section("train", TrainOptions)
+    options = run.get_section("train", TrainOptions)
     references, available, elements = _read_facts(run)
     with torch.no_grad():
         for symbol, energy in references.items():

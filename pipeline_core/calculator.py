@@ -38,6 +38,6 @@ def load_calculator(
     try:
         if dtype is not None:
             return make_calculator(load_potential(run), device, dtype)
-        return registry.hook("calculator", run.model_info.name)(run=run, device=device)
+        return registry.select_hook("calculator", run.model_info.name)(run=run, device=device)
     finally:
         set_generator_states(states, cpu)

@@ -82,7 +82,7 @@ class Potential(nn.Module):
             where there is no three-dimensional cell), and further fields of the subclass.
         """
         training = torch.is_grad_enabled()
-        vectors = edge_vectors(batch).detach()
+        vectors = compute_edge_vectors(batch).detach()
         if not self.exact_vectors:
             vectors = vectors.to(next(self.parameters()).dtype)
         derived = {"forces", "stress"}.intersection(self.predicts) - self.direct
@@ -107,7 +107,7 @@ class Potential(nn.Module):
         }
 
 
-def edge_vectors(batch: Batch) -> Tensor:
+def compute_edge_vectors(batch: Batch) -> Tensor:
     """Return the vectors from receivers to senders, (n_edges, 3), Å."""
     receiver, sender = batch["edge_index"].unbind(1)
     cells = batch["cell"][batch["edge_sample"]]  # (n_edges, 3, 3)
@@ -115,7 +115,7 @@ def edge_vectors(batch: Batch) -> Tensor:
     return batch["positions"][sender] - batch["positions"][receiver] + shift
 
 
-def volumes(batch: Batch) -> Tensor:
+def compute_volumes(batch: Batch) -> Tensor:
     """Return the volume of each cell, (n_samples,), Å³; zero without a three-dimensional cell."""
     volume: Tensor = torch.linalg.det(batch["cell"]).abs() * batch["pbc"].all(1)
     return volume
@@ -150,6 +150,6 @@ def compute_stress(batch: Batch, vectors: Tensor, pulls: Tensor) -> Tensor:
     """
     dyads = vectors[:, :, None] * pulls[:, None, :]  # (n_edges, 3, 3)
     virial = dyads.new_zeros(count_samples(batch), 3, 3).index_add(0, batch["edge_sample"], dyads)
-    volume = volumes(batch)
+    volume = compute_volumes(batch)
     inverse = torch.where(volume > 0, 1 / volume.where(volume > 0, torch.ones_like(volume)), 0)
     return 0.5 * (virial + virial.transpose(1, 2)) * inverse.to(virial.dtype)[:, None, None]

@@ -30,34 +30,35 @@ class Project:
     results: Path
     registry: Registry
 
-    def dataset(self, name: str) -> DatasetRun:
+    def load_dataset(self, name: str) -> DatasetRun:
         """Load a dataset file.
 
         Raises:
             ValueError: It is missing or wrong.
         """
-        run = self._dataset(name)
+        run = self._load_file(name)
         if not isinstance(run.options, Mixture):
             return run
         return replace(
-            run, mixed=tuple(self._part(run.path, i, p) for i, p in enumerate(run.options.parts))
+            run,
+            mixed=tuple(self._load_part(run.path, i, p) for i, p in enumerate(run.options.parts)),
         )
 
-    def _dataset(self, name: str) -> DatasetRun:
+    def _load_file(self, name: str) -> DatasetRun:
         """Load a dataset file, but not the parts of a mixture."""
         path = self.workflows / "datasets" / f"{name}.yaml"
         content = read_yaml(path)
         kind: type[DatasetFile] = Mixture if "parts" in content else Dataset
         if isinstance(plugin := content.get("plugin"), str):
-            kind = self._model_info(plugin, path).dataset or kind
+            kind = self._find_model_info(plugin, path).dataset or kind
         folder = self.results / "datasets" / name
         return DatasetRun(name, path, validate_content(kind, content, path), folder, self.registry)
 
-    def _part(self, mixture: Path, number: int, part: MixturePart) -> DatasetRun:
+    def _load_part(self, mixture: Path, number: int, part: MixturePart) -> DatasetRun:
         keys = ["parts", str(number), "dataset"]
         where = f"{mixture}:{find_line(mixture, keys)}: {'.'.join(keys)}"
         try:
-            run = self._dataset(part.dataset)
+            run = self._load_file(part.dataset)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
         if isinstance(run.options, Mixture):
@@ -69,7 +70,7 @@ class Project:
             )
         return run
 
-    def experiment(self, name: str) -> ExperimentRun:
+    def load_experiment(self, name: str) -> ExperimentRun:
         """Load an experiment file, such as "chgnet/hfo2", and validate all its variants.
 
         Raises:
@@ -96,24 +97,26 @@ class Project:
         """Load one variant of an experiment.
 
         Raises:
-            ValueError: As `experiment`, or there is no such variant.
+            ValueError: As `load_experiment`, or there is no such variant.
         """
-        return self.experiment(experiment).run(variant)
+        return self.load_experiment(experiment).run(variant)
 
-    def _model_info(self, plugin: str, path: Path, place: Sequence[str] = ("plugin",)) -> ModelInfo:
+    def _find_model_info(
+        self, plugin: str, path: Path, place: Sequence[str] = ("plugin",)
+    ) -> ModelInfo:
         try:
-            return self.registry.model_info(plugin)
+            return self.registry.get_model_info(plugin)
         except ValueError as error:
             raise ValueError(f"{_locate(path, place)}: {error}") from None
 
     def _run(self, name: str, path: Path, file: ExperimentFile, variant: str) -> Run:
-        chosen = file.of(variant)
+        chosen = file.make_variant(variant)
         overridden = file.variants[variant].model_fields_set if variant != BASE else set()
 
         def locate_key(key: str) -> tuple[str, ...]:
             return ("variants", variant, key) if key in overridden else (key,)
 
-        info = self._model_info(chosen.plugin, path, locate_key("plugin"))
+        info = self._find_model_info(chosen.plugin, path, locate_key("plugin"))
         given = {key: getattr(chosen, key) for key in Sections.model_fields}
         chosen = chosen.model_copy(update=upgrade_options(given, info.renamed, path))
         models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
@@ -127,7 +130,7 @@ class Project:
                 raise
             reader = f"as plugin {info.name!r} of variant {variant!r} reads it"
             raise ValueError(f"{error} ({reader})") from None
-        data = self.dataset(chosen.dataset) if chosen.dataset else None
+        data = self.load_dataset(chosen.dataset) if chosen.dataset else None
         folder = self.results / name / variant
         return Run(
             experiment=name,
@@ -191,7 +194,7 @@ def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
 def _list_causes(run: Run, stage: str) -> tuple[object, ...]:
     """Return what the artifact of a stage follows from, beside data and earlier artifacts."""
     seed = None if stage == "graph" and _has_engine_graph(run) else run.seed
-    return run.model_info.name, seed, run.params(stage)
+    return run.model_info.name, seed, run.select_params(stage)
 
 
 def _has_engine_graph(run: Run) -> bool:

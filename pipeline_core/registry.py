@@ -67,7 +67,7 @@ class Registry:
         points = entry_points(group=PROJECT) if points is None else points
         self.plugins = [self._load(point) for point in points]
 
-    def model_info(self, name: str) -> ModelInfo:
+    def get_model_info(self, name: str) -> ModelInfo:
         """Return what the plugin with the model `name` says of itself.
 
         Raises:
@@ -77,11 +77,11 @@ class Registry:
         assert info is not None
         return info
 
-    def models(self) -> list[ModelInfo]:
+    def list_models(self) -> list[ModelInfo]:
         """Return all usable models."""
         return [plugin.model for plugin in self.plugins if plugin.model is not None]
 
-    def hook(self, hook: str, model: str | None) -> Callable[..., Any]:
+    def select_hook(self, hook: str, model: str | None) -> Callable[..., Any]:
         """Return a hook that calls the plugin of a model, the engine and the observers alone."""
         own = self._find_plugin(model).name if model is not None else None
         others = [
@@ -95,7 +95,7 @@ class Registry:
         """Return what all usable plugins give to a hook that lists records: readers, figures."""
         return [record for records in getattr(self.manager.hook, hook)() for record in records]
 
-    def fingerprint(self, model: str) -> str:
+    def compute_fingerprint(self, model: str) -> str:
         """Return a hash of the plugin's source and version: it changes when the plugin does."""
         return hash_source(self._find_plugin(model))
 

@@ -79,21 +79,21 @@ class DatasetRun:
         """What was imported, skipped and found (JSON)."""
         return self.folder / "import.json"
 
-    def params(self) -> dict[str, Any]:
+    def select_params(self) -> dict[str, Any]:
         """The content of the dataset file, less what has no effect on the samples."""
         options = self.options.model_dump(mode="json")
         params = {key: value for key, value in options.items() if key not in _NO_EFFECT}
         if self.mixed:
-            params["parts"] = {part.name: part.params() for part in self.mixed}
+            params["parts"] = {part.name: part.select_params() for part in self.mixed}
         return params
 
-    def provenance(self) -> dict[str, Any]:
+    def make_provenance(self) -> dict[str, Any]:
         """Record of where an artifact of the data stage comes from."""
         facts: dict[str, Any] = {"options": self.options.model_dump(mode="json")}
         if self.mixed:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
-            facts["fingerprint"] = self.registry.fingerprint(self.options.plugin)
+            facts["fingerprint"] = self.registry.compute_fingerprint(self.options.plugin)
         return provenance.make_record(stage="data", **facts)
 
 
@@ -197,7 +197,7 @@ class Run:
         """The plugin's own options."""
         return self.sections["model"]
 
-    def section(self, stage: str, kind: type[Options]) -> Options:
+    def get_section(self, stage: str, kind: type[Options]) -> Options:
         """Return the section of a stage, checked to be of the type that the caller works with.
 
         Raises:
@@ -213,19 +213,19 @@ class Run:
             )
         return options
 
-    def provenance(self, stage: str) -> dict[str, Any]:
+    def make_provenance(self, stage: str) -> dict[str, Any]:
         """Record of where an artifact of this run comes from."""
         return provenance.make_record(
             stage=stage,
             experiment=self.experiment,
             variant=self.variant,
             plugin=self.model_info.name,
-            fingerprint=self.registry.fingerprint(self.model_info.name),
+            fingerprint=self.registry.compute_fingerprint(self.model_info.name),
             seed=self.seed,
-            options=self.params(stage),
+            options=self.select_params(stage),
         )
 
-    def params(self, stage: str) -> dict[str, Any]:
+    def select_params(self, stage: str) -> dict[str, Any]:
         """The part of the experiment that a stage depends on."""
         keys = {
             "graph": ["graph"],
@@ -269,7 +269,7 @@ class ExperimentRun:
     @cached_property
     def options(self) -> FiguresOptions:
         """The figures section of the base variant."""
-        return self.runs[BASE].section("figures", FiguresOptions)
+        return self.runs[BASE].get_section("figures", FiguresOptions)
 
     @property
     def models(self) -> list[ModelInfo]:
@@ -289,7 +289,7 @@ class ExperimentRun:
             )
         return self.runs[variant]
 
-    def only(self, plugin: str) -> ExperimentRun:
+    def select_plugin(self, plugin: str) -> ExperimentRun:
         """Return the experiment with those variants alone that have this plugin."""
         runs = {v: run for v, run in self.runs.items() if run.model_info.name == plugin}
-        return replace(self, model_info=self.registry.model_info(plugin), runs=runs)
+        return replace(self, model_info=self.registry.get_model_info(plugin), runs=runs)

@@ -194,7 +194,7 @@ class SampleFile:
     def _read_layout(self, fields: Iterable[str] | None) -> None:
         file = self._file
         names = [n for n in file if n != "offsets"] if fields is None else list(fields)
-        self.fields = {name: self._field(name) for name in names}
+        self.fields = {name: self._find_field(name) for name in names}
         self.n_samples = int(file.attrs["n_samples"])
         self.offsets: dict[str, NDArray[np.int64]] = {
             kind: file[f"offsets/{kind}"][:] for kind in file.get("offsets", ())
@@ -218,12 +218,12 @@ class SampleFile:
         """Close the file; arrays already read stay valid."""
         self._context.__exit__(None, None, None)
 
-    def column(self, name: str) -> Array:
+    def read_column(self, name: str) -> Array:
         """Return all rows of one field."""
         with store.explain_damage(self.path):
             return self._load(name)
 
-    def counts(self, kind: str) -> NDArray[np.int64]:
+    def count_rows(self, kind: str) -> NDArray[np.int64]:
         """Return the number of rows of `kind` in each sample, (n_samples,)."""
         return np.diff(self.offsets[kind])
 
@@ -252,7 +252,7 @@ class SampleFile:
         data = self._file[name]
         return np.asarray(data.asstr()[:] if h5py.check_string_dtype(data.dtype) else data[:])
 
-    def _field(self, name: str) -> Field:
+    def _find_field(self, name: str) -> Field:
         if name not in self._file:
             raise ValueError(
                 f"{self.path}: has no field {name!r}, only {', '.join(sorted(self._file))}; "

@@ -167,7 +167,7 @@ def build_task(run: Run, metadata: Mapping[str, Any] | None = None) -> Task:
     seed_everything(run.seed)
     if metadata is not None:
         run = replace(run, metadata=metadata)
-    task: Task | None = run.registry.hook("task", name)(run=run)
+    task: Task | None = run.registry.select_hook("task", name)(run=run)
     if task is None:
         raise ValueError(
             f"plugin {name!r} gives no task: implement the hook task(run), or the stages that ask "

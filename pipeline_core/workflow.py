@@ -93,7 +93,7 @@ class Plan:
 
     def raw_files(self, wildcards: Any) -> list[str]:
         """Return the raw files of a dataset."""
-        return [str(p) for p in find_raw_files(self.project.dataset(wildcards.dataset))]
+        return [str(p) for p in find_raw_files(self.project.load_dataset(wildcards.dataset))]
 
     def dataset(self, wildcards: Any) -> str:
         """Return what the data stage depends on, apart from raw files.
@@ -101,10 +101,12 @@ class Plan:
         That is the content of the dataset file, less what has no effect on the samples, and
         fingerprints of the plugins that make or read the data.
         """
-        dataset = self.project.dataset(wildcards.dataset)
-        params = dataset.params()
+        dataset = self.project.load_dataset(wildcards.dataset)
+        params = dataset.select_params()
         if dataset.options.plugin is not None:
-            params["fingerprint"] = self.project.registry.fingerprint(dataset.options.plugin)
+            params["fingerprint"] = self.project.registry.compute_fingerprint(
+                dataset.options.plugin
+            )
         if readers := fingerprint_readers(dataset):
             params["readers"] = readers
         return _format_json(params)
@@ -135,7 +137,7 @@ class Plan:
         files: dict[str, tuple[str, str]] = {}
         for path in sorted(Path(self.datasets).glob("*.yaml")):
             try:
-                run = self.project.dataset(path.stem)
+                run = self.project.load_dataset(path.stem)
             except ValueError:
                 continue  # a broken file stops those jobs alone that need it
             for name, download in run.options.downloads.items():
@@ -178,8 +180,8 @@ class Plan:
             else:
                 runs = [self._run(wildcards)]
             plugins = dict.fromkeys(run.model_info.name for run in runs)
-            fingerprints = " ".join(map(self.project.registry.fingerprint, plugins))
-            params = [{**run.params(stage), "seed": run.seed} for run in runs]
+            fingerprints = " ".join(map(self.project.registry.compute_fingerprint, plugins))
+            params = [{**run.select_params(stage), "seed": run.seed} for run in runs]
             return _format_json({"plugin": fingerprints, "options": params})
 
         return format_params
@@ -218,7 +220,7 @@ class Plan:
 
     def _experiment(self, name: str) -> ExperimentRun:
         if name not in self._experiments:
-            experiment = self.project.experiment(name)
+            experiment = self.project.load_experiment(name)
             check_names(experiment)
             self._experiments[name] = experiment
         return self._experiments[name]
@@ -309,7 +311,7 @@ def check_names(experiment: ExperimentRun) -> None:
 
 def _has_work(run: Run) -> bool:
     """Return whether the experiment says what of a run to measure."""
-    return run.section("profile", ProfileOptions).has_work
+    return run.get_section("profile", ProfileOptions).has_work
 
 
 def _format_json(params: Any) -> str:

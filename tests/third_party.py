@@ -66,5 +66,5 @@ def model() -> ModelInfo:
 def task(run: Run) -> Task:
     options: Any = run.options
     return build_potential_task(
-        run, MessagePassing(options, run.section("graph", GraphOptions).cutoff)
+        run, MessagePassing(options, run.get_section("graph", GraphOptions).cutoff)
     )

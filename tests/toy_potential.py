@@ -184,7 +184,7 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    return toy_task(run.section("model", ToyOptions), run.section("train", TrainOptions))
+    return toy_task(run.get_section("model", ToyOptions), run.get_section("train", TrainOptions))
 
 
 @hookimpl
@@ -214,7 +214,7 @@ def make_run(folder: Path, train: dict[str, Any] | None = None, **sections: Any)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content))
     run = load_run(folder)
-    write_partition(run, build_task(run), run.section("partition", PartitionOptions))
+    write_partition(run, build_task(run), run.get_section("partition", PartitionOptions))
     return run
 
 

@@ -68,7 +68,7 @@ class Shares:
     cost: Literal["given", "fitted"] = "given"
     sizes: Mapping[str, Numbers] = field(default_factory=dict)
 
-    def batches(self, rank: int = 0, n_ranks: int = 1) -> list[Numbers]:
+    def list_batches(self, rank: int = 0, n_ranks: int = 1) -> list[Numbers]:
         """Return the evaluation batches of one rank; those of all ranks hold each sample once."""
         n_bins = int(self.bins.max(initial=-1)) + 1
         loads = np.bincount(self.bins, weights=self.costs, minlength=n_bins)
@@ -99,7 +99,7 @@ def write_partition(run: Run, task: Task, options: PartitionOptions) -> dict[str
     costs = splits["train"].costs
     size = options.samples_per_rank
     forecast = [_forecast(costs, capacity, n, size, run.seed) for n in options.ranks if len(costs)]
-    with store.create(run.partition, "partition", run.provenance("partition")) as file:
+    with store.create(run.partition, "partition", run.make_provenance("partition")) as file:
         file.attrs["capacity"] = capacity
         file.attrs["strategy"] = options.strategy
         file.attrs["cost"] = options.cost
@@ -180,7 +180,7 @@ def _forecast(
             seed=seed,
             strategy=strategy,
         )
-        plan = sampler.plan(0, n_ranks)
+        plan = sampler.plan_epoch(0, n_ranks)
         loads = plan.loads(costs)
         if way in ("random", "next_fit", "pairing", "balanced"):  # their last step may be smaller
             loads = loads[: max(1, len(costs) // size)]

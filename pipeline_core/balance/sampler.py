@@ -66,7 +66,7 @@ class Sampler:
     strategy: Strategy = "balanced"
     times: Costs | None = None
 
-    def plan(self, epoch: int, n_ranks: int) -> Plan:
+    def plan_epoch(self, epoch: int, n_ranks: int) -> Plan:
         """Return what each rank takes in each step of an epoch; all ranks compute the same.
 
         Raises:
@@ -79,7 +79,7 @@ class Sampler:
             plan = packing.pack_mace_bins(self.costs, order, n_ranks, self._bin(n_ranks))
             # Else each epoch would go from large samples to small ones.
             return plan.reordered(draw_order(len(plan), self.seed, epoch))
-        offsets = self._offsets(order)
+        offsets = self._find_offsets(order)
         if self.strategy == "random":
             return packing.pack_random(order, offsets, n_ranks)
         if self.strategy == "pairing":
@@ -94,7 +94,7 @@ class Sampler:
         batches = [mine[bins == number] for number in range(bins.max(initial=-1) + 1)]
         return Share(batches, step.loads(self._shared)[0])
 
-    def facts(self, n_ranks: int) -> dict[str, str]:
+    def describe_sharing(self, n_ranks: int) -> dict[str, str]:
         """Return what the samples of steps depend on beside the options of the training.
 
         A state that was saved within an epoch can be continued only if the steps stay the same.
@@ -108,7 +108,7 @@ class Sampler:
     def _shared(self) -> Costs:
         return self.costs if self.times is None else self.times
 
-    def _size(self) -> int:
+    def _find_size(self) -> int:
         n_samples = len(self.costs)
         return n_samples if self.batch_size == "all" else min(self.batch_size, n_samples)
 
@@ -119,10 +119,10 @@ class Sampler:
                 f"partition.strategy: {self.strategy!r} fills bins and cannot take all samples in "
                 "one step; set train.batch_size to a number, or choose 'balanced'"
             )
-        return float(self.costs.mean() * self._size() / n_ranks) or 1.0
+        return float(self.costs.mean() * self._find_size() / n_ranks) or 1.0
 
-    def _offsets(self, order: Numbers) -> Numbers:
+    def _find_offsets(self, order: Numbers) -> Numbers:
         if self.batch_by == "cost":
-            return packing.cut_windows(self.costs, order, self._size())
+            return packing.cut_windows(self.costs, order, self._find_size())
         n_samples = len(self.costs)
-        return np.append(np.arange(0, n_samples, self._size()), n_samples)
+        return np.append(np.arange(0, n_samples, self._find_size()), n_samples)

@@ -52,7 +52,7 @@ def load_checked(project: Project, name: str) -> ExperimentRun:
     Raises:
         ValueError: Something is wrong or missing.
     """
-    experiment = project.experiment(name)
+    experiment = project.load_experiment(name)
     check_names(experiment)
     dataset = experiment.runs[BASE].dataset
     for part in dataset.parts if dataset is not None else ():

@@ -19,7 +19,7 @@ def download(
     """Fetch raw files that are missing; check the hashes of those that are there."""
     from pipeline_core.importing.downloads import fetch
 
-    run = options.load_project(workflows, options.RESULTS).dataset(dataset)
+    run = options.load_project(workflows, options.RESULTS).load_dataset(dataset)
     n_fetched = fetch(run, file or [], typer.echo)
     typer.echo(f"{n_fetched} files fetched")
 

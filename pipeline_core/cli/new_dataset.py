@@ -41,7 +41,7 @@ def write_dataset(
     description = describe(files[0], format_of_files)
     path.parent.mkdir(parents=True, exist_ok=True)  # patterns are tried out from there
     write_new(path, format_dataset(name, path, files, format_of_files, description))
-    options.load_project(workflows, options.RESULTS).dataset(name)
+    options.load_project(workflows, options.RESULTS).load_dataset(name)
     typer.echo(
         f"wrote {path} after a look at {files[0]}; check its units and its split\n"
         f"next: pipeline-core data --dataset {name}"

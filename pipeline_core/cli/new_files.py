@@ -37,14 +37,14 @@ def write_experiment(
 ) -> None:
     """Write an experiment file with every option at its default."""
     project = options.load_project(workflows, options.RESULTS)
-    info = project.registry.model_info(plugin)
-    labels = getattr(project.dataset(dataset).options, "labels", [])  # of atoms, if it has any
+    info = project.registry.get_model_info(plugin)
+    labels = getattr(project.load_dataset(dataset).options, "labels", [])  # of atoms, if it has any
     folder, _, stem = name.rpartition("/")
     if folder not in ("", plugin):
         raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")
     path = workflows / "experiments" / plugin / f"{stem}.yaml"
     write_new(path, format_experiment(info, dataset, scale, labels))
-    project.experiment(f"{plugin}/{stem}")
+    project.load_experiment(f"{plugin}/{stem}")
     typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{stem}")
 
 

@@ -29,7 +29,7 @@ def import_data(
     results: options.Results = options.RESULTS,
 ) -> None:
     """Import raw files: samples, splits and reference energies."""
-    run = options.load_project(workflows, results).dataset(dataset)
+    run = options.load_project(workflows, results).load_dataset(dataset)
     _run("data", run, run.options.plugin)
 
 
@@ -39,7 +39,7 @@ def draw_figures(
     results: options.Results = options.RESULTS,
 ) -> None:
     """Draw all variants of an experiment and put the paper's numbers beside ours."""
-    run = options.load_project(workflows, results).experiment(experiment)
+    run = options.load_project(workflows, results).load_experiment(experiment)
     _run("draw", run, run.model_info.name)
 
 
@@ -61,7 +61,7 @@ def _make_command(stage: str) -> Callable[..., None]:
 
 
 def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -> None:
-    summary = run.registry.hook(hook, plugin)(run=run)
+    summary = run.registry.select_hook(hook, plugin)(run=run)
     if find_world().rank == 0 and summary:
         typer.echo(format_summary(summary))
 

@@ -57,7 +57,7 @@ class Source(Section):
     """
 
     @model_validator(mode="after")
-    def _repeated_one_way(self) -> Source:
+    def _check_repeat(self) -> Source:
         if self.repeat is not None and self.repeat_to is not None:
             raise ValueError("repeat and repeat_to exclude each other; remove one of them")
         return self
@@ -80,7 +80,7 @@ class Split(Section):
     test_groups: list[str] = []
 
     @model_validator(mode="after")
-    def _room_for_training(self) -> Split:
+    def _check_parts(self) -> Split:
         if self.method != "list" and self.val + self.test >= 1:
             raise ValueError(f"val + test = {self.val + self.test:g} leaves nothing to train on")
         if self.method == "list" and not (self.val_groups or self.test_groups):
@@ -111,7 +111,7 @@ class DatasetFile(Section):
     """Raw files to be fetched, by their paths relative to the dataset file."""
 
     @model_validator(mode="after")
-    def _downloads_beside_the_file(self) -> DatasetFile:
+    def _check_downloads(self) -> DatasetFile:
         for name in self.downloads:
             if not _PATH.fullmatch(name):
                 raise ValueError(
@@ -172,7 +172,7 @@ class Mixture(Structures):
     parts: Annotated[list[MixturePart], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _made_of_different_parts(self) -> Mixture:
+    def _check_mixture(self) -> Mixture:
         names = [part.dataset for part in self.parts]
         twice = [name for name in names if names.count(name) > 1]
         if twice:

@@ -57,7 +57,7 @@ class ExperimentFile(Sections):
 
     @field_validator("variants")
     @classmethod
-    def _base_is_taken(cls, variants: dict[str, Variant]) -> dict[str, Variant]:
+    def _check_variants(cls, variants: dict[str, Variant]) -> dict[str, Variant]:
         if BASE in variants:
             raise ValueError(
                 f"{BASE!r} is the experiment as it stands, with nothing overridden; give the "
@@ -65,7 +65,7 @@ class ExperimentFile(Sections):
             )
         return variants
 
-    def of(self, variant: str) -> ExperimentFile:
+    def make_variant(self, variant: str) -> ExperimentFile:
         """Return the experiment that a variant is, with its overrides and without variants."""
         if variant == BASE:
             return self.model_copy(update={"variants": {}})

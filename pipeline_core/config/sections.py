@@ -108,7 +108,7 @@ class PartitionOptions(Section):
     """Samples of a step that each rank takes on average where the balance is reported."""
 
     @model_validator(mode="after")
-    def _capped_by_something(self) -> Self:
+    def _check_capacity(self) -> Self:
         if self.strategy == "capped" and self.capacity is None:
             raise ValueError(
                 "strategy: 'capped' needs a capacity; set partition.capacity, or choose 'balanced'"
@@ -116,7 +116,7 @@ class PartitionOptions(Section):
         return self
 
     @model_validator(mode="after")
-    def _fitted_for_something(self) -> Self:
+    def _check_cost(self) -> Self:
         if self.cost == "fitted" and self.strategy not in ("balanced", "capped"):
             raise ValueError(
                 f"cost: 'fitted' has no influence on the strategy {self.strategy!r}; set "
@@ -211,7 +211,7 @@ class TrainOptions(Section):
         return self.optimizer.lr * self.batch_size / self.optimizer.lr_batch_size
 
     @model_validator(mode="after")
-    def _scaled_by_a_number(self) -> Self:
+    def _check_lr_batch_size(self) -> Self:
         if self.optimizer.lr_batch_size is not None and self.batch_size == "all":
             raise ValueError(
                 "optimizer.lr_batch_size: the rate cannot be scaled by batch_size: all; give "
@@ -220,7 +220,7 @@ class TrainOptions(Section):
         return self
 
     @model_validator(mode="after")
-    def _trained_somewhere(self) -> Self:
+    def _check_epochs(self) -> Self:
         if self.epochs == 0 and self.start_from is None:
             raise ValueError(
                 "epochs: 0 trains nothing; set train.start_from to the weights that are to be used "
@@ -229,7 +229,7 @@ class TrainOptions(Section):
         return self
 
     @model_validator(mode="after")
-    def _of_a_model(self) -> Self:
+    def _check_reference_energies(self) -> Self:
         if self.reference_energies == "dataset" and self.start_from is None:
             raise ValueError(
                 "reference_energies: those of the dataset are taken in any case where no model is "
@@ -293,7 +293,7 @@ class SizeClass(Section):
     """None draws sizes from the training samples, whose edges are known; `atoms` is unused then."""
 
     @model_validator(mode="after")
-    def _rising(self) -> Self:
+    def _check_atoms(self) -> Self:
         if self.atoms[0] > self.atoms[1]:
             raise ValueError(f"atoms: {list(self.atoms)} must be [least, largest]; swap them")
         return self
@@ -357,7 +357,7 @@ class InferOptions(Section):
 
     @field_validator("md")
     @classmethod
-    def _different_names(cls, md: list[MolecularDynamics]) -> list[MolecularDynamics]:
+    def _check_names(cls, md: list[MolecularDynamics]) -> list[MolecularDynamics]:
         names = [one.name for one in md]
         if len(set(names)) < len(names):
             raise ValueError(f"names {', '.join(names)} have to differ; rename one")

@@ -40,7 +40,7 @@ class DividedSplits:
     """
 
     def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
-        section, graph = run.section("partition", PartitionOptions), run.sections["graph"]
+        section, graph = run.get_section("partition", PartitionOptions), run.sections["graph"]
         if not isinstance(graph, GraphOptions):
             raise ValueError(
                 f"{run.experiment}: partition.parts: graph: plugin {run.model_info.name!r} has no "

@@ -85,7 +85,7 @@ class Domain:
         """Place of each edge among the interior ones followed by the boundary ones, (n_edges,)."""
         return torch.cat([self.interior, self.boundary]).argsort()
 
-    def inputs(self) -> dict[str, NDArray[Any]]:
+    def make_inputs(self) -> dict[str, NDArray[Any]]:
         """Return atoms of all local rows, own edges and the cell as fields of a sample."""
         atoms = self.structure
         return {
@@ -112,7 +112,7 @@ class DomainSamples(Samples, Protocol):
         ...
 
     def read_domain(self, index: int, domain: Domain) -> Batch:
-        """Return what a rank needs of a sample: `domain.inputs()`, and labels of its own rows.
+        """Return what a rank needs of a sample: `domain.make_inputs()`, and labels of its own rows.
 
         Called ahead of time on another thread, without communication.
         """

@@ -38,7 +38,7 @@ class Region:
     edge_index: Ints
     edge_shift: Ints
 
-    def inputs(self) -> dict[str, NDArray[Any]]:
+    def make_inputs(self) -> dict[str, NDArray[Any]]:
         """Return all atoms and edges, and the cell, as fields of a sample."""
         return {**self._take(slice(None), slice(None)), "edge_index": self.edge_index}
 

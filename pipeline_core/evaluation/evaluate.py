@@ -38,7 +38,7 @@ def evaluate_run(run: Run) -> dict[str, Any]:
         ValueError: There is nothing to compare, the model does not belong to the run, or it
             predicts something that is not finite.
     """
-    options = run.section("evaluate", EvaluateOptions)
+    options = run.get_section("evaluate", EvaluateOptions)
     with connect_ranks(run.device, run.state) as ranks:
         task = load_trained_task(run, ranks.device)
         samples: dict[str, Samples] = {s: task.samples(s) for s in options.splits}
@@ -94,12 +94,12 @@ def _open_writer(
             "differently"
         )
     fields = make_prediction_fields(samples[split].sizes(), task.quantities, list(texts[split]))
-    return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields)
+    return SampleWriter(run.predictions, "predictions", run.make_provenance("evaluate"), fields)
 
 
 def make_metrics_header(run: Run, task: Task) -> dict[str, Any]:
     """Return what a file of metrics says before its splits: whose it is, and its size."""
-    provenance = run.provenance("evaluate")
+    provenance = run.make_provenance("evaluate")
     return {
         "experiment": run.experiment,
         "variant": run.variant,

@@ -104,14 +104,14 @@ def _list_figures(experiment: ExperimentRun) -> dict[str, Figure]:
 
 def _collect(experiment: ExperimentRun, model: str | None) -> list[Figure]:
     """Return the figures of the plugin of a model and of all plugins without one."""
-    hook = experiment.registry.hook("figures", model)
+    hook = experiment.registry.select_hook("figures", model)
     # The engine registers first, and the hook lists what registered last first.
     return [figure for figures in reversed(hook()) for figure in figures]
 
 
 def _draw_files(figure: Figure, experiment: ExperimentRun) -> dict[str, bytes] | None:
     """Draw one figure; return its files, and a PNG for the summary under the name `_PNG`."""
-    shown = experiment if figure.plugin is None else experiment.only(figure.plugin)
+    shown = experiment if figure.plugin is None else experiment.select_plugin(figure.plugin)
     with style.apply_style():
         try:
             drawn = figure.draw(shown)

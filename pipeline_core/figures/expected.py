@@ -79,7 +79,7 @@ class Expected(Section):
     entries: list[Entry]
 
     @model_validator(mode="after")
-    def _unique(self) -> Expected:
+    def _check_ids(self) -> Expected:
         seen: set[str] = set()
         for entry in self.entries:
             if entry.id in seen:

@@ -148,7 +148,7 @@ def read_comparisons(run: Run) -> list[Comparison]:
     if report is None or split is None or not _has_schema(run.predictions, "predictions"):
         return []
     with SampleFile(run.predictions, "predictions") as file:
-        chosen = file.column("split") == SPLITS.index(split)
+        chosen = file.read_column("split") == SPLITS.index(split)
         names = [n.removesuffix("_label") for n in file.fields if n.endswith("_label")]
         comparisons = []
         for name in names:
@@ -173,10 +173,10 @@ def _read_comparison(
     errors: Errors,
 ) -> Comparison:
     kind = file.fields[f"{name}_label"].kind
-    rows = chosen if kind == "sample" else np.repeat(chosen, file.counts(kind))
-    divisor = file.counts("atom")[chosen] if shown.name != name else 1
+    rows = chosen if kind == "sample" else np.repeat(chosen, file.count_rows(kind))
+    divisor = file.count_rows("atom")[chosen] if shown.name != name else 1
     label, predicted = (
-        (file.column(f"{name}_{role}")[rows].astype(np.float64).T / divisor).T.ravel()
+        (file.read_column(f"{name}_{role}")[rows].astype(np.float64).T / divisor).T.ravel()
         * shown.factor
         for role in ("label", "predicted")
     )
@@ -191,8 +191,8 @@ def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
     with SampleFile(run.predictions, "predictions") as file:
         if "forces_label" not in file.fields:
             return {}
-        codes = np.repeat(file.column("split"), file.counts("atom"))
-        label, predicted = file.column("forces_label"), file.column("forces_predicted")
+        codes = np.repeat(file.read_column("split"), file.count_rows("atom"))
+        label, predicted = file.read_column("forces_label"), file.read_column("forces_predicted")
     present = ~np.isnan(label).any(axis=1)
     forces = {}
     for code, split in enumerate(SPLITS):

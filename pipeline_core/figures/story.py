@@ -232,7 +232,7 @@ def write_sentences(experiment: ExperimentRun) -> list[str]:
         )
     if len(experiment.models) > 1:
         others = [
-            f"{info.name} (variant {', '.join(experiment.only(info.name).runs)})"
+            f"{info.name} (variant {', '.join(experiment.select_plugin(info.name).runs)})"
             for info in experiment.models[1:]
         ]
         lines.append(f"Beside it: {'; '.join(others)}.")

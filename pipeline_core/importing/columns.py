@@ -39,7 +39,7 @@ class Compositions:
                 self._formulas.append(formula)
         return np.array([self._numbers[key] for key in others._numbers], dtype=np.int64)
 
-    def formula(self, number: int) -> str:
+    def make_formula(self, number: int) -> str:
         """Return the reduced formula, symbols in alphabetical order."""
         return self._formulas[number]
 

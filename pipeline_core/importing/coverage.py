@@ -45,7 +45,8 @@ class Coverage:
                 continue
             if self.present[name] == 0:
                 raise ValueError(
-                    f"{self.absence(name)}, or list it under `partial` if other sources have it"
+                    f"{self.explain_absence(name)}, or list it under `partial` if other sources "
+                    "have it"
                 )
             n_missing = self.n_frames - self.present[name]
             raise ValueError(
@@ -54,7 +55,7 @@ class Coverage:
                 f"meant, or remove it from `labels`{_explain_need(name)}"
             )
 
-    def absence(self, name: str) -> str:
+    def explain_absence(self, name: str) -> str:
         """Explain that no frame carries the label `name`."""
         source = self._source
         problem = f"{source.name}: none of {self.n_frames} frames has {name}"

@@ -79,7 +79,7 @@ def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
 def _record_provenance(
     run: DatasetRun, by_part: Mapping[str, Sequence[RawSource]]
 ) -> dict[str, Any]:
-    record = {**run.provenance(), "readers": fingerprint_readers(run)}
+    record = {**run.make_provenance(), "readers": fingerprint_readers(run)}
     for source in (source for sources in by_part.values() for source in sources):
         for name, path in source.files.items():
             try:

@@ -80,10 +80,10 @@ class PartImport:
         options = run.frames
         columns, skipped = Columns(), Skipped(options.strict)
         shared = SharedFrames(sources)
-        reports = [self._source(s, run, columns, skipped, shared) for s in sources]
+        reports = [self._import_source(s, run, columns, skipped, shared) for s in sources]
         for name in options.labels:
             if not any(report.coverage.present[name] for report in reports):
-                raise ValueError(reports[0].coverage.absence(name))
+                raise ValueError(reports[0].coverage.explain_absence(name))
         try:
             codes = divide(columns, options.split)
             shared.require_together(codes)
@@ -91,7 +91,7 @@ class PartImport:
             raise ValueError(f"{run.path}: {error}") from None
         return PartReport(run.name, options, reports, columns, codes, skipped)
 
-    def _source(
+    def _import_source(
         self,
         source: RawSource,
         run: DatasetRun,
@@ -118,13 +118,13 @@ class PartImport:
             except ValueError as error:
                 raise ValueError(f"{source.name}: {place}: {error}") from None
             composition = columns.compositions.number(sample["atomic_numbers"])
-            group = name_group(source, file, frame, columns.compositions.formula(composition))
+            group = name_group(source, file, frame, columns.compositions.make_formula(composition))
             shared.add(source.files[file], frame.index, len(columns))
             energy = float(sample.get("energy", np.nan))
             columns.add(composition, group, len(sample["atomic_numbers"]), energy, split)
             shown = qualify_group(run.name, group) if self._in_mixture else group
             self._writer.add(sample | {"group": np.asarray(shown), "source": np.asarray(place)})
         coverage.require(options.partial)
-        agreement = check.result()
+        agreement = check.measure_agreements()
         require_agreement(agreement, source)
         return SourceReport(source, coverage, len(skipped) - n_skipped, agreement)

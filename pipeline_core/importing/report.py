@@ -84,7 +84,7 @@ class PartReport:
         n_atoms, counts = np.unique(self.columns.n_atoms, return_counts=True)
         return dict(zip(map(str, n_atoms.tolist()), counts.tolist(), strict=True))
 
-    def remainder(self, references: ReferenceEnergies) -> Remainder | None:
+    def measure_remainder(self, references: ReferenceEnergies) -> Remainder | None:
         """Return what reference energies leave of the energies of the training samples, if any."""
         left = compute_remainders(self.columns, references.energies)
         left = left[(self.codes == SPLITS.index("train")) & np.isfinite(left)]
@@ -132,20 +132,20 @@ class ImportReport:
             "atoms": int(self.columns.n_atoms.sum()),
             "warnings": self.warnings(),
             "labels": {n: {"present": k, "missing": n_samples - k} for n, k in labels.items()},
-            "parts": {part.name: self._part(part) for part in self.parts},
+            "parts": {part.name: self._describe_part(part) for part in self.parts},
             "sources": [
                 {"part": part.name, **source.content()}
                 for part in self.parts
                 for source in part.sources
             ],
-            "skipped": self._skipped().report(),
+            "skipped": self._collect_skipped().report(),
             "splits": _count_splits(self.codes),
-            "groups": self._groups(),
+            "groups": self._describe_groups(),
             "reference_energies": self.references.report(),
         }
 
-    def _part(self, part: PartReport) -> dict[str, Any]:
-        left = part.remainder(self.references)
+    def _describe_part(self, part: PartReport) -> dict[str, Any]:
+        left = part.measure_remainder(self.references)
         return {
             "samples": len(part.columns),
             "atoms": int(part.columns.n_atoms.sum()),
@@ -158,32 +158,32 @@ class ImportReport:
         """Return the figures that the stage shows at its end."""
         return {
             "samples": len(self.columns),
-            "skipped": len(self._skipped()),
+            "skipped": len(self._collect_skipped()),
             **_count_splits(self.codes),
             "elements": len(self.references.n_samples),
             "reference_rms": self.references.rms_after,
-            **self._shown_parts(),
+            **self._summarize_parts(),
             "stress": [s.agreement["stress"].verdict for part in self.parts for s in part.sources],
             "warnings": self.warnings(),
         }
 
-    def _shown_parts(self) -> dict[str, Any]:
+    def _summarize_parts(self) -> dict[str, Any]:
         if len(self.parts) == 1:
             return {}
         parts = {}
         for part in self.parts:
-            left = part.remainder(self.references)
+            left = part.measure_remainder(self.references)
             energies = {} if left is None else {"rms": left.rms, "mean": left.mean}
             parts[part.name] = {"samples": len(part.columns), "reference": energies}
         return {"parts": parts}
 
-    def _skipped(self) -> Skipped:
+    def _collect_skipped(self) -> Skipped:
         total = Skipped(strict=False)
         for part in self.parts:
             total.append(part.skipped)
         return total
 
-    def _groups(self) -> dict[str, Any]:
+    def _describe_groups(self) -> dict[str, Any]:
         """Return the largest groups and how each is divided."""
         group, names = self.columns.group, self.columns.groups
         table = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
@@ -194,11 +194,14 @@ class ImportReport:
 
     def warnings(self) -> list[str]:
         """Return what a user should know although the import went on."""
-        return [*self._warnings(), *(w for part in self.parts for w in self._warnings_of(part))]
+        return [
+            *self._find_warnings(),
+            *(w for part in self.parts for w in self._find_part_warnings(part)),
+        ]
 
-    def _warnings(self) -> Iterator[str]:
+    def _find_warnings(self) -> Iterator[str]:
         references = self.references
-        n_skipped = len(self._skipped())
+        n_skipped = len(self._collect_skipped())
         if n_skipped:
             yield f"{n_skipped} bad frames were skipped; see `skipped` in the report"
         unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
@@ -210,7 +213,7 @@ class ImportReport:
                 "reference energies are the solution of least norm, no energies of atoms"
             )
 
-    def _warnings_of(self, part: PartReport) -> Iterator[str]:
+    def _find_part_warnings(self, part: PartReport) -> Iterator[str]:
         for one in part.sources:
             for label, agreement in one.agreement.items():
                 if agreement.is_mixed:
@@ -224,7 +227,7 @@ class ImportReport:
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):
             if fraction > 0 and part.splits()[name] == 0:
                 yield f"no sample{of_part} is in the split {name!r}"
-        left = part.remainder(self.references)
+        left = part.measure_remainder(self.references)
         if is_mixture and left is not None and abs(left.mean) > _OFFSET * left.scatter:
             yield (
                 f"the reference energies miss those of {part.name} by {left.mean:+.3g} eV/atom on "

@@ -40,7 +40,9 @@ def divide(columns: Columns, options: Split) -> Codes:
             case "random":
                 codes[free] = _take_in_turn(rng.permutation(len(free)), options)
             case "composition":
-                names = [columns.compositions.formula(n) for n in range(len(columns.compositions))]
+                names = [
+                    columns.compositions.make_formula(n) for n in range(len(columns.compositions))
+                ]
                 codes[free] = _take_in_turn(_split_by_formula(composition, names, rng), options)
             case "group":
                 codes[free] = _split_whole_groups(group, options, rng)[group]

@@ -59,7 +59,7 @@ class WorkCheck:
         self._families.move_to_end(atoms)
         for other_cell, other in family.items():
             tested = "forces" if other_cell == cell else "stress"
-            if tested in sample and self._reservoirs[tested].wants_another():
+            if tested in sample and self._reservoirs[tested].draw_place():
                 self._reservoirs[tested].offer(_compare_pair(other, sample))
         self._keep(family, cell, sample)
 
@@ -75,9 +75,9 @@ class WorkCheck:
             _, oldest = self._families.popitem(last=False)
             self._n_atoms -= sum(len(kept["atomic_numbers"]) for kept in oldest.values())
 
-    def result(self) -> dict[str, Agreement]:
+    def measure_agreements(self) -> dict[str, Agreement]:
         """Return what the pairs say of the forces and of the stress."""
-        forces, stress = (r.pairs() for r in self._reservoirs.values())
+        forces, stress = (r.get_pairs() for r in self._reservoirs.values())
         return {
             "forces": measure_agreement(forces[:, 0], forces[:, 1]),
             "stress": measure_agreement(stress[:, 0] - stress[:, 1], stress[:, 2]),
@@ -92,7 +92,7 @@ class _Reservoir:
         self._size, self._seen, self._place = size, 0, 0
         self._rng = np.random.default_rng(0)
 
-    def wants_another(self) -> bool:
+    def draw_place(self) -> bool:
         """Draw whether the next pair is taken at all."""
         if len(self._pairs) < self._size:
             self._place = len(self._pairs)
@@ -106,7 +106,7 @@ class _Reservoir:
         if pair is not None:
             self._pairs[self._place : self._place + 1] = [pair]
 
-    def pairs(self) -> Floats:
+    def get_pairs(self) -> Floats:
         """Return the pairs taken, (n_pairs, 3)."""
         return np.array(self._pairs).reshape(-1, 3)
 

@@ -61,7 +61,7 @@ def make_file_run(path: Path, registry: Registry) -> Run:
         ValueError: The file is not a model, or its plugin is not installed.
     """
     content = load_model(path)
-    info = registry.model_info(content["plugin"])
+    info = registry.get_model_info(content["plugin"])
     metadata = upgrade_model(content, info, path)["metadata"]
     models = {"model": info.options, **ENGINE_SECTIONS, **info.sections}
     stored = {"model": metadata["options"], "graph": metadata["graph"]}
@@ -93,6 +93,6 @@ def _load_weights(
             "interatomic potential; the plugin must implement the hook calculator(run, device)"
         )
     load_trained_weights(module, content, path)
-    graph = run.section("graph", GraphOptions)
+    graph = run.get_section("graph", GraphOptions)
     dtype = getattr(torch, content["dtype"])
     return TrainedPotential(module, graph, tuple(content["elements"]), dtype)

@@ -23,13 +23,13 @@ def simulate_run(run: Run) -> dict[str, Any]:
     Raises:
         ValueError: A start structure cannot be had, or a run exploded.
     """
-    options = run.section("infer", InferOptions)
-    calculator_of = run.registry.hook("calculator", run.model_info.name)
+    options = run.get_section("infer", InferOptions)
+    calculator_of = run.registry.select_hook("calculator", run.model_info.name)
     results: dict[str, Any] = {}
     with connect_ranks(run.device, run.state) as ranks:
         if not ranks.is_rank_zero:
             return results
-        with store.create(run.inference, "inference", run.provenance("infer")) as file:
+        with store.create(run.inference, "inference", run.make_provenance("infer")) as file:
             calculator = calculator_of(run=run, device=str(ranks.device)) if options.md else None
             for md in options.md:
                 results[md.name] = run_dynamics(

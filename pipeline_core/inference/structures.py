@@ -48,7 +48,7 @@ def find_sample_row(data: SampleFile, split: str, number: int, place: str) -> in
     Raises:
         ValueError: There is no such sample.
     """
-    members = np.flatnonzero(data.column("split") == SPLITS.index(split))
+    members = np.flatnonzero(data.read_column("split") == SPLITS.index(split))
     if number >= len(members):
         raise ValueError(
             f"{place}: start '{split}:{number}': {data.path} has {len(members)} samples in the "

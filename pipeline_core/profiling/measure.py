@@ -98,12 +98,12 @@ class StepTimer:
             pieces = [piece.pin_memory() for piece in pieces]
         counts = sum_counts(self._objective, pieces)
         step = Step(pieces, counts, len(numbers), np.ones(1))
-        self._seconds(step)  # makes what stays, as the state of the optimizer
+        self._time_step(step)  # makes what stays, as the state of the optimizer
         memory = measure_peak(lambda: self._learner.step(step, self._totals), device)
-        seconds = tuple(self._seconds(step) for _ in range(repeats))
+        seconds = tuple(self._time_step(step) for _ in range(repeats))
         return MeasuredStep(len(numbers), seconds, memory)
 
-    def _seconds(self, step: Step) -> float:
+    def _time_step(self, step: Step) -> float:
         self._wait()
         begin = time.perf_counter()
         self._learner.step(step, self._totals)
@@ -139,7 +139,7 @@ def measure_classes(
         reason: Limit | None = None
         for copies in sorted(set(options.samples)):
             bound = fit_memory(probe, steps, classes)
-            if limit is not None and bound is not None and bound.at(copies) > limit:
+            if limit is not None and bound is not None and bound.predict(copies) > limit:
                 reason = "memory"
                 break
             if steps and steps[-1].median > options.seconds_limit:

@@ -99,7 +99,7 @@ def project_epochs(
     records = []
     for mode, ranks, samples in epochs:
         fitted = partition.cost == "fitted"
-        costs = cluster.model.seconds(samples) if fitted else task.cost(samples)
+        costs = cluster.model.predict_samples(samples) if fitted else task.cost(samples)
         batch_size = options.batch_size if mode == "strong" else None
         batch_size = batch_size or choose_batch_size(samples, options.atoms_per_rank, ranks)
         for strategy in options.strategies:
@@ -111,7 +111,7 @@ def project_epochs(
                 seed=seed,
                 strategy=strategy,
             )
-            epoch = simulate(sampler.plan(0, ranks), samples, cluster)
+            epoch = simulate(sampler.plan_epoch(0, ranks), samples, cluster)
             facts = {"mode": mode, "strategy": strategy, "ranks": ranks}
             records.append({**facts, "samples": len(samples["atom"]), **asdict(epoch)})
     return records
@@ -125,7 +125,9 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
         sizes: Of all samples.
         cluster: Times.
     """
-    busy = cluster.model.constant + plan.loads(cluster.model.seconds(sizes))  # (n_steps, n_ranks)
+    busy = cluster.model.constant + plan.loads(
+        cluster.model.predict_samples(sizes)
+    )  # (n_steps, n_ranks)
     slowest = busy.max(1)
     adding = compute_ring_seconds(cluster.network, cluster.gradient_bytes, plan.n_ranks)
     communication = len(plan) * adding

@@ -55,7 +55,7 @@ def find_capacity(classes: Sequence[MeasuredClass], limit: float | None) -> dict
     lines = [
         (c.probe, fit_memory(c.probe, c.steps, classes)) for c in classes if c.limit == "memory"
     ]
-    rooms = [(line.room(limit), probe) for probe, line in lines if line and limit is not None]
+    rooms = [(line.invert(limit), probe) for probe, line in lines if line and limit is not None]
     full = [(n * probe.atoms, n * probe.cost) for n, probe in rooms if np.isfinite(n)]
     steps = [(c.probe, step) for c in classes for step in c.steps]
     probe, last = max(steps, key=lambda pair: pair[0].atoms * pair[1].samples)
@@ -78,7 +78,7 @@ def describe_fit(
     model: CostModel, totals: Mapping[str, NDArray[np.float64]], seconds: NDArray[np.float64]
 ) -> dict[str, float]:
     """Return the coefficients of a cost model, and the median of its relative errors."""
-    errors = np.abs(model.batch_seconds(totals) - seconds) / seconds
+    errors = np.abs(model.predict_batches(totals) - seconds) / seconds
     return {**model.coefficients, "relative_error": float(np.median(errors))}
 
 

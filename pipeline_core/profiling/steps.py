@@ -74,11 +74,11 @@ class Line:
     intercept: float
     slope: float
 
-    def at(self, samples: float) -> float:
+    def predict(self, samples: float) -> float:
         """Return the bytes of a step of so many samples."""
         return self.intercept + self.slope * samples
 
-    def room(self, limit: float) -> float:
+    def invert(self, limit: float) -> float:
         """Return the number of samples whose step takes `limit` bytes."""
         return max(0.0, limit - self.intercept) / self.slope if self.slope > 0 else np.inf
 

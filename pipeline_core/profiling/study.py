@@ -38,7 +38,7 @@ def profile_run(run: Run) -> dict[str, Any]:
     Raises:
         ValueError: As `measure_steps`, or the experiment does not say what to measure.
     """
-    options = run.section("profile", ProfileOptions)
+    options = run.get_section("profile", ProfileOptions)
     if not options.samples:
         raise ValueError(
             f"{run.experiment}: profile.samples names no numbers of samples, so there is nothing "
@@ -69,7 +69,7 @@ def measure_steps(run: Run, options: ProfileOptions, device: torch.device) -> di
         ValueError: There is nothing to measure, the memory does not hold a single sample, or the
             network cannot be measured.
     """
-    training = run.section("train", TrainOptions)
+    training = run.get_section("train", TrainOptions)
     task = load_trained_task(run, device)
     samples = task.samples("train")
     sizes = _read_sizes(run, task, samples)
@@ -141,7 +141,7 @@ def _project(
         network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
         gradient_bytes=_count_gradient_bytes(task),
     )
-    partition = run.section("partition", PartitionOptions)
-    batch_by = run.section("train", TrainOptions).batch_by
+    partition = run.get_section("partition", PartitionOptions)
+    batch_by = run.get_section("train", TrainOptions).batch_by
     records = project_epochs(task, sizes, wanted, partition, batch_by, cluster, run.seed)
     return {"network": network, "projection": records}

@@ -60,7 +60,7 @@ def read(path: Path, keys: Mapping[str, str]) -> Iterator[Frame | BadFrame]:
     index = -1
     with open_text(path) as lines:
         run = _Run(path, Output(lines))
-        for index, evaluation in enumerate(run.output.evaluations()):
+        for index, evaluation in enumerate(run.output.read_evaluations()):
             yield run.attempt(evaluation, index)
     if index < 0:
         yield BadFrame(0, "holds no energy: the run has failed, or this is no output of CP2K")
@@ -80,20 +80,20 @@ class _Run:
         if not evaluation.complete:
             return BadFrame(index, "truncated: the output ends before the program did")
         try:
-            return self._frame(evaluation, index)
+            return self._make_frame(evaluation, index)
         except ValueError as error:
             return BadFrame(index, str(error))
 
-    def _frame(self, evaluation: Evaluation, index: int) -> Frame:
+    def _make_frame(self, evaluation: Evaluation, index: int) -> Frame:
         if evaluation.problem:
             raise ValueError(evaluation.problem)
-        snapshot = self._snapshot_of(evaluation.energy)
-        numbers, positions = self._atoms(evaluation, snapshot, is_first=index == 0)
+        snapshot = self._find_snapshot(evaluation.energy)
+        numbers, positions = self._find_atoms(evaluation, snapshot, is_first=index == 0)
         if evaluation.elements and (find_atomic_numbers(evaluation.elements) != numbers).any():
             raise ValueError(
                 "the table of forces names other elements than the input: is it of another run?"
             )
-        cell = self._cell(evaluation, snapshot, is_first=index == 0)
+        cell = self._find_cell(evaluation, snapshot, is_first=index == 0)
         labels = {
             "energy": np.array(evaluation.energy),
             "forces": evaluation.forces,
@@ -105,13 +105,13 @@ class _Run:
             atomic_numbers=numbers,
             positions=positions,
             cell=cell,
-            pbc=self._pbc(),
+            pbc=self._find_pbc(),
             labels={name: value for name, value in labels.items() if value is not None},
             info={"folder": self._path.resolve().parent.name, **info},
             index=index,
         )
 
-    def _atoms(
+    def _find_atoms(
         self, evaluation: Evaluation, snapshot: _Snapshot | None, *, is_first: bool
     ) -> tuple[NDArray[np.int32], Floats]:
         """Return Z and positions (Å) at which the energy was evaluated."""
@@ -127,7 +127,7 @@ class _Run:
         why = f"; {self._input}" if isinstance(self._input, str) else ""
         raise ValueError(f"positions are unknown: {_NOT_PRINTED} &TRAJECTORY{why}")
 
-    def _cell(
+    def _find_cell(
         self, evaluation: Evaluation, snapshot: _Snapshot | None, *, is_first: bool
     ) -> Floats:
         """Return the cell (Å), with as many digits as can be had."""
@@ -147,7 +147,7 @@ class _Run:
             raise ValueError(f"the cell is unknown: {_NOT_PRINTED} &CELL")
         return printed
 
-    def _pbc(self) -> NDArray[np.bool_]:
+    def _find_pbc(self) -> NDArray[np.bool_]:
         if isinstance(self._input, Structure):
             return self._input.pbc
         periodic = self.output.periodic or "XYZ"
@@ -169,7 +169,7 @@ class _Run:
         except (ValueError, LookupError) as error:
             return f"{input_path.name}: {error}"
 
-    def _snapshot_of(self, energy: float) -> _Snapshot | None:
+    def _find_snapshot(self, energy: float) -> _Snapshot | None:
         """Return the snapshot with this energy; a file may begin with those of an earlier run."""
         text = f"{energy:.10f}"
         if text not in self._known_energies:
@@ -185,7 +185,7 @@ class _Run:
         return self._read_snapshots()
 
     def _read_snapshots(self) -> Iterator[_Snapshot]:
-        path = self._beside("pos-1.xyz")
+        path = self._find_file("pos-1.xyz")
         for block in split_blocks(path) if path else ():
             if isinstance(block, Block) and (match := _SNAPSHOT.search(block.comment)):
                 positions = np.array(block.columns[1:4], dtype=np.float64).T
@@ -194,14 +194,14 @@ class _Run:
     @functools.cached_property
     def _cells(self) -> dict[int, Floats]:
         """Cells by step, from PROJECT-1.cell: step, time, nine components, volume."""
-        path = self._beside("1.cell")
+        path = self._find_file("1.cell")
         if path is None:
             return {}
         with open_text(path) as lines:
             rows = [line.split() for line in lines if not line.startswith("#")]
         return {int(row[0]): np.array(row[2:11], dtype=np.float64).reshape(3, 3) for row in rows}
 
-    def _beside(self, ending: str) -> Path | None:
+    def _find_file(self, ending: str) -> Path | None:
         project = self.output.header.get("project", "PROJECT")
         return find_compressed(self._path.with_name(f"{project}-{ending}"))
 

@@ -28,14 +28,14 @@ class _Section:
     lines: list[list[str]] = field(default_factory=list)
     sections: dict[str, list[_Section]] = field(default_factory=dict)
 
-    def first(self, *names: str) -> _Section:
+    def find_section(self, *names: str) -> _Section:
         """Return the first subsection along a path of names, empty if there is none."""
         section = self
         for name in names:
             section = section.sections.get(name, [_Section()])[0]
         return section
 
-    def words(self, keyword: str) -> list[str] | None:
+    def find_words(self, keyword: str) -> list[str] | None:
         """Return what follows a keyword, or None if it is not given."""
         return next((line[1:] for line in self.lines if line[0].upper() == keyword), None)
 
@@ -52,12 +52,14 @@ def read_structure(path: Path) -> Structure:
     root = _parse(path)
     if "EXT_RESTART" in root.sections:
         raise ValueError("the structure computed is that of a restart file (&EXT_RESTART)")
-    subsystem = root.first("FORCE_EVAL", "SUBSYS")
-    cell, pbc = _read_cell(subsystem.first("CELL"))
+    subsystem = root.find_section("FORCE_EVAL", "SUBSYS")
+    cell, pbc = _read_cell(subsystem.find_section("CELL"))
     labels, positions = _read_coordinates(subsystem, path)
-    if _is_on(subsystem.first("COORD").words("SCALED")):
+    if _is_on(subsystem.find_section("COORD").find_words("SCALED")):
         positions = positions @ cell
-    kinds = {kind.parameter: kind.words("ELEMENT") for kind in subsystem.sections.get("KIND", [])}
+    kinds = {
+        kind.parameter: kind.find_words("ELEMENT") for kind in subsystem.sections.get("KIND", [])
+    }
     elements = {name: words[0] for name, words in kinds.items() if words}
     symbols = [elements.get(label) or parse_symbol(label) for label in labels]
     return Structure(find_atomic_numbers(symbols), positions, cell, pbc)
@@ -85,18 +87,18 @@ def _parse(path: Path) -> _Section:
 
 
 def _read_cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
-    lengths = _parse_lengths(section.words("ABC"))
+    lengths = _parse_lengths(section.find_words("ABC"))
     if lengths is not None:
         from ase.geometry import cellpar_to_cell
 
-        angles = section.words("ALPHA_BETA_GAMMA") or ["90", "90", "90"]
+        angles = section.find_words("ALPHA_BETA_GAMMA") or ["90", "90", "90"]
         cell = cellpar_to_cell([*lengths, *map(float, angles[-3:])])
     else:
-        vectors = [_parse_lengths(section.words(name)) for name in "ABC"]
+        vectors = [_parse_lengths(section.find_words(name)) for name in "ABC"]
         if any(vector is None for vector in vectors):
             raise ValueError("it gives the cell neither as ABC nor as A, B and C")
         cell = np.array(vectors)
-    periodic = (section.words("PERIODIC") or ["XYZ"])[0].upper()
+    periodic = (section.find_words("PERIODIC") or ["XYZ"])[0].upper()
     return cell, np.array([axis in periodic for axis in "XYZ"]) & (periodic != "NONE")
 
 
@@ -110,8 +112,8 @@ def _parse_lengths(words: list[str] | None) -> Floats | None:
 
 def _read_coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
     """Return labels and positions of the atoms, from the input or the XYZ file that it names."""
-    section = subsystem.first("COORD")
-    file_name = subsystem.first("TOPOLOGY").words("COORD_FILE_NAME")
+    section = subsystem.find_section("COORD")
+    file_name = subsystem.find_section("TOPOLOGY").find_words("COORD_FILE_NAME")
     if not section.lines and file_name:
         block = next(split_blocks(path.with_name(file_name[0])))
         if not isinstance(block, Block):
@@ -120,7 +122,7 @@ def _read_coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Float
     atoms = [line for line in section.lines if line[0].upper() not in {"UNIT", "SCALED"}]
     if not atoms:
         raise ValueError("it holds no coordinates")
-    unit = (section.words("UNIT") or ["angstrom"])[0].strip("[]").lower()
+    unit = (section.find_words("UNIT") or ["angstrom"])[0].strip("[]").lower()
     positions = np.array([line[1:4] for line in atoms], dtype=np.float64)
     return [line[0] for line in atoms], positions * find_factor("length", unit)
 

@@ -71,7 +71,7 @@ class Output:
     header: dict[str, str] = field(default_factory=dict)
     periodic: str = ""
 
-    def evaluations(self) -> Iterator[Evaluation]:
+    def read_evaluations(self) -> Iterator[Evaluation]:
         """Yield the evaluations in order.
 
         Structure and convergence are printed before the energy, forces and stress after it.
@@ -102,15 +102,17 @@ class Output:
     def _read(self, line: str, coming: Evaluation, present: Evaluation) -> None:
         if "ATOMIC COORDINATES IN" in line:
             unit = line.rsplit(maxsplit=1)[-1].strip("[]").lower()
-            coming.atomic_numbers, coming.positions = self._coordinates(find_factor("length", unit))
+            coming.atomic_numbers, coming.positions = self._read_coordinates(
+                find_factor("length", unit)
+            )
         elif "SCF run NOT converged" in line:
             coming.converged = False
         elif match := _VECTOR.match(line):
             coming.cell[match[1]] = _parse_vector(match[2], float(match[3]))
         elif "ATOMIC FORCES in [a.u.]" in line or "FORCES| Atomic forces [hartree/bohr]" in line:
-            present.elements, present.forces = self._forces()
+            present.elements, present.forces = self._read_forces()
         elif "STRESS" in line and (match := _STRESS.search(line)) and "igenv" not in line.lower():
-            present.stress = self._matrix() * (
+            present.stress = self._read_matrix() * (
                 find_factor("stress", match[1]) / find_factor("stress", "GPa")
             )
         elif line.startswith((" CELL| Periodicity", " POISSON| Periodicity")):
@@ -120,18 +122,18 @@ class Output:
         elif (key := next((k for k in _HEADER if line.startswith(k)), None)) is not None:
             self.header[_HEADER[key]] = line[len(key) :].strip()
 
-    def _coordinates(self, unit: float) -> tuple[NDArray[np.int32], Floats]:
-        rows = self._table()  # atom, kind, element, Z, x, y, z, Z(eff), mass
+    def _read_coordinates(self, unit: float) -> tuple[NDArray[np.int32], Floats]:
+        rows = self._read_table()  # atom, kind, element, Z, x, y, z, Z(eff), mass
         numbers = np.array([row[3] for row in rows], dtype=np.int32)
         return numbers, np.array([row[4:7] for row in rows], dtype=np.float64) * unit
 
-    def _forces(self) -> tuple[list[str], Floats]:
-        rows = self._table()  # atom, kind, element, x, y, z; or atom, x, y, z, length
+    def _read_forces(self) -> tuple[list[str], Floats]:
+        rows = self._read_table()  # atom, kind, element, x, y, z; or atom, x, y, z, length
         old = all(len(row) == 6 for row in rows)
         forces = np.array([row[3:6] if old else row[1:4] for row in rows], dtype=np.float64)
         return [row[2] for row in rows] if old else [], forces
 
-    def _table(self) -> list[list[str]]:
+    def _read_table(self) -> list[list[str]]:
         """Read the rows that begin with a number, below a few lines of heading."""
         rows: list[list[str]] = []
         for n_lines, line in enumerate(self.lines):
@@ -142,7 +144,7 @@ class Output:
                 break
         return rows
 
-    def _matrix(self) -> Floats:
+    def _read_matrix(self) -> Floats:
         """Read three rows labelled x, y and z, (3, 3)."""
         rows: list[list[str]] = []
         for n_lines, line in enumerate(self.lines):

@@ -104,9 +104,9 @@ def _iterate_members(file: TextIO) -> Iterator[tuple[str, Any]]:
     scanner.expect("{")
     separator = "" if scanner.peek() == "}" else ","
     while separator == ",":
-        key = scanner.value()
+        key = scanner.read_value()
         scanner.expect(":")
-        yield key, scanner.value()
+        yield key, scanner.read_value()
         separator = scanner.expect(",}")
 
 
@@ -137,7 +137,7 @@ class _Scanner:
         self._at += 1
         return character
 
-    def value(self) -> Any:
+    def read_value(self) -> Any:
         """Pass and return the next value."""
         self.peek()
         while True:

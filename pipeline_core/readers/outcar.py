@@ -39,15 +39,15 @@ def iterate_frames(file: TextIO) -> Iterator[Frame | BadFrame]:
     for line in file:
         if " Iteration " in line and (match := _ITERATION.search(line)):
             if int(match[1]) > state.index + 1:
-                yield state.frame()
-                state.next_step()
+                yield state.make_frame()
+                state.begin_step()
             state.n_iterations = int(match[2])
             continue
         try:
             (state.read_step if state.n_iterations else state.read_header)(line, file)
         except (ValueError, LookupError):
             state.problem = f"cannot be read at or below the line {line.strip()!r}"
-    yield state.frame()
+    yield state.make_frame()
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _State:
     problem: str = ""
     index: int = 0
 
-    def next_step(self) -> None:
+    def begin_step(self) -> None:
         self.positions, self.labels, self.converged, self.problem = None, {}, False, ""
         self.index += 1
 
@@ -95,22 +95,22 @@ class _State:
             self.labels["e_wo_entrp"] = np.array(_parse_numbers(without_entropy)[0])
             self.labels["e_0_energy"] = np.array(_parse_numbers(extrapolated)[0])
         elif "TOTAL-FORCE" in line:
-            table = self._table(file, skip=1, columns=slice(6))
+            table = self._read_table(file, skip=1, columns=slice(6))
             self.positions, self.labels["forces"] = table[:, :3], table[:, 3:]
         elif "magnetization (x)" in line:
-            self.labels["magmoms"] = self._table(file, skip=3, columns=slice(-1, None))[:, 0]
+            self.labels["magmoms"] = self._read_table(file, skip=3, columns=slice(-1, None))[:, 0]
         elif "magnetization (y)" in line:
             self.collinear = False
 
-    def _table(self, file: TextIO, skip: int, columns: slice) -> Floats:
+    def _read_table(self, file: TextIO, skip: int, columns: slice) -> Floats:
         """Read one line an atom, (n_atoms, n_columns)."""
         n_atoms = sum(self.counts)
         rows = [_parse_numbers(row)[columns] for row in islice(file, skip, skip + n_atoms)]
         return np.array(rows, dtype=np.float64).reshape(n_atoms, -1)
 
-    def frame(self) -> Frame | BadFrame:
+    def make_frame(self) -> Frame | BadFrame:
         """Return the step that has been read."""
-        problem = self.problem or next(self._problems(), "")
+        problem = self.problem or next(self._find_problems(), "")
         if problem or self.positions is None:
             return BadFrame(self.index, problem)
         symbols = np.repeat(self.symbols, self.counts).tolist()
@@ -124,7 +124,7 @@ class _State:
             index=self.index,
         )
 
-    def _problems(self) -> Iterator[str]:
+    def _find_problems(self) -> Iterator[str]:
         if self.positions is None or "e_fr_energy" not in self.labels:
             yield "truncated: the OUTCAR ends before the step does"
         if not self.converged or self.n_iterations >= self.max_iterations:

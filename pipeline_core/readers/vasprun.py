@@ -78,11 +78,11 @@ class _Run:
         if n_steps >= self.max_electronic_steps:
             return BadFrame(index, f"electronic steps did not converge within NELM = {n_steps}")
         try:
-            return self._frame(element, index)
+            return self._make_frame(element, index)
         except (ValueError, TypeError) as error:
             return BadFrame(index, f"step cannot be read ({error})")
 
-    def _frame(self, element: ET.Element, index: int) -> Frame:
+    def _make_frame(self, element: ET.Element, index: int) -> Frame:
         cell = _read_rows(element, "structure/crystal/varray[@name='basis']")
         fractional = _read_rows(element, "structure/varray[@name='positions']")
         work = self.pressure * float(abs(np.linalg.det(cell)))

@@ -13,5 +13,5 @@ def graph(run: Run) -> Summary:
     """Write the graph of each sample of `run.data`, in the same order, into `run.graph`."""
     from pipeline_core.graphs import write_graphs
 
-    options = run.section("graph", GraphOptions)
-    return write_graphs(run.data, run.graph, options, run.provenance("graph"))
+    options = run.get_section("graph", GraphOptions)
+    return write_graphs(run.data, run.graph, options, run.make_provenance("graph"))

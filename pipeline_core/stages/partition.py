@@ -14,4 +14,4 @@ def partition(run: Run) -> Summary:
     from pipeline_core.balance.partitioning import write_partition
     from pipeline_core.task import build_task
 
-    return write_partition(run, build_task(run), run.section("partition", PartitionOptions))
+    return write_partition(run, build_task(run), run.get_section("partition", PartitionOptions))

@@ -70,7 +70,7 @@ class PotentialConformance(OnProject):
     @classmethod
     def predict(cls, module: Potential, run: Run) -> Predict:
         """Function from structures to outputs."""
-        graph = run.section("graph", GraphOptions)
+        graph = run.get_section("graph", GraphOptions)
 
         def predict(*structures: Atoms) -> Outputs:
             with torch.no_grad():
@@ -206,7 +206,7 @@ class PotentialConformance(OnProject):
         """Forces that are derivatives are those of the energy; of others it is reported."""
         if "forces" not in module.predicts:
             pytest.skip("the model predicts no forces")
-        batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch([crystal], run.get_section("graph", GraphOptions), torch.float64)
         for name, value in measure_conservation(module, batch).items():
             record_testsuite_property(f"{type(module).__name__} {name}", value)
             if "forces" in module.direct:
@@ -219,7 +219,7 @@ class PotentialConformance(OnProject):
     ) -> None:
         """Using a model keeps tensors for differentiation only where something is a derivative."""
         derived = {"forces", "stress"}.intersection(module.predicts) - module.direct
-        batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch([crystal], run.get_section("graph", GraphOptions), torch.float64)
         kept: list[Tensor] = []
 
         def keep(tensor: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ class PotentialConformance(OnProject):
 
     def test_atoms_leave_smoothly(self, predict: Predict, cluster: Atoms, run: Run) -> None:
         """Energy and force go to zero at the cutoff."""
-        cutoff = run.section("graph", GraphOptions).cutoff
+        cutoff = run.get_section("graph", GraphOptions).cutoff
 
         def at(distance: float) -> Outputs:
             # Beyond the farthest atom along x by so much: only the last bond crosses the cutoff.
@@ -277,7 +277,7 @@ class PotentialConformance(OnProject):
         self, predict: Predict, cluster: Atoms, run: Run
     ) -> None:
         """An atom beyond the cutoff neither feels nor disturbs the others."""
-        cutoff = run.section("graph", GraphOptions).cutoff
+        cutoff = run.get_section("graph", GraphOptions).cutoff
         near, far = cluster.copy(), cluster.copy()
         for atoms, distance in ((near, 2 * cutoff), (far, 50 * cutoff)):
             atoms.append("Ag")
@@ -295,7 +295,7 @@ class PotentialConformance(OnProject):
         self, module: Potential, run: Run, crystal: Atoms, *, company: bool
     ) -> None:
         """A cell that is expanded beyond the cutoff has an energy, and nothing pulls at it."""
-        keeping = run.section("graph", GraphOptions).model_copy(update={"isolated": "keep"})
+        keeping = run.get_section("graph", GraphOptions).model_copy(update={"isolated": "keep"})
         far = crystal[:1]
         far.set_cell([5 * keeping.cutoff] * 3)
         structures = [far, crystal] if company else [far]
@@ -309,7 +309,7 @@ class PotentialConformance(OnProject):
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
         """The energy holds each atom's reference energy once."""
-        graph, shifted = run.section("graph", GraphOptions), deepcopy(module)
+        graph, shifted = run.get_section("graph", GraphOptions), deepcopy(module)
         batch = build_batch([crystal], graph, torch.float64)
         with torch.no_grad():
             shifted.atom_energies += 3.0
@@ -320,7 +320,7 @@ class PotentialConformance(OnProject):
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
         """The model runs in float32 and float64, with the same result."""
-        graph, single = run.section("graph", GraphOptions), deepcopy(module).float()
+        graph, single = run.get_section("graph", GraphOptions), deepcopy(module).float()
         with torch.no_grad():
             exact = module(build_batch([crystal], graph, torch.float64))
             rough = single(build_batch([crystal], graph, torch.float32))
@@ -334,7 +334,7 @@ class PotentialConformance(OnProject):
         self, module: Potential, run: Run, crystal: Atoms
     ) -> None:
         """A batch stays as it was."""
-        batch = build_batch([crystal], run.section("graph", GraphOptions), torch.float64)
+        batch = build_batch([crystal], run.get_section("graph", GraphOptions), torch.float64)
         before = {name: tensor.clone() for name, tensor in batch.items()}
         module(batch)
         assert batch.keys() == before.keys()
@@ -349,7 +349,7 @@ class PotentialConformance(OnProject):
         """Some prediction depends on each parameter."""
         # A parameter that no prediction depends on would stop training on several ranks.
         batch = build_batch(
-            make_alloys(3, seed=3), run.section("graph", GraphOptions), torch.float64
+            make_alloys(3, seed=3), run.get_section("graph", GraphOptions), torch.float64
         )
         outputs = module(batch)
         total = sum((outputs[name] ** 2).sum() for name in outputs)

@@ -99,9 +99,9 @@ def call(run: Run, stage: str) -> Mapping[str, Any]:
     registry = run.registry
     if stage == "data":
         assert run.dataset is not None
-        summary = registry.hook("data", run.dataset.options.plugin)(run=run.dataset)
+        summary = registry.select_hook("data", run.dataset.options.plugin)(run=run.dataset)
     else:
-        summary = registry.hook(stage, run.model_info.name)(run=run)
+        summary = registry.select_hook(stage, run.model_info.name)(run=run)
     assert isinstance(summary, Mapping), f"{stage}(run) returned {summary!r}, expected a mapping"
     return summary
 

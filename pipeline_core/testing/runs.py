@@ -40,7 +40,7 @@ class RunConformance(OnProject):
 
     def test_the_model_predicts_after_loading_what_it_predicted_before(self, trained: Run) -> None:
         """A stored model is the trained one."""
-        if "task" not in self.hooks(trained):
+        if "task" not in self.list_hooks(trained):
             pytest.skip("the plugin trains and stores the model itself")
         content = load_model(trained.model, trained.model_info)
         module = build_task(trained, content["metadata"]).module
@@ -62,17 +62,17 @@ class RunConformance(OnProject):
         if trained.dataset is None:
             pytest.skip("the model needs no dataset")
         with SampleFile(trained.data, "data", ["split"]) as data:
-            assert set(np.unique(data.column("split"))) == {0, 1, 2}
+            assert set(np.unique(data.read_column("split"))) == {0, 1, 2}
 
     def test_an_interrupted_training_ends_as_if_it_had_not_been(
         self, trained: Run, tmp_path: Path
     ) -> None:
         """One epoch and the rest equal all at once, bit for bit."""
-        if "train" in self.hooks(trained):
+        if "train" in self.list_hooks(trained):
             pytest.skip("the plugin trains the model itself")
-        epochs = trained.section("train", TrainOptions).epochs
+        epochs = trained.get_section("train", TrainOptions).epochs
         for count in (1, epochs):
-            resumed = self.same_run(tmp_path / f"to{count}", tmp_path / "results", count)
+            resumed = self.copy_run(tmp_path / f"to{count}", tmp_path / "results", count)
             call(resumed, "train")
         (weights, history), (ours, lines) = _read_outcome(trained), _read_outcome(resumed)
         assert history == lines
@@ -80,7 +80,7 @@ class RunConformance(OnProject):
         differing = [name for name, w in weights.items() if not torch.equal(w, ours[name])]
         assert not differing, f"weights differ after resuming: {', '.join(differing)}"
 
-    def same_run(self, folder: Path, results: Path, epochs: int) -> Run:
+    def copy_run(self, folder: Path, results: Path, epochs: int) -> Run:
         """Return the run of another project, with its own number of epochs, ready to be trained."""
         train = {**self.train, "epochs": epochs}
         sections = {"model": self.model, "graph": self.graph, "train": train}
@@ -91,7 +91,7 @@ class RunConformance(OnProject):
             call(run, stage)
         return run
 
-    def hooks(self, run: Run) -> tuple[str, ...]:
+    def list_hooks(self, run: Run) -> tuple[str, ...]:
         """Return the hooks that the plugin implements."""
         plugins = run.registry.plugins
         return next(p.hooks for p in plugins if p.model and p.model.name == self.plugin)

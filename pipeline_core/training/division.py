@@ -36,11 +36,11 @@ class Division(Protocol):
     val_costs: Costs
     are_passes_local: bool
 
-    def facts(self) -> dict[str, str]:
+    def describe_sharing(self) -> dict[str, str]:
         """Return what the samples of steps depend on beside the options of the training."""
         ...
 
-    def plan(self, epoch: int) -> Plan:
+    def plan_epoch(self, epoch: int) -> Plan:
         """Return the steps of an epoch; all ranks compute the same."""
         ...
 
@@ -52,7 +52,7 @@ class Division(Protocol):
         """Return what makes the training samples of an epoch into pieces."""
         ...
 
-    def validation(self) -> tuple[list[Numbers], Load]:
+    def plan_validation(self) -> tuple[list[Numbers], Load]:
         """Return the evaluation batches of this rank, and what makes them into pieces."""
         ...
 
@@ -99,13 +99,13 @@ class BySamples:
         self.val_costs = self._val_shares.costs
         self._sampler = make_sampler(self.shares, options, run.seed)
 
-    def facts(self) -> dict[str, str]:
-        """As `Division.facts`."""
-        return self._sampler.facts(self._ranks.size)
+    def describe_sharing(self) -> dict[str, str]:
+        """As `Division.describe_sharing`."""
+        return self._sampler.describe_sharing(self._ranks.size)
 
-    def plan(self, epoch: int) -> Plan:
-        """As `Division.plan`."""
-        return self._sampler.plan(epoch, self._ranks.size)
+    def plan_epoch(self, epoch: int) -> Plan:
+        """As `Division.plan_epoch`."""
+        return self._sampler.plan_epoch(epoch, self._ranks.size)
 
     def share(self, step: Plan) -> Share:
         """As `Division.share`."""
@@ -117,15 +117,15 @@ class BySamples:
         samples = stored.of_epoch(epoch) if isinstance(stored, DrawnSamples) else stored
         return lambda numbers: Piece(samples.batch(numbers.tolist()))
 
-    def validation(self) -> tuple[list[Numbers], Load]:
-        """As `Division.validation`."""
+    def plan_validation(self) -> tuple[list[Numbers], Load]:
+        """As `Division.plan_validation`."""
         samples, ranks = self._samples["val"], self._ranks
-        batches = self._val_shares.batches(ranks.rank, ranks.size)
+        batches = self._val_shares.list_batches(ranks.rank, ranks.size)
         return batches, lambda numbers: Piece(samples.batch(numbers.tolist()))
 
     def balance_by(self, model: CostModel | None) -> None:
         """As `Division.balance_by`."""
-        times = None if model is None else model.seconds(self.shares.sizes)
+        times = None if model is None else model.predict_samples(self.shares.sizes)
         self._sampler = replace(self._sampler, times=times)
 
 
@@ -150,7 +150,7 @@ class ByDomains:
     are_passes_local = False
 
     def __init__(self, run: Run, task: Task, options: TrainOptions, ranks: Ranks) -> None:
-        section = run.section("partition", PartitionOptions)
+        section = run.get_section("partition", PartitionOptions)
         if options.profile or section.cost == "fitted":
             raise ValueError(
                 f"{run.experiment}: partition.parts: graph makes ranks wait for each other within "
@@ -171,13 +171,13 @@ class ByDomains:
         divided = DividedSplits(run, task, ranks)
         self._train, self._val = divided.divide("train", train), divided.divide("val", val)
 
-    def facts(self) -> dict[str, str]:
-        """As `Division.facts`."""
-        return self._sampler.facts(1)
+    def describe_sharing(self) -> dict[str, str]:
+        """As `Division.describe_sharing`."""
+        return self._sampler.describe_sharing(1)
 
-    def plan(self, epoch: int) -> Plan:
-        """As `Division.plan`."""
-        return self._sampler.plan(epoch, 1)
+    def plan_epoch(self, epoch: int) -> Plan:
+        """As `Division.plan_epoch`."""
+        return self._sampler.plan_epoch(epoch, 1)
 
     def share(self, step: Plan) -> Share:
         """As `Division.share`."""
@@ -189,8 +189,8 @@ class ByDomains:
         """As `Division.load_training`."""
         return lambda numbers: self._train(int(numbers[0]))
 
-    def validation(self) -> tuple[list[Numbers], Load]:
-        """As `Division.validation`."""
+    def plan_validation(self) -> tuple[list[Numbers], Load]:
+        """As `Division.plan_validation`."""
         return [*np.arange(len(self.val_costs))[:, None]], lambda n: self._val(int(n[0]))
 
     def balance_by(self, model: CostModel | None) -> None:

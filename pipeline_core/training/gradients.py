@@ -74,7 +74,7 @@ class FlatGradients:
             wait()
         self._sums, self._missing = [], None
 
-    def norm(self) -> Tensor:
+    def compute_norm(self) -> Tensor:
         """Return the Euclidean norm of all gradients together, a float64 scalar on their device."""
         norms = [flat.norm(dtype=torch.float64) for flat in self._flat]
         total: Tensor = torch.stack(norms).norm()

@@ -94,7 +94,7 @@ class Learner:
         clock.mark("communication")
         scaler = self.precision.scaler
         scaler.unscale_(self._optimizer)
-        norm = self._gradients.norm()
+        norm = self._gradients.compute_norm()
         if self._clip_norm is not None:
             self._gradients.clip(norm, self._clip_norm)
         scaler.step(self._optimizer)

@@ -53,13 +53,13 @@ class StepClock:
         if self._synchronizes:
             self._ranks.barrier()
         if self.runs:
-            self._last = self._now()
+            self._last = self._read_clock()
 
     def mark(self, phase: Phase) -> float:
         """End a phase and begin the next one; return its time."""
         if not self.runs:
             return 0.0
-        now = self._now()
+        now = self._read_clock()
         seconds, self._last = now - self._last, now
         self.seconds[phase] += seconds
         return seconds
@@ -77,7 +77,7 @@ class StepClock:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         return read
 
-    def _now(self) -> float:
+    def _read_clock(self) -> float:
         if self._ranks.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -103,7 +103,7 @@ class EpochTimes:
         shapes = (n_ranks, len(PHASES)), (n_steps, n_ranks)
         return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
 
-    def fits(self, plan: Plan) -> bool:
+    def matches(self, plan: Plan) -> bool:
         """Return whether these are times of as many steps and ranks as a plan has."""
         return self.shares.shape == (len(plan), plan.n_ranks)
 
@@ -128,7 +128,9 @@ class EpochTimes:
         """Return the times of each phase, one a rank."""
         return dict(zip(PHASES, self.phases.T.tolist(), strict=True))
 
-    def cost_model(self, plan: Plan, sizes: Mapping[str, NDArray[np.int64]]) -> CostModel | None:
+    def fit_cost_model(
+        self, plan: Plan, sizes: Mapping[str, NDArray[np.int64]]
+    ) -> CostModel | None:
         """Fit the time of shares to their sizes.
 
         A share of several micro-batches counts as one batch. Empty shares are left out: they have

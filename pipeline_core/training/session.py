@@ -145,7 +145,7 @@ class Session:
             history.append_record(self._run.history, record)
         self.save(capture_state())
         if self._ranks.is_rank_zero:
-            hook = self._run.registry.hook("epoch", self._run.model_info.name)
+            hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
 
     def save(self, content: Mapping[str, Any]) -> None:

@@ -35,11 +35,11 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
     The number of epochs is none of them, so that a training can be prolonged, unless the learning
     rate depends on it. Nor is it whether times are reported.
     """
-    facts = dict(_flatten(run.params("train")))
+    facts = dict(_flatten(run.select_params("train")))
     facts.pop("train.profile", None)
     if options.schedule.name != "cosine":
         facts.pop("train.epochs", None)
-    source = run.registry.fingerprint(run.model_info.name)
+    source = run.registry.compute_fingerprint(run.model_info.name)
     return {**facts, "seed": str(run.seed), _SOURCE: source, **hash_inputs(run, options)}
 
 
@@ -54,7 +54,7 @@ def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
 def describe_model(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, Any]:
     """Return the record of where a trained model comes from."""
     return {
-        **run.provenance("train"),
+        **run.make_provenance("train"),
         "inputs": hash_inputs(run, options),
         "ranks": ranks.size,
         "threads": torch.get_num_threads(),

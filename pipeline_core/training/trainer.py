@@ -47,7 +47,7 @@ def train_run(run: Run) -> dict[str, Any]:
         ValueError: There is nothing to train or to train on, files do not fit together, or the
             training diverges.
     """
-    options = run.section("train", TrainOptions)
+    options = run.get_section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
         task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
@@ -77,7 +77,7 @@ class Trainer:
         self._task, self._options, self._ranks, self._division = task, options, ranks, division
         if not task.objective.weights:
             raise ValueError(f"{run.experiment}: train.loss names no field, so nothing is trained")
-        sharing = division.facts() if ranks.is_rank_zero else None
+        sharing = division.describe_sharing() if ranks.is_rank_zero else None
         self._session = Session(run, task, options, ranks, sharing)
         self._totals = EpochTotals.zero(len(task.objective.weights), ranks.device)
         self._times = EpochTimes.zero(0, ranks.size)
@@ -89,7 +89,7 @@ class Trainer:
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
-        self._session.run(self._epoch)
+        self._session.run(self._train_epoch)
         split, costs = "val", self._division.val_costs
         if not len(costs):
             split, costs = "train", self._division.shares.costs
@@ -105,20 +105,22 @@ class Trainer:
             self._load(learner, saved)
         return learner
 
-    def _epoch(self) -> None:
+    def _train_epoch(self) -> None:
         epoch, learner = self._session.progress.epoch, self._learner
-        plan = self._division.plan(epoch)
-        self._steps(plan)
+        plan = self._division.plan_epoch(epoch)
+        self._take_steps(plan)
         self._add_over()
         self._balance_by(self._fit_cost_model(plan))
         weights, rate = self._task.objective.weights, learner.rate
         totals, validation = self._totals, self._validate()
-        record = make_record(epoch + 1, rate.value, weights, totals, validation, self._timing())
+        record = make_record(
+            epoch + 1, rate.value, weights, totals, validation, self._report_times()
+        )
         self._refuse_divergence(record)
         self._totals = EpochTotals.zero(len(weights), self._ranks.device)
         self._session.end_epoch(record, learner.evaluated, rate, self._state)
 
-    def _steps(self, plan: Plan) -> None:
+    def _take_steps(self, plan: Plan) -> None:
         progress, every = self._session.progress, self._options.checkpoint_steps
         steps = load_steps(
             plan,
@@ -128,7 +130,7 @@ class Trainer:
             self._ranks.device,
             progress.step,
         )
-        if not (progress.step and self._times.fits(plan)):
+        if not (progress.step and self._times.matches(plan)):
             self._times = EpochTimes.zero(len(plan), plan.n_ranks)
         self._learner.train()
         self._clock.start()
@@ -162,14 +164,14 @@ class Trainer:
         shares = self._division.shares
         if shares.cost == "given":
             return None
-        fit = self._times.cost_model(plan, shares.sizes) if self._ranks.is_rank_zero else None
+        fit = self._times.fit_cost_model(plan, shares.sizes) if self._ranks.is_rank_zero else None
         return self._ranks.broadcast(fit) or self._cost_model
 
     def _balance_by(self, model: CostModel | None) -> None:
         self._cost_model = model
         self._division.balance_by(model)
 
-    def _timing(self) -> dict[str, Any]:
+    def _report_times(self) -> dict[str, Any]:
         model = self._cost_model
         return {
             **({"profile": self._times.profile()} if self._options.profile else {}),
@@ -187,7 +189,7 @@ class Trainer:
         if not len(self._division.val_costs):
             return {}
         learner, ranks = self._learner, self._ranks
-        pieces = load_pieces(*self._division.validation(), ranks.device)
+        pieces = load_pieces(*self._division.plan_validation(), ranks.device)
         return validate(self._task, learner.evaluated, pieces, ranks, learner.precision)
 
     def _refuse_divergence(self, record: Record) -> None:

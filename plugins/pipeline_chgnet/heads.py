@@ -21,7 +21,7 @@ from pipeline_chgnet.basis import compute_envelope
 from pipeline_chgnet.layers import build_perceptron
 from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import Batch, count_samples
-from pipeline_core.potential import compute_forces, compute_stress, volumes
+from pipeline_core.potential import compute_forces, compute_stress, compute_volumes
 from pipeline_core.task import Outputs
 from pipeline_core.units import GPA
 
@@ -154,7 +154,7 @@ def _make_lattice_dyads(batch: Batch) -> Tensor:
 
     They are zero without a three-dimensional cell.
     """
-    has_volume = (volumes(batch) > 0)[:, None, None]
+    has_volume = (compute_volumes(batch) > 0)[:, None, None]
     cell = torch.where(has_volume, batch["cell"], 1)
     directions = cell / torch.linalg.vector_norm(cell, dim=2, keepdim=True)  # (n_samples, 3, 3)
     one, other = (directions[:, rows] for rows in _PAIRS)  # (n_samples, 6, 3)

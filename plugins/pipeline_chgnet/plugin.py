@@ -35,9 +35,9 @@ def model() -> ModelInfo:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the network and what its training needs."""
-    options = run.section("model", CHGNetOptions)
-    check_cutoffs(options, run.section("graph", CHGNetGraphOptions))
-    precision = run.section("train", TrainOptions).precision
+    options = run.get_section("model", CHGNetOptions)
+    check_cutoffs(options, run.get_section("graph", CHGNetGraphOptions))
+    precision = run.get_section("train", TrainOptions).precision
     if options.heads == "none" and not precision.endswith("-true"):
         raise ValueError(
             f"train.precision is {precision!r}, but CHGNet differentiates its forces a second time "

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
-from pipeline_core.potential import edge_vectors
+from pipeline_core.potential import compute_edge_vectors
 from pipeline_egnn_esp.basis import Basis
 from pipeline_kernels.equivariant.wigner import edge_frames, n_entries
 
@@ -142,7 +142,7 @@ class TwoCentre(nn.Module):
         Returns:
             Vectors (n_edges, 3), elements (n_edges, 2), and which edges were turned, (n_edges,).
         """
-        vectors = edge_vectors(batch).detach().double()
+        vectors = compute_edge_vectors(batch).detach().double()
         x, y, z = vectors.unbind(1)
         turned = (x < 0) | ((x == 0) & ((y < 0) | ((y == 0) & (z < 0))))
         elements = self.places[batch["atomic_numbers"]][batch["edge_index"]]

@@ -73,8 +73,8 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
         ValueError: There is nothing to compare, the model does not belong to the run, or it
             predicts something that is not finite.
     """
-    section = run.section("evaluate", ESPEvaluateOptions)
-    options = run.section("model", ESPOptions)
+    section = run.get_section("evaluate", ESPEvaluateOptions)
+    options = run.get_section("model", ESPOptions)
     with connect_ranks(run.device, run.state) as ranks:
         task = load_trained_task(run, ranks.device)
         require_electrons(_get_basis(task), section.electrons)
@@ -129,10 +129,10 @@ def _make_predictor(
     run: Run, task: Task, ranks: Ranks
 ) -> Callable[[MatrixSamples], Iterator[_Predicted]]:
     """Return what yields the structures of a split, as the ranks divide them."""
-    if run.section("partition", PartitionOptions).parts == "samples":
+    if run.get_section("partition", PartitionOptions).parts == "samples":
         return partial(_predict_whole, task, ranks)
     assert isinstance(task.module, ScaledNetwork)
-    work_bytes = run.section("infer", ESPInferOptions).work_bytes
+    work_bytes = run.get_section("infer", ESPInferOptions).work_bytes
     divided = DividedSplits(run, task, ranks)
     predictor = OwnPredictor(task.module, _make_baseline(task), divided, ranks, work_bytes)
     return partial(_predict_own, predictor, ranks)
@@ -202,7 +202,9 @@ def _open_writer(run: Run, target: str) -> SampleWriter:
         Field(f"{target}_two_centre", (), unit, "entry", "f4", "By distances alone."),
     ]
     shared = [FIELDS[name] for name in ("split", "group", "source", "atomic_numbers")]
-    return SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), shared + own)
+    return SampleWriter(
+        run.predictions, "predictions", run.make_provenance("evaluate"), shared + own
+    )
 
 
 def _make_records(

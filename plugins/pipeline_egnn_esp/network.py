@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from pipeline_core.batch import Batch
 from pipeline_core.distributed.domains import Domain
-from pipeline_core.potential import MAX_Z, edge_vectors
+from pipeline_core.potential import MAX_Z, compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.heads import Heads
@@ -156,7 +156,7 @@ class Network(nn.Module):
         e = self.embed(self.length_embedding(edges.gaussians))
         if self.options.bond_cutoff is None:
             return e
-        around: Tensor = self.surroundings(edge_vectors(batch), edges)
+        around: Tensor = self.surroundings(compute_edge_vectors(batch), edges)
         return e + around
 
     def make_edges(self, batch: Batch, elements: Tensor, n_own: int) -> Edges:
@@ -167,7 +167,7 @@ class Network(nn.Module):
             elements: Place of each atom's element among those of the basis, (n_atoms,).
             n_own: Number of atoms that receive, the first ones.
         """
-        vectors, dtype = edge_vectors(batch), self.length_embedding.weight.dtype
+        vectors, dtype = compute_edge_vectors(batch), self.length_embedding.weight.dtype
         receiver, sender = batch["edge_index"].unbind(1)
         lengths, frames = torch.linalg.vector_norm(vectors, dim=1), batch.get("frames")
         if frames is None:

@@ -103,7 +103,7 @@ class OwnPredictor:
 
     def _compute_baseline(self, slots: BlockSlots) -> tuple[Floats, Floats]:
         """Return the blocks of own atoms and of the first edges that distances alone give."""
-        inputs, (edge_index, edge_shift) = slots.domain.inputs(), _list_first_edges(slots)
+        inputs, (edge_index, edge_shift) = slots.domain.make_inputs(), _list_first_edges(slots)
         first = {"edge_index": edge_index, "edge_shift": edge_shift}
         batch = collate([inputs | first], torch.float64)
         nodes = self._baseline.node_blocks(batch["atomic_numbers"][: slots.domain.n_own])

@@ -65,8 +65,8 @@ class MatrixSamples:
     def __init__(
         self, run: Run, split: str, basis: Basis, options: ESPOptions, dtype: torch.dtype
     ) -> None:
-        graph = list_graph_fields(run.section("graph", GraphOptions))
-        is_divided = run.section("partition", PartitionOptions).parts == "graph"
+        graph = list_graph_fields(run.get_section("graph", GraphOptions))
+        is_divided = run.get_section("partition", PartitionOptions).parts == "graph"
         self._data = SampleFile(run.data, "data", _DATA, preload=not is_divided)
         names = [field.name for field in graph]
         self._graph = SampleFile(run.graph, "graph", names, preload=not is_divided)
@@ -75,7 +75,7 @@ class MatrixSamples:
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "
                 f"of {run.data}; run the stage 'graph' again"
             )
-        self.numbers = np.flatnonzero(self._data.column("split") == SPLITS.index(split))
+        self.numbers = np.flatnonzero(self._data.read_column("split") == SPLITS.index(split))
         self._basis, self._options, self._dtype = basis, options, dtype
         self._blocks = BlockReader(self._data, basis)
         own = (REVERSE_EDGE, *make_block_fields(basis, options.target))
@@ -87,8 +87,8 @@ class MatrixSamples:
     def sizes(self) -> Sizes:
         """Return the rows of each kind that each sample has."""
         return {
-            "atom": self._data.counts("atom")[self.numbers],
-            "edge": self._graph.counts("edge")[self.numbers],
+            "atom": self._data.count_rows("atom")[self.numbers],
+            "edge": self._graph.count_rows("edge")[self.numbers],
             "sample": np.ones(len(self), np.int64),
         }
 
@@ -103,14 +103,14 @@ class MatrixSamples:
 
     def read_domain(self, index: int, domain: Domain) -> Batch:
         """Return what a rank needs of a sample: its atoms and edges, and labels of own ones."""
-        rows, inputs = domain.rows, domain.inputs()
+        rows, inputs = domain.rows, domain.make_inputs()
         edges = rows[inputs["edge_index"]], inputs["edge_shift"]
         labels = self._read_labels(index, rows[: domain.n_own], *edges)
         return collate([inputs | labels], self._dtype, self._fields)
 
     def read_pieces(self) -> Iterator[Batch]:
         """Yield all samples, large ones some receivers at a time, with labels of these alone."""
-        for index, n_edges in enumerate(self._graph.counts("edge")[self.numbers]):
+        for index, n_edges in enumerate(self._graph.count_rows("edge")[self.numbers]):
             if n_edges <= _PIECE_EDGES:
                 yield self.batch([index])
                 continue
@@ -120,7 +120,7 @@ class MatrixSamples:
                 region = build_region(structure, self._options.cutoff, own, 1)
                 edges = region.rows[region.edge_index], region.edge_shift
                 labels = self._read_labels(index, own, *edges)
-                yield collate([region.inputs() | labels], self._dtype, self._fields)
+                yield collate([region.make_inputs() | labels], self._dtype, self._fields)
 
     def read_labelled(self, index: int) -> Labelled:
         """Return the matrices behind the labels of a sample, by its number in the split."""
@@ -155,7 +155,7 @@ class MatrixSamples:
 
     def count_stored(self, index: int) -> int:
         """Return the number of blocks that the data hold of a sample."""
-        return int(self._data.counts("block")[self.numbers[index]])
+        return int(self._data.count_rows("block")[self.numbers[index]])
 
     def read_cluster(self, index: int, n_atoms: int) -> Batch:
         """Return atoms of a sample around its first one, without labels and without images."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
 from pipeline_core.distributed.domains import Domain
-from pipeline_core.potential import edge_vectors
+from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp.baselines import TwoCentre, split_batch
 from pipeline_egnn_esp.basis import Basis
@@ -230,7 +230,7 @@ class ScaledNetwork(nn.Module):
 
     def _index_rows(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         elements = self.two_centre.places[batch["atomic_numbers"]]
-        distances = torch.linalg.vector_norm(edge_vectors(batch).detach(), dim=1)
+        distances = torch.linalg.vector_norm(compute_edge_vectors(batch).detach(), dim=1)
         return elements, elements[batch["edge_index"]], distances
 
 

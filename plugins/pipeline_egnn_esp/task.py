@@ -40,8 +40,8 @@ def build_matrix_task(run: Run) -> Task:
         ValueError: Cutoffs differ, the dataset holds no matrices, or its basis differs from that of
             the model that is rebuilt.
     """
-    options, train = run.section("model", ESPOptions), run.section("train", ESPTrainOptions)
-    _check_cutoff(options, run.section("graph", GraphOptions))
+    options, train = run.get_section("model", ESPOptions), run.get_section("train", ESPTrainOptions)
+    _check_cutoff(options, run.get_section("graph", GraphOptions))
     basis = _read_basis(run)
     module = ScaledNetwork(
         Network(options, basis),
@@ -54,7 +54,7 @@ def build_matrix_task(run: Run) -> Task:
     fields = make_block_fields(basis, options.target)
     quantities = tuple(Quantity(field.name, own_field=field) for field in fields)
     dtype = torch.float64 if train.precision == "64-true" else torch.float32
-    is_divided = run.section("partition", PartitionOptions).parts == "graph"
+    is_divided = run.get_section("partition", PartitionOptions).parts == "graph"
     return Task(
         module=module,
         objective=BlockObjective(train.blocks, quantities, module),

@@ -63,7 +63,7 @@ def _write_data(
     origin = _make_origin(options, files, action)
     columns, measured = Columns(), Measurements(action)
     fields = make_configuration_fields(lattice)
-    record = run.provenance()
+    record = run.make_provenance()
     record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
     with SampleWriter(run.data, "data", record, fields) as writer:
         for drawn in origin or ():

@@ -55,7 +55,7 @@ def write_layout(run: Run) -> dict[str, Any]:
     Raises:
         ValueError: There is no lattice, or a mask does not close around it.
     """
-    options = run.section("graph", GaugeGraphOptions)
+    options = run.get_section("graph", GaugeGraphOptions)
     lattice = _choose_lattice(run, options)
     blocks = [(block.mask, block.sweeps) for block in options.masks] * options.repeats
     structure = FlowLayout(lattice, tuple(list_updates(blocks, lattice.dimension)))
@@ -65,7 +65,7 @@ def write_layout(run: Run) -> dict[str, Any]:
         raise ValueError(f"{run.experiment}: graph.masks: {error}") from None
     cpu = torch.device("cpu")
     single = [len(find_frozen_paths(u, lattice, cpu).numbers) for u in structure.updates]
-    with store.create(run.graph, "graph", run.provenance("graph")) as file:
+    with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.to_dict())
         file.create_dataset("active", data=active.numpy(), chunks=True, fletcher32=True)
         file.create_dataset("plaquettes", data=np.asarray(single), chunks=True, fletcher32=True)

@@ -32,8 +32,8 @@ def build_task(run: Run) -> Task:
         ValueError: No action is named, the configurations of the dataset are of another lattice or
             action than the flow needs, or an option would have no effect.
     """
-    options = run.section("model", GaugeOptions)
-    train = run.section("train", GaugeTrainOptions)
+    options = run.get_section("model", GaugeOptions)
+    train = run.get_section("train", GaugeTrainOptions)
     structure = read_layout(run)
     try:
         _refuse_idle(options, train, structure)
@@ -87,7 +87,7 @@ def read_target_action(run: Run) -> ActionOptions:
     Raises:
         ValueError: Neither the experiment nor a dataset names one.
     """
-    options, ensemble = run.section("model", GaugeOptions), read_ensemble_options(run)
+    options, ensemble = run.get_section("model", GaugeOptions), read_ensemble_options(run)
     if options.action is not None:
         return options.action
     if ensemble is None:
@@ -103,7 +103,7 @@ def make_base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
     Raises:
         ValueError: It starts from an ensemble, but the experiment names no dataset.
     """
-    options, ensemble = run.section("model", GaugeOptions), read_ensemble_options(run)
+    options, ensemble = run.get_section("model", GaugeOptions), read_ensemble_options(run)
     if options.prior == "haar":
         return None
     if ensemble is None:
@@ -115,8 +115,8 @@ def make_base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
 
 
 def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:
-    options = run.section("model", GaugeOptions)
-    train = run.section("train", GaugeTrainOptions)
+    options = run.get_section("model", GaugeOptions)
+    train = run.get_section("train", GaugeTrainOptions)
     dtype = choose_dtype(train.precision).to_complex()
     if train.objective == "forward_kl":
         return EnsembleSamples(run, lattice, read_target_action(run), split, "target", dtype)

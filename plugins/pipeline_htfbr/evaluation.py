@@ -89,7 +89,7 @@ def evaluate_surface(run: Run) -> dict[str, Any]:
 
 def report_surface(run: Run) -> dict[str, Any]:
     """Return what the module's table lists, from the trained surface and `run.predictions`."""
-    options = run.section("evaluate", HTEvaluateOptions)
+    options = run.get_section("evaluate", HTEvaluateOptions)
     task = load_trained_task(run, torch.device("cpu"))
     surface, about = task.module, task.metadata
     assert isinstance(surface, Surface)
@@ -107,7 +107,7 @@ def report_surface(run: Run) -> dict[str, Any]:
     }
     return {
         "exact": points.surface,
-        "method": run.section("train", HTTrainOptions).method,
+        "method": run.get_section("train", HTTrainOptions).method,
         "ranks": list(about["ranks"]),
         "leaf_ranks": list(about["leaf_ranks"]),
         "degrees": [leaf["degree"] for leaf in about["structure"]["leaves"]],
@@ -121,11 +121,11 @@ def report_surface(run: Run) -> dict[str, Any]:
 def compare_points(run: Run) -> dict[str, Compared]:
     """Return the evaluated splits, from `run.predictions`."""
     with SampleFile(run.predictions, "predictions") as file:
-        codes = file.column("split")
-        label, predicted = file.column("energy_label"), file.column("energy_predicted")
+        codes = file.read_column("split")
+        label, predicted = file.read_column("energy_label"), file.read_column("energy_predicted")
         slopes = None
         if "gradient_label" in file.fields:
-            slopes = file.column("gradient_predicted") - file.column("gradient_label")
+            slopes = file.read_column("gradient_predicted") - file.read_column("gradient_label")
     compared = {}
     for code, split in enumerate(SPLITS):
         rows = codes == code

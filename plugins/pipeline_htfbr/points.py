@@ -124,11 +124,11 @@ def read_points(path: Path) -> Points:
         molecule = json.loads(file.attributes["molecule"])
         return Points(
             coordinates=tuple(Coordinate(**c) for c in json.loads(file.attributes["coordinates"])),
-            x=file.column("x"),
-            energy=file.column("energy"),
-            gradient=file.column("gradient") if "gradient" in file.fields else None,
-            group=file.column("group"),
-            split=file.column("split"),
+            x=file.read_column("x"),
+            energy=file.read_column("energy"),
+            gradient=file.read_column("gradient") if "gradient" in file.fields else None,
+            group=file.read_column("group"),
+            split=file.read_column("split"),
             surface=str(file.attributes["surface"]),
             molecule=Molecule.of(molecule) if molecule else None,
         )

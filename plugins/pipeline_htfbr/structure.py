@@ -61,13 +61,13 @@ def write_structure(run: Run) -> dict[str, Any]:
     Raises:
         ValueError: Tree, basis or degree do not fit the coordinates.
     """
-    options = run.section("graph", HTGraphOptions)
+    options = run.get_section("graph", HTGraphOptions)
     points = read_points(run.data)
     d = len(points.coordinates)
     nesting = check_nesting(options.tree or build_balanced(range(d)), d)
     structure = TreeStructure(points.coordinates, make_leaves(points, options), nesting)
     table = compute_features(structure.leaves, torch.from_numpy(points.x)).numpy()
-    with store.create(run.graph, "graph", run.provenance("graph")) as file:
+    with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.content())
         file.create_dataset("features", data=table, chunks=True, fletcher32=True)
     return {

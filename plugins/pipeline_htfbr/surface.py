@@ -110,7 +110,7 @@ def make_task(run: Run) -> Task:
     Raises:
         ValueError: Ranks do not fit the tree, or there are no gradients to fit.
     """
-    options, train = run.section("model", HTOptions), run.section("train", HTTrainOptions)
+    options, train = run.get_section("model", HTOptions), run.get_section("train", HTTrainOptions)
     points = read_points(run.data) if run.dataset else None
     if run.metadata is None:
         gradients = is_trained_on_gradients(train)

@@ -47,10 +47,10 @@ def build_mace_task(run: Run, options: MACEOptions) -> Task:
 def _read_facts(run: Run) -> Facts:
     with SampleFile(run.data, "data", ["split"]) as data:
         elements = sorted(_split_names(data.attributes["elements"]), key=chemical_symbols.index)
-        train = data.column("split") == SPLITS.index("train")
-        n_atoms = data.counts("atom")
+        train = data.read_column("split") == SPLITS.index("train")
+        n_atoms = data.count_rows("atom")
     with SampleFile(run.graph, "graph", []) as graph:
-        n_edges = graph.counts("edge")
+        n_edges = graph.count_rows("edge")
     average = n_edges[train].sum() / max(1, n_atoms[train].sum())
     return Facts(tuple(elements), max(float(average), 1.0))
 
@@ -69,7 +69,7 @@ def _read_scale_and_shift(run: Run) -> tuple[float, float]:
     fields = ["atomic_numbers", *({"energy", "forces"} & set(labels))]
     squares, energies = np.zeros(2), np.zeros(2)  # sum and count
     with SampleFile(run.data, "data", ["split", *fields]) as data:
-        for number in np.flatnonzero(data.column("split") == SPLITS.index("train")):
+        for number in np.flatnonzero(data.read_column("split") == SPLITS.index("train")):
             sample = data.read(int(number))
             forces = sample.get("forces", np.zeros(0))
             squares += np.nansum(forces.astype(np.float64) ** 2), np.isfinite(forces).sum()

@@ -30,8 +30,8 @@ def model() -> ModelInfo:
 @hookimpl
 def task(run: Run) -> Task:
     """Build the network for the elements of the data, and what its training needs."""
-    options = run.section("model", MACEOptions)
-    check_cutoff(options, run.section("graph", MACEGraphOptions))
+    options = run.get_section("model", MACEOptions)
+    check_cutoff(options, run.get_section("graph", MACEGraphOptions))
     from pipeline_mace.build import build_mace_task
 
     return build_mace_task(run, options)

@@ -20,7 +20,7 @@ from _esp_subject import Arrays
 from e3nn import o3
 from torch import Tensor, nn
 
-from pipeline_core.potential import edge_vectors
+from pipeline_core.potential import compute_edge_vectors
 from pipeline_core.task import Outputs
 from pipeline_egnn_esp import layers
 from pipeline_egnn_esp.basis import Basis
@@ -52,7 +52,7 @@ class Network(_esp_ours.Network):
         return network
 
     def predict(self) -> Outputs:
-        vectors = edge_vectors(self.data)[:, PERMUTATION]
+        vectors = compute_edge_vectors(self.data)[:, PERMUTATION]
         # The place of the Wigner matrices, which are not needed.
         return self.model(self.data | {"frames": self.harmonics(vectors).float()})
 

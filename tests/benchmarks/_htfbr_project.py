@@ -39,7 +39,7 @@ def make_project(
 
 def call(run: Run, stage: str) -> tuple[Mapping[str, Any], float]:
     """Run a stage; return its summary and the seconds that it took."""
-    hook = run.registry.hook(stage, PLUGIN)
+    hook = run.registry.select_hook(stage, PLUGIN)
     begin = time.perf_counter()
     with threads_of_children(1) if stage == "data" else contextlib.nullcontext():
         summary = hook(run=run.dataset if stage == "data" else run)

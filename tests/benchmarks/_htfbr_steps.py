@@ -63,7 +63,7 @@ class Case:
 def make_case(run: Run, n_points: int, ranks: Ranks) -> Case:
     """Return the surface of a run with its training points, repeated or cut to a number."""
     torch.manual_seed(0)
-    options, module = run.section("train", HTTrainOptions), build_task(run).module
+    options, module = run.get_section("train", HTTrainOptions), build_task(run).module
     assert isinstance(module, Surface)
     initialize_weights(module, options, run.model_info, fresh=True)
     (table,) = tabulate(run, module, gradients=False, splits=("train",))

@@ -69,9 +69,9 @@ def import_stream(folder: Path) -> None:
     from pipeline_core.project import Project
 
     registry = load_registry()
-    run = Project(folder / "workflows", folder / "results", registry).dataset("stream")
+    run = Project(folder / "workflows", folder / "results", registry).load_dataset("stream")
     begin = time.perf_counter()
-    summary = registry.hook("data", None)(run=run)
+    summary = registry.select_hook("data", None)(run=run)
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"ours_s": seconds, "peak_gb": peak / 1e9, "summary": summary}))

@@ -94,7 +94,7 @@ class Case:
         """Return the figures and the time of one method."""
         labels, seconds = timed(lambda: getattr(self, name)(n_parts), repeats)
         actual = self.rows.metrics(labels, n_parts)
-        model = {"exchange_us": 1e6 * self.link.seconds(actual), "seconds": seconds}
+        model = {"exchange_us": 1e6 * self.link.predict_exchange(actual), "seconds": seconds}
         return {"method": name, "parts": n_parts} | actual.summary() | model
 
 

@@ -177,8 +177,8 @@ def test_a_variant_is_laid_over_the_experiment(tmp_path):
         "  w: {plugin: q, seed: 4, model: {b: 2}}\n"
     )
     file = validate_content(ExperimentFile, read_yaml(path), path)
-    v, w = file.of("v"), file.of("w")
-    assert file.of("base").model_dump() == file.model_dump() | {"variants": {}}
+    v, w = file.make_variant("v"), file.make_variant("w")
+    assert file.make_variant("base").model_dump() == file.model_dump() | {"variants": {}}
     assert (v.plugin, v.seed, v.ranks, v.model) == ("p", 3, 2, {"a": 1, "b": 2})
     assert v.train == {"x": 1, "y": {"z": 3}}
     assert (w.plugin, w.seed, w.ranks, w.model) == ("q", 4, 1, {"b": 2})

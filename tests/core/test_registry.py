@@ -72,20 +72,20 @@ def test_a_broken_plugin_is_listed_and_fails_only_its_own_runs(site, source, err
     listed = {p.name: p for p in registry.plugins}
     assert error in listed["broken"].error
     assert listed["alpha"].error is None
-    assert registry.model_info("alpha").name == "alpha"
+    assert registry.get_model_info("alpha").name == "alpha"
     with pytest.raises(ValueError, match=r"plugin 'broken' from broken 1\.0 cannot be loaded: .*"):
-        registry.model_info("broken")
+        registry.get_model_info("broken")
 
 
 def test_two_plugins_with_one_name_are_an_error_that_names_both_distributions(site):
     install(site, "first", model_source("same"))
     install(site, "second", model_source("same"), version="2.5")
     registry = registry_of(site)
-    assert len(registry.models()) == 2
+    assert len(registry.list_models()) == 2
     with pytest.raises(
         ValueError, match=r"'same': from first 1\.0 and from second 2\.5; uninstall one"
     ):
-        registry.model_info("same")
+        registry.get_model_info("same")
 
 
 def test_two_distributions_with_one_entry_point_name_are_both_listed(site):
@@ -109,12 +109,12 @@ def test_an_unknown_model_is_answered_with_the_nearest_and_all_installed(site):
         ValueError,
         match=r"no plugin 'alpah' is installed, only alpha, beta; did you mean 'alpha'\?",
     ):
-        registry_of(site).model_info("alpah")
+        registry_of(site).get_model_info("alpah")
 
 
 def test_with_nothing_installed_the_message_says_so():
     with pytest.raises(ValueError, match="no plugin 'alpha' is installed, only none"):
-        load_registry([], builtin=()).model_info("alpha")
+        load_registry([], builtin=()).get_model_info("alpha")
 
 
 class Engine:
@@ -151,28 +151,28 @@ def test_a_run_hears_its_own_plugin_the_engine_and_the_observers_only(site):
         install(site, name, model_source(name) + TRAINING.format(name=name))
     registry = registry_of(site, [("engine", Engine()), ("observer", Observer())])
     calls: list[str] = []
-    assert registry.hook("train", "alpha")(run=calls)["by"] == "alpha"
+    assert registry.select_hook("train", "alpha")(run=calls)["by"] == "alpha"
     assert calls == ["before", "alpha", "after"]
     calls.clear()
     assert (
-        registry.hook("train", "beta")(run=calls)["by"] == "engine"
+        registry.select_hook("train", "beta")(run=calls)["by"] == "engine"
     )  # beta returns None: handed on
     assert calls == ["before", "beta", "after"]
     calls.clear()
-    assert registry.hook("train", None)(run=calls)["by"] == "engine"
+    assert registry.select_hook("train", None)(run=calls)["by"] == "engine"
     assert calls == ["before", "after"]
 
 
 def test_the_fingerprint_changes_with_the_source_and_with_the_version(site):
     module = install(site, "alpha", model_source("alpha"))
-    before = registry_of(site).fingerprint("alpha")
-    assert registry_of(site).fingerprint("alpha") == before
+    before = registry_of(site).compute_fingerprint("alpha")
+    assert registry_of(site).compute_fingerprint("alpha") == before
     module.write_text(module.read_text() + "\n# another line\n")
-    edited = registry_of(site).fingerprint("alpha")
+    edited = registry_of(site).compute_fingerprint("alpha")
     (site / "alpha-1.0.dist-info/METADATA").write_text(
         "Metadata-Version: 2.1\nName: alpha\nVersion: 1.1\n"
     )
-    assert len({before, edited, registry_of(site).fingerprint("alpha")}) == 3
+    assert len({before, edited, registry_of(site).compute_fingerprint("alpha")}) == 3
 
 
 def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch):
@@ -185,9 +185,9 @@ def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch
     kernel = package / "deep" / "kernel.c"
     kernel.write_text("int one;")
     point = EntryPoint("gamma", "gamma_package.plugin", PROJECT)
-    before = load_registry([point], builtin=()).fingerprint("gamma")
+    before = load_registry([point], builtin=()).compute_fingerprint("gamma")
     kernel.write_text("int two;")
-    assert load_registry([point], builtin=()).fingerprint("gamma") != before
+    assert load_registry([point], builtin=()).compute_fingerprint("gamma") != before
 
 
 def test_every_stage_and_every_offer_is_a_hook():

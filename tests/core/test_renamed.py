@@ -13,7 +13,7 @@ from pipeline_core.config.renamed import OPTIONS, WORDS, upgrade_options
 from pipeline_core.project import Project
 
 REGISTRY = load_registry()
-OF_PLUGINS = [one for info in REGISTRY.models() for one in info.renamed]
+OF_PLUGINS = [one for info in REGISTRY.list_models() for one in info.renamed]
 VALUES = {
     "infer.workload": {"classes": 2},
     "infer.throughput": {"channels": [2]},
@@ -49,7 +49,7 @@ def load(folder: Path, variant: str = "base"):
 
 @pytest.mark.parametrize("option", [*OPTIONS, *OF_PLUGINS], ids=lambda option: option.old)
 def test_a_moved_option_is_valid_where_it_stands_now(option, tmp_path, caplog):
-    plugin = next((m.name for m in REGISTRY.models() if option in m.renamed), "mace")
+    plugin = next((m.name for m in REGISTRY.list_models() if option in m.renamed), "mace")
     value = VALUES[option.old]
     path = write_experiment(tmp_path, plugin, **nest(option.old, value))
     with caplog.at_level(logging.WARNING):

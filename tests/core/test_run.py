@@ -81,15 +81,15 @@ def write(workflows, text):
 
 def test_a_variant_overrides_key_by_key(project):
     base, longer = project.run("toy/first"), project.run("toy/first", "longer")
-    assert base.section("train", TrainOptions).epochs == 3
-    assert longer.section("train", TrainOptions).epochs == 6
-    assert longer.section("train", TrainOptions).optimizer.lr == 0.5
+    assert base.get_section("train", TrainOptions).epochs == 3
+    assert longer.get_section("train", TrainOptions).epochs == 6
+    assert longer.get_section("train", TrainOptions).optimizer.lr == 0.5
     assert longer.options == base.options
     assert (base.seed, longer.seed) == (7, 7)
 
 
 def test_variants_share_the_artifacts_that_they_do_not_change(project):
-    runs = project.experiment("toy/first").runs
+    runs = project.load_experiment("toy/first").runs
     folder = project.results / "toy" / "first"
     assert runs["longer"].graph == folder / "base" / "graph.h5"
     assert runs["farther"].graph == folder / "farther" / "graph.h5"
@@ -108,12 +108,12 @@ def test_variants_share_the_artifacts_that_they_do_not_change(project):
 def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
     base, longer = project.run("toy/first"), project.run("toy/first", "longer")
     for stage in ("graph", "partition", "evaluate", "infer", "figures"):
-        assert base.params(stage) == longer.params(stage)
-    assert base.params("train") != longer.params("train")
+        assert base.select_params(stage) == longer.select_params(stage)
+    assert base.select_params("train") != longer.select_params("train")
     wider = project.run("toy/first", "wider")
-    assert base.params("graph") == wider.params("graph")
+    assert base.select_params("graph") == wider.select_params("graph")
     for stage in ("partition", "train", "evaluate", "infer"):
-        assert base.params(stage) != wider.params(stage)
+        assert base.select_params(stage) != wider.select_params(stage)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_mistake_is_named_with_key_line_and_cure(project, right, wrong, messag
     assert right in EXPERIMENT
     write(project.workflows, EXPERIMENT.replace(right, wrong))
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
-        project.experiment("toy/first")
+        project.load_experiment("toy/first")
     assert message in str(error.value)
 
 
@@ -198,33 +198,35 @@ def test_a_section_of_another_type_says_what_the_plugin_has_to_do(project):
     with pytest.raises(
         ValueError, match=r"implement the hook graph\(run\), or derive .* from Other"
     ):
-        project.run("toy/first").section("graph", Other)
-    assert project.run("toy/first").section("graph", GraphOptions).cutoff == 5.0
+        project.run("toy/first").get_section("graph", Other)
+    assert project.run("toy/first").get_section("graph", GraphOptions).cutoff == 5.0
 
 
 def test_an_artifact_records_where_it_comes_from(project):
-    record = project.run("toy/first", "longer").provenance("train")
+    record = project.run("toy/first", "longer").make_provenance("train")
     assert record["options"]["train"]["epochs"] == 6
-    assert record["fingerprint"] == project.registry.fingerprint("toy")
+    assert record["fingerprint"] == project.registry.compute_fingerprint("toy")
     assert record["seed"] == 7
     assert {"python", "torch", "pipeline-core"} <= set(record["versions"])
 
 
 def test_a_variant_of_another_plugin_starts_its_model_anew_and_keeps_the_rest(project):
     write(project.workflows, EXPERIMENT + "  rival: {plugin: other, train: {restarts: 2}}\n")
-    experiment = project.experiment("toy/first")
+    experiment = project.load_experiment("toy/first")
     base, rival = experiment.runs["base"], experiment.runs["rival"]
     assert (base.model_info.name, rival.model_info.name) == ("toy", "other")
     assert rival.options.model_dump() == {"depth": 2}
-    train = rival.section("train", TrainOptions)
+    train = rival.get_section("train", TrainOptions)
     assert (type(train).__name__, train.restarts) == ("ShortTraining", 2)
     assert (train.epochs, train.optimizer.lr) == (3, 0.5)
-    assert rival.section("graph", GraphOptions).cutoff == 5.0
+    assert rival.get_section("graph", GraphOptions).cutoff == 5.0
     assert [info.name for info in experiment.models] == ["toy", "other"]
-    assert list(experiment.only("other").runs) == ["rival"]
-    assert experiment.only("other").model_info.name == "other"
-    assert rival.provenance("train")["plugin"] == "other"
-    assert rival.provenance("train")["fingerprint"] == project.registry.fingerprint("other")
+    assert list(experiment.select_plugin("other").runs) == ["rival"]
+    assert experiment.select_plugin("other").model_info.name == "other"
+    assert rival.make_provenance("train")["plugin"] == "other"
+    assert rival.make_provenance("train")["fingerprint"] == project.registry.compute_fingerprint(
+        "other"
+    )
 
 
 def test_naming_the_plugin_of_the_experiment_again_keeps_its_model(project):
@@ -235,7 +237,7 @@ def test_naming_the_plugin_of_the_experiment_again_keeps_its_model(project):
 def test_plugins_share_no_graph_and_no_partition(project):
     text = EXPERIMENT + "  rival: {plugin: other}\n  longer_rival: {plugin: other, seed: 7}\n"
     write(project.workflows, text)
-    runs = project.experiment("toy/first").runs
+    runs = project.load_experiment("toy/first").runs
     for run in (runs["rival"], runs["longer_rival"]):
         assert run.graph.parent == runs["rival"].folder
         assert run.partition.parent == runs["rival"].folder
@@ -244,18 +246,18 @@ def test_plugins_share_no_graph_and_no_partition(project):
 def test_seeds_share_the_graph_of_the_engine_but_no_partition(project):
     # The engine's graph follows from data and section alone; the forecast of balance draws orders.
     write(project.workflows, EXPERIMENT + "  again: {seed: 8}\n  and_again: {seed: 8}\n")
-    runs = project.experiment("toy/first").runs
+    runs = project.load_experiment("toy/first").runs
     assert [runs[v].seed for v in ("base", "again", "and_again")] == [7, 8, 8]
     assert runs["again"].graph.parent == runs["base"].folder
     assert runs["again"].partition.parent == runs["again"].folder
     assert runs["and_again"].partition.parent == runs["again"].folder
-    assert runs["again"].provenance("train")["seed"] == 8
+    assert runs["again"].make_provenance("train")["seed"] == 8
 
 
 def test_seeds_share_no_graph_that_a_plugin_makes(project):
     text = EXPERIMENT.replace("plugin: toy", "plugin: owner") + "  again: {seed: 8}\n"
     write(project.workflows, text)
-    runs = project.experiment("toy/first").runs
+    runs = project.load_experiment("toy/first").runs
     assert runs["again"].graph.parent == runs["again"].folder
     assert runs["longer"].graph.parent == runs["base"].folder
 
@@ -267,4 +269,4 @@ def test_ranks_belong_to_a_variant_and_to_no_artifact(project):
     assert project.run("toy/first", "longer").ranks == 2
     assert alone.partition == base.partition
     for stage in ("graph", "partition", "train", "evaluate", "infer", "figures"):
-        assert alone.params(stage) == base.params(stage)
+        assert alone.select_params(stage) == base.select_params(stage)

@@ -82,12 +82,14 @@ def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
                 ("angle", "angle_edges"),
             ):
                 counts = [len(sample[name]) for sample in expected]
-                np.testing.assert_array_equal(file.counts(kind), np.array(counts, dtype=np.int64))
+                np.testing.assert_array_equal(
+                    file.count_rows(kind), np.array(counts, dtype=np.int64)
+                )
             for name in NAMES:
                 if n and FIELDS[name].kind != "sample":
                     rows = np.concatenate([sample[name] for sample in expected])
-                    np.testing.assert_array_equal(file.column(name), rows)
-            assert file.column("group").tolist() == [str(s["group"]) for s in expected]
+                    np.testing.assert_array_equal(file.read_column(name), rows)
+            assert file.read_column("group").tolist() == [str(s["group"]) for s in expected]
 
 
 def test_a_subset_of_fields_is_read(tmp_path):
@@ -96,7 +98,7 @@ def test_a_subset_of_fields_is_read(tmp_path):
     path = written(tmp_path / "graph.h5", expected)
     with SampleFile(path, "graph", ["positions", "energy"]) as file:
         assert_same(file.read(2), {n: expected[2][n] for n in ("positions", "energy")})
-        np.testing.assert_array_equal(file.column("cell"), [s["cell"] for s in expected])
+        np.testing.assert_array_equal(file.read_column("cell"), [s["cell"] for s in expected])
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
@@ -132,7 +134,7 @@ def test_a_sample_may_come_in_parts(tmp_path, monkeypatch):
         with pytest.raises(AssertionError):
             writer.add_in_parts([first, {"positions": whole["positions"]}])
     with SampleFile(path, "data") as file:
-        assert file.counts("atom").tolist() == [10, 10, 10]
+        assert file.count_rows("atom").tolist() == [10, 10, 10]
         for number in range(3):
             for name in names:
                 np.testing.assert_array_equal(file.read(number)[name], whole[name])
@@ -149,7 +151,7 @@ def test_a_column_is_added_at_the_end(tmp_path):
         writer.add_column("split", split)
         writer.attributes["cutoff"] = 6.0
     with SampleFile(path, "graph") as file:
-        np.testing.assert_array_equal(file.column("split"), split)
+        np.testing.assert_array_equal(file.read_column("split"), split)
         assert_same(file.read(1), expected[1] | {"split": split[1]})
         assert file.attributes["cutoff"] == 6.0
 

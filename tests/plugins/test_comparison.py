@@ -51,23 +51,23 @@ SECTIONS = {
 def experiment(tmp_path_factory):
     """An experiment with variants of two plugins and two seeds, drawn."""
     project = write_project(tmp_path_factory.mktemp("comparison"), "mace", SECTIONS)
-    result = project.experiment(f"mace/{EXPERIMENT}")
+    result = project.load_experiment(f"mace/{EXPERIMENT}")
     call(result.runs[BASE], "data")
     for run in result.runs.values():
         for stage in STAGES:
             if stage != "graph" or run.graph.parent == run.folder:
                 call(run, stage)
-    project.registry.hook("draw", result.model_info.name)(run=result)
+    project.registry.select_hook("draw", result.model_info.name)(run=result)
     return result
 
 
 @pytest.mark.slow
 def test_all_models_are_compared_with_the_same_labels(experiment):
     with SampleFile(experiment.runs[BASE].data, "data") as file:
-        energies = file.column("energy")[file.column("split") == 2]
+        energies = file.read_column("energy")[file.read_column("split") == 2]
     for run in experiment.runs.values():
         with SampleFile(run.predictions, "predictions") as file:
-            labels = file.column("energy_label")[file.column("split") == 2]
+            labels = file.read_column("energy_label")[file.read_column("split") == 2]
         np.testing.assert_allclose(np.sort(labels), np.sort(energies), rtol=1e-12)
     reports = [
         results.read_metrics(run).splits["test"].quantities for run in experiment.runs.values()
@@ -93,7 +93,7 @@ def test_the_report_holds_all_models(experiment):
 def test_the_comparison_on_hafnium_oxide_takes_each_model_at_its_own_settings():
     project = Project(WORKFLOWS, Path("results"), load_registry())
     rival, alone = project.run("mace/hfo2", "chgnet"), project.run("chgnet/hfo2")
-    assert [run.label for run in project.experiment("mace/hfo2").runs.values()] == [
+    assert [run.label for run in project.load_experiment("mace/hfo2").runs.values()] == [
         "mace",
         "chgnet",
     ]

@@ -84,5 +84,5 @@ def suite(info: ModelInfo) -> dict[str, type]:
     return classes
 
 
-for _info in load_registry().models():
+for _info in load_registry().list_models():
     globals().update(suite(_info))

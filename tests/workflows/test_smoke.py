@@ -22,14 +22,14 @@ NAMES = sorted(
 @pytest.mark.parametrize("name", NAMES)
 def test_smoke(name, tmp_path):
     project = Project(WORKFLOWS, tmp_path, load_registry())
-    experiment = project.experiment(name)
+    experiment = project.load_experiment(name)
     first = next(iter(experiment.runs.values()))
     if first.dataset is not None:
         call(first, "data")
     for run in experiment.runs.values():
         for stage in ("graph", "partition", "train", "evaluate", "infer"):
             call(run, stage)
-    summary = project.registry.hook("draw", experiment.model_info.name)(run=experiment)
+    summary = project.registry.select_hook("draw", experiment.model_info.name)(run=experiment)
     assert {"learning"} < set(summary["drawn"])
     index = json.loads((experiment.folder / "index.json").read_text())
     for entry in index:

@@ -50,7 +50,7 @@ class Link:
         """Nodes that could be sent in the time of one message's latency."""
         return self.latency * self.bandwidth / self.bytes_per_node
 
-    def seconds(self, metrics: PartitionMetrics) -> float:
+    def predict_exchange(self, metrics: PartitionMetrics) -> float:
         """Return the time of one exchange: that of the part which takes longest."""
         in_nodes = self.message * metrics.neighbours + metrics.received
         return float(in_nodes.max()) * self.bytes_per_node / self.bandwidth
@@ -101,7 +101,7 @@ def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) ->
         labels = cut_by_grid(atoms, rows.weights, shape)
         name = "x".join(map(str, shape))
         candidates.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
-    return sorted(candidates, key=lambda one: link.seconds(one.metrics))
+    return sorted(candidates, key=lambda one: link.predict_exchange(one.metrics))
 
 
 def find_candidates(
@@ -118,7 +118,7 @@ def find_candidates(
     labels = cut_by_low_nn(atoms, rows.weights, n_parts)
     bisected = Candidate("low_nn", labels, rows.metrics(labels, n_parts))
     best = find_pareto_set([*find_grids(atoms, rows, n_parts, link), bisected])
-    return sorted(best, key=lambda one: link.seconds(one.metrics))
+    return sorted(best, key=lambda one: link.predict_exchange(one.metrics))
 
 
 def find_pareto_set(candidates: list[Candidate]) -> list[Candidate]:

@@ -73,15 +73,15 @@ def _read_split(run: Run, split: str, about: dict[str, Any]) -> Elements:
         for symbol, shells in about["basis"].items()
     }
     with SampleFile(run.predictions, "predictions") as file:
-        chosen = file.column("split") == SPLITS.index(split)
-        rows = {kind: np.repeat(chosen, file.counts(kind)) for kind in ("block", "entry")}
-        atom_offsets = np.cumsum(file.counts("atom")) - file.counts("atom")
-        starts = np.repeat(atom_offsets, file.counts("block"))[rows["block"]]
-        atoms = file.column("block_atoms")[rows["block"]].astype(np.int64) + starts[:, None]
-        numbers = file.column("atomic_numbers")[atoms]
-        lengths = file.column("block_length")[rows["block"]].astype(np.float64)
+        chosen = file.read_column("split") == SPLITS.index(split)
+        rows = {kind: np.repeat(chosen, file.count_rows(kind)) for kind in ("block", "entry")}
+        atom_offsets = np.cumsum(file.count_rows("atom")) - file.count_rows("atom")
+        starts = np.repeat(atom_offsets, file.count_rows("block"))[rows["block"]]
+        atoms = file.read_column("block_atoms")[rows["block"]].astype(np.int64) + starts[:, None]
+        numbers = file.read_column("atomic_numbers")[atoms]
+        lengths = file.read_column("block_length")[rows["block"]].astype(np.float64)
         label, predicted, two_centre = (
-            file.column(f"hamiltonian_{name}")[rows["entry"]].astype(np.float64)
+            file.read_column(f"hamiltonian_{name}")[rows["entry"]].astype(np.float64)
             for name in ("label", "predicted", "two_centre")
         )
     sizes = np.array([[len(degrees[z]) for z in pair] for pair in numbers.tolist()]).prod(axis=1)

@@ -101,7 +101,7 @@ def _read(group: Any, part: str) -> Part:
 
 
 def _count_occupied(run: Run, numbers: list[int]) -> int | None:
-    electrons = run.section("evaluate", ESPEvaluateOptions).electrons
+    electrons = run.get_section("evaluate", ESPEvaluateOptions).electrons
     symbols = [chemical_symbols[number] for number in numbers]
     if not set(symbols) <= electrons.keys():
         return None

@@ -59,7 +59,10 @@ Ints = NDArray[np.int64]
 
 def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
     """Do the work of `infer_run` on one of its ranks; return its summary."""
-    options, target = run.section("infer", ESPInferOptions), run.section("model", ESPOptions).target
+    options, target = (
+        run.get_section("infer", ESPInferOptions),
+        run.get_section("model", ESPOptions).target,
+    )
     if options.structures and target != "hamiltonian":
         raise ValueError(
             f"{run.experiment}: infer.structures: the model has learned the {target}, not a "
@@ -72,7 +75,7 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
     for subject in subjects:
         _require_feasible(subject, basis.counts(subject.structure.atomic_numbers), options)
     summary: dict[str, Any] = {}
-    file = store.create(run.inference, SCHEMA, run.provenance("infer"))
+    file = store.create(run.inference, SCHEMA, run.make_provenance("infer"))
     with file if ranks.is_rank_zero else nullcontext() as content:
         for subject in subjects:
             name = subject.options.name
@@ -97,7 +100,7 @@ class _Inference:
         """Share, plan, predict, write; `group` of the artifact is there on rank 0."""
         subject, ranks, network = self._subject, self._ranks, self._network
         structure, cutoff = subject.structure, network.options.cutoff
-        section = self._run.section("partition", PartitionOptions)
+        section = self._run.get_section("partition", PartitionOptions)
         link = make_link(
             section.link, network.options, network.length_embedding.weight.element_size()
         )
@@ -173,7 +176,7 @@ class _Inference:
         source = Source(slots, blocks, basis, tiling)
         block, work = SLAB_BYTES * basis.n_common**2, self._options.work_bytes
         bounds = split_atoms(slots, tiling, block, work, ranks)
-        record, name = self._run.provenance("infer"), subject.options.name
+        record, name = self._run.make_provenance("infer"), subject.options.name
         write_matrices(self._path, record, name, subject.structure, source, bounds, ranks)
 
     def _write_outputs(self, matrix: BlockMatrix) -> None:
@@ -188,7 +191,7 @@ class _Inference:
         """Return the matrices of the data, with the zero of energies of the labels."""
         tiling = cell.read_tiling(np.arange(len(cell.moved)))
         matrix = tiling.whole()
-        if self._run.section("model", ESPOptions).zero == "data":
+        if self._run.get_section("model", ESPOptions).zero == "data":
             return matrix
         zero = compute_energy_zero(tiling.cell)
         return replace(matrix, hamiltonian=matrix.hamiltonian - zero * matrix.overlap)

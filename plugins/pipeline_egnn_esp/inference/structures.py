@@ -102,7 +102,9 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
         with SampleFile(run.data, "data", _FIELDS, preload=False) as data:
             number = find_sample_row(data, *named, place)
             one = BlockReader(data, read_basis(data)).read_structure(number)
-            n_blocks, n_entries = (int(data.counts(kind)[number]) for kind in ("block", "entry"))
+            n_blocks, n_entries = (
+                int(data.count_rows(kind)[number]) for kind in ("block", "entry")
+            )
     assert one is not None
     idle = [axis for axis in range(3) if options.repeat[axis] > 1 and not one.pbc[axis]]
     if idle:

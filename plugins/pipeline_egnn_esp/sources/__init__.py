@@ -70,7 +70,7 @@ def make_data(run: DatasetRun) -> Summary:
     assert isinstance(options, MatrixDataset)
     # Outside of what follows, since this error names the line of the dataset file.
     files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
-    record = run.provenance()
+    record = run.make_provenance()
     record["inputs"] |= {n: provenance.hash_file(path) for own in files for n, path in own.items()}
     columns, report, basis = Columns(), Report(run.name, options.split), Basis({})
     with SampleWriter(run.data, "data", record, list(MATRIX_FIELDS.values())) as writer:

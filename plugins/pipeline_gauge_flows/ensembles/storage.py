@@ -81,15 +81,15 @@ class Ensemble:
         self.action = ActionOptions.model_validate(texts["action"])
         statistics = json.loads(self._file.attributes["statistics"])
         self.tau_int: float | None = statistics and statistics["plaquette"]["tau_int"]
-        self.split: NDArray[np.int8] = self._file.column("split")
+        self.split: NDArray[np.int8] = self._file.read_column("split")
         self.chain = self._read_chain()
 
     def _read_chain(self) -> NDArray[np.int32]:
         """Return the chain of each configuration; files once held the group of a chain alone."""
         if "chain" in self._file.fields:
-            chain: NDArray[np.int32] = self._file.column("chain")
+            chain: NDArray[np.int32] = self._file.read_column("chain")
             return chain
-        _, numbers = np.unique(self._file.column("group"), return_inverse=True)
+        _, numbers = np.unique(self._file.read_column("group"), return_inverse=True)
         return numbers.astype(np.int32)
 
     def __enter__(self) -> Self:

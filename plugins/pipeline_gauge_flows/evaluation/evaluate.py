@@ -70,8 +70,8 @@ def evaluate_flow(run: Run) -> Summary:
         ValueError: The model does not belong to the run, the flow does not act on a lattice that is
             asked for, there are no configurations to map, or a weight is not finite.
     """
-    options = run.section("evaluate", GaugeEvaluateOptions)
-    model = run.section("model", GaugeOptions)
+    options = run.get_section("evaluate", GaugeEvaluateOptions)
+    model = run.get_section("model", GaugeOptions)
     with connect_ranks(run.device, run.state) as ranks, ExitStack() as stack:
         task, flow = load_flow(run, ranks.device)
         ensemble = open_ensemble(run)
@@ -215,7 +215,7 @@ def _evaluate_ensemble(
 
 
 def _describe_theory(run: Run) -> dict[str, Any]:
-    prior = run.section("model", GaugeOptions).prior
+    prior = run.get_section("model", GaugeOptions).prior
     return {"prior": prior, "action": read_target_action(run).model_dump(mode="json")}
 
 

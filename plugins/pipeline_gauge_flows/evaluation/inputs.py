@@ -42,8 +42,8 @@ def open_ensemble(run: Run) -> Ensemble | None:
 
 def list_unseen_splits(run: Run) -> list[str]:
     """Return the splits that the training of a run has not seen."""
-    model = run.section("model", GaugeOptions)
-    train = run.section("train", GaugeTrainOptions)
+    model = run.get_section("model", GaugeOptions)
+    train = run.get_section("train", GaugeTrainOptions)
     learned = model.prior == "ensemble" or train.objective == "forward_kl"
     return [name for name in SPLITS if not (learned and name == "train")]
 

@@ -43,7 +43,7 @@ def write_predictions(
         Field("action", (), "1", "sample", "f8", "Action S.", exact=True),
         Field("plaquette", planes, "1", "sample", "f8", "Mean of Re tr P / N in each plane."),
     ]
-    provenance = run.provenance("evaluate")
+    provenance = run.make_provenance("evaluate")
     with SampleWriter(run.predictions, "predictions", provenance, fields) as writer:
         writer.attributes["lattices"] = json.dumps([list(one.extents) for one in lattices])
         for number, from_ensemble, series in parts:

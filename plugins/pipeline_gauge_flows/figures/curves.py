@@ -52,8 +52,8 @@ def read_curve(run: Run) -> Curve | None:
 
 def count_steps_per_epoch(run: Run) -> int | None:
     """Return the optimizer steps of an epoch; None if the data are not there."""
-    options = run.section("model", GaugeOptions)
-    train = run.section("train", GaugeTrainOptions)
+    options = run.get_section("model", GaugeOptions)
+    train = run.get_section("train", GaugeTrainOptions)
     n: int | None = options.draws.train
     if options.prior == "ensemble" or train.objective == "forward_kl":
         report = results.read_json(run.dataset.report) if run.dataset is not None else None

@@ -105,7 +105,7 @@ def read_flow(run: Run) -> Report | None:
 
 def identify_theory(run: Run) -> str:
     """Return what tells apart the distributions that flows lead to, and where they start."""
-    options = run.section("model", GaugeOptions)
+    options = run.get_section("model", GaugeOptions)
     action = options.action.model_dump(mode="json") if options.action else None
     lattice = run.sections["graph"].model_dump(mode="json").get("lattice")
     dataset = run.dataset.name if run.dataset is not None else None
@@ -142,7 +142,7 @@ def _name_groups(alike: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _describe_loops(run: Run) -> str:
-    return _LOOPS[run.section("model", GaugeOptions).layers.loops]
+    return _LOOPS[run.get_section("model", GaugeOptions).layers.loops]
 
 
 def _strip_number(runs: Sequence[Run]) -> str:

@@ -53,8 +53,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
 def _read_log_weights(one: EvaluatedRun) -> tuple[Floats, Floats]:
     """Return log w - log Z of samples of the flow, and of configurations of the target."""
     with SampleFile(one.run.predictions, "predictions") as file:
-        log_weight = file.column("log_weight").astype(np.float64) - one.log_z
-        here, from_ensemble = file.column("lattice") == 0, file.column("from_ensemble")
+        log_weight = file.read_column("log_weight").astype(np.float64) - one.log_z
+        here, from_ensemble = file.read_column("lattice") == 0, file.read_column("from_ensemble")
     return log_weight[here & ~from_ensemble], log_weight[here & from_ensemble]
 
 

@@ -98,7 +98,7 @@ class Files:
             fields = make_configuration_fields(action.lattice)
             if not self._chain:
                 fields.append(Field("log_weight", (), "1", "sample", "f8", "log w.", exact=True))
-            provenance = run.provenance("infer")
+            provenance = run.make_provenance("infer")
             self._writer = SampleWriter(self._folder / name, schema, provenance, fields)
 
     def __enter__(self) -> Files:

@@ -30,8 +30,8 @@ def infer_flow(run: Run) -> Summary:
         ValueError: The model does not belong to the run, what is asked for does not fit to where
             the flow starts, to its lattice or to its actions, or a weight is not finite.
     """
-    options = run.section("infer", GaugeInferOptions)
-    model = run.section("model", GaugeOptions)
+    options = run.get_section("infer", GaugeInferOptions)
+    model = run.get_section("model", GaugeOptions)
     if options.samples is not None and model.prior != "haar":
         raise ValueError(
             f"{run.experiment}: infer.samples: the flow starts from an ensemble, of which it has "
@@ -43,7 +43,7 @@ def infer_flow(run: Run) -> Summary:
 
 
 def _write_all(run: Run, flow: Flow, options: GaugeInferOptions, ranks: Ranks) -> dict[str, Any]:
-    provenance = run.provenance("infer")
+    provenance = run.make_provenance("infer")
     writing = (
         store.create(run.inference, SCHEMA, provenance) if ranks.is_rank_zero else nullcontext()
     )

@@ -144,7 +144,7 @@ def _draw_paper(axes: Axes, experiment: ExperimentRun, groups: Sequence[Group]) 
         return
     known = read_paper(experiment)
     for group in groups:
-        options = group.runs[0].section("model", GaugeOptions)
+        options = group.runs[0].get_section("model", GaugeOptions)
         entry = known.get(_PAPERS[options.layers.loops])
         if entry is not None:
             look: dict[str, Any] = {"color": group.colour, "linestyle": ":", "linewidth": 0.9}

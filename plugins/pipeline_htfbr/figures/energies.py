@@ -76,8 +76,8 @@ def draw_points(experiment: ExperimentRun) -> Drawn:
     with SampleFile(run.predictions, "predictions") as file:
         if "energy_label" not in file.fields:
             return None
-        codes = file.column("split")
-        energy = file.column("energy_label") / units.find_factor("energy", "cm^-1")
+        codes = file.read_column("split")
+        energy = file.read_column("energy_label") / units.find_factor("energy", "cm^-1")
     height = (energy - energy.min()) / 1000
     edges = np.linspace(0.0, float(height.max()) or 1.0, _BINS + 1)
     figure, ((axes,),) = style.make_canvas(height=2.4)

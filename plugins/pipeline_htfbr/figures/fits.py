@@ -47,7 +47,7 @@ class Fit:
     @property
     def shares(self) -> int:
         """Equal shares of a full batch that go through memory one after the other."""
-        capacity = self.run.section("partition", PartitionOptions).capacity
+        capacity = self.run.get_section("partition", PartitionOptions).capacity
         return -int(-self.surface["n_train"] // capacity) if capacity else 1
 
     @property
@@ -87,13 +87,13 @@ def group_by_shares(fits: Sequence[Fit]) -> dict[int, Fit]:
 
     They are those that are trained like the first fit whose experiment limits the capacity.
     """
-    full = [f for f in fits if f.run.section("train", HTTrainOptions).batch_size == "all"]
+    full = [f for f in fits if f.run.get_section("train", HTTrainOptions).batch_size == "all"]
     full = [f for f in full if f.method != "solver"]
-    limited = [f for f in full if f.run.section("partition", PartitionOptions).capacity]
+    limited = [f for f in full if f.run.get_section("partition", PartitionOptions).capacity]
     if not limited:
         return {}
-    settings = limited[0].run.params("train")
-    return {f.shares: f for f in full if f.run.params("train") == settings}
+    settings = limited[0].run.select_params("train")
+    return {f.shares: f for f in full if f.run.select_params("train") == settings}
 
 
 def drop_shared(fits: Sequence[Fit]) -> list[Fit]:

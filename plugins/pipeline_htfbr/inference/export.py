@@ -42,13 +42,13 @@ def export_surface(
     Returns:
         Number of products, the largest error of the dropped ones (hartree), the files.
     """
-    options = run.section("infer", HTInferOptions)
+    options = run.get_section("infer", HTInferOptions)
     terms, problem = _expand_terms(surface, options)
     coordinates = describe_coordinates(structure)
     content = molecule.content() if molecule else None
     binary = run.folder / "sum_of_products.h5"
     text, reader = binary.with_suffix(".txt"), run.folder / "read_sum_of_products.py"
-    with store.create(binary, SCHEMA, run.provenance("infer")) as file:
+    with store.create(binary, SCHEMA, run.make_provenance("infer")) as file:
         file.attrs["coordinates"] = json.dumps(coordinates)
         file.attrs["molecule"] = json.dumps(content)
         file.attrs["energy_unit"] = "hartree"

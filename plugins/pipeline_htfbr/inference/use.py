@@ -45,7 +45,7 @@ _DIFFERENCE = 1e-3
 
 def write_inference(run: Run) -> dict[str, Any]:
     """Do the work of `use_surface`; return its summary."""
-    options = run.section("infer", HTInferOptions)
+    options = run.get_section("infer", HTInferOptions)
     # A tree of some thousand numbers at some hundred points: a GPU would only wait.
     task = load_trained_task(run, torch.device("cpu"))
     assert isinstance(task.module, Surface)
@@ -58,7 +58,7 @@ def write_inference(run: Run) -> dict[str, Any]:
     landscapes = _make_landscapes(surface, domain, content["surface"])
     starts = _choose_starts(run, domain, molecule)
     summary: dict[str, Any] = {"cuts": len(cuts)}
-    with store.create(run.inference, SCHEMA, run.provenance("infer")) as file:
+    with store.create(run.inference, SCHEMA, run.make_provenance("infer")) as file:
         stationary = _search(landscapes, domain, starts, saddles=options.stationary_points)
         minimum, energy = _find_lowest(stationary["fitted"], landscapes["fitted"], starts)
         file.attrs["coordinates"] = json.dumps([asdict(one) for one in structure.coordinates])

@@ -125,7 +125,7 @@ def draw_curves(experiment: ExperimentRun) -> Drawn:
 
 def _read_settings(fit: Fit) -> dict[str, Any]:
     """Return how a fit was trained, but for the method."""
-    return {**fit.run.params("train")["train"], "method": None}
+    return {**fit.run.select_params("train")["train"], "method": None}
 
 
 def _read_losses(runs: list[Any]) -> Losses:

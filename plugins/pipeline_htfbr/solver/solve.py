@@ -59,7 +59,7 @@ def solve_surface(run: Run) -> dict[str, Any]:
     Raises:
         ValueError: Options contradict each other or the data.
     """
-    options = run.section("train", HTTrainOptions)
+    options = run.get_section("train", HTTrainOptions)
     with connect_ranks("cpu", run.state) as ranks:
         return _Solver(run, options, ranks).fit()
 
@@ -88,7 +88,7 @@ class _Solver:
 
     def fit(self) -> dict[str, Any]:
         """Solve, and write what was found."""
-        options, model = self._options.solver, self._run.section("model", HTOptions)
+        options, model = self._options.solver, self._run.get_section("model", HTOptions)
         best: Expansion | None = None
         tree: Tree | None = None
         for expansion in fit_expansions(self._problem.data, options.max_terms):
@@ -197,7 +197,7 @@ class _Solver:
         self._recorded += record["seconds"]
         if self._ranks.is_rank_zero:
             history.append_record(self._run.history, record)
-            hook = self._run.registry.hook("epoch", self._run.model_info.name)
+            hook = self._run.registry.select_hook("epoch", self._run.model_info.name)
             hook(run=self._run, record=record)
 
     def _finish(self, tree: Tree, start: Expansion) -> dict[str, Any]:

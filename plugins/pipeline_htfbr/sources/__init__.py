@@ -79,7 +79,7 @@ def _divide(points: Points, split: Split) -> NDArray[np.int8]:
 
 
 def _make_provenance(run: DatasetRun, made: Made) -> dict[str, Any]:
-    record = run.provenance()
+    record = run.make_provenance()
     return record | {
         "inputs": {**record["inputs"], **made.inputs},
         "versions": {**record["versions"], **made.versions},

@@ -16,7 +16,7 @@ def train_surface(run: Run) -> Summary | None:
     """
     from pipeline_htfbr.training.checks import refuse_other_methods, refuse_trainer_options
 
-    options = run.section("train", HTTrainOptions)
+    options = run.get_section("train", HTTrainOptions)
     refuse_other_methods(run, options)
     if options.method == "trainer":
         return None

@@ -51,7 +51,7 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
     Raises:
         ValueError: There is one.
     """
-    model = run.section("model", HTOptions)
+    model = run.get_section("model", HTOptions)
     method, default = options.method, HTTrainOptions()
     problems = {
         "model.rank: only method 'solver' chooses ranks itself; give a number": (
@@ -68,7 +68,8 @@ def refuse_other_methods(run: Run, options: HTTrainOptions) -> None:
         ),
         "partition.strategy: only method 'trainer' shares its steps by one; remove it": (
             method != "trainer"
-            and run.section("partition", PartitionOptions).strategy != PartitionOptions().strategy
+            and run.get_section("partition", PartitionOptions).strategy
+            != PartitionOptions().strategy
         ),
         "train.profile: only method 'trainer' times its steps; remove it": (
             method != "trainer" and options.profile

@@ -72,7 +72,7 @@ class Descent:
         self._gradients.all_reduce_sum()
         norm = self._zero
         if with_norm or self._clip_norm is not None:
-            norm = self._gradients.norm()
+            norm = self._gradients.compute_norm()
         if self._clip_norm is not None:
             self._gradients.clip(norm, self._clip_norm)
         self._optimizer.step()

@@ -76,7 +76,7 @@ def train_by_gradients(run: Run, method: Method) -> dict[str, Any]:
         ValueError: There is nothing to train on, files do not fit together, or the training
             diverges.
     """
-    options = run.section("train", HTTrainOptions)
+    options = run.get_section("train", HTTrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
         return GradientFit(run, build_task(run), options, ranks, method).fit()
 
@@ -138,7 +138,7 @@ class GradientFit:
         return descent
 
     def _make_plan(self, n_points: int, batch_size: int | Literal["all"]) -> Plan:
-        capacity = self._run.section("partition", PartitionOptions).capacity
+        capacity = self._run.get_section("partition", PartitionOptions).capacity
         return Plan(
             n_points=n_points,
             batch_size=batch_size,

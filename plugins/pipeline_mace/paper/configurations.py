@@ -85,7 +85,7 @@ def list_trained(experiment: ExperimentRun) -> list[Trained]:
 
 
 def _describe_trained(run: Run) -> Trained | None:
-    strategy = run.section("partition", PartitionOptions).strategy
+    strategy = run.get_section("partition", PartitionOptions).strategy
     configuration = find_configuration(run, strategy)
     if configuration is None or results.compute_epoch_seconds(run) is None:
         return None
@@ -97,9 +97,11 @@ def _describe_trained(run: Run) -> Trained | None:
 def _format_settings(run: Run) -> str:
     settings = [
         run.options.model_dump(mode="json", exclude={"kernels"}),
-        run.section("graph", GraphOptions).model_dump(mode="json"),
-        run.section("partition", PartitionOptions).model_dump(mode="json", exclude={"strategy"}),
-        run.section("train", TrainOptions).model_dump(mode="json", exclude={"profile"}),
+        run.get_section("graph", GraphOptions).model_dump(mode="json"),
+        run.get_section("partition", PartitionOptions).model_dump(
+            mode="json", exclude={"strategy"}
+        ),
+        run.get_section("train", TrainOptions).model_dump(mode="json", exclude={"profile"}),
     ]
     return json.dumps(settings, sort_keys=True)
 

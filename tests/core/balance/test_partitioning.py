@@ -30,7 +30,7 @@ def test_costs_of_all_splits(tmp_path):
     run = toy.make_run(tmp_path)
     assert read_shares(run.partition, "train", 13).costs.tolist() == expected_costs(0, 13).tolist()
     assert read_shares(run.partition, "val", 5).costs.tolist() == expected_costs(1000, 5).tolist()
-    assert read_shares(run.partition, "test", 0).batches() == []
+    assert read_shares(run.partition, "test", 0).list_batches() == []
 
 
 def test_sizes_of_all_splits(tmp_path):
@@ -61,11 +61,11 @@ def test_files_of_plugins_need_only_costs(tmp_path):
 def test_evaluation_batches_hold_each_sample_once(tmp_path, n_ranks):
     run = toy.make_run(tmp_path, partition={"capacity": 50.0})
     shares = read_shares(run.partition, "train", 13)
-    batches = [batch for rank in range(n_ranks) for batch in shares.batches(rank, n_ranks)]
+    batches = [batch for rank in range(n_ranks) for batch in shares.list_batches(rank, n_ranks)]
     assert sorted(np.concatenate(batches)) == list(range(13))
     assert all(shares.costs[batch].sum() <= 50 for batch in batches)
     assert shares.capacity == 50
-    alone = sorted(batch.tolist() for batch in shares.batches())
+    alone = sorted(batch.tolist() for batch in shares.list_batches())
     assert sorted(batch.tolist() for batch in batches) == alone  # fixed for any number of ranks
 
 

@@ -49,8 +49,8 @@ def test_each_sample_once(n, batch_size, batch_by, n_ranks, capacity, epoch, str
         seed=5,
         strategy=strategy,
     )
-    plan = sampler.plan(epoch, n_ranks)
-    assert_array_equal(plan.items, sampler.plan(epoch, n_ranks).items)
+    plan = sampler.plan_epoch(epoch, n_ranks)
+    assert_array_equal(plan.items, sampler.plan_epoch(epoch, n_ranks).items)
     assert sorted(plan.items) == list(range(n))
     for number in range(len(plan)):
         step = plan.step(number)
@@ -70,7 +70,7 @@ def test_the_default_shares_windows_by_the_longest_first(batch_by):
     costs = np.random.default_rng(3).lognormal(size=200)
     sampler = Sampler(costs=costs, batch_size=24, batch_by=batch_by, seed=2)
     order, first = draw_order(200, 2, 1), 0
-    plan = sampler.plan(1, 3)
+    plan = sampler.plan_epoch(1, 3)
     for number in range(len(plan)):
         window = order[first : first + len(plan.step(number).items)]
         first += len(window)
@@ -83,24 +83,24 @@ def test_the_default_shares_windows_by_the_longest_first(batch_by):
 def test_steps_do_not_depend_on_the_ranks(strategy):
     costs = np.random.default_rng(3).lognormal(size=100)
     sampler = Sampler(costs=costs, batch_size=16, seed=2, strategy=strategy)
-    one, four = sampler.plan(0, 1), sampler.plan(0, 4)
+    one, four = sampler.plan_epoch(0, 1), sampler.plan_epoch(0, 4)
     assert len(one) == len(four) == 7
     for number in range(7):
         assert_array_equal(one.step(number).items, np.sort(four.step(number).items))
-    assert sampler.facts(1) == sampler.facts(4) == {}
+    assert sampler.describe_sharing(1) == sampler.describe_sharing(4) == {}
 
 
 @pytest.mark.parametrize("strategy", ["capped", "next_fit", "mace_bins"])
 def test_steps_that_depend_on_the_ranks_are_a_fact_of_the_training(strategy):
     sampler = Sampler(costs=np.ones(100), batch_size=16, capacity=9.0, strategy=strategy)
-    assert sampler.facts(1) != sampler.facts(4)
+    assert sampler.describe_sharing(1) != sampler.describe_sharing(4)
 
 
 @pytest.mark.parametrize("strategy", ["next_fit", "mace_bins"])
 @pytest.mark.parametrize("n_ranks", [1, 4])
 def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
     costs = np.random.default_rng(3).uniform(0.5, 1.5, size=2000)
-    plan = Sampler(costs=costs, batch_size=40, strategy=strategy).plan(0, n_ranks)
+    plan = Sampler(costs=costs, batch_size=40, strategy=strategy).plan_epoch(0, n_ranks)
     assert 50 <= len(plan) <= 60
     assert plan.loads(costs).max() <= costs.mean() * 40 / n_ranks + 1e-9
 
@@ -108,7 +108,7 @@ def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
 def test_steps_of_algorithm_1_come_in_random_order():
     costs = np.random.default_rng(3).lognormal(size=800)
     sampler = Sampler(costs=costs, batch_size=10, seed=4, strategy="mace_bins")
-    plan = sampler.plan(0, 2)
+    plan = sampler.plan_epoch(0, 2)
     by_size = pack_mace_bins(costs, draw_order(800, 4, 0), 2, costs.mean() * 10 / 2)
     largest, falling = [
         [costs[p.step(number).items].max() for number in range(len(p))] for p in (plan, by_size)
@@ -121,20 +121,20 @@ def test_steps_of_algorithm_1_come_in_random_order():
 def test_bins_cannot_hold_everything():
     sampler = Sampler(costs=np.ones(9), batch_size="all", strategy="mace_bins")
     with pytest.raises(ValueError, match=r"'mace_bins' fills bins.*set train.batch_size"):
-        sampler.plan(0, 2)
+        sampler.plan_epoch(0, 2)
 
 
 def test_windows_by_count_and_by_cost():
     costs = np.r_[np.full(8, 1.0), 8.0]
-    by_count = Sampler(costs=costs, batch_size=4, seed=1).plan(0, 1)
+    by_count = Sampler(costs=costs, batch_size=4, seed=1).plan_epoch(0, 1)
     assert np.diff(by_count.starts).tolist() == [4, 4, 1]
-    assert len(Sampler(costs=costs, batch_size=5, batch_by="cost", seed=1).plan(0, 1)) == 2
-    assert len(Sampler(costs=costs, batch_size="all").plan(0, 1)) == 1
+    assert len(Sampler(costs=costs, batch_size=5, batch_by="cost", seed=1).plan_epoch(0, 1)) == 2
+    assert len(Sampler(costs=costs, batch_size="all").plan_epoch(0, 1)) == 1
 
 
 def test_more_ranks_than_samples_leave_some_without_work():
     sampler = Sampler(costs=np.ones(2), batch_size=2)
-    step = sampler.plan(0, 4).step(0)
+    step = sampler.plan_epoch(0, 4).step(0)
     assert [len(sampler.share(step, rank).micro_batches) for rank in range(4)] == [1, 1, 0, 0]
 
 
@@ -144,7 +144,7 @@ def test_times_share_a_step_and_costs_limit_memory(strategy, capacity):
     costs, times = draw.uniform(0.5, 1.5, size=(2, 100))
     sampler = Sampler(costs=costs, batch_size=20, capacity=capacity, seed=2, strategy=strategy)
     timed = replace(sampler, times=times)
-    given, plan = sampler.plan(0, 3), timed.plan(0, 3)
+    given, plan = sampler.plan_epoch(0, 3), timed.plan_epoch(0, 3)
     assert plan.report(times).efficiency > 0.95 > given.report(times).efficiency
     assert sorted(plan.items) == list(range(100))
     for number in range(len(plan)):
@@ -160,7 +160,7 @@ def test_times_share_a_step_and_costs_limit_memory(strategy, capacity):
 def test_times_leave_windows_of_equal_cost_as_they_are():
     costs, times = np.random.default_rng(6).lognormal(size=(2, 100))
     sampler = Sampler(costs=costs, batch_size=16, batch_by="cost", seed=2)
-    given, timed = sampler.plan(0, 2), replace(sampler, times=times).plan(0, 2)
+    given, timed = sampler.plan_epoch(0, 2), replace(sampler, times=times).plan_epoch(0, 2)
     assert_array_equal(given.starts[::2], timed.starts[::2])
 
 

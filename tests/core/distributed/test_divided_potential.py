@@ -215,7 +215,7 @@ def flatten(tree, path=""):
 
 def read_columns(run):
     with SampleFile(run.predictions, "predictions") as file:
-        return {name: file.column(name) for name in file.fields}
+        return {name: file.read_column(name) for name in file.fields}
 
 
 def test_no_rank_of_four_holds_the_graph_of_a_structure(folder):

@@ -151,4 +151,4 @@ def load_run(folder: Path) -> Run:
 
 if __name__ == "__main__":
     run_of_rank = load_run(Path(sys.argv[1]))
-    run_of_rank.registry.hook("evaluate", "argon")(run=run_of_rank)
+    run_of_rank.registry.select_hook("evaluate", "argon")(run=run_of_rank)

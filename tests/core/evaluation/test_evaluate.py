@@ -178,7 +178,7 @@ def test_two_ranks_give_the_metrics_and_the_file_of_one(tmp_path):
 
 def read_all(run):
     with SampleFile(run.predictions, "predictions") as file:
-        return {name: file.column(name) for name in file.fields}
+        return {name: file.read_column(name) for name in file.fields}
 
 
 def test_what_the_file_says_of_the_model(tmp_path):
@@ -187,13 +187,13 @@ def test_what_the_file_says_of_the_model(tmp_path):
 
     assert metrics["n_parameters"] == 1
     assert metrics["plugin"] == "argon"
-    assert metrics["fingerprint"] == run.registry.fingerprint("argon")
+    assert metrics["fingerprint"] == run.registry.compute_fingerprint("argon")
     assert metrics["provenance"]["stage"] == "evaluate"
 
 
 def test_the_stage_is_the_engine_s_and_says_its_errors(tmp_path):
     run = make_run(tmp_path)
-    summary = run.registry.hook("evaluate", "argon")(run=run)
+    summary = run.registry.select_hook("evaluate", "argon")(run=run)
 
     assert run.metrics.exists()
     assert summary["test"]["MAE forces"].endswith(" eV/Å")

@@ -24,6 +24,6 @@ def test_a_plugin_s_own_field_keeps_its_unit_and_kind(tmp_path):
     with SampleFile(path, "predictions") as file:
         field = file.fields["value_predicted"]
         assert (field.unit, field.kind, field.shape) == ("cm⁻¹", "sample", (2,))
-        np.testing.assert_array_equal(file.column("value_label"), labels)
-        np.testing.assert_array_equal(file.column("value_predicted"), labels + 0.5)
-        assert file.column("split").tolist() == [2, 2, 2]
+        np.testing.assert_array_equal(file.read_column("value_label"), labels)
+        np.testing.assert_array_equal(file.read_column("value_predicted"), labels + 0.5)
+        assert file.read_column("split").tolist() == [2, 2, 2]

@@ -70,7 +70,7 @@ def load(folder, *more_plugins):
     """Return the experiment as it is in a folder that is on the path."""
     points = [EntryPoint(name, f"{name}_of_figures", PROJECT) for name in ("toy", "other")]
     registry = load_registry(points, builtin=[("engine.figures", figures), *more_plugins])
-    return Project(folder / "workflows", folder / "results", registry).experiment("toy/alloy")
+    return Project(folder / "workflows", folder / "results", registry).load_experiment("toy/alloy")
 
 
 def experiment(folder, n_samples=120):
@@ -131,7 +131,9 @@ def write_evaluation(run, rng, n_samples, noise):
         FIELDS["atomic_numbers"],
         *(replace(f, name=f"{n}_{r}") for n, f in labels.items() for r in ("label", "predicted")),
     ]
-    with SampleWriter(run.predictions, "predictions", run.provenance("evaluate"), fields) as writer:
+    with SampleWriter(
+        run.predictions, "predictions", run.make_provenance("evaluate"), fields
+    ) as writer:
         for sample in samples:
             writer.add(sample)
     splits = {s: [x for x in samples if x["split"] == SPLITS.index(s)] for s in ("val", "test")}
@@ -140,7 +142,7 @@ def write_evaluation(run, rng, n_samples, noise):
         "variant": run.variant,
         "plugin": run.model_info.name,
         "n_parameters": 411_200,
-        "provenance": run.provenance("evaluate"),
+        "provenance": run.make_provenance("evaluate"),
         "splits": {split: _report(members) for split, members in splits.items()},
     }
     store.write_json(run.metrics, content)
@@ -247,7 +249,7 @@ def write_partition(run):
         }
         for n in (1, 2, 4, 8, 16, 32, 64)
     ]
-    with store.create(run.partition, "partition", run.provenance("partition")) as file:
+    with store.create(run.partition, "partition", run.make_provenance("partition")) as file:
         file.attrs["balance"] = json.dumps(balance)
 
 
@@ -256,7 +258,7 @@ def write_dynamics(run, timestep):
     atoms = bulk("Cu", "fcc", 3.9, cubic=True) * (2, 2, 2)
     atoms.numbers[::2] = 79
     common = {"temperature": 300.0, "steps": 100, "every": 2, "timestep": timestep}
-    with store.create(run.inference, "inference", run.provenance("infer")) as file:
+    with store.create(run.inference, "inference", run.make_provenance("infer")) as file:
         for name, ensemble in (("nve", "nve"), ("heat_bath", "nvt_langevin")):
             options = MolecularDynamics(name=name, ensemble=ensemble, **common)
             trajectory = run.folder / "md" / f"{name}.extxyz"

@@ -22,7 +22,7 @@ def test_of_several_trainings_the_last_one_counts(experiment):
     rows = dict(provenance.collect_rows(experiment))
     assert rows["base: train"] == "12.6 min, 1.0 GiB at most, A processor, 2 cores, 2 ranks"
     assert rows["seed"] == "7"
-    assert f"fingerprint {experiment.registry.fingerprint('toy')}" in rows["plugin"]
+    assert f"fingerprint {experiment.registry.compute_fingerprint('toy')}" in rows["plugin"]
     assert "numpy" in rows["versions"]
     stages = [name for name in rows if name.startswith("wide: ")]
     assert [name.split()[1] for name in stages] == [
@@ -47,7 +47,7 @@ def test_the_raw_data_are_known_by_the_hash_of_their_hashes(folder):
     experiment = synthetic.load(folder)
     dataset = experiment.runs["base"].dataset
     inputs = {"a.xyz": "0" * 64, "b.xyz": "1" * 64}
-    with store.create(dataset.data, "data", {**dataset.provenance(), "inputs": inputs}):
+    with store.create(dataset.data, "data", {**dataset.make_provenance(), "inputs": inputs}):
         pass
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     expected = f"2 files, SHA-256 of their hashes {digest[:16]}"

@@ -69,11 +69,11 @@ class Workshop:
     def dataset(self, **content) -> DatasetRun:
         content = {"description": "alloys", "sources": [{"path": "raw/*.xyz"}], **content}
         (self.datasets / "alloys.yaml").write_text(yaml.safe_dump(content))
-        return self.project.dataset("alloys")
+        return self.project.load_dataset("alloys")
 
     def import_(self, **content) -> tuple[DatasetRun, dict]:
         run = self.dataset(**content)
-        return run, self.registry.hook("data", None)(run=run)
+        return run, self.registry.select_hook("data", None)(run=run)
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ def test_message_and_no_file(workshop, alloys, case):
     path.write_text(case.cut(path.read_text()))
     run = workshop.dataset(**case.dataset)
     with pytest.raises(ValueError, match=r"alloys\.yaml|a\.xyz") as caught:
-        workshop.registry.hook("data", None)(run=run)
+        workshop.registry.select_hook("data", None)(run=run)
     message = str(caught.value)
     assert [word for word in case.words if word not in message] == [], message
     assert not run.folder.exists() or list(run.folder.iterdir()) == []

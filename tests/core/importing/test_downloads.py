@@ -40,14 +40,14 @@ def test_missing_files_are_fetched_and_imported(workshop, shelf):
     with pytest.raises(
         ValueError, match=r"set/test.xyz, set/train.xyz are not .*download --dataset alloys"
     ):
-        workshop.registry.hook("data", None)(run=run)
+        workshop.registry.select_hook("data", None)(run=run)
     lines = []
     assert fetch(run, [], lines.append) == 2
     assert [line.split(": ")[1].split(",")[0] for line in lines] == ["fetched", "fetched"]
     for path in paths:
         assert path.read_bytes() == (folder / path.name).read_bytes()
     assert sorted(p.name for p in paths[0].parent.iterdir()) == ["test.xyz", "train.xyz"]
-    assert workshop.registry.hook("data", None)(run=run)["samples"] == 60
+    assert workshop.registry.select_hook("data", None)(run=run)["samples"] == 60
 
 
 def test_one_file_can_be_asked_for(workshop, shelf):
@@ -55,7 +55,7 @@ def test_one_file_can_be_asked_for(workshop, shelf):
     run = dataset(workshop, declared)
     assert fetch(run, ["set/test.xyz"]) == 1
     with pytest.raises(ValueError, match=r"set/train.xyz is not there yet"):
-        workshop.registry.hook("data", None)(run=run)
+        workshop.registry.select_hook("data", None)(run=run)
     with pytest.raises(ValueError, match=r"alloys.yaml: 'set/valid.xyz' is not under `downloads`"):
         fetch(run, ["set/valid.xyz"])
 
@@ -100,7 +100,7 @@ def test_the_downloads_of_a_mixture_are_those_of_its_parts(workshop, shelf):
     (workshop.datasets / "both.yaml").write_text(
         yaml.safe_dump({"description": "d", "parts": [{"dataset": "alloys"}]})
     )
-    run = workshop.project.dataset("both")
+    run = workshop.project.load_dataset("both")
     assert len(find_raw_files(run)) == 2
     assert fetch(run, []) == 2
 
@@ -148,6 +148,6 @@ def test_urls_and_hashes_are_checked_when_they_are_read(workshop):
 
 def test_where_a_file_comes_from_is_no_reason_to_import_again(workshop, shelf):
     _, declared = shelf
-    before = dataset(workshop, declared).params()
+    before = dataset(workshop, declared).select_params()
     declared["set/train.xyz"]["url"] = "https://example.org/train.xyz"
-    assert dataset(workshop, declared).params() == before
+    assert dataset(workshop, declared).select_params() == before

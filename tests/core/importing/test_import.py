@@ -118,10 +118,10 @@ def test_artifacts_say_where_they_come_from_and_what_was_found(workshop, alloys)
     assert report["labels"]["stress"] == {"present": 60, "missing": 0}
     assert report["skipped"]["count"] == 0
     with SampleFile(run.data, "data") as samples:
-        split = samples.column("split")
+        split = samples.read_column("split")
         assert split.dtype == np.int8
         assert np.bincount(split).tolist() == [30, 10, 20]
-        assert set(samples.column("group")[:40]) == {"hot"}
+        assert set(samples.read_column("group")[:40]) == {"hot"}
         attributes = samples.attributes
     assert json.loads(attributes["labels"]) == ["energy", "forces", "stress"]
     assert json.loads(attributes["elements"]) == ["Al", "Cu"]
@@ -135,7 +135,7 @@ def test_the_same_import_gives_the_same_arrays(workshop, alloys):
     for _ in range(2):
         run, _ = workshop.import_()
         with SampleFile(run.data, "data") as samples:
-            columns.append({name: samples.column(name) for name in samples.fields})
+            columns.append({name: samples.read_column(name) for name in samples.fields})
     for name, first in columns[0].items():
         np.testing.assert_array_equal(first, columns[1][name])
 
@@ -157,8 +157,8 @@ def test_bad_frames_are_skipped_and_listed(workshop, alloys):
     assert skipped["first"][1] == f"{path}: frame 7: NaN in forces"
     assert sum(skipped["reasons"].values()) == 2
     with SampleFile(run.data, "data") as samples:
-        assert not {"raw/a.xyz:3", "raw/a.xyz:7"} & set(samples.column("source"))
-        assert np.isfinite(samples.column("forces")).all()
+        assert not {"raw/a.xyz:3", "raw/a.xyz:7"} & set(samples.read_column("source"))
+        assert np.isfinite(samples.read_column("forces")).all()
 
 
 def test_a_partial_label_is_nan_where_it_is_missing(workshop, alloys):
@@ -169,8 +169,8 @@ def test_a_partial_label_is_nan_where_it_is_missing(workshop, alloys):
     workshop.write("raw/b.xyz", without)
     run, _ = workshop.import_(partial=["forces", "stress"])
     with SampleFile(run.data, "data") as samples:
-        stress, forces = samples.column("stress"), samples.column("forces")
-        atoms = samples.counts("atom")
+        stress, forces = samples.read_column("stress"), samples.read_column("forces")
+        atoms = samples.count_rows("atom")
     assert np.isfinite(stress[:30]).all()
     assert np.isnan(stress[30:]).all()
     assert np.isnan(forces[atoms[:30].sum() :]).all()
@@ -193,7 +193,7 @@ def test_a_slab_has_no_stress(workshop, alloys):
     run, _ = workshop.import_(partial=["stress"])
     with SampleFile(run.data, "data") as samples:
         assert (
-            np.isnan(samples.column("stress")).all(axis=(1, 2)).tolist()
+            np.isnan(samples.read_column("stress")).all(axis=(1, 2)).tolist()
             == [False] * 30 + [True] * 30
         )
 
@@ -245,9 +245,9 @@ def test_frames_are_not_kept(tmp_path, monkeypatch):
         "description: d\nsources: [{path: a.lazy}]\nlabels: [energy]\nreference_energies: none\n"
     )
     registry = load_registry(points=(), builtin=[("lazy", Lazy), ("engine.data", data)])
-    run = Project(tmp_path / "workflows", tmp_path / "results", registry).dataset("d")
+    run = Project(tmp_path / "workflows", tmp_path / "results", registry).load_dataset("d")
     gc.collect()
-    assert registry.hook("data", None)(run=run)["samples"] == 300
+    assert registry.select_hook("data", None)(run=run)["samples"] == 300
     assert most <= 3
 
 
@@ -278,9 +278,9 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 folder = Path(sys.argv[1])
 registry = load_registry(points=(), builtin=[("readers", catalogue), ("data", data)])
-run = Project(folder / "workflows", folder / "results", registry).dataset("alloys")
+run = Project(folder / "workflows", folder / "results", registry).load_dataset("alloys")
 try:
-    registry.hook("data", None)(run=run)
+    registry.select_hook("data", None)(run=run)
 except ValueError as error:
     print(error)
 """
@@ -310,7 +310,7 @@ def test_the_record_names_the_plugin_that_read_the_data(tmp_path, monkeypatch):
 
     def fingerprint():
         registry = load_registry([point], builtin=[("readers", catalogue), ("data", data)])
-        run = Project(tmp_path / "workflows", tmp_path / "results", registry).dataset("d")
+        run = Project(tmp_path / "workflows", tmp_path / "results", registry).load_dataset("d")
         return fingerprint_readers(run)
 
     before = fingerprint()

@@ -54,8 +54,8 @@ def write(workshop, name, **content):
 
 
 def imported(workshop, name):
-    run = workshop.project.dataset(name)
-    summary = workshop.registry.hook("data", None)(run=run)
+    run = workshop.project.load_dataset(name)
+    summary = workshop.registry.select_hook("data", None)(run=run)
     with SampleFile(run.data, "data") as samples:
         content = [samples.read(i) for i in range(len(samples))]
         attributes = {
@@ -155,12 +155,12 @@ def test_where_a_mixture_comes_from_and_what_runs_it_again(workshop, parts):
     names = ["raw/cold/a.xyz", "raw/hot/a.xyz", "kcal/b.xyz"]
     assert set(record["inputs"]) == set(names)
     assert find_raw_files(run) == [workshop.datasets / name for name in names]
-    before = run.params()
+    before = run.select_params()
     file = workshop.datasets / "small.yaml"
     file.write_text(file.read_text().replace("description: d", "description: other"))
-    assert workshop.project.dataset("both").params() == before
+    assert workshop.project.load_dataset("both").select_params() == before
     file.write_text(file.read_text().replace("seed: 4", "seed: 5"))
-    assert workshop.project.dataset("both").params() != before
+    assert workshop.project.load_dataset("both").select_params() != before
 
 
 def test_a_part_must_be_a_dataset_of_its_own(workshop, parts, monkeypatch):
@@ -169,21 +169,21 @@ def test_a_part_must_be_a_dataset_of_its_own(workshop, parts, monkeypatch):
     with pytest.raises(
         ValueError, match=r"nested.yaml:4: parts.1.dataset: 'both' is a mixture itself"
     ):
-        workshop.project.dataset("nested")
+        workshop.project.load_dataset("nested")
     write(workshop, "both", parts=[{"dataset": "both"}])
     with pytest.raises(ValueError, match=r"both.yaml:3: .*is a mixture itself"):
-        workshop.project.dataset("both")
+        workshop.project.load_dataset("both")
     write(workshop, "both", parts=[{"dataset": "smal"}])
     with pytest.raises(
         ValueError, match=r"both.yaml:3: parts.0.dataset: .*did you mean .*small.yaml"
     ):
-        workshop.project.dataset("both")
+        workshop.project.load_dataset("both")
     write(workshop, "both", parts=[{"dataset": "small"}, {"dataset": "small"}])
     with pytest.raises(ValueError, match=r"'small' is named twice"):
-        workshop.project.dataset("both")
+        workshop.project.load_dataset("both")
     write(workshop, "both", parts=[{"dataset": "small", "weight": 2}])
     with pytest.raises(ValueError, match=r"both.yaml:\d: parts.0.weight: unknown key"):
-        workshop.project.dataset("both")
+        workshop.project.load_dataset("both")
     path.unlink()
 
 
@@ -201,12 +201,12 @@ def test_data_of_a_plugin_cannot_be_mixed(workshop, parts, monkeypatch, own_file
         options=DatasetFile,
         dataset=Points if own_file else None,
     )
-    monkeypatch.setattr(type(workshop.registry), "model_info", lambda self, name: info)
+    monkeypatch.setattr(type(workshop.registry), "get_model_info", lambda self, name: info)
     rest = {"points": 4} if own_file else {"sources": [{"path": "kcal/*.xyz"}]}
     write(workshop, "made", plugin="maker", **rest)
     write(workshop, "both", parts=[{"dataset": "small"}, {"dataset": "made"}])
     with pytest.raises(ValueError, match=r"both.yaml:4: .*'made' are made by plugin 'maker'"):
-        workshop.project.dataset("both")
+        workshop.project.load_dataset("both")
 
 
 def test_parts_share_no_file(workshop, parts):

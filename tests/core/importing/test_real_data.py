@@ -23,8 +23,8 @@ MPTRJ = "mattersim_benchmarks/mptrj-random-1k.xyz"
 def test_the_stress_of_the_shipped_hafnia_is_confirmed(workshop, tmp_path):
     """Oracle: the energies that CP2K gave for strained copies of two frames."""
     project = Project(ROOT / "workflows", tmp_path / "results", workshop.registry)
-    run = project.dataset("hfo2")
-    summary = workshop.registry.hook("data", None)(run=run)
+    run = project.load_dataset("hfo2")
+    summary = workshop.registry.select_hook("data", None)(run=run)
     assert summary["skipped"] == 0
     assert summary["stress"][-1] == "confirmed"
     result = json.loads(run.report.read_text())["sources"][-1]["agreement_with_energies"]["stress"]
@@ -44,11 +44,11 @@ def test_repeated_hafnia_mixes_sizes_and_keeps_runs_together(workshop, tmp_path)
     project = Project(ROOT / "workflows", tmp_path / "results", workshop.registry)
     energies = {}
     for name in ("hfo2", "hfo2_sizes"):
-        run = project.dataset(name)
-        workshop.registry.hook("data", None)(run=run)
+        run = project.load_dataset(name)
+        workshop.registry.select_hook("data", None)(run=run)
         with SampleFile(run.data, "data") as samples:
-            per_atom = samples.column("energy") / samples.counts("atom")
-            energies[name] = dict(zip(samples.column("source"), per_atom, strict=True))
+            per_atom = samples.read_column("energy") / samples.count_rows("atom")
+            energies[name] = dict(zip(samples.read_column("source"), per_atom, strict=True))
     assert energies["hfo2_sizes"] == pytest.approx(energies["hfo2"], rel=1e-12)
     report = json.loads(run.report.read_text())
     sizes = report["parts"]["hfo2_sizes"]["sizes"]
@@ -62,7 +62,7 @@ def test_repeated_hafnia_mixes_sizes_and_keeps_runs_together(workshop, tmp_path)
     ("name", "folder"), [("acac", "botnet/dataset_acac"), ("mptrj_1k", "mattersim_benchmarks")]
 )
 def test_the_hashes_of_downloads_are_those_of_the_published_files(workshop, tmp_path, name, folder):
-    run = Project(ROOT / "workflows", tmp_path, workshop.registry).dataset(name)
+    run = Project(ROOT / "workflows", tmp_path, workshop.registry).load_dataset(name)
     assert run.options.downloads
     for file, download in run.options.downloads.items():
         path = find(folder) / Path(file).name
@@ -106,7 +106,7 @@ def test_eighty_five_elements(workshop):
     assert (summary["samples"], summary["elements"], summary["skipped"]) == (1000, 85, 0)
     with SampleFile(run.data, "data", ["atomic_numbers"]) as samples:
         references = json.loads(samples.attributes["reference_energies"])
-        assert len(set(samples.column("atomic_numbers"))) == len(references) == 85
+        assert len(set(samples.read_column("atomic_numbers"))) == len(references) == 85
     assert summary["reference_rms"] < 1.5
 
 
@@ -127,7 +127,7 @@ def test_corrections_of_the_materials_project(workshop):
         reference_energies="none",
     )
     with SampleFile(run.data, "data") as samples:
-        energies = samples.column("energy")
+        energies = samples.read_column("energy")
     assert energies == pytest.approx([-10.687, -10.687 - 2.256, -10 - 0.614], abs=1e-6)
 
 

@@ -86,7 +86,7 @@ def test_compositions_are_reduced_formulas():
     columns = Columns()
     for numbers in [[72, 8, 8], [8, 72, 8, 8, 72, 8]] * 50:
         number = columns.compositions.number(np.array(numbers, np.int32))
-        assert columns.compositions.formula(number) == "HfO2"
+        assert columns.compositions.make_formula(number) == "HfO2"
         columns.add(number, "", len(numbers), 0.0, -1)
     assert len(columns.compositions) == 2
     assert sizes(divide(columns, Split(method="composition"))) == [80, 10, 10]

@@ -48,7 +48,7 @@ def checked(structures, n_pairs=64, **factors):
     check = WorkCheck(n_pairs)
     for atoms in structures:
         check.add(sample_of(atoms, **factors))
-    return check.result()
+    return check.measure_agreements()
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_the_trapezoid_rule_is_of_third_order():
         check = WorkCheck(1)
         check.add(sample_of(base.copy()))
         check.add(sample_of(other))
-        ((difference, of_forces, of_stress),) = check._reservoirs["stress"].pairs()
+        ((difference, of_forces, of_stress),) = check._reservoirs["stress"].get_pairs()
         errors.append(abs(difference - of_forces - of_stress))
     ratios = np.array(errors[:-1]) / errors[1:]
     np.testing.assert_allclose(ratios, 8, rtol=0.25)
@@ -148,7 +148,7 @@ def test_strain_without_forces_is_enough():
         sample = sample_of(strained(rng, rattle=0.0))
         del sample["forces"]
         check.add(sample)
-    assert check.result()["stress"].verdict == "confirmed"
+    assert check.measure_agreements()["stress"].verdict == "confirmed"
 
 
 def test_a_quarter_of_jumping_energies_does_not_decide(strained_frames):
@@ -159,7 +159,7 @@ def test_a_quarter_of_jumping_energies_does_not_decide(strained_frames):
         if i % 8 == 0:  # each frame makes pairs with four others
             sample["energy"] = sample["energy"] + rng.normal(0, 50)
         check.add(sample)
-    assert check.result()["stress"].verdict == "confirmed"
+    assert check.measure_agreements()["stress"].verdict == "confirmed"
 
 
 def test_frames_too_different_make_no_pairs():
@@ -190,7 +190,7 @@ def test_missing_labels_make_no_pairs(strained_frames):
         sample = sample_of(atoms)
         sample["stress"] = np.full((3, 3), np.nan)
         check.add(sample)
-    assert check.result()["stress"].pairs == 0
+    assert check.measure_agreements()["stress"].pairs == 0
 
 
 def test_pairs_and_memory_are_bounded(strained_frames, monkeypatch):
@@ -203,7 +203,7 @@ def test_pairs_and_memory_are_bounded(strained_frames, monkeypatch):
         check.add(sample)
         kept = sum(len(s["positions"]) for f in check._families.values() for s in f.values())
         assert kept == check._n_atoms <= 40 + 4
-    assert len(check._reservoirs["stress"].pairs()) == 16
+    assert len(check._reservoirs["stress"].get_pairs()) == 16
 
 
 @given(

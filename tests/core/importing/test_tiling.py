@@ -126,13 +126,13 @@ def test_a_source_makes_copies_and_leaves_groups_splits_and_energies_of_atoms(wo
     sources = [{"path": "raw/**/*.xyz", "group": "folder"}]
     plain, _ = workshop.import_(sources=sources)
     with SampleFile(plain.data, "data") as samples:
-        splits, groups = samples.column("split"), samples.column("group")
+        splits, groups = samples.read_column("split"), samples.read_column("group")
         references = json.loads(samples.attributes["reference_energies"])
     run, summary = workshop.import_(sources=[{**sources[0], "repeat": [2, 1, 2]}])
     with SampleFile(run.data, "data") as samples:
-        np.testing.assert_array_equal(samples.column("split"), splits)
-        np.testing.assert_array_equal(samples.column("group"), groups)
-        assert set(samples.counts("atom")) == {16}
+        np.testing.assert_array_equal(samples.read_column("split"), splits)
+        np.testing.assert_array_equal(samples.read_column("group"), groups)
+        assert set(samples.count_rows("atom")) == {16}
         result = json.loads(samples.attributes["reference_energies"])
         assert result == pytest.approx(references)
         for i in (0, 17, 59):
@@ -161,7 +161,7 @@ def test_what_is_not_periodic_cannot_be_repeated(workshop, alloys):
         sources=[{"path": "raw/*.xyz", "repeat_to": 36}], partial=["stress"], split={"val": 0.0}
     )
     with SampleFile(run.data, "data") as samples:
-        assert samples.counts("atom").tolist() == [32, 32, 32, 36]
+        assert samples.count_rows("atom").tolist() == [32, 32, 32, 36]
 
 
 def test_there_is_one_way_to_repeat(workshop, alloys):
@@ -182,7 +182,7 @@ def test_copies_of_a_frame_stay_in_one_split(workshop, alloys):
     split = {"method": "group", "val": 0.2, "test": 0.2}
     run, _ = workshop.import_(sources=sources, split=split)
     with SampleFile(run.data, "data") as samples:
-        split = samples.column("split")
+        split = samples.read_column("split")
     assert split[:60].tolist() == split[60:].tolist()
     assert set(split) == {0, 1, 2}
     with pytest.raises(ValueError, match=r"would count twice"):

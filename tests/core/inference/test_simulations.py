@@ -22,7 +22,7 @@ def test_md_runs_of_an_experiment(tmp_path):
         {"name": "second", **SHORT, "ensemble": "npt", "start": "val:1", "repeat": [1, 2, 1]},
     ]
     run = make_run(tmp_path, infer={"md": md})
-    summary = run.registry.hook("infer", "argon")(run=run)
+    summary = run.registry.select_hook("infer", "argon")(run=run)
 
     assert list(summary) == ["first", "second"]
     with store.open_artifact(run.inference, "inference") as file:
@@ -113,7 +113,7 @@ def expected(atoms):
 
 def test_the_calculator_of_a_run(tmp_path):
     run = make_run(tmp_path)
-    calculator = run.registry.hook("calculator", "argon")(run=run, device="cpu")
+    calculator = run.registry.select_hook("calculator", "argon")(run=run, device="cpu")
 
     for atoms in structures(3):
         energy, forces = expected(atoms)

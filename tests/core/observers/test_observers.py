@@ -33,7 +33,7 @@ def observed(run, *observers):
     manager = run.registry.manager
     for observer in (train_stage, *observers):
         manager.register(observer)
-    return run.registry.hook("train", "toy")(run=run)
+    return run.registry.select_hook("train", "toy")(run=run)
 
 
 def test_a_record_of_each_stage(run):
@@ -52,7 +52,7 @@ def test_a_record_of_each_stage(run):
 
 def test_records_are_added(run):
     observed(run, records)
-    run.registry.hook("train", "toy")(run=run)
+    run.registry.select_hook("train", "toy")(run=run)
     assert len((run.folder / "records.jsonl").read_text().splitlines()) == 2
 
 

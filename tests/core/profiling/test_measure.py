@@ -43,7 +43,7 @@ def task(run):
 
 
 def timer(run, task):
-    return StepTimer(task, run.section("train", TrainOptions), CPU)
+    return StepTimer(task, run.get_section("train", TrainOptions), CPU)
 
 
 def sizes_of(*atoms):
@@ -156,8 +156,8 @@ def test_no_batch_is_tried_that_would_not_fit():
     assert [len(one.steps) for one in result] == [5, 5, 3, 0]
     assert [one.limit for one in result] == [None, None, "memory", "memory"]
     line = fit_memory(probes[2], result[2].steps, result[:2])
-    assert line.room(limit) == pytest.approx((limit - 500) / 3000)
-    assert line.at(6) == pytest.approx(500 + 3000 * 6)
+    assert line.invert(limit) == pytest.approx((limit - 500) / 3000)
+    assert line.predict(6) == pytest.approx(500 + 3000 * 6)
 
 
 def test_memory_from_one_step_and_from_none():
@@ -165,8 +165,8 @@ def test_memory_from_one_step_and_from_none():
     one = MeasuredStep(2, (1.0,), 800)
     other = MeasuredClass(SizeProbe(1, {"atom": 2}, 2.0), (one,), None)
 
-    assert fit_memory(probe, [one], []).at(4) == 1600
-    assert fit_memory(probe, [], [other]).at(3) == 3 * 4 * 800 / (2 * 2)
+    assert fit_memory(probe, [one], []).predict(4) == 1600
+    assert fit_memory(probe, [], [other]).predict(3) == 3 * 4 * 800 / (2 * 2)
     assert fit_memory(probe, [], []) is None
     assert fit_memory(probe, [replace(one, memory=None)], []) is None
 

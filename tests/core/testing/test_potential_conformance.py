@@ -83,7 +83,7 @@ CLUSTER = Atoms(CRYSTAL.numbers, CRYSTAL.positions)
 class _Run(SimpleNamespace):
     model_info = SimpleNamespace(predicts=("energy", "forces", "stress"))
 
-    def section(self, stage, kind):
+    def get_section(self, stage, kind):
         return GraphOptions(cutoff=CUTOFF)
 
 

@@ -27,9 +27,9 @@ def measured():
     """Sizes, a plan, and the times of its shares by known coefficients."""
     draw = np.random.default_rng(2)
     sizes = {"atom": draw.integers(5, 50, 40), "edge": draw.integers(100, 900, 40)}
-    plan = Sampler(costs=sizes["atom"] * 1.0, batch_size=5).plan(0, 3)
+    plan = Sampler(costs=sizes["atom"] * 1.0, batch_size=5).plan_epoch(0, 3)
     true = CostModel(2e-3, {"atom": 1e-4, "edge": 3e-6})
-    seconds = true.batch_seconds({kind: plan.loads(rows) for kind, rows in sizes.items()})
+    seconds = true.predict_batches({kind: plan.loads(rows) for kind, rows in sizes.items()})
     times = EpochTimes.zero(len(plan), 3)
     times.shares += torch.from_numpy(seconds)
     return sizes, plan, times, true
@@ -39,18 +39,18 @@ def test_known_coefficients_come_back(measured):
     sizes, plan, times, true = measured
     times.shares[0] = 0  # not measured
     times.shares[3, 1] = 5  # disturbed
-    result = times.cost_model(plan, sizes)
+    result = times.fit_cost_model(plan, sizes)
     assert result.coefficients == pytest.approx(true.coefficients, rel=1e-9)
 
 
 def test_empty_shares_do_not_count(measured):
     sizes, _, _, true = measured
-    plan = Sampler(costs=np.ones(40), batch_size=2).plan(0, 3)
+    plan = Sampler(costs=np.ones(40), batch_size=2).plan_epoch(0, 3)
     times = EpochTimes.zero(len(plan), 3)
-    seconds = true.batch_seconds({kind: plan.loads(rows) for kind, rows in sizes.items()})
+    seconds = true.predict_batches({kind: plan.loads(rows) for kind, rows in sizes.items()})
     seconds[:, 2] = 1e-6  # the third rank has nothing to do and does it fast
     times.shares += torch.from_numpy(seconds)
-    result = times.cost_model(plan, sizes)
+    result = times.fit_cost_model(plan, sizes)
     assert result.coefficients == pytest.approx(true.coefficients, rel=1e-9)
 
 
@@ -58,15 +58,15 @@ def test_too_few_times_tell_nothing(measured):
     sizes, plan, times, _ = measured
     times.shares[:, 1:] = 0
     times.shares[2:] = 0
-    assert times.cost_model(plan, sizes) is None
-    assert EpochTimes.zero(len(plan), 3).cost_model(plan, sizes) is None
+    assert times.fit_cost_model(plan, sizes) is None
+    assert EpochTimes.zero(len(plan), 3).fit_cost_model(plan, sizes) is None
 
 
 def test_times_that_do_not_depend_on_sizes(measured):
     sizes, plan, times, _ = measured
     atoms = torch.from_numpy(plan.loads(sizes["atom"]))
     times.shares[:] = 1e-3 + 1 / atoms  # the more atoms the faster
-    assert times.cost_model(plan, {"atom": sizes["atom"]}) is None
+    assert times.fit_cost_model(plan, {"atom": sizes["atom"]}) is None
 
 
 def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path, monkeypatch):
@@ -79,7 +79,7 @@ def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path,
     assert all(min(model.values()) >= 0 < sum(model.values()) for model in models)
     assert used[0] is None
     for times, model in zip(used[1:], models[:-1], strict=True):
-        assert times.tolist() == CostModel.of(model).seconds(sizes).tolist()
+        assert times.tolist() == CostModel.of(model).predict_samples(sizes).tolist()
 
 
 def test_given_costs_stay(tmp_path, monkeypatch):
@@ -92,13 +92,13 @@ def test_given_costs_stay(tmp_path, monkeypatch):
 
 def plans_of(monkeypatch):
     """Return a list to which each plan of a training adds the times that it is made by."""
-    used, plan = [], Sampler.plan
+    used, plan = [], Sampler.plan_epoch
 
     def recording(sampler, epoch, n_ranks):
         used.append(sampler.times)
         return plan(sampler, epoch, n_ranks)
 
-    monkeypatch.setattr(Sampler, "plan", recording)
+    monkeypatch.setattr(Sampler, "plan_epoch", recording)
     return used
 
 
@@ -108,7 +108,7 @@ def test_a_continued_training_has_the_same_shares(tmp_path, monkeypatch):
     used = plans_of(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    expected = CostModel.of(read_history(run)[1]["cost_model"]).seconds(sizes)
+    expected = CostModel.of(read_history(run)[1]["cost_model"]).predict_samples(sizes)
     assert [times.tolist() for times in used] == [expected.tolist()]
 
 
@@ -125,7 +125,7 @@ def test_an_interrupted_epoch_keeps_its_shares(tmp_path, monkeypatch, cost):
     used = plans_of(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    first = CostModel.of(read_history(run)[0]["cost_model"]).seconds(sizes)
+    first = CostModel.of(read_history(run)[0]["cost_model"]).predict_samples(sizes)
     assert used[0].tolist() == first.tolist()
     assert (used[1] is None) == (cost == "given")
     assert len(read_history(run)) == 3
@@ -151,7 +151,7 @@ def test_the_time_of_an_edge_is_found(tmp_path):
     result = CostModel.of(read_history(run)[0]["cost_model"])
     # Many edges, so that the pass itself and the sleep's own delay matter little.
     totals = {"atom": [60, 120], "edge": [1000, 2000]}
-    less, more = result.batch_seconds(totals)
+    less, more = result.predict_batches(totals)
     assert more - less == pytest.approx(1.0, rel=0.25)
 
 
@@ -187,7 +187,7 @@ def test_ranks_wait_less_for_each_other(tmp_path):
     toy.train_on_ranks(tmp_path, 2)
     shares = read_shares(run.partition, "train", 80)
     for epoch, record in enumerate(read_history(run)):
-        plan = Sampler(costs=shares.costs, batch_size=8, seed=run.seed).plan(epoch, 2)
+        plan = Sampler(costs=shares.costs, batch_size=8, seed=run.seed).plan_epoch(epoch, 2)
         seconds = plan.loads(shares.sizes["edge"]) * 3e-3
         with_given_costs = (seconds.max(1, keepdims=True) - seconds).sum()
         idle = sum(record["profile"]["idle"])

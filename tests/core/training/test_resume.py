@@ -154,7 +154,7 @@ def test_a_schedule_that_depends_on_the_length_starts_afresh(tmp_path, caplog):
 def test_an_edited_plugin_starts_afresh(tmp_path, caplog, monkeypatch):
     run = toy.make_run(tmp_path)
     train_run(run)
-    monkeypatch.setattr(type(run.registry), "fingerprint", lambda *_: "edited")
+    monkeypatch.setattr(type(run.registry), "compute_fingerprint", lambda *_: "edited")
     train_run(run)
     assert "plugin source" in caplog.text
 

@@ -175,7 +175,7 @@ def test_the_pareto_set_holds_what_none_dominates(packing):
             better = [a < b for a, b in zip(other.objectives, one.objectives, strict=True)]
             worse = [a > b for a, b in zip(other.objectives, one.objectives, strict=True)]
             assert one is other or not any(better) or any(worse)
-    seconds = [Link().seconds(one.metrics) for one in result]
+    seconds = [Link().predict_samples(one.metrics) for one in result]
     assert seconds == sorted(seconds)
     assert len(find_pareto_set([result[0], result[0]])) == 1
 
@@ -183,7 +183,7 @@ def test_the_pareto_set_holds_what_none_dominates(packing):
 def test_the_link_waits_for_the_slowest_part():
     result = measure_partition([0, 0, 1, 2], [[0, 2], [0, 3], [1, 3], [2, 0]], 3)
     link = Link(latency=3.0, bandwidth=2.0, bytes_per_node=10.0)
-    assert link.seconds(result) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
+    assert link.predict_exchange(result) == pytest.approx(2 * 3.0 + 2 * 10.0 / 2.0)
 
 
 @settings(max_examples=30, deadline=None)

@@ -20,7 +20,7 @@ ATOMS = (2, 24, 192)
 
 def load(folder, name="chgnet/mptrj"):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
 
 
 def write(folder):
@@ -30,7 +30,7 @@ def write(folder):
         run.folder.mkdir(parents=True, exist_ok=True)
         run.metrics.write_text(json.dumps(metrics(run)))
         write_partition(run)
-        if run.section("profile", ProfileOptions).has_work:
+        if run.get_section("profile", ProfileOptions).has_work:
             run.profile.write_text(json.dumps(profile(run)))
         write_inference(run)
     return experiment
@@ -75,7 +75,7 @@ def write_partition(run):
 
 def profile(run):
     """Return a profile: seconds and bytes are in proportion to the atoms."""
-    options = run.section("profile", ProfileOptions)
+    options = run.get_section("profile", ProfileOptions)
     steps = [
         {
             "class": number,
@@ -114,7 +114,7 @@ def projection(run, options):
 def write_inference(run):
     """Write simulations of which a step takes as long as one of training an atom, or twice that."""
     with store.create(run.inference, "inference", {}) as file:
-        for number, md in enumerate(run.section("infer", InferOptions).md, 1):
+        for number, md in enumerate(run.get_section("infer", InferOptions).md, 1):
             group = file.create_group(md.name)
             for key in ("time", "conserved", "temperature"):
                 group[key] = np.zeros(2)

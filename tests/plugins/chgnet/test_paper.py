@@ -65,7 +65,7 @@ def test_measures_lead_to_the_numbers_that_they_say(report):
 
 
 def test_the_first_row_is_that_of_the_published_weights(experiment):
-    train = experiment.runs["base"].section("train", TrainOptions)
+    train = experiment.runs["base"].get_section("train", TrainOptions)
     assert (train.epochs, train.start_from) == (0, "published:0.3.0")
 
 
@@ -74,7 +74,7 @@ def test_the_first_row_is_that_of_the_published_weights(experiment):
 )
 def test_the_crystals_are_those_of_table_2(experiment, number, counted):
     # Oracle: atoms, bonds and angles in the paper.
-    md = experiment.runs["base"].section("infer", InferOptions).md[number]
+    md = experiment.runs["base"].get_section("infer", InferOptions).md[number]
     atoms = ase.io.read(made_up.ROOT / md.start)
     sample = {"atomic_numbers": atoms.numbers, "positions": atoms.positions}
     sample |= {"cell": np.array(atoms.cell), "pbc": np.array(atoms.pbc)}

@@ -24,14 +24,14 @@ WORSE = {"low_nn": 1.0, "metis": 1.2, "grid": 0.9, "auto": 0.8}
 
 def load(folder, name="egnn_esp/scaling"):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
 
 
 def write(folder):
     """Write the studies of egnn_esp/scaling and return it."""
     experiment = load(folder)
     (run,) = experiment.runs.values()
-    options = run.section("profile", ESPProfileOptions)
+    options = run.get_section("profile", ESPProfileOptions)
     content = {
         "throughput": throughput(options),
         "partitions": partitions(options),

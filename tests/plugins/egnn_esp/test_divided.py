@@ -194,7 +194,7 @@ def run_rank(rank, folder, n_ranks, ports):
         os.environ["MASTER_PORT"] = port
         with pytest.MonkeyPatch.context() as watching:
             if n_ranks == 4:
-                section = run.section("evaluate", ESPEvaluateOptions)
+                section = run.get_section("evaluate", ESPEvaluateOptions)
                 section = section.model_copy(update={"dense_orbitals": 1})
                 n = build_task(run).module.network.basis.n_common
                 shapes = {"features": (25, trained.MODEL["channels"]), "padded blocks": (n, n)}
@@ -208,7 +208,7 @@ def run_rank(rank, folder, n_ranks, ports):
 
 def train_whole(run):
     """Train by whole samples, whatever the section says."""
-    options = run.section("train", TrainOptions)
+    options = run.get_section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks:
         task = build_task(run)
         by_samples = BySamples(run, task, options, ranks)
@@ -291,9 +291,9 @@ def test_no_rank_of_four_holds_a_structure(folder):
     that a rank may hold of edges and blocks.
     """
     with SampleFile(opened(folder, "4").data, "data") as data:
-        whole = {kind: int(data.counts(kind).min()) for kind in ("block", "entry")}
+        whole = {kind: int(data.count_rows(kind).min()) for kind in ("block", "entry")}
     with SampleFile(opened(folder, "4").graph, "graph") as graph:
-        n_edges = int(graph.counts("edge").min())
+        n_edges = int(graph.count_rows("edge").min())
     totals = {"read entry": whole["entry"], "read block": whole["block"], "blocks": whole["block"]}
     totals |= {"collected": whole["block"], "written": whole["block"]}
     for rank in range(4):
@@ -309,7 +309,7 @@ def test_no_rank_of_four_holds_a_structure(folder):
 def test_an_interrupted_training_goes_on_to_the_same_bits(folder, monkeypatch):
     cut_small(monkeypatch)
     run = opened(folder, "resumed")
-    train = run.section("train", TrainOptions).model_copy(update={"epochs": 1})
+    train = run.get_section("train", TrainOptions).model_copy(update={"epochs": 1})
     for part in (replace(run, sections={**run.sections, "train": train}), run):
         train_run(part)
     (weights, _), (expected, _) = (outcome(folder, name) for name in ("resumed", "1"))
@@ -326,7 +326,7 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
 
     monkeypatch.setattr(division, "choose_owners", choose)
     run = opened(folder, "linked")
-    train = run.section("train", TrainOptions).model_copy(update={"epochs": 1})
+    train = run.get_section("train", TrainOptions).model_copy(update={"epochs": 1})
     train_run(replace(run, sections={**run.sections, "train": train}))
     # Of each structure once: features of degrees 0 to 4 on three channels, in double precision.
     assert links == 3 * [Link(**LINK, bytes_per_node=8 * 25 * 3)]
@@ -368,7 +368,7 @@ def read_evaluation(run):
     """Return the metrics, and all that stands beside the predicted elements."""
     content = json.loads(run.metrics.read_text())
     with SampleFile(run.predictions, "predictions") as file:
-        columns = {name: file.column(name) for name in file.fields}
+        columns = {name: file.read_column(name) for name in file.fields}
     return {key: content[key] for key in ("splits", "matrices")}, columns
 
 
@@ -403,7 +403,7 @@ def test_more_ranks_than_atoms_are_refused(folder):
 
 def test_times_of_ranks_are_refused(folder):
     run = opened(folder, "refused")
-    train = run.section("train", TrainOptions).model_copy(update={"profile": True})
+    train = run.get_section("train", TrainOptions).model_copy(update={"profile": True})
     with pytest.raises(ValueError, match=r"set train\.profile to false"):
         train_run(replace(run, sections={**run.sections, "train": train}))
 

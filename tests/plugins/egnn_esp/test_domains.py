@@ -127,7 +127,7 @@ def serial(batch):
 
 def one_rank(module, batch, owners, transport):
     domain, edges = domain_of(batch, owners, transport)
-    inputs, atoms = collate([domain.inputs()], torch.float64), domain.atoms
+    inputs, atoms = collate([domain.make_inputs()], torch.float64), domain.atoms
     result = results(module, inputs, domain, atoms.own, edges, transport)
     return result | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
 
@@ -261,7 +261,7 @@ def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
     batch, _ = cases["auto 2"]
     owners = torch.zeros(len(batch["positions"]), dtype=torch.int64)
     domain, _ = domain_of(batch, owners, SelfTransport())
-    edges = network().to(dtype)(collate([domain.inputs()], dtype), domain)["edge_blocks"]
+    edges = network().to(dtype)(collate([domain.make_inputs()], dtype), domain)["edge_blocks"]
     assert edges.dtype == dtype
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
 

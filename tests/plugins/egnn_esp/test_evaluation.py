@@ -158,7 +158,7 @@ def test_files_hold_what_the_module_predicts(run):
     edges = torch.cat([batch["edge_index"], batch["edge_shift"]], 1).tolist()
     number = {tuple(edge): n for n, edge in enumerate(edges)}
     with SampleFile(run.predictions, "predictions") as file:
-        codes = file.column("split").tolist()
+        codes = file.read_column("split").tolist()
         sample = file.read(codes.index(2))
     assert codes == [1, 2]
     basis = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
@@ -193,7 +193,7 @@ def test_the_labels_of_the_file_are_those_of_the_data_less_their_zero(run):
     with SampleFile(run.predictions, "predictions") as file:
         sample = file.read(0)
     with SampleFile(run.data, "data") as data:
-        numbers = np.flatnonzero(data.column("split") == 1)
+        numbers = np.flatnonzero(data.read_column("split") == 1)
         own = data.read(int(numbers[0]))
     expected = own["hamiltonian"] - sample["energy_zero"] * own["overlap"]
     np.testing.assert_allclose(sample["hamiltonian_label"], expected, atol=1e-5)

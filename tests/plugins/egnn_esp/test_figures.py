@@ -67,7 +67,7 @@ def learned(tmp_path_factory):
     run = replace(run, sections={**run.sections, "evaluate": section})
     call(run, "evaluate")
     infer_run(run)
-    experiment = trained.project(folder).experiment(trained.NAME)
+    experiment = trained.project(folder).load_experiment(trained.NAME)
     return replace(experiment, runs={"base": run})
 
 
@@ -121,7 +121,7 @@ def test_each_measure_leads_to_a_number(scaling, tmp_path, expected):
 
 def test_places_in_lists_are_those_that_the_pointers_mean(scaling):
     (run,) = scaling.runs.values()
-    options = run.section("profile", ESPProfileOptions)
+    options = run.get_section("profile", ESPProfileOptions)
     assert (options.throughput.channels[0], options.throughput.channels[3]) == (16, 128)
     assert (options.partitions.parts[2], options.partitions.parts[3]) == (64, 128)
     weak = options.scaling.weak

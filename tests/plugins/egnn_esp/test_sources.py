@@ -304,9 +304,9 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
     with SampleFile(run.data, "data") as data:
         assert read_basis(data) == Basis({"Hf": (0, 0, 1, 2), "O": (0, 1)})
         assert json.loads(data.attributes["elements"]) == [8, 72]
-        place = data.column("source").tolist().index("hfo2/matrices/cubic-2000K.h5:013")
-        assert data.column("group")[place] == "cubic-2000K"
-        assert SPLITS[data.column("split")[place]] == "train"
+        place = data.read_column("source").tolist().index("hfo2/matrices/cubic-2000K.h5:013")
+        assert data.read_column("group")[place] == "cubic-2000K"
+        assert SPLITS[data.read_column("split")[place]] == "train"
         _assert_same(read_matrix(data.read(place), read_basis(data)), shipped("cubic-2000K", "013"))
     assert "hfo2/matrices/cubic-2000K.h5" in read_provenance(run.data)["inputs"]
 
@@ -331,7 +331,7 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
         basis = read_basis(data)
         assert basis.common == (0, 0, 1, 2)
         samples = [read_matrix(data.read(i), basis) for i in range(4)]
-        assert_array_equal(data.column("group")[:3], ["chain", "chain_upper", "deeph"])
+        assert_array_equal(data.read_column("group")[:3], ["chain", "chain_upper", "deeph"])
     assert samples[3].lengths.max() < 5
     assert_allclose(samples[1].hamiltonian, samples[0].hamiltonian, atol=1e-9)
     order = samples[2].overlap.sum(), samples[2].hamiltonian.sum()

@@ -303,6 +303,6 @@ def test_results_are_summed_up(one_second_an_edge):
 
 def test_a_profile_of_nothing_is_refused(tmp_path):
     run = made_up_results.load(tmp_path, "egnn_esp/smoke").run("overlap")
-    assert not run.section("profile", ESPProfileOptions).has_work
+    assert not run.get_section("profile", ESPProfileOptions).has_work
     with pytest.raises(ValueError, match="names no samples and no study"):
         studies.profile_run(run)

@@ -70,7 +70,7 @@ def write_experiment(
         (path.parent / "expected.yaml").write_text(expected)
     points = [EntryPoint("gauge_flows", "pipeline_gauge_flows.plugin", "pipeline_core")]
     project = Project(folder / "workflows", folder / "results", load_registry(points))
-    return project.experiment("gauge_flows/made_up")
+    return project.load_experiment("gauge_flows/made_up")
 
 
 def write_loops(folder: Path, content: dict[str, Any] = LOOPS, expected: str | None = None):
@@ -225,7 +225,7 @@ def write_derivatives(
         "seconds": {"mapped": 3e-3, "generated": 1e-3 if second else None},
         "independent_configurations": 2 * N if second else None,
     }  # fmt: skip
-    with store.create(run.inference, SCHEMA, run.provenance("infer")) as file:
+    with store.create(run.inference, SCHEMA, run.make_provenance("infer")) as file:
         file.create_group("derivatives").attrs["report"] = json.dumps(content)
     return experiment
 

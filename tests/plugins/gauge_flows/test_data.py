@@ -140,8 +140,8 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
         assert set(ensemble.chain) == set(range(chains))
         assert ensemble.tau_int == plaquette["tau_int"]
     with SampleFile(run.data, "data") as file:
-        planes = file.column("plaquette")
-        assert set(file.column("group")) == {f"chain-{i:04d}" for i in range(chains)}
+        planes = file.read_column("plaquette")
+        assert set(file.read_column("group")) == {f"chain-{i:04d}" for i in range(chains)}
         assert json.loads(file.attributes["statistics"]) == statistics
     np.testing.assert_allclose(planes[[3, 0]], expected, rtol=1e-12)
     np.testing.assert_allclose(planes.mean(), plaquette["mean"], rtol=1e-12)
@@ -209,7 +209,7 @@ def test_files_are_read(dataset, tmp_path):
         np.testing.assert_allclose(links, expected[::2] + expected[1::2], rtol=0, atol=1e-14)
         assert ensemble.chain.tolist() == [0] * 10 + [1] * 10
     with SampleFile(run.data, "data") as file:
-        groups = file.column("group").tolist()
+        groups = file.read_column("group").tolist()
     assert groups[:10] == ["source-0"] * 10
     assert groups[10] == "../../raw/001.nersc"
     inputs = read_provenance(run.data)["inputs"]

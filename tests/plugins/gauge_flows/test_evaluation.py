@@ -153,12 +153,12 @@ def test_predictions_hold_every_configuration(identity, measured):
     with SampleFile(identity.predictions, "predictions") as file:
         assert len(file) == 3000 + 400 + 3000
         assert json.loads(file.attributes["lattices"]) == [[4, 4], [4, 8]]
-        lattice, forward = file.column("lattice"), file.column("from_ensemble")
+        lattice, forward = file.read_column("lattice"), file.read_column("from_ensemble")
         np.testing.assert_array_equal(np.bincount(lattice), [3400, 3000])
         assert forward.sum() == 400
         own = (lattice == 0) & ~forward
-        log_weight, planes = file.column("log_weight")[own], file.column("plaquette")[own]
-        np.testing.assert_allclose(file.column("action")[own], -16 * planes[:, 0], atol=1e-9)
+        log_weight, planes = file.read_column("log_weight")[own], file.read_column("plaquette")[own]
+        np.testing.assert_allclose(file.read_column("action")[own], -16 * planes[:, 0], atol=1e-9)
         np.testing.assert_allclose(log_weight, 16 * planes[:, 0], atol=1e-9)
     report = measured[1]["flow"]["lattices"][0]
     ess = np.exp(log_weight).sum() ** 2 / np.exp(2 * log_weight).sum() / 3000
@@ -179,7 +179,7 @@ def test_what_is_said_first(identity, measured):
     # The engine's figures of errors have nothing to say of it, and do not fail.
     assert results.read_metrics(identity) is None
     assert results.read_comparisons(identity) == []
-    experiment = load_project(identity.folder.parents[2]).experiment("flow")
+    experiment = load_project(identity.folder.parents[2]).load_experiment("flow")
     assert any(number.title == "Data" for number in story.collect_numbers(experiment))
 
 

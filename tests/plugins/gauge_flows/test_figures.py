@@ -232,7 +232,7 @@ def test_without_results_there_is_nothing_to_draw(tmp_path):
 def test_all_figures_are_drawn_into_the_report(tmp_path):
     experiment = made_up.write_loops(tmp_path, made_up.LOOPS)
     with SampleFile(experiment.runs["base"].predictions, "predictions") as file:
-        assert len(file.column("log_weight")) == 2.5 * made_up.N
+        assert len(file.read_column("log_weight")) == 2.5 * made_up.N
     summary = draw_experiment(experiment)
     named = {figure.name for figure in figures()}
     assert named - set(summary["drawn"]) == {"derivatives", "cost_derivatives"}

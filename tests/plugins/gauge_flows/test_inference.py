@@ -186,7 +186,7 @@ def test_series_are_kept(report, between):
     with Ensemble(between.data) as ensemble:
         chosen = ensemble.select("val", "test")
     with SampleFile(between.data, "data") as file:
-        planes = file.column("plaquette")
+        planes = file.read_column("plaquette")
     np.testing.assert_allclose(report[2]["start/plaquette"], planes[chosen][:, 0])
     action = -2 * 16 * report[2]["start/plaquette"]
     np.testing.assert_allclose(report[2]["end/base"], action, atol=1e-8)
@@ -291,8 +291,10 @@ def test_proposals_have_weights(four):
         "00000.nersc", "00001.nersc", "00002.nersc", "proposals.h5",
     ]  # fmt: skip
     with SampleFile(folder / "proposals.h5", "plugin/gauge_flows/proposals") as file:
-        np.testing.assert_allclose(file.column("log_weight"), -file.column("action"), atol=1e-8)
-        assert file.column("links").shape == (3, 4, 16, 3, 3)
+        np.testing.assert_allclose(
+            file.read_column("log_weight"), -file.read_column("action"), atol=1e-8
+        )
+        assert file.read_column("links").shape == (3, 4, 16, 3, 3)
     assert READERS["nersc"](folder / "00001.nersc").action is None
     with pytest.raises(ValueError, match="expected 'data'"):
         Ensemble(folder / "proposals.h5")

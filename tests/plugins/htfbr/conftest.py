@@ -54,8 +54,8 @@ def make_project(
     run = project.run(name)
     write_points(run.data, points, {"made": "by a test"})
     for stage in ("graph", "partition"):
-        for variant in project.experiment(name).runs.values():
-            project.registry.hook(stage, "htfbr")(run=variant)
+        for variant in project.load_experiment(name).runs.values():
+            project.registry.select_hook(stage, "htfbr")(run=variant)
     return run
 
 

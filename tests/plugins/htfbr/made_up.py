@@ -22,7 +22,7 @@ ENDS = (0.0, 5000.0, 10000.0, 20000.0, 40000.0, None)
 
 def load(folder, name):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
 
 
 def sizes(rmse):

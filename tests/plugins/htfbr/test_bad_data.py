@@ -40,8 +40,8 @@ class Workshop:
         content = {"description": "Points.", "plugin": "htfbr", "source": source, **more}
         (self.folder / "set.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
         project = Project(self.folder.parent, self.results, load_registry())
-        run = project.dataset("set")
-        project.registry.hook("data", "htfbr")(run=run)
+        run = project.load_dataset("set")
+        project.registry.select_hook("data", "htfbr")(run=run)
 
     def refuse(self, message: str, source: dict[str, Any], **more: Any) -> None:
         """Check that the message names all parts of `message`, in order, and nothing is written."""

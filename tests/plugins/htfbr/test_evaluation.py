@@ -51,7 +51,7 @@ class Exact:
 
 
 def load(folder):
-    return Project(folder / "workflows", folder / "results", load_registry()).experiment(
+    return Project(folder / "workflows", folder / "results", load_registry()).load_experiment(
         "htfbr/toy"
     )
 
@@ -94,7 +94,7 @@ def trained(folder, monkeypatch, *, surface="toy", **sections):
     run = describe(folder, **sections)
     low, high = (np.array([getattr(c, end) for c in COORDINATES]) for end in ("lower", "upper"))
     x = np.random.default_rng(1).uniform(low, high, (N, 3))
-    provenance = run.dataset.provenance()
+    provenance = run.dataset.make_provenance()
     run.data.parent.mkdir(parents=True)
     write_points(run.data, points(np.sin(x).sum(1), np.cos(x), x, surface), provenance)
     call(run, "graph")
@@ -102,7 +102,9 @@ def trained(folder, monkeypatch, *, surface="toy", **sections):
     task.module.double()
     with torch.no_grad():
         task.module.scale.fill_(0.5)
-    write_model(run, task, task.module.state_dict(), ("val", np.arange(4)), run.provenance("train"))
+    write_model(
+        run, task, task.module.state_dict(), ("val", np.arange(4)), run.make_provenance("train")
+    )
     exact = Exact(task.module)
     write_points(run.data, points(exact.energies(x), exact.gradients(x), x, surface), provenance)
     monkeypatch.setattr(evaluation, "find_exact_surface", {"toy": exact}.get)

@@ -44,7 +44,7 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
         path = tmp_path / "workflows/datasets/points.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(content))
-        return Project(tmp_path / "workflows", tmp_path / "results", load_registry()).dataset(
+        return Project(tmp_path / "workflows", tmp_path / "results", load_registry()).load_dataset(
             "points"
         )
 
@@ -52,7 +52,7 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
 
 
 def made(run: DatasetRun) -> Points:
-    run.registry.hook("data", "htfbr")(run=run)
+    run.registry.select_hook("data", "htfbr")(run=run)
     return read_points(run.data)
 
 
@@ -205,7 +205,7 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
     ("name", "expected"), [("hono", [9000, 1000, 10_000]), ("hono_smoke", [2100, 300, 600])]
 )
 def test_the_shipped_datasets_of_hono(tmp_path, name, expected):
-    run = Project(ROOT / "workflows", tmp_path, load_registry()).dataset(name)
+    run = Project(ROOT / "workflows", tmp_path, load_registry()).load_dataset(name)
     assert np.bincount(made(run).split).tolist() == expected
 
 
@@ -213,8 +213,8 @@ def test_the_shipped_datasets_of_hono(tmp_path, name, expected):
 def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     pytest.importorskip("tblite")
     project = Project(ROOT / "workflows", tmp_path, load_registry())
-    assert project.dataset("ethene").options.source.points == 42_907
-    points = made(project.dataset("ethene_smoke"))
+    assert project.load_dataset("ethene").options.source.points == 42_907
+    points = made(project.load_dataset("ethene_smoke"))
     by_split = [set(points.group[points.of(name)]) for name in SPLITS]
     assert len(points.x) == sum(len(points.of(name)) for name in SPLITS) == 1500
     assert all(by_split)

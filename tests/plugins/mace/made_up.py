@@ -22,7 +22,7 @@ RATE = 5e-4
 
 def load(folder, name="mace/scaling"):
     """Return an experiment that ships with the plugin, with results in a folder."""
-    return Project(ROOT / "workflows", folder, load_registry()).experiment(name)
+    return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
 
 
 def write(folder):
@@ -40,7 +40,7 @@ def write(folder):
         text = "".join(json.dumps(record) + "\n" for record in records)
         (run.folder / "records.jsonl").write_text(text)
         write_partition(run)
-        if run.section("profile", ProfileOptions).samples:
+        if run.get_section("profile", ProfileOptions).samples:
             run.profile.write_text(json.dumps(profile(run)))
     return experiment
 

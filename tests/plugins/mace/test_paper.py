@@ -85,7 +85,7 @@ def test_the_paper_gives_no_times_but_these(text, expected):
 
 
 def test_the_projected_set_is_composed_as_table_3(text, tmp_path):
-    options = made_up.load(tmp_path).runs["base"].section("profile", ProfileOptions)
+    options = made_up.load(tmp_path).runs["base"].get_section("profile", ProfileOptions)
     classes = options.projection.sizes
     for name, graphs, _, least, most in table3(text):
         mine = [one for one in classes if one.name.lower() == name.lower()]
@@ -98,7 +98,7 @@ def test_the_projected_set_is_composed_as_table_3(text, tmp_path):
 
 def test_the_crystals_of_the_projection_are_as_large_as_those_of_mptrj(tmp_path):
     # Oracle: MPtrj has 49,295,660 atoms in 1,580,395 structures (Deng et al. 2023).
-    options = made_up.load(tmp_path).runs["base"].section("profile", ProfileOptions)
+    options = made_up.load(tmp_path).runs["base"].get_section("profile", ProfileOptions)
     mptrj = [c for c in options.projection.sizes if c.name == "MPtrj"]
     atoms = [c.samples * sum(c.atoms) / 2 for c in mptrj]
     mean = sum(atoms) / sum(c.samples for c in mptrj)

@@ -158,7 +158,7 @@ def run_stages(folder: Path, plugin: str, epochs: int, *stages: str) -> Any:
     registry = load_registry()
     run = Project(folder / "workflows", folder / "results", registry).run("older")
     for stage in stages:
-        registry.hook(stage, plugin)(run=run.dataset if stage == "data" else run)
+        registry.select_hook(stage, plugin)(run=run.dataset if stage == "data" else run)
     return run
 
 

@@ -62,7 +62,7 @@ def test_the_model_predicts_the_same(archive, tmp_path):
     run = unpacked(archive, tmp_path)
     metrics = json.loads(run.metrics.read_text())
     with SampleFile(run.predictions, "predictions") as file:
-        before = {name: file.column(name) for name in file.fields}
+        before = {name: file.read_column(name) for name in file.fields}
     run.metrics.unlink()
     run.predictions.unlink()
     call(run, "evaluate")
@@ -73,7 +73,7 @@ def test_the_model_predicts_the_same(archive, tmp_path):
         for name, column in before.items():
             if column.dtype.kind == "f":
                 same = pytest.approx(column, rel=1e-7, abs=1e-9, nan_ok=True)
-                assert file.column(name) == same
+                assert file.read_column(name) == same
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def profile_run(run: Run) -> dict[str, Any]:
     from pipeline_egnn_esp.options import ESPOptions
     from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
 
-    options = run.section("profile", ESPProfileOptions)
+    options = run.get_section("profile", ESPProfileOptions)
     if not options.has_work:
         raise ValueError(
             f"{run.experiment}: profile names no samples and no study, so there is nothing to "
@@ -75,8 +75,8 @@ def profile_run(run: Run) -> dict[str, Any]:
             summary = report.summarize(content)
         if options.has_studies:
             basis = Basis.of_json(load_model(run.model, run.model_info)["metadata"]["basis"])
-            link = run.section("partition", PartitionOptions).link
-            model = run.section("model", ESPOptions)
+            link = run.get_section("partition", PartitionOptions).link
+            model = run.get_section("model", ESPOptions)
             studied = study(options, model, basis, ranks.device, run.seed, link)
             content, summary = content | studied, summary | summarize(studied)
     store.write_json(run.profile, content)
