@@ -1,7 +1,8 @@
 """The messages that a layer spends its time on, fused or as the formulas read.
 
 Fused, the first linear map of a perceptron, which acts on concatenated features, is a sum of maps
-of the parts: a map runs over the rows of its part, the sum over messages.
+of the parts: a map runs over the rows of its part, the sum over messages. That of the angles, which
+are as many as messages, runs together with the sum.
 """
 
 from __future__ import annotations
@@ -47,20 +48,28 @@ def sum_messages(
     return gated_messages(tables, route, maps.gain, maps.shift, maps.hidden, factors)
 
 
-def apply_first_maps(
-    maps: Sequence[Tensor],
-    bias: Tensor,
-    atoms: Tensor,
-    bonds: Tensor,
+def sum_angle_messages(
+    maps: Maps,
+    tables: Sequence[Tensor],
     angles: Tensor,
-    topology: Topology,
+    route: Route,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Sum messages from the features of angles and the outputs of the other first maps."""
+    return gated_messages(
+        [*tables, angles], route, maps.gain, maps.shift, maps.hidden, factors, maps.projection
+    )
+
+
+def apply_first_maps(
+    maps: Sequence[Tensor], bias: Tensor, atoms: Tensor, bonds: Tensor, topology: Topology
 ) -> list[Tensor]:
-    """Apply maps of the parts; the first arm knows atom and first bond, which share a table."""
-    atom, first, second, angle = maps
+    """Apply maps of atom and bonds; the first arm knows atom and first bond: they share a table."""
+    atom, first, second = maps
     arms = gather_sum(
         [linear(atoms, atom, bias), linear(bonds, first)], [topology.arm_atoms, topology.arm_bonds]
     )
-    return [arms, linear(bonds, second), linear(angles, angle)]
+    return [arms, linear(bonds, second)]
 
 
 def _sum_atom_messages(
@@ -81,16 +90,16 @@ def _sum_bond_messages(
     topology: Topology,
 ) -> Tensor:
     maps = perceptron.split_maps()
-    tables = apply_first_maps(maps.first, maps.bias, atoms, bonds, angles, topology)
-    return sum_messages(maps, tables, topology.bond_messages, weights)
+    tables = apply_first_maps(maps.first[:-1], maps.bias, atoms, bonds, topology)
+    return sum_angle_messages(maps, tables, angles, topology.bond_messages, weights)
 
 
 def _compute_angle_messages(
     perceptron: GatedPerceptron, atoms: Tensor, bonds: Tensor, angles: Tensor, topology: Topology
 ) -> Tensor:
     maps = perceptron.split_maps()
-    tables = apply_first_maps(maps.first, maps.bias, atoms, bonds, angles, topology)
-    return sum_messages(maps, tables, topology.angle_messages)
+    tables = apply_first_maps(maps.first[:-1], maps.bias, atoms, bonds, topology)
+    return sum_angle_messages(maps, tables, angles, topology.angle_messages)
 
 
 def _sum_plain_atom_messages(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from pipeline_chgnet.kernels import Kernels, apply_first_maps, sum_messages
+from pipeline_chgnet.kernels import Kernels, apply_first_maps, sum_angle_messages
 from pipeline_chgnet.perceptron import GatedPerceptron
 from pipeline_chgnet.topology import Topology
 
@@ -117,18 +117,18 @@ def update_bonds_and_angles(
 ) -> tuple[Tensor, Tensor]:  # (n_short, bond), (n_angles, angle)
     """Do a bond convolution and an angle update that see the same features, equation (11).
 
-    The first maps of both perceptrons are one, whose outputs lie side by side.
+    The first maps of atoms and bonds in both perceptrons are one; outputs lie side by side.
     """
     maps = convolution.perceptron.split_maps(), update.perceptron.split_maps()
-    packed = [torch.cat(parts) for parts in zip(*(each.first for each in maps), strict=True)]
+    packed = [torch.cat(parts) for parts in zip(*(each.first[:-1] for each in maps), strict=True)]
     bias = torch.cat([each.bias for each in maps])
-    tables = apply_first_maps(packed, bias, atoms, bonds, angles, topology)
+    tables = apply_first_maps(packed, bias, atoms, bonds, topology)
     split = [table.split([len(each.bias) for each in maps], dim=1) for table in tables]
     of_bonds, of_angles = zip(*split, strict=True)
-    sums = sum_messages(maps[0], of_bonds, topology.bond_messages, weights)
+    sums = sum_angle_messages(maps[0], of_bonds, angles, topology.bond_messages, weights)
     return (
         bonds + convolution.output(weights * sums),
-        angles + sum_messages(maps[1], of_angles, topology.angle_messages),
+        angles + sum_angle_messages(maps[1], of_angles, angles, topology.angle_messages),
     )
 
 

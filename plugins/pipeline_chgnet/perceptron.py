@@ -19,6 +19,7 @@ class Maps(NamedTuple):
         gain: Of the layer normalisation, (2, 1, n_out).
         shift: Of the layer normalisation, (2, 1, n_out).
         hidden: Weight (2, width, n_out) and bias (2, 1, n_out) of the second map, or None.
+        projection: The last of `first` once more, (2, n_part, width).
     """
 
     first: tuple[Tensor, ...]
@@ -26,6 +27,7 @@ class Maps(NamedTuple):
     gain: Tensor
     shift: Tensor
     hidden: tuple[Tensor, Tensor] | None
+    projection: Tensor
 
 
 class GatedPerceptron(nn.Module):
@@ -76,7 +78,8 @@ class GatedPerceptron(nn.Module):
             weight = _center(weight.unflatten(0, (2, -1)), 1).flatten(0, 1)
             bias = _center(bias.unflatten(0, (2, -1)), 1).flatten()
         parts = weight.split(self.inputs, dim=1)
-        return Maps(parts, bias, self.gain, self.shift, hidden)
+        projection = parts[-1].unflatten(0, (2, -1)).mT.contiguous()
+        return Maps(parts, bias, self.gain, self.shift, hidden, projection)
 
 
 def _are_same(kept: Sequence[tuple[Tensor, int]], parameters: Sequence[Tensor]) -> bool:

@@ -21,13 +21,17 @@ from pipeline_kernels.message.gated import Route, gated_messages
 from pipeline_kernels.message.gated.op import _gradient, _messages, _second
 
 KINDS = ["atom convolution", "bond convolution", "angle update"]
+PROJECTED = [f"projected {kind}" for kind in KINDS]
 RELATIVE = {torch.float32: 2e-5, torch.float64: 1e-12}
 WIDTHS = [(1, 1), (4, 3), (16, 16), (20, 33), (64, 64), (70, 5)]
 
 
 @dataclass
 class Case:
-    """What the three layers of CHGNet give: without targets, hidden layer and factors, or with."""
+    """What the three layers of CHGNet give: without targets, hidden layer and factors, or with.
+
+    Projected, the last table holds features.
+    """
 
     route: Route
     tables: list[Tensor]
@@ -35,9 +39,10 @@ class Case:
     shift: Tensor
     hidden: tuple[Tensor, Tensor] | None
     factors: Tensor | None
+    projection: Tensor | None = None
 
     @classmethod
-    def of(cls, kind, n_messages=20, widths=(4, 3), dtype=torch.float64, seed=0):
+    def of(cls, kind, n_messages=20, widths=(4, 3), dtype=torch.float64, seed=0, n_features=5):
         generator = torch.Generator().manual_seed(seed)
 
         def random(*shape):
@@ -47,17 +52,23 @@ class Case:
             index = torch.randint(n, (n_messages,), generator=generator)
             return Segments.of(index.sort().values if ascending else index, n)
 
+        projected, kind = kind.startswith("projected "), kind.removeprefix("projected ")
         (width, n_hidden), hidden = widths, kind != "angle update"
         sizes = [5, 6, 8 if kind == "atom convolution" else n_messages]
         plans = plan(5, ascending=True), plan(6), plan(8) if sizes[2] == 8 else None
         columns = 2 * (n_hidden if hidden else width)
         case = cls(
             Route(plans, plan(7) if hidden else None, plan(5) if hidden else None, n_messages),
-            [random(n, columns) for n in sizes],
+            [
+                random(sizes[0], columns),
+                random(sizes[1], columns),
+                random(sizes[2], n_features if projected else columns),
+            ],
             random(2, 1, width),
             random(2, 1, width),
             (random(2, n_hidden, width), random(2, 1, width)) if hidden else None,
             random(7, width) if hidden else None,
+            random(2, n_features, columns // 2) if projected else None,
         )
         return case.replace([x.to(dtype).requires_grad_() for x in case.inputs])
 
@@ -67,7 +78,8 @@ class Case:
 
     @property
     def parameters(self):
-        return [self.gain, self.shift, *(self.hidden or ())]
+        projection = [] if self.projection is None else [self.projection]
+        return [*projection, self.gain, self.shift, *(self.hidden or ())]
 
     @property
     def inputs(self):
@@ -76,13 +88,15 @@ class Case:
     def replace(self, inputs):
         tables, others = list(inputs[:3]), list(inputs[3:])
         factors = None if self.factors is None else others.pop(0)
+        projection = None if self.projection is None else others.pop(0)
         gain, shift, *hidden = others
-        return Case(self.route, tables, gain, shift, tuple(hidden) or None, factors)
+        return Case(self.route, tables, gain, shift, tuple(hidden) or None, factors, projection)
 
     def operands(self):
         """What the operators take."""
         lists, code = self.route.encode()
-        return self.tables, self.factors, self.parameters, lists, code
+        others = [self.gain, self.shift, *(self.hidden or ())]
+        return self.tables, self.factors, self.projection, others, lists, code
 
 
 def centred(tensor, dim=-1):
@@ -90,18 +104,26 @@ def centred(tensor, dim=-1):
 
 
 def ours(case):
-    tables, hidden = case.tables, case.hidden
+    tables, hidden, projection = case.tables, case.hidden, case.projection
     if hidden is None:
-        tables = [centred(table.unflatten(1, (2, -1))).flatten(1) for table in tables]
+        n = 3 if projection is None else 2
+        halves = [centred(table.unflatten(1, (2, -1))).flatten(1) for table in tables[:n]]
+        tables = [*halves, *tables[n:]]
+        projection = None if projection is None else centred(projection)
     else:
         hidden = centred(hidden[0]), centred(hidden[1])
-    return gated_messages(tables, case.route, case.gain, case.shift, hidden, case.factors)
+    return gated_messages(
+        tables, case.route, case.gain, case.shift, hidden, case.factors, projection
+    )
 
 
 def plain(case):
     """The formula of a gated perceptron, edge by edge, with nothing centred."""
     route, width = case.route, case.gain.shape[2]
-    plans = zip(case.tables, route.tables, strict=True)
+    tables = list(case.tables)
+    if case.projection is not None:
+        tables[2] = torch.cat([tables[2] @ half for half in case.projection], dim=1)
+    plans = zip(tables, route.tables, strict=True)
     core, gate = sum(t if p is None else t[p.index] for t, p in plans).chunk(2, dim=1)
     if case.hidden is not None:
         weight, bias = case.hidden
@@ -144,29 +166,34 @@ def close(result, exact, dtype):
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
-    kind=st.sampled_from(KINDS),
+    kind=st.sampled_from(KINDS + PROJECTED),
     n_messages=st.sampled_from([0, 1, 30, 64, 65, 600]),
     widths=st.sampled_from(WIDTHS),
     dtype=st.sampled_from(list(RELATIVE)),
     implementation=st.sampled_from(["C", "reference"]),
     seed=st.integers(0, 2**32),
+    n_features=st.sampled_from([1, 5, 16, 31]),
 )
-@example("atom convolution", 1500, (64, 64), torch.float32, "C", 0)
-@example("atom convolution", 1500, (64, 64), torch.float64, "C", 0)
+@example("atom convolution", 1500, (64, 64), torch.float32, "C", 0, 5)
+@example("atom convolution", 1500, (64, 64), torch.float64, "C", 0, 5)
+@example("projected bond convolution", 1500, (64, 64), torch.float32, "C", 0, 64)
+@example("projected bond convolution", 1500, (64, 64), torch.float64, "C", 0, 64)
+@example("projected angle update", 1500, (64, 64), torch.float32, "C", 0, 64)
 def test_equals_the_plain_formula(
-    use_implementation, kind, n_messages, widths, dtype, implementation, seed
+    use_implementation, kind, n_messages, widths, dtype, implementation, seed, n_features
 ):
-    case = Case.of(kind, n_messages, widths, dtype, seed)
+    case = Case.of(kind, n_messages, widths, dtype, seed, n_features)
     with use_implementation(implementation):
         result = everything(ours, case)
     exact = case.replace([x.detach().double().requires_grad_() for x in case.inputs])
     close(result, everything(plain, exact), dtype)
 
 
+@pytest.mark.parametrize("kind", ["atom convolution", "projected bond convolution"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_processors_with_shorter_vectors(use_level, level):
+def test_processors_with_shorter_vectors(use_level, level, kind):
     for dtype in RELATIVE:
-        case = Case.of("atom convolution", 200, (64, 20), dtype)
+        case = Case.of(kind, 200, (64, 20), dtype)
         with use_level(level):
             result = everything(ours, case)
         exact = case.replace([x.detach().double().requires_grad_() for x in case.inputs])
@@ -174,7 +201,7 @@ def test_processors_with_shorter_vectors(use_level, level):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + PROJECTED)
 def test_first_and_second_derivatives(kind):
     case = Case.of(kind, 6, (3, 2))
 
@@ -186,7 +213,7 @@ def test_first_and_second_derivatives(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + PROJECTED)
 def test_derivatives_of_forces(kind):
     """Derivatives by tables and factors, differentiated: a routine of its own."""
     case = Case.of(kind)
@@ -199,8 +226,9 @@ def test_derivatives_of_forces(kind):
     assert torch.autograd.gradcheck(forces, [g, *case.inputs])
 
 
-def test_third_derivative_by_the_plain_formula():
-    case = Case.of("atom convolution", 6, (3, 2))
+@pytest.mark.parametrize("kind", ["atom convolution", "projected bond convolution"])
+def test_third_derivative_by_the_plain_formula(kind):
+    case = Case.of(kind, 6, (3, 2))
 
     def third(function):
         x = case.tables[0]
@@ -223,8 +251,9 @@ def test_a_direction_that_does_not_matter_may_be_left_out():
     assert_close(*results)
 
 
-def test_derivatives_by_parameters_are_left_out_where_nothing_needs_them(monkeypatch):
-    case, asked = Case.of("atom convolution"), []
+@pytest.mark.parametrize("kind", ["atom convolution", "projected bond convolution"])
+def test_derivatives_by_parameters_are_left_out_where_nothing_needs_them(monkeypatch, kind):
+    case, asked = Case.of(kind), []
     original = _gradient._opoverload
     monkeypatch.setattr(
         "pipeline_kernels.message.gated.op._gradient",
@@ -238,8 +267,9 @@ def test_derivatives_by_parameters_are_left_out_where_nothing_needs_them(monkeyp
     assert asked == [False, True, True, True]
 
 
-def test_does_not_depend_on_the_threads(use_threads):
-    case = Case.of("bond convolution", 5000, (16, 16), torch.float32)
+@pytest.mark.parametrize("kind", ["bond convolution", "projected bond convolution"])
+def test_does_not_depend_on_the_threads(use_threads, kind):
+    case = Case.of(kind, 5000, (16, 16), torch.float32)
     results = []
     for n in (1, 2, 3):
         with use_threads(n):
@@ -249,7 +279,7 @@ def test_does_not_depend_on_the_threads(use_threads):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["atom convolution", "angle update"])
+@pytest.mark.parametrize("kind", ["atom convolution", "angle update", "projected bond convolution"])
 def test_operators_keep_the_rules_of_torch(kind):
     case, quick = Case.of(kind), ["test_schema", "test_faketensor"]
     g = torch.randn(case.route.n_targets, 4, dtype=torch.float64).requires_grad_()
@@ -309,12 +339,13 @@ def test_large_numbers_stay_finite_and_what_is_no_number_shows(use_implementatio
         (lambda c: {"shift": c.shift.to("meta")}, "shift: expected device cpu as gain, got meta"),
         (lambda c: {"hidden": (c.hidden[0], c.gain[:, :, :2])}, r"bias: expected \(2, 1, 4\)"),
         (lambda c: {"factors": None}, "factors: expected a tensor and a plan in the route"),
+        (lambda c: {"projection": c.gain}, r"projection: expected \(2, 6, 3\), got \(2, 1, 4\)"),
         (lambda c: {"factors": c.factors[1:]}, r"factors: expected \(7, 4\), got \(6, 4\)"),
     ],
 )
 def test_what_does_not_fit_is_named(change, message):
     case = Case.of("atom convolution")
-    names = "tables", "route", "gain", "shift", "hidden", "factors"
+    names = "tables", "route", "gain", "shift", "hidden", "factors", "projection"
     arguments = {name: getattr(case, name) for name in names}
     with pytest.raises(ValueError, match=message):
         gated_messages(**arguments | change(case))

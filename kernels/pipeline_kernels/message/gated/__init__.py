@@ -9,7 +9,9 @@ CHGNet (Zhou et al., FastCHGNet, arXiv:2412.20796, equations (4) to (6)),
     p = z_core q_core              m = p q_gate
 
 and what a target receives is the sum of m times a factor. Without a hidden layer y = h. The layer
-normalisation needs no mean, since the parameters that make y come centred.
+normalisation needs no mean, since the parameters that make y come centred. The rows of the last
+table may be given as features and a map, x P, a product that is then never stored as a whole:
+x takes a_h Pᵀ in what follows, and P takes xᵀ a_h + x'ᵀ g_h.
 
 For a loss E with dE/dm = g_m, a prime for the change along a direction (h', g_m'), and a_x for the
 derivative by x of the change E' of E, the chain rule gives
@@ -34,6 +36,8 @@ derivative by x of the change E' of E, the chain rule gives
 |-----------------|----------------------------------------------|------------------------------|
 | `table_t`       | `tables[t]`, core and gate side by side      | `(n_t, 2 H)`                 |
 | `row_t`         | `route.tables[t].index`, or the message's own | `(n_messages,)`             |
+| `x`             | `tables[2]`, features, with `projection`     | `(n_2, K)`                   |
+| `P`             | `projection`                                 | `(2, K, H)`                  |
 | factor          | `factors[route.factors.index]`               | `(n_factors, D)`             |
 | target          | `route.targets.index`, or the message's own  | `(n_messages,)`              |
 | `gain`, `shift` | of the normalisation                         | `(2, 1, D)`                  |

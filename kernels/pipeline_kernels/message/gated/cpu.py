@@ -34,17 +34,17 @@ WORK: Final = 1000
 """Numbers read and written for a message, for the choice of threads."""
 TABLES: Final = tuple(f"table_{t}" for t in range(N_TABLES))
 ROWS: Final = (*(f"row_{t}" for t in range(N_TABLES)), "factor_row", "target")
-PARAMETERS: Final = ("gain", "shift", "weight", "bias")
+PARAMETERS: Final = ("projection", "gain", "shift", "weight", "bias")
 POINTERS: Final = (
     *TABLES,
     *("factors", *PARAMETERS, "gradient"),
     *(f"d_table_{t}" for t in range(N_TABLES)),
     "d_factors",
     *ROWS,
-    *("messages", "by_sum", "by_h", "by_factor"),
+    *("messages", "by_sum", "by_h", "by_features", "by_factor"),
     *(f"by_{name}" for name in PARAMETERS),
 )
-SIZES: Final = ("n_messages", "n_ranges", "width", "hidden")
+SIZES: Final = ("n_messages", "n_ranges", "width", "hidden", "n_features")
 
 
 class Arrays(ctypes.Structure):
@@ -87,21 +87,31 @@ def _make_outputs(inputs: Inputs, route: Route, with_parameters: bool) -> dict[s
     """Allocate derivatives by h and factor of each message, by parameters of each range."""
     n, gain = route.n_messages, inputs.gain
     outputs = {"by_h": gain.new_empty(n, inputs.tables[0].shape[1])}
+    if inputs.projection is not None:
+        outputs["by_features"] = gain.new_empty(n, inputs.projection.shape[1])
     if inputs.factors is not None:
         outputs["by_factor"] = gain.new_empty(n, gain.shape[2])
     if with_parameters:
-        for name, parameter in zip(PARAMETERS, inputs.parameters, strict=False):
+        for name, parameter in _name_parameters(inputs).items():
             outputs[f"by_{name}"] = gain.new_empty(_count_ranges(n), *parameter.shape)
     return outputs
 
 
 def _sum_outputs(outputs: Mapping[str, Tensor], route: Route) -> list[Tensor]:
     """Sum what `_make_outputs` has allocated over messages and ranges."""
-    by_h, *others = outputs.values()
-    derivatives = [sum_rows(by_h, plan) for plan in route.tables]
+    others = dict(outputs)
+    by_h = others.pop("by_h")
+    by_rows = by_h, by_h, others.pop("by_features", by_h)
+    derivatives = [sum_rows(x, plan) for x, plan in zip(by_rows, route.tables, strict=True)]
     if route.factors is not None:
-        derivatives.append(sum_rows(others.pop(0), route.factors))
-    return derivatives + [partial.sum(0) for partial in others]
+        derivatives.append(sum_rows(others.pop("by_factor"), route.factors))
+    return derivatives + [partial.sum(0) for partial in others.values()]
+
+
+def _name_parameters(inputs: Inputs) -> dict[str, Tensor]:
+    """Return the parameters that there are by name, in the order of `Inputs.parameters`."""
+    fields = inputs._asdict()
+    return {name: fields[name] for name in PARAMETERS if fields[name] is not None}
 
 
 def _count_ranges(n_messages: int) -> int:
@@ -111,7 +121,7 @@ def _count_ranges(n_messages: int) -> int:
 def _run(name: str, inputs: Inputs, route: Route, others: Mapping[str, Tensor]) -> None:
     """Call a routine in as many threads as its work repays."""
     library = load_library("gated", REAL=C_TYPES[inputs.gain.dtype])
-    tensors = dict(zip(PARAMETERS, inputs.parameters, strict=False)) | dict(others)
+    tensors = _name_parameters(inputs) | dict(others)
     tensors |= zip(TABLES, inputs.tables, strict=True)
     tensors |= {row: plan.index for row, plan in zip(ROWS, route.plans, strict=True) if plan}
     if inputs.factors is not None:
@@ -124,6 +134,7 @@ def _run(name: str, inputs: Inputs, route: Route, others: Mapping[str, Tensor]) 
         n_ranges=n_ranges,
         width=inputs.gain.shape[2],
         hidden=0 if inputs.weight is None else inputs.weight.shape[1],
+        n_features=0 if inputs.projection is None else inputs.projection.shape[1],
     )
     n_threads = min(n_ranges, choose_threads(WORK * n))
     n_bytes = compute_size(library, "memory_size", arrays)

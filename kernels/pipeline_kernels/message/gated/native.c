@@ -23,27 +23,30 @@
 typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, (uint32_t)0, (uint64_t)0)) word;
 typedef word bits __attribute__((vector_size(BYTES)));
 
-/* A row that is null means: that of the message itself. Factors, the weight with its bias, and the
- * derivatives by parameters may be null. */
+/* A row that is null means: that of the message itself. Factors, the projection, the weight with its
+ * bias, and the derivatives by parameters may be null. */
 typedef struct {
-    const REAL *tables[3], *factors, *gain, *shift, *weight, *bias;
+    const REAL *tables[3], *factors, *projection, *gain, *shift, *weight, *bias;
     const REAL *gradient;                /* by the sums */
     const REAL *d_tables[3], *d_factors; /* directions */
     const int64_t *rows[3], *factor_row, *target;
     REAL *messages, *by_sum;     /* of each message: its value, and the derivative by `gradient` */
-    REAL *by_h, *by_factor;      /* of each message */
-    REAL *by_gain, *by_shift, *by_weight, *by_bias; /* of each range */
+    REAL *by_h, *by_features, *by_factor;           /* of each message */
+    REAL *by_projection, *by_gain, *by_shift, *by_weight, *by_bias; /* of each range */
     int64_t n_messages, n_ranges;
-    int64_t width, hidden; /* D and H */
+    int64_t width, hidden, n_features; /* D, H and K */
 } Arrays;
 
-/* Vectors of a half row: D or H of them, whole; see `Scratch`. */
+/* Vectors of a half row: D or H of them, whole, and n where h is summed, whose width is N; those of
+ * a row of K features. */
 typedef struct {
-    int64_t d, h;
+    int64_t d, h, n, k, N;
     vec *gain, *shift, *bias, *weight, *transposed;     /* (2, d), weight (2, H, d), (2, D, h) */
     vec *by_gain, *by_shift, *by_bias, *by_weight;      /* sums of one range, of those shapes */
+    vec *projection, *backward, *by_projection;         /* (2, K, n), (2, N, k), (2, K, n) */
     vec *u, *du, *d_u, *curve;                          /* (2, BLOCK, h) */
     vec *y, *g, *d_y, *a;                               /* (2, BLOCK, d) */
+    vec *x, *d_x, *sum, *d_sum;                         /* (BLOCK, k), (2, BLOCK, n) */
 } Scratch;
 
 enum { VALUE, FIRST, SECOND };
@@ -52,16 +55,21 @@ static int64_t scratch(const Arrays *A, vec *memory, Scratch *s)
 {
     const int64_t d = (A->width + LANES - 1) / LANES, h = (A->hidden + LANES - 1) / LANES;
     vec *next = memory;
-    s->d = d, s->h = h;
+    const int64_t K = A->n_features, k = (K + LANES - 1) / LANES;
+    const int64_t N = A->hidden ? A->hidden : A->width, n = A->hidden ? h : d;
+    s->d = d, s->h = h, s->n = n, s->k = k, s->N = N;
     s->gain = next, next += 2 * d;
     s->shift = next, next += 2 * d;
     s->bias = next, next += 2 * d;
     s->weight = next, next += 2 * d * A->hidden;
     s->transposed = next, next += 2 * h * A->width;
+    s->projection = next, next += 2 * n * K;
+    s->backward = next, next += 2 * k * N;
     s->by_gain = next, next += 2 * d;
     s->by_shift = next, next += 2 * d;
     s->by_bias = next, next += 2 * d;
     s->by_weight = next, next += 2 * d * A->hidden;
+    s->by_projection = next, next += 2 * n * K;
     s->u = next, next += 2 * BLOCK * h;
     s->du = next, next += 2 * BLOCK * h;
     s->d_u = next, next += 2 * BLOCK * h;
@@ -70,6 +78,12 @@ static int64_t scratch(const Arrays *A, vec *memory, Scratch *s)
     s->d_y = next, next += 2 * BLOCK * (d > h ? d : h);
     s->g = next, next += 2 * BLOCK * d;
     s->a = next, next += 2 * BLOCK * d;
+    if (!K)
+        return next - memory;
+    s->x = next, next += BLOCK * k;
+    s->d_x = next, next += BLOCK * k;
+    s->sum = next, next += 2 * BLOCK * n;
+    s->d_sum = next, next += 2 * BLOCK * n;
     return next - memory;
 }
 
@@ -213,6 +227,31 @@ static void add_weight(const Arrays *A, const Scratch *s, const vec *x, const ve
                  g + half * BLOCK * s->d, s->d, s->by_weight + half * A->hidden * s->d, 1);
 }
 
+/* out = x P of both halves, x (BLOCK, k), out (2, BLOCK, n). */
+static void project(const Arrays *A, const Scratch *s, const vec *x, vec *out, int64_t count)
+{
+    for (int half = 0; half < 2; half++)
+        multiply((const REAL *)x, s->k * LANES, 1, count, A->n_features,
+                 s->projection + half * A->n_features * s->n, s->n, out + half * BLOCK * s->n, 0);
+}
+
+/* out = by_h Pᵀ, by_h (2, BLOCK, n), out (BLOCK, k). */
+static void back_through_projection(const Scratch *s, const vec *by_h, vec *out, int64_t count)
+{
+    for (int half = 0; half < 2; half++)
+        multiply((const REAL *)(by_h + half * BLOCK * s->n), s->n * LANES, 1, count, s->N,
+                 s->backward + half * s->N * s->k, s->k, out, half);
+}
+
+/* by_projection += xᵀ by_h */
+static void add_projection(const Arrays *A, const Scratch *s, const vec *x, const vec *by_h,
+                           int64_t count)
+{
+    for (int half = 0; half < 2; half++)
+        multiply((const REAL *)x, 1, s->k * LANES, A->n_features, count, by_h + half * BLOCK * s->n,
+                 s->n, s->by_projection + half * A->n_features * s->n, 1);
+}
+
 /* ---- the messages of a block ---- */
 
 INLINE const REAL *row_of(const REAL *table, const int64_t *rows, int64_t e, int64_t size)
@@ -220,28 +259,42 @@ INLINE const REAL *row_of(const REAL *table, const int64_t *rows, int64_t e, int
     return table + (rows ? rows[e] : e) * size;
 }
 
-/* Ask for the rows that message e reads, which come from far. */
-INLINE void fetch(const REAL *const *tables, const int64_t *const *rows, int64_t e, int64_t size)
+/* Ask for the rows of n tables that message e reads, which come from far. */
+INLINE void fetch(const REAL *const *tables, const int64_t *const *rows, int n, int64_t e,
+                  int64_t size)
 {
-    for (int t = 0; t < 3; t++) {
+    for (int t = 0; t < n; t++) {
         const char *row = (const char *)row_of(tables[t], rows[t], e, size);
         for (int64_t i = 0; i < size * (int64_t)sizeof(REAL); i += LINE)
             __builtin_prefetch(row + i);
     }
 }
 
+/* Rows of the last table, filled up with zeros to whole vectors. */
+static void gather_features(const Arrays *A, const Scratch *s, const REAL *table, int64_t first,
+                            int64_t count, vec *x)
+{
+    const int64_t K = A->n_features;
+    for (int64_t i = 0; i < count; i++) {
+        const REAL *row = row_of(table, A->rows[2], first + i, K);
+        for (int64_t v = 0; v < s->k; v++)
+            x[i * s->k + v] = load(row + v * LANES, K - v * LANES);
+    }
+}
+
 /* u = h s, and for derivatives du; of a direction u' and h' d²u. Without a hidden layer y and y'. */
 INLINE void gather(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
 {
-    const int64_t H = A->hidden ? A->hidden : A->width, n = A->hidden ? s->h : s->d;
+    const int64_t H = s->N, n = s->n;
+    const int n_tables = A->n_features ? 2 : 3;
     for (int64_t i = 0; i < count; i++) {
         if (first + i + AHEAD < A->n_messages) {
-            fetch(A->tables, A->rows, first + i + AHEAD, 2 * H);
+            fetch(A->tables, A->rows, n_tables, first + i + AHEAD, 2 * H);
             if (KIND == SECOND)
-                fetch(A->d_tables, A->rows, first + i + AHEAD, 2 * H);
+                fetch(A->d_tables, A->rows, n_tables, first + i + AHEAD, 2 * H);
         }
         const REAL *x[3], *d_x[3];
-        for (int t = 0; t < 3; t++) {
+        for (int t = 0; t < n_tables; t++) {
             x[t] = row_of(A->tables[t], A->rows[t], first + i, 2 * H);
             if (KIND == SECOND)
                 d_x[t] = row_of(A->d_tables[t], A->rows[t], first + i, 2 * H);
@@ -250,10 +303,13 @@ INLINE void gather(const int KIND, const Arrays *A, const Scratch *s, int64_t fi
             for (int64_t v = 0; v < n; v++) {
                 const int64_t c = half * H + v * LANES, left = H - v * LANES;
                 const int64_t o = (half * BLOCK + i) * n + v;
-                const vec h = load(x[0] + c, left) + load(x[1] + c, left) + load(x[2] + c, left);
+                const vec last = n_tables == 3 ? load(x[2] + c, left) : s->sum[o];
+                const vec h = load(x[0] + c, left) + load(x[1] + c, left) + last;
                 vec d_h;
-                if (KIND == SECOND)
-                    d_h = load(d_x[0] + c, left) + load(d_x[1] + c, left) + load(d_x[2] + c, left);
+                if (KIND == SECOND) {
+                    const vec d_last = n_tables == 3 ? load(d_x[2] + c, left) : s->d_sum[o];
+                    d_h = load(d_x[0] + c, left) + load(d_x[1] + c, left) + d_last;
+                }
                 if (!A->hidden) {
                     s->y[o] = h;
                     if (KIND == SECOND)
@@ -395,11 +451,11 @@ INLINE void message_second(const int V, const Arrays *A, const Scratch *s, int64
     }
 }
 
-/* by_h = g du, with `curve` + g_2 curve */
-static void store_rows(const Arrays *A, const vec *g, const vec *du, const vec *g_2,
-                       const vec *curve, int64_t vectors, int64_t first, int64_t count)
+/* by_h = g du, with `curve` + g_2 curve; with a projection kept, in place of h and h', with g_2 du */
+static void store_rows(const Arrays *A, const Scratch *s, const vec *g, const vec *du,
+                       const vec *g_2, const vec *curve, int64_t first, int64_t count)
 {
-    const int64_t H = A->hidden ? A->hidden : A->width;
+    const int64_t H = s->N, vectors = s->n;
     for (int64_t i = 0; i < count; i++)
         for (int half = 0; half < 2; half++)
             for (int64_t v = 0; v < vectors; v++) {
@@ -407,6 +463,11 @@ static void store_rows(const Arrays *A, const vec *g, const vec *du, const vec *
                 vec by_h = du ? g[o] * du[o] : g[o];
                 if (curve)
                     by_h += g_2[o] * curve[o];
+                if (A->n_features) {
+                    s->sum[o] = by_h;
+                    if (g_2)
+                        s->d_sum[o] = du ? g_2[o] * du[o] : g_2[o];
+                }
                 store(A->by_h + ((first + i) * 2 + half) * H + v * LANES, by_h, H - v * LANES);
             }
 }
@@ -421,8 +482,32 @@ INLINE void messages(const int KIND, const int V, const Arrays *A, const Scratch
             message(KIND, V, A, s, first + i, i);
 }
 
+/* The features' derivatives of a block, from those by h in place of h. */
+INLINE void differentiate_projection(const int KIND, const Arrays *A, const Scratch *s,
+                                     int64_t first, int64_t count)
+{
+    const int64_t K = A->n_features;
+    if (A->by_projection) {
+        add_projection(A, s, s->x, s->sum, count);
+        if (KIND == SECOND)
+            add_projection(A, s, s->d_x, s->d_sum, count);
+    }
+    back_through_projection(s, s->sum, s->x, count);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t v = 0; v < s->k; v++)
+            store(A->by_features + (first + i) * K + v * LANES, s->x[i * s->k + v], K - v * LANES);
+}
+
 INLINE void block(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
 {
+    if (A->n_features) {
+        gather_features(A, s, A->tables[2], first, count, s->x);
+        project(A, s, s->x, s->sum, count);
+        if (KIND == SECOND) {
+            gather_features(A, s, A->d_tables[2], first, count, s->d_x);
+            project(A, s, s->d_x, s->d_sum, count);
+        }
+    }
     gather(KIND, A, s, first, count);
     if (A->hidden)
         through_weight(A, s, s->u, s->y, count);
@@ -444,19 +529,23 @@ INLINE void block(const int KIND, const Arrays *A, const Scratch *s, int64_t fir
     if (KIND == VALUE)
         return;
     const vec *g = KIND == SECOND ? s->a : s->g;
-    if (!A->hidden) {
-        store_rows(A, g, 0, 0, 0, s->d, first, count);
-        return;
+    if (!A->hidden)
+        store_rows(A, s, g, 0, KIND == SECOND ? s->g : 0, 0, first, count);
+    else {
+        if (A->by_weight) {
+            add_weight(A, s, s->u, g, count);
+            if (KIND == SECOND)
+                add_weight(A, s, s->d_u, s->g, count);
+        }
+        back_through_weight(A, s, g, s->y, count);
+        if (KIND == SECOND) {
+            back_through_weight(A, s, s->g, s->d_y, count);
+            store_rows(A, s, s->y, s->du, s->d_y, s->curve, first, count);
+        } else
+            store_rows(A, s, s->y, s->du, 0, 0, first, count);
     }
-    if (A->by_weight) {
-        add_weight(A, s, s->u, g, count);
-        if (KIND == SECOND)
-            add_weight(A, s, s->d_u, s->g, count);
-    }
-    back_through_weight(A, s, g, s->y, count);
-    if (KIND == SECOND)
-        back_through_weight(A, s, s->g, s->d_y, count);
-    store_rows(A, s->y, s->du, s->d_y, KIND == SECOND ? s->curve : 0, s->h, first, count);
+    if (A->n_features)
+        differentiate_projection(KIND, A, s, first, count);
 }
 
 /* ---- parameters, and their derivatives by range ---- */
@@ -475,23 +564,33 @@ static void unpack(const vec *from, int64_t n_rows, int64_t width, int64_t strid
             store(to + r * width + v * LANES, from[r * stride + v], width - v * LANES);
 }
 
+/* from (2, n_rows, width), to (2, width, stride) vectors */
+static void transpose(const REAL *from, int64_t n_rows, int64_t width, int64_t stride, vec *to)
+{
+    memset(to, 0, 2 * width * stride * BYTES);
+    for (int64_t half = 0; half < 2; half++)
+        for (int64_t r = 0; r < n_rows; r++)
+            for (int64_t c = 0; c < width; c++)
+                ((REAL *)(to + (half * width + c) * stride))[r] =
+                    from[(half * n_rows + r) * width + c];
+}
+
 static void pack_parameters(const Arrays *A, const Scratch *s)
 {
     const int64_t D = A->width, H = A->hidden;
     pack(A->gain, 2, D, s->d, s->gain);
     pack(A->shift, 2, D, s->d, s->shift);
+    if (A->n_features) {
+        pack(A->projection, 2 * A->n_features, s->N, s->n, s->projection);
+        transpose(A->projection, A->n_features, s->N, s->k, s->backward);
+    }
     if (!H) {
         memset(s->bias, 0, 2 * s->d * BYTES);
         return;
     }
     pack(A->bias, 2, D, s->d, s->bias);
     pack(A->weight, 2 * H, D, s->d, s->weight);
-    memset(s->transposed, 0, 2 * D * s->h * BYTES);
-    for (int64_t half = 0; half < 2; half++)
-        for (int64_t h = 0; h < H; h++)
-            for (int64_t d = 0; d < D; d++)
-                ((REAL *)(s->transposed + (half * D + d) * s->h))[h] =
-                    A->weight[(half * H + h) * D + d];
+    transpose(A->weight, H, D, s->h, s->transposed);
 }
 
 static void store_sums(const Arrays *A, const Scratch *s, int64_t range)
@@ -499,6 +598,9 @@ static void store_sums(const Arrays *A, const Scratch *s, int64_t range)
     const int64_t D = A->width, H = A->hidden;
     unpack(s->by_gain, 2, D, s->d, A->by_gain + range * 2 * D);
     unpack(s->by_shift, 2, D, s->d, A->by_shift + range * 2 * D);
+    if (A->n_features)
+        unpack(s->by_projection, 2 * A->n_features, s->N, s->n,
+               A->by_projection + range * 2 * A->n_features * s->N);
     if (H) {
         unpack(s->by_bias, 2, D, s->d, A->by_bias + range * 2 * D);
         unpack(s->by_weight, 2 * H, D, s->d, A->by_weight + range * 2 * H * D);

@@ -19,6 +19,7 @@ def gated_messages(
     shift: Tensor,
     hidden: tuple[Tensor, Tensor] | None = None,
     factors: Tensor | None = None,
+    projection: Tensor | None = None,
 ) -> Tensor:
     """Compute messages and add those of one target; the formula is that of the package.
 
@@ -34,6 +35,8 @@ def gated_messages(
         hidden: Weight (2, H, D) and bias (2, 1, D) of the second linear layer, centred over D;
             without it H = D, and the sum of the tables must be centred over each half.
         factors: (n_factors, D), of which `route.factors` takes one row a message, or None.
+        projection: (2, K, H) if the last table has features (n_2, K), of which it makes core and
+            gate; without a hidden layer centred over H.
 
     Returns:
         (n_targets, D), or (n_messages, D) without targets, in the widest type of the arguments, at
@@ -42,8 +45,13 @@ def gated_messages(
     Raises:
         ValueError: The arguments do not fit together.
     """
-    inputs = Inputs(tables, factors, gain, shift, *(hidden or ()))
+    inputs = Inputs(tables, factors, projection, gain, shift, *(hidden or ()))
     _check(inputs, route)
+    if projection is not None and (gain.device.type != "cpu" or not projection.numel()):
+        # Where no implementation keeps the product in a cache.
+        *first, features = tables
+        tables = [*first, features @ projection.transpose(0, 1).flatten(1)]
+        return gated_messages(tables, route, gain, shift, hidden, factors)
     dtype = torch.float32
     for tensor in inputs.tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
@@ -51,7 +59,9 @@ def gated_messages(
     parameters = [x.to(dtype) for x in inputs.parameters]
     parameters = [x.view_as(x) if x.requires_grad else x for x in parameters]
     factors = None if factors is None else factors.to(dtype)
-    return _messages([x.to(dtype) for x in tables], factors, parameters, *route.encode())
+    projection = None if projection is None else parameters.pop(0)
+    tables = [x.to(dtype) for x in tables]
+    return _messages(tables, factors, projection, parameters, *route.encode())
 
 
 def _check(inputs: Inputs, route: Route) -> None:
@@ -61,8 +71,12 @@ def _check(inputs: Inputs, route: Route) -> None:
         raise ValueError("factors: expected a tensor and a plan in the route, or neither")
     width = inputs.gain.shape[-1]
     n_hidden = width if inputs.weight is None else inputs.weight.shape[1]
-    for t, table in enumerate(inputs.tables):
-        _check_tensor(f"tables[{t}]", table, (_count_rows(route, t), 2 * n_hidden), inputs)
+    widths = [2 * n_hidden] * N_TABLES
+    if inputs.projection is not None:
+        widths[-1] = inputs.tables[-1].shape[-1]
+        _check_tensor("projection", inputs.projection, (2, widths[-1], n_hidden), inputs)
+    for t, (table, columns) in enumerate(zip(inputs.tables, widths, strict=True)):
+        _check_tensor(f"tables[{t}]", table, (_count_rows(route, t), columns), inputs)
     if inputs.factors is not None:
         _check_tensor("factors", inputs.factors, (_count_rows(route, N_TABLES), width), inputs)
     _check_tensor("gain", inputs.gain, (2, 1, width), inputs)
@@ -121,11 +135,10 @@ def _second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> 
 
 
 def _messages_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
-    tables, factors, parameters, lists, code = saved
-    n_data = len(tables) + (factors is not None)
-    wanted = _are_wanted(ctx, slice(n_data, n_data + len(parameters)))
-    derivatives = _gradient(g, wanted, tables, factors, parameters, lists, code)
-    return _arrange(derivatives, factors, parameters)
+    inputs, _ = decode(*saved)
+    n_data = len(inputs.data)
+    wanted = _are_wanted(ctx, slice(n_data, n_data + len(inputs.parameters)))
+    return _arrange(_gradient(g, wanted, *saved), inputs)
 
 
 def _are_wanted(ctx: Any, places: slice) -> bool:
@@ -142,13 +155,13 @@ def _gradient_backward(
     ctx: Any, saved: Sequence[Any], directions: Sequence[Tensor | None]
 ) -> tuple[Any, ...]:
     g, with_parameters, *arguments = saved
-    (inputs, route), (_, factors, parameters, *_) = decode(*arguments), arguments
+    inputs, route = decode(*arguments)
     by_parameters = directions[len(inputs.data) :]
     if not torch.is_grad_enabled() and all(direction is None for direction in by_parameters):
         pairs = zip(inputs.data, directions, strict=False)
         changes = [torch.zeros_like(x) if change is None else change for x, change in pairs]
         by_g, *derivatives = _second(changes, g, *arguments)
-        return by_g, None, *_arrange(derivatives, factors, parameters)
+        return by_g, None, *_arrange(derivatives, inputs)
 
     def differentiate(g: Tensor, *tensors: Tensor) -> list[Tensor]:
         derivative = reference.gradient(g, inputs.replace_tensors(tensors), route)
@@ -162,17 +175,18 @@ def _gradient_backward(
     ]
     needed = [x.requires_grad for x in (g, *tensors)]
     again = differentiate_reference(differentiate, [g, *tensors], needed, grads)
-    return again[0], None, *_arrange(again[1:], factors, parameters)
+    return again[0], None, *_arrange(again[1:], inputs)
 
 
 def _arrange(
-    derivatives: Sequence[Tensor | None], factors: Tensor | None, parameters: Sequence[Tensor]
-) -> tuple[list[Tensor | None], Tensor | None, list[Tensor | None]]:
-    """Split derivatives by tables, factors and parameters, of which the last may be missing."""
-    first = N_TABLES + (factors is not None)
-    by_factors = None if factors is None else derivatives[N_TABLES]
-    by_parameters = list(derivatives[first:]) or [None] * len(parameters)
-    return list(derivatives[:N_TABLES]), by_factors, by_parameters
+    derivatives: Sequence[Tensor | None], inputs: Inputs
+) -> tuple[list[Tensor | None], Tensor | None, Tensor | None, list[Tensor | None]]:
+    """Split derivatives as operators take the tensors; those by parameters may be missing."""
+    n_data = len(inputs.data)
+    by_factors = None if inputs.factors is None else derivatives[N_TABLES]
+    by_parameters = list(derivatives[n_data:]) or [None] * len(inputs.parameters)
+    by_projection = None if inputs.projection is None else by_parameters.pop(0)
+    return list(derivatives[:N_TABLES]), by_factors, by_projection, by_parameters
 
 
 define_derivative(_messages, _messages_backward)

@@ -67,10 +67,13 @@ def gradient(g: Tensor, inputs: Inputs, route: Route) -> Inputs:
     x, g_target = _compute_state(inputs, route), gather_rows(g, route.targets)
     g_z = _differentiate_gate(x, g_target * _gather_factors(inputs, route))
     g_y = _differentiate_norm(x, inputs.gain * g_z)
+    projected = inputs.projection is not None
     hidden = inputs.weight is not None and inputs.bias is not None
+    g_h = _pull_back(g_y, inputs) * x.du if hidden else g_y
     return Inputs(
-        tables=_sum_tables(_pull_back(g_y, inputs) * x.du if hidden else g_y, route),
+        tables=_sum_tables(g_h, inputs, route),
         factors=_sum_factors(g_target * x.m, inputs, route),
+        projection=_gather_features(inputs.tables, route).mT @ g_h if projected else None,
         gain=_add(g_z * x.n),
         shift=_add(g_z),
         weight=x.u.mT @ g_y if hidden else None,
@@ -101,7 +104,7 @@ def second(
     g_n = inputs.gain * g_z
     g_y = _differentiate_norm(x, g_n)
 
-    d_h = _gather_halves(directions[:N_TABLES], route)
+    d_h = _gather_halves(directions[:N_TABLES], inputs.projection, route)
     hidden = inputs.weight is not None and inputs.bias is not None
     d_u = d_h * x.du if hidden else d_h
     d_y = d_u @ inputs.weight if inputs.weight is not None else d_u
@@ -116,13 +119,18 @@ def second(
     a_z = by_slope * x.slopes + by_curvature * x.curvatures * d_z
     a_n = inputs.gain * a_z - x.r * (c * g_n + k * d_y)
     a_y = x.r * (a_n - x.n * (_mean(x.n * a_n) + _mean(g_n * d_n)))
-    a_h = a_y
+    a_h, g_h = a_y, g_y
     if hidden:
-        d2u = (1 - x.s) * (x.du + x.s - x.u * x.s)
-        a_h = _pull_back(a_y, inputs) * x.du + _pull_back(g_y, inputs) * d2u * d_h
+        d2u, g_u = (1 - x.s) * (x.du + x.s - x.u * x.s), _pull_back(g_y, inputs)
+        a_h, g_h = _pull_back(a_y, inputs) * x.du + g_u * d2u * d_h, g_u * x.du
+    by_projection = None
+    if inputs.projection is not None:
+        features, d_features = (_gather_features(t, route) for t in (inputs.tables, directions))
+        by_projection = features.mT @ a_h + d_features.mT @ g_h
     return sum_rows(d_m * factors + x.m * d_factors, route.targets), Inputs(
-        tables=_sum_tables(a_h, route),
+        tables=_sum_tables(a_h, inputs, route),
         factors=_sum_factors(g_target * d_m, inputs, route),
+        projection=by_projection,
         gain=_add(g_z * d_n + a_z * x.n),
         shift=_add(a_z),
         weight=x.u.mT @ a_y + d_u.mT @ g_y if hidden else None,
@@ -131,7 +139,7 @@ def second(
 
 
 def _compute_state(inputs: Inputs, route: Route) -> State:
-    h = _gather_halves(inputs.tables, route)
+    h = _gather_halves(inputs.tables, inputs.projection, route)
     s = h.sigmoid()
     u, y = h * s, h
     if inputs.weight is not None and inputs.bias is not None:
@@ -159,11 +167,23 @@ def _pull_back(g_y: Tensor, inputs: Inputs) -> Tensor:
     return g_y @ inputs.weight.mT
 
 
-def _gather_halves(tables: Sequence[Tensor], route: Route) -> Tensor:
+def _gather_halves(tables: Sequence[Tensor], projection: Tensor | None, route: Route) -> Tensor:
     """Return the sum of the rows of tables, (2, n_messages, H)."""
     first, second, third = map(gather_rows, tables, route.tables)
-    halves: Tensor = (first + second + third).unflatten(1, (2, -1))
+    if projection is None:
+        return _split_halves(first + second + third)
+    return _split_halves(first + second) + third @ projection
+
+
+def _split_halves(rows: Tensor) -> Tensor:
+    """Return core and gate of rows (n_messages, 2 H), (2, n_messages, H)."""
+    halves: Tensor = rows.unflatten(1, (2, -1))
     return halves.transpose(0, 1)
+
+
+def _gather_features(tables: Sequence[Tensor], route: Route) -> Tensor:
+    """Return what each message reads of the last table, (n_messages, K)."""
+    return gather_rows(tables[N_TABLES - 1], route.tables[-1])
 
 
 def _gather_factors(inputs: Inputs, route: Route) -> Tensor:
@@ -173,10 +193,11 @@ def _gather_factors(inputs: Inputs, route: Route) -> Tensor:
     return gather_rows(inputs.factors, route.factors)
 
 
-def _sum_tables(by_h: Tensor, route: Route) -> list[Tensor]:
+def _sum_tables(by_h: Tensor, inputs: Inputs, route: Route) -> list[Tensor]:
     """Sum derivatives by h (2, n_messages, H) for each row of the tables."""
     rows = by_h.transpose(0, 1).flatten(1)
-    return [sum_rows(rows, plan) for plan in route.tables]
+    last = rows if inputs.projection is None else (by_h @ inputs.projection.mT).sum(0)
+    return [sum_rows(x, plan) for x, plan in zip((rows, rows, last), route.tables, strict=True)]
 
 
 def _sum_factors(by_factor: Tensor, inputs: Inputs, route: Route) -> Tensor | None:

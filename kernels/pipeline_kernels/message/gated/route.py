@@ -70,8 +70,9 @@ class Inputs(NamedTuple):
     """The tensors that messages are computed from, or derivatives by them.
 
     Attributes:
-        tables: (n_t, 2 H) each.
+        tables: (n_t, 2 H) each; with a projection the last has features (n_2, K).
         factors: (n_factors, D) or None.
+        projection: (2, K, H), map of the features of the last table, or None for none.
         gain: (2, 1, D).
         shift: (2, 1, D).
         weight: (2, H, D) or None for no hidden layer.
@@ -80,6 +81,7 @@ class Inputs(NamedTuple):
 
     tables: Sequence[Tensor]
     factors: Tensor | None
+    projection: Tensor | None
     gain: Tensor
     shift: Tensor
     weight: Tensor | None = None
@@ -87,8 +89,8 @@ class Inputs(NamedTuple):
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Gain and shift, and weight and bias if there are any."""
-        parameters = self.gain, self.shift, self.weight, self.bias
+        """Projection, gain, shift, weight and bias, those that there are."""
+        parameters = self.projection, self.gain, self.shift, self.weight, self.bias
         return [parameter for parameter in parameters if parameter is not None]
 
     @property
@@ -105,19 +107,26 @@ class Inputs(NamedTuple):
         """Return the same fields made of other tensors, which come in the order of `tensors`."""
         tables, others = tensors[:N_TABLES], list(tensors[N_TABLES:])
         factors = None if self.factors is None else others.pop(0)
-        return type(self)(tables, factors, *others)
+        projection = None if self.projection is None else others.pop(0)
+        return type(self)(tables, factors, projection, *others)
 
 
-# Tables, factors, parameters, and what `Route.encode` returns: the arguments of each operator.
+# Tables, factors, projection, other parameters, and what `Route.encode` returns: the arguments of
+# each operator.
 Arguments = tuple[
-    Sequence[Tensor], Tensor | None, Sequence[Tensor], Sequence[Tensor], Sequence[int]
+    Sequence[Tensor],
+    Tensor | None,
+    Tensor | None,
+    Sequence[Tensor],
+    Sequence[Tensor],
+    Sequence[int],
 ]
 
 
 def decode(*arguments: *Arguments) -> tuple[Inputs, Route]:
     """Return what the arguments of an operator stand for."""
-    tables, factors, parameters, lists, code = arguments
-    return Inputs(tables, factors, *parameters), Route.decode(lists, code)
+    tables, factors, projection, parameters, lists, code = arguments
+    return Inputs(tables, factors, projection, *parameters), Route.decode(lists, code)
 
 
 def gather_rows(table: Tensor, plan: Segments | None) -> Tensor:
