@@ -60,8 +60,8 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
         writer.attributes["labels"] = json.dumps(labels)
         writer.attributes["elements"] = json.dumps(list(references.n_samples))
         writer.attributes["reference_energies"] = json.dumps(references.energies)
-        write_json(run.report, report.content())
-    return report.summary()
+        write_json(run.report, report.to_dict())
+    return report.summarize()
 
 
 def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:

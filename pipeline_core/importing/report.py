@@ -38,7 +38,7 @@ class SourceReport:
     n_skipped: int
     agreement: Mapping[str, Agreement]
 
-    def content(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
         return {
             "path": self.source.options.path,
@@ -75,11 +75,11 @@ class PartReport:
     codes: Codes
     skipped: Skipped
 
-    def splits(self) -> dict[str, int]:
+    def count_splits(self) -> dict[str, int]:
         """Return the number of samples in each split."""
         return _count_splits(self.codes)
 
-    def sizes(self) -> dict[str, int]:
+    def count_sizes(self) -> dict[str, int]:
         """Return the number of samples of each number of atoms."""
         n_atoms, counts = np.unique(self.columns.n_atoms, return_counts=True)
         return dict(zip(map(str, n_atoms.tolist()), counts.tolist(), strict=True))
@@ -121,7 +121,7 @@ class ImportReport:
     codes: Codes
     references: ReferenceEnergies
 
-    def content(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the content of the report file."""
         n_samples = len(self.columns)
         present = [source.coverage.present for part in self.parts for source in part.sources]
@@ -130,11 +130,11 @@ class ImportReport:
             "dataset": self.name,
             "samples": n_samples,
             "atoms": int(self.columns.n_atoms.sum()),
-            "warnings": self.warnings(),
+            "warnings": self.list_warnings(),
             "labels": {n: {"present": k, "missing": n_samples - k} for n, k in labels.items()},
             "parts": {part.name: self._describe_part(part) for part in self.parts},
             "sources": [
-                {"part": part.name, **source.content()}
+                {"part": part.name, **source.to_dict()}
                 for part in self.parts
                 for source in part.sources
             ],
@@ -149,12 +149,12 @@ class ImportReport:
         return {
             "samples": len(part.columns),
             "atoms": int(part.columns.n_atoms.sum()),
-            "splits": part.splits(),
-            "sizes": part.sizes(),
+            "splits": part.count_splits(),
+            "sizes": part.count_sizes(),
             "energies_less_references": None if left is None else left._asdict(),
         }
 
-    def summary(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return the figures that the stage shows at its end."""
         return {
             "samples": len(self.columns),
@@ -164,7 +164,7 @@ class ImportReport:
             "reference_rms": self.references.rms_after,
             **self._summarize_parts(),
             "stress": [s.agreement["stress"].verdict for part in self.parts for s in part.sources],
-            "warnings": self.warnings(),
+            "warnings": self.list_warnings(),
         }
 
     def _summarize_parts(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class ImportReport:
         listed = {names[i]: dict(zip(SPLITS, table[i].tolist(), strict=True)) for i in largest}
         return {"count": len(names), "largest": listed}
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return what a user should know although the import went on."""
         return [
             *self._find_warnings(),
@@ -225,7 +225,7 @@ class ImportReport:
         is_mixture = len(self.parts) > 1
         of_part = f" of {part.name}" if is_mixture else ""
         for name, fraction in (("val", part.options.split.val), ("test", part.options.split.test)):
-            if fraction > 0 and part.splits()[name] == 0:
+            if fraction > 0 and part.count_splits()[name] == 0:
                 yield f"no sample{of_part} is in the split {name!r}"
         left = part.measure_remainder(self.references)
         if is_mixture and left is not None and abs(left.mean) > _OFFSET * left.scatter:

@@ -3,7 +3,7 @@
 | symbol           | here                                                                      |
 |------------------|---------------------------------------------------------------------------|
 | S                | `GaugeAction.__call__`                                                    |
-| O of Eq. 16      | `GaugeAction.operator`                                                    |
+| O of Eq. 16      | `GaugeAction.compute_operator`                                            |
 | beta, lambda     | `ActionOptions.beta`, `ActionOptions.anisotropy`                          |
 | c0, c1           | `ActionOptions.c0`, `ActionOptions.c1`                                    |
 
@@ -45,16 +45,16 @@ class GaugeAction:
         """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
         value = -(sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
-            value = value - self.rectangle_weight * self.rectangle_sum(links)
+            value = value - self.rectangle_weight * self.sum_rectangles(links)
         return value / self.lattice.n_colours
 
-    def operator(self, links: Tensor) -> Tensor:
+    def compute_operator(self, links: Tensor) -> Tensor:
         """Return O of Eq. 16, (batch,) float64: the derivative of S by the anisotropy."""
         signs = self.signs.to(links.device)
         sums = sum_plaquettes(links, self.lattice) @ signs
         return -self.options.beta / self.lattice.n_colours * sums
 
-    def rectangle_sum(self, links: Tensor) -> Tensor:
+    def sum_rectangles(self, links: Tensor) -> Tensor:
         """Return the sum of Re tr over all 1x2 rectangles of both orientations, (batch,)."""
         forward, _ = make_neighbours(self.lattice, links.device)
         total = torch.zeros(len(links), dtype=torch.float64, device=links.device)
@@ -68,7 +68,7 @@ class GaugeAction:
                     total = total + compute_real_trace(there, back).sum(1)
         return total
 
-    def identity_terms(self, links: Tensor) -> tuple[Tensor, Tensor]:
+    def compute_identity_terms(self, links: Tensor) -> tuple[Tensor, Tensor]:
         """Return |grad S|^2 and the Laplacian of S, each (batch,) float64.
 
         Their expectation values are equal in every ensemble of this action, since the integral of
@@ -85,7 +85,7 @@ class GaugeAction:
         # Every link of a loop gives the quadratic Casimir times the loop.
         loops = 4 * (sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
-            loops = loops + 6 * self.rectangle_weight * self.rectangle_sum(links)
+            loops = loops + 6 * self.rectangle_weight * self.sum_rectangles(links)
         return square, (n**2 - 1) / (2 * n) * loops / n
 
     def force(self, links: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class GaugeAction:
         total = torch.einsum("kd,bkdvijc->bdvijc", weights, torch.view_as_real(staples))
         total = torch.view_as_complex(total.contiguous())
         if self.rectangle_weight != 0:
-            total = total + self.rectangle_weight * self._rectangle_staples(links, staples)
+            total = total + self.rectangle_weight * self._sum_rectangle_staples(links, staples)
         return project_to_algebra(links @ total.mH) * (-0.5 / self.lattice.n_colours)
 
     @cached_property
@@ -113,7 +113,7 @@ class GaugeAction:
         ]
         return torch.tensor(columns, dtype=torch.float64).mT.repeat(2, 1)
 
-    def _rectangle_staples(self, links: Tensor, staples: Tensor) -> Tensor:
+    def _sum_rectangle_staples(self, links: Tensor, staples: Tensor) -> Tensor:
         """Return the sum of what rectangles leave of each link, (batch, D, V, N, N).
 
         Args:

@@ -67,7 +67,7 @@ def _write_data(
     record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
     with SampleWriter(run.data, "data", record, fields) as writer:
         for drawn in origin or ():
-            writer.add({**drawn.fields(), **measured.add(drawn)})
+            writer.add({**drawn.make_fields(), **measured.add(drawn)})
             columns.add(0, drawn.group, 1, float("nan"), -1)
         statistics = _collect_statistics(origin, measured, options) if origin else None
         codes = divide(columns, options.split) if origin else np.empty(0, dtype=np.int8)

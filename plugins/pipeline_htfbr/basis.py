@@ -62,7 +62,7 @@ class Leaf:
             (count, n).
         """
         if self.family in ("chebyshev", "legendre"):
-            return self._polynomials(2 * (x - self.lower) / (self.upper - self.lower) - 1)
+            return self._compute_polynomials(2 * (x - self.lower) / (self.upper - self.lower) - 1)
         assert self.period is not None
         angle = x * (2 * torch.pi / self.period)
         rows = [torch.ones_like(x)]
@@ -72,7 +72,7 @@ class Leaf:
                 rows.append(torch.sin(m * angle))
         return torch.stack(rows)
 
-    def _polynomials(self, s: Tensor) -> Tensor:
+    def _compute_polynomials(self, s: Tensor) -> Tensor:
         rows = [torch.ones_like(s), s][: self.degree + 1]
         for m in range(1, self.degree):
             if self.family == "chebyshev":

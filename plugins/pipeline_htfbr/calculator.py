@@ -54,7 +54,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         with torch.enable_grad():
             positions = torch.tensor(self.atoms.positions, dtype=torch.float64, requires_grad=True)
             x = compute_variables(positions, self.molecule, self._domain.coordinates)
-            signs, shifts = self._domain.image(x.detach().numpy())
+            signs, shifts = self._domain.find_image(x.detach().numpy())
             x = torch.from_numpy(signs) * x + torch.from_numpy(shifts)
             energy = self._module.energies(x[None].to(self._module.shift.device))[0]
             (gradient,) = torch.autograd.grad(energy, positions)
@@ -91,7 +91,7 @@ def make_calculator(run: Run, device: str) -> SurfaceCalculator:
             "variables do not follow from positions of atoms; evaluate the exported sum of "
             "products, or fit points of a source that knows its molecule, such as hono"
         )
-    molecule = Molecule.of(task.metadata["molecule"])
-    structure = TreeStructure.of(task.metadata["structure"])
+    molecule = Molecule.from_dict(task.metadata["molecule"])
+    structure = TreeStructure.from_dict(task.metadata["structure"])
     domain = make_domain(structure.coordinates, structure.leaves, molecule)
     return SurfaceCalculator(task.module, molecule, domain, device)

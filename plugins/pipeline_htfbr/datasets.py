@@ -192,7 +192,7 @@ class PointDataset(DatasetFile):
                 "split.method 'composition': points of one surface have no compositions; choose "
                 "random, group, list or energy"
             )
-        if self.split.method in ("group", "list") and not self._grouped():
+        if self.split.method in ("group", "list") and not self._check_groups():
             raise ValueError(
                 f"split.method {self.split.method!r} needs groups, which this source does not "
                 "have; choose random or energy"
@@ -200,7 +200,7 @@ class PointDataset(DatasetFile):
             )
         return self
 
-    def _grouped(self) -> bool:
+    def _check_groups(self) -> bool:
         if isinstance(self.source, PointsSource):
             return self.source.group is not None
         return isinstance(self.source, EtheneSource)

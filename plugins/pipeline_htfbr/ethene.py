@@ -138,7 +138,7 @@ class Ethene:
         """Return the gradients at points (n, 12), (n, 12) eV; NaN where the energies are."""
         return np.array([self._evaluate_alone(q)[1] for q in x]).reshape(-1, N_MODES)
 
-    def at(self, q: Floats, energy: Energy) -> tuple[float, Floats]:
+    def evaluate(self, q: Floats, energy: Energy) -> tuple[float, Floats]:
         """Return energy above the minimum and gradient at a point.
 
         Args:
@@ -155,11 +155,11 @@ class Ethene:
         return (value - self.lowest) * HARTREE, np.tensordot(self.directions, slope, 2) * HARTREE
 
     def _evaluate_alone(self, q: Floats) -> tuple[float, Floats]:
-        """Do `at` so that the result does not depend on other points."""
+        """Do `evaluate` so that the result does not depend on other points."""
         calculator = make_gfn2()
         calculator.forget()
         try:
-            return self.at(q, calculator)
+            return self.evaluate(q, calculator)
         except RuntimeError:
             return np.nan, np.full(N_MODES, np.nan)
 

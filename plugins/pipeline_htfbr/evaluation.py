@@ -111,7 +111,7 @@ def report_surface(run: Run) -> dict[str, Any]:
         "ranks": list(about["ranks"]),
         "leaf_ranks": list(about["leaf_ranks"]),
         "degrees": [leaf["degree"] for leaf in about["structure"]["leaves"]],
-        "n_train": len(points.of("train")),
+        "n_train": len(points.find_rows("train")),
         **read_training(run),
         "gap": _compute_gap(errors),
         "errors": errors,

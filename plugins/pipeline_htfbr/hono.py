@@ -71,7 +71,7 @@ class _Factor:
     reference: float
     damping: float = 0.0
 
-    def table(self, x: Floats, powers: int) -> tuple[Floats, Floats]:
+    def tabulate(self, x: Floats, powers: int) -> tuple[Floats, Floats]:
         """Return all powers at values (n,) of the coordinate, and their derivatives by it.
 
         Returns:
@@ -191,7 +191,7 @@ def _iterate_batches(x: Floats) -> Iterator[tuple[slice, list[tuple[Floats, Floa
     for start in range(0, len(x), _BATCH):
         rows = slice(start, start + _BATCH)
         columns = np.ascontiguousarray(x[rows].T)
-        yield rows, [f.table(v, n) for f, v, n in zip(FACTORS, columns, counts, strict=True)]
+        yield rows, [f.tabulate(v, n) for f, v, n in zip(FACTORS, columns, counts, strict=True)]
 
 
 def _multiply(tables: list[Floats], powers: NDArray[np.int64]) -> Floats:

@@ -49,16 +49,16 @@ class Molecule:
     reference: tuple[tuple[float, float, float], ...]
     variables: tuple[Internal, ...] | NormalModes
 
-    def content(self) -> dict[str, Any]:
-        """Return it as JSON-able values; `of` is the way back."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able values; `from_dict` is the way back."""
         content = asdict(self)
         kind = "modes" if isinstance(self.variables, NormalModes) else "internal"
         content[kind] = content.pop("variables")
         return content
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """Return the molecule that `content` has turned into JSON-able values."""
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the molecule that `to_dict` has turned into JSON-able values."""
         if "modes" in content:
             modes = content["modes"]
             variables: Any = NormalModes(

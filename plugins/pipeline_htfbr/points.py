@@ -65,7 +65,7 @@ class Points:
     surface: str = ""
     molecule: Molecule | None = None
 
-    def of(self, *splits: str) -> NDArray[np.int64]:
+    def find_rows(self, *splits: str) -> NDArray[np.int64]:
         """Return the numbers of the points in some splits, in order."""
         return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
 
@@ -103,7 +103,7 @@ def write_points(path: Path, points: Points, provenance: Mapping[str, Any]) -> N
                 sample["gradient"] = points.gradient[i]
             writer.add(sample)
         writer.add_column("split", points.split)
-        molecule = points.molecule.content() if points.molecule else None
+        molecule = points.molecule.to_dict() if points.molecule else None
         writer.attributes["coordinates"] = json.dumps([asdict(c) for c in points.coordinates])
         writer.attributes["surface"] = points.surface
         writer.attributes["molecule"] = json.dumps(molecule)
@@ -130,5 +130,5 @@ def read_points(path: Path) -> Points:
             group=file.read_column("group"),
             split=file.read_column("split"),
             surface=str(file.attributes["surface"]),
-            molecule=Molecule.of(molecule) if molecule else None,
+            molecule=Molecule.from_dict(molecule) if molecule else None,
         )

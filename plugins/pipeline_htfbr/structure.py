@@ -39,8 +39,8 @@ class TreeStructure:
     leaves: tuple[Leaf, ...]
     nesting: Nesting
 
-    def content(self) -> dict[str, Any]:
-        """Return it as JSON-able values; `of` is the way back."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able values; `from_dict` is the way back."""
         return {
             "coordinates": [asdict(one) for one in self.coordinates],
             "leaves": [asdict(leaf) for leaf in self.leaves],
@@ -48,8 +48,8 @@ class TreeStructure:
         }
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """Return the structure that `content` has turned into JSON-able values."""
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the structure that `to_dict` has turned into JSON-able values."""
         coordinates = tuple(Coordinate(**one) for one in content["coordinates"])
         leaves = tuple(Leaf(**one) for one in content["leaves"])
         return cls(coordinates, leaves, content["nesting"])
@@ -68,7 +68,7 @@ def write_structure(run: Run) -> dict[str, Any]:
     structure = TreeStructure(points.coordinates, make_leaves(points, options), nesting)
     table = compute_features(structure.leaves, torch.from_numpy(points.x)).numpy()
     with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
-        file.attrs["structure"] = json.dumps(structure.content())
+        file.attrs["structure"] = json.dumps(structure.to_dict())
         file.create_dataset("features", data=table, chunks=True, fletcher32=True)
     return {
         "coordinates": d,
@@ -84,7 +84,7 @@ def read_structure(run: Run) -> TreeStructure:
         ValueError: `run.graph` is missing or damaged.
     """
     with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
-        return TreeStructure.of(json.loads(file.attrs["structure"]))
+        return TreeStructure.from_dict(json.loads(file.attrs["structure"]))
 
 
 def read_features(run: Run) -> torch.Tensor:

@@ -71,9 +71,11 @@ class Surface(nn.Module):
 
     def energies(self, x: Tensor) -> Tensor:
         """Return the energy at points (n, d), (n,) eV in float64; differentiable by x."""
-        return self.shift + self.scale * self.values(compute_features(self.leaves, x)).double()
+        return (
+            self.shift + self.scale * self.evaluate_table(compute_features(self.leaves, x)).double()
+        )
 
-    def values(self, table: Tensor) -> Tensor:
+    def evaluate_table(self, table: Tensor) -> Tensor:
         """Return f for tabulated functions (n_functions, n), (n,) in the type of the weights."""
         rows = table.to(self.transfers.dtype)
         if len(self.maps):
@@ -86,7 +88,7 @@ class PointSamples:
     """The points of one split."""
 
     def __init__(self, points: Points, split: str, *, gradients: bool) -> None:
-        rows = points.of(split)
+        rows = points.find_rows(split)
         self._columns = {"x": points.x[rows], "energy": points.energy[rows]}
         if gradients and points.gradient is not None:
             self._columns["gradient"] = points.gradient[rows]
@@ -123,7 +125,7 @@ def make_task(run: Run) -> Task:
         shape = make_shape(structure, options)
     else:
         gradients = run.metadata["gradients"]
-        structure = TreeStructure.of(run.metadata["structure"])
+        structure = TreeStructure.from_dict(run.metadata["structure"])
         ranks, leaf_ranks = run.metadata["ranks"], run.metadata["leaf_ranks"]
         shape = TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, ranks))
     module = Surface(structure.leaves, shape, gradients=gradients)
@@ -132,7 +134,7 @@ def make_task(run: Run) -> Task:
     if gradients:
         quantities.append(Quantity("gradient", own_field=make_gradient_field(d)))
     if points is not None and run.metadata is None:
-        energies = torch.from_numpy(points.energy[points.of("train")])
+        energies = torch.from_numpy(points.energy[points.find_rows("train")])
         draw_weights(module, options.init)
         standardize(module, energies)
     return Task(
@@ -156,11 +158,11 @@ def make_metadata(
     run: Run, structure: TreeStructure, module: Surface, points: Points | None
 ) -> dict[str, Any]:
     """Return what rebuilds a surface without its data."""
-    molecule = points.molecule.content() if points and points.molecule else None
+    molecule = points.molecule.to_dict() if points and points.molecule else None
     return {
         "options": run.options.model_dump(mode="json"),
         "graph": run.sections["graph"].model_dump(mode="json"),
-        "structure": structure.content(),
+        "structure": structure.to_dict(),
         "ranks": [node.rank for node in module.shape.nodes],
         "leaf_ranks": list(module.shape.leaf_ranks),
         "gradients": module.gradients,
@@ -174,7 +176,7 @@ def replace_shape(
 ) -> dict[str, Any]:
     """Return metadata with the leaves and ranks that a solver has chosen."""
     ranks = [node.rank for node in shape.nodes]
-    chosen = {"structure": structure.content(), "ranks": ranks}
+    chosen = {"structure": structure.to_dict(), "ranks": ranks}
     return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
 
 

@@ -159,12 +159,12 @@ class Interaction(nn.Module):
         sent = self.up(split(features, range(n_in)))
         weights = self.radial(radial).unflatten(1, (self.plan.n_paths, -1))
         summed = self.kernels.tensor_product(sent, edge_harmonics, weights, *edges, self.plan)
-        messages = self.down(self._by_degree(summed)) / self.average_neighbours
+        messages = self.down(self._sort_by_degree(summed)) / self.average_neighbours
         if self.residual:
             return messages, self.skip(features, atoms)
         return self.skip(messages, atoms), None
 
-    def _by_degree(self, summed: Tensor) -> list[Tensor]:
+    def _sort_by_degree(self, summed: Tensor) -> list[Tensor]:
         """Return the paths of each degree beside each other, (n_atoms, 2 l + 1, paths channels)."""
         sizes = [n * (2 * degree + 1) for degree, n in enumerate(self.counts)]
         parts = []

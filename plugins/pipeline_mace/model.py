@@ -100,7 +100,7 @@ class MACE(Potential):
         Raises:
             ValueError: An element was not in the training data.
         """
-        element = self._elements(batch)
+        element = self._find_elements(batch)
         atoms = AtomsByElement.of(element)
         receiver, sender = batch["edge_index"].unbind(1)
         n_atoms = len(element)
@@ -123,7 +123,7 @@ class MACE(Potential):
         total = energy.new_zeros(count_samples(batch))
         return {"energy": total.index_add(0, batch["atom_sample"], energy)}
 
-    def _elements(self, batch: Batch) -> Tensor:
+    def _find_elements(self, batch: Batch) -> Tensor:
         """Return the place of each atom's element among those of the network, (n_atoms,)."""
         element = self.numbers[batch["atomic_numbers"]]
         if len(element) and int(element.min()) < 0:

@@ -54,7 +54,7 @@ class MACEOptions(Section):
     shifted by the mean energy of an atom beyond its reference energy."""
 
     @model_validator(mode="after")
-    def _degrees_exist(self) -> Self:
+    def _check_degrees(self) -> Self:
         if self.max_l > self.lmax and self.layers > 1:
             raise ValueError(
                 f"max_l: features of degree {self.max_l} do not exist with lmax {self.lmax}; lower "

@@ -67,14 +67,14 @@ def make_case(run: Run, n_points: int, ranks: Ranks) -> Case:
     assert isinstance(module, Surface)
     initialize_weights(module, options, run.model_info, fresh=True)
     (table,) = tabulate(run, module, gradients=False, splits=("train",))
-    return Case(module, table.at(torch.arange(n_points) % len(table)), options, ranks)
+    return Case(module, table.select(torch.arange(n_points) % len(table)), options, ranks)
 
 
 def ours(case: Case) -> Call:
     """Return an epoch as `resident` does it."""
     module, _ = case.on_device
     steps = select_steps(case.table, _plan(case), case.ranks.device)
-    return _epoch(module, module.values, steps, case)
+    return _epoch(module, module.evaluate_table, steps, case)
 
 
 def dataloader(case: Case) -> Call:
@@ -105,7 +105,7 @@ def ours_gradient(case: Case) -> Callable[[], Tensor]:
     module, table = case.on_device
 
     def gradient() -> Tensor:
-        f = module.values(table.functions)
+        f = module.evaluate_table(table.functions)
         upstream = (f.detach() - table.energies).mul_(2 / len(table))
         return torch.autograd.grad(f, module.transfers, upstream)[0]
 
@@ -187,7 +187,7 @@ def graph(case: Case) -> Call:
 
     def epoch() -> None:
         optimizer.zero_grad()
-        f = module.values(table.functions)
+        f = module.evaluate_table(table.functions)
         torch.autograd.backward(f, (f.detach() - table.energies).mul_(2 / len(table)))
         optimizer.step()
 

@@ -74,7 +74,7 @@ def problem_of(run: Run) -> Problem:
     points, surface = read_points(run.data), HONO()
     parts = {}
     for split in ("train", "val", "test"):
-        rows = points.of(split)
+        rows = points.find_rows(split)
         parts[split] = part(points.x[rows], points.energy[rows])
     lower, upper = np.array([(c.lower, c.upper) for c in points.coordinates]).T
     x = np.random.default_rng(run.seed).uniform(lower, upper, (OFF_GRID, len(lower)))

@@ -59,7 +59,7 @@ def fit_ours(run: Run) -> dict[str, Any]:
 def problem_of(run: Run) -> Problem:
     """Return the points of a run."""
     points = read_points(run.data)
-    rows = {split: points.of(split) for split in ("train", "val", "test")}
+    rows = {split: points.find_rows(split) for split in ("train", "val", "test")}
     parts = {split: part(points.x[n], points.energy[n]) for split, n in rows.items()}
     return Problem(parts, read_structure(run).leaves)
 

@@ -56,7 +56,9 @@ class Measurements:
             )
         self._append(drawn.chain, planes=planes, plaquette=planes.mean(), action=float(action))
         if self._check:
-            square, laplacian = (value.item() for value in self.action.identity_terms(links))
+            square, laplacian = (
+                value.item() for value in self.action.compute_identity_terms(links)
+            )
             self._append(drawn.chain, square=square, laplacian=laplacian)
         return {"plaquette": planes, "action": action}
 

@@ -40,7 +40,7 @@ class Sample:
     group: str
     source: str
 
-    def fields(self) -> dict[str, NDArray[Any]]:
+    def make_fields(self) -> dict[str, NDArray[Any]]:
         """Return it as fields of a file; see `storage.make_configuration_fields`."""
         texts = {"group": np.asarray(self.group), "source": np.asarray(self.source)}
         return {"links": self.links, "chain": np.asarray(self.chain), **texts}

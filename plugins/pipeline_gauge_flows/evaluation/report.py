@@ -138,7 +138,9 @@ def compare_volumes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
                 "volume": report["volume"],
                 "ess": report["ess"],
                 "expected": expected.to_dict(),
-                "sigmas": None if power == 1 else ours.sigmas(expected.value, expected.error),
+                "sigmas": None
+                if power == 1
+                else ours.measure_distance(expected.value, expected.error),
             }
         )
     return entries
@@ -180,7 +182,9 @@ def _report_log_z(
             "known": None if known is None else known.describe_log_z(),
             "sigmas": None
             if known is None
-            else compute_value(weighted.log_z).sigmas(known.log_z, known.log_z_uncertainty),
+            else compute_value(weighted.log_z).measure_distance(
+                known.log_z, known.log_z_uncertainty
+            ),
         },
         "kl": {
             "reverse": compute_value(log_z - weighted.elbo).to_dict(),
@@ -208,7 +212,7 @@ def _compare_observables(
     uncertainty = reference.known.plaquette_uncertainty if reference.known else 0.0
     report = {}
     for name in weighted.observables:
-        ours, ensemble = compute_value(weighted.mean(name)), _estimate_reference(reference, name)
+        ours, ensemble = compute_value(weighted.average(name)), _estimate_reference(reference, name)
         theory = known.get(name)
         report[name] = {
             "flow": ours.to_dict(),
@@ -216,10 +220,10 @@ def _compare_observables(
             "ensemble": None if ensemble is None else ensemble.to_dict(),
             "known": None if theory is None else {"value": theory, "uncertainty": uncertainty},
             "sigmas": {
-                "known": None if theory is None else ours.sigmas(theory, uncertainty),
+                "known": None if theory is None else ours.measure_distance(theory, uncertainty),
                 "ensemble": None
                 if ensemble is None
-                else ours.sigmas(ensemble.mean, ensemble.error),
+                else ours.measure_distance(ensemble.mean, ensemble.error),
             },
         }
     return report

@@ -39,7 +39,7 @@ class Value:
         """Return value and error, JSON-able: None for what is not finite."""
         return {key: x if np.isfinite(x) else None for key, x in asdict(self).items()}
 
-    def sigmas(self, expected: float, uncertainty: float = 0.0) -> float | None:
+    def measure_distance(self, expected: float, uncertainty: float = 0.0) -> float | None:
         """Return the distance from an expected value in standard errors; None without an error.
 
         Args:

@@ -92,7 +92,7 @@ class FlowEstimates:
         variance: Floats = self._means["log² w"] - self._means["log w"] ** 2
         return variance
 
-    def mean(self, name: str) -> Floats:
+    def average(self, name: str) -> Floats:
         """Average of an observable under p."""
         mean: Floats = self._means[f"w {name}"] / self._means["w"]
         return mean

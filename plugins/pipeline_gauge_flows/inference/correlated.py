@@ -145,7 +145,7 @@ def _report_observable(
     report = estimates.report(name)
     ours = compute_value(estimates.flow_derivative(name))
     report["known"] = exact.get(name)
-    report["known_sigmas"] = None if name not in exact else ours.sigmas(exact[name])
+    report["known_sigmas"] = None if name not in exact else ours.measure_distance(exact[name])
     first, second = ensembles
     report["independent"] = None
     if second is not None:

@@ -120,13 +120,13 @@ class DerivativeEstimates:
         """Return all estimates of the derivative of one observable, JSON-able."""
         flow, ends = (
             self.flow_derivative(name),
-            (self.covariance(name, START), self.covariance(name, END)),
+            (self.estimate_covariance(name, START), self.estimate_covariance(name, END)),
         )
         scan = {
-            fraction: compute_value(self.epsilon_derivative(name, fraction))
+            fraction: compute_value(self.estimate_by_epsilon(name, fraction))
             for fraction in self._fractions
         }
-        same = compute_value(self.epsilon_derivative(name, 1.0))
+        same = compute_value(self.estimate_by_epsilon(name, 1.0))
         limit, ours = compute_value(ends[0]), compute_value(flow)
         best = min({**scan, 0.0: limit}.items(), key=lambda item: item[1].error)
         middle = (ends[0] + ends[1]) / 2
@@ -140,7 +140,7 @@ class DerivativeEstimates:
                 "start": limit.to_dict(),
                 "end": compute_value(ends[1]).to_dict(),
                 "mean": compute_value(middle).to_dict(),
-                "sigmas": compute_value(flow - middle).sigmas(0.0),
+                "sigmas": compute_value(flow - middle).measure_distance(0.0),
             },
             "error_ratio": {
                 "same_step": _divide_errors(same, ours),
@@ -155,7 +155,7 @@ class DerivativeEstimates:
         derivative: Floats = difference / self._step.length
         return derivative
 
-    def epsilon_derivative(self, name: str, fraction: float) -> Floats:
+    def estimate_by_epsilon(self, name: str, fraction: float) -> Floats:
         """Return the estimate of epsilon-reweighting at a part of the step."""
         means = self._means
         weight = f"{fraction} w"
@@ -163,7 +163,7 @@ class DerivativeEstimates:
         derivative: Floats = difference / (fraction * self._step.length)
         return derivative
 
-    def covariance(self, name: str, end: str) -> Floats:
+    def estimate_covariance(self, name: str, end: str) -> Floats:
         """Return the derivative at one end of the step as a covariance with C."""
         means = self._means
         if end == START:

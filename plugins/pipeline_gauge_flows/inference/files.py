@@ -112,7 +112,7 @@ class Files:
     def add(self, one: Proposal) -> Proposal:
         """Write a configuration, and return it."""
         drawn = Sample(one.links, 0, "chain-0000", f"flow:{self._options.method}:{one.number}")
-        fields = {**drawn.fields(), **self._measured.add(drawn)}
+        fields = {**drawn.make_fields(), **self._measured.add(drawn)}
         if self._writer is not None:
             weight = {} if self._chain else {"log_weight": np.asarray(one.log_weight)}
             self._writer.add({**fields, **weight})

@@ -57,14 +57,14 @@ class Terms:
     @property
     def pays_beside_epsilon(self) -> float | None:
         """Configurations after which the flow has a smaller error than others at equal cost."""
-        return self._break_even(self.epsilon_ratio, self.sampled)
+        return self._find_break_even(self.epsilon_ratio, self.sampled)
 
     @property
     def pays_beside_independent(self) -> float | None:
         """The same beside independent ensembles."""
-        return self._break_even(self.independent_ratio, self.independent)
+        return self._find_break_even(self.independent_ratio, self.independent)
 
-    def _break_even(self, ratio: float | None, rival: float | None) -> float | None:
+    def _find_break_even(self, ratio: float | None, rival: float | None) -> float | None:
         if ratio is None or rival is None or self.flows is None or self.training is None:
             return None
         saved = ratio * rival - self.flows

@@ -56,7 +56,7 @@ class Fit:
         records = [record for record in read_stage_records(self.run) if record["stage"] == "train"]
         return describe_hardware(records[0]) if records else ""
 
-    def error(self, place: str, unit: str = "hartree", kind: str = "rmse") -> float | None:
+    def find_error(self, place: str, unit: str = "hartree", kind: str = "rmse") -> float | None:
         """Return an error at a place (train, val, test, grid, off_grid); None if not compared."""
         units = self.surface["errors"].get(place)
         return None if units is None else units[unit][kind]

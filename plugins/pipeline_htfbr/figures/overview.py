@@ -32,8 +32,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     ]
     cells = []
     for fit in fits:
-        errors = [fit.error(place, "cm^-1") for place in places]
-        worst = fit.error(places[-1], "cm^-1", "max_error") if places else None
+        errors = [fit.find_error(place, "cm^-1") for place in places]
+        worst = fit.find_error(places[-1], "cm^-1", "max_error") if places else None
         ranks, degrees, seconds = (
             text.format_ranks(fit),
             text.format_degrees(fit),

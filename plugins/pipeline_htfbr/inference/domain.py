@@ -50,7 +50,7 @@ class SurfaceBox:
         """Which coordinates are covered by a whole period, and so have no bounds, (d,)."""
         return self.length >= self.periods * (1 - ROUNDING)
 
-    def image(self, x: Floats) -> tuple[Floats, Floats]:
+    def find_image(self, x: Floats) -> tuple[Floats, Floats]:
         """Return signs and shifts, (d,) each, such that signs * x + shifts lies in the domain.
 
         Raises:
@@ -59,10 +59,10 @@ class SurfaceBox:
         mirrored = np.where(self.dihedral, -1.0, 1.0)
         for signs in (np.ones(len(x)), mirrored):
             shifts = self._compute_shifts(signs * x)
-            if not self.outside(signs * x + shifts).any():
+            if not self.is_outside(signs * x + shifts).any():
                 return signs, shifts
         folded = x + self._compute_shifts(x)
-        worst = int(np.argmax(self.outside(folded)))
+        worst = int(np.argmax(self.is_outside(folded)))
         one = self.coordinates[worst]
         unit = "" if one.unit == "1" else f" {one.unit}"
         raise ValueError(
@@ -71,7 +71,7 @@ class SurfaceBox:
             "which it means nothing; stay inside, or fit the surface to points of a larger domain"
         )
 
-    def outside(self, x: Floats) -> Mask:
+    def is_outside(self, x: Floats) -> Mask:
         """Return which coordinates of points (..., d) lie outside, (..., d)."""
         room = ROUNDING * self.length
         beyond: Mask = (x < self.lower - room) | (x > self.upper + room) | np.isnan(x)
@@ -83,7 +83,7 @@ class SurfaceBox:
         x = np.where(self.mirror, self.upper - np.abs(x - self.upper), x)
         return np.where(self.full, x, np.clip(x, self.lower, self.upper))
 
-    def on_mirror(self, x: Floats) -> Mask:
+    def is_on_mirror(self, x: Floats) -> Mask:
         """Return along which coordinates points (n, d) lie on a mirror plane, (n, d).
 
         There the derivative along the coordinate vanishes by symmetry.
@@ -91,12 +91,12 @@ class SurfaceBox:
         near = 1e-5 * self.length
         return self.mirror & ((x - self.lower < near) | (self.upper - x < near))
 
-    def distances(self, x: Floats, y: Floats) -> Floats:
+    def measure_distances(self, x: Floats, y: Floats) -> Floats:
         """Return largest differences between points (..., d) in parts of the domain, (...)."""
-        largest: Floats = np.abs(self.way(y, x) / self.length).max(-1)
+        largest: Floats = np.abs(self.compute_difference(y, x) / self.length).max(-1)
         return largest
 
-    def way(self, x: Floats, y: Floats) -> Floats:
+    def compute_difference(self, x: Floats, y: Floats) -> Floats:
         """Return y - x of points (..., d), the shorter way round along periodic coordinates."""
         turns = np.round((y - x) / self.periods)
         shortest: Floats = y - x - turns * np.where(np.isfinite(self.periods), self.periods, 0)

@@ -45,7 +45,7 @@ def export_surface(
     options = run.get_section("infer", HTInferOptions)
     terms, problem = _expand_terms(surface, options)
     coordinates = describe_coordinates(structure)
-    content = molecule.content() if molecule else None
+    content = molecule.to_dict() if molecule else None
     binary = run.folder / "sum_of_products.h5"
     text, reader = binary.with_suffix(".txt"), run.folder / "read_sum_of_products.py"
     with store.create(binary, SCHEMA, run.make_provenance("infer")) as file:

@@ -80,10 +80,10 @@ def choose_starts(x: Floats, energies: Floats, domain: SurfaceBox, count: int = 
     """Return points of low energy that lie far from each other, (count, d) or all there are."""
     lowest = x[np.argsort(energies, kind="stable")[: max(10 * count, len(x) // 20)]]
     chosen = [0]
-    distance = domain.distances(lowest, lowest[0])
+    distance = domain.measure_distances(lowest, lowest[0])
     while len(chosen) < min(count, len(lowest)):
         chosen.append(int(np.argmax(distance)))
-        distance = np.minimum(distance, domain.distances(lowest, lowest[chosen[-1]]))
+        distance = np.minimum(distance, domain.measure_distances(lowest, lowest[chosen[-1]]))
     return domain.fold(lowest[chosen])
 
 
@@ -92,7 +92,7 @@ def pair_points(
 ) -> list[tuple[int, int]]:
     """Return which points of two surfaces correspond: of the same order, nearest ones first."""
     distances = {
-        (i, j): float(domain.distances(a.x, b.x))
+        (i, j): float(domain.measure_distances(a.x, b.x))
         for i, a in enumerate(fitted)
         for j, b in enumerate(exact)
         if a.order == b.order
@@ -117,7 +117,7 @@ def _search(
     energies = landscape.energies(x)
     kept: list[int] = []
     for i in np.argsort(energies, kind="stable"):
-        if all(domain.distances(x[i], x[k]) > _SAME for k in kept):
+        if all(domain.measure_distances(x[i], x[k]) > _SAME for k in kept):
             kept.append(int(i))
     return [StationaryPoint(order, x[i], float(energies[i]), hessians[i]) for i in kept]
 
@@ -137,7 +137,7 @@ def _follow(landscape: Landscape, domain: SurfaceBox, x: Floats, order: int) -> 
             break
         steps = _compute_steps(slopes[usable], hessians[usable], order)
         x[moving] = domain.fold(before + domain.length * steps)
-        moving = moving[domain.distances(x[moving], before) > _CONVERGED]
+        moving = moving[domain.measure_distances(x[moving], before) > _CONVERGED]
     return x
 
 
@@ -163,7 +163,7 @@ def _scale_derivatives(
     """
     slopes = landscape.gradients(x) * domain.length
     hessians = landscape.hessians(x) * np.outer(domain.length, domain.length)
-    across = domain.on_mirror(x)
+    across = domain.is_on_mirror(x)
     mixed = across[:, :, None] != across[:, None, :]
     return np.where(across, 0, slopes), np.where(mixed, 0, hessians)
 
@@ -175,7 +175,7 @@ def _find_passes(
     passes = []
     for a, b in combinations(minima, 2):
         parts = np.linspace(0, 1, _PATH_POINTS + 2)[1:-1, None]
-        line = domain.fold(a.x + parts * domain.way(a.x, b.x))
+        line = domain.fold(a.x + parts * domain.compute_difference(a.x, b.x))
         passes.append(line[[int(np.argmax(landscape.energies(line)))]])
     return passes
 

@@ -51,8 +51,8 @@ def write_inference(run: Run) -> dict[str, Any]:
     assert isinstance(task.module, Surface)
     assert task.metadata is not None
     surface, content = task.module.double(), task.metadata
-    structure = TreeStructure.of(content["structure"])
-    molecule = Molecule.of(content["molecule"]) if content["molecule"] else None
+    structure = TreeStructure.from_dict(content["structure"])
+    molecule = Molecule.from_dict(content["molecule"]) if content["molecule"] else None
     domain = make_domain(structure.coordinates, structure.leaves, molecule)
     cuts = choose_cuts(options.cuts, structure.coordinates)
     landscapes = _make_landscapes(surface, domain, content["surface"])
@@ -90,7 +90,7 @@ def _make_landscapes(surface: Surface, domain: SurfaceBox, name: str) -> dict[st
 def _choose_starts(run: Run, domain: SurfaceBox, molecule: Molecule | None) -> Floats:
     """Return the reference geometry, if there is one, and training points of low energy."""
     points = read_points(run.data)
-    rows = points.of("train")
+    rows = points.find_rows("train")
     starts = choose_starts(points.x[rows], points.energy[rows], domain)
     if molecule is None:
         return starts

@@ -49,7 +49,7 @@ def load_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
     loader = DataLoader(_PointItems(table), batch_sampler=order)
 
     def iterate_steps(epoch: int) -> Iterator[Step]:
-        order.parts = plan.steps(epoch)
+        order.parts = plan.plan_epoch(epoch)
         batches = iter(loader)
         for part in order.parts:
             loaded = [next(batches) for _ in part.batches]

@@ -80,7 +80,7 @@ def _list_paper(
 def _append(cells: list[list[str]], table: Rows, fit: Fit, places: Sequence[str]) -> None:
     """Append one of our rows."""
     facts = fit.surface
-    losses = [fit.error(place) for place in places]
+    losses = [fit.find_error(place) for place in places]
     counts = [facts["n_train"], facts["epochs"]]
     row: list[object] = [f"ours: {fit.title}", fit.hardware, *counts, *losses, facts["seconds"]]
     table.append(["ours", fit.title, *row[1:]])

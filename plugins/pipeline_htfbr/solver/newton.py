@@ -91,7 +91,7 @@ def polish(
     best = Polished(transfers, _compute_rmse(shape, transfers, val), [])
     history = [(loss**0.5, best.val_rmse)]
     for _ in range(iterations):
-        equations = model.dense(transfers) if dense else model.free(transfers)
+        equations = model.build_matrix(transfers) if dense else model.build_products(transfers)
         for _ in range(_TRIES):
             trial = transfers + equations.solve(damping)
             trial_loss = model.loss(trial)
@@ -124,7 +124,7 @@ class _Model:
         total = (contract(self._own.features, transfers, self._shape) - self._own.y).square().sum()
         return float(self._ranks.all_reduce_sum(total)) / self._n
 
-    def dense(self, transfers: Tensor) -> _Dense:
+    def build_matrix(self, transfers: Tensor) -> _Dense:
         """Return the normal equations as a matrix."""
         size = self._shape.n_transfers
         matrix = torch.zeros(size, size, dtype=torch.float64)
@@ -137,7 +137,7 @@ class _Model:
             right.addmv_(J.T, residual)
         return _Dense(self._ranks.all_reduce_sum(matrix), self._ranks.all_reduce_sum(right))
 
-    def free(self, transfers: Tensor) -> _Free:
+    def build_products(self, transfers: Tensor) -> _Free:
         """Return the normal equations as products."""
         linear = Linear(self._own.features, transfers, self._shape)
 

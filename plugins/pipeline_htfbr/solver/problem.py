@@ -31,7 +31,7 @@ class Problem:
     data: Data
     maps: Sequence[Tensor]
 
-    def columns(self, rows: Tensor, counts: Sequence[int]) -> Columns:
+    def select_columns(self, rows: Tensor, counts: Sequence[int]) -> Columns:
         """Return columns for a tree whose leaves have the first `counts` functions each."""
         parts = zip(self.data.functions, counts, strict=True)
         table = torch.cat([functions[:count, rows] for functions, count in parts])
@@ -58,9 +58,9 @@ def make_problem(
     """
     shift, scale = scaling
     counts = [leaf.count for leaf in structure.leaves]
-    table, train = read_features(run), torch.from_numpy(points.of("train"))
+    table, train = read_features(run), torch.from_numpy(points.find_rows("train"))
     maps = make_orthonormal(table, counts, train)
-    own, val = train[ranks.rank :: ranks.size], torch.from_numpy(points.of("val"))
+    own, val = train[ranks.rank :: ranks.size], torch.from_numpy(points.find_rows("val"))
     y = (torch.from_numpy(points.energy) - shift) / scale
     if gradient_weight:
         derived, targets = differentiate_columns(points, structure, own, scale)

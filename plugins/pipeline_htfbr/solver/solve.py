@@ -145,8 +145,8 @@ class _Solver:
     ) -> Tree:
         """Return a truncated tree."""
         shape, transfers = truncate(spaces, self._structure.nesting, counts, ranks)
-        val = self._problem.columns(self._problem.data.val, counts)
-        own = self._problem.columns(self._problem.data.train, counts)
+        val = self._problem.select_columns(self._problem.data.val, counts)
+        own = self._problem.select_columns(self._problem.data.train, counts)
         sums = torch.stack([_sum_squares(own, shape, transfers), torch.tensor(float(len(own.y)))])
         total, n_columns = self._ranks.all_reduce_sum(sums.double()).tolist()
         error = float((_sum_squares(val, shape, transfers) / len(val.y)).sqrt())
@@ -158,7 +158,7 @@ class _Solver:
         if options.iterations == 0 or self._is_late():
             return tree
         data, counts = self._problem.data, tree.shape.leaf_ranks
-        own = self._problem.columns(data.train, counts)
+        own = self._problem.select_columns(data.train, counts)
         if self._ranks.is_rank_zero:  # the penalty counts once
             ridge = make_penalty(start, data.degrees, counts)
             own = Columns(torch.cat([own.features, ridge.features], 1), torch.cat([own.y, ridge.y]))
@@ -166,7 +166,7 @@ class _Solver:
             tree.shape,
             tree.transfers,
             own,
-            self._problem.columns(data.val, counts),
+            self._problem.select_columns(data.val, counts),
             self._ranks,
             iterations=options.iterations,
             dense_parameters=options.dense_parameters,
@@ -234,7 +234,7 @@ class _Solver:
             self._run,
             task,
             weights,
-            ("val", np.arange(min(4, len(self._points.of("val"))))),
+            ("val", np.arange(min(4, len(self._points.find_rows("val"))))),
             state.describe_model(self._run, self._options, self._ranks),
         )
 

@@ -31,7 +31,7 @@ class Table:
     arrays: Mapping[str, NDArray[Any]]
     lines: Sequence[int] = ()
 
-    def numbers(self, key: str, option: str) -> Floats:
+    def read_numbers(self, key: str, option: str) -> Floats:
         """Return a column or array as numbers.
 
         Args:
@@ -51,7 +51,7 @@ class Table:
         except (TypeError, ValueError):
             raise ValueError(self._describe_no_number(key, column)) from None
 
-    def names(self, key: str, option: str) -> NDArray[np.object_]:
+    def read_names(self, key: str, option: str) -> NDArray[np.object_]:
         """Return a column or array as names, (n,).
 
         Raises:

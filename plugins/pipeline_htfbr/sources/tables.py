@@ -85,7 +85,7 @@ def _make_coordinates(source: PointsSource) -> tuple[Coordinate, ...]:
 
 
 def _read_part(table: Table, source: PointsSource) -> _Part:
-    energy = table.numbers(source.energy.key, "source.energy.key")
+    energy = table.read_numbers(source.energy.key, "source.energy.key")
     if energy.ndim != 1:
         raise ValueError(
             f"{table.name}: {source.energy.key!r} has the shape {energy.shape}, expected one "
@@ -110,7 +110,7 @@ def _read_part(table: Table, source: PointsSource) -> _Part:
 
 def _read_matrix(table: Table, key: str, option: str, shape: tuple[int, int]) -> Floats:
     """Read one array that holds all coordinates, (n, d)."""
-    matrix = table.numbers(key, option)
+    matrix = table.read_numbers(key, option)
     if matrix.shape != shape:
         raise ValueError(
             f"{table.name}: {option} {key!r} has the shape {matrix.shape}, expected {shape}: "
@@ -121,7 +121,7 @@ def _read_matrix(table: Table, key: str, option: str, shape: tuple[int, int]) ->
 
 def _read_columns(table: Table, keys: Sequence[str], option: str, n: int) -> Floats:
     """Read one column for each coordinate, (n, d)."""
-    columns = [table.numbers(key, option) for key in keys]
+    columns = [table.read_numbers(key, option) for key in keys]
     for key, column in zip(keys, columns, strict=True):
         if column.shape != (n,):
             raise ValueError(
@@ -143,7 +143,7 @@ def _join_gradients(parts: Sequence[_Part], source: PointsSource) -> Floats | No
 def _read_group(table: Table, source: PointsSource, n: int) -> NDArray[np.object_]:
     if source.group is None or source.group == "file":
         return np.full(n, _NO_GROUP if source.group is None else table.name, dtype=object)
-    names = table.names(source.group, "source.group")
+    names = table.read_names(source.group, "source.group")
     if len(names) != n:
         raise ValueError(
             f"{table.name}: source.group {source.group!r} has {len(names)} names for {n} energies"

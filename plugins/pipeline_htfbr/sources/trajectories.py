@@ -145,7 +145,7 @@ def follow(surface: Ethene, source: EtheneSource, number: int, seed: SeedSequenc
     kept: list[tuple[Floats, float, Floats]] = []
     end: End = "steps"
     try:
-        energy, slope = surface.at(q, calculator)
+        energy, slope = surface.evaluate(q, calculator)
         for i in range(source.steps):
             if not energy <= _HIGHEST:
                 end = "energy"
@@ -154,7 +154,7 @@ def follow(surface: Ethene, source: EtheneSource, number: int, seed: SeedSequenc
                 kept.append((q, energy, slope))
             p = p - step / 2 * slope
             q = q + step * surface.frequencies * p
-            energy, slope = surface.at(q, calculator)
+            energy, slope = surface.evaluate(q, calculator)
             p = p - step / 2 * slope
     except RuntimeError:
         end = "charges"

@@ -78,7 +78,7 @@ class Descent:
         self._optimizer.step()
         return norm
 
-    def errors(self, batches: Sequence[Table], unit: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def sum_errors(self, batches: Sequence[Table], unit: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Sum errors over points of all ranks.
 
         Args:

@@ -150,9 +150,9 @@ class GradientFit:
 
     def _take_share(self, table: Table) -> list[Table]:
         """Return the points of a split that this rank evaluates, on its device."""
-        (part,) = self._make_plan(len(table), "all").steps(0)
+        (part,) = self._make_plan(len(table), "all").plan_epoch(0)
         numbers = map(torch.from_numpy, part.batches)
-        return [table.at(points).to(self._ranks.device) for points in numbers]
+        return [table.select(points).to(self._ranks.device) for points in numbers]
 
     def _make_units(self) -> list[Tensor]:
         """Return what turns residuals into eV, and into eV per unit of each coordinate."""
@@ -191,7 +191,7 @@ class GradientFit:
         weights, progress = self._descent.weights, self._session.progress
         squares, _ = self._sum_errors("train")
         finite = norms[norms.isfinite()]
-        mean_load, largest_load = self._plan.balance()
+        mean_load, largest_load = self._plan.measure_balance()
         totals = EpochTotals(
             sums=squares,
             counts=self._count_labels("train"),
@@ -218,7 +218,7 @@ class GradientFit:
         }
 
     def _sum_errors(self, split: str) -> tuple[Tensor, Tensor]:
-        return self._descent.errors(self._evaluated[split], self._units)
+        return self._descent.sum_errors(self._evaluated[split], self._units)
 
     def _count_labels(self, split: str) -> Tensor:
         counts = [self._n[split], self._n[split] * len(self._module.leaves)]

@@ -55,7 +55,7 @@ class Plan:
         """Whether each step takes all points, so that all epochs are alike."""
         return self.batch_size == "all" or self.batch_size >= self.n_points
 
-    def steps(self, epoch: int) -> list[StepShare]:
+    def plan_epoch(self, epoch: int) -> list[StepShare]:
         """Return what the rank does in the steps of an epoch."""
         if self.is_full:
             return [self._make_part(np.arange(self.n_points))]
@@ -63,9 +63,9 @@ class Plan:
         cuts = range(int(self.batch_size), self.n_points, int(self.batch_size))
         return [self._make_part(window) for window in np.split(order, cuts)]
 
-    def balance(self) -> tuple[float, float]:
+    def measure_balance(self) -> tuple[float, float]:
         """Return the mean and the largest share of a rank, summed over the steps of an epoch."""
-        sizes = [part.n_points for part in self.steps(0)]
+        sizes = [part.n_points for part in self.plan_epoch(0)]
         return self.n_points / self.n_ranks, float(sum(-(-n // self.n_ranks) for n in sizes))
 
     def _make_part(self, window: Numbers) -> StepShare:

@@ -15,19 +15,19 @@ from pipeline_htfbr.training.tables import Table
 
 def train_resident(run: Run) -> dict[str, Any]:
     """Fit the surface of a run; see `train_by_gradients`."""
-    return train_by_gradients(run, Method(select_steps, lambda module: module.values))
+    return train_by_gradients(run, Method(select_steps, lambda module: module.evaluate_table))
 
 
 def select_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
     """Keep points on the device: of full batches those of this rank alone."""
     if plan.is_full:
-        fixed = list(_select(table, plan.steps(0), device))
+        fixed = list(_select(table, plan.plan_epoch(0), device))
         return lambda epoch: fixed
     whole = table.to(device)
-    return lambda epoch: _select(whole, plan.steps(epoch), device)
+    return lambda epoch: _select(whole, plan.plan_epoch(epoch), device)
 
 
 def _select(table: Table, parts: Iterable[StepShare], device: torch.device) -> Iterator[Step]:
     for part in parts:
         numbers = map(torch.from_numpy, part.batches)
-        yield Step(part.n_points, [table.at(points).to(device) for points in numbers])
+        yield Step(part.n_points, [table.select(points).to(device) for points in numbers])

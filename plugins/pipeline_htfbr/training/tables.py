@@ -44,13 +44,13 @@ class Table:
 
     def to(self, *args: Any) -> Self:
         """Return it with another type or on another device, as `Tensor.to` takes them."""
-        return self._each(lambda tensor: tensor.to(*args))
+        return self._map(lambda tensor: tensor.to(*args))
 
-    def at(self, points: Tensor) -> Self:
+    def select(self, points: Tensor) -> Self:
         """Return some of its points, by their numbers."""
-        return self._each(lambda tensor: tensor.index_select(-1, points.to(tensor.device)))
+        return self._map(lambda tensor: tensor.index_select(-1, points.to(tensor.device)))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{n: change(c) for n, c in columns.items() if c is not None})
 
@@ -79,8 +79,8 @@ def tabulate(
         by_x = compute_slopes(module.leaves, torch.from_numpy(points.x))
         by_s = by_x * (owners.T @ half)[:, None]
         table = Table(table.functions, table.energies, by_s, labels)
-    numbers = (torch.from_numpy(points.of(split)) for split in splits)
-    return [table.at(own).to(module.transfers.dtype) for own in numbers]
+    numbers = (torch.from_numpy(points.find_rows(split)) for split in splits)
+    return [table.select(own).to(module.transfers.dtype) for own in numbers]
 
 
 def compute_half_domains(module: Surface) -> Tensor:

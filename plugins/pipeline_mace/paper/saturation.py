@@ -59,13 +59,13 @@ def _draw_row(row: list[Axes], content: dict[str, Any]) -> None:
         known = [step for step in mine if step["memory"] is not None]
         memory = [step["memory"] / _GIB for step in known]
         row[2].plot([step["atoms"] for step in known], memory, line, **look)
-    _guide(row[0], steps)
+    _draw_guide(row[0], steps)
     _draw_marks(row, content)
     for axes, label in zip(row, ("step (s)", "step (ms per atom)", "memory (GiB)"), strict=True):
         axes.set(ylabel=label, xscale="log", yscale="log")
 
 
-def _guide(axes: Axes, steps: list[dict[str, Any]]) -> None:
+def _draw_guide(axes: Axes, steps: list[dict[str, Any]]) -> None:
     """Draw a line of slope one: twice the samples in twice the time."""
     last = max(steps, key=lambda step: step["seconds"])
     most = last["samples"]

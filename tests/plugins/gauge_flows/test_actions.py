@@ -94,7 +94,9 @@ def test_action_does_not_depend_on_the_gauge_and_force_turns_with_it(name, latti
     gauge = draw_haar(lattice.volume, lattice.n_colours, make_generator(1))
     turned = transform_gauge(links, gauge, lattice)
     assert_close(ours(turned), ours(links), rtol=1e-13, atol=1e-12)
-    assert_close(ours.operator(turned), ours.operator(links), rtol=1e-13, atol=1e-12)
+    assert_close(
+        ours.compute_operator(turned), ours.compute_operator(links), rtol=1e-13, atol=1e-12
+    )
     assert_close(ours.force(turned), gauge @ ours.force(links) @ gauge.mH)
 
 
@@ -124,12 +126,12 @@ def test_operator_is_the_derivative_by_the_anisotropy(lattice):
         make_action("wilson", lattice),
         make_action("wilson", lattice, anisotropy=0.0),
     )
-    assert_close((with_it(links) - without(links)) / 0.2, without.operator(links))
+    assert_close((with_it(links) - without(links)) / 0.2, without.compute_operator(links))
     # Eq. 16 as it stands.
     sums = [[sum_loops(one, lattice, (1, 1), plane) for plane in lattice.planes] for one in links]
     signs = [1 if mu == 0 else -1 for mu, _ in lattice.planes]
     expected = -2.3 / lattice.n_colours * torch.tensor(sums) @ torch.tensor(signs).float()
-    assert_close(without.operator(links), expected.double(), rtol=1e-5, atol=1e-5)
+    assert_close(without.compute_operator(links), expected.double(), rtol=1e-5, atol=1e-5)
 
 
 def test_numbers_are_double_for_links_of_single_precision():
@@ -154,13 +156,15 @@ def test_autograd_of_the_action_is_minus_the_force():
 
 def test_identity_needs_links_that_a_rectangle_holds_once():
     with pytest.raises(ValueError, match="hold a link twice"):
-        make_action("symanzik", Lattice((2, 4), 3)).identity_terms(make_cold(Lattice((2, 4), 3)))
+        make_action("symanzik", Lattice((2, 4), 3)).compute_identity_terms(
+            make_cold(Lattice((2, 4), 3))
+        )
 
 
 def test_haar_links_have_the_identity_of_every_action():
     """At beta -> 0 both sides are known: <|grad S|^2> = beta^2 (N^2-1)/N^3 n_plaquettes."""
     lattice = Lattice((6, 6, 6), 3)
-    square, _ = make_action("wilson", lattice, anisotropy=0.0).identity_terms(
+    square, _ = make_action("wilson", lattice, anisotropy=0.0).compute_identity_terms(
         draw_hot(lattice, 40, make_generator())
     )
     expected = 2.3**2 * 8 / 27 * lattice.n_plaquettes

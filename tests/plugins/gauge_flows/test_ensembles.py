@@ -220,7 +220,9 @@ def test_heatbath_has_the_anisotropy():
 )
 def test_heatbath_obeys_the_identity(extents, n, beta, anisotropy):
     ours = make_action(Lattice(extents, n), beta, anisotropy=anisotropy)
-    pairs = [[v.item() for v in ours.identity_terms(links)] for links in run_heatbath(ours, 800)]
+    pairs = [
+        [v.item() for v in ours.compute_identity_terms(links)] for links in run_heatbath(ours, 800)
+    ]
     difference = estimate([np.subtract(*np.array(pairs).T)])
     assert compute_sigmas(difference, 0.0) < SIGMAS
     assert difference.error < 0.03 * np.mean(pairs)
@@ -317,7 +319,7 @@ def test_hmc_of_improved_actions_obeys_the_identity(name):
     for i in range(50):
         links = sampler.run_trajectory(links).links
         if i >= 20:
-            square, laplacian = ours.identity_terms(links)
+            square, laplacian = ours.compute_identity_terms(links)
             squares.append(square.numpy())
             laplacians.append(laplacian.numpy())
     difference = estimate(list((np.array(squares) - np.array(laplacians)).T))

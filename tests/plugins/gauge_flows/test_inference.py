@@ -61,7 +61,7 @@ def test_an_exact_flow_has_no_error_where_it_shifts():
     report = estimates.report("plaquette")
     assert report["flow"] == pytest.approx({"value": 1.0, "error": 0.0}, abs=1e-12)
     square = compute_value(estimates.flow_derivative("square"))
-    assert abs(square.sigmas(STEP.length)) < SIGMAS
+    assert abs(square.measure_distance(STEP.length)) < SIGMAS
     assert square.error == pytest.approx(2 / 4000**0.5, rel=0.15)  # 2 x
     # The conjugate is -x.
     assert estimates.report(CONJUGATE)["flow"]["value"] == pytest.approx(-1.0)

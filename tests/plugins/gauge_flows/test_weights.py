@@ -99,16 +99,16 @@ def test_normal_log_weights_give_the_closed_forms():
     ):
         value = compute_value(estimate)
         assert 0 < value.error < 0.02
-        assert abs(value.sigmas(expected)) < 4
-    assert compute_value(flow.mean("one")).to_dict() == pytest.approx({"value": 1, "error": 0})
+        assert abs(value.measure_distance(expected)) < 4
+    assert compute_value(flow.average("one")).to_dict() == pytest.approx({"value": 1, "error": 0})
 
 
 def test_averages_are_reweighted():
     """O = log w has the mean mu + s² under p."""
     log_weight = draw_log_weights(40_000)
     estimates = FlowEstimates(log_weight, {"O": log_weight - MU}, 200, SEED)
-    assert abs(compute_value(estimates.mean("O")).sigmas(SIGMA**2)) < 4
-    np.testing.assert_allclose(estimates.mean("O") + MU, estimates.eubo, rtol=1e-12)
+    assert abs(compute_value(estimates.average("O")).measure_distance(SIGMA**2)) < 4
+    np.testing.assert_allclose(estimates.average("O") + MU, estimates.eubo, rtol=1e-12)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_should():
@@ -117,7 +117,9 @@ def test_intervals_hold_the_truth_as_often_as_they_should():
     for seed in range(300):
         flow = FlowEstimates(draw_log_weights(1000, seed) / 2, {}, 60, (seed,))
         ess, log_z = compute_value(flow.ess), compute_value(flow.log_z)
-        sigmas.append([ess.sigmas(math.exp(-(s**2))), log_z.sigmas(MU / 2 + s**2 / 2)])
+        sigmas.append(
+            [ess.measure_distance(math.exp(-(s**2))), log_z.measure_distance(MU / 2 + s**2 / 2)]
+        )
     within = [(np.abs(sigmas) < limit).mean(axis=0) for limit in (1, 2)]
     np.testing.assert_allclose(within[0], 0.683, atol=0.09)
     np.testing.assert_allclose(within[1], 0.954, atol=0.05)

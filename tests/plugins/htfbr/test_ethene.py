@@ -81,7 +81,7 @@ def test_modes_are_normal_and_free_of_rigid_motion(surface):
     assert_allclose(moved, 0, atol=1e-9)
     # Positions have the centre of mass near the origin, not in it.
     assert_allclose(turned, 0, atol=1e-5)
-    assert Molecule.of(molecule.content()) == molecule
+    assert Molecule.from_dict(molecule.to_dict()) == molecule
 
 
 @pytest.mark.slow

@@ -135,7 +135,7 @@ def test_the_molecule_is_trans_hono():
     assert_allclose(result, TRANS, atol=1e-9)
     # The standard weights average over isotopes, nearly all of which are the most abundant ones.
     assert_allclose(molecule.masses, atomic_masses_iupac2016[atoms.numbers], rtol=5e-4)
-    assert Molecule.of(molecule.content()) == molecule
+    assert Molecule.from_dict(molecule.to_dict()) == molecule
 
 
 @pytest.mark.parametrize("call", [HONO().energies, HONO().gradients])

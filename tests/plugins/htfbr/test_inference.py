@@ -185,7 +185,7 @@ def test_images_in_a_domain():
     box = make_domain(coordinates, hono_leaves(), HONO().molecule)
     for tau in (-7.0, -2.0, 0.0, 2.0, 4.0, 12.0):
         x = np.append(TRANS[:5], tau)
-        signs, shifts = box.image(x)
+        signs, shifts = box.find_image(x)
         image = signs * x + shifts
         assert 0 <= image[5] <= np.pi
         assert np.cos(image[5]) == pytest.approx(np.cos(tau))

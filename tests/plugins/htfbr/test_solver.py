@@ -263,7 +263,7 @@ def test_hono_with_adaptive_ranks(project, tmp_path):
     sections = {"model": {"rank": "adaptive"}, "train": {"solver": {"max_terms": 1000}}}
     run = hono(project, tmp_path, sections)
     surface, points = solved(run), read_points(run.data)
-    rows = points.of("test")
+    rows = points.find_rows("test")
     error = (
         surface.energies(torch.from_numpy(points.x[rows])).detach().numpy() - points.energy[rows]
     )

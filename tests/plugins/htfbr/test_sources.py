@@ -173,14 +173,14 @@ def test_files_are_groups_that_can_be_held_out(dataset, tmp_path):
     points = made(run)
     assert_array_equal(points.x, X)
     for split, number in (("val", 1), ("test", 3)):
-        assert points.of(split).tolist() == list(range(10 * number, 10 * number + 10))
+        assert points.find_rows(split).tolist() == list(range(10 * number, 10 * number + 10))
 
 
 def test_the_highest_energies_can_be_held_out(dataset, tmp_path):
     write_csv(tmp_path / "workflows/datasets/points.csv")
     split = {"method": "energy", "val": 0.25, "test": 0.25}
     points = made(dataset(TABLE | {"path": "points.csv"}, split=split))
-    train, val, test = (np.sort(points.energy[points.of(name)]) for name in SPLITS)
+    train, val, test = (np.sort(points.energy[points.find_rows(name)]) for name in SPLITS)
     assert (len(train), len(val), len(test)) == (20, 10, 10)
     assert train[-1] < val[0]
     assert val[-1] < test[0]
@@ -215,8 +215,8 @@ def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     project = Project(ROOT / "workflows", tmp_path, load_registry())
     assert project.load_dataset("ethene").options.source.points == 42_907
     points = made(project.load_dataset("ethene_smoke"))
-    by_split = [set(points.group[points.of(name)]) for name in SPLITS]
-    assert len(points.x) == sum(len(points.of(name)) for name in SPLITS) == 1500
+    by_split = [set(points.group[points.find_rows(name)]) for name in SPLITS]
+    assert len(points.x) == sum(len(points.find_rows(name)) for name in SPLITS) == 1500
     assert all(by_split)
     assert not by_split[0] & by_split[1] | by_split[0] & by_split[2] | by_split[1] & by_split[2]
 

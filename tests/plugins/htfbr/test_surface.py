@@ -160,7 +160,7 @@ def test_random_weights_keep_the_variance():
     table = torch.randn(40, 500)
     for _ in range(40):
         draw_weights(module, "random")
-        values.append(module.values(table).detach())
+        values.append(module.evaluate_table(table).detach())
     assert float(torch.cat(values).std()) == pytest.approx(1.0, abs=0.1)
 
 

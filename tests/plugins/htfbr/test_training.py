@@ -62,7 +62,9 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, mo
     ours = fit({"record_every": 1, "gradient_weight": gradient_weight} | more, "ours")
     train_surface(ours)
     train = read_points(ours.data)
-    unit = float(train.energy[train.of("train")].var(ddof=1) ** -1)  # all domains are [-1, 1]
+    unit = float(
+        train.energy[train.find_rows("train")].var(ddof=1) ** -1
+    )  # all domains are [-1, 1]
     loss = {"energy": {"kind": "mse", "weight": unit}}
     if gradient_weight:
         loss["gradient"] = {"kind": "mse", "weight": unit * gradient_weight}
@@ -124,7 +126,7 @@ def test_recorded_losses_are_those_of_the_kept_surface(fit):
     module.load_state_dict(load_model(run.model)["weights"])
     data, (line,) = read_points(run.data), read_history(run)
     for split in ("train", "val"):
-        rows = data.of(split)
+        rows = data.find_rows(split)
         actual = {k: v.numpy() for k, v in _predicted(module, data.x[rows]).items()}
         scale = float(module.scale)
         errors = {k: actual[k] - getattr(data, k)[rows] for k in ("energy", "gradient")}
@@ -168,7 +170,7 @@ def test_the_best_weights_are_kept(fit):
     assert summary["best_loss"] == min(losses.values())
     module, data = build_task(run).module.double(), read_points(run.data)
     module.load_state_dict(load_model(run.model)["weights"])
-    rows = data.of("val")
+    rows = data.find_rows("val")
     error = _predicted(module, data.x[rows])["energy"].numpy() - data.energy[rows]
     assert np.mean((error / float(module.scale)) ** 2) == pytest.approx(summary["best_loss"])
 
