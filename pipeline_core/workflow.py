@@ -236,19 +236,27 @@ class Plan:
         return [folder.name for folder in folders if list_experiments(folder)]
 
     def paper(self, plugin: str) -> Paths:
-        """Return the function that gives all figures of a plugin at the configured scale."""
+        """Return the function that gives all figures of a plugin at the configured scale.
+
+        Experiments whose raw files are not there, and cannot be fetched, are left out.
+        """
 
         def list_paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
             experiments = [self._experiment(name) for name in list_experiments(folder)]
-            folders = [str(e.folder) for e in experiments if e.file.scale == self.options.scale]
-            if not folders:
+            chosen = [e for e in experiments if e.file.scale == self.options.scale]
+            if not chosen:
                 scales = sorted({e.file.scale for e in experiments})
                 raise ValueError(
                     f"{folder}: no experiment has the scale {self.options.scale!r}, "
                     f"only {', '.join(scales)}; choose one with --config scale={scales[0]}"
                 )
-            return folders
+            missing = {e.experiment: reason for e in chosen if (reason := explain_missing(e))}
+            if len(missing) == len(chosen):
+                raise ValueError("\n".join(missing.values()))
+            for name, reason in missing.items():
+                sys.stderr.write(f"paper_{plugin} leaves out {name}: {reason}\n")
+            return [str(e.folder) for e in chosen if e.experiment not in missing]
 
         return list_paths
 
@@ -286,6 +294,17 @@ def find_raw_files(dataset: DatasetRun) -> list[Path]:
         for path in match_files(part.path, key, pattern, part.options.downloads).values()
     ]
     return list(dict.fromkeys(paths))
+
+
+def explain_missing(experiment: ExperimentRun) -> str | None:
+    """Return what is wrong with the raw files of an experiment; None if they can be had."""
+    datasets = {run.dataset.name: run.dataset for run in experiment.runs.values() if run.dataset}
+    try:
+        for dataset in datasets.values():
+            find_raw_files(dataset)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def check_names(experiment: ExperimentRun) -> None:

@@ -181,6 +181,25 @@ def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):
     assert "no experiment has the scale 'paper', only laptop" in text
 
 
+def test_the_target_of_a_paper_leaves_out_what_has_no_raw_files(fresh):
+    folder = fresh / "workflows"
+    dataset = (folder / "datasets/water.yaml").read_text()
+    (folder / "datasets/rare.yaml").write_text(dataset.replace("raw.xyz", "rare.xyz"))
+    text = experiment(fresh).read_text()
+    (folder / "experiments/toy/rare.yaml").write_text(text.replace("water", "rare"))
+    text = snakemake(fresh, "-n", "paper_toy")
+    assert "paper_toy leaves out toy/rare: " in text
+    assert "rare.yaml:2: sources.0.path: no file matches 'rare.xyz'" in text
+    assert "results/toy/first/figures" in text
+    assert "results/toy/rare/figures" not in text
+    (folder / "datasets/raw.xyz").rename(folder / "datasets/rare.xyz")
+    text = snakemake(fresh, "-n", "paper_toy")
+    assert "results/toy/rare/figures" in text
+    assert "results/toy/first/figures" not in text
+    (folder / "datasets/rare.xyz").unlink()
+    assert "no file matches 'rare.xyz'" in snakemake(fresh, "-n", "paper_toy", ok=False)
+
+
 def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
     words = ["--config", "experiments=[other/first]", "results=elsewhere"]
     text = snakemake(fresh, "-n", *words)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 from ase.build import bulk
 
 from pipeline_core.project import Project
@@ -72,7 +74,8 @@ def test_the_hashes_of_downloads_are_those_of_the_published_files(workshop, tmp_
 
 @pytest.mark.slow
 def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
-    run, summary = workshop.import_(sources=[{"path": str(find(IRON))}])
+    labels = ["energy", "forces", "stress", "magmoms"]
+    run, summary = workshop.import_(sources=[{"path": str(find(IRON))}], labels=labels)
     assert summary["samples"] == 2517
     (source,) = json.loads(run.report.read_text())["sources"]
     result = source["agreement_with_energies"]
@@ -82,6 +85,42 @@ def test_forces_and_stress_of_iron_agree_with_its_energies(workshop):
     }
     assert result["forces"]["factor"] == pytest.approx(1, abs=0.01)
     assert result["stress"]["factor"] == pytest.approx(1, abs=0.02)
+
+
+def import_shipped(workshop, name, archive):
+    """Import a dataset as its shipped file says, from real data that lie elsewhere."""
+    text = (ROOT / f"workflows/datasets/{name}.yaml").read_text()
+    (workshop.datasets / f"{name}.yaml").write_text(text)
+    (source,) = yaml.safe_load(text)["sources"]
+    path = workshop.datasets / source["path"]
+    path.parent.mkdir()
+    path.symlink_to(archive)
+    run = workshop.project.dataset(name)
+    workshop.registry.hook("data", None)(run=run)
+    return run
+
+
+@pytest.mark.slow
+def test_the_dataset_of_iron_has_magnetic_moments(workshop):
+    """Oracle: the values in the archive; sizes of moments alone, as CHGNet predicts them."""
+    run = import_shipped(workshop, "iron", find(IRON))
+    with SampleFile(run.data, "data") as samples:
+        magmoms, split = samples.column("magmoms"), samples.column("split")
+        n_atoms = samples.counts("atom")
+    assert len(magmoms) == n_atoms.sum() == 62_932
+    assert magmoms.min() > 0
+    assert magmoms.max() == pytest.approx(3.042, abs=5e-4)
+    assert np.bincount(split).tolist() == [1510, 252, 755]
+
+
+@pytest.mark.slow
+def test_no_material_of_mptrj_is_on_both_sides_of_the_split(workshop):
+    run = import_shipped(workshop, "mptrj_1k_materials", find(MPTRJ))
+    with SampleFile(run.data, "data") as samples:
+        split, groups = samples.column("split"), np.array(samples.column("group"))
+    assert np.bincount(split).tolist() == [800, 100, 100]
+    by_split = [set(groups[split == code]) for code in range(3)]
+    assert len(set.union(*by_split)) == sum(map(len, by_split))
 
 
 @pytest.mark.slow
