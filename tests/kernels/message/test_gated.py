@@ -4,157 +4,28 @@ Oracles: the formula in plain PyTorch with torch's own layer norm, differentiate
 finite differences.
 """
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.library import opcheck
-from torch.nn.functional import layer_norm, silu
 from torch.testing import assert_close
 
+from kernels.message.gated_case import (
+    KINDS,
+    NORM_EPSILON,
+    PROJECTED,
+    Case,
+    everything,
+    ours,
+    plain,
+)
 from pipeline_kernels.compiler import LEVELS
-from pipeline_kernels.message import Segments
-from pipeline_kernels.message.gated import Route, gated_messages
+from pipeline_kernels.message.gated import gated_messages
 from pipeline_kernels.message.gated.op import _gradient, _messages, _second
 
-KINDS = ["atom convolution", "bond convolution", "angle update"]
-PROJECTED = [f"projected {kind}" for kind in KINDS]
 RELATIVE = {torch.float32: 2e-5, torch.float64: 1e-12}
-NORM_EPSILON = 1e-5
 WIDTHS = [(1, 1), (4, 3), (16, 16), (20, 33), (64, 64), (70, 5)]
-
-
-@dataclass
-class Case:
-    """What the three layers of CHGNet give: without targets, hidden layer and factors, or with.
-
-    Projected, the last table holds features.
-    """
-
-    route: Route
-    tables: list[Tensor]
-    gain: Tensor
-    shift: Tensor
-    hidden: tuple[Tensor, Tensor] | None
-    factors: Tensor | None
-    projection: Tensor | None = None
-
-    @classmethod
-    def of(cls, kind, n_messages=20, widths=(4, 3), dtype=torch.float64, seed=0, n_features=5):
-        generator = torch.Generator().manual_seed(seed)
-
-        def random(*shape):
-            return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-        def plan(n, *, ascending=False):
-            index = torch.randint(n, (n_messages,), generator=generator)
-            return Segments.of(index.sort().values if ascending else index, n)
-
-        projected, kind = kind.startswith("projected "), kind.removeprefix("projected ")
-        (width, n_hidden), hidden = widths, kind != "angle update"
-        sizes = [5, 6, 8 if kind == "atom convolution" else n_messages]
-        plans = plan(5, ascending=True), plan(6), plan(8) if sizes[2] == 8 else None
-        columns = 2 * (n_hidden if hidden else width)
-        case = cls(
-            Route(plans, plan(7) if hidden else None, plan(5) if hidden else None, n_messages),
-            [
-                random(sizes[0], columns),
-                random(sizes[1], columns),
-                random(sizes[2], n_features if projected else columns),
-            ],
-            random(2, 1, width),
-            random(2, 1, width),
-            (random(2, n_hidden, width), random(2, 1, width)) if hidden else None,
-            random(7, width) if hidden else None,
-            random(2, n_features, columns // 2) if projected else None,
-        )
-        return case.replace([x.to(dtype).requires_grad_() for x in case.inputs])
-
-    @property
-    def data(self):
-        return self.tables if self.factors is None else [*self.tables, self.factors]
-
-    @property
-    def parameters(self):
-        projection = [] if self.projection is None else [self.projection]
-        return [*projection, self.gain, self.shift, *(self.hidden or ())]
-
-    @property
-    def inputs(self):
-        return [*self.data, *self.parameters]
-
-    def replace(self, inputs):
-        tables, others = list(inputs[:3]), list(inputs[3:])
-        factors = None if self.factors is None else others.pop(0)
-        projection = None if self.projection is None else others.pop(0)
-        gain, shift, *hidden = others
-        return Case(self.route, tables, gain, shift, tuple(hidden) or None, factors, projection)
-
-    def operands(self):
-        """What the operators take."""
-        lists, code = self.route.encode()
-        others = [self.gain, self.shift, *(self.hidden or ())]
-        return self.tables, self.factors, self.projection, others, lists, code
-
-
-def centred(tensor, dim=-1):
-    return tensor - tensor.mean(dim, keepdim=True)
-
-
-def ours(case):
-    tables, hidden, projection = case.tables, case.hidden, case.projection
-    if hidden is None:
-        n = 3 if projection is None else 2
-        halves = [centred(table.unflatten(1, (2, -1))).flatten(1) for table in tables[:n]]
-        tables = [*halves, *tables[n:]]
-        projection = None if projection is None else centred(projection)
-    else:
-        hidden = centred(hidden[0]), centred(hidden[1])
-    return gated_messages(
-        tables, case.route, case.gain, case.shift, hidden, case.factors, projection
-    )
-
-
-def plain(case):
-    """The formula of a gated perceptron, edge by edge, with nothing centred."""
-    route, width = case.route, case.gain.shape[2]
-    tables = list(case.tables)
-    if case.projection is not None:
-        tables[2] = torch.cat([tables[2] @ half for half in case.projection], dim=1)
-    plans = zip(tables, route.tables, strict=True)
-    core, gate = sum(t if p is None else t[p.index] for t, p in plans).chunk(2, dim=1)
-    if case.hidden is not None:
-        weight, bias = case.hidden
-        core, gate = silu(core) @ weight[0] + bias[0], silu(gate) @ weight[1] + bias[1]
-    (gain, gate_gain), (shift, gate_shift) = case.gain[:, 0], case.shift[:, 0]
-    core = layer_norm(core, (width,), gain, shift, eps=NORM_EPSILON)
-    gate = layer_norm(gate, (width,), gate_gain, gate_shift, eps=NORM_EPSILON)
-    messages = silu(core) * torch.sigmoid(gate)
-    if case.factors is not None:
-        messages = messages * case.factors[route.factors.index]
-    if route.targets is None:
-        return messages
-    sums = messages.new_zeros(route.targets.n_segments, width)
-    return sums.index_add(0, route.targets.index, messages)
-
-
-def everything(function, case):
-    """Values, first derivatives by all, and second ones as training by forces takes them."""
-    value = function(case)
-    generator = torch.Generator().manual_seed(1)
-
-    def draw(like):
-        random = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-        return random.to(like.dtype).requires_grad_()
-
-    g = draw(value)
-    first = torch.autograd.grad(value, case.inputs, g, retain_graph=True)
-    forces = torch.autograd.grad(value, case.data, g, create_graph=True)
-    change = sum((force * draw(force).detach()).sum() for force in forces)
-    return [value, *first, *torch.autograd.grad(change, [g, *case.inputs], materialize_grads=True)]
 
 
 def close(result, exact, dtype, width):

@@ -1,7 +1,7 @@
 """Gated messages as `torch.library` operators: devices, shapes, derivatives, checks."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -10,6 +10,10 @@ from pipeline_kernels.message.gated import cpu, reference
 from pipeline_kernels.message.gated.route import N_TABLES, Arguments, Inputs, Route, decode
 from pipeline_kernels.message.segments import DTYPES
 from pipeline_kernels.operators import define_derivative, define_operator, differentiate_reference
+
+MODULE: Final = "pipeline_kernels.message.gated.cuda"
+TRITON_DEVICES: Final = {"cuda"}
+"""Where kernels read tables and factors in the type that they have, and map no features."""
 
 
 def gated_messages(
@@ -47,10 +51,12 @@ def gated_messages(
     """
     inputs = Inputs(tables, factors, projection, gain, shift, *(hidden or ()))
     _check(inputs, route)
-    if projection is not None and (gain.device.type != "cpu" or not projection.numel()):
+    if projection is not None and (gain.device.type in TRITON_DEVICES or not projection.numel()):
         # Where no implementation keeps the product in a cache.
         *first, features = tables
-        tables = [*first, features @ projection.transpose(0, 1).flatten(1)]
+        dtype = torch.promote_types(features.dtype, projection.dtype)
+        maps = projection.transpose(0, 1).flatten(1).to(dtype)
+        tables = [*first, features.to(dtype) @ maps]
         return gated_messages(tables, route, gain, shift, hidden, factors)
     dtype = torch.float32
     for tensor in inputs.tensors:
@@ -58,9 +64,10 @@ def gated_messages(
     # Views: `_are_wanted` must not be asked about a leaf.
     parameters = [x.to(dtype) for x in inputs.parameters]
     parameters = [x.view_as(x) if x.requires_grad else x for x in parameters]
-    factors = None if factors is None else factors.to(dtype)
     projection = None if projection is None else parameters.pop(0)
-    tables = [x.to(dtype) for x in tables]
+    if gain.device.type not in TRITON_DEVICES:
+        factors = None if factors is None else factors.to(dtype)
+        tables = [x.to(dtype) for x in tables]
     return _messages(tables, factors, projection, parameters, *route.encode())
 
 
@@ -106,7 +113,12 @@ def _shape_messages(*arguments: *Arguments) -> Tensor:
     return inputs.gain.new_empty(route.n_targets, inputs.gain.shape[2])
 
 
-@define_operator("gated_messages", cpu=cpu.values, fake=_shape_messages)
+@define_operator(
+    "gated_messages",
+    cpu=cpu.values,
+    cuda=f"{MODULE}:values",
+    fake=_shape_messages,
+)
 def _messages(*arguments: *Arguments) -> Tensor:
     return reference.values(*decode(*arguments))
 
@@ -116,7 +128,12 @@ def _shape_gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) ->
     return [x.new_empty(x.shape) for x in (inputs.tensors if with_parameters else inputs.data)]
 
 
-@define_operator("gated_messages_gradient", cpu=cpu.gradient, fake=_shape_gradient)
+@define_operator(
+    "gated_messages_gradient",
+    cpu=cpu.gradient,
+    cuda=f"{MODULE}:gradient",
+    fake=_shape_gradient,
+)
 def _gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
     """Return derivatives by tables, factors and, if wanted, parameters."""
     derivative = reference.gradient(g, *decode(*arguments))
@@ -127,7 +144,12 @@ def _shape_second(_: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> lis
     return [x.new_empty(x.shape) for x in (g, *decode(*arguments)[0].tensors)]
 
 
-@define_operator("gated_messages_second", cpu=cpu.second, fake=_shape_second)
+@define_operator(
+    "gated_messages_second",
+    cpu=cpu.second,
+    cuda=f"{MODULE}:second",
+    fake=_shape_second,
+)
 def _second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> list[Tensor]:
     """Return derivatives by g, tables, factors and parameters."""
     by_g, derivative = reference.second(directions, g, *decode(*arguments))
@@ -164,8 +186,9 @@ def _gradient_backward(
         return by_g, None, *_arrange(derivatives, inputs)
 
     def differentiate(g: Tensor, *tensors: Tensor) -> list[Tensor]:
-        derivative = reference.gradient(g, inputs.replace_tensors(tensors), route)
-        return derivative.tensors if with_parameters else derivative.data
+        derivative = reference.gradient(g, inputs.replace_tensors(tensors).widen(), route)
+        wide = derivative.tensors if with_parameters else derivative.data
+        return inputs.restore_types(wide)
 
     tensors = inputs.tensors
     outputs = tensors if with_parameters else inputs.data

@@ -110,6 +110,15 @@ class Inputs(NamedTuple):
         projection = None if self.projection is None else others.pop(0)
         return type(self)(tables, factors, projection, *others)
 
+    def widen(self) -> Self:
+        """Return the same in the type of the gain, which is the widest."""
+        return self.replace_tensors([x.to(self.gain.dtype) for x in self.tensors])
+
+    def restore_types(self, derivatives: Sequence[Tensor]) -> list[Tensor]:
+        """Return derivatives, in the order of `tensors`, each in the type of its tensor."""
+        pairs = zip(derivatives, self.tensors, strict=False)
+        return [derivative.to(x.dtype) for derivative, x in pairs]
+
 
 # Tables, factors, projection, other parameters, and what `Route.encode` returns: the arguments of
 # each operator.
