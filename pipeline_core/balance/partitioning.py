@@ -181,7 +181,7 @@ def _forecast(
             strategy=strategy,
         )
         plan = sampler.plan_epoch(0, n_ranks)
-        loads = plan.loads(costs)
+        loads = plan.sum_loads(costs)
         if way in ("random", "next_fit", "pairing", "balanced"):  # their last step may be smaller
             loads = loads[: max(1, len(costs) // size)]
         entry[way] = asdict(measure_balance(loads, plan.deferred))

@@ -78,7 +78,7 @@ class Sampler:
         if self.strategy == "mace_bins":
             plan = packing.pack_mace_bins(self.costs, order, n_ranks, self._bin(n_ranks))
             # Else each epoch would go from large samples to small ones.
-            return plan.reordered(draw_order(len(plan), self.seed, epoch))
+            return plan.reorder(draw_order(len(plan), self.seed, epoch))
         offsets = self._find_offsets(order)
         if self.strategy == "random":
             return packing.pack_random(order, offsets, n_ranks)
@@ -92,7 +92,7 @@ class Sampler:
         mine = step.share(0, rank)
         bins = split_by_capacity(self.costs[mine], self.capacity)
         batches = [mine[bins == number] for number in range(bins.max(initial=-1) + 1)]
-        return Share(batches, step.loads(self._shared)[0])
+        return Share(batches, step.sum_loads(self._shared)[0])
 
     def describe_sharing(self, n_ranks: int) -> dict[str, str]:
         """Return what the samples of steps depend on beside the options of the training.

@@ -125,7 +125,7 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
         sizes: Of all samples.
         cluster: Times.
     """
-    busy = cluster.model.constant + plan.loads(
+    busy = cluster.model.constant + plan.sum_loads(
         cluster.model.predict_samples(sizes)
     )  # (n_steps, n_ranks)
     slowest = busy.max(1)

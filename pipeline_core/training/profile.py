@@ -144,9 +144,9 @@ class EpochTimes:
             The model; None if too few shares were measured, or their times tell nothing of sizes.
         """
         seconds = self.shares.numpy()
-        measured = (seconds > 0) & (plan.loads(np.ones(len(plan.items))) > 0)
+        measured = (seconds > 0) & (plan.sum_loads(np.ones(len(plan.items))) > 0)
         if measured.sum() <= len(sizes):
             return None
-        totals = {kind: plan.loads(rows)[measured] for kind, rows in sizes.items()}
+        totals = {kind: plan.sum_loads(rows)[measured] for kind, rows in sizes.items()}
         model = fit(totals, seconds[measured])
         return model if any(model.per.values()) else None

@@ -45,12 +45,12 @@ class Assembly:
     def __init__(self, matrix: BlockMatrix) -> None:
         self._matrix = matrix
         self.n_orbitals = matrix.n_orbitals
-        self._rows, self._columns = matrix.entry_orbitals()
+        self._rows, self._columns = matrix.find_entry_orbitals()
         self._n_entries = matrix.shapes.prod(axis=1)
         # A block on the diagonal is its own partner, which is added below.
         self._weights = np.where(matrix.is_on_site, 0.5, 1.0)
 
-    def at(self, k: ArrayLike) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
+    def assemble(self, k: ArrayLike) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
         """Return H(k), eV, and S(k); real at the Gamma point, (n_orbitals, n_orbitals) each."""
         k = np.asarray(k, dtype=np.float64)
         phases = np.exp(2j * np.pi * (self._matrix.block_shift @ k)) if k.any() else 1.0
@@ -81,7 +81,7 @@ def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Float
     """
     points = np.asarray(k, dtype=np.float64)
     assembly = Assembly(matrix)
-    energies = [_solve_levels(*assembly.at(point)) for point in points.reshape(-1, 3)]
+    energies = [_solve_levels(*assembly.assemble(point)) for point in points.reshape(-1, 3)]
     return np.array(energies).reshape(*points.shape[:-1], -1)
 
 
@@ -112,7 +112,7 @@ def compute_levels_near(
     """
     from scipy.sparse.linalg import eigsh
 
-    H, S = Assembly(matrix).at(k)
+    H, S = Assembly(matrix).assemble(k)
     # A fixed start, since ARPACK takes a random one otherwise.
     start = np.ones(H.shape[0], dtype=H.dtype)
     energies = eigsh(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from pipeline_core.batch import Batch
 from pipeline_core.potential import compute_edge_vectors
 from pipeline_egnn_esp.basis import Basis
-from pipeline_kernels.equivariant.wigner import edge_frames, n_entries
+from pipeline_kernels.equivariant.wigner import compute_edge_frames, count_entries
 
 _PIECE: Final = 2**15
 """Edges whose blocks are turned at a time."""
@@ -69,11 +69,11 @@ class TwoCentre(nn.Module):
         self.register_buffer("places", _index_elements(basis), persistent=False)
         self.register_buffer("entries", _number_entries(basis.common), persistent=False)
 
-    def node_blocks(self, atomic_numbers: Tensor) -> Tensor:
+    def predict_node_blocks(self, atomic_numbers: Tensor) -> Tensor:
         """Return the blocks of atoms, (n_atoms, n_common, n_common)."""
         return self.atoms[self.places[atomic_numbers]]
 
-    def edge_blocks(self, batch: Batch) -> Tensor:
+    def predict_edge_blocks(self, batch: Batch) -> Tensor:
         """Return blocks of edges, (n_edges, n_common, n_common), of reverse ones transposed."""
         return torch.cat([self._orient_blocks(piece) for piece in split_batch(batch)])
 
@@ -164,7 +164,7 @@ class TwoCentre(nn.Module):
 
     def _make_frames(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
         """Return rotations of orbitals to the frame of each edge, (n_edges, n, n)."""
-        frames = edge_frames(vectors, self.basis.lmax, dtype)
+        frames = compute_edge_frames(vectors, self.basis.lmax, dtype)
         return nn.functional.pad(frames, (0, 1))[:, self.entries]
 
 
@@ -212,11 +212,11 @@ def _number_entries(shells: tuple[int, ...]) -> Tensor:
     Zeros of that matrix lie behind the last entry.
     """
     n = sum(2 * degree + 1 for degree in shells)
-    places = torch.full((n, n), n_entries(max(shells)))
+    places = torch.full((n, n), count_entries(max(shells)))
     begin = 0
     for degree in shells:
         d = 2 * degree + 1
-        first = n_entries(degree - 1) if degree else 0
+        first = count_entries(degree - 1) if degree else 0
         places[begin : begin + d, begin : begin + d] = first + torch.arange(d * d).view(d, d)
         begin += d
     return places

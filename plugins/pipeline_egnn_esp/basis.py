@@ -80,25 +80,25 @@ class Basis:
         """Atomic numbers of the elements, rising."""
         return tuple(number_of[symbol] for symbol in self.shells)
 
-    def n_orbitals(self, atomic_number: int) -> int:
+    def count_orbitals(self, atomic_number: int) -> int:
         """Return the number of orbitals of an element.
 
         Raises:
             ValueError: The basis lacks the element.
         """
-        return len(self.orbitals(atomic_number))
+        return len(self.find_orbitals(atomic_number))
 
-    def counts(self, atomic_numbers: ArrayLike) -> Ints:
+    def count_orbitals_per_atom(self, atomic_numbers: ArrayLike) -> Ints:
         """Return the number of orbitals of each atom, (n_atoms,).
 
         Raises:
             ValueError: The basis lacks an element.
         """
         elements, place = np.unique(np.asarray(atomic_numbers), return_inverse=True)
-        counts: Ints = np.array([self.n_orbitals(z) for z in elements], dtype=np.int64)[place]
+        counts: Ints = np.array([self.count_orbitals(z) for z in elements], dtype=np.int64)[place]
         return counts
 
-    def orbitals(self, atomic_number: int) -> Ints:
+    def find_orbitals(self, atomic_number: int) -> Ints:
         """Return the places of the orbitals of an element in the common layout, (n_orbitals,).
 
         Raises:
@@ -157,7 +157,7 @@ class Basis:
         return json.dumps({symbol: list(shells) for symbol, shells in self.shells.items()})
 
     @classmethod
-    def of_json(cls, text: str) -> Basis:
+    def from_json(cls, text: str) -> Basis:
         """Return the basis that `to_json` wrote."""
         return cls({symbol: tuple(shells) for symbol, shells in json.loads(text).items()})
 
@@ -181,7 +181,7 @@ class Basis:
         elements, place = np.unique(numbers, return_inverse=True)
         table = np.zeros((len(elements), self.n_common), dtype=bool)
         for row, element in zip(table, elements, strict=True):
-            row[self.orbitals(element)] = True
+            row[self.find_orbitals(element)] = True
         return table[place.reshape(numbers.shape)]
 
     def _find_places(self, receivers: ArrayLike, senders: ArrayLike) -> Ints:
@@ -190,7 +190,8 @@ class Basis:
         kinds, kind = np.unique(pairs, axis=0, return_inverse=True)
         n = self.n_common
         within = [
-            (self.orbitals(i)[:, None] * n + self.orbitals(j)[None, :]).ravel() for i, j in kinds
+            (self.find_orbitals(i)[:, None] * n + self.find_orbitals(j)[None, :]).ravel()
+            for i, j in kinds
         ]
         sizes = np.array([len(one) for one in within], dtype=np.int64)[kind]
         begins = np.cumsum(sizes) - sizes

@@ -61,7 +61,7 @@ class BlockReader:
 
     def _read_parts(self, number: int, structure: Structure) -> Iterator[BlockMatrix]:
         """Yield some blocks at a time."""
-        data, counts = self._data, self._basis.counts(structure.atomic_numbers)
+        data, counts = self._data, self._basis.count_orbitals_per_atom(structure.atomic_numbers)
         n_blocks, end = int(data.count_rows("block")[number]), 0
         for first in range(0, n_blocks, _BLOCKS):
             blocks = slice(first, first + _BLOCKS)

@@ -13,7 +13,7 @@ from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.elements import Gathered
 from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -91,7 +91,7 @@ def require_unfolded(structure: Structure, cutoff: float) -> None:
 
 
 def _require_normalised(matrix: BlockMatrix, number: int) -> None:
-    values = np.diagonal(matrix.block("overlap", number))
+    values = np.diagonal(matrix.get_block("overlap", number))
     worst = int(np.abs(values - 1).argmax())
     if abs(values[worst] - 1) > _NORMALISED:
         raise ValueError(
@@ -106,7 +106,7 @@ def _require_spherical(matrix: BlockMatrix, number: int) -> None:
     """Check that shells of one atom overlap as the rotations of an atom allow."""
     atom = int(matrix.block_atoms[number, 0])
     symbol, shells = _name_shells(matrix, atom)
-    block = matrix.block("overlap", number)
+    block = matrix.get_block("overlap", number)
     begins = np.cumsum([0, *(2 * degree + 1 for degree in shells)])
     for a, rows in zip(shells, pairwise(begins), strict=True):
         for b, columns in zip(shells, pairwise(begins), strict=True):
@@ -165,7 +165,7 @@ def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
     i, j = matrix.block_atoms[numbers].T
     atoms, basis = matrix.structure, matrix.basis
     vectors = atoms.positions[j] + matrix.block_shift[numbers] @ atoms.cell - atoms.positions[i]
-    frames = edge_frames(torch.from_numpy(vectors), basis.lmax).numpy()
+    frames = compute_edge_frames(torch.from_numpy(vectors), basis.lmax).numpy()
     turned = np.zeros((len(numbers), basis.n_common, basis.n_common))
     row = 0
     starts = np.cumsum([0, *((2 * degree + 1) ** 2 for degree in range(basis.lmax + 1))])
@@ -174,7 +174,7 @@ def compute_asymmetry_about_axis(matrix: BlockMatrix, numbers: Ints) -> Floats:
         d, begin = 2 * degree + 1, starts[degree]
         turned[:, row : row + d, row : row + d] = frames[:, begin : begin + d * d].reshape(-1, d, d)
         row += d
-    entries = np.concatenate([matrix.block("overlap", number).ravel() for number in numbers])
+    entries = np.concatenate([matrix.get_block("overlap", number).ravel() for number in numbers])
     blocks = basis.pad(entries, atoms.atomic_numbers[i], atoms.atomic_numbers[j])
     about = turned @ blocks @ turned.transpose(0, 2, 1)
     different = orders[:, None] != orders

@@ -117,7 +117,7 @@ class Comparison:
                 self._shells[int(number), name] += Errors.of(error[rows], label[rows])
         self._squares["label"] += float(np.where(on_site, 1, 2) @ label**2)
 
-    def wants_levels(self, matrix: BlockMatrix) -> bool:
+    def admit_levels(self, matrix: BlockMatrix) -> bool:
         """Tell whether the levels of a structure are to be compared, of which `matrix` is a part.
 
         Structures with too many orbitals are counted.
@@ -148,13 +148,13 @@ class Comparison:
                 for key, sums in other.items():
                     table[key] += sums
 
-    def quantities(self) -> dict[str, Any]:
+    def report_quantities(self) -> dict[str, Any]:
         """Return the errors of the network in the layout of the engine."""
         return self._make_table(
             {part: self._errors[part, "model"] for part in ("on_site", "off_site")}
         )
 
-    def groups(self) -> dict[str, Any]:
+    def report_groups(self) -> dict[str, Any]:
         """Return the errors by group of structures."""
         parts = ("on_site", "off_site")
         names = sorted({group for group, _ in self._groups})
@@ -233,7 +233,7 @@ def require_electrons(basis: Basis, electrons: Mapping[str, int]) -> None:
                 f"evaluate.electrons says nothing of {symbol}; give the electrons of an atom of "
                 "each element, or of none"
             )
-        n_orbitals = basis.n_orbitals(number_of[symbol])
+        n_orbitals = basis.count_orbitals(number_of[symbol])
         if electrons[symbol] > 2 * n_orbitals:
             raise ValueError(
                 f"evaluate.electrons: {electrons[symbol]} of {symbol}, but its {n_orbitals} "

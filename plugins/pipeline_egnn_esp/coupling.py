@@ -75,7 +75,7 @@ class Coupling(nn.Module):
                 f"up to {self.lmax}, twice the highest of the orbitals; {cure}"
             )
 
-    def rows(self, degree: int) -> Tensor:
+    def find_rows(self, degree: int) -> Tensor:
         """Return the places of the components of all irreps of a degree L, (n_irreps, 2L+1)."""
         begins = np.cumsum([0, *(2 * other + 1 for other in self.irreps)])[:-1]
         chosen = begins[np.array(self.irreps) == degree]

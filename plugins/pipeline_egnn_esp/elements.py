@@ -68,7 +68,7 @@ class Places:
     def __init__(
         self, structure: Structure, basis: Basis, block_atoms: Ints, block_shift: Ints
     ) -> None:
-        counts = basis.counts(structure.atomic_numbers)
+        counts = basis.count_orbitals_per_atom(structure.atomic_numbers)
         self._atom = np.repeat(np.arange(len(counts)), counts)
         self._local = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         self._index = BlockIndex(block_atoms, block_shift)

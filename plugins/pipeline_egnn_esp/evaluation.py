@@ -95,7 +95,7 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                 for index, structure in enumerate(predict(own)):
                     words = {name: str(values[index]) for name, values in texts[split].items()}
                     comparison.add(structure.own, words.get("group"))
-                    if comparison.wants_levels(structure.own.matrix):
+                    if comparison.admit_levels(structure.own.matrix):
                         pieces = [*structure.collect()]
                         if ranks.is_rank_zero:
                             comparison.add_levels(join_blocks(pieces))
@@ -146,10 +146,12 @@ def _predict_whole(task: Task, ranks: Ranks, samples: MatrixSamples) -> Iterator
             assert baseline is not None
             index = window.start + number
             labelled, batch = samples.read_labelled(index), samples.batch([index])
-            own = baseline.node_blocks(batch["atomic_numbers"]).numpy()
+            own = baseline.predict_node_blocks(batch["atomic_numbers"]).numpy()
             both = {
-                "model": labelled.entries(*_read_blocks(window, number)),
-                "two_centre": labelled.entries(own, baseline.edge_blocks(batch).numpy()),
+                "model": labelled.gather_entries(*_read_blocks(window, number)),
+                "two_centre": labelled.gather_entries(
+                    own, baseline.predict_edge_blocks(batch).numpy()
+                ),
             }
             blocks = PredictedMatrix(labelled.matrix, labelled.energy_zero, both)
             yield _Predicted(blocks, partial(iter, [blocks]))
@@ -240,8 +242,8 @@ def _make_content(
         "splits": {
             split: {
                 "n_samples": comparison.n_samples,
-                "quantities": comparison.quantities(),
-                "groups": comparison.groups(),
+                "quantities": comparison.report_quantities(),
+                "groups": comparison.report_groups(),
             }
             for split, comparison in comparisons.items()
         },

@@ -28,7 +28,7 @@ class CoupledLinear(nn.Module):
         counts = [coupling.irreps.count(degree) for degree in degrees]
         self.weights = nn.ParameterList(torch.randn(channels, n) / sqrt(channels) for n in counts)
         self.bias = nn.Parameter(torch.zeros(counts[0]))
-        places = torch.cat([coupling.rows(degree).T.flatten() for degree in degrees])
+        places = torch.cat([coupling.find_rows(degree).T.flatten() for degree in degrees])
         self.register_buffer("order", places.argsort(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,10 +65,10 @@ class Heads(nn.Module):
         self.nodes, self.edges = (CoupledLinear(channels, self.coupling) for _ in range(2))
         present = torch.zeros(MAX_Z + 1, basis.n_common, dtype=torch.bool)
         for z in basis.elements:
-            present[z, torch.from_numpy(basis.orbitals(z))] = True
+            present[z, torch.from_numpy(basis.find_orbitals(z))] = True
         self.register_buffer("present", present, persistent=False)
 
-    def node_blocks(self, x: Tensor, atomic_numbers: Tensor) -> Tensor:
+    def predict_node_blocks(self, x: Tensor, atomic_numbers: Tensor) -> Tensor:
         """Return the blocks of atoms.
 
         Args:
@@ -85,7 +85,7 @@ class Heads(nn.Module):
         """Return the blocks of edges as each edge has them, (n_edges, n_common, n_common)."""
         return self._make_blocks(self.edges, e)
 
-    def edge_blocks(
+    def predict_edge_blocks(
         self, blocks: Tensor, reverse: Tensor, receivers: Tensor, senders: Tensor
     ) -> Tensor:
         """Return the blocks of edges.

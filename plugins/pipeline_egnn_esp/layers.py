@@ -21,8 +21,8 @@ from torch.nn import functional
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    compute_gate_factors,
     from_edges,
-    gate_factors,
     so2_convolution,
     so2_linear,
 )
@@ -59,7 +59,7 @@ class Edges:
     attended: tuple[Tensor, Edges] | None = None
     fading: Tensor | None = None
 
-    def part(self, part: Tensor, n_senders: int) -> Edges:
+    def select(self, part: Tensor, n_senders: int) -> Edges:
         """Return some of the edges, which come from the first `n_senders` atoms."""
         return Edges(
             Segments.of(self.receivers.index[part], self.receivers.n_segments),
@@ -114,7 +114,7 @@ class DegreeLinear(nn.Module):
         self.weights = nn.Parameter(torch.randn(lmax + 1, inputs, outputs) / sqrt(inputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
 
-    def of_degree(self, x: Tensor, degree: int) -> Tensor:
+    def map_degree(self, x: Tensor, degree: int) -> Tensor:
         """Map components of all degrees (n, (lmax + 1)², inputs) to those of one degree."""
         return self.map(x[:, degree**2 : (degree + 1) ** 2], degree)
 
@@ -126,7 +126,7 @@ class DegreeLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², inputs) to (n, (lmax + 1)², outputs)."""
         degrees = range(len(self.weights))
-        return torch.cat([self.of_degree(x, degree) for degree in degrees], dim=1)
+        return torch.cat([self.map_degree(x, degree) for degree in degrees], dim=1)
 
 
 class FeedForward(nn.Module):
@@ -147,12 +147,12 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, (lmax + 1)², channels) to the same shape."""
-        first = self.up.of_degree(x, 0)
+        first = self.up.map_degree(x, 0)
         parts = [self.down.map(functional.silu(first), 0)]
         n_gates = len(self.up.weights) - 1
         gates = self.gates(x[:, 0]).sigmoid().unflatten(1, (n_gates, first.shape[2]))
         for degree in range(1, n_gates + 1):
-            gated = self.up.of_degree(x, degree) * gates[:, degree - 1, None]
+            gated = self.up.map_degree(x, degree) * gates[:, degree - 1, None]
             parts.append(self.down.map(gated, degree))
         return torch.cat(parts, dim=1)
 
@@ -205,11 +205,11 @@ class SO2Weights(nn.Module):
         super().__init__()
         self.n_extra = n_extra
         weights = []
-        for m, shape in enumerate(layout.weight_shapes(inputs, outputs, n_extra)):
+        for m, shape in enumerate(layout.list_weight_shapes(inputs, outputs, n_extra)):
             # Two products enter each component of an order above 0.
             weights.append(torch.randn(shape) / sqrt(shape[-2] * (2 if m else 1)))
         self.weights = nn.ParameterList(weights)
-        self.bias = nn.Parameter(torch.zeros(layout.n_degrees(0) * outputs + n_extra))
+        self.bias = nn.Parameter(torch.zeros(layout.count_degrees(0) * outputs + n_extra))
 
 
 class Messages(nn.Module):
@@ -287,10 +287,10 @@ class Attention(nn.Module):
         """Return what each own atom receives, (n_own, (lmax + 1)², channels)."""
         messages, extra = self.messages(x, e, edges)
         scores, gates = extra.split(self.sizes, 1)
-        factors = gate_factors(messages, gates, self.layout)
+        factors = compute_gate_factors(messages, gates, self.layout)
         weights, bias = list(self.values.weights), self.values.bias
         values, _ = so2_linear(messages, weights, bias, self.layout, factors)
-        logits = self._logits(scores)
+        logits = self._compute_logits(scores)
         if edges.fading is not None:
             logits = logits + edges.fading[:, None]
         attention = segment_softmax(logits, edges.receivers)  # (n_edges, heads)
@@ -299,7 +299,7 @@ class Attention(nn.Module):
         mapped: Tensor = self.out(summed)
         return mapped
 
-    def _logits(self, scores: Tensor) -> Tensor:
+    def _compute_logits(self, scores: Tensor) -> Tensor:
         scored: Tensor = self.score(scores.unflatten(1, self.direction.shape))
         return (scored * self.direction).sum(2)
 
@@ -374,7 +374,7 @@ class EdgeBlock(nn.Module):
         first, second = self.norms
         messages, gates = self.messages(x, first(e), edges)
         layout = self.messages.layout
-        factors = gate_factors(messages, gates, layout)
+        factors = compute_gate_factors(messages, gates, layout)
         y = e + self.out(from_edges(messages, edges.frames, layout, None, factors))
         result: Tensor = y + self.feed_forward(second(y))
         return result

@@ -48,7 +48,7 @@ class BlockMatrix:
     @cached_property
     def shapes(self) -> Ints:
         """Orbitals of i and of j, (n_blocks, 2)."""
-        return self.basis.counts(self.structure.atomic_numbers)[self.block_atoms]
+        return self.basis.count_orbitals_per_atom(self.structure.atomic_numbers)[self.block_atoms]
 
     @cached_property
     def offsets(self) -> Ints:
@@ -74,22 +74,22 @@ class BlockMatrix:
     @property
     def n_orbitals(self) -> int:
         """Orbitals of all atoms of the cell."""
-        return int(self.basis.counts(self.structure.atomic_numbers).sum())
+        return int(self.basis.count_orbitals_per_atom(self.structure.atomic_numbers).sum())
 
-    def block(self, quantity: Quantity, number: int) -> Floats:
+    def get_block(self, quantity: Quantity, number: int) -> Floats:
         """Return a block, (n_orbitals_i, n_orbitals_j)."""
         values: Floats = getattr(self, quantity)
         n, m = self.shapes[number]
         return values[self.offsets[number] : self.offsets[number + 1]].reshape(n, m)
 
-    def blocks(self, quantity: Quantity) -> Iterator[Floats]:
+    def iterate_blocks(self, quantity: Quantity) -> Iterator[Floats]:
         """Yield all blocks in order."""
         for number in range(len(self.block_atoms)):
-            yield self.block(quantity, number)
+            yield self.get_block(quantity, number)
 
-    def entry_orbitals(self) -> tuple[Ints, Ints]:
+    def find_entry_orbitals(self) -> tuple[Ints, Ints]:
         """Return row and column of each entry among the orbitals of the cell, (n_entries,) each."""
-        counts = self.basis.counts(self.structure.atomic_numbers)
+        counts = self.basis.count_orbitals_per_atom(self.structure.atomic_numbers)
         starts = np.cumsum(counts) - counts
         n_entries = self.shapes.prod(axis=1)
         within = np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], n_entries)

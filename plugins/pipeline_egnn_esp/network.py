@@ -18,7 +18,7 @@ from pipeline_egnn_esp.heads import Heads
 from pipeline_egnn_esp.layers import EdgeBlock, Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.surroundings import Surroundings
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.halo import start
 from pipeline_kernels.message import Segments
 
@@ -99,7 +99,7 @@ class Network(nn.Module):
         Args:
             batch: Structures with their graph, of which `reverse_edge` numbers the edge (j, i, -R)
                 of each edge (i, j, R), (n_edges,); or the inputs of a domain. If it holds `frames`,
-                from `edge_frames` in the type of the parameters, they are not calculated.
+                from `compute_edge_frames` in the type of the parameters, they are not calculated.
             domain: The part of a structure that this rank owns; None for whole structures.
 
         Returns:
@@ -120,13 +120,13 @@ class Network(nn.Module):
 
         blocks = self.heads.project_one_way(e)
         flight = None if domain is None else start(blocks, domain.edges, domain.transport)
-        node_blocks = self.heads.node_blocks(x[:n_own], atomic_numbers[:n_own])
+        node_blocks = self.heads.predict_node_blocks(x[:n_own], atomic_numbers[:n_own])
         if domain is None or flight is None:
             reverse = blocks[batch["reverse_edge"]]
         else:
             reverse = flight.wait()[domain.reverse_edge]
         receivers, senders = atomic_numbers[batch["edge_index"]].unbind(1)
-        edge_blocks = self.heads.edge_blocks(blocks, reverse, receivers, senders)
+        edge_blocks = self.heads.predict_edge_blocks(blocks, reverse, receivers, senders)
         return {"node_blocks": node_blocks, "edge_blocks": edge_blocks}
 
     def embed(self, scalars: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class Network(nn.Module):
         receiver, sender = batch["edge_index"].unbind(1)
         lengths, frames = torch.linalg.vector_norm(vectors, dim=1), batch.get("frames")
         if frames is None:
-            frames = edge_frames(vectors, self.options.lmax, dtype)
+            frames = compute_edge_frames(vectors, self.options.lmax, dtype)
         edges = Edges(
             receivers=Segments.of(receiver.contiguous(), n_own),
             senders=Segments.of(sender.contiguous(), len(elements)),
@@ -185,7 +185,7 @@ class Network(nn.Module):
         places = (lengths < reach).nonzero().flatten()
         # Weights fall to zero at the end, so that matrices are smooth functions of positions.
         fading = 2 * torch.log1p(-(lengths[places] / reach).square())
-        attended = replace(edges.part(places, len(elements)), fading=fading.to(dtype))
+        attended = replace(edges.select(places, len(elements)), fading=fading.to(dtype))
         return replace(edges, attended=(places, attended))
 
     def _index_elements(self, atomic_numbers: Tensor) -> Tensor:
@@ -212,8 +212,8 @@ class _EdgeUpdate:
     def __init__(self, edges: Edges, domain: Domain | None) -> None:
         self._edges, self._domain = edges, domain
         if domain is not None:
-            self._interior = edges.part(domain.interior, domain.n_own)
-            self._boundary = edges.part(domain.boundary, edges.senders.n_segments)
+            self._interior = edges.select(domain.interior, domain.n_own)
+            self._boundary = edges.select(domain.boundary, edges.senders.n_segments)
 
     def __call__(self, block: nn.Module, own: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return own atoms with the halo, and updated edges."""

@@ -89,8 +89,8 @@ class OwnPredictor:
         labelled, stored = samples.read_own(index, own, domain.rows[index_of_edges], shifts)
         pair = (predicted.nodes, predicted.edges)
         both = {
-            "model": labelled.entries(*(blocks.cpu().double().numpy() for blocks in pair)),
-            "two_centre": labelled.entries(*self._compute_baseline(slots)),
+            "model": labelled.gather_entries(*(blocks.cpu().double().numpy() for blocks in pair)),
+            "two_centre": labelled.gather_entries(*self._compute_baseline(slots)),
         }
         if not np.isfinite(both["model"]).all():
             raise ValueError(
@@ -106,8 +106,8 @@ class OwnPredictor:
         inputs, (edge_index, edge_shift) = slots.domain.make_inputs(), _list_first_edges(slots)
         first = {"edge_index": edge_index, "edge_shift": edge_shift}
         batch = collate([inputs | first], torch.float64)
-        nodes = self._baseline.node_blocks(batch["atomic_numbers"][: slots.domain.n_own])
-        return nodes.numpy(), self._baseline.edge_blocks(batch).numpy()
+        nodes = self._baseline.predict_node_blocks(batch["atomic_numbers"][: slots.domain.n_own])
+        return nodes.numpy(), self._baseline.predict_edge_blocks(batch).numpy()
 
     def _number_blocks(self, labelled: Labelled, stored: Ints, n_stored: int) -> tuple[Ints, int]:
         """Number blocks over all ranks: those of the data in their order, then added ones by atom.

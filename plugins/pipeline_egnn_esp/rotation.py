@@ -58,7 +58,7 @@ def rotate_matrix(matrix: BlockMatrix, rotation: Floats) -> BlockMatrix:
     numbers = matrix.structure.atomic_numbers[matrix.block_atoms]  # (n_blocks, 2)
 
     def turn(quantity: Quantity) -> Floats:
-        pairs = zip(matrix.blocks(quantity), numbers, strict=True)
+        pairs = zip(matrix.iterate_blocks(quantity), numbers, strict=True)
         return np.concatenate([(changes[i] @ H @ changes[j].T).ravel() for H, (i, j) in pairs])
 
     structure = matrix.structure

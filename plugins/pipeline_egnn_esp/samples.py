@@ -170,14 +170,14 @@ class MatrixSamples:
     def _read_arrays(self, index: int) -> Mapping[str, NDArray[Any]]:
         labelled = self.read_labelled(index)
         inputs = _make_inputs(labelled.matrix.structure, labelled.edge_index, labelled.edge_shift)
-        return inputs | labelled.fields(self._options.target)
+        return inputs | labelled.make_fields(self._options.target)
 
     def _read_labels(
         self, index: int, atoms: Ints, edge_index: Ints, edge_shift: Ints
     ) -> dict[str, Floats]:
         """Return the labels of some atoms of a sample and of the edges that they receive."""
         part = self._blocks.read_blocks(self.numbers[index], atoms)
-        return self._label(part, edge_index, edge_shift).fields(self._options.target)
+        return self._label(part, edge_index, edge_shift).make_fields(self._options.target)
 
     def _label(self, part: PartialMatrix, edge_index: Ints, edge_shift: Ints) -> Labelled:
         zero = part.energy_zero if self._options.zero == "structure" else 0.0
@@ -202,7 +202,7 @@ class Labelled:
     edge_index: Ints
     edge_shift: Ints
 
-    def blocks(self, quantity: Quantity) -> tuple[Floats, Floats]:
+    def make_blocks(self, quantity: Quantity) -> tuple[Floats, Floats]:
         """Return the blocks of atoms and of edges, NaN where there is nothing to learn.
 
         Returns:
@@ -219,11 +219,11 @@ class Labelled:
             np.where(present, known.edge_blocks, np.nan),
         )
 
-    def fields(self, quantity: Quantity) -> dict[str, Floats]:
+    def make_fields(self, quantity: Quantity) -> dict[str, Floats]:
         """Return the blocks as fields of a sample."""
-        return dict(zip(("node_blocks", "edge_blocks"), self.blocks(quantity), strict=True))
+        return dict(zip(("node_blocks", "edge_blocks"), self.make_blocks(quantity), strict=True))
 
-    def entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:
+    def gather_entries(self, node_blocks: Floats, edge_blocks: Floats) -> Floats:
         """Return blocks as the matrix has them, zero for those without an edge, (n_entries,).
 
         Args:
@@ -280,7 +280,7 @@ def complete(
     if not near.any():
         return matrix
     atoms, shifts = atoms[near], shifts[near]
-    counts = matrix.basis.counts(matrix.structure.atomic_numbers)
+    counts = matrix.basis.count_orbitals_per_atom(matrix.structure.atomic_numbers)
     zeros = np.zeros(int(counts[atoms].prod(axis=1).sum()))
     return replace(
         matrix,

@@ -82,11 +82,11 @@ class Sizes(nn.Module):
         shell = torch.arange(n_shells).repeat_interleave(widths)
         self.register_buffer("shells", shell, persistent=False)
 
-    def of_atoms(self, elements: Tensor) -> Tensor:
+    def find_atom_sizes(self, elements: Tensor) -> Tensor:
         """Return the sizes of blocks of atoms, (n_atoms, n_common, n_common)."""
         return self._spread_blocks(self.atoms[elements])
 
-    def of_edges(self, elements: Tensor, distances: Tensor) -> Tensor:
+    def find_edge_sizes(self, elements: Tensor, distances: Tensor) -> Tensor:
         """Return the sizes of blocks of edges, (n_edges, n_common, n_common).
 
         Args:
@@ -99,7 +99,7 @@ class Sizes(nn.Module):
         between = (1 - above) * table[i, j, first] + above * table[i, j, first + 1]
         return self._spread_blocks(between.exp())
 
-    def at_distances(self, distances: Tensor) -> Tensor:
+    def find_lengths(self, distances: Tensor) -> Tensor:
         """Return the size of all elements at distances, in Å, whatever their kind; (n,) each."""
         first, above = self._find_knots(distances)
         table = self.lengths.log()
@@ -183,15 +183,17 @@ class ScaledNetwork(nn.Module):
 
     def compute_baseline(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return the blocks of own atoms and of edges before the network adds to them."""
-        own = self.two_centre.node_blocks(batch["atomic_numbers"][:n_own])
+        own = self.two_centre.predict_node_blocks(batch["atomic_numbers"][:n_own])
         if self.uses_edges:
-            return own, self.two_centre.edge_blocks(batch)
+            return own, self.two_centre.predict_edge_blocks(batch)
         return own, own.new_zeros(len(batch["edge_index"]), *own.shape[1:])
 
     def compute_sizes(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return the sizes of the blocks of own atoms and of edges."""
         elements, pairs, distances = self._index_rows(batch)
-        return self.sizes.of_atoms(elements[:n_own]), self.sizes.of_edges(pairs, distances)
+        return self.sizes.find_atom_sizes(elements[:n_own]), self.sizes.find_edge_sizes(
+            pairs, distances
+        )
 
     def compute_units(self, batch: Batch, n_own: int) -> tuple[Tensor, Tensor]:
         """Return the units of relative errors: sizes of own atoms, and of edges at a distance.
@@ -203,8 +205,8 @@ class ScaledNetwork(nn.Module):
             (n_own, n_common, n_common) and (n_edges, 1, 1)
         """
         elements, _, distances = self._index_rows(batch)
-        of_edges = self.sizes.at_distances(distances)
-        return self.sizes.of_atoms(elements[:n_own]), of_edges[:, None, None]
+        of_edges = self.sizes.find_lengths(distances)
+        return self.sizes.find_atom_sizes(elements[:n_own]), of_edges[:, None, None]
 
     def fit(self, read_batches: Callable[[], Iterable[Batch]]) -> None:
         """Fit two-centre blocks and sizes to labels in double precision; see `TwoCentre.fit`.

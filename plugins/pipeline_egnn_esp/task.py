@@ -101,7 +101,7 @@ def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtyp
 
 def _read_basis(run: Run) -> Basis:
     """Return the basis of the model that is rebuilt, or that of the data."""
-    trained = None if run.metadata is None else Basis.of_json(run.metadata["basis"])
+    trained = None if run.metadata is None else Basis.from_json(run.metadata["basis"])
     if run.dataset is None:
         if trained is None:
             raise ValueError(

@@ -27,7 +27,7 @@ def write_cp2k(folder: Path, matrix: BlockMatrix, project: str = "job") -> list[
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    row, column = matrix.entry_orbitals()
+    row, column = matrix.find_entry_orbitals()
     sizes = matrix.shapes.prod(axis=1)
     both = np.concatenate([matrix.block_shift, -matrix.block_shift])
     images, number = np.unique(both, axis=0, return_inverse=True)

@@ -37,7 +37,7 @@ def _compute_plain_product(
 def _compute_plain_contraction(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> Tensor:
-    tables = contraction.tables.Tables.of(polynomial.code(features.device), polynomial.sizes)
+    tables = contraction.tables.Tables.of(polynomial.make_code(features.device), polynomial.sizes)
     rows = contraction.reference.find_rows(atoms.order, atoms.chunks)
     return contraction.reference.value(features, coefficients, rows, tables)
 

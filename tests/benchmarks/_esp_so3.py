@@ -26,8 +26,8 @@ from pipeline_egnn_esp import layers
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network as Blocks
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_kernels.equivariant.so2 import Layout, gate_factors
-from pipeline_kernels.equivariant.so2.reference import by_degree
+from pipeline_kernels.equivariant.so2 import Layout, compute_gate_factors
+from pipeline_kernels.equivariant.so2.reference import repeat_by_degree
 from pipeline_kernels.equivariant.wigner import PERMUTATION
 from pipeline_kernels.message.softmax import segment_softmax
 
@@ -149,7 +149,7 @@ class Messages(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> tuple[Tensor, Tensor]:
         rows = torch.cat([x[edges.senders.index], x[edges.receivers.index], e], 2)
-        return self.linear(rows * by_degree(self.radial(edges), self.layout), edges.frames)
+        return self.linear(rows * repeat_by_degree(self.radial(edges), self.layout), edges.frames)
 
 
 class Attention(nn.Module):
@@ -190,7 +190,7 @@ class EdgeBlock(nn.Module):
 
 def gated(x: Tensor, gates: Tensor, layout: Layout) -> Tensor:
     """Multiply features by degree with their gates."""
-    return x * by_degree(gate_factors(x, gates, layout), layout)
+    return x * repeat_by_degree(compute_gate_factors(x, gates, layout), layout)
 
 
 def even(channels: list[int]) -> o3.Irreps:

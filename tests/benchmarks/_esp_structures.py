@@ -38,7 +38,7 @@ def arrays_of(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[s
         "pbc": np.array(atoms.pbc),
     }
     moved = np.zeros((len(atoms), 3), dtype=np.int64)
-    whole = Tiling(cell, repeat, replace(structure, **inputs), moved).whole()
+    whole = Tiling(cell, repeat, replace(structure, **inputs), moved).build_matrix()
     graph = build_graph(inputs, GraphOptions(cutoff=cutoff))
     edges = graph["edge_index"].astype(np.int64), graph["edge_shift"].astype(np.int64)
     node_blocks, edge_blocks = labels(whole, edges)
@@ -59,4 +59,4 @@ def labels(
     full = complete(matrix, *edges, float(matrix.lengths.max()))
     zero = compute_energy_zero(full)
     moved = replace(full, hamiltonian=full.hamiltonian - zero * full.overlap)
-    return Labelled(moved, zero, *edges).blocks("hamiltonian")
+    return Labelled(moved, zero, *edges).make_blocks("hamiltonian")

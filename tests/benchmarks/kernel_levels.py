@@ -29,7 +29,7 @@ from pipeline_kernels.equivariant.contraction import (
 )
 from pipeline_kernels.equivariant.so2 import Layout, from_edges, to_edges
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 from pipeline_kernels.message.gated import Route, gated_messages
 from pipeline_kernels.su3 import (
@@ -106,7 +106,7 @@ def list_graph_cases(n: int, channels: int, dtype: torch.dtype) -> Iterator[tupl
         ),
     )
     layout = Layout(4, 4)
-    frames = edge_frames(torch.randn(n, 3, dtype=torch.float64), layout.lmax, dtype)
+    frames = compute_edge_frames(torch.randn(n, 3, dtype=torch.float64), layout.lmax, dtype)
     yield (
         "so2",
         make_gradient(

@@ -126,14 +126,14 @@ def measured(sizes: Sizes, capacity: float, repeats: int) -> dict[str, Any]:
 
 def figures(plan: Plan, atoms: np.ndarray, costs: np.ndarray) -> dict[str, float]:
     """Return how good a plan is; padding is that of atoms, the rest is of cost."""
-    balance, loads = plan.report(costs), plan.loads(costs)
+    balance, loads = plan.report(costs), plan.sum_loads(costs)
     return {
         "efficiency": balance.efficiency,
         "variation": balance.variation,
         "padding": plan.report(atoms).padding,
         "deferred": balance.deferred,
         "bins": loads.size,
-        "largest_atoms": plan.loads(atoms).max(),
+        "largest_atoms": plan.sum_loads(atoms).max(),
         "epoch": loads.max(1).sum() / loads.sum(),
     }
 

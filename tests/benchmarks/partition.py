@@ -93,9 +93,9 @@ class Case:
     def measured(self, name: str, n_parts: int, repeats: int) -> dict[str, Any]:
         """Return the figures and the time of one method."""
         labels, seconds = timed(lambda: getattr(self, name)(n_parts), repeats)
-        actual = self.rows.metrics(labels, n_parts)
+        actual = self.rows.measure(labels, n_parts)
         model = {"exchange_us": 1e6 * self.link.predict_exchange(actual), "seconds": seconds}
-        return {"method": name, "parts": n_parts} | actual.summary() | model
+        return {"method": name, "parts": n_parts} | actual.summarize() | model
 
 
 def timed(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:

@@ -40,7 +40,7 @@ class Irrep(NamedTuple):
             raise ValueError(f"irreps: expected a degree and e or o, as in 0e or 1o, got {name!r}")
         return cls(int(degree), 1 if parity == "e" else -1)
 
-    def times(self, other: "Irrep") -> "list[Irrep]":
+    def multiply(self, other: "Irrep") -> "list[Irrep]":
         """Return what the product with another one contains, by degree."""
         degrees = range(abs(self.l - other.l), self.l + other.l + 1)
         return [Irrep(degree, self.parity * other.parity) for degree in degrees]
@@ -75,7 +75,7 @@ def clebsch_gordan(l1: int, l2: int, l3: int) -> np.ndarray:
     for m1, m2 in product(range(-l1, l1 + 1), range(-l2, l2 + 1)):
         if abs(m1 + m2) <= l3:
             coefficients[l1 + m1, l2 + m2, l3 + m1 + m2] = _racah(l1, m1, l2, m2, l3)
-    bases = _complex_to_real(l1), _complex_to_real(l2), _complex_to_real(l3).conj()
+    bases = _build_real_basis(l1), _build_real_basis(l2), _build_real_basis(l3).conj()
     real: np.ndarray = np.einsum("abc,ai,bj,ck->ijk", coefficients, *bases).real
     real[abs(real) < 1e-14] = 0  # roundings, where terms cancel
     real /= np.linalg.norm(real)
@@ -95,7 +95,7 @@ def _racah(j1: int, m1: int, j2: int, m2: int, J: int) -> float:
     return sqrt((2 * J + 1) * triangle * states) * total
 
 
-def _complex_to_real(degree: int) -> np.ndarray:
+def _build_real_basis(degree: int) -> np.ndarray:
     """Return the unitary matrix whose columns are real harmonics in terms of complex ones.
 
     The phase `(-i)^l` makes every coupling real.

@@ -21,10 +21,10 @@ def solid_harmonics(vectors: Tensor, lmax: int) -> Tensor:
 
     Returns:
         Degrees 0 to `lmax`, orders m = -l, ..., l of each, `(n, (lmax + 1)^2)`: the order of
-        `edge_frames`, and that of e3nn for vectors in the order y, z, x.
+        `compute_edge_frames`, and that of e3nn for vectors in the order y, z, x.
     """
     x, y, z = vectors.unbind(1)
-    square, norms = (vectors * vectors).sum(1), harmonic_norms(lmax)
+    square, norms = (vectors * vectors).sum(1), compute_harmonic_norms(lmax)
     rows: list[Tensor] = [x] * (lmax + 1) ** 2
     cosine, sine = torch.ones_like(x), torch.zeros_like(x)
     for m in range(lmax + 1):
@@ -43,7 +43,7 @@ def solid_harmonics(vectors: Tensor, lmax: int) -> Tensor:
 
 
 @cache
-def harmonic_norms(lmax: int) -> np.ndarray:
+def compute_harmonic_norms(lmax: int) -> np.ndarray:
     """Return the factors of each degree and order, those of P_m^m included, by degree, then m."""
     norms = np.zeros((lmax + 1, lmax + 1))
     for degree in range(lmax + 1):

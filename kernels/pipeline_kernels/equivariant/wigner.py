@@ -28,12 +28,12 @@ SWAP = np.array([[0.0, 1, 0], [1, 0, 0], [0, 0, -1]])  # D_1 of the J matrices
 CHUNK = 1024  # edges whose intermediate results stay in the cache
 
 
-def n_entries(lmax: int) -> int:
+def count_entries(lmax: int) -> int:
     """Return the number of entries of the blocks of degree 0 to `lmax`."""
     return sum((2 * degree + 1) ** 2 for degree in range(lmax + 1))
 
 
-def edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) -> Tensor:
+def compute_edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) -> Tensor:
     """Calculate the Wigner matrices that turn each edge onto the polar axis.
 
     Made once per structure: 660 bytes an edge in float32 at `lmax` = 4. No derivative.
@@ -44,7 +44,7 @@ def edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) ->
         dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
 
     Returns:
-        The blocks `D_0, ..., D_lmax` of each edge, each by rows, `(n_edges, n_entries(lmax))`.
+        The blocks `D_0, ..., D_lmax` of each edge, each by rows, `(n_edges, count_entries(lmax))`.
 
     Raises:
         ValueError: if shapes or degree are wrong, or an edge has no direction.
@@ -60,13 +60,13 @@ def edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = None) ->
     if not bool(((lengths > 0) & lengths.isfinite()).all()):
         raise ValueError("vectors: expected edges of finite length above 0, since others have no "
                          "direction; leave edges of an atom to itself out")  # fmt: skip
-    frames = vectors.new_empty(len(vectors), n_entries(lmax), dtype=dtype or vectors.dtype)
+    frames = vectors.new_empty(len(vectors), count_entries(lmax), dtype=dtype or vectors.dtype)
     parts = zip(
         vectors.detach().split(CHUNK), lengths.split(CHUNK), frames.split(CHUNK), strict=True
     )
     for vector, length, part in parts:
         first, polar, third = (vector.double() / length[:, None])[:, PERMUTATION].unbind(1)
-        part.copy_(_frames(first, polar, third, lmax))
+        part.copy_(_build_frames(first, polar, third, lmax))
     return frames
 
 
@@ -75,14 +75,14 @@ def rotate(x: Tensor, frames: Tensor, transposed: bool = False) -> Tensor:
 
     Args:
         x: features `(n_edges, (lmax + 1)^2, C)`.
-        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`.
+        frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
         transposed: turns back from the frame of the edge.
 
     Returns:
         Features `(n_edges, (lmax + 1)^2, C)`.
     """
     parts, begin = [], 0
-    for degree, rows in enumerate(_rows_by_degree(x)):
+    for degree, rows in enumerate(_split_by_degree(x)):
         d = 2 * degree + 1
         D = frames[:, begin : begin + d * d].unflatten(1, (d, d))
         parts.append(torch.bmm(D.mT if transposed else D, rows))
@@ -90,23 +90,26 @@ def rotate(x: Tensor, frames: Tensor, transposed: bool = False) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def _rows_by_degree(x: Tensor) -> list[Tensor]:
+def _split_by_degree(x: Tensor) -> list[Tensor]:
     lmax = round(x.shape[1] ** 0.5) - 1
     return [x[:, degree**2 : (degree + 1) ** 2] for degree in range(lmax + 1)]
 
 
-def _frames(first: Tensor, polar: Tensor, third: Tensor, lmax: int) -> Tensor:
+def _build_frames(first: Tensor, polar: Tensor, third: Tensor, lmax: int) -> Tensor:
     """Sum `D[i, j] = K[i, j] cos(m_j a) - K[i, -j] sin(m_j a)` with `K = J Z(-b) J`."""
     across = torch.hypot(first, third)
     on_axis = across == 0
     cos_a = torch.where(on_axis, 1.0, third / across)
     sin_a = torch.where(on_axis, 0.0, first / across)
-    by_b, flipped, cosines, sines = _tables(lmax, polar.device)
-    a, b = _waves(cos_a, sin_a, lmax), _waves(polar, across, lmax)  # (n, 2 lmax + 1)
+    by_b, flipped, cosines, sines = _build_tables(lmax, polar.device)
+    a, b = (
+        _compute_waves(cos_a, sin_a, lmax),
+        _compute_waves(polar, across, lmax),
+    )  # (n, 2 lmax + 1)
     return (b @ by_b).mul_(a @ cosines).add_((b @ flipped).mul_(a @ sines))
 
 
-def _waves(cosine: Tensor, sine: Tensor, lmax: int) -> Tensor:
+def _compute_waves(cosine: Tensor, sine: Tensor, lmax: int) -> Tensor:
     """Return `1, cos(t), sin(t), ..., cos(lmax t), sin(lmax t)` in columns."""
     columns = [torch.ones_like(cosine)]
     c, s = torch.ones_like(cosine), torch.zeros_like(cosine)
@@ -117,18 +120,18 @@ def _waves(cosine: Tensor, sine: Tensor, lmax: int) -> Tensor:
 
 
 @cache
-def _tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
+def _build_tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
     """Return the matrices that make K, K with columns m and -m exchanged, cosines and sines.
 
-    Each is `(2 lmax + 1, n_entries(lmax))`, in terms of `_waves`.
+    Each is `(2 lmax + 1, count_entries(lmax))`, in terms of `_compute_waves`.
     """
-    tables = np.zeros((4, 2 * lmax + 1, n_entries(lmax)))
+    tables = np.zeros((4, 2 * lmax + 1, count_entries(lmax)))
     begin = 0
     for degree in range(lmax + 1):
-        J, d = axis_swap(degree), 2 * degree + 1
+        J, d = build_axis_swap(degree), 2 * degree + 1
         block = tables[:, :, begin : begin + d * d].reshape(4, -1, d, d)
         begin += d * d
-        block[0, : 2 * degree + 1] = np.einsum("ij,wjk,kl->wil", J, _turns(degree), J)
+        block[0, : 2 * degree + 1] = np.einsum("ij,wjk,kl->wil", J, _expand_turn(degree), J)
         block[1] = block[0, :, :, ::-1]
         for j, m in enumerate(range(-degree, degree + 1)):
             block[2, max(0, 2 * abs(m) - 1), :, j] = 1
@@ -139,8 +142,8 @@ def _tables(lmax: int, device: torch.device) -> tuple[Tensor, ...]:
     return by_b, flipped, cosines, sines
 
 
-def _turns(degree: int) -> np.ndarray:
-    """Return the coefficients `(2 l + 1, 2 l + 1, 2 l + 1)` of `_waves(t)` in `Z(-t)`."""
+def _expand_turn(degree: int) -> np.ndarray:
+    """Return the coefficients `(2 l + 1, 2 l + 1, 2 l + 1)` of `_compute_waves(t)` in `Z(-t)`."""
     turns = np.zeros((2 * degree + 1,) * 3)
     for i, m in enumerate(range(-degree, degree + 1)):
         turns[max(0, 2 * abs(m) - 1), i, i] = 1
@@ -150,13 +153,13 @@ def _turns(degree: int) -> np.ndarray:
 
 
 @cache
-def axis_swap(degree: int) -> np.ndarray:
+def build_axis_swap(degree: int) -> np.ndarray:
     """Return `J_l`, `(2 l + 1, 2 l + 1)`, by coupling degrees l - 1 and 1 to l."""
     if degree == 0:
         return np.ones((1, 1))
     if degree == 1:
         return SWAP
     C = clebsch_gordan(degree - 1, 1, degree)
-    lower = axis_swap(degree - 1)
+    lower = build_axis_swap(degree - 1)
     swap: np.ndarray = np.einsum("abc,ad,be,def->cf", C, lower, SWAP, C)
     return (2 * degree + 1) * swap

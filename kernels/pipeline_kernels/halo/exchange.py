@@ -98,7 +98,7 @@ class _Trip(ABC):
         """Post the messages."""
 
     @abstractmethod
-    def _result(self) -> Tensor:
+    def _make_result(self) -> Tensor:
         """Return the result, once all has been received."""
 
     def arrive(self) -> Tensor:
@@ -107,7 +107,7 @@ class _Trip(ABC):
             raise ValueError("expected one wait for an exchange, got two; keep what the first gave")
         self._wait()
         self._wait = None
-        return self._result()
+        return self._make_result()
 
 
 class _Spread(_Trip):
@@ -124,7 +124,7 @@ class _Spread(_Trip):
         self._wait = self.transport.start(_split_by_rank(packed, plan.sends), received)
         self._rows[:n_own] = rows
 
-    def _result(self) -> Tensor:
+    def _make_result(self) -> Tensor:
         rows = self._rows
         del self._rows
         return rows
@@ -143,7 +143,7 @@ class _Collect(_Trip):
         returned = _split_by_rank(rows[plan.n_own :].contiguous(), plan.receives)
         self._wait = self.transport.start(returned, _split_by_rank(self._received, plan.sends))
 
-    def _result(self) -> Tensor:
+    def _make_result(self) -> Tensor:
         rows = self._rows[: self.plan.n_own] + segment_sum(self._received, self.plan.send)
         del self._rows, self._received
         return rows

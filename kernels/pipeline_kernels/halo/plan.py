@@ -114,11 +114,11 @@ class HaloPlan:
         """Number of rows that this rank sends; a row counts once for each rank that gets it."""
         return self.send.n_elements
 
-    def bytes_sent(self, row_bytes: int) -> int:
+    def count_bytes_sent(self, row_bytes: int) -> int:
         """Return what one exchange sends from here, and what its derivative receives."""
         return self.n_sent * row_bytes
 
-    def bytes_received(self, row_bytes: int) -> int:
+    def count_bytes_received(self, row_bytes: int) -> int:
         """Return what one exchange receives here, and what its derivative sends."""
         return self.n_halo * row_bytes
 

@@ -30,7 +30,7 @@ class Plan:
     deferred: int = 0
 
     @classmethod
-    def of_bins(cls, bins: Numbers, n_bins: int, n_ranks: int, deferred: int = 0) -> Plan:
+    def from_bins(cls, bins: Numbers, n_bins: int, n_ranks: int, deferred: int = 0) -> Plan:
         """Return the plan in which `n_ranks` consecutive bins are a step.
 
         Args:
@@ -58,7 +58,7 @@ class Plan:
         starts = self.starts[first : first + self.n_ranks + 1]
         return Plan(self.items[starts[0] : starts[-1]], starts - starts[0], self.n_ranks)
 
-    def reordered(self, steps: Numbers) -> Plan:
+    def reorder(self, steps: Numbers) -> Plan:
         """Return the plan with its steps in another order, a permutation of their numbers."""
         shares = (steps[:, None] * self.n_ranks + np.arange(self.n_ranks)).ravel()
         sizes = np.diff(self.starts)[shares]
@@ -66,7 +66,7 @@ class Plan:
         moved = np.repeat(self.starts[shares] - starts[:-1], sizes) + np.arange(len(self.items))
         return Plan(self.items[moved], starts, self.n_ranks, self.deferred)
 
-    def loads(self, costs: ArrayLike) -> NDArray[np.float64]:
+    def sum_loads(self, costs: ArrayLike) -> NDArray[np.float64]:
         """Return the cost of each share, `(n_steps, n_ranks)`; `costs` is `(n_items,)`."""
         n_shares = len(self.starts) - 1
         shares = np.repeat(np.arange(n_shares), np.diff(self.starts))
@@ -75,4 +75,4 @@ class Plan:
 
     def report(self, costs: ArrayLike) -> Balance:
         """Return how well the plan balances the ranks if the items have these costs."""
-        return measure_balance(self.loads(costs), self.deferred)
+        return measure_balance(self.sum_loads(costs), self.deferred)

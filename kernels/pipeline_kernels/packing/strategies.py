@@ -56,7 +56,7 @@ def pack_balanced(
     bins, n_steps, deferred = cpu.pack_balanced(
         costs, clipped, order, offsets, n_ranks, float(capacity)
     )
-    return Plan.of_bins(bins, n_steps * n_ranks, n_ranks, deferred)
+    return Plan.from_bins(bins, n_steps * n_ranks, n_ranks, deferred)
 
 
 def pack_random(order: ArrayLike, offsets: ArrayLike, n_ranks: int) -> Plan:
@@ -125,7 +125,7 @@ def pack_next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: fl
     costs, order = _check_order(costs, order, n_ranks)
     _check_capacity(capacity)
     bins, n_bins = cpu.pack_next_fit(costs, order, float(capacity))
-    return Plan.of_bins(bins, n_bins, n_ranks)
+    return Plan.from_bins(bins, n_bins, n_ranks)
 
 
 def pack_mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: float) -> Plan:
@@ -157,7 +157,7 @@ def pack_mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: f
         capacity = max(1.0, float(costs.sum()))
     clipped = np.minimum(costs, capacity)
     bins, n_bins = cpu.fill_rounds(clipped, falling, n_ranks, float(capacity))
-    return Plan.of_bins(bins, n_bins, n_ranks)
+    return Plan.from_bins(bins, n_bins, n_ranks)
 
 
 def _check_order(costs: ArrayLike, order: ArrayLike, n_ranks: int) -> tuple[Costs, Numbers]:
@@ -199,4 +199,4 @@ def _make_plan(order: Numbers, bins: Numbers, n_windows: int, n_ranks: int) -> P
     """Return the plan that puts `order[i]` into `bins[i]`."""
     of_items = np.empty_like(bins)
     of_items[order] = bins
-    return Plan.of_bins(of_items, n_windows * n_ranks, n_ranks)
+    return Plan.from_bins(of_items, n_windows * n_ranks, n_ranks)

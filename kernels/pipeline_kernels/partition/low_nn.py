@@ -31,7 +31,7 @@ class Sections:
     parts: Numbers
 
     @classmethod
-    def whole(cls, n_atoms: int, n_parts: int) -> Sections:
+    def hold_all(cls, n_atoms: int, n_parts: int) -> Sections:
         """Return the one section that holds all atoms."""
         return cls(np.arange(n_atoms), np.array([0, n_atoms]), np.array([n_parts]))
 
@@ -52,7 +52,7 @@ class Sections:
         starts = cpu.cut(weights[order], self.starts, self.parts, parts, first_child)
         return Sections(order, starts, parts)
 
-    def labels(self) -> Numbers:
+    def label_atoms(self) -> Numbers:
         """Return the number of each atom's section, `(n_atoms,)`."""
         labels = np.empty(len(self.order), np.int64)
         labels[self.order] = np.repeat(np.arange(len(self.parts)), np.diff(self.starts))
@@ -88,7 +88,7 @@ def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Num
         The part of each atom, `(n_atoms,)`.
     """
     atoms = atoms.open_axes(weights)
-    ranks, sections = atoms.order_atoms(), Sections.whole(len(weights), n_parts)
+    ranks, sections = atoms.order_atoms(), Sections.hold_all(len(weights), n_parts)
     lower, upper = np.zeros((1, 3)), atoms.extent[None]
     cuts = np.ones((1, 3), np.int64)
     while sections.parts.max() > 1:
@@ -105,7 +105,7 @@ def cut_by_low_nn(atoms: PlaneCoordinates, weights: Floats, n_parts: int) -> Num
         lower[right, axes] = upper[right - 1, axes] = planes
         cuts[right, axes] += 1
         cuts[right - 1, axes] += 1
-    return sections.labels()
+    return sections.label_atoms()
 
 
 def _find_longest(lengths: Floats) -> Numbers:
@@ -131,9 +131,9 @@ def cut_by_grid(atoms: PlaneCoordinates, weights: Floats, shape: tuple[int, int,
         The part of each atom, `(n_atoms,)`.
     """
     atoms = atoms.open_axes(weights)
-    ranks, sections = atoms.order_atoms(), Sections.whole(len(weights), int(np.prod(shape)))
+    ranks, sections = atoms.order_atoms(), Sections.hold_all(len(weights), int(np.prod(shape)))
     for axis, n_slabs in enumerate(shape):
         n_sections = len(sections.parts)
         children = np.repeat(sections.parts[:, None] // n_slabs, n_slabs, axis=1)
         sections = sections.cut(ranks, np.full(n_sections, axis), weights, children)
-    return sections.labels()
+    return sections.label_atoms()

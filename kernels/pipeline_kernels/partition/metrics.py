@@ -52,7 +52,7 @@ class PartitionMetrics:
         """Nodes of the largest part over the mean."""
         return _compute_imbalance(self.nodes)
 
-    def summary(self) -> dict[str, float]:
+    def summarize(self) -> dict[str, float]:
         """Return the figures of figure 5 by name, means and maxima over the parts."""
         neighbours, received = self.neighbours, self.received
         return {

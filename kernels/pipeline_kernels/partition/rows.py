@@ -55,7 +55,7 @@ class Rows:
         degrees = self.degrees.astype(np.float64)
         return degrees if degrees.any() else np.ones(len(self))
 
-    def metrics(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
+    def measure(self, labels: Numbers, n_parts: int) -> PartitionMetrics:
         """Do what `partition.measure_partition` does, in a fraction of the time."""
         bits, n_cut = self.touch(labels, n_parts)
         return PartitionMetrics(

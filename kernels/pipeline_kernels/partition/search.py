@@ -100,7 +100,7 @@ def find_grids(atoms: PlaneCoordinates, rows: Rows, n_parts: int, link: Link) ->
     for shape in ranked[:N_EXACT]:
         labels = cut_by_grid(atoms, rows.weights, shape)
         name = "x".join(map(str, shape))
-        candidates.append(Candidate(name, labels, rows.metrics(labels, n_parts)))
+        candidates.append(Candidate(name, labels, rows.measure(labels, n_parts)))
     return sorted(candidates, key=lambda one: link.predict_exchange(one.metrics))
 
 
@@ -116,7 +116,7 @@ def find_candidates(
         link: What an exchange takes.
     """
     labels = cut_by_low_nn(atoms, rows.weights, n_parts)
-    bisected = Candidate("low_nn", labels, rows.metrics(labels, n_parts))
+    bisected = Candidate("low_nn", labels, rows.measure(labels, n_parts))
     best = find_pareto_set([*find_grids(atoms, rows, n_parts, link), bisected])
     return sorted(best, key=lambda one: link.predict_exchange(one.metrics))
 

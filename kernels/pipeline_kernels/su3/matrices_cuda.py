@@ -175,7 +175,7 @@ def add_scalar(a, re, im):
 
 
 @triton.jit
-def either(mask, a, b):
+def select(mask, a, b):
     """Choose, for each matrix, the one or the other."""
     out = ()
     for i in tl.static_range(len(a)):
@@ -315,7 +315,7 @@ def sin_cos(x):
 
 
 @triton.jit
-def over_sine(x):
+def inverse_sinc(x):
     """Return x / sin x."""
     safe = tl.maximum(tl.abs(x), TINY)
     return safe / tl.sin(safe)

@@ -73,7 +73,7 @@ class Source:
         receivers = domain.edge_index[:, 0].numpy()[self._first]
         self._offsets = np.searchsorted(receivers, np.arange(domain.n_own + 1))
 
-    def blocks(self, begin: int, end: int) -> Blocks:
+    def collect_blocks(self, begin: int, end: int) -> Blocks:
         """Return the blocks whose rows belong to own atoms with numbers from begin to end - 1."""
         a, b = np.searchsorted(self._own, [begin, end])
         slots = slice(self._offsets[a], self._offsets[b])
@@ -94,14 +94,14 @@ class Source:
         entries = [self._basis.unpad(one[order], *ends) for one in blocks]
         return Blocks(np.concatenate([shifts, atoms], axis=1), np.stack(entries))
 
-    def shapes(self, names: Ints) -> Ints:
+    def find_shapes(self, names: Ints) -> Ints:
         """Return rows and columns of blocks, (n_blocks, 2)."""
-        return self._basis.counts(self._numbers)[names[:, 3:]]
+        return self._basis.count_orbitals_per_atom(self._numbers)[names[:, 3:]]
 
     def sort(self, blocks: Blocks) -> Blocks:
         """Return blocks by the atom of their rows; those of an atom stay in their order."""
         order = np.argsort(blocks.names[:, 3], kind="stable")
-        sizes = self.shapes(blocks.names).prod(axis=1)
+        sizes = self.find_shapes(blocks.names).prod(axis=1)
         begins, lengths = (np.cumsum(sizes) - sizes)[order], sizes[order]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         places = np.repeat(begins, lengths) + within
@@ -116,9 +116,9 @@ class Source:
             Atoms, shifts, and blocks (2, n_blocks, n_common, n_common).
         """
         assert self._tiling is not None
-        known, images, numbers = self._tiling.blocks(own)
+        known, images, numbers = self._tiling.find_blocks(own)
         ends = self._numbers[known].T
-        overlap = self._basis.pad(self._tiling.entries("overlap", numbers), *ends)
+        overlap = self._basis.pad(self._tiling.gather_entries("overlap", numbers), *ends)
         place = BlockIndex(known, images).find(atoms, shifts)
         beside = np.zeros_like(blocks)
         beside[place >= 0] = overlap[place[place >= 0]]
@@ -175,7 +175,7 @@ def write_matrices(
         bounds: From `split_atoms`.
         ranks: All of them.
     """
-    pieces = (source.blocks(*ends) for ends in pairwise(bounds.tolist()))
+    pieces = (source.collect_blocks(*ends) for ends in pairwise(bounds.tolist()))
     if not ranks.is_rank_zero:
         for piece in pieces:
             collect_blocks(piece, ranks)
@@ -185,7 +185,7 @@ def write_matrices(
         writer = _Writer(file.create_group(group), structure)
         for piece in pieces:
             blocks = source.sort(collect_blocks(piece, ranks))
-            writer.add(blocks, source.shapes(blocks.names))
+            writer.add(blocks, source.find_shapes(blocks.names))
 
 
 class _Writer:

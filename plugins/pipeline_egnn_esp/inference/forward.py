@@ -142,7 +142,7 @@ class _Forward:
         self._shifts, structure, rows = domain.edge_shift.numpy(), domain.structure, domain.rows
         self.device = self.network.length_embedding.weight.device
         numbers = structure.atomic_numbers[rows].astype(np.int64)
-        self.network.basis.counts(numbers)  # refuses what it lacks
+        self.network.basis.count_orbitals_per_atom(numbers)  # refuses what it lacks
         self._numbers, self._positions, self._cell = (
             torch.from_numpy(array).to(self.device)
             for array in (numbers, structure.positions[rows], structure.cell[None])
@@ -168,7 +168,7 @@ class _Forward:
         gathered, heads, n = self._gather(chunk), self.network.heads, chunk.n_receivers
         x = x[gathered.picked]
         features = self._update_edges(self.network.options.layers, x, e, chunk, gathered)
-        nodes = heads.node_blocks(x[:n], self._numbers[chunk.rows])
+        nodes = heads.predict_node_blocks(x[:n], self._numbers[chunk.rows])
         halves = heads.project_one_way(features).mul_(0.5)
         first = torch.from_numpy(self._slots.first[chunk.edges]).to(self.device)
         if self._scaled is not None:

@@ -73,7 +73,9 @@ def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
     basis = _get_network(module).basis
     subjects = [make_subject(run, one, basis) for one in options.structures]
     for subject in subjects:
-        _require_feasible(subject, basis.counts(subject.structure.atomic_numbers), options)
+        _require_feasible(
+            subject, basis.count_orbitals_per_atom(subject.structure.atomic_numbers), options
+        )
     summary: dict[str, Any] = {}
     file = store.create(run.inference, SCHEMA, run.make_provenance("infer"))
     with file if ranks.is_rank_zero else nullcontext() as content:
@@ -115,7 +117,9 @@ class _Inference:
             "ranks": ranks.size,
         }
         levels: dict[str, Any] = {}
-        measured = measure_peak(lambda: levels.update(self._work(slots, plan, group)), ranks.device)
+        measured = measure_peak(
+            lambda: levels.update(self._predict(slots, plan, group)), ranks.device
+        )
         peaks = ranks.gather(measured)
         if group is not None:
             for number, own in enumerate(plans):
@@ -131,7 +135,7 @@ class _Inference:
         return summary | levels
 
     def _make_plan(self, slots: BlockSlots) -> MemoryPlan:
-        counts = self._network.basis.counts(self._subject.structure.atomic_numbers)
+        counts = self._network.basis.count_orbitals_per_atom(self._subject.structure.atomic_numbers)
         domain = slots.domain
         ends = domain.rows[domain.edge_index.numpy()[slots.first]].T
         own = counts[domain.rows[: domain.n_own]]
@@ -147,7 +151,7 @@ class _Inference:
             extra = Extra(int(totals[1]), taken)
         return plan_memory(self._network, slots, self._options.work_bytes, extra)
 
-    def _work(
+    def _predict(
         self, slots: BlockSlots, plan: MemoryPlan, group: h5py.Group | None
     ) -> dict[str, Any]:
         """Predict and write; return the errors of levels on rank 0."""
@@ -190,7 +194,7 @@ class _Inference:
     def _read_reference(self, cell: StoredCell) -> BlockMatrix:
         """Return the matrices of the data, with the zero of energies of the labels."""
         tiling = cell.read_tiling(np.arange(len(cell.moved)))
-        matrix = tiling.whole()
+        matrix = tiling.build_matrix()
         if self._run.get_section("model", ESPOptions).zero == "data":
             return matrix
         zero = compute_energy_zero(tiling.cell)

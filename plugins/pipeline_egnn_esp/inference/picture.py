@@ -39,7 +39,7 @@ def write_picture(group: h5py.Group, path: Path, name: str, basis: Basis, n_pixe
         source = file[name]
         for part in _STRUCTURE:
             target.create_dataset(part, data=source[part][()])
-        counts = basis.counts(source["atomic_numbers"][()])
+        counts = basis.count_orbitals_per_atom(source["atomic_numbers"][()])
         picture = _draw_pixels(source, counts, min(n_pixels, int(counts.sum())))
     target.create_dataset("elements", data=picture.astype("f4"), compression="gzip")
     target.attrs["orbitals"] = int(counts.sum())

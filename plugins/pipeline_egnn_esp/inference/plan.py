@@ -19,7 +19,7 @@ from pipeline_egnn_esp.inference.slots import BlockSlots
 from pipeline_egnn_esp.inference.spectra import is_complex, is_dense
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
-from pipeline_kernels.equivariant.wigner import n_entries
+from pipeline_kernels.equivariant.wigner import count_entries
 
 _EDGE_INDICES: Final = 800
 """Bytes of an edge in a chunk: places, plans of sums, vectors and Gaussians."""
@@ -138,7 +138,7 @@ def count_edge_bytes(options: ESPOptions, basis: Basis, size: int) -> int:
     node = 3 * features + messages + gates + 2 * values + 3 * degrees * options.channels
     edge = 5 * features + messages + gates + hidden
     block = features + n_common**2 + _BLOCK_ELEMENT * n_common**2 // size
-    return size * (n_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
+    return size * (count_entries(options.lmax) + max(first, node, edge, block)) + _EDGE_INDICES
 
 
 def plan_memory(network: Network, slots: BlockSlots, work_bytes: int, extra: Extra) -> MemoryPlan:

@@ -113,7 +113,7 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
             "cannot be repeated along it; set this `repeat` to 1"
         )
     try:
-        basis.counts(one.atomic_numbers)
+        basis.count_orbitals_per_atom(one.atomic_numbers)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
     straight = _repeat(one, options.repeat)

@@ -37,18 +37,20 @@ class Tiling:
     structure: Structure
     moved: Ints
 
-    def whole(self) -> BlockMatrix:
+    def build_matrix(self) -> BlockMatrix:
         """Return the matrices of all atoms."""
-        return self.part(np.arange(len(self.moved)))
+        return self.build_part(np.arange(len(self.moved)))
 
-    def part(self, rows: Ints) -> BlockMatrix:
+    def build_part(self, rows: Ints) -> BlockMatrix:
         """Return the blocks that are kept of pairs and have some atoms for their rows.
 
         Args:
             rows: Atoms of the repeated cell, (n,).
         """
-        pairs, shift, numbers = self.blocks(rows)
-        hamiltonian, overlap = (self.entries(one, numbers) for one in ("hamiltonian", "overlap"))
+        pairs, shift, numbers = self.find_blocks(rows)
+        hamiltonian, overlap = (
+            self.gather_entries(one, numbers) for one in ("hamiltonian", "overlap")
+        )
         return BlockMatrix(self.structure, self.cell.basis, pairs, shift, hamiltonian, overlap)
 
     @property
@@ -56,14 +58,15 @@ class Tiling:
         """Blocks that have one atom for their rows, at most, both members of pairs counted."""
         return int(self._by_atom[1].max())
 
-    def blocks(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    def find_blocks(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Return which blocks are kept of pairs and have some atoms for their rows.
 
         Args:
             rows: Atoms of the repeated cell, (n,).
 
         Returns:
-            Atoms (n_blocks, 2) and images (n_blocks, 3), and numbers for `entries`, (n_blocks,).
+            Atoms (n_blocks, 2) and images (n_blocks, 3), and numbers for `gather_entries`,
+            (n_blocks,).
         """
         n_cell = len(self.cell.structure.positions)
         copies, atoms = np.divmod(rows, n_cell)
@@ -79,7 +82,7 @@ class Tiling:
         kept = is_first(i, j, shift)
         return np.stack([i, j], axis=1)[kept], shift[kept], numbers[kept]
 
-    def entries(self, quantity: Quantity, numbers: Ints) -> Floats:
+    def gather_entries(self, quantity: Quantity, numbers: Ints) -> Floats:
         """Return the elements of blocks one after the other, each by rows."""
         n_stored = len(self.cell.block_atoms)
         second = np.flatnonzero(~self.cell.is_on_site)

@@ -89,7 +89,7 @@ def make_data(run: DatasetRun) -> Summary:
         _write_attributes(writer, basis)
         content = report.make_content(basis, codes)
         write_json(run.report, content)
-    return report.summary(content)
+    return report.summarize(content)
 
 
 def read_basis(data: SampleFile) -> Basis:
@@ -102,7 +102,7 @@ def read_basis(data: SampleFile) -> Basis:
         raise ValueError(
             f"{data.path}: holds no matrices; give the experiment a dataset with `plugin: egnn_esp`"
         )
-    return Basis.of_json(str(data.attributes["basis"]))
+    return Basis.from_json(str(data.attributes["basis"]))
 
 
 def read_matrix(sample: Sample, basis: Basis) -> BlockMatrix:

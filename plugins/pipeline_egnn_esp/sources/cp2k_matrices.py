@@ -143,7 +143,7 @@ def _read_elements(
     files: dict[tuple[str, int], Path], log: Log, kind: str, atoms: Structure, basis: Basis
 ) -> Elements:
     """Read all images of one matrix."""
-    n = int(basis.counts(atoms.atomic_numbers).sum())
+    n = int(basis.count_orbitals_per_atom(atoms.atomic_numbers).sum())
     images = list(enumerate(log.images.get(kind, []), 1))
     if not images:
         return _shift_to_nearest(read_csr(_get_file(files, log, kind, 0), n), atoms, basis)
@@ -170,7 +170,7 @@ def _shift_to_nearest(
     from ase.geometry import find_mic
 
     row, column, value = matrix
-    counts = basis.counts(atoms.atomic_numbers)
+    counts = basis.count_orbitals_per_atom(atoms.atomic_numbers)
     atom = np.repeat(np.arange(len(counts)), counts)
     i, j = atom[row], atom[column]
     if not atoms.pbc.any():

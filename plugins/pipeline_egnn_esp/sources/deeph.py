@@ -101,7 +101,7 @@ def write_deeph(folder: Path, matrix: BlockMatrix, order: Order = "openmx") -> N
     for name, quantity in names.items():
         with h5py.File(folder / name, "w") as file:
             keys = zip(matrix.block_shift.tolist(), matrix.block_atoms.tolist(), strict=True)
-            for (R, (i, j)), block in zip(keys, matrix.blocks(quantity), strict=True):
+            for (R, (i, j)), block in zip(keys, matrix.iterate_blocks(quantity), strict=True):
                 written = block[np.ix_(theirs[i], theirs[j])]
                 file[str([*R, i + 1, j + 1])] = written
                 if i != j or any(R):

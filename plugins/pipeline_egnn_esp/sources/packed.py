@@ -105,7 +105,7 @@ def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> 
         raise ValueError(
             "atom_pairs holds both of a hermitian pair; keep R > 0, and of R = 0 those with i <= j"
         )
-    shapes = basis.counts(atoms.atomic_numbers)[block_atoms]
+    shapes = basis.count_orbitals_per_atom(atoms.atomic_numbers)[block_atoms]
     wrong = np.flatnonzero((shapes != arrays["chunk_shapes"]).any(axis=1))
     if len(wrong):
         raise ValueError(

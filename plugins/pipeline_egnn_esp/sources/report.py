@@ -71,7 +71,7 @@ class Report:
             "hamiltonian_by_distance": self._tabulate_by_distance(),
         }
 
-    def summary(self, content: dict[str, Any]) -> dict[str, Any]:
+    def summarize(self, content: dict[str, Any]) -> dict[str, Any]:
         """Return the figures that the stage shows at its end."""
         return {
             "samples": content["samples"],

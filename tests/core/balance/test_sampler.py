@@ -102,7 +102,7 @@ def test_steps_of_bins_hold_a_batch_on_average(strategy, n_ranks):
     costs = np.random.default_rng(3).uniform(0.5, 1.5, size=2000)
     plan = Sampler(costs=costs, batch_size=40, strategy=strategy).plan_epoch(0, n_ranks)
     assert 50 <= len(plan) <= 60
-    assert plan.loads(costs).max() <= costs.mean() * 40 / n_ranks + 1e-9
+    assert plan.sum_loads(costs).max() <= costs.mean() * 40 / n_ranks + 1e-9
 
 
 def test_steps_of_algorithm_1_come_in_random_order():

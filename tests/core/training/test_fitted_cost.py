@@ -29,7 +29,7 @@ def measured():
     sizes = {"atom": draw.integers(5, 50, 40), "edge": draw.integers(100, 900, 40)}
     plan = Sampler(costs=sizes["atom"] * 1.0, batch_size=5).plan_epoch(0, 3)
     true = CostModel(2e-3, {"atom": 1e-4, "edge": 3e-6})
-    seconds = true.predict_batches({kind: plan.loads(rows) for kind, rows in sizes.items()})
+    seconds = true.predict_batches({kind: plan.sum_loads(rows) for kind, rows in sizes.items()})
     times = EpochTimes.zero(len(plan), 3)
     times.shares += torch.from_numpy(seconds)
     return sizes, plan, times, true
@@ -47,7 +47,7 @@ def test_empty_shares_do_not_count(measured):
     sizes, _, _, true = measured
     plan = Sampler(costs=np.ones(40), batch_size=2).plan_epoch(0, 3)
     times = EpochTimes.zero(len(plan), 3)
-    seconds = true.predict_batches({kind: plan.loads(rows) for kind, rows in sizes.items()})
+    seconds = true.predict_batches({kind: plan.sum_loads(rows) for kind, rows in sizes.items()})
     seconds[:, 2] = 1e-6  # the third rank has nothing to do and does it fast
     times.shares += torch.from_numpy(seconds)
     result = times.fit_cost_model(plan, sizes)
@@ -64,7 +64,7 @@ def test_too_few_times_tell_nothing(measured):
 
 def test_times_that_do_not_depend_on_sizes(measured):
     sizes, plan, times, _ = measured
-    atoms = torch.from_numpy(plan.loads(sizes["atom"]))
+    atoms = torch.from_numpy(plan.sum_loads(sizes["atom"]))
     times.shares[:] = 1e-3 + 1 / atoms  # the more atoms the faster
     assert times.fit_cost_model(plan, {"atom": sizes["atom"]}) is None
 
@@ -188,7 +188,7 @@ def test_ranks_wait_less_for_each_other(tmp_path):
     shares = read_shares(run.partition, "train", 80)
     for epoch, record in enumerate(read_history(run)):
         plan = Sampler(costs=shares.costs, batch_size=8, seed=run.seed).plan_epoch(epoch, 2)
-        seconds = plan.loads(shares.sizes["edge"]) * 3e-3
+        seconds = plan.sum_loads(shares.sizes["edge"]) * 3e-3
         with_given_costs = (seconds.max(1, keepdims=True) - seconds).sum()
         idle = sum(record["profile"]["idle"])
         if epoch == 0:

@@ -37,7 +37,7 @@ def slept(run, epoch, n_ranks):
     """Seconds that each rank sleeps in each step, (n_steps, n_ranks)."""
     shares = read_shares(run.partition, "train", 24)
     plan = Sampler(costs=shares.costs, batch_size=4, seed=run.seed).plan_epoch(epoch, n_ranks)
-    return plan.loads(shares.sizes["edge"]) * SECONDS_PER_EDGE
+    return plan.sum_loads(shares.sizes["edge"]) * SECONDS_PER_EDGE
 
 
 @pytest.fixture

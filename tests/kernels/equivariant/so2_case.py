@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.equivariant.so2 import Layout, cpu, op, portable, reference, so2_convolution
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 
 IMPLEMENTATIONS = ["C", "plain"]
@@ -50,14 +50,14 @@ class Case:
         rows = [Segments.of(ends[0], n_nodes), Segments.of(ends[1].sort().values, n_nodes), None]
         counts = [n_nodes, n_nodes, n_edges]
         n_factors = n_factors or layout.lmax + 1
-        shapes = layout.weight_shapes(sum(channels), channels_out, N_EXTRA)
+        shapes = layout.list_weight_shapes(sum(channels), channels_out, N_EXTRA)
         vectors = normal(n_edges, 3)
         return cls(
             layout,
             [normal(n, layout.dim, c) for n, c in zip(counts, channels, strict=True)],
             rows,
             vectors,
-            edge_frames(vectors, layout.lmax),
+            compute_edge_frames(vectors, layout.lmax),
             normal(n_edges, n_factors, sum(channels)),
             [normal(*shape) / shape[-2] ** 0.5 for shape in shapes],
             normal((layout.lmax + 1) * channels_out + N_EXTRA),

@@ -59,7 +59,7 @@ def test_degrees_that_do_not_couple_are_named(degrees):
 
 @pytest.mark.parametrize(("one", "two"), [("0e", "3o"), ("1o", "1o"), ("2e", "1e"), ("2o", "3e")])
 def test_products_are_those_of_e3nn(one, two):
-    ours = [str(irrep) for irrep in Irrep.parse(one).times(Irrep.parse(two))]
+    ours = [str(irrep) for irrep in Irrep.parse(one).multiply(Irrep.parse(two))]
     assert ours == [str(irrep) for irrep in o3.Irrep(one) * o3.Irrep(two)]
     assert Irrep.parse(one).dim == o3.Irrep(one).dim
 

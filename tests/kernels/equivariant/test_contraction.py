@@ -77,7 +77,7 @@ class Case:
 
     @property
     def tail(self):
-        code = self.polynomial.code(torch.device("cpu"))
+        code = self.polynomial.make_code(torch.device("cpu"))
         return self.atoms.order, self.atoms.chunks, code, self.polynomial.sizes
 
     def results(self) -> list[Tensor]:

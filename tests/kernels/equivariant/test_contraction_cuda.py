@@ -42,7 +42,7 @@ def random_case(of, element, n_channels, dtype, device="cpu"):
         (n_atoms, of.n_inputs, n_channels),
     ]
     tensors = [torch.randn(s, generator=generator, dtype=dtype).to(device) for s in sizes]
-    return tensors, (atoms.order, atoms.chunks, of.code(torch.device(device)), of.sizes)
+    return tensors, (atoms.order, atoms.chunks, of.make_code(torch.device(device)), of.sizes)
 
 
 def exact(tensors, tail):
@@ -97,7 +97,11 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.contraction import cuda
 
     p = {torch.float32: "*fp32", torch.float64: "*fp64"}[dtype]
-    for kernel, n_arrays in [(cuda._outputs, 4), (cuda._inputs, 5), (cuda._coefficients, 4)]:
+    for kernel, n_arrays in [
+        (cuda._sum_outputs, 4),
+        (cuda._differentiate_inputs, 5),
+        (cuda._differentiate_coefficients, 4),
+    ]:
         for direction in (p, "constexpr"):
             signature = {
                 "arrays": (p, direction, *[p] * (n_arrays - 2)),

@@ -14,7 +14,7 @@ from ase.neighborlist import neighbor_list
 from torch.testing import assert_close
 
 from pipeline_kernels.equivariant.density import DensityBasis, bond_density, cpu, reference
-from pipeline_kernels.equivariant.wigner import edge_frames, rotate
+from pipeline_kernels.equivariant.wigner import compute_edge_frames, rotate
 from pipeline_kernels.message import Segments
 
 o3 = pytest.importorskip("e3nn.o3")
@@ -108,8 +108,8 @@ def test_turns_with_the_crystal(crystal):
     edges = edges_of(crystal)
     receivers, senders, shifts, vectors = edges
     turned = density_of(crystal, (receivers, senders, shifts, vectors @ R.T))
-    before = rotate(density_of(crystal, edges), edge_frames(vectors, BASIS.lmax))
-    after = rotate(turned, edge_frames(vectors @ R.T, BASIS.lmax))
+    before = rotate(density_of(crystal, edges), compute_edge_frames(vectors, BASIS.lmax))
+    after = rotate(turned, compute_edge_frames(vectors @ R.T, BASIS.lmax))
     # In the frame of an edge only the angle about the edge is left.
     assert_close(before[:, [0, 2, 6, 12]], after[:, [0, 2, 6, 12]], rtol=0, atol=1e-12)
     size = before.square().sum(1)

@@ -15,16 +15,16 @@ from torch.testing import assert_close
 from kernels.equivariant.so2_case import IMPLEMENTATIONS, N_EXTRA, Case, use_implementation
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    compute_gate_factors,
     convolution,
     from_edges,
-    gate_factors,
     op,
     reference,
     so2_convolution,
     so2_linear,
     to_edges,
 )
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 
 LAYOUTS = [Layout(*pair) for pair in [(0, 0), (1, 1), (2, 1), (3, 0), (3, 3), (4, 4), (6, 2)]]
@@ -162,7 +162,7 @@ def test_linear_differentiates(implementation, n_factors):
 def test_gates_are_silu_and_sigmoid():
     layout = Layout(2, 2)
     y, gates = torch.randn(5, 9, 2), torch.randn(5, 4)
-    actual = reference.scale(y, gate_factors(y, gates, layout), layout)
+    actual = reference.scale(y, compute_gate_factors(y, gates, layout), layout)
     assert_close(actual[:, 0], torch.nn.functional.silu(y[:, 0]))
     for row, (degree, _) in enumerate(layout.places[1:], 1):
         assert_close(actual[:, row], gates.view(5, 2, 2)[:, degree - 1].sigmoid() * y[:, row])
@@ -300,6 +300,8 @@ def test_wrong_layouts_are_refused():
     with pytest.raises(ValueError, match="expected 0 <= mmax <= lmax, got lmax = 2, mmax = 3"):
         Layout(2, 3)
     with pytest.raises(ValueError, match="y: expected"):
-        from_edges(torch.zeros(3, 8, 1), edge_frames(torch.ones(3, 3), 2), Layout(2, 2))
+        from_edges(torch.zeros(3, 8, 1), compute_edge_frames(torch.ones(3, 3), 2), Layout(2, 2))
     with pytest.raises(ValueError, match=r"y: expected .*float32 .* got .*float64"):
-        from_edges(torch.zeros(3, 9, 1).double(), edge_frames(torch.ones(3, 3), 2), Layout(2, 2))
+        from_edges(
+            torch.zeros(3, 9, 1).double(), compute_edge_frames(torch.ones(3, 3), 2), Layout(2, 2)
+        )

@@ -11,15 +11,15 @@ from torch.testing import assert_close
 
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    compute_gate_factors,
     from_edges,
-    gate_factors,
     op,
     portable,
     so2_convolution,
     so2_linear,
 )
 from pipeline_kernels.equivariant.so2.ends import Ends
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 
 EPSILON = {torch.float32: 1e-5, torch.float64: 1e-13}
@@ -46,7 +46,7 @@ def random_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"
         (n_edges, layout.lmax + 1, channels + 2),
     ]
     x, y, f = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    frames = edge_frames(torch.randn(n_edges, 3, generator=generator).double(), layout.lmax)
+    frames = compute_edge_frames(torch.randn(n_edges, 3, generator=generator).double(), layout.lmax)
     x, y, f, frames = (part.to(dtype) for part in (x, y, f, frames))
     return x, y[..., 1:-1], frames, f[..., 2:], rows
 
@@ -141,7 +141,7 @@ def node_block(x, frames, f, weights, rows, layout):
     first, second = weights[: len(weights) // 2], weights[len(weights) // 2 :]
     channels, n_extra = x.shape[2], x.shape[2] * layout.lmax
     y, gates = so2_convolution([x], [rows], frames, first, bias[0], layout, f, n_extra)
-    factors = gate_factors(y, gates, layout)
+    factors = compute_gate_factors(y, gates, layout)
     z, _ = so2_linear(y, second, bias[1], layout, factors)
     assert z.shape[2] == channels
     return from_edges(z, frames, layout, rows, f)
@@ -157,8 +157,8 @@ def test_gpu_equals_the_formula(gpu, layout, sizes, dtype, monkeypatch):
     monkeypatch.setattr(cuda, "TILE_BYTES", 2**20)
     x, _, frames, f, rows = random_case(layout, *sizes, dtype)
     channels = sizes[2]
-    shapes = layout.weight_shapes(channels, channels, layout.lmax * channels)
-    shapes += layout.weight_shapes(channels, channels)
+    shapes = layout.list_weight_shapes(channels, channels, layout.lmax * channels)
+    shapes += layout.list_weight_shapes(channels, channels)
     weights = [(torch.randn(n) / n[-2] ** 0.5).to(dtype) for n in shapes]
     exact = [part.double().requires_grad_() for part in (x, f[..., :channels], *weights)]
     monkeypatch.setattr(op, "cpu", portable)

@@ -11,12 +11,12 @@ from torch.testing import assert_close
 from kernels.equivariant.so2_case import IMPLEMENTATIONS, N_EXTRA, Case, use_implementation
 from pipeline_kernels.equivariant.so2 import (
     Layout,
+    compute_gate_factors,
     from_edges,
-    gate_factors,
     so2_convolution,
     so2_linear,
 )
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -35,10 +35,10 @@ def messages(case, tables, frames):
         tables, rows, frames, case.weights, case.bias, layout, factors, N_EXTRA
     )
     gates = extra.sum(1, keepdim=True).expand(-1, layout.lmax * channels)
-    shapes = layout.weight_shapes(channels, channels)
+    shapes = layout.list_weight_shapes(channels, channels)
     weights = [torch.sin(torch.arange(n.numel()).double()).view(n) for n in map(torch.Size, shapes)]
     bias = case.bias[:-N_EXTRA]
-    z, _ = so2_linear(y, weights, bias, layout, gate_factors(y, gates, layout))
+    z, _ = so2_linear(y, weights, bias, layout, compute_gate_factors(y, gates, layout))
     return from_edges(z, frames, layout, rows[1]), extra
 
 
@@ -50,7 +50,7 @@ def test_turns_with_the_structure(implementation, double_precision, layout):
     degrees = range(layout.lmax + 1)
     D = torch.block_diag(*(o3.Irrep(degree, 1).D_from_matrix(turn) for degree in degrees))
     permuted = case.vectors[:, [1, 2, 0]] @ turn.T
-    turned_frames = edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
+    turned_frames = compute_edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
     turned = [torch.einsum("ij,njc->nic", D, x) for x in case.tables]
     x, extra = messages(case, case.tables, case.frames)
     result, found_extra = messages(case, turned, turned_frames)
@@ -105,14 +105,14 @@ def test_equals_a_tensor_product_with_all_harmonics(double_precision):
     matrix = matrix[:, :, layout.sources]
     weights = []
     for m, rows in enumerate(layout.blocks):
-        k = layout.n_degrees(m)
+        k = layout.count_degrees(m)
         block = matrix[rows, :, rows]
         real, imaginary = block[:k, :, :k], block[:k, :, k:]
         pair = [real, imaginary] if m else [real]
         parts = [part.reshape(k * channels, k * channels_out) for part in pair]
         weights.append(torch.stack(parts) if m else parts[0])
     bias = torch.zeros((lmax + 1) * channels_out)
-    frames = edge_frames(vectors, lmax)
+    frames = compute_edge_frames(vectors, lmax)
     y, _ = so2_convolution([x], [None], frames, [W.detach() for W in weights], bias, layout)
     expected = e3nn(x, vectors[:, [1, 2, 0]]).detach()
     assert_close(from_edges(y, frames, layout), expected, rtol=0, atol=1e-11)

@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from pipeline_kernels.equivariant import wigner
-from pipeline_kernels.equivariant.wigner import edge_frames, n_entries, rotate
+from pipeline_kernels.equivariant.wigner import compute_edge_frames, count_entries, rotate
 
 o3 = pytest.importorskip("e3nn.o3")
 
@@ -34,8 +34,8 @@ def harmonics(degrees, vectors):
 
 
 def test_equal_those_of_e3nn(double_precision, vectors):
-    frames = edge_frames(vectors, LMAX)
-    assert frames.shape == (len(vectors), n_entries(LMAX))
+    frames = compute_edge_frames(vectors, LMAX)
+    assert frames.shape == (len(vectors), count_entries(LMAX))
     result = blocks(frames, LMAX)
     turns = result[1]  # degree 1 is the vector itself
     assert_close(turns @ turns.mT, torch.eye(3).expand_as(turns), rtol=0, atol=1e-14)
@@ -51,32 +51,32 @@ def test_turn_harmonics_of_the_edge_to_the_polar_axis(double_precision, vectors)
     degrees = list(range(LMAX + 1))
     Y = harmonics(degrees, vectors[:, [1, 2, 0]])
     polar = harmonics(degrees, torch.tensor([0.0, 1, 0]))
-    turned = rotate(Y[..., None], edge_frames(vectors, LMAX))[..., 0]
+    turned = rotate(Y[..., None], compute_edge_frames(vectors, LMAX))[..., 0]
     assert_close(turned, polar.expand_as(turned), rtol=0, atol=1e-13)
 
 
 def test_an_edge_along_z_is_not_turned():
-    frames = edge_frames(torch.tensor([[0, 0, 5.0]], dtype=torch.float64), 3)
+    frames = compute_edge_frames(torch.tensor([[0, 0, 5.0]], dtype=torch.float64), 3)
     for D in blocks(frames, 3):
         assert_close(D[0], torch.eye(D.shape[1], dtype=torch.float64), rtol=0, atol=1e-14)
 
 
 def test_transposed_turns_back(vectors):
-    frames = edge_frames(vectors, 3)
+    frames = compute_edge_frames(vectors, 3)
     x = torch.randn(len(vectors), 16, 2, generator=torch.Generator().manual_seed(1)).double()
     assert_close(rotate(rotate(x, frames), frames, transposed=True), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_are_exact_in_each_type(vectors, dtype):
-    frames = edge_frames(vectors, 4, dtype)
+    frames = compute_edge_frames(vectors, 4, dtype)
     assert frames.dtype == dtype
-    assert torch.equal(frames, edge_frames(vectors, 4).to(dtype))
-    assert edge_frames(vectors.to(dtype), 4).dtype == dtype
+    assert torch.equal(frames, compute_edge_frames(vectors, 4).to(dtype))
+    assert compute_edge_frames(vectors.to(dtype), 4).dtype == dtype
 
 
 def test_no_edges():
-    assert edge_frames(torch.zeros(0, 3), 4).shape == (0, 165)
+    assert compute_edge_frames(torch.zeros(0, 3), 4).shape == (0, 165)
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_no_edges():
 )
 def test_what_has_no_frame_is_refused(vectors, lmax, message):
     with pytest.raises(ValueError, match=message):
-        edge_frames(vectors, lmax)
+        compute_edge_frames(vectors, lmax)

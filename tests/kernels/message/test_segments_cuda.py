@@ -70,7 +70,7 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     from pipeline_kernels.message.segments import cuda
 
     value, index = f"*{dtype}", "*i64"
-    accumulator = cuda._accumulator(torch.float64 if dtype == "fp64" else torch.float32)
+    accumulator = cuda._choose_accumulator(torch.float64 if dtype == "fp64" else torch.float32)
     sizes = {"ACCUMULATOR": accumulator, "ROWS": 8, "COLUMNS": 128}
     counts = {"n_elements": "i32", "width": "i32", **dict.fromkeys(sizes, "constexpr")}
     gather = {"out": value, "tables": (value,) * 3, "indices": (index,) * 3, **counts}

@@ -194,9 +194,9 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     for kernel, signature, constants in [
         (cuda._softmax, {"weights": p, "logits": p}, {}),
         (cuda._softmax, {"weights": p, "logits": p, "order": "constexpr"}, {"order": None}),
-        (cuda._by_logits, dict.fromkeys(["by_logits", "weights", "by_weights"], p), {}),
+        (cuda._differentiate_softmax, dict.fromkeys(["by_logits", "weights", "by_weights"], p), {}),
         (cuda._weighted_sum, {"sums": p, **pair}, {}),
-        (cuda._by_element, {"results": (p, p), "operands": (p, p, p, index)}, {}),
+        (cuda._differentiate_element, {"results": (p, p), "operands": (p, p, p, index)}, {}),
     ]:
         names = kernel.arg_names
         source = ASTSource(

@@ -50,10 +50,10 @@ def test_neither_order_nor_grouping_of_the_edges_matters(case, random):
     expected = measure_partition(labels, edges, n_parts)
     for measured in (
         measure_partition(labels, edges[order], n_parts),
-        Rows.of(edges[order], len(labels)).metrics(labels, n_parts),
+        Rows.of(edges[order], len(labels)).measure(labels, n_parts),
     ):
         assert np.array_equal(measured.traffic, expected.traffic)
-        assert measured.summary() == expected.summary()
+        assert measured.summarize() == expected.summarize()
 
 
 def test_rows_hold_each_receivers_senders():
@@ -67,7 +67,7 @@ def test_rows_hold_each_receivers_senders():
 def test_slabs_of_a_lattice(lattice):
     positions, _, edges = lattice(8, 4, 4)
     measured = measure_partition(positions[:, 0] // 2, edges, 4)
-    assert measured.summary() == {
+    assert measured.summarize() == {
         "neighbours_mean": 2.0,
         "neighbours_max": 2,
         "received_mean": 32.0,

@@ -128,7 +128,7 @@ def test_lattice_translation_and_rotation_change_nothing(packing, method, skew):
         measure_partition(partition(r, c, PERIODIC, edges, 6, 4.0, method), edges, 6)
         for r, c in ((positions, cell), (moved @ rotation, cell @ rotation))
     )
-    assert one.summary() == other.summary()
+    assert one.summarize() == other.summarize()
 
 
 def test_cuts_follow_the_weights():
@@ -155,7 +155,7 @@ def test_the_estimate_counts_boxes_exactly_on_a_lattice(lattice):
     for shape in ((6, 1, 1), (3, 2, 1), (6, 2, 2)):
         n_parts = int(np.prod(shape))
         labels = cut_by_grid(atoms, np.ones(len(positions)), shape)
-        measured = with_corners.metrics(labels, n_parts).neighbours.mean()
+        measured = with_corners.measure(labels, n_parts).neighbours.mean()
         message = one_message.message
         assert round(estimate(atoms, len(positions), shape, one_message) / message) == measured
 
@@ -297,12 +297,12 @@ def test_the_structure_of_the_paper():
     assert len(positions) == 24_000
     assert len(edges) == pytest.approx(14.5e6, rel=0.01)
     atoms, rows = PlaneCoordinates.of(positions, cell, PERIODIC, 12.0), Rows.of(edges, 24_000)
-    plain = rows.metrics(cut_by_metis(make_adjacency(rows), 64), 64)
-    few = rows.metrics(cut_by_low_nn(atoms, rows.weights, 64), 64)
+    plain = rows.measure(cut_by_metis(make_adjacency(rows), 64), 64)
+    few = rows.measure(cut_by_low_nn(atoms, rows.weights, 64), 64)
     assert few.edge_imbalance <= 1.01
     assert few.neighbours.mean() <= 0.7 * plain.neighbours.mean()
     best = find_candidates(atoms, rows, 64, Link())[0]
-    refined = rows.metrics(refine(best.labels, rows, 64, Link().message), 64)
+    refined = rows.measure(refine(best.labels, rows, 64, Link().message), 64)
     assert refined.neighbours.mean() <= 0.55 * plain.neighbours.mean()
     assert refined.total_sent <= plain.total_sent
     assert refined.edge_imbalance <= 1.01

@@ -51,7 +51,7 @@ def algebra(unitary, angles, n=3):
 @pytest.mark.parametrize("scale", [0, 1e-8, 0.1, 1, 5, 40])
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_exponential_is_that_of_scipy(implementation, n_colours, scale):
-    A = reference.algebra_part(scale * normal(60, n_colours, n_colours))
+    A = reference.project_to_algebra(scale * normal(60, n_colours, n_colours))
     theirs = torch.from_numpy(scipy.linalg.expm(A.numpy()))
     result = exponential(A)
     one = torch.eye(n_colours).to(result)
@@ -64,12 +64,12 @@ def test_exponential_is_that_of_scipy(implementation, n_colours, scale):
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_exponential_ignores_what_leads_out_of_the_group(implementation, n_colours):
     A = normal(9, n_colours, n_colours)
-    assert_close(exponential(A), exponential(reference.algebra_part(A)), rtol=0, atol=1e-15)
+    assert_close(exponential(A), exponential(reference.project_to_algebra(A)), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_logarithm_is_that_of_scipy(implementation, n_colours):
-    A = reference.algebra_part(0.4 * normal(60, n_colours, n_colours))  # angles below pi
+    A = reference.project_to_algebra(0.4 * normal(60, n_colours, n_colours))  # angles below pi
     U = torch.from_numpy(scipy.linalg.expm(A.numpy()))
     theirs = torch.stack([torch.from_numpy(scipy.linalg.logm(u)) for u in U.numpy()])
     assert_close(logarithm(U), theirs, rtol=0, atol=1e-13)
@@ -79,7 +79,7 @@ def test_logarithm_is_that_of_scipy(implementation, n_colours):
 def test_logarithm_undoes_the_exponential(implementation, unitary, n_colours):
     U = unitary(2003, n_colours)
     A = logarithm(U)
-    assert_close(A, reference.algebra_part(A), rtol=0, atol=1e-15)
+    assert_close(A, reference.project_to_algebra(A), rtol=0, atol=1e-15)
     angles = torch.linalg.eigvalsh(-1j * A)
     from_cut = 2 * math.pi - (angles[:, -1] - angles[:, 0])
     assert (from_cut > 0).all()
@@ -115,10 +115,10 @@ def test_derivatives_of_the_logarithm(implementation, unitary, n_colours, angles
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivative_of_large_matrices(implementation, n_colours, scale):
     A, G = (normal(20, n_colours, n_colours, seed=s) for s in (1, 2))
-    A = reference.algebra_part(scale * A).requires_grad_()
+    A = reference.project_to_algebra(scale * A).requires_grad_()
     (theirs,) = torch.autograd.grad(torch.linalg.matrix_exp(A), A, G)
     (ours,) = torch.autograd.grad(exponential(A), A, G)
-    assert_close(ours, reference.algebra_part(theirs), rtol=0, atol=1e-13 * scale)
+    assert_close(ours, reference.project_to_algebra(theirs), rtol=0, atol=1e-13 * scale)
 
 
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
@@ -140,7 +140,7 @@ def test_derivative_of_the_logarithm_undoes_that_of_the_exponential(implementati
     A = algebra(unitary, [0.5 + gap, 0.5], 50)
     G = normal(50, 3, 3)
     back = _exponential_gradient(A, _logarithm_gradient(_exponential(A), A, G))
-    assert_close(back, reference.algebra_part(G), rtol=0, atol=1e-12)
+    assert_close(back, reference.project_to_algebra(G), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
@@ -158,7 +158,7 @@ def test_centre_gives_finite_numbers(implementation, n_colours):
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
     A, G = (normal(40, n_colours, n_colours, seed=s, dtype=torch.complex64) for s in (1, 2))
-    A = reference.algebra_part(0.3 * A)
+    A = reference.project_to_algebra(0.3 * A)
     U = exponential(A)
     for result, wide in [
         (U, exponential(A.to(torch.complex128))),
@@ -172,7 +172,7 @@ def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_operators(implementation, unitary, n_colours):
-    A = reference.algebra_part(normal(3, n_colours, n_colours)).requires_grad_()
+    A = reference.project_to_algebra(normal(3, n_colours, n_colours)).requires_grad_()
     U, G = unitary(3, n_colours), normal(3, n_colours, n_colours)
     opcheck(_exponential, (A,))
     opcheck(_exponential_gradient, (A, G))

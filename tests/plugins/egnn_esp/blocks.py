@@ -5,7 +5,7 @@ import numpy as np
 
 def by_name(matrix, quantity):
     names = np.concatenate([matrix.block_shift, matrix.block_atoms], axis=1)
-    return dict(zip(map(tuple, names.tolist()), matrix.blocks(quantity), strict=True))
+    return dict(zip(map(tuple, names.tolist()), matrix.iterate_blocks(quantity), strict=True))
 
 
 def same_blocks(ours, expected, quantity, tolerance):

@@ -166,11 +166,13 @@ def test_levels_do_not_depend_on_the_orientation():
 
 def test_matrices_at_k_are_hermitian_and_periodic():
     assembly = Assembly(shipped("tetragonal-0600K"))
-    for H in assembly.at([0.3, -0.2, 0.45]):
+    for H in assembly.assemble([0.3, -0.2, 0.45]):
         assert abs(H - H.conj().T).max() == 0
-    for one, next_zone in zip(assembly.at([0.3, 0, 0.1]), assembly.at([1.3, -2, 0.1]), strict=True):
+    for one, next_zone in zip(
+        assembly.assemble([0.3, 0, 0.1]), assembly.assemble([1.3, -2, 0.1]), strict=True
+    ):
         assert abs(one - next_zone).max() < 1e-10
-    assert all(np.isrealobj(M.data) for M in assembly.at([0, 0, 0]))
+    assert all(np.isrealobj(M.data) for M in assembly.assemble([0, 0, 0]))
 
 
 def test_moving_an_atom_to_another_image_changes_no_level():

@@ -63,7 +63,7 @@ def slater_koster(graph, basis, seed=0):
                     )
                 row.append(block)
             rows.append(np.concatenate(row, 1))
-        places = np.ix_(basis.orbitals(own), basis.orbitals(other))
+        places = np.ix_(basis.find_orbitals(own), basis.find_orbitals(other))
         blocks[edge][places] = np.concatenate(rows)
     return blocks
 
@@ -81,7 +81,7 @@ def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
     batches = [labelled(graph, slater_koster(graph, BASIS)) for graph in graphs]
     model = fit_two_centre(BASIS, CUTOFF, batches[:2])
     expected = batches[2]["edge_blocks"].nan_to_num(0)
-    error = (model.edge_blocks(batches[2]) - expected).abs().amax((1, 2))
+    error = (model.predict_edge_blocks(batches[2]) - expected).abs().amax((1, 2))
     seen = (
         compute_edge_vectors(batches[2]).norm(dim=1) > 1.45
     )  # the closest pairs are closer than before
@@ -101,9 +101,9 @@ def test_one_distance_from_one_side_is_kept_and_far_pairs_have_nothing(side):
     near = pair(1.5)
     model, label = fit_two_centre(BASIS, CUTOFF, [near]), near["edge_blocks"].nan_to_num(0)
     largest = float(label.abs().max())
-    torch.testing.assert_close(model.edge_blocks(near), label, rtol=0, atol=1e-6 * largest)
+    torch.testing.assert_close(model.predict_edge_blocks(near), label, rtol=0, atol=1e-6 * largest)
     for length, bound in ((2.0, 2.0), (3.5, 0.05), (4.9, 1e-3)):
-        assert float(model.edge_blocks(pair(length)).abs().max()) < bound * largest
+        assert float(model.predict_edge_blocks(pair(length)).abs().max()) < bound * largest
 
 
 def of_frame(matrix, cutoff, quantity):
@@ -112,7 +112,7 @@ def of_frame(matrix, cutoff, quantity):
     symbols = ["Hf" if z == 72 else "O" for z in atoms.atomic_numbers]
     graph = sample(symbols, atoms.positions, atoms.cell, cutoff)
     result = batch(graph)
-    blocks = Labelled(matrix, 0.0, graph["edge_index"], graph["edge_shift"]).blocks(quantity)
+    blocks = Labelled(matrix, 0.0, graph["edge_index"], graph["edge_shift"]).make_blocks(quantity)
     result["node_blocks"], result["edge_blocks"] = map(torch.from_numpy, blocks)
     return result
 
@@ -124,11 +124,13 @@ def test_overlaps_of_cp2k_depend_on_distances_alone():
     basis = shipped("cubic-2000K").basis
     model = fit_two_centre(basis, 7.0, frames[:3])
     label = frames[3]["edge_blocks"]
-    error = (model.edge_blocks(frames[3]) - label).nan_to_num(0).abs()
+    error = (model.predict_edge_blocks(frames[3]) - label).nan_to_num(0).abs()
     assert float(label.nan_to_num(0).abs().max()) > 0.2
     assert float(error.max()) < 2e-3
     assert float(error.mean()) < 1e-3 * float(label.nan_to_num(0).abs().mean())
-    own = (model.node_blocks(frames[3]["atomic_numbers"]) - frames[3]["node_blocks"]).nan_to_num(0)
+    own = (
+        model.predict_node_blocks(frames[3]["atomic_numbers"]) - frames[3]["node_blocks"]
+    ).nan_to_num(0)
     assert float(own.abs().max()) < 1e-5
 
 
@@ -136,7 +138,7 @@ def test_hamiltonians_do_not():
     frames = [of_frame(shipped("cubic-2000K", name), 5.0, "hamiltonian") for name in ("000", "006")]
     model = fit_two_centre(shipped("cubic-2000K").basis, 5.0, frames[:1])
     label = frames[1]["edge_blocks"]
-    error = (model.edge_blocks(frames[1]) - label).nan_to_num(0).abs().mean()
+    error = (model.predict_edge_blocks(frames[1]) - label).nan_to_num(0).abs().mean()
     assert 0.02 < float(error / label.nan_to_num(0).abs().mean()) < 0.5
 
 
@@ -147,7 +149,7 @@ def test_blocks_of_reverse_edges_are_transposed_to_the_last_bit(dtype):
     whole = labelled(graph, slater_koster(graph, BASIS))
     model.double().fit([whole])
     model.to(dtype)
-    blocks = model.edge_blocks(whole)
+    blocks = model.predict_edge_blocks(whole)
     assert blocks.dtype == dtype
     assert bool(blocks.any())
     assert torch.equal(blocks, blocks[whole["reverse_edge"]].mT)
@@ -163,7 +165,9 @@ def test_own_blocks_are_the_spherical_mean_of_an_element():
     mask = BASIS.mask(graph["atomic_numbers"], graph["atomic_numbers"])
     own[~mask] = np.nan
     whole["node_blocks"] = torch.from_numpy(own)
-    actual = fit_two_centre(BASIS, CUTOFF, [whole]).node_blocks(torch.tensor([14, 6])).numpy()
+    actual = (
+        fit_two_centre(BASIS, CUTOFF, [whole]).predict_node_blocks(torch.tensor([14, 6])).numpy()
+    )
     silicon, carbon = (own[graph["atomic_numbers"] == z].mean(0) for z in (14, 6))
     expected = np.zeros((2, n, n))
     expected[0, 0, 0], expected[0, 1, 1] = silicon[0, 0], silicon[1, 1]

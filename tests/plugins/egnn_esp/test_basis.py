@@ -22,40 +22,40 @@ def test_the_common_layout_holds_the_most_shells_of_each_degree():
     basis = Basis({"Si": (0, 0, 0, 2), "C": (0, 1, 1)})
     assert basis.common == (0, 0, 0, 1, 1, 2)
     assert basis.n_common == 14
-    assert basis.orbitals(6).tolist() == [0, 3, 4, 5, 6, 7, 8]
-    assert basis.orbitals(14).tolist() == [0, 1, 2, 9, 10, 11, 12, 13]
+    assert basis.find_orbitals(6).tolist() == [0, 3, 4, 5, 6, 7, 8]
+    assert basis.find_orbitals(14).tolist() == [0, 1, 2, 9, 10, 11, 12, 13]
 
 
 def test_shells_may_stand_in_any_order():
     basis = Basis({"O": (0, 1, 0, 1), "H": (0,)})
     assert basis.common == (0, 0, 1, 1)
-    assert basis.orbitals(8).tolist() == [0, 2, 3, 4, 1, 5, 6, 7]
+    assert basis.find_orbitals(8).tolist() == [0, 2, 3, 4, 1, 5, 6, 7]
 
 
 def test_hafnia_in_a_minimal_basis_has_100_outputs():
     """Oracle: the paper of Amorphous Hamiltonians (arXiv 2501.19110) has as many."""
-    assert (HAFNIA.n_orbitals(72), HAFNIA.n_orbitals(8), HAFNIA.n_common) == (10, 4, 10)
+    assert (HAFNIA.count_orbitals(72), HAFNIA.count_orbitals(8), HAFNIA.n_common) == (10, 4, 10)
     assert Coupling(HAFNIA.common).n_coupled == 100
     assert HAFNIA.elements == (8, 72)
 
 
 def test_a_basis_survives_its_text():
-    assert Basis.of_json(DOUBLE.to_json()) == DOUBLE
+    assert Basis.from_json(DOUBLE.to_json()) == DOUBLE
 
 
 @pytest.mark.parametrize("basis", [HAFNIA, DOUBLE], ids=["single", "double"])
 def test_padding_is_undone_and_masked(basis):
     rng = np.random.default_rng(0)
     receivers, senders = rng.choice(basis.elements, size=(2, 30))
-    sizes = basis.counts(receivers) * basis.counts(senders)
+    sizes = basis.count_orbitals_per_atom(receivers) * basis.count_orbitals_per_atom(senders)
     entries = rng.normal(size=sizes.sum())
     blocks = basis.pad(entries, receivers, senders)
     mask = basis.mask(receivers, senders)
     assert mask.shape == blocks.shape
     np.testing.assert_array_equal(basis.unpad(blocks, receivers, senders), entries)
     np.testing.assert_array_equal(blocks != 0, mask)
-    first = entries[: sizes[0]].reshape(basis.n_orbitals(receivers[0]), -1)
-    at = np.ix_(basis.orbitals(receivers[0]), basis.orbitals(senders[0]))
+    first = entries[: sizes[0]].reshape(basis.count_orbitals(receivers[0]), -1)
+    at = np.ix_(basis.find_orbitals(receivers[0]), basis.find_orbitals(senders[0]))
     np.testing.assert_array_equal(blocks[0][at], first)
 
 
@@ -113,9 +113,9 @@ def test_coupled_components_rotate_by_degree(shells):
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
 def test_rows_of_all_degrees_cover_the_coupled_components_once(shells):
     coupling = Coupling(shells)
-    rows = [coupling.rows(degree).ravel() for degree in range(coupling.lmax + 1)]
+    rows = [coupling.find_rows(degree).ravel() for degree in range(coupling.lmax + 1)]
     assert sorted(torch.cat(rows).tolist()) == list(range(coupling.n_coupled))
-    assert coupling.rows(0).shape == (coupling.irreps.count(0), 1)
+    assert coupling.find_rows(0).shape == (coupling.irreps.count(0), 1)
 
 
 def test_gradients_pass_through_the_coupling():

@@ -38,7 +38,7 @@ def compared(*pairs, section=SECTION, **options):
         both = {"two_centre": np.zeros_like(predicted), "model": predicted}
         whole = PredictedMatrix(matrix, 0.0, both)
         comparison.add(whole, "a")
-        if comparison.wants_levels(matrix):
+        if comparison.admit_levels(matrix):
             comparison.add_levels(whole)
     return comparison
 
@@ -53,7 +53,7 @@ def test_a_perfect_prediction_has_no_error():
     assert report["relative"]["model"] == 0
     for kind in ("occupied", "all"):
         assert report["levels"]["model"][kind] == {"mae": 0, "aligned_mae": 0, "max_error": 0}
-    assert comparison.quantities()["hamiltonian"]["r2"] == 1
+    assert comparison.report_quantities()["hamiltonian"]["r2"] == 1
 
 
 def test_a_multiple_of_the_overlap_moves_all_levels():
@@ -71,7 +71,7 @@ def test_a_matrix_of_zeros_errs_by_the_labels():
     """Mean magnitudes by distance, element by element."""
     matrix = shipped("cubic-0600K")
     report = compared((matrix, 0.5 * matrix.hamiltonian)).report()
-    blocks = [np.abs(block).ravel() for block in matrix.blocks("hamiltonian")]
+    blocks = [np.abs(block).ravel() for block in matrix.iterate_blocks("hamiltonian")]
     for row in report["shells"]:
         chosen = (matrix.lengths >= row["from"]) & (matrix.lengths < row["to"]) & ~matrix.is_on_site
         values = np.concatenate([blocks[b] for b in np.flatnonzero(chosen)])
@@ -88,7 +88,7 @@ def test_a_matrix_of_zeros_errs_by_the_labels():
 
 def test_both_of_a_hermitian_pair_count():
     matrix = shipped("cubic-0600K")
-    actual = compared((matrix, 0 * matrix.hamiltonian)).quantities()
+    actual = compared((matrix, 0 * matrix.hamiltonian)).report_quantities()
     on, off = actual["hamiltonian_on_site"], actual["hamiltonian_off_site"]
     whole = actual["hamiltonian"]
     assert whole["count"] == on["count"] + 2 * off["count"]
@@ -164,7 +164,7 @@ def test_files_hold_what_the_module_predicts(run):
     basis = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
     z, begin, n_edges, errors = sample["atomic_numbers"], 0, 0, []
     for (i, j), shift in zip(sample["block_atoms"], sample["block_shift"], strict=True):
-        places = np.ix_(basis.orbitals(z[i]), basis.orbitals(z[j]))
+        places = np.ix_(basis.find_orbitals(z[i]), basis.find_orbitals(z[j]))
         n, m = len(places[0]), places[1].shape[1]
         stored = sample["hamiltonian_predicted"][begin : begin + n * m].reshape(n, m)
         errors.append(stored.ravel() - sample["hamiltonian_label"][begin : begin + n * m])

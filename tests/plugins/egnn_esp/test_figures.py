@@ -264,7 +264,7 @@ def test_elements_have_their_distance_and_their_orbitals(learned):
     matrix = reference.shipped("tetragonal-2000K")
     assert (actual.split, actual.cutoff) == ("test", trained.CUTOFF)
     start = 0
-    for number, block in enumerate(matrix.blocks("hamiltonian")):
+    for number, block in enumerate(matrix.iterate_blocks("hamiltonian")):
         own = slice(start, start + block.size)
         np.testing.assert_allclose(actual.distance[own], matrix.lengths[number], atol=1e-5)
         degrees = [
@@ -313,7 +313,7 @@ def test_the_picture_is_the_matrix(learned):
     run = learned.runs["base"]
     matrix = read_matrices(run.folder / "matrices/tiled.h5", "tiled", BASIS)
     dense = np.zeros((matrix.n_orbitals, matrix.n_orbitals))
-    row, column = matrix.entry_orbitals()
+    row, column = matrix.find_entry_orbitals()
     for i, j, value in zip(row, column, np.abs(matrix.hamiltonian), strict=True):
         dense[i, j] = max(dense[i, j], value)
         dense[j, i] = max(dense[j, i], value)

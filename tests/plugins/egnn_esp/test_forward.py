@@ -161,7 +161,7 @@ def test_the_prediction_for_a_tiled_cell_is_the_tiled_prediction():
     sample = made_up.packing(["O", "H", "H"], (3, 2, 1), CUTOFF)
     tiling = tiled(cell_matrix(net, structure_of(sample)), (2, 1, 3))
     assert tiling.moved.any()
-    same_blocks(cell_matrix(net, tiling.structure), tiling.whole(), "hamiltonian", 1e-12)
+    same_blocks(cell_matrix(net, tiling.structure), tiling.build_matrix(), "hamiltonian", 1e-12)
 
 
 def test_a_tiled_overlap_has_the_folded_spectrum():
@@ -171,10 +171,10 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
     # A Monkhorst-Pack grid of 2 is shifted by 1/4, that of the folded points is not.
     points = make_monkhorst_pack(repeat) - make_monkhorst_pack(repeat).min(axis=0)
     folded = np.sort(compute_levels(matrix, points).ravel())
-    np.testing.assert_allclose(compute_levels(tiling.whole()), folded, atol=1e-8)
-    parts = [tiling.part(rows) for rows in (np.arange(5), np.arange(5, 24))]
+    np.testing.assert_allclose(compute_levels(tiling.build_matrix()), folded, atol=1e-8)
+    parts = [tiling.build_part(rows) for rows in (np.arange(5), np.arange(5, 24))]
     together = by_name(parts[0], "overlap") | by_name(parts[1], "overlap")
-    assert together.keys() == by_name(tiling.whole(), "overlap").keys()
+    assert together.keys() == by_name(tiling.build_matrix(), "overlap").keys()
 
 
 @pytest.mark.slow

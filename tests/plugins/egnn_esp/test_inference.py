@@ -101,7 +101,7 @@ def test_the_cp2k_files_hold_both_of_each_hermitian_pair(own):
             path = where / f"one-{kind.lower()}-{kind}_SPIN_1_R_{number}-1_0.csr"
             row, column, value = read_csr(path, n)
             np.add.at(total, (row, column), unit * value * np.exp(2j * np.pi * (k @ image)))
-        rows, columns = matrix.entry_orbitals()
+        rows, columns = matrix.find_entry_orbitals()
         sizes = matrix.shapes.prod(axis=1)
         phases = np.repeat(np.exp(2j * np.pi * (matrix.block_shift @ k)), sizes)
         np.add.at(ours, (rows, columns), getattr(matrix, values) * phases)
@@ -123,7 +123,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
     }
     run, summary, matrix = predicted_by(own, repeat=(1, 1, 2), **wanted)
     dense = np.zeros((2, matrix.n_orbitals, matrix.n_orbitals))
-    places = matrix.entry_orbitals()
+    places = matrix.find_entry_orbitals()
     for total, values in zip(dense, (matrix.hamiltonian, matrix.overlap), strict=True):
         np.add.at(
             total,

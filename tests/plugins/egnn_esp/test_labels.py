@@ -33,7 +33,7 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
         for R, (i, j), block in zip(
             matrix.block_shift.tolist(),
             matrix.block_atoms.tolist(),
-            matrix.blocks("hamiltonian"),
+            matrix.iterate_blocks("hamiltonian"),
             strict=True,
         )
     }
@@ -41,11 +41,11 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
     for (i, j), R, block in zip(index.tolist(), shift.tolist(), actual.edge_blocks, strict=True):
         key, twin = (*R, i, j), (*(-x for x in R), j, i)
         expected = stored[key] if key in stored else stored[twin].T
-        rows, columns = (matrix.basis.orbitals(numbers[a]) for a in (i, j))
+        rows, columns = (matrix.basis.find_orbitals(numbers[a]) for a in (i, j))
         assert_array_equal(block[np.ix_(rows, columns)], expected)
         assert np.count_nonzero(block) == np.count_nonzero(expected)
     for i, block in enumerate(actual.node_blocks):
-        own = matrix.basis.orbitals(numbers[i])
+        own = matrix.basis.find_orbitals(numbers[i])
         assert_array_equal(block[np.ix_(own, own)], stored[0, 0, 0, i, i])
 
 
@@ -62,4 +62,6 @@ def test_edges_beyond_the_data_are_marked(matrix):
 def test_blocks_become_the_same_matrices_again(matrix):
     labelled = Labelled(matrix, 0.0, *graph_of(matrix, 12.0))
     for name in ("hamiltonian", "overlap"):
-        assert_array_equal(labelled.entries(*labelled.blocks(name)), getattr(matrix, name))
+        assert_array_equal(
+            labelled.gather_entries(*labelled.make_blocks(name)), getattr(matrix, name)
+        )

@@ -16,7 +16,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_kernels.equivariant.density import bond_density
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from plugins.egnn_esp import made_up
 
 o3 = pytest.importorskip("e3nn.o3")
@@ -72,7 +72,7 @@ def test_the_angle_about_an_edge_is_free(double_precision):
     batch, module = made_up.batch(structure()), network()
     actual = module(batch)
     angles = 2 * torch.pi * torch.rand(len(batch["edge_index"]), generator=torch.manual_seed(2))
-    frames = edge_frames(vectors_of(batch), module.options.lmax)
+    frames = compute_edge_frames(vectors_of(batch), module.options.lmax)
     parts, begin = [], 0
     for degree in range(module.options.lmax + 1):
         d = 2 * degree + 1
@@ -181,7 +181,7 @@ def test_autocast_is_single_precision_roughly():
 def test_derivatives_by_positions_are_those_through_distances(monkeypatch):
     """With frames and densities held fixed, what is left are Gaussians: finite differences."""
     batch, module = made_up.batch(structure()), network()
-    frames = edge_frames(vectors_of(batch), module.options.lmax)
+    frames = compute_edge_frames(vectors_of(batch), module.options.lmax)
     densities = []
 
     def density(*arguments):

@@ -59,11 +59,11 @@ def of_one_image(folder: Path, kind: str, number: int) -> np.ndarray:
 
 def dense(matrix: BlockMatrix, quantity: str, shift) -> np.ndarray:
     """Return the matrix of one image, both members of hermitian pairs put in."""
-    counts = matrix.basis.counts(matrix.structure.atomic_numbers)
+    counts = matrix.basis.count_orbitals_per_atom(matrix.structure.atomic_numbers)
     starts = np.cumsum(counts) - counts
     whole = np.zeros((counts.sum(), counts.sum()))
     for block, (i, j), R in zip(
-        matrix.blocks(quantity), matrix.block_atoms, matrix.block_shift, strict=True
+        matrix.iterate_blocks(quantity), matrix.block_atoms, matrix.block_shift, strict=True
     ):
         rows, columns = np.arange(counts[i]) + starts[i], np.arange(counts[j]) + starts[j]
         if (shift == R).all():
@@ -218,7 +218,7 @@ def test_matrices_survive_the_layout_of_deeph(tmp_path, frame):
     with h5py.File(tmp_path / "hamiltonians.h5") as file:
         assert len(file) == 2 * len(matrix.block_atoms) - 12
         # p of OpenMX is (x, y, z), ours (y, z, x); d is (z², x²-y², xy, xz, yz).
-        ours = matrix.block("hamiltonian", int(np.flatnonzero(matrix.is_on_site)[0]))
+        ours = matrix.get_block("hamiltonian", int(np.flatnonzero(matrix.is_on_site)[0]))
         order = [0, 1, 4, 2, 3, 7, 9, 5, 8, 6]
         assert_array_equal(file["[0, 0, 0, 1, 1]"][()], ours[np.ix_(order, order)])
 
@@ -231,8 +231,8 @@ def _assert_same(again: BlockMatrix, matrix: BlockMatrix, tolerance: float = 0.0
 
     def by_name(one: BlockMatrix):
         keys = map(tuple, np.hstack([one.block_shift, one.block_atoms]).tolist())
-        return dict(zip(keys, zip(one.blocks("hamiltonian"), one.blocks("overlap"), strict=True),
-                        strict=True))  # fmt: skip
+        blocks = map(one.iterate_blocks, ("hamiltonian", "overlap"))
+        return dict(zip(keys, zip(*blocks, strict=True), strict=True))
 
     ours, theirs = by_name(again), by_name(matrix)
     assert ours.keys() == theirs.keys()

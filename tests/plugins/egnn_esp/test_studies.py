@@ -100,7 +100,7 @@ def test_parts_are_those_of_the_kernel():
         known = measure_partition(labels, edges, 6)
         np.testing.assert_array_equal(actual.drawn.traffic[method], known.traffic)
         one = next(s for s in actual.shared if (s.method, s.parts) == (method, 6))
-        assert one.summary == known.summary()
+        assert one.summary == known.summarize()
         exact = count_volumes_of_parts(structure, labels, CUTOFF)
         for name, numbers in asdict(exact).items():
             np.testing.assert_array_equal(getattr(one.volumes, name), numbers)
@@ -158,7 +158,7 @@ def test_the_slowest_part_ends_a_pass():
     machine = Machine(CostModel(0.5, {"atom": 0.1, "edge": 0.01}), 1e-3, 1e4, 2, 100, 40)
     volumes = Volumes(*np.array([[10, 20], [100, 200], [1, 3], [5, 7], [50, 10]]))
     received = [2 * 100 * 5 + 40 * 25, 2 * 100 * 7 + 40 * 5]
-    np.testing.assert_allclose(machine.bytes_received(volumes), received)
+    np.testing.assert_allclose(machine.count_bytes_received(volumes), received)
     parts = [
         0.5 + 1.0 + 1.0 + 3e-3 + received[0] / 1e4,
         0.5 + 2.0 + 2.0 + 9e-3 + received[1] / 1e4,

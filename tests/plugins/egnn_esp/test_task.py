@@ -63,7 +63,7 @@ def test_labels_are_the_blocks_of_the_data(run, task):
         block = values[slice(*matrix.offsets[number : number + 2])].reshape(matrix.shapes[number])
         places[(i, j, *shift)] = block
         places[(j, i, *(-s for s in shift))] = block.T
-    orbitals = [BASIS.orbitals(z) for z in matrix.structure.atomic_numbers]
+    orbitals = [BASIS.find_orbitals(z) for z in matrix.structure.atomic_numbers]
     for (i, j), shift, label in zip(
         actual["edge_index"].tolist(),
         actual["edge_shift"].tolist(),
@@ -117,8 +117,8 @@ def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
     full = complete(thinned, *graph, thinned.lengths.max())
     assert len(full.block_atoms) == len(whole.block_atoms)
     assert full.block_atoms[-1].tolist() == whole.block_atoms[dropped].tolist()
-    assert not full.block("hamiltonian", len(full.block_atoms) - 1).any()
-    _, labels = Labelled(full, 0.0, *graph).blocks("hamiltonian")
+    assert not full.get_block("hamiltonian", len(full.block_atoms) - 1).any()
+    _, labels = Labelled(full, 0.0, *graph).make_blocks("hamiltonian")
     known = ~np.isnan(labels).all((1, 2))
     assert len(graph[0]) > known.sum() == 2 * (~whole.is_on_site).sum()
 

@@ -57,7 +57,7 @@ def _couple_next(
     """Couple what a path has led to with each input."""
     dim, paths, begin = sum(irrep.dim for irrep in irreps), [], 0
     for right in irreps:
-        for irrep in left.times(right):
+        for irrep in left.multiply(right):
             # (result, left, right): the sign of a coefficient depends on the order.
             degrees = irrep.l, left.l, right.l
             table = clebsch_gordan(*degrees) * _sign(*degrees) * np.sqrt(irrep.dim)

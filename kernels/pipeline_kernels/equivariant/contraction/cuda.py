@@ -63,13 +63,13 @@ def tangents(
 
 def _value(x: Tensor, u: Tensor | None, c: Tensor, batch: _Batch) -> Tensor:
     out = x.new_empty(len(x), batch.sizes[1], x.shape[2])
-    _launch(_outputs, (x, u, c, out), batch, TILES.value)
+    _launch(_sum_outputs, (x, u, c, out), batch, TILES.value)
     return out
 
 
 def _by_features(x: Tensor, u: Tensor | None, c: Tensor, g: Tensor, batch: _Batch) -> Tensor:
     by_x = x.new_empty(x.shape)
-    _launch(_inputs, (x, u, c, g, by_x), batch, TILES.value)
+    _launch(_differentiate_inputs, (x, u, c, g, by_x), batch, TILES.value)
     return by_x
 
 
@@ -78,7 +78,7 @@ def _by_coefficients(
 ) -> Tensor:
     chunks = batch.atoms[1]
     partial = x.new_empty(len(chunks), batch.sizes[2], x.shape[2])
-    _launch(_coefficients, (x, u, g, partial), batch, SPLITS.value)
+    _launch(_differentiate_coefficients, (x, u, g, partial), batch, SPLITS.value)
     if len(partial) == n_present:
         return partial
     rows = torch.arange(n_present + 1, device=chunks.device)
@@ -105,7 +105,7 @@ def _launch(
 
 
 @triton.jit
-def _outputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+def _sum_outputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
     x, u, c, out = arrays
     terms, offsets, _, _ = tables
     n_inputs, n_outputs, n_terms, n_channels = sizes
@@ -125,7 +125,7 @@ def _outputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.conste
 
 
 @triton.jit
-def _inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+def _differentiate_inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
     x, u, c, g, by_x = arrays
     _, _, derivatives, offsets = tables
     n_inputs, n_outputs, n_terms, n_channels = sizes
@@ -147,7 +147,9 @@ def _inputs(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constex
 
 
 @triton.jit
-def _coefficients(arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr):
+def _differentiate_coefficients(
+    arrays, atoms, tables, sizes, ATOMS: tl.constexpr, WIDTH: tl.constexpr
+):
     x, u, g, by_c = arrays
     terms, _, _, _ = tables
     n_inputs, n_outputs, n_terms, n_channels = sizes

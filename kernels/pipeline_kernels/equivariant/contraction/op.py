@@ -55,7 +55,7 @@ def coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement)
         raise ValueError(
             f"weights: expected some for element {atoms.n_elements - 1} too, got {len(weights)}"
         )
-    Q, M = polynomial.factors(weights)
+    Q, M = polynomial.factorize(weights)
     present = weights[atoms.elements]
     return Q @ (present if polynomial.independent else M @ present)
 
@@ -88,7 +88,7 @@ def contract(
         ValueError: if the arguments do not fit together.
     """
     _check(features, coefficients, polynomial, atoms)
-    code = polynomial.code(features.device)
+    code = polynomial.make_code(features.device)
     return _value(features, coefficients, atoms.order, atoms.chunks, code, polynomial.sizes)
 
 

@@ -107,7 +107,7 @@ class Polynomial:
         """The numbers from which the shapes of all tables follow, see `Tables`."""
         return self._arranged[1].sizes
 
-    def factors(self, like: Tensor) -> tuple[Tensor, Tensor]:
+    def factorize(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Split the expansion, whose rank is small, into two narrow matrices.
 
         Args:
@@ -116,11 +116,11 @@ class Polynomial:
         Returns:
             `Q (n_terms, rank)` and `M (rank, n_weights)` such that `Q @ M` is the expansion.
         """
-        return _factors(self, like.dtype, like.device)
+        return _factorize(self, like.dtype, like.device)
 
-    def code(self, device: torch.device) -> Tensor:
+    def make_code(self, device: torch.device) -> Tensor:
         """Return all `Tables` one after the other, int32, on a device."""
-        return _code(self, device)
+        return _make_code(self, device)
 
     @cached_property
     def _parts(self) -> list[tuple[Irrep, int, tuple[np.ndarray, np.ndarray]]]:
@@ -146,13 +146,13 @@ class Polynomial:
 
 
 @cache
-def _code(polynomial: Polynomial, device: torch.device) -> Tensor:
+def _make_code(polynomial: Polynomial, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # kept, and autograd refuses tensors of inference
         return polynomial._arranged[1].code.to(device)
 
 
 @cache
-def _factors(
+def _factorize(
     polynomial: Polynomial, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     S = polynomial.expansion

@@ -46,7 +46,7 @@ class DensityBasis:
         """Width of the Gaussians and distance of their centres, Å."""
         return (hypot(self.cutoff, SOFTENING) - SOFTENING) / self.n_functions
 
-    def radial(self, distances: Tensor) -> Tensor:
+    def evaluate_radial(self, distances: Tensor) -> Tensor:
         """Return f g_n at distances `(n,)` below the cutoff, `(n, n_functions)`."""
         centres = torch.arange(self.n_functions, dtype=distances.dtype, device=distances.device)
         softened = (distances.square() + SOFTENING**2).sqrt() - SOFTENING

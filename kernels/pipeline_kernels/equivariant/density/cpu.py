@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline_kernels import native
 from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
-from pipeline_kernels.equivariant.harmonics import harmonic_norms
+from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
 from pipeline_kernels.message import Segments
 from pipeline_kernels.threads import choose_threads
 
@@ -27,7 +27,10 @@ def bond_density(
     density = vectors.new_empty(len(vectors), *basis.shape, dtype=native_type)
     edges = (vectors.contiguous().numpy(), kinds.contiguous().numpy())
     lists = (receivers.index.numpy(), receivers.order.numpy(), receivers.offsets.numpy())
-    norms, radial = harmonic_norms(basis.lmax), (basis.n_functions, basis.cutoff, basis.width)
+    norms, radial = (
+        compute_harmonic_norms(basis.lmax),
+        (basis.n_functions, basis.cutoff, basis.width),
+    )
     numbers, n = count(), len(vectors)
     out = density.numpy()
 

@@ -17,7 +17,7 @@ def bond_density(
 ) -> Tensor:
     """Project the density of atoms around the middle of each edge on a basis.
 
-    No derivative by the vectors, as of `edge_frames`.
+    No derivative by the vectors, as of `compute_edge_frames`.
 
     Args:
         vectors: from receiver to sender of each edge, `(n_edges, 3)`, Å.
@@ -28,8 +28,8 @@ def bond_density(
         dtype: of the result, that of `vectors` if not given; calculated in float64 either way.
 
     Returns:
-        `(n_edges, (lmax + 1)^2, n_kinds * n_functions)`, components ordered as `edge_frames` has
-        them, functions of one kind side by side.
+        `(n_edges, (lmax + 1)^2, n_kinds * n_functions)`, components ordered as
+        `compute_edge_frames` has them, functions of one kind side by side.
 
     Raises:
         ValueError: if shapes, types or kinds are wrong.

@@ -28,18 +28,18 @@ def bond_density(
         places = vectors[other] - 0.5 * vectors[part][edge]
         is_near = torch.linalg.vector_norm(places, dim=1) < basis.cutoff
         near = (is_near & (other != part[edge])).nonzero().flatten()
-        sums = _projected(places[near], kinds[other[near]], edge[near], len(part), basis)
+        sums = _project(places[near], kinds[other[near]], edge[near], len(part), basis)
         density[part] = sums.to(dtype)
     return density
 
 
-def _projected(
+def _project(
     places: Tensor, kinds: Tensor, edge: Tensor, n_edges: int, basis: DensityBasis
 ) -> Tensor:
     """Sum over atoms at places seen from the middle of an edge, (n_edges, *basis.shape)."""
     distances = torch.linalg.vector_norm(places, dim=1)
     directions = places / (distances.square() + SOFTENING**2).sqrt()[:, None]
-    harmonics, radial = solid_harmonics(directions, basis.lmax), basis.radial(distances)
+    harmonics, radial = solid_harmonics(directions, basis.lmax), basis.evaluate_radial(distances)
     n_harmonics, n_kinds = basis.shape[0], basis.n_kinds
     sums = places.new_zeros(n_edges * n_kinds, n_harmonics, basis.n_functions)
     for n in range(basis.n_functions):  # all at once would take most of the memory

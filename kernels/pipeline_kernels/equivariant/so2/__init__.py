@@ -9,17 +9,21 @@ of the O(lmax^6) of tensor products with harmonics, and with all orders kept the
     z_e  = W y_e                                   so2_linear; both at once: so2_convolution
     x'_i = sum_{e: r(e) = i} f'_e D_e^T P^T z_e    from_edges: scaled, rotated back, summed
 
-with Wigner matrices D_e made once per structure by `equivariant.wigner.edge_frames`.
+with Wigner matrices D_e made once per structure by `equivariant.wigner.compute_edge_frames`.
 """
 
-from pipeline_kernels.equivariant.so2.convolution import gate_factors, so2_convolution, so2_linear
+from pipeline_kernels.equivariant.so2.convolution import (
+    compute_gate_factors,
+    so2_convolution,
+    so2_linear,
+)
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.so2.op import from_edges, to_edges
 
 __all__ = [
     "Layout",
+    "compute_gate_factors",
     "from_edges",
-    "gate_factors",
     "so2_convolution",
     "so2_linear",
     "to_edges",

@@ -40,7 +40,7 @@ def so2_convolution(
     Args:
         tables: features `(n_t, layout.dim, C_t)`, float32 or float64.
         rows: for each table, which row each edge takes; the row of its own number where none.
-        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`.
+        frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
         weights: of each order, of shapes `layout.weight_shapes(C, C_out, n_extra)` with the sum C
             of all C_t; see `so2_linear`.
         bias: `((lmax + 1) C_out + n_extra,)`.
@@ -119,7 +119,7 @@ def so2_linear(
     return _convolution(bias, n_extra, [x], list_ends(None, x), None, factors, packed, code)
 
 
-def gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
+def compute_gate_factors(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
     """Return what a gate multiplies with: SiLU of degree 0, a sigmoid of a scalar of the others.
 
     To be given to `so2_linear` or `from_edges` with the same `y`, which multiply as they go:
@@ -143,7 +143,7 @@ def _pack_weights(
 ) -> tuple[list[Tensor], Tensor]:
     """Check weights and make one matrix `[[W_r, W_i], [-W_i, W_r]]` of those of each m > 0."""
     n_main = bias.numel() - n_extra
-    shapes = layout.weight_shapes(channels, n_main // layout.n_degrees(0), n_extra)
+    shapes = layout.list_weight_shapes(channels, n_main // layout.count_degrees(0), n_extra)
     actual = [tuple(W.shape) for W in weights]
     if actual != shapes or bias.ndim != 1 or n_main < 0:
         raise ValueError(
@@ -176,7 +176,7 @@ def _shape_convolution(bias: Tensor, n_extra: int, *arguments: *Arguments) -> tu
     tables, _, frames, _, _, code = arguments
     layout = Layout(*code)
     n_edges = tables[0].shape[0] if frames is None else frames.shape[0]
-    channels = (bias.shape[0] - n_extra) // layout.n_degrees(0)
+    channels = (bias.shape[0] - n_extra) // layout.count_degrees(0)
     y = bias.new_empty(n_edges, layout.n_rows, channels)
     return y, bias.new_empty(n_edges, n_extra)
 
@@ -258,7 +258,7 @@ def _backward(ctx: Any, saved: Sequence[Any], g: Tensor, g_extra: Tensor) -> tup
     grads = [x if want else None for x, want in zip(results[: n + 1], wanted, strict=False)]
     bias = None
     if by_bias:
-        scalars = g[:, : Layout(*code).n_degrees(0)].flatten(1)
+        scalars = g[:, : Layout(*code).count_degrees(0)].flatten(1)
         bias = torch.cat([scalars.sum(0), g_extra.sum(0)])
     W = [x if want else None for x, want in zip(results[n + 1 :], by_weights, strict=True)]
     return bias, None, grads[:n], [None] * len(edges), None, grads[n], W

@@ -21,14 +21,14 @@ def lift(
     y: Tensor, x: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
     """Write `reference.to_edges` of the span of `ends` to y."""
-    grid, block = _grid(y, len(y))
+    grid, block = _make_grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
             _lift[grid](
                 y,
                 (x, frames, factors),
                 (ends.index, ends.span[0]),
-                _sizes(y, factors),
+                _find_sizes(y, factors),
                 layout,
                 block,
             )
@@ -38,7 +38,7 @@ def lower(
     x: Tensor, y: Tensor, frames: Tensor, factors: Tensor | None, ends: Ends, layout: Layout
 ) -> None:
     """Add `reference.from_edges` of the span of `ends` to x."""
-    grid, block = _grid(y, len(y) if ends.first is None else len(ends.first))
+    grid, block = _make_grid(y, len(y) if ends.first is None else len(ends.first))
     order = ends.order if ends.order is not None and len(ends.order) else None
     lists = order, ends.first, ends.last
     if y.numel():
@@ -48,7 +48,7 @@ def lower(
                 (y, frames, factors),
                 lists,
                 ends.span[0],
-                _sizes(y, factors),
+                _find_sizes(y, factors),
                 layout,
                 block,
             )
@@ -58,26 +58,26 @@ def factor_gradient(
     by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, ends: Ends, layout: Layout
 ) -> None:
     """Write `reference.factor_gradient` of the span of `ends` to rows of all edges."""
-    grid, block = _grid(y, len(y))
+    grid, block = _make_grid(y, len(y))
     if y.numel():
         with torch.cuda.device_of(y):
             _factor_gradient[grid](
                 by_factors,
                 (y, x, frames),
                 (ends.index, ends.span[0]),
-                _sizes(y, by_factors),
+                _find_sizes(y, by_factors),
                 by_factors.shape[1] == 1,
                 layout,
                 block,
             )
 
 
-def _grid(y: Tensor, n: int) -> tuple[tuple[int, int], int]:
+def _make_grid(y: Tensor, n: int) -> tuple[tuple[int, int], int]:
     block = min(MAX_BLOCK, triton.next_power_of_2(max(1, y.shape[2])))
     return (n, triton.cdiv(y.shape[2], block)), block
 
 
-def _sizes(y: Tensor, factors: Tensor | None) -> tuple[int, ...]:
+def _find_sizes(y: Tensor, factors: Tensor | None) -> tuple[int, ...]:
     """Return channels, strides of edges and rows of y, and of edges and degrees of factors."""
     strides = (0, 0) if factors is None else (factors.stride(0), factors.stride(1))
     by_degree = strides[1] if factors is not None and factors.shape[1] > 1 else 0
@@ -102,7 +102,7 @@ def _lift(y, operands, edges, sizes, LAYOUT: tl.constexpr, BLOCK: tl.constexpr):
             total += column[:, None] * tl.load(source, mask, 0.0)[None, :]
         if factors is not None:
             total *= tl.load(factors + e * f_edge + l * f_degree + c, mask, 0.0)[None, :]
-        place, kept = _places(i, l, LAYOUT)
+        place, kept = _find_places(i, l, LAYOUT)
         out = y + k * y_edge + place[:, None] * y_row + c[None, :]
         tl.store(out, total, kept[:, None] & mask[None, :])
 
@@ -137,7 +137,7 @@ def _lower_degree(
     while k < end:
         e = k if order is None else tl.load(order + k)
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
-        turned = _turned_back(y + (e - begin) * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
+        turned = _turn_back(y + (e - begin) * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
         if factors is not None:
             turned *= tl.load(factors + e * f_edge + l * f_degree + c, mask, 0.0)[None, :]
         total += turned
@@ -167,7 +167,7 @@ def _factor_gradient(
     for l in tl.static_range(LAYOUT.lmax + 1):  # noqa: E741
         j = tl.arange(0, _round_up(2 * l + 1))
         D = frames + e * _start(LAYOUT.lmax + 1) + _start(l)
-        turned = _turned_back(y + k * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
+        turned = _turn_back(y + k * y_edge, D, y_row, c, mask, LAYOUT, l, BLOCK)
         source = x + (row * LAYOUT.dim + l * l + j[:, None]) * channels + c[None, :]
         kept = (j < 2 * l + 1)[:, None] & mask[None, :]
         total += tl.sum(turned * tl.load(source, kept, 0.0), 0)
@@ -179,7 +179,7 @@ def _factor_gradient(
 
 
 @triton.jit
-def _turned_back(
+def _turn_back(
     y,
     D,
     y_row,
@@ -201,7 +201,7 @@ def _turned_back(
 
 
 @triton.jit
-def _places(i, l: tl.constexpr, LAYOUT: tl.constexpr):  # noqa: E741
+def _find_places(i, l: tl.constexpr, LAYOUT: tl.constexpr):  # noqa: E741
     """Return rows by order of the components of a degree, and whether they are kept."""
     place = tl.zeros_like(i) - 1
     for row in tl.static_range(2 * l + 1):

@@ -60,18 +60,18 @@ class Layout:
         """Rows by order of m = 0, of m = 1 and -1, of m = 2 and -2, ..."""
         starts = [0]
         for m in range(self.mmax + 1):
-            starts.append(starts[-1] + self.n_degrees(m) * (2 if m else 1))
+            starts.append(starts[-1] + self.count_degrees(m) * (2 if m else 1))
         return tuple(slice(*ends) for ends in pairwise(starts))
 
-    def n_degrees(self, m: int) -> int:
+    def count_degrees(self, m: int) -> int:
         """Return how many degrees have the order m."""
         return self.lmax + 1 - m
 
-    def weight_shapes(
+    def list_weight_shapes(
         self, channels_in: int, channels_out: int, n_extra: int = 0
     ) -> list[tuple[int, ...]]:
         """Return the shapes of the weights of a linear layer, see `so2_linear`."""
-        n = self.n_degrees
+        n = self.count_degrees
         shapes: list[tuple[int, ...]] = [(n(0) * channels_in, n(0) * channels_out + n_extra)]
         return shapes + [
             (2, n(m) * channels_in, n(m) * channels_out) for m in range(1, self.mmax + 1)

@@ -14,7 +14,7 @@ from torch import Tensor
 from pipeline_kernels.equivariant.so2 import cpu, portable
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
-from pipeline_kernels.equivariant.wigner import n_entries
+from pipeline_kernels.equivariant.wigner import count_entries
 from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.native import UnavailableError
 from pipeline_kernels.operators import define_derivative, define_operator
@@ -43,7 +43,7 @@ def to_edges(
 
     Args:
         x: features `(rows.n_segments or n_edges, layout.dim, C)`, float32 or float64.
-        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`.
+        frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
         layout: degrees and orders.
         rows: which row of `x` each edge takes; the row of its own number if not given.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
@@ -76,7 +76,7 @@ def from_edges(
     Args:
         y: features by order, `(n_edges, layout.n_rows, C)`; narrower types than that of `frames`
             are converted to it.
-        frames: from `edge_frames`, `(n_edges, n_entries(lmax))`, float32 or float64.
+        frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`, float32 or float64.
         layout: degrees and orders.
         receivers: to which row each edge contributes; edges are not summed if not given.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates or
@@ -124,11 +124,12 @@ def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
 
 def check_frames(frames: Tensor, layout: Layout) -> None:
     """Raise `ValueError` unless they are frames of the layout."""
-    expected = n_entries(layout.lmax)
+    expected = count_entries(layout.lmax)
     if frames.ndim != 2 or frames.shape[1] != expected or frames.dtype not in DTYPES:
         raise ValueError(
-            f"frames: expected (n_edges, {expected}) of a dtype of {DTYPES}, as edge_frames makes "
-            f"for lmax = {layout.lmax}, got {tuple(frames.shape)} of {frames.dtype}"
+            f"frames: expected (n_edges, {expected}) of a dtype of {DTYPES}, as "
+            f"compute_edge_frames makes for lmax = {layout.lmax}, got {tuple(frames.shape)} of "
+            f"{frames.dtype}"
         )
 
 

@@ -113,7 +113,7 @@ class Source:
         """Yield the rows of each order, and their degrees, which follow one another."""
         for m, rows in enumerate(self.layout.blocks):
             degrees = slice(None) if factors.shape[1] == 1 else slice(m, None)
-            n = self.layout.n_degrees(m)
+            n = self.layout.count_degrees(m)
             for first in range(rows.start, rows.stop, n):
                 yield slice(first, first + n), degrees
 
@@ -124,7 +124,7 @@ def forward(
     """Return the features `(n_edges, n_rows, C_out)` and the scalars `(n_edges, n_extra)`."""
     layout, n_edges = source.layout, source.ends[0].span[1]
     n_main = len(bias) - n_extra
-    y = bias.new_empty(n_edges, layout.n_rows, n_main // layout.n_degrees(0))
+    y = bias.new_empty(n_edges, layout.n_rows, n_main // layout.count_degrees(0))
     extra = bias.new_empty(n_edges, n_extra)
     for tile in source.cut_tiles(by_row=False):
         x, span = source.make_operand(tile), slice(*tile[0].span)
@@ -176,7 +176,7 @@ def _add_by_weights(
 def _differentiate_products(
     parts: Sequence[Tensor], weights: Sequence[Tensor], layout: Layout
 ) -> Tensor:
-    channels = len(weights[0]) // layout.n_degrees(0)
+    channels = len(weights[0]) // layout.count_degrees(0)
     by_x = parts[0].new_empty(len(parts[0]), layout.n_rows, channels)
     for rows, part, W in zip(layout.blocks, parts, weights, strict=True):
         torch.mm(part, W.mT, out=_flatten(by_x, rows))

@@ -20,7 +20,7 @@ def to_l_major(y: Tensor, layout: Layout) -> Tensor:
     return out.index_copy(1, torch.tensor(layout.sources, device=y.device), y)
 
 
-def by_degree(factors: Tensor, layout: Layout) -> Tensor:
+def repeat_by_degree(factors: Tensor, layout: Layout) -> Tensor:
     """Repeat factors `(n_edges, lmax + 1 or 1, C)` for each component of a degree."""
     if factors.shape[1] == 1:
         return factors
@@ -33,7 +33,7 @@ def to_edges(
 ) -> Tensor:
     """Return `y_e = P D_e (f_e x_i(e))`, `(n_edges, n_rows, C)`."""
     rows = x if index is None else x[index]
-    scaled = rows if factors is None else rows * by_degree(factors, layout)
+    scaled = rows if factors is None else rows * repeat_by_degree(factors, layout)
     return to_m_major(rotate(scaled, frames), layout)
 
 
@@ -47,7 +47,7 @@ def from_edges(
 ) -> Tensor:
     """Return `x_i = sum over edges e with i(e) = i of f_e D_e^T P^T y_e`, `(n_nodes, dim, C)`."""
     turned = rotate(to_l_major(y, layout), frames, transposed=True)
-    rows = turned if factors is None else turned * by_degree(factors, layout)
+    rows = turned if factors is None else turned * repeat_by_degree(factors, layout)
     if index is None:
         return rows
     return rows.new_zeros(n_nodes, *rows.shape[1:]).index_add(0, index, rows)
@@ -70,7 +70,7 @@ def so2_linear(
 ) -> tuple[Tensor, Tensor]:
     """Mix channels and degrees of each order, `y_+ = W_r x_+ - W_i x_-`, `y_- = ...`."""
     n_main = len(bias) - n_extra
-    channels = n_main // layout.n_degrees(0)
+    channels = n_main // layout.count_degrees(0)
     main, extra = (x[:, layout.blocks[0]].flatten(1) @ weights[0] + bias).tensor_split([n_main], 1)
     parts = [main.unflatten(1, (-1, channels))]
     for rows, (real, imaginary) in zip(layout.blocks[1:], weights[1:], strict=True):

@@ -37,7 +37,7 @@ def product(h: Tensor, Y: Tensor, w: Tensor, edges: Edges, code: Sequence[int]) 
             _product[grid](
                 out,
                 (h.contiguous(), Y.contiguous(), w.contiguous()),
-                _coefficients(plan, h.dtype, h.device),
+                _make_coefficients(plan, h.dtype, h.device),
                 (senders, order if len(order) else None, offsets),
                 channels,
                 plan,
@@ -53,7 +53,7 @@ def gradient(
     plan = _decode(tuple(code))
     g, h, Y, w = (x.contiguous() for x in operands)
     senders, order, offsets, receivers, _, _ = (x.contiguous() for x in edges)
-    C, channels = _coefficients(plan, h.dtype, h.device), h.shape[2]
+    C, channels = _make_coefficients(plan, h.dtype, h.device), h.shape[2]
     by_h, by_Y, by_w = (
         x.new_empty(x.shape if want else (0,) * x.ndim)
         for x, want in zip((h, Y, w), wanted, strict=True)
@@ -75,9 +75,9 @@ _decode = cache(ProductPlan.decode)
 
 
 @cache
-def _coefficients(plan: ProductPlan, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _make_coefficients(plan: ProductPlan, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return `C[m2, m1, m3]` of one path after the other, flattened."""
-    parts = [path.coefficients().swapaxes(0, 1).flatten() for path in plan.paths]
+    parts = [path.compute_coefficients().swapaxes(0, 1).flatten() for path in plan.paths]
     return torch.as_tensor(np.concatenate(parts), dtype=dtype, device=device)
 
 
@@ -153,7 +153,7 @@ def _source_gradient(
                 T = _couple(Y + e * PLAN.dim_sh, C, PLAN, p)
                 total += weight * _pull_back(T, g_rows, channels, c, PLAN, p)
         k += 1
-    row = n * PLAN.dim_in + _row_in(PLAN, source)
+    row = n * PLAN.dim_in + _find_row(PLAN, source)
     _store(by_h + row * channels, d1, total, channels, c)
 
 
@@ -272,6 +272,6 @@ def _start(plan, p):
 
 
 @triton.constexpr_function
-def _row_in(plan, source):
+def _find_row(plan, source):
     """Return where the components of an input feature begin."""
     return sum(irrep.dim for irrep in plan.irreps_in[:source])

@@ -33,7 +33,7 @@ class Path:
         l1, l2, l3 = self.degrees
         return 2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1
 
-    def coefficients(self) -> np.ndarray:
+    def compute_coefficients(self) -> np.ndarray:
         """Return the coefficients `C[m1, m2, m3]`, with `sqrt(2 l3 + 1)`, as float64."""
         return compute_coefficients(self.degrees)
 
@@ -100,7 +100,7 @@ class ProductPlan:
             (result, source, degree)
             for source, irrep in enumerate(self.irreps_in)
             for degree in range(self.lmax + 1)
-            for result in irrep.times(Irrep(degree, (-1) ** degree))
+            for result in irrep.multiply(Irrep(degree, (-1) ** degree))
             if result in self.irreps_target
         ]
         paths, row = [], 0
@@ -145,7 +145,7 @@ class ProductPlan:
         """
         places, values = [], []
         for p, path in enumerate(self.paths):
-            coefficients = path.coefficients()
+            coefficients = path.compute_coefficients()
             m = np.nonzero(coefficients)
             rows = (row + index for row, index in zip(path.rows, m, strict=True))
             places.append(np.stack([np.full_like(m[0], p), *rows], axis=1))

@@ -20,7 +20,7 @@ def product(
     messages = []
     for p, path in enumerate(plan.paths):
         x, y, _ = (slice(row, row + dim) for row, dim in zip(path.rows, path.dims, strict=True))
-        coupling = torch.einsum("ijk,ej->eik", _coefficients(path, h), Y[:, y])
+        coupling = torch.einsum("ijk,ej->eik", _make_coefficients(path, h), Y[:, y])
         weighted = h[senders, x] * w[:, p, None]
         messages.append(torch.einsum("eik,eic->ekc", coupling, weighted))
     out = h.new_zeros(n_nodes, plan.dim_out, h.shape[2])
@@ -35,7 +35,7 @@ def gradient(
     by_h, by_Y, by_w = torch.zeros_like(h), torch.zeros_like(Y), torch.zeros_like(w)
     for p, path in enumerate(plan.paths):
         x, y, z = (slice(row, row + dim) for row, dim in zip(path.rows, path.dims, strict=True))
-        C, h_e, g_e = _coefficients(path, h), h[senders, x], g[receivers, z]
+        C, h_e, g_e = _make_coefficients(path, h), h[senders, x], g[receivers, z]
         w_e = w[:, p, None]
         message = torch.einsum("eik,ekc->eic", torch.einsum("ijk,ej->eik", C, Y[:, y]), g_e)
         by_h[:, x] = by_h[:, x].index_add(0, senders, message * w_e)
@@ -44,5 +44,5 @@ def gradient(
     return by_h, by_Y, by_w
 
 
-def _coefficients(path: Path, like: Tensor) -> Tensor:
-    return torch.as_tensor(path.coefficients(), dtype=like.dtype, device=like.device)
+def _make_coefficients(path: Path, like: Tensor) -> Tensor:
+    return torch.as_tensor(path.compute_coefficients(), dtype=like.dtype, device=like.device)

@@ -27,8 +27,8 @@ def gather_sum(
         return gather_sum(wide, indices, orders, offsets).to(dtype)
     n_elements = indices[0].shape[0]
     out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
-    rows = _matrix(out)
-    sources = tuple(_matrix(table) for table in tables)
+    rows = _view_matrix(out)
+    sources = tuple(_view_matrix(table) for table in tables)
     picks = tuple(index.contiguous().numpy() for index in indices)
     threads = choose_threads(rows.size)
     if threads == 1:
@@ -45,17 +45,17 @@ def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -
         return segment_sum(values.float(), index, order, offsets).to(values.dtype)
     n_segments = offsets.shape[0] - 1
     out = values.new_empty(n_segments, *values.shape[1:])
-    sums, rows = _matrix(out), _matrix(values)
+    sums, rows = _view_matrix(out), _view_matrix(values)
     elements, starts = order.contiguous().numpy(), offsets.contiguous().numpy()
     threads = choose_threads(rows.size + sums.size)
     if threads == 1:
         _sum_segments(rows, elements, starts, sums, 0, n_segments)
     else:
-        _sum_ranges(rows, elements, starts, sums, _equal_work(starts, threads))
+        _sum_ranges(rows, elements, starts, sums, _split_work(starts, threads))
     return out
 
 
-def _matrix(tensor: Tensor) -> np.ndarray:
+def _view_matrix(tensor: Tensor) -> np.ndarray:
     """View a tensor as `(rows, all features)`; copies only what is not contiguous."""
     rows = tensor.detach().numpy()
     if tensor.ndim != 2:
@@ -63,7 +63,7 @@ def _matrix(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(rows)
 
 
-def _equal_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
+def _split_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
     """Cut the segments into ranges of about equally many rows read and written."""
     work = offsets + np.arange(len(offsets))
     return np.searchsorted(work, np.linspace(0, work[-1], n_ranges + 1))

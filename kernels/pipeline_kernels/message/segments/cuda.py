@@ -23,13 +23,13 @@ def gather_sum(
     if out.numel() == 0:
         return out
     width = math.prod(out.shape[1:])
-    rows, columns = _tile(width)
+    rows, columns = _choose_tile(width)
     grid = (triton.cdiv(n_elements, rows), triton.cdiv(width, columns))
     sources = tuple(table.contiguous() for table in tables)
     picks = tuple(index.contiguous() for index in indices)
     with torch.cuda.device_of(out):
         _gather_sum[grid](
-            out, sources, picks, n_elements, width, _accumulator(out.dtype), rows, columns
+            out, sources, picks, n_elements, width, _choose_accumulator(out.dtype), rows, columns
         )
     return out
 
@@ -41,23 +41,23 @@ def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -
     if out.numel() == 0:
         return out
     width = math.prod(out.shape[1:])
-    rows, columns = _tile(width)
+    rows, columns = _choose_tile(width)
     grid = (n_segments, triton.cdiv(width, columns))
     source, starts = values.contiguous(), offsets.contiguous()
     picks = order.contiguous() if order.numel() else None
     with torch.cuda.device_of(out):
         _segment_sum[grid](
-            out, source, picks, starts, width, _accumulator(out.dtype), rows, columns
+            out, source, picks, starts, width, _choose_accumulator(out.dtype), rows, columns
         )
     return out
 
 
-def _accumulator(dtype: torch.dtype) -> tl.dtype:
+def _choose_accumulator(dtype: torch.dtype) -> tl.dtype:
     """Return the type that sums are held in: narrow types lose too much as they grow."""
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
-def _tile(width: int) -> tuple[int, int]:
+def _choose_tile(width: int) -> tuple[int, int]:
     """Return rows and columns of a tile: whole rows of the features as far as they fit."""
     columns = min(triton.next_power_of_2(width), 128)
     return min(TILE // columns, 64), columns

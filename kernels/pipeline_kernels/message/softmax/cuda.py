@@ -17,7 +17,7 @@ def softmax(logits: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Te
         block = triton.next_power_of_2(heads)
         with torch.cuda.device_of(logits):
             _softmax[(len(offsets) - 1,)](
-                weights, logits.contiguous(), *_lists(order, offsets), heads, ROWS, block
+                weights, logits.contiguous(), *_view_lists(order, offsets), heads, ROWS, block
             )
     return weights
 
@@ -40,7 +40,7 @@ def weighted_sum(weights: Tensor, values: Tensor, order: Tensor, offsets: Tensor
         operands = weights.contiguous(), values.contiguous()
         with torch.cuda.device_of(values):
             _weighted_sum[grid](
-                sums, operands, _lists(order, offsets), rows * width, width, heads, block
+                sums, operands, _view_lists(order, offsets), rows * width, width, heads, block
             )
     return sums
 
@@ -57,18 +57,18 @@ def gradient(
         operands = tuple(x.contiguous() for x in (g, weights, values, index))
         results = by_weights, by_values
         with torch.cuda.device_of(values):
-            _by_element[(n, heads)](results, operands, rows, heads, channels, block)
+            _differentiate_element[(n, heads)](results, operands, rows, heads, channels, block)
     by_logits = torch.empty_like(by_weights)
     if by_logits.numel() > 0:
-        block, lists = triton.next_power_of_2(heads), _lists(order, offsets)
+        block, lists = triton.next_power_of_2(heads), _view_lists(order, offsets)
         with torch.cuda.device_of(values):
-            _by_logits[(len(offsets) - 1,)](
+            _differentiate_softmax[(len(offsets) - 1,)](
                 by_logits, weights.contiguous(), by_weights, *lists, heads, ROWS, block
             )
     return by_logits, by_values
 
 
-def _lists(order: Tensor, offsets: Tensor) -> tuple[Tensor | None, Tensor]:
+def _view_lists(order: Tensor, offsets: Tensor) -> tuple[Tensor | None, Tensor]:
     return order.contiguous() if len(order) else None, offsets.contiguous()
 
 
@@ -80,7 +80,7 @@ def _softmax(weights, logits, order, offsets, heads, ROWS: tl.constexpr, BLOCK: 
     largest = tl.full((BLOCK,), float("-inf"), logits.dtype.element_ty)
     first = begin
     while first < end:
-        place, mask = _elements(order, first, end, h, heads, ROWS)
+        place, mask = _list_elements(order, first, end, h, heads, ROWS)
         z = tl.load(logits + place, mask, float("-inf"))
         largest = tl.maximum(largest, tl.max(z, 0), propagate_nan=tl.PropagateNan.ALL)
         first += ROWS
@@ -88,20 +88,20 @@ def _softmax(weights, logits, order, offsets, heads, ROWS: tl.constexpr, BLOCK: 
     total = tl.zeros((BLOCK,), logits.dtype.element_ty)
     first = begin
     while first < end:
-        place, mask = _elements(order, first, end, h, heads, ROWS)
+        place, mask = _list_elements(order, first, end, h, heads, ROWS)
         z = tl.load(logits + place, mask, float("-inf"))
         total += tl.sum(tl.exp(z - largest[None, :]), 0)
         first += ROWS
     first = begin
     while first < end:
-        place, mask = _elements(order, first, end, h, heads, ROWS)
+        place, mask = _list_elements(order, first, end, h, heads, ROWS)
         z = tl.load(logits + place, mask, 0.0)
         tl.store(weights + place, tl.exp(z - largest[None, :]) / total[None, :], mask)
         first += ROWS
 
 
 @triton.jit
-def _by_logits(
+def _differentiate_softmax(
     by_logits, weights, by_weights, order, offsets, heads, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Derive the softmax of one segment."""
@@ -110,20 +110,20 @@ def _by_logits(
     total = tl.zeros((BLOCK,), weights.dtype.element_ty)
     first = begin
     while first < end:
-        place, mask = _elements(order, first, end, h, heads, ROWS)
+        place, mask = _list_elements(order, first, end, h, heads, ROWS)
         change = tl.load(weights + place, mask, 0.0) * tl.load(by_weights + place, mask, 0.0)
         total += tl.sum(change, 0)
         first += ROWS
     first = begin
     while first < end:
-        place, mask = _elements(order, first, end, h, heads, ROWS)
+        place, mask = _list_elements(order, first, end, h, heads, ROWS)
         change = tl.load(by_weights + place, mask, 0.0) - total[None, :]
         tl.store(by_logits + place, tl.load(weights + place, mask, 0.0) * change, mask)
         first += ROWS
 
 
 @triton.jit
-def _elements(order, first, end, h, heads, ROWS: tl.constexpr):
+def _list_elements(order, first, end, h, heads, ROWS: tl.constexpr):
     k = first + tl.arange(0, ROWS)
     e = k if order is None else tl.load(order + k, k < end, 0)
     return e[:, None] * heads + h, (k < end)[:, None] & (h < heads)
@@ -146,7 +146,7 @@ def _weighted_sum(sums, operands, lists, size, width, heads, BLOCK: tl.constexpr
 
 
 @triton.jit
-def _by_element(results, operands, rows, heads, channels, BLOCK: tl.constexpr):
+def _differentiate_element(results, operands, rows, heads, channels, BLOCK: tl.constexpr):
     """Derive the sum by the weight and the values of one head of one element."""
     by_weights, by_values = results
     g, weights, values, index = operands

@@ -15,7 +15,6 @@ from pipeline_kernels.su3.matrices_cuda import (
     add_scaled,
     arctan2,
     count_colours,
-    either,
     inner,
     launch,
     load_numbers,
@@ -23,6 +22,7 @@ from pipeline_kernels.su3.matrices_cuda import (
     multiply_i,
     scale_complex,
     scale_real,
+    select,
     sin_cos,
     store_numbers,
     trace,
@@ -36,18 +36,18 @@ SMALLEST = tl.constexpr(1e-30)  # gap
 def eigenangles(U: Tensor) -> Tensor:
     """Implement `reference.eigenangles`."""
     angles = U.new_empty(U.shape[:-1], dtype=torch.float64)
-    launch(_find_angles, [U], [angles], tolerate_noise(U))
+    launch(_find_angles, [U], [angles], choose_tolerance(U))
     return angles
 
 
 def angles_gradient(U: Tensor, weights: Tensor) -> Tensor:
     """Implement `reference.angles_gradient`."""
     out = U.new_empty(U.shape)
-    launch(_differentiate_angles, [U, weights], [out], tolerate_noise(U))
+    launch(_differentiate_angles, [U, weights], [out], choose_tolerance(U))
     return out
 
 
-def tolerate_noise(U: Tensor) -> float:
+def choose_tolerance(U: Tensor) -> float:
     """Return the relative distance below which eigenvalues of matrices of this type are equal."""
     return 64 * torch.finfo(U.dtype).eps
 
@@ -154,16 +154,16 @@ def _find_single(a, square, NOISE: tl.constexpr):
     for sign in tl.static_range(-1, 2, 2):
         other = add_scaled(half, side, sign)
         farther = _measure_distance(other, p) > _measure_distance(root, p)
-        root = either(farther, other, root)
+        root = select(farther, other, root)
     slope = add_scaled(scale_real(scale_complex(root, root[0], root[1]), 3.0), p, -3.0)
     norm = slope[0] * slope[0] + slope[1] * slope[1]
     close = norm < NOISE * NOISE * NOISE * NOISE
     zero = tl.zeros_like(r)
     top = scale_real((slope[0], -slope[1]), 1 / tl.where(close, 1.0, norm))
-    top = either(close, (zero, zero), top)
+    top = select(close, (zero, zero), top)
     constant = add_scaled(scale_complex(root, root[0], root[1]), p, -3.0)
-    constant = either(close, (zero + 1.0 / 3, zero), scale_complex(constant, top[0], top[1]))
-    root = either(close, (zero, zero), root)
+    constant = select(close, (zero + 1.0 / 3, zero), scale_complex(constant, top[0], top[1]))
+    root = select(close, (zero, zero), root)
     return root, constant + scale_complex(root, top[0], top[1]) + top, close
 
 

@@ -135,11 +135,11 @@ def _compute_coefficients(c, DERIVATIVES: tl.constexpr):
         full = _double_product(f, f)
         if DERIVATIVES:
             twice = _double_product(f, by_first)
-            by_first = mat.either(large, _reduce_degree(twice, c, full, 0), by_first)
+            by_first = mat.select(large, _reduce_degree(twice, c, full, 0), by_first)
             if N == 3:
                 twice = _double_product(f, by_second)
-                by_second = mat.either(large, _reduce_degree(twice, c, full, 1), by_second)
-        f = mat.either(large, _reduce_degree(scale_real(full, 0.5), c, full, N), f)
+                by_second = mat.select(large, _reduce_degree(twice, c, full, 1), by_second)
+        f = mat.select(large, _reduce_degree(scale_real(full, 0.5), c, full, N), f)
         scale = tl.where(large, 0.5, 1.0)
         f = _scale_coefficients(f, scale, 0)
         by_first = _scale_coefficients(by_first, scale, N)

@@ -6,7 +6,7 @@ from torch import Tensor
 from pipeline_kernels.su3.matrices import conjugate_transpose
 
 
-def algebra_part(A: Tensor) -> Tensor:
+def project_to_algebra(A: Tensor) -> Tensor:
     """Return the nearest traceless antihermitian matrices."""
     H = (A - conjugate_transpose(A)) / 2
     trace = H.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
@@ -15,7 +15,7 @@ def algebra_part(A: Tensor) -> Tensor:
 
 def exponential(A: Tensor) -> Tensor:
     """Return the exponentials of the parts of A in the algebra."""
-    return torch.matrix_exp(algebra_part(A.to(torch.complex128))).to(A.dtype)
+    return torch.matrix_exp(project_to_algebra(A.to(torch.complex128))).to(A.dtype)
 
 
 def exponential_gradient(A: Tensor, G: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def exponential_gradient(A: Tensor, G: Tensor) -> Tensor:
     `B = A^dagger` along G, and that the adjoint of the derivative at A.
     """
     dtype, N = A.dtype, A.shape[-1]
-    A, G = algebra_part(A.to(torch.complex128)), G.to(torch.complex128)
+    A, G = project_to_algebra(A.to(torch.complex128)), G.to(torch.complex128)
     upper = torch.cat([conjugate_transpose(A), G], -1)
     block = torch.cat([upper, torch.cat([torch.zeros_like(A), conjugate_transpose(A)], -1)], -2)
-    return algebra_part(torch.matrix_exp(block)[..., :N, N:]).to(dtype)
+    return project_to_algebra(torch.matrix_exp(block)[..., :N, N:]).to(dtype)

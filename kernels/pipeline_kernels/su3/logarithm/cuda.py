@@ -15,11 +15,11 @@ from pipeline_kernels.su3.matrices_cuda import (
     determinant,
     hermitian_part,
     inner,
+    inverse_sinc,
     launch,
     multiply,
     multiply_i,
     multiply_numbers,
-    over_sine,
     scale_complex,
     scale_real,
     trace,
@@ -50,7 +50,7 @@ def _take_logarithm(inputs, results, total, N: tl.constexpr, BLOCK: tl.constexpr
         h = hermitian_part(u)
         det, _ = determinant(h, cofactors(h))
         re, _ = trace(u)
-        h = scale_real(h, over_sine(arctan2(tl.sqrt(tl.maximum(-det, 0.0)), 0.5 * re)))
+        h = scale_real(h, inverse_sinc(arctan2(tl.sqrt(tl.maximum(-det, 0.0)), 0.5 * re)))
     else:
         h = hermitian_part(_interpolate_angles(u))
     mat.store(results[0], multiply_i(h), total, BLOCK)
@@ -75,7 +75,7 @@ def _interpolate_angles(u):
 @triton.jit
 def _divide_angles(a, b, c):
     """Return i (a - b) / (exp(i a) - exp(i b)), c the third angle."""
-    size = over_sine(0.5 * (a - b))
+    size = inverse_sinc(0.5 * (a - b))
     return size * tl.cos(0.5 * c), size * tl.sin(0.5 * c)
 
 
@@ -154,7 +154,7 @@ def _multiply_even(h, y, product):
     if len(h) == 8:
         norm = 0.5 * norm
         r = tl.sqrt(norm)
-        even = over_sine(r) * tl.cos(r)
+        even = inverse_sinc(r) * tl.cos(r)
         along = (1 - even) * along / (2 * tl.maximum(norm, TINY))
         out = add_scaled(scale_real(y, even), h, along)
     else:
@@ -186,24 +186,24 @@ def _compute_eigenvalues(a, square, norm):
 @triton.jit
 def _compute_even_coefficients(a, b, c, c1):
     """Return what y, `h y + y h` and `h y h` are multiplied by."""
-    even_a, even_b = _even(0.5 * (c - b)), _even(0.5 * (a - c))
+    even_a, even_b = _x_cotangent(0.5 * (c - b)), _x_cotangent(0.5 * (a - c))
     ab = (even_a - even_b) / tl.maximum(a - b, TINY)
     near_a = a - c < c - b
     far, gap = tl.where(near_a, b, a), tl.where(near_a, c - b, c - a)
-    slope = _even_slope(tl.where(near_a, a, b), c, far)
+    slope = _x_cotangent_slope(tl.where(near_a, a, b), c, far)
     a2 = (slope - ab) * gap / tl.maximum(gap * gap, TINY)
     return even_a - ab * a + a2 * (a * b + c1), -(ab + a2 * c), a2
 
 
 @triton.jit
-def _even(x):
-    return over_sine(x) * tl.cos(x)
+def _x_cotangent(x):
+    return inverse_sinc(x) * tl.cos(x)
 
 
 @triton.jit
-def _even_slope(p, q, r):
+def _x_cotangent_slope(p, q, r):
     """Return the slope of x cot x between x = (r - q) / 2 and (r - p) / 2, by h, for p near q."""
-    numerator = tl.sin(1.5 * r) - 1.5 * r / over_sine(0.5 * (p - q))
+    numerator = tl.sin(1.5 * r) - 1.5 * r / inverse_sinc(0.5 * (p - q))
     return 0.25 * numerator / tl.maximum(tl.sin(0.5 * (r - q)) * tl.sin(0.5 * (r - p)), TINY)
 
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.su3.angles.reference import decompose
-from pipeline_kernels.su3.exponential.reference import algebra_part
+from pipeline_kernels.su3.exponential.reference import project_to_algebra
 
 
 def logarithm(U: Tensor) -> Tensor:
     """Return `sum_k i theta_k P_k` of the canonical angles and the projectors of U."""
     angles, projectors = decompose(U.reshape(-1, *U.shape[-2:]))
     A = torch.einsum("nk,nkij->nij", 1j * angles, projectors.to(torch.complex128))
-    return algebra_part(A).reshape(U.shape).to(U.dtype)
+    return project_to_algebra(A).reshape(U.shape).to(U.dtype)
 
 
 def logarithm_gradient(U: Tensor, A: Tensor, G: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.su3.matrices_cuda import add_scaled, either, multiply
+from pipeline_kernels.su3.matrices_cuda import add_scaled, multiply, select
 from pipeline_kernels.su3.matrices_cuda import adjoint as adjoint_of
 
 BLOCK = 64  # matrices of a program
@@ -90,12 +90,12 @@ def _differentiate_link(
         # g F_l^dagger ... F_{i+1}^dagger from the right, then F_{i-1}^dagger ... from the left
         for j in tl.static_range(1, LENGTH):
             f = _load_step(links, plan, sizes, row, LENGTH - j, path, N)
-            g = either(LENGTH - j > position, multiply(g, adjoint_of(f)), g)
+            g = select(LENGTH - j > position, multiply(g, adjoint_of(f)), g)
         for j in tl.static_range(LENGTH - 1):
             f = _load_step(links, plan, sizes, row, j, path, N)
-            g = either(j < position, multiply(adjoint_of(f), g), g)
+            g = select(j < position, multiply(adjoint_of(f), g), g)
         backwards = tl.load(plan[1] + position * n_paths + path % n_paths) != 0
-        sum_of = add_scaled(sum_of, either(backwards, adjoint_of(g), g), 1.0)
+        sum_of = add_scaled(sum_of, select(backwards, adjoint_of(g), g), 1.0)
     _store(out, row * n_links + link, sum_of, row < total)
 
 
@@ -106,7 +106,7 @@ def _load_step(links, plan, sizes, row, position, path, N: tl.constexpr):
     number = tl.load(plan[0] + position * n_products + path)
     backwards = tl.load(plan[1] + position * n_paths + path % n_paths) != 0
     factor = _load(links, row * n_links + number, row < total, N)
-    return either(backwards, adjoint_of(factor), factor)
+    return select(backwards, adjoint_of(factor), factor)
 
 
 @triton.jit

@@ -12,13 +12,13 @@ from pipeline_kernels.su3.matrices_cuda import (
     arctan2,
     cofactors,
     determinant,
-    either,
     inner,
     launch,
     multiply,
     multiply_i,
     scale_complex,
     scale_real,
+    select,
     trace,
     trace_product,
 )
@@ -75,7 +75,7 @@ def _find_unitary_factor(x):
             following = add_scaled(scale_complex(_conjugate(c), f * re, f * im), x, 0.5 * scale)
             difference = add_scaled(following, x, -1.0)
             change, _ = inner(difference, difference)
-            x = either(active, following, x)
+            x = select(active, following, x)
             active = active & (change > CONVERGED)
             step += 1
     return x

@@ -7,13 +7,13 @@ from torch import Tensor
 from pipeline_kernels.su3 import matrices_cuda as mat
 from pipeline_kernels.su3.angles.cuda import (
     TURN,
+    choose_tolerance,
     combine_projectors,
     compute_angles,
     decompose,
     evaluate_polynomial,
     gather_from_angles,
     scatter_to_angles,
-    tolerate_noise,
 )
 from pipeline_kernels.su3.matrices_cuda import (
     add_scalar,
@@ -38,7 +38,7 @@ from pipeline_kernels.su3.splines.cuda import evaluate_spline, find_bin, pull_sp
 def spectral_map(L: Tensor, parameters: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:
     """Implement `reference.spectral_map`."""
     W, log_det = L.new_empty(L.shape), parameters.new_empty(L.shape[0])
-    constants = tolerate_noise(L), count_bins(parameters.shape[2]), inverse
+    constants = choose_tolerance(L), count_bins(parameters.shape[2]), inverse
     launch(_map_matrices, [L, parameters], [W, log_det], *constants)
     return W, log_det
 
@@ -49,7 +49,7 @@ def spectral_gradient(
     """Implement `reference.spectral_gradient`."""
     by_L, by_parameters = L.new_empty(L.shape), parameters.new_empty(parameters.shape)
     inputs = [L, parameters, by_W, by_log_det]
-    constants = tolerate_noise(L), count_bins(parameters.shape[2]), inverse
+    constants = choose_tolerance(L), count_bins(parameters.shape[2]), inverse
     launch(_differentiate_map, inputs, [by_L, by_parameters], *constants)
     return by_L, by_parameters
 

@@ -15,7 +15,7 @@ REST = tl.constexpr(1 - reference.RISE)
 
 
 @triton.constexpr_function
-def divisible_part(bins):
+def find_divisible_part(bins):
     """Return what softmax deals out among so many bins."""
     return 1 - bins * reference.MIN_WIDTH
 
@@ -29,7 +29,7 @@ def scale_bins(parameters, BINS: tl.constexpr):
     total = tl.zeros_like(top)
     for k in range(BINS):
         total += tl.exp(tl.load(parameters + k) - top)
-    return parameters, top, divisible_part(BINS) / total
+    return parameters, top, find_divisible_part(BINS) / total
 
 
 @triton.jit
@@ -166,7 +166,7 @@ def _store_sizes(out, present, scale, within, by, BINS: tl.constexpr):
     by_size, by_start, size, start = by
     beside = tl.where(mirrored, BINS - 1 - number, number).to(tl.float64)
     mean = (size - MIN_WIDTH) * by_size + (start - MIN_WIDTH * beside) * by_start
-    mean = mean / divisible_part(BINS)
+    mean = mean / find_divisible_part(BINS)
     for k in range(BINS):
         before = (mirrored & (number < k)) | ((mirrored == 0) & (number > k))
         part = tl.where(number == k, by_size, tl.where(before, by_start, 0.0))

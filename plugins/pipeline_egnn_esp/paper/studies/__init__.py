@@ -74,7 +74,7 @@ def profile_run(run: Run) -> dict[str, Any]:
             content = measure_steps(run, options, ranks.device)
             summary = report.summarize(content)
         if options.has_studies:
-            basis = Basis.of_json(load_model(run.model, run.model_info)["metadata"]["basis"])
+            basis = Basis.from_json(load_model(run.model, run.model_info)["metadata"]["basis"])
             link = run.get_section("partition", PartitionOptions).link
             model = run.get_section("model", ESPOptions)
             studied = study(options, model, basis, ranks.device, run.seed, link)

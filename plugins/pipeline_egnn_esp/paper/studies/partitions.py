@@ -49,7 +49,7 @@ class Shared:
         parts: Number of parts.
         seconds: Processor time from the graph to the labels.
         volumes: Of each part.
-        summary: The figures of figure 5, see `PartitionMetrics.summary`.
+        summary: The figures of figure 5, see `PartitionMetrics.summarize`.
     """
 
     method: PartitionMethod
@@ -152,11 +152,11 @@ class _Graph:
         begin = time.process_time()
         labels = self._label_atoms(method, parts)
         seconds = time.process_time() - begin
-        metrics = self._rows.metrics(labels, parts)
+        metrics = self._rows.measure(labels, parts)
         if drawn is not None and (parts, self._cutoff) == (drawn.parts, drawn.cutoff):
             drawn.labels[method], drawn.traffic[method] = labels, metrics.traffic
         volumes = count_volumes_of_rows(labels, self._rows, metrics)
-        return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summary())
+        return Shared(method, self._cutoff, parts, seconds, volumes, metrics.summarize())
 
     def _label_atoms(self, method: PartitionMethod, parts: int) -> Ints:
         """Return the part of each atom, as `partition` does, from what all methods share."""

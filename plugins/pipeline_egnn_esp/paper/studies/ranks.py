@@ -116,7 +116,7 @@ class Measurement:
         content = json.loads((folder / _WHAT).read_text(encoding="utf-8"))
         known = {
             "model": ESPOptions.model_validate_json(json.dumps(content["model"])),
-            "basis": Basis.of_json(content["basis"]),
+            "basis": Basis.from_json(content["basis"]),
             "jobs": [Job.load(folder / f"job{n}.npz") for n in range(content["jobs"])],
         }
         return cls(**(content | known))

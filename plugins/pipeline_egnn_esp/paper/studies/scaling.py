@@ -76,7 +76,7 @@ class Machine:
     row_bytes: int
     block_bytes: int
 
-    def bytes_received(self, volumes: Volumes) -> Floats:
+    def count_bytes_received(self, volumes: Volumes) -> Floats:
         """Return the bytes that each part receives in a pass, (n_parts,)."""
         atoms = self.layers * self.row_bytes * volumes.received
         return np.asarray(atoms + self.block_bytes * volumes.crossing / 2, dtype=np.float64)
@@ -91,7 +91,7 @@ class Machine:
         sizes = {"atom": volumes.atoms, "edge": volumes.edges}
         compute = slowdown * self.cost.predict_batches(sizes)
         latency = (self.layers + 1) * self.latency * volumes.neighbours
-        transfer = self.bytes_received(volumes) / self.bandwidth
+        transfer = self.count_bytes_received(volumes) / self.bandwidth
         whole = compute + latency + transfer
         return {
             "seconds": float(whole.max()),
@@ -194,7 +194,7 @@ def _make_case(modes: tuple[str, ...], boxes: int, n: int, box: Structure, cutof
     index, _, _ = build_neighbour_graph(*places, cutoff)
     rows = Rows.of(index, len(structure.positions))
     labels = cut_by_low_nn(PlaneCoordinates.of(*places, cutoff), rows.weights, n)
-    volumes = count_volumes_of_rows(labels, rows, rows.metrics(labels, n))
+    volumes = count_volumes_of_rows(labels, rows, rows.measure(labels, n))
     return Case(modes, n, Job(structure, labels, cutoff), volumes)
 
 
@@ -317,7 +317,7 @@ def _compute_sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
         "edges": int(volumes.edges.sum()),
         "neighbours": float(volumes.neighbours.mean()),
         "received": float(volumes.received.mean()),
-        "bytes_received": float(machine.bytes_received(volumes).mean()),
+        "bytes_received": float(machine.count_bytes_received(volumes).mean()),
     }
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from pipeline_egnn_esp.layers import Edges, NodeBlock
 from pipeline_egnn_esp.options import ESPOptions
 from pipeline_egnn_esp.paper.studies.options import Throughput
-from pipeline_kernels.equivariant.wigner import edge_frames
+from pipeline_kernels.equivariant.wigner import compute_edge_frames
 from pipeline_kernels.message import Segments
 
 _WITHIN: Final = 0.9
@@ -107,7 +107,7 @@ def _make_inputs(
     edges = Edges(
         receivers=Segments.of((torch.arange(n) // degree).to(device), n_atoms),
         senders=Segments.of(senders.to(device), n_atoms),
-        frames=edge_frames(
+        frames=compute_edge_frames(
             torch.randn(n, 3, generator=draw, dtype=torch.float64), model.lmax, torch.float32
         ).to(device),
         gaussians=torch.rand(n, model.radial_functions, generator=draw).to(device),
