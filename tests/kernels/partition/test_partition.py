@@ -175,7 +175,7 @@ def test_the_pareto_set_holds_what_none_dominates(packing):
             better = [a < b for a, b in zip(other.objectives, one.objectives, strict=True)]
             worse = [a > b for a, b in zip(other.objectives, one.objectives, strict=True)]
             assert one is other or not any(better) or any(worse)
-    seconds = [Link().predict_samples(one.metrics) for one in result]
+    seconds = [Link().predict_exchange(one.metrics) for one in result]
     assert seconds == sorted(seconds)
     assert len(find_pareto_set([result[0], result[0]])) == 1
 
