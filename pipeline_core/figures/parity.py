@@ -104,7 +104,7 @@ def _fill(
         compared = by_cell[variant, name]
         densities.append(draw_panel(axes, compared, find_common_range(shared, shift), shift))
         _set_labels(axes, compared.quantity, reference, shift)
-    _share_scale(figure, [density for density in densities if density is not None])
+    share_scale(figure, [density for density in densities if density is not None])
 
 
 def find_centre(compared: Iterable[Comparison]) -> float:
@@ -186,7 +186,7 @@ def _set_labels(axes: Axes, quantity: Quantity, reference: str, shift: float) ->
     axes.set_ylabel(add_unit("predicted", quantity.unit))
 
 
-def _share_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
+def share_scale(figure: Figure, densities: Sequence[PolyCollection]) -> None:
     """Give all densities one logarithmic scale, and the figure one colour bar."""
     if not densities:
         return

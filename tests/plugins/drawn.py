@@ -1,5 +1,7 @@
 """What the figures of plugins show, taken out of their tables and drawings."""
 
+from pipeline_core.figures import savers
+
 
 def rows(table, **wanted):
     """Return the rows of a table with these values, as dicts."""
@@ -16,3 +18,13 @@ def only(table, **wanted):
 def titles(figure):
     """Return the title of each panel."""
     return [axes.get_title(loc="left") for axes in figure.axes]
+
+
+def check_bytes(first, again):
+    """Check that two drawings of the same results are the same files, with a table of them."""
+    for drawing, _ in (first, again):
+        savers.settle_layout(drawing)
+    assert savers.encode_image(first[0], "svg") == savers.encode_image(again[0], "svg")
+    assert savers.encode_table(first[1]) == savers.encode_table(again[1])
+    assert len(first[1]) > 1
+    assert {len(row) for row in first[1]} == {len(first[1][0])}
