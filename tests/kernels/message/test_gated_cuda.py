@@ -74,6 +74,7 @@ def test_interpreted_kernels_equal_the_plain_formula(use_kernels, kind, n_messag
     close(everything(ours, case), case, RELATIVE[dtype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ATOMS, ANGLES])
 def test_interpreted_kernels_read_narrow_tables(use_kernels, kind):
     case = mix(Case.of(kind, 10, (8, 3), torch.float32))
@@ -84,6 +85,7 @@ def test_interpreted_kernels_read_narrow_tables(use_kernels, kind):
         assert_close(result[0].double(), exact, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_interpreted_kernels_leave_out_derivatives_by_parameters(use_kernels):
     case = Case.of(ATOMS, 5, (4, 3), torch.float32)
     wide = case.to(torch.float64)
@@ -99,6 +101,7 @@ def test_interpreted_kernels_repeat_every_bit(use_kernels):
     assert all(map(torch.equal, everything(ours, case), everything(ours, case)))
 
 
+@pytest.mark.slow
 def test_third_derivative_with_narrow_tables_is_plain_torch(use_kernels):
     case = mix(Case.of(ATOMS, 5, (4, 3), torch.float32))
     (first,) = torch.autograd.grad(ours(case).sum(), case.tables[0], create_graph=True)
@@ -133,6 +136,7 @@ def check_autocast(device):
         assert (one - other).norm() < 0.02 * other.norm()
 
 
+@pytest.mark.slow
 def test_interpreted_kernels_under_autocast(use_kernels):
     check_autocast("cpu")
 
@@ -157,7 +161,7 @@ def test_kernels_compile_for_a_gpu(compiled, kernel, capability, real, table, hi
 
     p, t, index, constant = f"*{real}", f"*{table}", "*i64", "constexpr"
     factor, row = (t, index) if hidden else (constant, constant)
-    has_g, has_sums = kernel != "compute_messages", kernel != "compute_messages"
+    has_g = kernel != "compute_messages"
     n_parameters = 4 if hidden else 2
     by_rows = [t, factor] if kernel == "compute_gradient" else [p, t, factor]
     signature = {
@@ -173,7 +177,7 @@ def test_kernels_compile_for_a_gpu(compiled, kernel, capability, real, table, hi
     }
     function = getattr(cuda_kernels, kernel)
     precision = "tf32" if table == "bf16" else "tf32x3"
-    constants = {"SHAPE": cuda_kernels.Shape(16, hidden, 32, precision, has_sums)}
+    constants = {"SHAPE": cuda_kernels.Shape(16, hidden, 32, precision)}
     for i, name in enumerate(function.arg_names):
         if isinstance(signature[name], tuple):
             missing = [j for j, kind in enumerate(signature[name]) if kind == constant]

@@ -29,7 +29,7 @@ from pipeline_kernels.message.gated.route import (
 )
 
 MAX_WIDTH: Final = 128
-"""Of D and H: a program has no room for more."""
+"""Of D and H: what a program holds of wider messages outgrows its registers."""
 NARROW: Final = (torch.bfloat16, torch.float16)
 
 
@@ -53,7 +53,7 @@ def gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[T
     if not _has_room(inputs):
         derivative = reference.gradient(g, inputs.widen(), route)
         return inputs.restore_types(derivative.tensors if with_parameters else derivative.data)
-    outputs, shape = _make_rows(inputs, route), _choose_shape(inputs, with_parameters)
+    outputs, shape = _make_rows(inputs, route), _choose_shape(inputs)
     sums = _make_sums(inputs, route, shape) if with_parameters else ()
     if outputs[0].numel():
         grid = (_count_programs(route, shape, g.device),)
@@ -72,7 +72,7 @@ def second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> l
         wide = [x.to(g.dtype) for x in directions]
         by_g, derivative = reference.second(wide, g, inputs.widen(), route)
         return [by_g, *inputs.restore_types(derivative.tensors)]
-    shape = _choose_shape(inputs, with_parameters=True)
+    shape = _choose_shape(inputs)
     by_sum, outputs = _make_messages(inputs, route), _make_rows(inputs, route)
     sums = _make_sums(inputs, route, shape)
     if by_sum.numel():
@@ -90,10 +90,11 @@ def _has_room(inputs: Inputs) -> bool:
     return max(inputs.gain.shape[2], *(x.shape[1] for x in inputs.parameters)) <= MAX_WIDTH
 
 
-def _choose_shape(inputs: Inputs, with_parameters: bool = False) -> Shape:
+def _choose_shape(inputs: Inputs) -> Shape:
+    """Return what kernels are compiled for; three products in TF32 are as exact as float32."""
     width, hidden = inputs.gain.shape[2], 0 if inputs.weight is None else inputs.weight.shape[1]
     precision = "tf32" if any(x.dtype in NARROW for x in inputs.data) else "tf32x3"
-    return Shape(width, hidden, 32 if max(width, hidden) <= 64 else 16, precision, with_parameters)
+    return Shape(width, hidden, 32 if max(width, hidden) <= 64 else 16, precision)
 
 
 def _count_programs(route: Route, shape: Shape, device: torch.device) -> int:

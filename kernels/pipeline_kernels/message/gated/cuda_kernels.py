@@ -1,23 +1,25 @@
 """The Triton kernels of gated messages: each program takes whole blocks of messages, both halves.
 
 Symbols are those of the package's formulas; a prime is `d_` here, core and gate end in 0 and 1.
-Blocks are (messages, D) or (messages, H), filled up with zeros to powers of two. Numbers are read
-in the type that they have and calculated in that of the parameters. No kernel keeps an
-intermediate; the next one calculates it again.
+Blocks are (messages, D), filled up with zeros to powers of two; the hidden layer is gone through in
+chunks of its width, so that what a program holds fits into registers. Numbers are read in the type
+that they have and calculated in that of the parameters. Nothing is kept: h is gathered again where
+it is needed again.
 
-A kernel of derivatives goes over blocks in steps of all programs. It sums derivatives by parameters
-on the way and stores one sum a program, to be added later: nothing is added atomically, so that the
+A kernel of derivatives goes over blocks in steps of all programs. Each program adds derivatives by
+parameters in an own place, and these are added later: nothing is added atomically, so that the
 order depends on the number of programs alone.
 
-| argument     | holds                                                                           |
-|--------------|---------------------------------------------------------------------------------|
-| `data`       | tables, factors or None, derivative of the loss by the sums or None             |
+| argument     | holds                                                                            |
+|--------------|----------------------------------------------------------------------------------|
+| `data`       | tables, factors or None, derivative of the loss by the sums or None              |
 | `rows`       | for each of `data` the row that a message reads, or None for that of the message |
-| `directions` | changes of tables and factors                                                   |
-| `parameters` | gain, shift, weight and bias, the last two or None                              |
-| `sums`       | derivatives by parameters, (programs, ...) each                                 |
-| `count`      | number of messages                                                              |
-| `block`      | messages of a block, and `count`                                                |
+| `parameters` | gain, shift, weight and bias, without a hidden layer the first two               |
+| `directions` | changes of tables and factors                                                    |
+| `operands`   | these four, the last for second derivatives alone                                |
+| `sums`       | derivatives by parameters, (programs, ...) each, or None                         |
+| `count`      | number of messages                                                               |
+| `block`      | messages of a block, `count`, and whether it is the first of the program         |
 """
 
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ import triton
 import triton.language as tl
 
 EPSILON = tl.constexpr(1e-5)  # of the normalisation, that of torch
+CHUNK = tl.constexpr(16)  # of the width of the hidden layer
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,12 @@ class Shape:
         hidden: H, or 0 without a hidden layer.
         block: Messages of a block.
         precision: Of products of matrices in float32, as `tl.dot` takes it.
-        with_parameters: Whether derivatives by parameters are wanted.
     """
 
     width: int
     hidden: int
     block: int
     precision: str
-    with_parameters: bool
 
     @property
     def columns(self) -> int:
@@ -55,71 +56,62 @@ class Shape:
 @triton.jit
 def compute_messages(messages, data, rows, parameters, count: tl.int64, SHAPE: tl.constexpr):
     """Store messages times their factors."""
+    operands = data, rows, parameters
     e = tl.program_id(0).to(tl.int64) * SHAPE.block + tl.arange(0, SHAPE.block)
-    block = e, count
-    _, _, z0 = _normalise(_gather(data, rows, block, parameters, 0, SHAPE), parameters, 0, SHAPE)
-    _, _, z1 = _normalise(_gather(data, rows, block, parameters, 1, SHAPE), parameters, 1, SHAPE)
+    block = e, count, True
+    _, _, z0 = _normalise(operands, block, 0, SHAPE)
+    _, _, z1 = _normalise(operands, block, 1, SHAPE)
     m = z0 * tl.sigmoid(z0) * tl.sigmoid(z1)
     if data[3] is not None:
-        m *= _load(data, rows, 3, block, parameters, SHAPE)
-    _store(messages, m, block, SHAPE.width)
+        m *= _load(data, operands, 3, block, SHAPE)
+    _store(messages, m, block, SHAPE)
 
 
 @triton.jit
 def compute_gradient(outputs, sums, data, rows, parameters, count: tl.int64, SHAPE: tl.constexpr):
     """Store derivatives by h and factor of each message; sum those by parameters."""
     by_h, by_factor = outputs
-    total0, total1 = _make_totals(parameters, SHAPE), _make_totals(parameters, SHAPE)
+    operands = data, rows, parameters
     first = tl.program_id(0).to(tl.int64) * SHAPE.block
     while first < count:
-        block = first + tl.arange(0, SHAPE.block), count
-        h0 = _gather(data, rows, block, parameters, 0, SHAPE)
-        h1 = _gather(data, rows, block, parameters, 1, SHAPE)
-        r0, n0, z0 = _normalise(h0, parameters, 0, SHAPE)
-        r1, n1, z1 = _normalise(h1, parameters, 1, SHAPE)
+        block = first + tl.arange(0, SHAPE.block), count, first < tl.num_programs(0) * SHAPE.block
+        r0, n0, z0 = _normalise(operands, block, 0, SHAPE)
+        r1, n1, z1 = _normalise(operands, block, 1, SHAPE)
         q0, q1 = tl.sigmoid(z0), tl.sigmoid(z1)
         p = z0 * q0
-        g_m = _load(data, rows, 4, block, parameters, SHAPE)
+        g_m = _load(data, operands, 4, block, SHAPE)
         if data[3] is not None:
-            _store(by_factor, g_m * p * q1, block, SHAPE.width)
-            g_m *= _load(data, rows, 3, block, parameters, SHAPE)
+            _store(by_factor, g_m * p * q1, block, SHAPE)
+            g_m *= _load(data, operands, 3, block, SHAPE)
         g_z0, g_z1 = g_m * q1 * (q0 + p - p * q0), g_m * p * (q1 - q1 * q1)
-        total0 = _finish(by_h, total0, (h0, r0, n0), g_z0, parameters, block, 0, SHAPE)
-        total1 = _finish(by_h, total1, (h1, r1, n1), g_z1, parameters, block, 1, SHAPE)
+        _finish(by_h, sums, operands, (r0, n0), g_z0, block, 0, SHAPE)
+        _finish(by_h, sums, operands, (r1, n1), g_z1, block, 1, SHAPE)
         first += tl.num_programs(0) * SHAPE.block
-    if SHAPE.with_parameters:
-        _store_totals(sums, total0, 0, SHAPE)
-        _store_totals(sums, total1, 1, SHAPE)
+        tl.debug_barrier()  # threads read back sums that others have written
 
 
 @triton.jit
-def _finish(
-    by_h,
-    total,
-    state,
-    g_z,
-    parameters,
-    block,
-    HALF: tl.constexpr,
-    SHAPE: tl.constexpr,
-):
-    """Store the derivatives by h of half a block; return sums with those by its parameters."""
-    h, r, n = state
-    g_n = _load_vector(parameters[0], HALF, SHAPE) * g_z
+def _finish(by_h, sums, operands, state, g_z, block, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    """Store the derivatives by h of half a block and add those by its parameters."""
+    r, n = state
+    g_n = _load_vector(operands[2][0], HALF, SHAPE) * g_z
     g_y = r * (g_n - n * _average(n * g_n, SHAPE))
-    by_gain, by_shift, by_bias, by_weight = total
-    by_rows = g_y
+    if sums is not None:
+        _add_vector(sums[0], g_z * n, block, HALF, SHAPE)
+        _add_vector(sums[1], g_z, block, HALF, SHAPE)
     if SHAPE.hidden:
-        s = tl.sigmoid(h)
-        by_rows = _pull_back(g_y, parameters, HALF, SHAPE) * (s + h * s * (1 - s))
-        if SHAPE.with_parameters:
-            by_weight += _multiply(tl.trans(h * s), g_y, SHAPE)
-            by_bias += tl.sum(g_y, 0)
-    if SHAPE.with_parameters:
-        by_gain += tl.sum(g_z * n, 0)
-        by_shift += tl.sum(g_z, 0)
-    _store(by_h, by_rows, (2 * block[0] + HALF, 2 * block[1]), SHAPE.columns)
-    return by_gain, by_shift, by_bias, by_weight
+        if sums is not None:
+            _add_vector(sums[3], g_y, block, HALF, SHAPE)
+        for start in range(0, SHAPE.hidden, CHUNK):
+            h = _gather(operands[0], operands, block, start, CHUNK, HALF, SHAPE)
+            s, weight = tl.sigmoid(h), _load_weight(operands[2], start, HALF, SHAPE)
+            g_h = _multiply(g_y, tl.trans(weight), SHAPE) * (s + h * s * (1 - s))
+            _store_half(by_h, g_h, block, start, HALF, SHAPE)
+            if sums is not None:
+                by_weight = _multiply(tl.trans(h * s), g_y, SHAPE)
+                _add_weight(sums[2], by_weight, block, start, HALF, SHAPE)
+    else:
+        _store_half(by_h, g_y, block, 0, HALF, SHAPE)
 
 
 @triton.jit
@@ -138,18 +130,16 @@ def compute_second(
     What `outputs` has first is the derivative by g before it is summed for each target.
     """
     by_sum, by_h, by_factor = outputs
-    total0, total1 = _make_totals(parameters, SHAPE), _make_totals(parameters, SHAPE)
+    operands = data, rows, parameters, directions
     first = tl.program_id(0).to(tl.int64) * SHAPE.block
     while first < count:
-        block = first + tl.arange(0, SHAPE.block), count
-        h0 = _gather(data, rows, block, parameters, 0, SHAPE)
-        h1 = _gather(data, rows, block, parameters, 1, SHAPE)
-        d_h0 = _gather(directions, rows, block, parameters, 0, SHAPE)
-        d_h1 = _gather(directions, rows, block, parameters, 1, SHAPE)
-        r0, n0, z0 = _normalise(h0, parameters, 0, SHAPE)
-        r1, n1, z1 = _normalise(h1, parameters, 1, SHAPE)
-        d_y0, d_n0 = _change(h0, d_h0, r0, n0, parameters, 0, SHAPE)
-        d_y1, d_n1 = _change(h1, d_h1, r1, n1, parameters, 1, SHAPE)
+        block = first + tl.arange(0, SHAPE.block), count, first < tl.num_programs(0) * SHAPE.block
+        r0, n0, z0 = _normalise(operands, block, 0, SHAPE)
+        r1, n1, z1 = _normalise(operands, block, 1, SHAPE)
+        d_y0 = _transform(operands, block, True, 0, SHAPE)
+        d_y1 = _transform(operands, block, True, 1, SHAPE)
+        d_n0 = r0 * (d_y0 - n0 * _average(n0 * d_y0, SHAPE))
+        d_n1 = r1 * (d_y1 - n1 * _average(n1 * d_y1, SHAPE))
         d_z0 = _load_vector(parameters[0], 0, SHAPE) * d_n0
         d_z1 = _load_vector(parameters[0], 1, SHAPE) * d_n1
         q0, q1 = tl.sigmoid(z0), tl.sigmoid(z1)
@@ -157,102 +147,97 @@ def compute_second(
         dp, dq = q0 + p - p * q0, q1 - q1 * q1
         d_p, d_q = d_z0 * dp, d_z1 * dq
         d_m = d_p * q1 + p * d_q
-        g_m = _load(data, rows, 4, block, parameters, SHAPE)
+        g_m = _load(data, operands, 4, block, SHAPE)
         d_g_m = tl.zeros_like(g_m)
         if data[3] is None:
-            _store(by_sum, d_m, block, SHAPE.width)
+            _store(by_sum, d_m, block, SHAPE)
         else:
-            factor = _load(data, rows, 3, block, parameters, SHAPE)
-            d_factor = _load(directions, rows, 3, block, parameters, SHAPE)
-            _store(by_sum, d_m * factor + p * q1 * d_factor, block, SHAPE.width)
-            _store(by_factor, g_m * d_m, block, SHAPE.width)
+            factor = _load(data, operands, 3, block, SHAPE)
+            d_factor = _load(directions, operands, 3, block, SHAPE)
+            _store(by_sum, d_m * factor + p * q1 * d_factor, block, SHAPE)
+            _store(by_factor, g_m * d_m, block, SHAPE)
             d_g_m = g_m * d_factor
             g_m *= factor
         g_z0, g_z1 = g_m * q1 * dp, g_m * p * dq
         a_z0 = (g_m * d_q + d_g_m * q1) * dp
         a_z0 += g_m * q1 * (1 - q0) * (dp + q0 - p * q0) * d_z0
         a_z1 = (g_m * d_p + d_g_m * p) * dq + g_m * p * dq * (1 - 2 * q1) * d_z1
-        state0, state1 = (h0, d_h0, r0, n0, d_y0, d_n0), (h1, d_h1, r1, n1, d_y1, d_n1)
-        total0 = _finish_second(by_h, total0, state0, (g_z0, a_z0), parameters, block, 0, SHAPE)
-        total1 = _finish_second(by_h, total1, state1, (g_z1, a_z1), parameters, block, 1, SHAPE)
+        state0, state1 = (r0, n0, d_y0, d_n0), (r1, n1, d_y1, d_n1)
+        _finish_second(by_h, sums, operands, state0, (g_z0, a_z0), block, 0, SHAPE)
+        _finish_second(by_h, sums, operands, state1, (g_z1, a_z1), block, 1, SHAPE)
         first += tl.num_programs(0) * SHAPE.block
-    _store_totals(sums, total0, 0, SHAPE)
-    _store_totals(sums, total1, 1, SHAPE)
-
-
-@triton.jit
-def _change(h, d_h, r, n, parameters, HALF: tl.constexpr, SHAPE: tl.constexpr):
-    """Return the changes y' and n'."""
-    d_y = d_h
-    if SHAPE.hidden:
-        s = tl.sigmoid(h)
-        d_u = d_h * (s + h * s * (1 - s))
-        d_y = _multiply(d_u, _load_weight(parameters[2], HALF, SHAPE), SHAPE)
-    return d_y, r * (d_y - n * _average(n * d_y, SHAPE))
+        tl.debug_barrier()  # threads read back sums that others have written
 
 
 @triton.jit
 def _finish_second(
-    by_h,
-    total,
-    state,
-    slopes,
-    parameters,
-    block,
-    HALF: tl.constexpr,
-    SHAPE: tl.constexpr,
+    by_h, sums, operands, state, slopes, block, HALF: tl.constexpr, SHAPE: tl.constexpr
 ):
     """Do as `_finish` with derivatives of the change."""
-    h, d_h, r, n, d_y, d_n = state
+    r, n, d_y, d_n = state
     g_z, a_z = slopes
-    gain = _load_vector(parameters[0], HALF, SHAPE)
+    gain = _load_vector(operands[2][0], HALF, SHAPE)
     g_n = gain * g_z
     c, k = _average(n * d_y, SHAPE), _average(n * g_n, SHAPE)
     x = gain * a_z - r * (c * g_n + k * d_y)
     a_y = r * (x - n * (_average(n * x, SHAPE) + _average(g_n * d_n, SHAPE)))
     g_y = r * (g_n - n * k)
-    by_gain, by_shift, by_bias, by_weight = total
-    by_rows = a_y
+    _add_vector(sums[0], g_z * d_n + a_z * n, block, HALF, SHAPE)
+    _add_vector(sums[1], a_z, block, HALF, SHAPE)
     if SHAPE.hidden:
-        s = tl.sigmoid(h)
-        u = h * s
-        du = s + u - u * s
-        by_weight += _multiply(tl.trans(u), a_y, SHAPE)
-        by_weight += _multiply(tl.trans(d_h * du), g_y, SHAPE)
-        by_bias += tl.sum(a_y, 0)
-        d2u = (1 - s) * (du + s - u * s)
-        by_rows = _pull_back(a_y, parameters, HALF, SHAPE) * du
-        by_rows += _pull_back(g_y, parameters, HALF, SHAPE) * d2u * d_h
-    _store(by_h, by_rows, (2 * block[0] + HALF, 2 * block[1]), SHAPE.columns)
-    by_gain += tl.sum(g_z * d_n + a_z * n, 0)
-    return by_gain, by_shift + tl.sum(a_z, 0), by_bias, by_weight
+        _add_vector(sums[3], a_y, block, HALF, SHAPE)
+        for start in range(0, SHAPE.hidden, CHUNK):
+            h = _gather(operands[0], operands, block, start, CHUNK, HALF, SHAPE)
+            d_h = _gather(operands[3], operands, block, start, CHUNK, HALF, SHAPE)
+            s, weight = tl.sigmoid(h), tl.trans(_load_weight(operands[2], start, HALF, SHAPE))
+            u = h * s
+            du = s + u - u * s
+            d2u = (1 - s) * (du + s - u * s)
+            a_h = _multiply(a_y, weight, SHAPE) * du + _multiply(g_y, weight, SHAPE) * d2u * d_h
+            _store_half(by_h, a_h, block, start, HALF, SHAPE)
+            by_weight = _multiply(tl.trans(u), a_y, SHAPE)
+            by_weight += _multiply(tl.trans(d_h * du), g_y, SHAPE)
+            _add_weight(sums[2], by_weight, block, start, HALF, SHAPE)
+    else:
+        _store_half(by_h, a_y, block, 0, HALF, SHAPE)
 
 
 # ---- the steps of half a block ----
 
 
 @triton.jit
-def _normalise(h, parameters, HALF: tl.constexpr, SHAPE: tl.constexpr):
+def _normalise(operands, block, HALF: tl.constexpr, SHAPE: tl.constexpr):
     """Return r, n and z."""
-    y = h
-    if SHAPE.hidden:
-        y = _multiply(h * tl.sigmoid(h), _load_weight(parameters[2], HALF, SHAPE), SHAPE)
-        y += _load_vector(parameters[3], HALF, SHAPE)
+    y = _transform(operands, block, False, HALF, SHAPE)
     r = 1 / tl.sqrt(_average(y * y, SHAPE) + EPSILON)
     n = y * r
-    z = _load_vector(parameters[0], HALF, SHAPE) * n + _load_vector(parameters[1], HALF, SHAPE)
-    return r, n, z
+    gain, shift = operands[2][0], operands[2][1]
+    return r, n, _load_vector(gain, HALF, SHAPE) * n + _load_vector(shift, HALF, SHAPE)
+
+
+@triton.jit
+def _transform(operands, block, CHANGE: tl.constexpr, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    """Return y or its change."""
+    tables = operands[3] if CHANGE else operands[0]
+    if SHAPE.hidden:
+        y = tl.zeros((block[0].shape[0], _pad(SHAPE.width)), operands[2][0].dtype.element_ty)
+        if not CHANGE:
+            y += _load_vector(operands[2][3], HALF, SHAPE)
+        for start in range(0, SHAPE.hidden, CHUNK):
+            h = _gather(operands[0], operands, block, start, CHUNK, HALF, SHAPE)
+            s = tl.sigmoid(h)
+            u = h * s
+            if CHANGE:
+                u = _gather(tables, operands, block, start, CHUNK, HALF, SHAPE) * (s + u - u * s)
+            y += _multiply(u, _load_weight(operands[2], start, HALF, SHAPE), SHAPE)
+    else:
+        y = _gather(tables, operands, block, 0, _pad(SHAPE.width), HALF, SHAPE)
+    return y
 
 
 @triton.jit
 def _average(x, SHAPE: tl.constexpr):
     return (tl.sum(x, 1) / SHAPE.width)[:, None]
-
-
-@triton.jit
-def _pull_back(g_y, parameters, HALF: tl.constexpr, SHAPE: tl.constexpr):
-    """Return g_y Wᵀ."""
-    return _multiply(g_y, tl.trans(_load_weight(parameters[2], HALF, SHAPE)), SHAPE)
 
 
 @triton.jit
@@ -270,10 +255,13 @@ def _pad(width):
 
 
 @triton.jit
-def _gather(tables, rows, block, parameters, HALF: tl.constexpr, SHAPE: tl.constexpr):
-    """Return the sum of the rows of half the tables."""
-    e, count = block
-    c = tl.arange(0, _pad(SHAPE.columns))[None, :]
+def _gather(
+    tables, operands, block, start, WIDTH: tl.constexpr, HALF: tl.constexpr, SHAPE: tl.constexpr
+):
+    """Return the sum of the rows of half the tables, some columns from `start`."""
+    e, count, _ = block
+    rows, parameters = operands[1], operands[2]
+    c = start + tl.arange(0, WIDTH)[None, :]
     mask = (e < count)[:, None] & (c < SHAPE.columns)
     h = tl.zeros(mask.shape, parameters[0].dtype.element_ty)
     for t in tl.static_range(3):
@@ -284,9 +272,10 @@ def _gather(tables, rows, block, parameters, HALF: tl.constexpr, SHAPE: tl.const
 
 
 @triton.jit
-def _load(data, rows, place: tl.constexpr, block, parameters, SHAPE: tl.constexpr):
+def _load(data, operands, place: tl.constexpr, block, SHAPE: tl.constexpr):
     """Return the rows of width D that messages read at a place of `data`."""
-    e, count = block
+    e, count, _ = block
+    rows, parameters = operands[1], operands[2]
     d = tl.arange(0, _pad(SHAPE.width))[None, :]
     row = e if rows[place] is None else tl.load(rows[place] + e, e < count, 0)
     mask = (e < count)[:, None] & (d < SHAPE.width)
@@ -295,10 +284,19 @@ def _load(data, rows, place: tl.constexpr, block, parameters, SHAPE: tl.constexp
 
 
 @triton.jit
-def _store(out, values, block, width: tl.constexpr):
-    e, count = block
-    c = tl.arange(0, values.shape[1])[None, :]
-    tl.store(out + e[:, None] * width + c, values, (e < count)[:, None] & (c < width))
+def _store(out, values, block, SHAPE: tl.constexpr):
+    e, count, _ = block
+    d = tl.arange(0, values.shape[1])[None, :]
+    tl.store(out + e[:, None] * SHAPE.width + d, values, (e < count)[:, None] & (d < SHAPE.width))
+
+
+@triton.jit
+def _store_half(by_h, values, block, start, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    """Store some columns, from `start`, of half the derivatives by h."""
+    e, count, _ = block
+    c = start + tl.arange(0, values.shape[1])[None, :]
+    place = (2 * e + HALF)[:, None] * SHAPE.columns + c
+    tl.store(by_h + place, values, (e < count)[:, None] & (c < SHAPE.columns))
 
 
 @triton.jit
@@ -308,37 +306,31 @@ def _load_vector(parameter, HALF: tl.constexpr, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def _load_weight(weight, HALF: tl.constexpr, SHAPE: tl.constexpr):
-    place, mask = _place_weight(HALF, SHAPE)
-    return tl.load(weight + place, mask, 0.0)
+def _load_weight(parameters, start, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    """Return a chunk of rows of the weight."""
+    place, mask = _place_weight(start, HALF, SHAPE)
+    return tl.load(parameters[2] + place, mask, 0.0)
 
 
 @triton.jit
-def _place_weight(HALF: tl.constexpr, SHAPE: tl.constexpr):
-    i, d = tl.arange(0, _pad(SHAPE.hidden))[:, None], tl.arange(0, _pad(SHAPE.width))[None, :]
+def _place_weight(start, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    i, d = start + tl.arange(0, CHUNK)[:, None], tl.arange(0, _pad(SHAPE.width))[None, :]
     mask = (i < SHAPE.hidden) & (d < SHAPE.width)
     return (HALF * SHAPE.hidden + i) * SHAPE.width + d, mask
 
 
 @triton.jit
-def _make_totals(parameters, SHAPE: tl.constexpr):
-    """Return zeros for the derivatives by gain, shift, bias and weight of half the features."""
-    vector = tl.zeros((_pad(SHAPE.width),), parameters[0].dtype.element_ty)
-    rows: tl.constexpr = _pad(SHAPE.hidden) if SHAPE.hidden else 1
-    weight = tl.zeros((rows, _pad(SHAPE.width)), parameters[0].dtype.element_ty)
-    return vector, vector, vector, weight
+def _add_vector(total, values, block, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    """Add values, summed over the messages of a block, to the sum of the program."""
+    d = tl.arange(0, _pad(SHAPE.width))
+    own = total + (2 * tl.program_id(0).to(tl.int64) + HALF) * SHAPE.width + d
+    before = tl.load(own, (d < SHAPE.width) & (not block[2]), 0.0)
+    tl.store(own, before + tl.sum(values, 0), d < SHAPE.width)
 
 
 @triton.jit
-def _store_totals(sums, total, HALF: tl.constexpr, SHAPE: tl.constexpr):
-    """Store the sums of a program."""
-    program = tl.program_id(0).to(tl.int64)
-    d = tl.arange(0, _pad(SHAPE.width))
-    own = (2 * program + HALF) * SHAPE.width + d
-    tl.store(sums[0] + own, total[0], d < SHAPE.width)
-    tl.store(sums[1] + own, total[1], d < SHAPE.width)
-    if SHAPE.hidden:
-        tl.store(sums[3] + own, total[2], d < SHAPE.width)
-        place, mask = _place_weight(HALF, SHAPE)
-        weight = sums[2] + program * 2 * SHAPE.hidden * SHAPE.width
-        tl.store(weight + place, total[3], mask)
+def _add_weight(total, values, block, start, HALF: tl.constexpr, SHAPE: tl.constexpr):
+    """Add a chunk of derivatives by the weight to the sum of the program."""
+    place, mask = _place_weight(start, HALF, SHAPE)
+    own = total + tl.program_id(0).to(tl.int64) * 2 * SHAPE.hidden * SHAPE.width + place
+    tl.store(own, tl.load(own, mask & (not block[2]), 0.0) + values, mask)
