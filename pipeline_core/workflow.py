@@ -206,11 +206,12 @@ class Plan:
         """Return the function that gives the cores of a stage: one a process at least.
 
         Runs of the scale `smoke` take one: more of them are under way at once, which ends sooner.
+        What the experiment says goes before.
         """
 
         def count(wildcards: Any) -> int:
             run = self._run(wildcards)
-            n_cores = 1 if run.file.scale == "smoke" else THREADS[stage]
+            n_cores = run.file.threads or (1 if run.file.scale == "smoke" else THREADS[stage])
             return max(n_cores, run.ranks if stage == "train" else 1)
 
         return count

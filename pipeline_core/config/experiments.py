@@ -53,6 +53,12 @@ class ExperimentFile(Sections):
     seed: Seed = 0
     ranks: Count = 1
     """Processes that the workflow trains on, unless its profile says how many."""
+    threads: Count | None = None
+    """Cores of each job of the workflow; null for as many as its stage gains from.
+
+    One for trainings whose times are compared: small steps gain little from more, and two trainings
+    side by side have equal shares of the machine.
+    """
     variants: dict[str, Variant] = {}
 
     @field_validator("variants")

@@ -152,6 +152,15 @@ def test_small_runs_take_one_core_each(ranked, monkeypatch):
     assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [2, 1, 1]
 
 
+def test_an_experiment_says_on_how_many_cores_it_runs(ranked, monkeypatch):
+    path = ranked / "workflows/experiments/toy/first.yaml"
+    path.write_text("threads: 3\n" + path.read_text())
+    monkeypatch.chdir(ranked)
+    monkeypatch.syspath_prepend(ranked / "site")
+    plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
+    assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [3, 3, 3]
+
+
 def test_slurm_makes_room_for_the_ranks_of_a_variant(ranked, profile):
     # Oracle: the executor's own sbatch call, which refuses ranks that it cannot place.
     resources = launched(ranked, "pair", "--profile", "slurm", PIPELINE_GPUS="0")[1]
