@@ -35,7 +35,7 @@ def install(folder: Path, name: str, source: str, *, version: str = "1.0") -> Pa
     return module
 
 
-def model_source(name: str) -> str:
+def write_model_source(name: str) -> str:
     """Return the least source of a plugin with a model."""
     return MODEL.format(name=name)
 

@@ -19,7 +19,7 @@ TIME_LIMIT = 240  # seconds
 LAUNCHERS = ("PMI_", "SLURM_")
 
 
-def environment(**extra: str) -> dict[str, str]:
+def make_environment(**extra: str) -> dict[str, str]:
     """Return variables for a process: one thread, modules of the tests, no word of a launcher."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
     places = [str(Path(__file__).parent), *filter(None, [plain.get("PYTHONPATH")])]
@@ -48,7 +48,7 @@ def start(
     launcher = [] if n_ranks is None else [mpiexec(), "-n", str(n_ranks)]
     with subprocess.Popen(
         [*launcher, sys.executable, *map(str, arguments)],
-        env=environment(**extra),
+        env=make_environment(**extra),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

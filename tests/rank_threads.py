@@ -29,7 +29,7 @@ class Mailbox:
         return wait
 
 
-def on_threads(n, call):
+def run_on_threads(n, call):
     """Return `call(transport)` of each of n ranks."""
     queues = defaultdict(Queue)
     for ends in [(i, j) for i in range(n) for j in range(n)]:

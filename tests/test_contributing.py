@@ -12,7 +12,7 @@ NAMED = re.findall(r"`([\w./-]+)`", TEXT)
 PATHS = sorted({path for path in NAMED if "/" in path and not path.startswith("..")})
 
 
-def drawn_layers() -> list[set[str]]:
+def read_layers() -> list[set[str]]:
     """The rooms of each line of the picture; a line without rooms goes on with the words before."""
     (picture,) = re.findall(r"<!-- layers -->\n((?:    .*\n)+)", TEXT)
     rooms = (re.match(r" {4}((?:\w+(?:  )?)*)", line) for line in picture.splitlines())
@@ -22,7 +22,7 @@ def drawn_layers() -> list[set[str]]:
 def test_the_picture_of_the_layers_is_the_contract():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = [c["layers"] for c in contracts["contracts"] if "containers" in c]
-    assert drawn_layers() == [set(re.split(r" [:|] ", layer)) for layer in layers]
+    assert read_layers() == [set(re.split(r" [:|] ", layer)) for layer in layers]
 
 
 @pytest.mark.parametrize("path", PATHS)

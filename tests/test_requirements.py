@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NEEDED = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]
 
 
-def locked() -> dict[str, str]:
+def read_locked() -> dict[str, str]:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in pins)
@@ -28,13 +28,13 @@ def locked() -> dict[str, str]:
 @pytest.mark.parametrize("needed", NEEDED)
 def test_every_requirement_is_locked_to_a_version_that_satisfies_it(needed):
     requirement = Requirement(needed)
-    assert requirement.specifier.contains(locked()[canonicalize_name(requirement.name)])
+    assert requirement.specifier.contains(read_locked()[canonicalize_name(requirement.name)])
 
 
 def test_the_makefile_and_the_lock_agree_on_torch():
     text = (ROOT / "Makefile").read_text()
     for name in ("torch", "triton"):
-        assert f"{name}=={locked()[name]}\n" in text
+        assert f"{name}=={read_locked()[name]}\n" in text
 
 
 def test_continuous_integration_can_be_started():

@@ -153,7 +153,7 @@ class DrawnToySamples(ToySamples):
         return batch | {"energy": batch["energy"] + self.epoch}
 
 
-def toy_task(options: ToyOptions, train: TrainOptions) -> Task:
+def build_toy_task(options: ToyOptions, train: TrainOptions) -> Task:
     quantities = (Quantity("energy", per_atom=True), Quantity("forces"))
     first_val = 1000
     splits = {
@@ -184,7 +184,9 @@ def model() -> ModelInfo:
 
 @hookimpl
 def task(run: Run) -> Task:
-    return toy_task(run.get_section("model", ToyOptions), run.get_section("train", TrainOptions))
+    return build_toy_task(
+        run.get_section("model", ToyOptions), run.get_section("train", TrainOptions)
+    )
 
 
 @hookimpl

@@ -26,11 +26,11 @@ def main() -> None:
     rows = [COLUMNS]
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if not path.name.startswith("_"):
-            rows += [row(case) for case in cases(path)]
+            rows += [format_row(case) for case in run_benchmark(path)]
     print(align(rows))
 
 
-def cases(path: Path) -> list[dict[str, Any]]:
+def run_benchmark(path: Path) -> list[dict[str, Any]]:
     """Run one benchmark; return what it prints last, as a list of cases."""
     print(f"{path.stem} ...", file=sys.stderr, flush=True)
     done = subprocess.run([sys.executable, path], stdout=subprocess.PIPE, text=True, check=False)
@@ -40,7 +40,7 @@ def cases(path: Path) -> list[dict[str, Any]]:
     return result if isinstance(result, list) else [result]
 
 
-def row(case: Mapping[str, Any]) -> tuple[str, ...]:
+def format_row(case: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of one case."""
     cells = (case.get(column, "") for column in COLUMNS)
     return tuple(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells)

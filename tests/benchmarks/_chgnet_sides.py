@@ -33,7 +33,7 @@ import ase
 import ase.io
 import numpy as np
 from _data import find_mptrj
-from _sides import WARM_UP, Side, agreement, take_turns
+from _sides import WARM_UP, Side, compare_sides, take_turns
 
 MODULES = {"ours": "_chgnet_ours", "heads": "_chgnet_ours", "peer": "_chgnet_peer"}
 SMALL_SIZES, SIZES, MORE_SIZES = [2], [8, 16], [8, 16, 32]
@@ -106,7 +106,7 @@ def measure_times(call: str, file: Path, args: argparse.Namespace) -> tuple[dict
     with ExitStack() as stack:
         sides = {name: stack.enter_context(start_side(name, file, args)) for name in MODULES}
         exact = {name: sides[name] for name in ("ours", "peer")}
-        deviation = max(agreement(exact, file.parent).values())
+        deviation = max(compare_sides(exact, file.parent).values())
         times = take_turns(sides, call, args.repeats)
         seconds = {name: median(column) for name, column in times.items()}
         figures = {f"{name}_s": seconds[name] for name in sides}

@@ -36,14 +36,14 @@ class Network(Trained):
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         torch.manual_seed(0)
-        names = {z: shells_of(shells) for z, shells in options["basis"].items()}
+        names = {z: name_shells(shells) for z, shells in options["basis"].items()}
         n_edges, n_atoms = len(arrays["edge_index"]), len(arrays["positions"])
-        embedding = embedding_of(options["model"], n_edges / n_atoms)
+        embedding = make_embedding(options["model"], n_edges / n_atoms)
         super().__init__(NNENV(embedding, {"method": "e3tb"}, basis=names, dtype="float32"))
         mapper = self.model.idp
         self.criterion = Loss("hamil_abs", idp=mapper)
-        data = graph(arrays)
-        block_to_feature(data, mapper, blocks(arrays))
+        data = make_graph(arrays)
+        block_to_feature(data, mapper, split_blocks(arrays))
         self.data = AtomicData.to_AtomicDataDict(mapper(data))
 
     def predict(self) -> dict[str, Tensor]:
@@ -53,7 +53,7 @@ class Network(Trained):
         return self.criterion(self.predict(), self.data.copy())
 
 
-def embedding_of(model: dict[str, Any], average_neighbours: float) -> dict[str, Any]:
+def make_embedding(model: dict[str, Any], average_neighbours: float) -> dict[str, Any]:
     """Return the options of a network whose sizes are ours, as far as it has them."""
     channels = model["channels"]
     parts = (f"{channels}x{degree}{'eo'[degree % 2]}" for degree in range(model["lmax"] + 1))
@@ -72,13 +72,13 @@ def embedding_of(model: dict[str, Any], average_neighbours: float) -> dict[str, 
     }
 
 
-def shells_of(degrees: list[int]) -> str:
+def name_shells(degrees: list[int]) -> str:
     """Return shells as the package names them: [0, 0, 1, 2] is 2s1p1d."""
     counts = ((degrees.count(degree), SHELLS[degree]) for degree in sorted(set(degrees)))
     return "".join(f"{count}{letter}" for count, letter in counts)
 
 
-def graph(arrays: Arrays) -> AtomicData:
+def make_graph(arrays: Arrays) -> AtomicData:
     """Return the structure with the edges that all sides have."""
     return AtomicData(
         edge_index=torch.from_numpy(arrays["edge_index"].T.astype(np.int64)),
@@ -90,7 +90,7 @@ def graph(arrays: Arrays) -> AtomicData:
     )
 
 
-def blocks(arrays: Arrays) -> dict[str, np.ndarray]:
+def split_blocks(arrays: Arrays) -> dict[str, np.ndarray]:
     """Return the blocks without padding, by atoms and image."""
     result = {f"{i}_{i}_0_0_0": unpad(block) for i, block in enumerate(arrays["node_blocks"])}
     places = np.concatenate([arrays["edge_index"], arrays["edge_shift"]], axis=1)

@@ -22,52 +22,52 @@ from pipeline_egnn_esp.network import Network
 def step_operations(network: Network, n_atoms: int, n_edges: int) -> int:
     """Operations of a prediction and of its derivatives by features and weights."""
     heads = network.heads
-    edge, atom = of_degrees(heads.edges), of_degrees(heads.nodes)
+    edge, atom = count_of_degrees(heads.edges), count_of_degrees(heads.nodes)
     for node_block, edge_block in zip(network.node_blocks, network.edge_blocks, strict=True):
         assert isinstance(node_block, NodeBlock)
         assert isinstance(edge_block, EdgeBlock)
         attention = node_block.attention
-        edge += message_operations(attention) + of_messages(edge_block.messages)
-        edge += rotations(edge_block.messages, len(edge_block.out.weights[0]))
-        edge += of_degrees(edge_block.out) + of_feed_forward(edge_block.feed_forward)
-        atom += of_degrees(attention.out) + of_feed_forward(node_block.feed_forward)
+        edge += count_message_operations(attention) + count_of_messages(edge_block.messages)
+        edge += count_rotations(edge_block.messages, len(edge_block.out.weights[0]))
+        edge += count_of_degrees(edge_block.out) + count_of_feed_forward(edge_block.feed_forward)
+        atom += count_of_degrees(attention.out) + count_of_feed_forward(node_block.feed_forward)
     return 3 * (n_edges * edge + n_atoms * atom)
 
 
-def message_operations(attention: Attention) -> int:
+def count_message_operations(attention: Attention) -> int:
     """Operations of the message of an edge in a node block, forward."""
     summed = attention.heads * attention.values_of_head
-    turned_back = rotations(attention.messages, summed)
-    return of_messages(attention.messages) + in_frame(attention.values) + turned_back
+    turned_back = count_rotations(attention.messages, summed)
+    return count_of_messages(attention.messages) + count_in_frame(attention.values) + turned_back
 
 
-def of_messages(part: Messages) -> int:
+def count_of_messages(part: Messages) -> int:
     """Operations of the radial weights, the rotation and the map of an edge."""
     inputs = len(part.linear.weights[0]) // (part.layout.lmax + 1)
     radial = sum(
         linear.weight.numel() for linear in part.radial.perceptron if isinstance(linear, nn.Linear)
     )
-    return 2 * radial + rotations(part, inputs) + in_frame(part.linear)
+    return 2 * radial + count_rotations(part, inputs) + count_in_frame(part.linear)
 
 
-def in_frame(part: SO2Weights) -> int:
+def count_in_frame(part: SO2Weights) -> int:
     """Operations of a map in a frame: each matrix of m > 0 multiplies two components."""
     first, *others = (weight.numel() for weight in part.weights)
     return 2 * first + 4 * sum(others)
 
 
-def rotations(part: Messages, channels: int) -> int:
+def count_rotations(part: Messages, channels: int) -> int:
     """Operations of turning features of so many channels."""
     degrees, mmax = range(part.layout.lmax + 1), part.layout.mmax
     entries = sum((2 * min(degree, mmax) + 1) * (2 * degree + 1) for degree in degrees)
     return 2 * entries * channels
 
 
-def of_feed_forward(part: FeedForward) -> int:
+def count_of_feed_forward(part: FeedForward) -> int:
     """Operations of a feed-forward layer for a row."""
-    return of_degrees(part.up) + 2 * part.gates.weight.numel() + of_degrees(part.down)
+    return count_of_degrees(part.up) + 2 * part.gates.weight.numel() + count_of_degrees(part.down)
 
 
-def of_degrees(part: DegreeLinear | CoupledLinear) -> int:
+def count_of_degrees(part: DegreeLinear | CoupledLinear) -> int:
     """Operations of a map of each degree for a row."""
     return sum(2 * (2 * degree + 1) * w.numel() for degree, w in enumerate(part.weights))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _sides import Side, agreement, alternated, make, memory
+from _sides import Side, alternate, compare_sides, make, measure_memory
 
 
 class Peer(NamedTuple):
@@ -60,10 +60,11 @@ def compare(
         subject = "Network", str(file), {**options, "harmonics": peer.harmonics}
         make(sides, subject)
         facts = {f"{name}_parameters": side.ask("parameters") for name, side in sides.items()}
-        deviations = agreement(sides, Path(folder)) if peer.same else {}
+        deviations = compare_sides(sides, Path(folder)) if peer.same else {}
         facts["deviation"] = max(deviations.values(), default=None)
         result = {
-            call: alternated(sides, call, repeats) | memory(sides, call) for call in peer.calls
+            call: alternate(sides, call, repeats) | measure_memory(sides, call)
+            for call in peer.calls
         }
         facts["matrix_gflops"] = sides["ours"].ask("matrix_rate") / 1e9  # forgets the network
     return {call: figures | facts for call, figures in result.items()}

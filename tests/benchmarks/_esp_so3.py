@@ -37,7 +37,7 @@ class Network(_esp_ours.Network):
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         self.degree = options["harmonics"]
-        irreps = even([1] * (self.degree + 1))
+        irreps = make_even_irreps([1] * (self.degree + 1))
         self.harmonics = o3.SphericalHarmonics(
             irreps, normalize=True, normalization="component", irreps_in="1e"
         )
@@ -74,9 +74,9 @@ class Products(nn.Module):
         self.channels = inputs // n_degrees, n_main // n_degrees
         n_in, n_out = self.channels
         self.product = o3.FullyConnectedTensorProduct(
-            even([n_in] * n_degrees),
-            even([1] * (degree + 1)),
-            even([n_out + self.n_extra] + [n_out] * layout.lmax),
+            make_even_irreps([n_in] * n_degrees),
+            make_even_irreps([1] * (degree + 1)),
+            make_even_irreps([n_out + self.n_extra] + [n_out] * layout.lmax),
         )
         self.bias = given.bias
         if degree >= 2 * layout.lmax:
@@ -101,7 +101,7 @@ class Products(nn.Module):
         degrees, parts = range(self.lmax + 1), {}
         for l_in, l_out in product(degrees, degrees):
             matrices = self.matrices(given, l_in, l_out)
-            weights = torch.linalg.solve(frame_products(l_in, l_out), matrices.flatten(1))
+            weights = torch.linalg.solve(list_frame_products(l_in, l_out), matrices.flatten(1))
             for k, weight in enumerate(weights):
                 parts[l_in, abs(l_in - l_out) + k, l_out] = weight
         paths = self.product.instructions
@@ -124,7 +124,7 @@ class Products(nn.Module):
         return torch.stack(result + missing * [torch.zeros_like(result[0])])
 
 
-def frame_products(l_in: int, l_out: int) -> Tensor:
+def list_frame_products(l_in: int, l_out: int) -> Tensor:
     """Return what products with harmonics are in the frame, where those of m = 0 alone are there.
 
     Returns:
@@ -165,7 +165,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> Tensor:
         messages, extra = self.messages(x, e, edges)
         scores, gates = extra.split(self.sizes, 1)
-        values, _ = self.values(gated(messages, gates, self.messages.layout), edges.frames)
+        values, _ = self.values(multiply_gates(messages, gates, self.messages.layout), edges.frames)
         logits = (self.score(scores.unflatten(1, self.direction.shape)) * self.direction).sum(2)
         attention = segment_softmax(logits, edges.receivers)
         terms = values * attention.repeat_interleave(self.values_of_head, 1)[:, None]
@@ -184,15 +184,15 @@ class EdgeBlock(nn.Module):
     def forward(self, x: Tensor, e: Tensor, edges: layers.Edges) -> Tensor:
         first, second = self.norms
         messages, gates = self.messages(x, first(e), edges)
-        y = e + self.out(gated(messages, gates, self.messages.layout))
+        y = e + self.out(multiply_gates(messages, gates, self.messages.layout))
         return y + self.feed_forward(second(y))
 
 
-def gated(x: Tensor, gates: Tensor, layout: Layout) -> Tensor:
+def multiply_gates(x: Tensor, gates: Tensor, layout: Layout) -> Tensor:
     """Multiply features by degree with their gates."""
     return x * repeat_by_degree(compute_gate_factors(x, gates, layout), layout)
 
 
-def even(channels: list[int]) -> o3.Irreps:
+def make_even_irreps(channels: list[int]) -> o3.Irreps:
     """Return irreps of degrees 0, 1, ...; all even, as the plugin knows no parity."""
     return o3.Irreps([(n, (degree, 1)) for degree, n in enumerate(channels)])

@@ -17,7 +17,7 @@ from pipeline_egnn_esp.sources.packed import read_packed
 BASIS = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
 
 
-def arrays_of(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[str, np.ndarray]:
     """Return what the networks are given of the first frame of a file.
 
     Args:
@@ -41,7 +41,7 @@ def arrays_of(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[s
     whole = Tiling(cell, repeat, replace(structure, **inputs), moved).build_matrix()
     graph = build_graph(inputs, GraphOptions(cutoff=cutoff))
     edges = graph["edge_index"].astype(np.int64), graph["edge_shift"].astype(np.int64)
-    node_blocks, edge_blocks = labels(whole, edges)
+    node_blocks, edge_blocks = make_labels_of(whole, edges)
     return {
         **inputs,
         "edge_index": edges[0],
@@ -52,7 +52,7 @@ def arrays_of(path: Path, repeat: tuple[int, int, int], cutoff: float) -> dict[s
     }
 
 
-def labels(
+def make_labels_of(
     matrix: BlockMatrix, edges: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the Hamiltonian of atoms and edges, its zero moved as in training."""

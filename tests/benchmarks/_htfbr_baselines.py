@@ -75,34 +75,34 @@ class Fitted:
     chosen: Mapping[str, Any]
 
 
-def rmse(problem: Problem, fitted: Fitted, part: str) -> float:
+def compute_rmse(problem: Problem, fitted: Fitted, part: str) -> float:
     """Root mean squared error, hartree."""
     error = fitted.predict(problem.parts[part].x) - problem.standard(part)
     return float(error.square().mean().sqrt() * problem.scaling[1])
 
 
-def polynomials(problem: Problem) -> Fitted:
+def build_polynomials(problem: Problem) -> Fitted:
     """Chebyshev polynomials of all coordinates."""
-    return ridge([replace(leaf, family="chebyshev") for leaf in problem.leaves], problem)
+    return fit_ridge([replace(leaf, family="chebyshev") for leaf in problem.leaves], problem)
 
 
-def cosines(problem: Problem) -> Fitted:
+def build_cosines(problem: Problem) -> Fitted:
     """Chebyshev polynomials, and cosines of a coordinate with a period."""
     families = ["cosine" if leaf.period else "chebyshev" for leaf in problem.leaves]
     leaves = zip(problem.leaves, families, strict=True)
-    return ridge([replace(leaf, family=family) for leaf, family in leaves], problem)
+    return fit_ridge([replace(leaf, family=family) for leaf, family in leaves], problem)
 
 
-def ridge(leaves: Sequence[Leaf], problem: Problem, degrees: Sequence[int] = DEGREES) -> Fitted:
+def fit_ridge(leaves: Sequence[Leaf], problem: Problem, degrees: Sequence[int] = DEGREES) -> Fitted:
     """Minimise sum of squares + n penalty |c|^2 over products of functions up to a total degree."""
     x, y, held = problem.parts["train"].x, problem.standard("train"), problem.standard("val")
     best: tuple[float, Fitted] | None = None
     for degree in degrees:
         of_degree = [replace(leaf, degree=degree) for leaf in leaves]
         terms = list_terms([leaf.degrees for leaf in of_degree], degree)
-        design = products(of_degree, terms, x)
+        design = multiply_functions(of_degree, terms, x)
         gram, right = design.T @ design, design.T @ y
-        held_design = products(of_degree, terms, problem.parts["val"].x)
+        held_design = multiply_functions(of_degree, terms, problem.parts["val"].x)
         for penalty in PENALTIES:
             matrix = gram.clone()
             matrix.diagonal().add_(len(x) * penalty)
@@ -113,23 +113,25 @@ def ridge(leaves: Sequence[Leaf], problem: Problem, degrees: Sequence[int] = DEG
             error = float((held_design @ c - held).square().mean())
             if best is None or error < best[0]:
                 chosen = {"degree": degree, "penalty": penalty, "parameters": len(terms)}
-                best = error, Fitted(expansion(of_degree, terms, c), chosen)
+                best = error, Fitted(sum_expansion(of_degree, terms, c), chosen)
     assert best is not None, "no penalty makes the normal equations definite"
     return best[1]
 
 
-def expansion(leaves: Sequence[Leaf], terms: Tensor, c: Tensor) -> Callable[[Tensor], Tensor]:
+def sum_expansion(leaves: Sequence[Leaf], terms: Tensor, c: Tensor) -> Callable[[Tensor], Tensor]:
     """Return the sum of c times products of functions."""
-    return lambda x: torch.cat([products(leaves, terms, block) @ c for block in x.split(4096)])
+    return lambda x: torch.cat(
+        [multiply_functions(leaves, terms, block) @ c for block in x.split(4096)]
+    )
 
 
-def products(leaves: Sequence[Leaf], terms: Tensor, x: Tensor) -> Tensor:
+def multiply_functions(leaves: Sequence[Leaf], terms: Tensor, x: Tensor) -> Tensor:
     """Products of functions at points, (n, n_terms)."""
     functions = [leaf.functions(x[:, mu]) for mu, leaf in enumerate(leaves)]
     return compute_values(functions, terms, torch.arange(len(x))).T
 
 
-def gaussian(problem: Problem) -> Fitted:
+def fit_gaussian(problem: Problem) -> Fitted:
     """Mean of the Gaussian process with exp(-|s - s'|^2 / 2 length^2) + noise delta."""
     lower, upper = torch.tensor([(leaf.lower, leaf.upper) for leaf in problem.leaves]).double().T
     train, held = (2 * (problem.parts[p].x - lower) / (upper - lower) - 1 for p in ("train", "val"))

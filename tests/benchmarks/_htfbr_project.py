@@ -18,7 +18,7 @@ PLUGIN = "htfbr"
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def workflow(kind: str, name: str) -> dict[str, Any]:
+def read_workflow(kind: str, name: str) -> dict[str, Any]:
     """Content of a file of `workflows`, kind `datasets` or `experiments/htfbr`."""
     content = yaml.safe_load((WORKFLOWS / kind / f"{name}.yaml").read_text(encoding="utf-8"))
     assert isinstance(content, dict)
@@ -41,13 +41,13 @@ def call(run: Run, stage: str) -> tuple[Mapping[str, Any], float]:
     """Run a stage; return its summary and the seconds that it took."""
     hook = run.registry.select_hook(stage, PLUGIN)
     begin = time.perf_counter()
-    with threads_of_children(1) if stage == "data" else contextlib.nullcontext():
+    with limit_threads_of_children(1) if stage == "data" else contextlib.nullcontext():
         summary = hook(run=run.dataset if stage == "data" else run)
     return summary, time.perf_counter() - begin
 
 
 @contextlib.contextmanager
-def threads_of_children(threads: int) -> Iterator[None]:
+def limit_threads_of_children(threads: int) -> Iterator[None]:
     """Let processes that are started within the block have so many threads.
 
     Their libraries read it when they are loaded: with the main module, so before any initializer.

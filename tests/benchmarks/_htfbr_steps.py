@@ -70,21 +70,21 @@ def make_case(run: Run, n_points: int, ranks: Ranks) -> Case:
     return Case(module, table.select(torch.arange(n_points) % len(table)), options, ranks)
 
 
-def ours(case: Case) -> Call:
+def make_epoch_of_ours(case: Case) -> Call:
     """Return an epoch as `resident` does it."""
     module, _ = case.on_device
     steps = select_steps(case.table, _plan(case), case.ranks.device)
-    return _epoch(module, module.evaluate_table, steps, case)
+    return make_epoch_loop(module, module.evaluate_table, steps, case)
 
 
-def dataloader(case: Case) -> Call:
+def make_dataloader_epoch(case: Case) -> Call:
     """Return an epoch as `dataloader` does it."""
     module, _ = case.on_device
     steps = load_steps(case.table, _plan(case), case.ranks.device)
-    return _epoch(module, make_kronecker_forward(module), steps, case)
+    return make_epoch_loop(module, make_kronecker_forward(module), steps, case)
 
 
-def _epoch(module: Surface, forward: Forward, steps: Steps, case: Case) -> Call:
+def make_epoch_loop(module: Surface, forward: Forward, steps: Steps, case: Case) -> Call:
     descent = Descent(module, forward, case.options, case.ranks)
 
     def epoch() -> None:
@@ -100,7 +100,7 @@ def _plan(case: Case) -> Plan:
     return Plan(n_points=n, batch_size="all", capacity=n, seed=0, rank=0, n_ranks=1)
 
 
-def ours_gradient(case: Case) -> Callable[[], Tensor]:
+def make_gradient_of_ours(case: Case) -> Callable[[], Tensor]:
     """Return forward and backward of ours alone; they give the gradient of the loss."""
     module, table = case.on_device
 
@@ -135,19 +135,19 @@ class Peer(nn.Module):
         return nn.functional.mse_loss(f, self._energies)
 
 
-def peer(case: Case) -> Call:
+def make_epoch_of_peer(case: Case) -> Call:
     """Return an epoch of plain torch."""
-    return _torch_epoch(module := Peer(case), module, case)
+    return _make_torch_epoch(module := Peer(case), module, case)
 
 
-def compiled(case: Case) -> Call:
+def make_compiled_epoch(case: Case) -> Call:
     """Return an epoch of plain torch that is compiled."""
     module = Peer(case)
     mode = "reduce-overhead" if case.ranks.device.type == "cuda" else "default"
-    return _torch_epoch(module, torch.compile(module, mode=mode), case)
+    return _make_torch_epoch(module, torch.compile(module, mode=mode), case)
 
 
-def by_reference(case: Case) -> Call:
+def make_reference_epoch(case: Case) -> Call:
     """Return an epoch by autograd through the reference of the kernel."""
     module, table = case.on_device
 
@@ -155,11 +155,11 @@ def by_reference(case: Case) -> Call:
         f, _ = reference.contract(table.functions, module.transfers, module.shape)
         return nn.functional.mse_loss(f, table.energies)
 
-    return _torch_epoch(module, loss, case)
+    return _make_torch_epoch(module, loss, case)
 
 
-def _torch_epoch(module: nn.Module, loss: Callable[[], Tensor], case: Case) -> Call:
-    optimizer = _adamw(module, case)
+def _make_torch_epoch(module: nn.Module, loss: Callable[[], Tensor], case: Case) -> Call:
+    optimizer = make_adamw(module, case)
 
     def epoch() -> None:
         optimizer.zero_grad()
@@ -169,7 +169,7 @@ def _torch_epoch(module: nn.Module, loss: Callable[[], Tensor], case: Case) -> C
     return epoch
 
 
-def peer_gradient(case: Case) -> Callable[[], Tensor]:
+def make_gradient_of_peer(case: Case) -> Callable[[], Tensor]:
     """Return forward and backward of plain torch alone."""
     module = Peer(case)
 
@@ -180,10 +180,10 @@ def peer_gradient(case: Case) -> Callable[[], Tensor]:
     return gradient
 
 
-def graph(case: Case) -> Call:
+def capture_graph(case: Case) -> Call:
     """Return the replay of a CUDA graph of an epoch of ours."""
     module, table = case.on_device
-    optimizer = _adamw(module, case, capturable=True)
+    optimizer = make_adamw(module, case, capturable=True)
 
     def epoch() -> None:
         optimizer.zero_grad()
@@ -204,7 +204,7 @@ def graph(case: Case) -> Call:
     return captured.replay
 
 
-def _adamw(module: nn.Module, case: Case, *, capturable: bool = False) -> torch.optim.AdamW:
+def make_adamw(module: nn.Module, case: Case, *, capturable: bool = False) -> torch.optim.AdamW:
     options = case.options.optimizer
     return torch.optim.AdamW(
         module.parameters(),
@@ -216,7 +216,7 @@ def _adamw(module: nn.Module, case: Case, *, capturable: bool = False) -> torch.
     )
 
 
-def operations(shape: TreeShape, n_points: int) -> int:
+def count_operations(shape: TreeShape, n_points: int) -> int:
     """Floating-point operations of forward and backward over points, as few as the tree needs.
 
     A multiply-add counts as two, and so does a product that is not added to anything. Of a node of

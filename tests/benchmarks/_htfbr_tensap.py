@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from _htfbr_baselines import Fitted, Problem
-from _htfbr_project import threads_of_children
+from _htfbr_project import limit_threads_of_children
 from torch import Tensor
 
 from pipeline_htfbr.basis import Leaf
@@ -42,40 +42,44 @@ def is_installed() -> bool:
     return find_spec("tensap") is not None
 
 
-def tensap_tree(problem: Problem, seconds: float, threads: int) -> Fitted:
+def fit_tensap_tree(problem: Problem, seconds: float, threads: int) -> Fitted:
     """Fit by tensap for so many seconds at most, with so many threads of its linear algebra.
 
     In a process of its own, since that number is read when numpy is first imported.
     """
-    with threads_of_children(threads), ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        best = pool.submit(searched, problem, seconds).result()
+    with limit_threads_of_children(threads), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        best = pool.submit(search_tree, problem, seconds).result()
     if "tensor" not in best:
         raise ValueError(f"tensap: {seconds:g} s do not suffice for one iterate; raise the limit")
-    tensor, bases = best["tensor"], bases_of(problem.leaves)
+    tensor, bases = best["tensor"], make_bases(problem.leaves)
 
     def predict(x: Tensor) -> Tensor:
-        return torch.from_numpy(evaluated(tensor, bases, coordinates(problem.leaves, x)))
+        return torch.from_numpy(
+            evaluate_tensor(tensor, bases, scale_coordinates(problem.leaves, x))
+        )
 
     facts = {name: best[name] for name in ("iterations", "stopped_by_time")} | {"threads": threads}
     ranks = [int(rank) for rank in tensor.ranks]
     return Fitted(predict, {**facts, "ranks": ranks, "parameters": int(tensor.storage())})
 
 
-def searched(problem: Problem, seconds: float) -> dict[str, Any]:
+def search_tree(problem: Problem, seconds: float) -> dict[str, Any]:
     """Return the best iterate, `tensor`, and facts of the search."""
     np.random.seed(0)  # noqa: NPY002 - the package draws from the global generator
-    bases = bases_of(problem.leaves)
-    train, val = (coordinates(problem.leaves, problem.parts[name].x) for name in ("train", "val"))
+    bases = make_bases(problem.leaves)
+    train, val = (
+        scale_coordinates(problem.leaves, problem.parts[name].x) for name in ("train", "val")
+    )
     y, held = problem.standard("train").numpy(), problem.standard("val").numpy()
     best: dict[str, Any] = {"error": np.inf, "iterations": 0, "stopped_by_time": False}
 
     def keep(tensor: Any) -> None:
         best["iterations"] += 1
-        error = float(np.sqrt(np.mean((evaluated(tensor, bases, val) - held) ** 2)))
+        error = float(np.sqrt(np.mean((evaluate_tensor(tensor, bases, val) - held) ** 2)))
         if error < best["error"]:
             best.update(error=error, tensor=deepcopy(tensor))
 
-    solver = limited_solver(len(problem.leaves), time.perf_counter() + seconds, keep)
+    solver = make_limited_solver(len(problem.leaves), time.perf_counter() + seconds, keep)
     configure(solver, bases, train, y)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -87,7 +91,7 @@ def searched(problem: Problem, seconds: float) -> dict[str, Any]:
     return best
 
 
-def limited_solver(order: int, deadline: float, keep: Callable[[Any], None]) -> Any:
+def make_limited_solver(order: int, deadline: float, keep: Callable[[Any], None]) -> Any:
     """Return tensap's solver on the tree of ours, with a deadline, that shows its iterates."""
     import tensap
 
@@ -101,11 +105,11 @@ def limited_solver(order: int, deadline: float, keep: Callable[[Any], None]) -> 
             keep(f.tensor)
             return super().new_rank_selection(f)
 
-    tree = balanced_tree(order)
+    tree = build_balanced_tree(order)
     return Limited(tree, np.full(tree.nb_nodes, True), tensap.SquareLossFunction())
 
 
-def balanced_tree(order: int) -> Any:
+def build_balanced_tree(order: int) -> Any:
     """Return the balanced tree of ours; nodes count from 1, parents before their children."""
     import tensap
 
@@ -140,14 +144,14 @@ def configure(solver: Any, bases: Any, x: np.ndarray, y: np.ndarray) -> None:
     solver.display = False
 
 
-def bases_of(leaves: Sequence[Leaf]) -> Any:
+def make_bases(leaves: Sequence[Leaf]) -> Any:
     """Return functions that span those of the leaves, orthonormal over the domain."""
     import tensap
 
-    return tensap.FunctionalBases([_basis(leaf) for leaf in leaves])
+    return tensap.FunctionalBases([make_basis(leaf) for leaf in leaves])
 
 
-def _basis(leaf: Leaf) -> Any:
+def make_basis(leaf: Leaf) -> Any:
     import tensap
 
     if leaf.family in ("chebyshev", "legendre"):
@@ -160,18 +164,18 @@ def _basis(leaf: Leaf) -> Any:
             return np.eye(leaf.count)[0]
 
     half_a_period = tensap.UniformRandomVariable(leaf.lower, leaf.upper)
-    basis = Cosines([_cosine(leaf, m) for m in range(leaf.count)], half_a_period, 1)
+    basis = Cosines([make_cosine(leaf, m) for m in range(leaf.count)], half_a_period, 1)
     basis.is_orthonormal = True
     return basis
 
 
-def _cosine(leaf: Leaf, m: int) -> Callable[[np.ndarray], np.ndarray]:
+def make_cosine(leaf: Leaf, m: int) -> Callable[[np.ndarray], np.ndarray]:
     assert leaf.period is not None
     angle, size = 2 * np.pi * m / leaf.period, 1.0 if m == 0 else np.sqrt(2.0)
     return lambda x: size * np.cos(angle * np.ravel(x))
 
 
-def coordinates(leaves: Sequence[Leaf], x: Tensor) -> np.ndarray:
+def scale_coordinates(leaves: Sequence[Leaf], x: Tensor) -> np.ndarray:
     """Return coordinates as the bases take them: from -1 to 1 for polynomials."""
     columns = [
         x[:, mu] if leaf.family == "cosine" else 2 * (x[:, mu] - leaf.lower) / width - 1
@@ -181,7 +185,7 @@ def coordinates(leaves: Sequence[Leaf], x: Tensor) -> np.ndarray:
     return torch.stack(columns, 1).numpy()
 
 
-def evaluated(tensor: Any, bases: Any, x: np.ndarray) -> np.ndarray:
+def evaluate_tensor(tensor: Any, bases: Any, x: np.ndarray) -> np.ndarray:
     """Evaluate a tensor at points, (n,)."""
     import tensap
 

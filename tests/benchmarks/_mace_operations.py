@@ -14,7 +14,7 @@ from pipeline_mace.layers import DegreeLinear, ElementLinear, Interaction, Radia
 from pipeline_mace.model import MACE
 
 
-def product_value(plan: ProductPlan, channels: int) -> int:
+def count_product(plan: ProductPlan, channels: int) -> int:
     """Operations of the tensor product for an edge.
 
     Harmonics are first multiplied with coefficients, for all channels together; then weights with
@@ -26,23 +26,23 @@ def product_value(plan: ProductPlan, channels: int) -> int:
     return 2 * len(values) + channels * (weighted + 2 * matrices)
 
 
-def contraction_value(polynomial: Polynomial, channels: int) -> int:
+def count_contraction(polynomial: Polynomial, channels: int) -> int:
     """Operations of the contraction for an atom: two a term, since terms share their factors."""
     return 2 * channels * polynomial.n_terms
 
 
-def product_calls(n_moving: int) -> dict[str, int]:
+def count_product_calls(n_moving: int) -> dict[str, int]:
     """How often each call of a kernel takes the operations of the tensor product."""
     second = 3 * n_moving  # along each direction: by the two other operands and the cotangent
     return {"forward": 1, "forward and backward": 4, "training": 1 + n_moving + second}
 
 
-def contraction_calls() -> dict[str, int]:
+def count_contraction_calls() -> dict[str, int]:
     """The same of the contraction, of which only the features move."""
     return {"forward": 1, "forward and backward": 3, "training": 5}
 
 
-def network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, float]:
+def count_network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, float]:
     """Operations of an inference and of a training step, small parts left out."""
     totals = {"infer": 0.0, "step": 0.0}
     channels = module.options.channels
@@ -51,20 +51,20 @@ def network_calls(module: MACE, n_atoms: int, n_edges: int) -> dict[str, float]:
     ):
         assert isinstance(interaction, Interaction)
         moving = 3 if layer else 2  # the first features do not depend on positions
-        edge = n_edges * product_value(interaction.plan, channels)
-        atom = n_atoms * contraction_value(product.polynomial, channels)
+        edge = n_edges * count_product(interaction.plan, channels)
+        atom = n_atoms * count_contraction(product.polynomial, channels)
         fixed = [] if layer else [interaction.up, interaction.skip]
         maps = [interaction.up, interaction.skip, interaction.down, product.linear]
-        matrices = n_edges * row_operations(interaction.radial)
-        matrices += n_atoms * sum(row_operations(part) for part in maps if part not in fixed)
-        still = n_atoms * sum(row_operations(part) for part in fixed)
+        matrices = n_edges * count_row_operations(interaction.radial)
+        matrices += n_atoms * sum(count_row_operations(part) for part in maps if part not in fixed)
+        still = n_atoms * sum(count_row_operations(part) for part in fixed)
         totals["infer"] += (1 + moving) * edge + 2 * atom + 2 * matrices + still
         # Forces are differentiated by weights and features, and so is the energy.
         totals["step"] += (4 + 4 * moving) * edge + 7 * atom + 6 * matrices + 2 * still
     return totals
 
 
-def row_operations(part: nn.Module) -> int:
+def count_row_operations(part: nn.Module) -> int:
     """Operations of a linear map for a row (an atom, an edge)."""
     if isinstance(part, DegreeLinear):
         return sum(2 * (2 * degree + 1) * w.numel() for degree, w in enumerate(part.weights))

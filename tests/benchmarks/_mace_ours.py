@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _mace_subjects import Arrays, Kernel, TrainedNetwork, structures
+from _mace_subjects import Arrays, Kernel, TrainedNetwork, read_structures
 from torch import Tensor
 
 from pipeline_core.batch import collate
@@ -30,11 +30,11 @@ class Network(TrainedNetwork):
     """`pipeline_mace`."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
-        model = network(options)
+        model = make_network(options)
         state = {n.removeprefix(OURS): torch.from_numpy(x) for n, x in arrays.items() if OURS in n}
         model.load_state_dict(state)
         super().__init__(model, arrays)
-        self.samples = graphs(arrays, model.options.cutoff)
+        self.samples = build_graphs(arrays, model.options.cutoff)
 
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
         batch = collate(self.samples, torch.float32)
@@ -66,7 +66,7 @@ class Contraction(Kernel):
     """The symmetric contraction, coefficients included."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
-        polynomial = polynomial_of(options)
+        polynomial = find_polynomial(options)
         atoms = AtomsByElement.of(torch.from_numpy(arrays["element"]))
         super().__init__(
             lambda x, weights: contract(
@@ -78,7 +78,7 @@ class Contraction(Kernel):
         )
 
 
-def network(options: dict[str, Any]) -> MACE:
+def make_network(options: dict[str, Any]) -> MACE:
     """Return our network, with random weights."""
     facts = Facts(tuple(options["elements"]), options["average_neighbours"])
     module = MACE(MACEOptions(**options["model"]), facts)
@@ -86,7 +86,7 @@ def network(options: dict[str, Any]) -> MACE:
     return module
 
 
-def polynomial_of(options: dict[str, Any]) -> Polynomial:
+def find_polynomial(options: dict[str, Any]) -> Polynomial:
     """Return the polynomial of a contraction."""
     inputs, outputs = (
         tuple(Irrep.parse(name) for name in options[key].split("+"))
@@ -95,10 +95,10 @@ def polynomial_of(options: dict[str, Any]) -> Polynomial:
     return Polynomial(inputs, outputs, options["correlation"])
 
 
-def graphs(arrays: Arrays, cutoff: float) -> list[dict[str, np.ndarray]]:
+def build_graphs(arrays: Arrays, cutoff: float) -> list[dict[str, np.ndarray]]:
     """Return the samples of a batch with their graphs."""
     result = []
-    for atoms in structures(arrays):
+    for atoms in read_structures(arrays):
         sample = {
             "atomic_numbers": atoms.numbers,
             "positions": atoms.positions,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _mace_subjects import Arrays, Kernel, TrainedNetwork, structures
+from _mace_subjects import Arrays, Kernel, TrainedNetwork, read_structures
 from ase.data import atomic_numbers
 from e3nn import o3
 from mace import data, modules
@@ -28,13 +28,13 @@ class Network(TrainedNetwork):
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         numbers = [atomic_numbers[symbol] for symbol in options["elements"]]
-        model = network(numbers, options["average_neighbours"], **options["model"])
+        model = make_network(numbers, options["average_neighbours"], **options["model"])
         load(model, arrays)
         super().__init__(model, arrays)
         table, cutoff = AtomicNumberTable(numbers), options["model"]["cutoff"]
         self.graphs = [
             data.AtomicData.from_config(data.config_from_atoms(a), z_table=table, cutoff=cutoff)
-            for a in structures(arrays)
+            for a in read_structures(arrays)
         ]
 
     def predict(self, training: bool) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ class Product(Kernel):
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
         channels = arrays["h"].shape[2]
         irreps_h, target = (
-            o3.Irreps(multiplied(options[key], channels)) for key in ("features", "targets")
+            o3.Irreps(multiply_irreps(options[key], channels)) for key in ("features", "targets")
         )
         irreps_y = o3.Irreps.spherical_harmonics(options["lmax"])
         irreps, paths = tp_out_irreps_with_instructions(irreps_h, irreps_y, target)
@@ -63,13 +63,13 @@ class Product(Kernel):
                 product(h[senders], Y, w), receivers, dim=0, dim_size=n_atoms
             ),
             {
-                "h": flat(arrays["h"], irreps_h),
+                "h": flatten_features(arrays["h"], irreps_h),
                 "Y": torch.from_numpy(arrays["Y"]),
                 "w": torch.from_numpy(arrays["w"]).flatten(1),
             },
-            flat(arrays["cotangent"], irreps),
+            flatten_features(arrays["cotangent"], irreps),
             options["moving"],
-            lambda result: channels_last(result, irreps),
+            lambda result: move_channels_last(result, irreps),
         )
 
 
@@ -81,30 +81,30 @@ class Contraction(Kernel):
         one_hot = nn.functional.one_hot(
             torch.from_numpy(arrays["element"]), len(arrays["weights"])
         ).float()
-        irreps_out = o3.Irreps(multiplied(options["outputs"], channels))
+        irreps_out = o3.Irreps(multiply_irreps(options["outputs"], channels))
         module = SymmetricContractionWrapper(
-            irreps_in=o3.Irreps(multiplied(options["inputs"], channels)),
+            irreps_in=o3.Irreps(multiply_irreps(options["inputs"], channels)),
             irreps_out=irreps_out,
             correlation=options["correlation"],
             num_elements=len(arrays["weights"]),
         )
         full = np.split(arrays["weights"], np.cumsum(options["blocks"])[:-1], axis=1)
         weights = {
-            name: changed(torch.from_numpy(own), matrix)
-            for (name, matrix), own in zip(blocks(module), full, strict=True)
+            name: change_couplings(torch.from_numpy(own), matrix)
+            for (name, matrix), own in zip(iterate_blocks(module), full, strict=True)
         }
         super().__init__(
             lambda x, *weights_: torch.func.functional_call(
                 module, dict(zip(weights, weights_, strict=True)), (x, one_hot)
             ),
             {"x": torch.from_numpy(arrays["x"]).mT.contiguous(), **weights},
-            flat(arrays["cotangent"], irreps_out),
+            flatten_features(arrays["cotangent"], irreps_out),
             ["x"],
-            lambda result: channels_last(result, irreps_out),
+            lambda result: move_channels_last(result, irreps_out),
         )
 
 
-def network(
+def make_network(
     numbers: list[int], average_neighbours: float, **options: Any
 ) -> modules.ScaleShiftMACE:
     """Return a network with the sizes of `pipeline_mace.options`."""
@@ -120,7 +120,7 @@ def network(
         interaction_cls_first=residual,
         num_interactions=options["layers"],
         num_elements=len(numbers),
-        hidden_irreps=o3.Irreps(multiplied(hidden, channels)),
+        hidden_irreps=o3.Irreps(multiply_irreps(hidden, channels)),
         MLP_irreps=o3.Irreps(f"{options['readout_features']}x0e"),
         atomic_energies=np.zeros(len(numbers)),
         avg_num_neighbors=average_neighbours,
@@ -140,12 +140,12 @@ def load(model: modules.ScaleShiftMACE, arrays: Arrays) -> None:
     given = {name: torch.from_numpy(x) for name, x in arrays.items() if name in state}
     for i, product in enumerate(model.products):
         inside = f"products.{i}.symmetric_contractions."
-        for name, matrix in blocks(product.symmetric_contractions):
-            given[inside + name] = changed(given[inside + name], matrix)
+        for name, matrix in iterate_blocks(product.symmetric_contractions):
+            given[inside + name] = change_couplings(given[inside + name], matrix)
     model.load_state_dict(state | given)
 
 
-def blocks(module: SymmetricContraction) -> Iterator[tuple[str, Tensor]]:
+def iterate_blocks(module: SymmetricContraction) -> Iterator[tuple[str, Tensor]]:
     """Yield, for each output and number of factors, the name of its weights, and their change.
 
     The change is the matrix (couplings of the module, couplings of `pipeline_mace`) that takes our
@@ -174,23 +174,23 @@ def change(ours: Tensor, own: Tensor, degree: int) -> Tensor:
     return matrix.float()
 
 
-def changed(weights: Tensor, matrix: Tensor) -> Tensor:
+def change_couplings(weights: Tensor, matrix: Tensor) -> Tensor:
     """Return weights (n_elements, couplings, channels) for the other couplings."""
     return torch.einsum("kl,elc->ekc", matrix, weights).contiguous()
 
 
-def multiplied(irreps: str, channels: int) -> str:
+def multiply_irreps(irreps: str, channels: int) -> str:
     """Give each representation its channels."""
     return "+".join(f"{channels}x{irrep.strip()}" for irrep in irreps.split("+"))
 
 
-def flat(features: np.ndarray, irreps: o3.Irreps) -> Tensor:
+def flatten_features(features: np.ndarray, irreps: o3.Irreps) -> Tensor:
     """Return features (n, components, channels) as e3nn has them, one block after the other."""
     parts = torch.from_numpy(features).split([irrep.dim for _, irrep in irreps], dim=1)
     return torch.cat([part.mT.flatten(1) for part in parts], dim=1)
 
 
-def channels_last(features: Tensor, irreps: o3.Irreps) -> Tensor:
+def move_channels_last(features: Tensor, irreps: o3.Irreps) -> Tensor:
     """Return features of e3nn as (n, components, channels)."""
     parts = features.split([mul * irrep.dim for mul, irrep in irreps], dim=1)
     shaped = zip(parts, irreps, strict=True)

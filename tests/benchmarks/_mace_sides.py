@@ -16,13 +16,13 @@ import ase
 import ase.io
 import numpy as np
 from _data import find_mptrj
-from _sides import PEERS, Side, agreement, alternated, make, memory
+from _sides import PEERS, Side, alternate, compare_sides, make, measure_memory
 
 HERE = Path(__file__).parent
 
 
 @contextmanager
-def both(args: argparse.Namespace) -> Iterator[dict[str, Side]]:
+def start_pair(args: argparse.Namespace) -> Iterator[dict[str, Side]]:
     """Start a pair of processes, by name."""
     with (
         Side(Path(sys.executable), "_mace_ours", args.threads) as ours,
@@ -53,20 +53,20 @@ def compare(
         file = Path(folder) / "subject.npz"
         np.savez(file, **arrays)
         subject = kind, str(file), options
-        with both(args) as sides:
+        with start_pair(args) as sides:
             make(sides, subject)
-            deviation = agreement(sides, Path(folder))
+            deviation = compare_sides(sides, Path(folder))
         print(f"{kind}, largest relative deviation: {deviation}", flush=True)
         result = {}
         for call in calls:
-            with both(args) as sides:
+            with start_pair(args) as sides:
                 make(sides, subject)
-                figures = alternated(sides, call, args.repeats) | memory(sides, call)
+                figures = alternate(sides, call, args.repeats) | measure_memory(sides, call)
             result[call] = figures | {"deviation": deviation}
     return result
 
 
-def structures(path: Path, n_atoms: int) -> list[ase.Atoms]:
+def draw_structures(path: Path, n_atoms: int) -> list[ase.Atoms]:
     """Draw structures at random, the same for every call, until they have about so many atoms."""
     frames, chosen, left = ase.io.read(path, ":"), [], n_atoms
     for i in np.random.default_rng(0).permutation(len(frames)):
@@ -76,7 +76,7 @@ def structures(path: Path, n_atoms: int) -> list[ase.Atoms]:
     return chosen
 
 
-def arrays_of(chosen: list[ase.Atoms]) -> dict[str, np.ndarray]:
+def collect_arrays(chosen: list[ase.Atoms]) -> dict[str, np.ndarray]:
     """Return structures and their labels as arrays, one structure after the other."""
     return {
         "n_atoms": np.array([len(atoms) for atoms in chosen]),
@@ -88,11 +88,11 @@ def arrays_of(chosen: list[ase.Atoms]) -> dict[str, np.ndarray]:
     }
 
 
-def machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
+def describe_machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
     """Return the rate of matrix products, and what a report says of the machine."""
     from message_ops import hardware
 
-    with both(args) as sides:
+    with start_pair(args) as sides:
         rate = sides["ours"].ask("matrix_rate")
         versions = {
             "ours": sides["ours"].ask("versions", ["torch", "numpy"]),
@@ -104,7 +104,7 @@ def machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
     return rate, {"repeats": args.repeats, "matrix_gflops": rate / 1e9, **facts}
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def make_parser(description: str | None) -> argparse.ArgumentParser:
     """Return the command line that both benchmarks have."""
     result = argparse.ArgumentParser(description=description)
     result.add_argument("--data", type=Path, help="extended XYZ of MPtrj, if not the usual one")
@@ -124,7 +124,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return result
 
 
-def parsed(result: argparse.ArgumentParser, small: Mapping[str, Any]) -> argparse.Namespace:
+def parse_command_line(
+    result: argparse.ArgumentParser, small: Mapping[str, Any]
+) -> argparse.Namespace:
     """Read the command line; `--small` sets what is given here."""
     args = result.parse_args()
     args.data = args.data or find_mptrj()

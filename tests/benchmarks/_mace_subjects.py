@@ -124,7 +124,7 @@ class Kernel:
         return {name: value.detach().numpy() for name, value in actual.items()}
 
 
-def structures(arrays: Arrays) -> list[ase.Atoms]:
+def read_structures(arrays: Arrays) -> list[ase.Atoms]:
     """Return the structures of a batch."""
     ends = np.cumsum(arrays["n_atoms"])[:-1]
     parts = (np.split(arrays[name], ends) for name in ("numbers", "positions"))

@@ -73,7 +73,7 @@ def make(sides: Mapping[str, Side], subject: tuple[Any, ...]) -> None:
         side.ask("make", *subject)
 
 
-def agreement(sides: Mapping[str, Side], folder: Path) -> dict[str, float]:
+def compare_sides(sides: Mapping[str, Side], folder: Path) -> dict[str, float]:
     """Return how far apart what the sides compute is."""
     result = {}
     for name, side in sides.items():
@@ -90,7 +90,7 @@ def agreement(sides: Mapping[str, Side], folder: Path) -> dict[str, float]:
     return deviations
 
 
-def alternated(sides: Mapping[str, Side], call: str, repeats: int) -> dict[str, float]:
+def alternate(sides: Mapping[str, Side], call: str, repeats: int) -> dict[str, float]:
     """Return median and smallest time of each side, and the ratio of the medians."""
     times = take_turns(sides, call, repeats)
     ours, peer = median(times["ours"]), median(times["peer"])
@@ -107,7 +107,7 @@ def take_turns(sides: Mapping[str, Side], call: str, repeats: int) -> dict[str, 
     return dict(zip(sides, zip(*rounds, strict=True), strict=True))
 
 
-def memory(sides: Mapping[str, Side], call: str) -> dict[str, float | None]:
+def measure_memory(sides: Mapping[str, Side], call: str) -> dict[str, float | None]:
     """Return the memory of a call on both sides and its ratio, none where ours takes nothing."""
     peak = {name: side.ask("peak_bytes", call) for name, side in sides.items()}
     ratio = peak["peer"] / peak["ours"] if peak["ours"] > 0 else None

@@ -38,9 +38,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from _esp_operations import message_operations, step_operations
+from _esp_operations import count_message_operations, step_operations
 from _esp_sides import Peer, compare
-from _esp_structures import BASIS, arrays_of
+from _esp_structures import BASIS, read_arrays
 from _sides import PEERS, Side
 from message_ops import hardware
 
@@ -71,7 +71,7 @@ STRUCTURES = [Structure(1, 8.0), Structure(2, 8.0)]
 MORE_STRUCTURES = [*STRUCTURES, Structure(1, 10.0)]
 
 
-def peers_of(args: argparse.Namespace) -> dict[str, Peer]:
+def list_peers(args: argparse.Namespace) -> dict[str, Peer]:
     """Return the peers that are asked for and there."""
     here = Path(sys.executable)
     known = {
@@ -99,14 +99,14 @@ def measure(
     structure: Structure, name: str, peer: Peer, threads: int, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Measure all calls of a structure beside a peer."""
-    arrays = arrays_of(FRAME, (structure.copies,) * 3, structure.cutoff)
+    arrays = read_arrays(FRAME, (structure.copies,) * 3, structure.cutoff)
     model = ESPOptions(channels=args.channels, lmax=LMAX, layers=2, cutoff=structure.cutoff)
     options = {"model": model.model_dump(), "basis": BASIS, "loss": {"relative": 0.3}}
     n_atoms, n_edges = len(arrays["positions"]), len(arrays["edge_index"])
     if peer.side == "so3" and n_edges > args.so3_edges:
         return []
     result = compare(arrays, options, peer, threads, args.repeats)
-    flop = operations(model, n_atoms, n_edges)
+    flop = count_operations(model, n_atoms, n_edges)
     return [
         {
             "case": f"{call}, {n_atoms} atoms, {structure.cutoff:g} Å, {threads} threads, {name}",
@@ -124,15 +124,15 @@ def measure(
     ]
 
 
-def operations(model: ESPOptions, n_atoms: int, n_edges: int) -> dict[str, int]:
+def count_operations(model: ESPOptions, n_atoms: int, n_edges: int) -> dict[str, int]:
     """Return the operations of each call."""
     network = Network(model, Basis({symbol: tuple(shells) for symbol, shells in BASIS.items()}))
-    message = message_operations(network.node_blocks[0].attention)
+    message = count_message_operations(network.node_blocks[0].attention)
     step = step_operations(network, n_atoms, n_edges)
     return {"step": step, "messages": n_edges * message}
 
 
-def machine(args: argparse.Namespace) -> dict[str, Any]:
+def describe_machine(args: argparse.Namespace) -> dict[str, Any]:
     """Return what a report says of the machine."""
     with Side(Path(sys.executable), "_esp_ours", 1) as side:
         versions = {"ours": side.ask("versions", PACKAGES)}
@@ -142,7 +142,7 @@ def machine(args: argparse.Namespace) -> dict[str, Any]:
     return {"hardware": hardware("cpu"), "versions": versions, "repeats": args.repeats}
 
 
-def parsed() -> argparse.Namespace:
+def parse_command_line() -> argparse.Namespace:
     """Read the command line."""
     command_line = argparse.ArgumentParser(description=__doc__)
     cores = len(os.sched_getaffinity(0))
@@ -181,10 +181,10 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    args = parsed()
-    peers = peers_of(args)
+    args = parse_command_line()
+    peers = list_peers(args)
     args.peers = list(peers)
-    facts = machine(args)
+    facts = describe_machine(args)
     rows = []
     for structure in args.structures:
         for threads in args.threads:

@@ -38,7 +38,7 @@ from unittest.mock import patch
 
 import torch
 from message_ops import copy_bandwidth, hardware
-from su3_kernels import TURN, eig_angles
+from su3_kernels import TURN, compute_eig_angles
 from torch import Tensor
 
 from pipeline_core.profiling.memory import measure_peak
@@ -140,9 +140,9 @@ class Subject:
         return draw_hot(self.flow.lattice, self._n, generator, self._complex)
 
 
-def eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
+def apply_eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
     """Return W and log-determinants of the spectral map, or of its inverse, by eigenvectors."""
-    angles, vectors = eig_angles(L)
+    angles, vectors = compute_eig_angles(L)
     a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
     s, r = (a + b) / TURN, a / (a + b)
     outer, inner = (
@@ -158,7 +158,7 @@ def eig_map(L: Tensor, parameters: Tensor, inverse: bool = False) -> tuple[Tenso
     return W, log_det
 
 
-def svd_project(M: Tensor) -> Tensor:
+def project_by_svd(M: Tensor) -> Tensor:
     """Return M projected to SU(3) by singular values."""
     left, _, right = torch.linalg.svd(M)
     U = left @ right
@@ -166,7 +166,7 @@ def svd_project(M: Tensor) -> Tensor:
     return U * torch.polar(torch.ones_like(angle), -angle)[..., None, None]
 
 
-def plain_staple_layer(
+def apply_plain_staple_layer(
     S: Tensor, coefficients: Tensor, forward: Tensor, backward: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """Return combinations of links and staples."""
@@ -176,22 +176,22 @@ def plain_staple_layer(
 
 
 @contextmanager
-def plain() -> Iterator[None]:
+def use_plain_torch() -> Iterator[None]:
     """Let flows calculate with plain PyTorch."""
     package = "pipeline_gauge_flows"
     with (
-        patch.multiple(f"{package}.spectral", spectral_map=eig_map, project=svd_project),
-        patch(f"{package}.staples.staple_layer", plain_staple_layer),
+        patch.multiple(f"{package}.spectral", spectral_map=apply_eig_map, project=project_by_svd),
+        patch(f"{package}.staples.staple_layer", apply_plain_staple_layer),
         patch(f"{package}.frozen_paths.path_products", paths_reference.path_products),
-        patch("pipeline_kernels.su3.haar.project", svd_project),
+        patch("pipeline_kernels.su3.haar.project", project_by_svd),
     ):
         yield
 
 
-SIDES = {"ours": nullcontext, "peer": plain}
+SIDES = {"ours": nullcontext, "peer": use_plain_torch}
 
 
-def deviation(case: Case, call: str) -> float:
+def measure_deviation(case: Case, call: str) -> float:
     """Return how far results of both sides are apart in double precision."""
     result = []
     for side in SIDES.values():
@@ -203,7 +203,7 @@ def deviation(case: Case, call: str) -> float:
     return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in pairs)
 
 
-def seconds(function: Callable[[], object]) -> float:
+def time_call(function: Callable[[], object]) -> float:
     begin = time.perf_counter()
     function()
     return time.perf_counter() - begin
@@ -222,7 +222,7 @@ def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, A
     for _ in range(repeats):
         for side, context in SIDES.items():
             with context():
-                times[side].append(seconds(function))
+                times[side].append(time_call(function))
     ours_s, peer_s = (statistics.median(times[side]) for side in SIDES)
     links = len(subject.flow.layers) * case.batch
     return {
@@ -234,7 +234,7 @@ def measure(name: str, call: str, repeats: int, bandwidth: float) -> dict[str, A
         "ours_bytes": memory["ours"],
         "peer_bytes": memory["peer"],
         "memory_ratio": memory["peer"] / memory["ours"] if memory["ours"] else None,
-        "deviation": deviation(case, call),
+        "deviation": measure_deviation(case, call),
         "roofline_share": PASSES[call] * subject.bytes / bandwidth / ours_s,
     }
 

@@ -25,9 +25,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from _htfbr_baselines import Fitted, Problem, Subset, cosines, gaussian, polynomials, rmse
-from _htfbr_project import call, make_project, workflow
-from _htfbr_tensap import is_installed, tensap_tree
+from _htfbr_baselines import (
+    Fitted,
+    Problem,
+    Subset,
+    build_cosines,
+    build_polynomials,
+    compute_rmse,
+    fit_gaussian,
+)
+from _htfbr_project import call, make_project, read_workflow
+from _htfbr_tensap import fit_tensap_tree, is_installed
 from message_ops import hardware
 
 from pipeline_core.cli.output import align
@@ -45,7 +53,10 @@ SECTIONS = ("description", "plugin", "scale", "model", "graph", "train")
 
 def make_runs(folder: Path, seed: int) -> dict[str, Run]:
     """Return both variants of the experiment, with points of this seed."""
-    dataset, experiment = workflow("datasets", "hono"), workflow("experiments/htfbr", "hono")
+    dataset, experiment = (
+        read_workflow("datasets", "hono"),
+        read_workflow("experiments/htfbr", "hono"),
+    )
     dataset["source"]["seed"] = dataset["split"]["seed"] = seed
     content = {name: experiment[name] for name in SECTIONS} | {"seed": seed}
     content["evaluate"] = {"grid": True, "off_grid_points": OFF_GRID}
@@ -69,20 +80,20 @@ def fit_ours(run: Run) -> dict[str, Any]:
     return {**result, **facts, "seconds": seconds}
 
 
-def problem_of(run: Run) -> Problem:
+def make_problem(run: Run) -> Problem:
     """Return the points of a run, and those off the grid at which its evaluation compares."""
     points, surface = read_points(run.data), HONO()
     parts = {}
     for split in ("train", "val", "test"):
         rows = points.find_rows(split)
-        parts[split] = part(points.x[rows], points.energy[rows])
+        parts[split] = make_part(points.x[rows], points.energy[rows])
     lower, upper = np.array([(c.lower, c.upper) for c in points.coordinates]).T
     x = np.random.default_rng(run.seed).uniform(lower, upper, (OFF_GRID, len(lower)))
-    parts["off_grid"] = part(x, surface.energies(x))
+    parts["off_grid"] = make_part(x, surface.energies(x))
     return Problem(parts, read_structure(run).leaves)
 
 
-def part(x: np.ndarray, energy: np.ndarray) -> Subset:
+def make_part(x: np.ndarray, energy: np.ndarray) -> Subset:
     """Return points with energies, given in eV."""
     return Subset(torch.from_numpy(x), torch.from_numpy(energy / HARTREE))
 
@@ -92,7 +103,7 @@ def fit_baseline(fit: Callable[[Problem], Fitted], problem: Problem) -> dict[str
     begin = time.perf_counter()
     fitted = fit(problem)
     seconds = time.perf_counter() - begin
-    result = {place: rmse(problem, fitted, place) for place in ("test", "off_grid")}
+    result = {place: compute_rmse(problem, fitted, place) for place in ("test", "off_grid")}
     return {**result, **fitted.chosen, "seconds": seconds}
 
 
@@ -103,7 +114,7 @@ def fit_all(seed: int, fits: Mapping[str, Callable[[Problem], Fitted]]) -> dict[
         for name, run in runs.items():
             rows[name] = fit_ours(run)
             show(seed, name, rows[name])
-        problem = problem_of(runs["rank 10"])
+        problem = make_problem(runs["rank 10"])
     for name, fit in fits.items():
         rows[name] = fit_baseline(fit, problem)
         show(seed, name, rows[name])
@@ -118,51 +129,55 @@ def show(seed: int, name: str, row: Mapping[str, Any]) -> None:
     print(f", {row['seconds']:.3g} s", flush=True)
 
 
-def mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+def average_figure(rows: Sequence[Mapping[str, Any]], name: str) -> float:
     """Return the mean of a figure over seeds."""
     return fmean(row[name] for row in rows)
 
 
-def baseline_report(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def report_baseline(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the entry of a baseline; settings that differ between seeds are lists."""
-    report = {"test_rmse": mean(rows, "test"), "off_grid_rmse": mean(rows, "off_grid")}
-    report |= {"seconds": mean(rows, "seconds"), "seeds": len(rows)}
+    report = {
+        "test_rmse": average_figure(rows, "test"),
+        "off_grid_rmse": average_figure(rows, "off_grid"),
+    }
+    report |= {"seconds": average_figure(rows, "seconds"), "seeds": len(rows)}
     report["test_rmse_of_seeds"] = [row["test"] for row in rows]
     settings = rows[0].keys() - {"test", "off_grid", "seconds"}
     return report | {name: [row[name] for row in rows] for name in sorted(settings)}
 
 
-def better(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
+def list_better(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
     """List the baselines with a smaller mean test error than ours on the seeds that they ran."""
     return {
         ours: [
             name
             for name, rows in result.items()
-            if name not in OURS and mean(rows, "test") < mean(result[ours][: len(rows)], "test")
+            if name not in OURS
+            and average_figure(rows, "test") < average_figure(result[ours][: len(rows)], "test")
         ]
         for ours in OURS
     }
 
 
-def table(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def format_table(result: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Return all fits as a table."""
     lines = [("fit", "test RMSE/Eh", "off grid/Eh", "seconds", "parameters", "seeds")]
     for name, rows in result.items():
-        figures = [f"{mean(rows, key):.3g}" for key in ("test", "off_grid", "seconds")]
-        lines.append((name, *figures, f"{mean(rows, 'parameters'):.0f}", str(len(rows))))
+        figures = [f"{average_figure(rows, key):.3g}" for key in ("test", "off_grid", "seconds")]
+        lines.append((name, *figures, f"{average_figure(rows, 'parameters'):.0f}", str(len(rows))))
     return align([*lines, ("paper, best of nine", f"{PAPER:.3g}", "", "", "4100", "")])
 
 
 def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None) -> dict[str, Any]:
     """Return what is printed last."""
     base, adaptive = result["rank 10"], result["adaptive"]
-    baselines = {name: baseline_report(rows) for name, rows in result.items() if name not in OURS}
+    baselines = {name: report_baseline(rows) for name, rows in result.items() if name not in OURS}
     peer = min(baselines, key=lambda name: baselines[name]["test_rmse"])
-    ours_s, peer_s = mean(adaptive, "seconds"), baselines[peer]["seconds"]
+    ours_s, peer_s = average_figure(adaptive, "seconds"), baselines[peer]["seconds"]
     if tensap:
         baselines["tensap"] = {"left_out": tensap}
     times = {name: [row["seconds"] for row in result[name]] for name in OURS}
-    accuracy_ratio = baselines[peer]["test_rmse"] / mean(adaptive, "test")
+    accuracy_ratio = baselines[peer]["test_rmse"] / average_figure(adaptive, "test")
     return {
         "name": "htfbr_accuracy",
         "ours_s": ours_s,
@@ -170,32 +185,32 @@ def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None
         "peer_s": peer_s,
         "ratio": peer_s / ours_s,
         "accuracy_ratio": accuracy_ratio,
-        "test_rmse": mean(base, "test"),
+        "test_rmse": average_figure(base, "test"),
         "test_rmse_of_seeds": [row["test"] for row in base],
-        "test_rmse_adaptive": mean(adaptive, "test"),
+        "test_rmse_adaptive": average_figure(adaptive, "test"),
         "test_rmse_adaptive_of_seeds": [row["test"] for row in adaptive],
-        "off_grid_rmse": mean(base, "off_grid"),
-        "off_grid_rmse_adaptive": mean(adaptive, "off_grid"),
-        "grid_rmse": {name: mean(result[name], "grid") for name in OURS},
+        "off_grid_rmse": average_figure(base, "off_grid"),
+        "off_grid_rmse_adaptive": average_figure(adaptive, "off_grid"),
+        "grid_rmse": {name: average_figure(result[name], "grid") for name in OURS},
         "seconds": {name: {"mean": fmean(t), "largest": max(t)} for name, t in times.items()},
         "parameters": {name: [row["parameters"] for row in result[name]] for name in OURS},
         "ranks": {name: [row["node_ranks"] for row in result[name]] for name in OURS},
         "paper": PAPER,
         "baselines": baselines,
-        "better_than_ours": better(result),
+        "better_than_ours": list_better(result),
         "threads": torch.get_num_threads(),
         "hardware": hardware("cpu"),
-        "versions": versions(),
+        "versions": list_versions(),
     }
 
 
-def versions() -> dict[str, str | None]:
+def list_versions() -> dict[str, str | None]:
     """Return the versions of what has computed."""
     result: dict[str, str | None] = {name: version(name) for name in ("torch", "numpy", "numba")}
     return result | {"tensap": version("tensap") if is_installed() else None}
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="5 seeds, 1 with tensap: half an hour")
@@ -214,23 +229,23 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    args, left_out = arguments(), None
+    args, left_out = parse_arguments(), None
     if not args.tensap_seeds:
         left_out = "no seeds asked for; --full or --tensap-seeds"
     elif not is_installed():
         left_out = "not installed; `pip install tensap`, or the extra `peers`"
-    fits = {"polynomials": polynomials, "cosines": cosines, "gaussian": gaussian}
+    fits = {"polynomials": build_polynomials, "cosines": build_cosines, "gaussian": fit_gaussian}
     result: dict[str, list[dict]] = {}
     for seed in range(args.seeds):
         chosen = dict(fits)
         if left_out is None and seed < args.tensap_seeds:
-            chosen["tensap"] = lambda problem: tensap_tree(
+            chosen["tensap"] = lambda problem: fit_tensap_tree(
                 problem, args.tensap_seconds, args.tensap_threads
             )
         for name, row in fit_all(seed, chosen).items():
             result.setdefault(name, []).append(row)
-    print(table(result))
-    for ours, names in better(result).items():
+    print(format_table(result))
+    for ours, names in list_better(result).items():
         print(f"more accurate than ours ({ours}): {', '.join(names) or 'none'}")
     print(json.dumps(report(result, left_out)))
 

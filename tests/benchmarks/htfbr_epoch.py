@@ -26,22 +26,22 @@ from statistics import median
 from typing import Any
 
 import torch
-from _htfbr_project import call, make_project, workflow
+from _htfbr_project import call, make_project, read_workflow
 from _htfbr_steps import (
     Call,
     Case,
-    by_reference,
-    compiled,
-    dataloader,
-    graph,
+    capture_graph,
+    count_operations,
     make_case,
-    operations,
-    ours,
-    ours_gradient,
-    peer,
-    peer_gradient,
+    make_compiled_epoch,
+    make_dataloader_epoch,
+    make_epoch_of_ours,
+    make_epoch_of_peer,
+    make_gradient_of_ours,
+    make_gradient_of_peer,
+    make_reference_epoch,
 )
-from message_ops import hardware, seconds
+from message_ops import hardware, time_call
 
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
@@ -50,19 +50,19 @@ POINTS = {"hono": 10_000, "ethene": 34_000}
 MADE = {"hono": 10_000, "ethene": 1_500}  # by the source; repeated up to the number above
 PRECISIONS = {"float32": "32-true", "float64": "64-true"}
 WAYS: dict[str, Callable[[Case], Call]] = {
-    "reference": by_reference,
-    "compiled": compiled,
-    "graph": graph,
+    "reference": make_reference_epoch,
+    "compiled": make_compiled_epoch,
+    "graph": capture_graph,
 }
 WARM_UP = 3
 
 
 def make_runs(folder: Path, system: str) -> dict[str, Run]:
     """Make points and tables; return a run for each type."""
-    dataset = workflow("datasets", system)
+    dataset = read_workflow("datasets", system)
     dataset["source"] |= {"points": MADE[system], "gradients": False}
     dataset["split"] = {"val": 0.0, "test": 0.0}
-    experiment = workflow("experiments/htfbr", system)
+    experiment = read_workflow("experiments/htfbr", system)
     content = {name: experiment[name] for name in ("description", "plugin", "model", "graph")}
     train = {"method": "resident", "epochs": 1_000_000, "optimizer": {"name": "adamw", "lr": 1e-2}}
     content["variants"] = {
@@ -80,22 +80,25 @@ def make_runs(folder: Path, system: str) -> dict[str, Run]:
 def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     """Measure one case; the rounds go through all ways in turn."""
     device, n = case.ranks.device.type, args.epochs_per_repeat
-    gradients = {"kernel": ours_gradient(case), "peer_kernel": peer_gradient(case)}
-    difference = gradient_difference(*(gradient() for gradient in gradients.values()))
-    calls, failed = {"ours": ours(case), "peer": peer(case), **gradients}, {}
+    gradients = {"kernel": make_gradient_of_ours(case), "peer_kernel": make_gradient_of_peer(case)}
+    difference = measure_gradient_difference(*(gradient() for gradient in gradients.values()))
+    calls, failed = (
+        {"ours": make_epoch_of_ours(case), "peer": make_epoch_of_peer(case), **gradients},
+        {},
+    )
     for name in args.ways:
         try:
-            calls[name] = warm(WAYS[name](case))
+            calls[name] = warm_up(WAYS[name](case))
         except Exception as error:  # noqa: BLE001 - a compiler or a GPU may refuse in any way
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     for function in calls.values():
-        warm(function)
-    times = alternated({name: repeated(c, n) for name, c in calls.items()}, device, args.repeats)
-    loader = warm(dataloader(case), 1)
+        warm_up(function)
+    times = alternate({name: repeat_call(c, n) for name, c in calls.items()}, device, args.repeats)
+    loader = warm_up(make_dataloader_epoch(case), 1)
     result = {name: time / n for name, time in times.items()}
-    result |= alternated({"dataloader": loader}, device, args.loader_repeats)
-    flop = operations(case.module.shape, len(case.table))
-    rate = matrix_rate(device, case.table.functions.dtype)
+    result |= alternate({"dataloader": loader}, device, args.loader_repeats)
+    flop = count_operations(case.module.shape, len(case.table))
+    rate = measure_matrix_rate(device, case.table.functions.dtype)
     return {
         "points": len(case.table),
         "parameters": case.module.transfers.numel(),
@@ -114,14 +117,14 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def warm(function: Call, times: int = WARM_UP) -> Call:
+def warm_up(function: Call, times: int = WARM_UP) -> Call:
     """Call a function, which compiles and fills caches, and return it."""
     for _ in range(times):
         function()
     return function
 
 
-def repeated(function: Call, times: int) -> Call:
+def repeat_call(function: Call, times: int) -> Call:
     """Return a function that calls one so many times."""
 
     def calls() -> None:
@@ -131,25 +134,25 @@ def repeated(function: Call, times: int) -> Call:
     return calls
 
 
-def alternated(functions: Mapping[str, Call], device: str, repeats: int) -> dict[str, float]:
+def alternate(functions: Mapping[str, Call], device: str, repeats: int) -> dict[str, float]:
     """Return the median time of each function, called in turn."""
-    rounds = [[seconds(f, device) for f in functions.values()] for _ in range(repeats)]
+    rounds = [[time_call(f, device) for f in functions.values()] for _ in range(repeats)]
     columns = zip(*rounds, strict=True)
     return {name: median(column) for name, column in zip(functions, columns, strict=True)}
 
 
-def gradient_difference(left: torch.Tensor, right: torch.Tensor) -> float:
+def measure_gradient_difference(left: torch.Tensor, right: torch.Tensor) -> float:
     """Return |left - right| over |right|."""
     return float((left - right).norm() / right.norm())
 
 
-def matrix_rate(device: str, dtype: torch.dtype, size: int = 2048) -> float:
+def measure_matrix_rate(device: str, dtype: torch.dtype, size: int = 2048) -> float:
     """Operations per second of a large product of matrices, the best of ten."""
     a = torch.rand(size, size, device=device, dtype=dtype)
-    return 2 * size**3 / min(seconds(lambda: a @ a, device) for _ in range(10))
+    return 2 * size**3 / min(time_call(lambda: a @ a, device) for _ in range(10))
 
 
-def measured(args: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, dict], dict[str, str]]:
+def measure_cases(args: argparse.Namespace, ranks: Ranks) -> tuple[dict[str, dict], dict[str, str]]:
     """Measure all cases; return them, and why some are left out."""
     rows, left_out = {}, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -192,7 +195,7 @@ def report(args: argparse.Namespace, rows: dict[str, dict], left_out: dict[str, 
     }
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -215,12 +218,12 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    args = arguments()
+    args = parse_arguments()
     with (
         tempfile.TemporaryDirectory() as meeting,
         connect_ranks(args.device, Path(meeting)) as ranks,
     ):
-        rows, left_out = measured(args, ranks)
+        rows, left_out = measure_cases(args, ranks)
     print(json.dumps(report(args, rows, left_out)))
 
 

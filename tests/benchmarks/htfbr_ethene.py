@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _htfbr_baselines import Problem, ridge, rmse
-from _htfbr_project import call, make_project, workflow
-from htfbr_accuracy import part, versions
+from _htfbr_baselines import Problem, compute_rmse, fit_ridge
+from _htfbr_project import call, make_project, read_workflow
+from htfbr_accuracy import list_versions, make_part
 from message_ops import hardware
 
 from pipeline_core.run import Run
@@ -34,10 +34,10 @@ SECTIONS = ("description", "plugin", "scale", "model", "graph", "train")
 
 def make_runs(folder: Path) -> dict[str, Run]:
     """Return the run of rank 10 and that of adaptive ranks, ready to be trained."""
-    experiment = workflow("experiments/htfbr", "ethene")
+    experiment = read_workflow("experiments/htfbr", "ethene")
     content = {name: experiment[name] for name in SECTIONS}
     content["variants"] = {"adaptive": {"model": {"rank": "adaptive"}}}
-    project = make_project(folder, workflow("datasets", "ethene"), content)
+    project = make_project(folder, read_workflow("datasets", "ethene"), content)
     runs = {"rank 10": project.run("fit"), "adaptive": project.run("fit", "adaptive")}
     call(runs["rank 10"], "data")
     for run in runs.values():
@@ -56,20 +56,20 @@ def fit_ours(run: Run) -> dict[str, Any]:
     return {**result, **facts, "seconds": seconds}
 
 
-def problem_of(run: Run) -> Problem:
+def make_problem(run: Run) -> Problem:
     """Return the points of a run."""
     points = read_points(run.data)
     rows = {split: points.find_rows(split) for split in ("train", "val", "test")}
-    parts = {split: part(points.x[n], points.energy[n]) for split, n in rows.items()}
+    parts = {split: make_part(points.x[n], points.energy[n]) for split, n in rows.items()}
     return Problem(parts, read_structure(run).leaves)
 
 
 def fit_polynomials(problem: Problem, degree: int) -> dict[str, Any]:
     """Fit all products of one total degree; return errors and facts."""
     begin = time.perf_counter()
-    fitted = ridge(problem.leaves, problem, [degree])
+    fitted = fit_ridge(problem.leaves, problem, [degree])
     seconds = time.perf_counter() - begin
-    result = {split: rmse(problem, fitted, split) for split in ("train", "val", "test")}
+    result = {split: compute_rmse(problem, fitted, split) for split in ("train", "val", "test")}
     return {**result, **fitted.chosen, "seconds": seconds}
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs = make_runs(Path(folder))
         ours = {name: fit_ours(run) for name, run in runs.items()}
-        problem = problem_of(runs["rank 10"])
+        problem = make_problem(runs["rank 10"])
     baselines = {f"degree {n}": fit_polynomials(problem, n) for n in args.degrees}
     for name, row in {**ours, **baselines}.items():
         print(f"{name}: test {row['test']:.3g} hartree, {row['seconds']:.3g} s")
@@ -97,7 +97,7 @@ def main() -> None:
         "fits": {**ours, **baselines},
         "threads": torch.get_num_threads(),
         "hardware": hardware("cpu"),
-        "versions": versions(),
+        "versions": list_versions(),
     }
     print(json.dumps(report))
 

@@ -77,7 +77,7 @@ def import_stream(folder: Path) -> None:
     print(json.dumps({"ours_s": seconds, "peak_gb": peak / 1e9, "summary": summary}))
 
 
-def peer_seconds(path: Path, n_frames: int) -> float:
+def time_peer(path: Path, n_frames: int) -> float:
     """Time to read the first frames with ASE, their results included."""
     begin = time.perf_counter()
     for atoms in ase.io.iread(path, f":{n_frames}", format="extxyz"):
@@ -92,18 +92,18 @@ def hardware() -> str:
     return names[0] if names else platform.processor()
 
 
-def measured(folder: Path, n_frames: int, n_peer: int) -> dict:
+def measure_import(folder: Path, n_frames: int, n_peer: int) -> dict:
     """Write the frames, import them, and read a part of them with ASE before and after."""
     datasets = folder / "workflows" / "datasets"
     datasets.mkdir(parents=True)
     (datasets / "stream.yaml").write_text(DATASET)
     path = datasets / "stream.xyz"
     write_frames(path, n_frames)
-    before = peer_seconds(path, n_peer)
+    before = time_peer(path, n_peer)
     command = [sys.executable, __file__, "--import-in", str(folder)]
     shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     ours = json.loads(shown.splitlines()[-1])
-    peer_s = min(before, peer_seconds(path, n_peer)) * n_frames / n_peer
+    peer_s = min(before, time_peer(path, n_peer)) * n_frames / n_peer
     return {
         "name": "import_stream",
         **ours,
@@ -130,7 +130,11 @@ def main() -> None:
         import_stream(args.import_in)
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measured(Path(folder), args.frames, min(args.peer_frames, args.frames))))
+        print(
+            json.dumps(
+                measure_import(Path(folder), args.frames, min(args.peer_frames, args.frames))
+            )
+        )
 
 
 if __name__ == "__main__":

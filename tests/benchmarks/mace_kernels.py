@@ -24,13 +24,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from _mace_operations import (
-    contraction_calls,
-    contraction_value,
-    product_calls,
-    product_value,
+    count_contraction,
+    count_contraction_calls,
+    count_product,
+    count_product_calls,
 )
-from _mace_ours import graphs, polynomial_of
-from _mace_sides import arrays_of, compare, machine, parsed, parser, structures
+from _mace_ours import build_graphs, find_polynomial
+from _mace_sides import (
+    collect_arrays,
+    compare,
+    describe_machine,
+    draw_structures,
+    make_parser,
+    parse_command_line,
+)
 
 from pipeline_core.batch import collate
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
@@ -59,20 +66,22 @@ class Case(NamedTuple):
     flop: dict[str, int]
 
 
-def cases(args: argparse.Namespace) -> Iterator[Case]:
+def iterate_cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yield all kernels."""
-    batch = collate(graphs(arrays_of(structures(args.data, args.atoms)), CUTOFF), torch.float32)
+    batch = collate(
+        build_graphs(collect_arrays(draw_structures(args.data, args.atoms)), CUTOFF), torch.float32
+    )
     receivers, senders = batch["edge_index"].numpy().T
     ends = {"senders": senders, "receivers": receivers}
     n_atoms = len(batch["atomic_numbers"])
     for layer, features, moving in ((1, "0e", ["Y", "w"]), (2, "0e+1o", ["h", "Y", "w"])):
-        yield product(layer, features, moving, ends, n_atoms, args.channels)
+        yield make_product(layer, features, moving, ends, n_atoms, args.channels)
     element = batch["atomic_numbers"].numpy() % N_ELEMENTS
     for correlation in args.correlations:
-        yield contraction(correlation, element, args.channels)
+        yield make_contraction(correlation, element, args.channels)
 
 
-def product(
+def make_product(
     layer: int,
     features: str,
     moving: list[str],
@@ -84,33 +93,33 @@ def product(
     plan, n_edges = ProductPlan.of(features, 3, HARMONICS), len(ends["senders"])
     options = {"features": features, "lmax": 3, "targets": HARMONICS, "moving": moving}
     arrays = {
-        "h": normal(n_atoms, plan.dim_in, channels),
-        "Y": normal(n_edges, plan.dim_sh),
-        "w": normal(n_edges, plan.n_paths, channels),
-        "cotangent": normal(n_atoms, plan.dim_out, channels),
+        "h": draw_normal(n_atoms, plan.dim_in, channels),
+        "Y": draw_normal(n_edges, plan.dim_sh),
+        "w": draw_normal(n_edges, plan.n_paths, channels),
+        "cotangent": draw_normal(n_atoms, plan.dim_out, channels),
     }
-    value = n_edges * product_value(plan, channels)
-    flop = {call: times * value for call, times in product_calls(len(moving)).items()}
+    value = n_edges * count_product(plan, channels)
+    flop = {call: times * value for call, times in count_product_calls(len(moving)).items()}
     return Case(f"tensor product {layer}", "Product", arrays | ends, options, n_edges, flop)
 
 
-def contraction(correlation: int, element: np.ndarray, channels: int) -> Case:
+def make_contraction(correlation: int, element: np.ndarray, channels: int) -> Case:
     """Return a contraction of the first layer with random operands."""
     options = {"inputs": HARMONICS, "outputs": "0e+1o", "correlation": correlation}
-    polynomial, n_atoms = polynomial_of(options), len(element)
+    polynomial, n_atoms = find_polynomial(options), len(element)
     options["blocks"] = [block.n_weights for block in polynomial.blocks]
     arrays = {
         "element": element,
-        "x": normal(n_atoms, polynomial.n_inputs, channels),
-        "weights": normal(N_ELEMENTS, polynomial.n_weights, channels),
-        "cotangent": normal(n_atoms, polynomial.n_outputs, channels),
+        "x": draw_normal(n_atoms, polynomial.n_inputs, channels),
+        "weights": draw_normal(N_ELEMENTS, polynomial.n_weights, channels),
+        "cotangent": draw_normal(n_atoms, polynomial.n_outputs, channels),
     }
-    value = n_atoms * contraction_value(polynomial, channels)
-    flop = {call: times * value for call, times in contraction_calls().items()}
+    value = n_atoms * count_contraction(polynomial, channels)
+    flop = {call: times * value for call, times in count_contraction_calls().items()}
     return Case(f"contraction {correlation}", "Contraction", arrays, options, n_atoms, flop)
 
 
-def normal(*shape: int) -> np.ndarray:
+def draw_normal(*shape: int) -> np.ndarray:
     """Return random numbers, the same for every call."""
     return np.random.default_rng(len(shape)).standard_normal(shape, dtype=np.float32)
 
@@ -134,12 +143,12 @@ def measure(case: Case, rate: float, args: argparse.Namespace) -> list[dict[str,
 
 
 def main() -> None:
-    command_line = parser(__doc__)
+    command_line = make_parser(__doc__)
     command_line.add_argument("--atoms", type=int, default=400)
-    args = parsed(command_line, {"atoms": 100, "channels": 16, "repeats": 2})
-    rate, facts = machine(args)
+    args = parse_command_line(command_line, {"atoms": 100, "channels": 16, "repeats": 2})
+    rate, facts = describe_machine(args)
     rows = []
-    for case in cases(args):
+    for case in iterate_cases(args):
         result = measure(case, rate, args)
         for row in result:
             print(json.dumps(row), flush=True)

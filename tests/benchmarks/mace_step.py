@@ -20,9 +20,16 @@ import json
 from typing import Any
 
 import torch
-from _mace_operations import network_calls
-from _mace_ours import OURS, graphs, network
-from _mace_sides import arrays_of, compare, machine, parsed, parser, structures
+from _mace_operations import count_network_calls
+from _mace_ours import OURS, build_graphs, make_network
+from _mace_sides import (
+    collect_arrays,
+    compare,
+    describe_machine,
+    draw_structures,
+    make_parser,
+    parse_command_line,
+)
 from ase.data import chemical_symbols
 
 from pipeline_mace.weights import list_rows
@@ -36,17 +43,17 @@ MORE_SIZES = [*SIZES, 800]
 
 def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure both calls for a batch of about so many atoms."""
-    arrays = arrays_of(structures(args.data, n_atoms))
-    options = network_options(correlation, args.channels)
-    n_edges = sum(len(s["edge_index"]) for s in graphs(arrays, options["model"]["cutoff"]))
+    arrays = collect_arrays(draw_structures(args.data, n_atoms))
+    options = make_network_options(correlation, args.channels)
+    n_edges = sum(len(s["edge_index"]) for s in build_graphs(arrays, options["model"]["cutoff"]))
     atoms = len(arrays["numbers"])
     options["average_neighbours"] = n_edges / atoms
     torch.manual_seed(0)
-    module = network(options)
+    module = make_network(options)
     weights = {row.name: row.join().numpy() for row in list_rows(module)}
     weights |= {OURS + name: x.numpy() for name, x in module.state_dict().items()}
     result = compare("Network", arrays | weights, options, CALLS, args)
-    flop = network_calls(module, atoms, n_edges)
+    flop = count_network_calls(module, atoms, n_edges)
     size = {"atoms": atoms, "structures": len(arrays["n_atoms"]), "edges": n_edges}
     return [
         {
@@ -61,7 +68,7 @@ def measure(n_atoms: int, correlation: int, args: argparse.Namespace) -> list[di
     ]
 
 
-def network_options(correlation: int, channels: int) -> dict[str, Any]:
+def make_network_options(correlation: int, channels: int) -> dict[str, Any]:
     """Return the options that both sides build their network from."""
     from pipeline_mace.options import MACEOptions
 
@@ -70,12 +77,12 @@ def network_options(correlation: int, channels: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    command_line = parser(__doc__)
+    command_line = make_parser(__doc__)
     command_line.add_argument("--atoms", type=int, nargs="+", help=f"{SIZES} if not given")
     command_line.add_argument("--full", action="store_true", help=f"{MORE_SIZES}; ten minutes")
-    args = parsed(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
+    args = parse_command_line(command_line, {"atoms": [100], "channels": 16, "repeats": 2})
     args.atoms = args.atoms or (MORE_SIZES if args.full else SIZES)
-    rate, facts = machine(args)
+    rate, facts = describe_machine(args)
     rows = []
     for n_atoms in args.atoms:
         for correlation in args.correlations:

@@ -23,7 +23,9 @@ from pipeline_kernels.message import Segments, gather_sum, segment_sum
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
-def cases(n_edges: int, n_atoms: int, width: int, dtype: torch.dtype, device: str) -> list[dict]:
+def iterate_cases(
+    n_edges: int, n_atoms: int, width: int, dtype: torch.dtype, device: str
+) -> list[dict]:
     """Pairs of functions, ours and torch's, with the bytes that each must move."""
     generator = torch.Generator().manual_seed(0)
     index = [torch.randint(n_atoms, (n_edges,), generator=generator).to(device) for _ in range(2)]
@@ -71,7 +73,7 @@ def cases(n_edges: int, n_atoms: int, width: int, dtype: torch.dtype, device: st
     ]
 
 
-def seconds(function: Callable, device: str) -> float:
+def time_call(function: Callable, device: str) -> float:
     """Wall time of one call, the device's queue emptied before and after."""
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     synchronize()
@@ -81,9 +83,9 @@ def seconds(function: Callable, device: str) -> float:
     return time.perf_counter() - begin
 
 
-def fastest(functions: list[Callable], device: str, repeats: int) -> list[float]:
+def time_fastest(functions: list[Callable], device: str, repeats: int) -> list[float]:
     """Smallest time of each function, called in turn; the first round compiles."""
-    times = [[seconds(function, device) for function in functions] for _ in range(repeats + 1)]
+    times = [[time_call(function, device) for function in functions] for _ in range(repeats + 1)]
     return [min(column) for column in zip(*times[1:], strict=True)]
 
 
@@ -91,7 +93,7 @@ def copy_bandwidth(device: str, repeats: int) -> float:
     """Bytes read and written per second by a copy between two buffers of 256 MiB."""
     source = torch.zeros(1 << 28, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
-    return 2 * source.nbytes / fastest([lambda: target.copy_(source)], device, repeats)[0]
+    return 2 * source.nbytes / time_fastest([lambda: target.copy_(source)], device, repeats)[0]
 
 
 def hardware(device: str) -> str:
@@ -112,8 +114,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=20)
     args = parser.parse_args()
-    work = cases(args.n_edges, args.n_atoms, args.width, DTYPES[args.dtype], args.device)
-    times = [fastest([case["ours"], case["peer"]], args.device, args.repeats) for case in work]
+    work = iterate_cases(args.n_edges, args.n_atoms, args.width, DTYPES[args.dtype], args.device)
+    times = [time_fastest([case["ours"], case["peer"]], args.device, args.repeats) for case in work]
     ours_s, peer_s = zip(*times, strict=True)
     bandwidth = copy_bandwidth(args.device, args.repeats)
     index = torch.randint(args.n_atoms, (args.n_edges,), device=args.device)
@@ -129,7 +131,7 @@ def main() -> None:
             case["bytes"] / bandwidth / ours for case, ours in zip(work, ours_s, strict=True)
         ],
         "copy_bytes_per_s": bandwidth,
-        "plan_s": fastest(plan, args.device, args.repeats)[0],
+        "plan_s": time_fastest(plan, args.device, args.repeats)[0],
         **vars(args),
         "threads": torch.get_num_threads(),
         "hardware": hardware(args.device),

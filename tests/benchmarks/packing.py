@@ -55,22 +55,22 @@ TABLE3_MPTRJ = 1_580_312
 Sizes = tuple[np.ndarray, np.ndarray]
 
 
-def mptrj_sizes() -> Sizes:
+def read_mptrj_sizes() -> Sizes:
     """Return the numbers of atoms and of directed edges of real crystals."""
     frames = ase.io.read(find_mptrj(), ":", format="extxyz")
     graphs = [build_neighbour_graph(a.positions, a.cell.array, a.pbc, CUTOFF) for a in frames]
     return np.array([len(a) for a in frames]), np.array([len(index) for index, _, _ in graphs])
 
 
-def drawn(sizes: Sizes, n: int, rng: np.random.Generator) -> Sizes:
+def draw_crystals(sizes: Sizes, n: int, rng: np.random.Generator) -> Sizes:
     """Draw crystals with replacement."""
     chosen = rng.integers(len(sizes[0]), size=n)
     return sizes[0][chosen], sizes[1][chosen]
 
 
-def table3(sizes: Sizes, fraction: float, rng: np.random.Generator) -> Sizes:
+def draw_table3(sizes: Sizes, fraction: float, rng: np.random.Generator) -> Sizes:
     """Return the numbers of atoms and edges of the paper's whole set, or of a part of it."""
-    parts = [drawn(sizes, round(fraction * TABLE3_MPTRJ), rng)]
+    parts = [draw_crystals(sizes, round(fraction * TABLE3_MPTRJ), rng)]
     for count, least, most, per_atom in TABLE3.values():
         atoms = rng.integers(least, most, round(fraction * count), endpoint=True)
         parts.append((atoms, per_atom * atoms))
@@ -78,7 +78,7 @@ def table3(sizes: Sizes, fraction: float, rng: np.random.Generator) -> Sizes:
     return atoms, edges
 
 
-def strategies(
+def list_strategies(
     atoms: np.ndarray, costs: np.ndarray, order: np.ndarray, n_ranks: int, capacity: float
 ) -> dict[str, Callable[[], Plan]]:
     """Return what plans an epoch in each way, the sorting and cutting into windows included."""
@@ -100,12 +100,12 @@ def strategies(
     }
 
 
-def measured(sizes: Sizes, capacity: float, repeats: int) -> dict[str, Any]:
+def measure_strategies(sizes: Sizes, capacity: float, repeats: int) -> dict[str, Any]:
     """Compare all strategies on one set."""
     atoms, edges = (counts.astype(np.float64) for counts in sizes)
     costs = atoms + edges / EDGES_PER_ATOM
     order = np.random.default_rng(1).permutation(len(atoms))
-    for plan in strategies(atoms[:99], costs[:99], np.arange(99), 8, capacity).values():
+    for plan in list_strategies(atoms[:99], costs[:99], np.arange(99), 8, capacity).values():
         plan()  # compiles
     report: dict[str, Any] = {
         "graphs": len(atoms),
@@ -115,16 +115,16 @@ def measured(sizes: Sizes, capacity: float, repeats: int) -> dict[str, Any]:
         "seconds": {},
     }
     for n_ranks in RANKS:
-        ways = strategies(atoms, costs, order, n_ranks, capacity)
+        ways = list_strategies(atoms, costs, order, n_ranks, capacity)
         if n_ranks == max(RANKS):
-            report["seconds"] = fastest(ways, repeats)
+            report["seconds"] = time_fastest(ways, repeats)
         report[f"{n_ranks} ranks"] = {
-            name: figures(plan(), atoms, costs) for name, plan in ways.items()
+            name: measure_plan(plan(), atoms, costs) for name, plan in ways.items()
         }
-    return report | {"torch_geometric_s": pyg_seconds(atoms[order], capacity)}
+    return report | {"torch_geometric_s": time_pyg(atoms[order], capacity)}
 
 
-def figures(plan: Plan, atoms: np.ndarray, costs: np.ndarray) -> dict[str, float]:
+def measure_plan(plan: Plan, atoms: np.ndarray, costs: np.ndarray) -> dict[str, float]:
     """Return how good a plan is; padding is that of atoms, the rest is of cost."""
     balance, loads = plan.report(costs), plan.sum_loads(costs)
     return {
@@ -138,7 +138,7 @@ def figures(plan: Plan, atoms: np.ndarray, costs: np.ndarray) -> dict[str, float
     }
 
 
-def fastest(ways: dict[str, Callable[[], Plan]], repeats: int) -> dict[str, float]:
+def time_fastest(ways: dict[str, Callable[[], Plan]], repeats: int) -> dict[str, float]:
     """Return the smallest processor time of each, called in turn; all use one thread."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
@@ -149,7 +149,7 @@ def fastest(ways: dict[str, Callable[[], Plan]], repeats: int) -> dict[str, floa
     return {name: min(values) for name, values in times.items()}
 
 
-def pyg_seconds(shuffled: np.ndarray, capacity: float) -> float | None:
+def time_pyg(shuffled: np.ndarray, capacity: float) -> float | None:
     """Return the time of PyTorch Geometric's sampler, which must find the bins of next fit."""
     try:
         from torch_geometric.loader import DynamicBatchSampler
@@ -178,9 +178,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     rng = np.random.default_rng(0)
-    sizes = mptrj_sizes()
-    mix = measured(table3(sizes, args.fraction, rng), 3072, args.repeats)
-    crystals = measured(drawn(sizes, round(args.fraction * 1e6), rng), 320, args.repeats)
+    sizes = read_mptrj_sizes()
+    mix = measure_strategies(draw_table3(sizes, args.fraction, rng), 3072, args.repeats)
+    crystals = measure_strategies(
+        draw_crystals(sizes, round(args.fraction * 1e6), rng), 320, args.repeats
+    )
     largest = mix[f"{max(RANKS)} ranks"]
     result = {
         "name": "packing",

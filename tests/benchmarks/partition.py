@@ -61,9 +61,9 @@ class Case:
         positions, cell = draw_packing(3000, HFO2_BOX, tiles, seed)
         edges = find_edges(positions, cell, CUTOFF)
         Rows.of(edges[:1], len(positions))  # compiles
-        self.rows, self.rows_s = timed(lambda: Rows.of(edges, len(positions)))
+        self.rows, self.rows_s = time_calls(lambda: Rows.of(edges, len(positions)))
         self.positions, self.cell, self.link = positions, cell, Link()
-        self.graph, self.adjacency_s = timed(lambda: make_adjacency(self.rows))
+        self.graph, self.adjacency_s = time_calls(lambda: make_adjacency(self.rows))
 
     def coordinates(self) -> PlaneCoordinates:
         """Return the coordinates, which our methods make anew each time."""
@@ -92,13 +92,13 @@ class Case:
 
     def measured(self, name: str, n_parts: int, repeats: int) -> dict[str, Any]:
         """Return the figures and the time of one method."""
-        labels, seconds = timed(lambda: getattr(self, name)(n_parts), repeats)
+        labels, seconds = time_calls(lambda: getattr(self, name)(n_parts), repeats)
         actual = self.rows.measure(labels, n_parts)
         model = {"exchange_us": 1e6 * self.link.predict_exchange(actual), "seconds": seconds}
         return {"method": name, "parts": n_parts} | actual.summarize() | model
 
 
-def timed(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
+def time_calls(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
     """Return the result and the smallest processor time; calls of seconds are not repeated."""
     times: list[float] = []
     while len(times) < repeats and not (times and times[0] > 1):
@@ -108,7 +108,7 @@ def timed(call: Callable[[], Any], repeats: int = 1) -> tuple[Any, float]:
     return result, min(times)
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def format_table(rows: list[dict[str, Any]]) -> str:
     """Return the figures for reading."""
     columns = ("parts", "method", *COLUMNS, *BALANCE)
     cells = []
@@ -118,7 +118,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     return align([columns, *cells])
 
 
-def worst(rows: list[dict[str, Any]], figure: str) -> float:
+def find_worst(rows: list[dict[str, Any]], figure: str) -> float:
     """Return the largest ratio of `auto` to METIS at 64 and 128 parts, or at those run."""
     by_case = {(row["method"], row["parts"]): row[figure] for row in rows}
     run = {row["parts"] for row in rows}
@@ -151,13 +151,13 @@ def main() -> None:
         for name in methods:
             print(f"{name}, {parts} parts ...", file=sys.stderr, flush=True)
             rows.append(case.measured(name, parts, args.repeats))
-    print(table(rows))
+    print(format_table(rows))
     timed_parts = 64 if 64 in args.parts else max(args.parts)
     seconds = {row["method"]: row["seconds"] for row in rows if row["parts"] == timed_parts}
     result = {
         "name": "partition",
-        "neighbour_ratio": worst(rows, "neighbours_mean"),
-        "sent_ratio": worst(rows, "total_sent"),
+        "neighbour_ratio": find_worst(rows, "neighbours_mean"),
+        "sent_ratio": find_worst(rows, "total_sent"),
         "ours_s": seconds["low_nn"],
         "peer": "METIS, k-way by edge cut (pymetis)",
         "peer_s": seconds["metis"],

@@ -25,7 +25,7 @@ from typing import Any
 
 import numba
 import torch
-from message_ops import copy_bandwidth, fastest, hardware
+from message_ops import copy_bandwidth, hardware, time_fastest
 from torch import Tensor
 
 from pipeline_kernels.su3 import draw_haar, eigenangles, polar, spectral_map
@@ -36,7 +36,7 @@ BINS = 8
 TURN = 2 * math.pi
 
 
-def eig_angles(U: Tensor) -> tuple[Tensor, Tensor]:
+def compute_eig_angles(U: Tensor) -> tuple[Tensor, Tensor]:
     """Return angles in the canonical cell, and eigenvectors."""
     values, vectors = torch.linalg.eig(U)
     angles, order = values.angle().double().sort(-1, descending=True)
@@ -50,7 +50,7 @@ def eig_angles(U: Tensor) -> tuple[Tensor, Tensor]:
     return angles.gather(-1, rolled), torch.take_along_dim(vectors, rolled[:, None, :], -1)
 
 
-def plain_spline(x: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+def apply_plain_spline(x: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     """Return a rational-quadratic spline and its slope (Durkan et al., arXiv:1906.04032, eq. 4)."""
     widths, heights = (
         MIN_WIDTH + (1 - BINS * MIN_WIDTH) * parameters[:, part].softmax(-1)
@@ -70,13 +70,13 @@ def plain_spline(x: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     return y, s**2 * (right * xi**2 + 2 * s * xi * eta + left * eta**2) / D**2
 
 
-def eig_map(L: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+def apply_eig_map(L: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     """Return W and log-determinants of the spectral map by eigenvectors."""
-    angles, vectors = eig_angles(L)
+    angles, vectors = compute_eig_angles(L)
     a, b = angles[:, 0] - angles[:, 1], angles[:, 1] - angles[:, 2]
     s, r = (a + b) / TURN, a / (a + b)
-    s_new, s_slope = plain_spline(s, parameters[:, 0])
-    r_new, r_slope = plain_spline(r, parameters[:, 1])
+    s_new, s_slope = apply_plain_spline(s, parameters[:, 0])
+    r_new, r_slope = apply_plain_spline(r, parameters[:, 1])
     a_new, b_new = TURN * s_new * r_new, TURN * s_new * (1 - r_new)
     moved = torch.stack([2 * a_new + b_new, b_new - a_new, -a_new - 2 * b_new], -1) / 3
     W = (vectors * torch.exp(1j * (moved - angles)).to(L.dtype)[:, None, :]) @ vectors.mH
@@ -86,13 +86,13 @@ def eig_map(L: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     return W, log_det
 
 
-def eig_polar(M: Tensor) -> Tensor:
+def project_by_svd(M: Tensor) -> Tensor:
     """Return the unitary factor by singular values."""
     U, _, Vh = torch.linalg.svd(M)
     return U @ Vh
 
 
-def cases(n: int, dtype: torch.dtype, device: str) -> list[dict[str, Any]]:
+def iterate_cases(n: int, dtype: torch.dtype, device: str) -> list[dict[str, Any]]:
     """Pairs of functions, ours and torch's, with the bytes that each must move."""
     generator = torch.Generator(device).manual_seed(0)
     U = draw_haar(n, 3, generator, dtype)
@@ -121,43 +121,43 @@ def cases(n: int, dtype: torch.dtype, device: str) -> list[dict[str, Any]]:
         {
             "case": "eigenangles with gradient",
             "ours": angles(eigenangles),
-            "peer": angles(lambda U: eig_angles(U)[0]),
+            "peer": angles(lambda U: compute_eig_angles(U)[0]),
             "by": U,
             "bytes": 3 * rows + 2 * weights.nbytes,
         },
         {
             "case": "polar projection",
             "ours": lambda: [polar(M)],
-            "peer": lambda: [eig_polar(M)],
+            "peer": lambda: [project_by_svd(M)],
             "bytes": 2 * rows,
         },
         {
             "case": "spectral map",
             "ours": lambda: spectral_map(U, parameters),
-            "peer": lambda: eig_map(U, parameters),
+            "peer": lambda: apply_eig_map(U, parameters),
             "bytes": 2 * rows + sizes + by_log_det.nbytes,
         },
         {
             "case": "spectral map with gradient",
             "ours": mapped(spectral_map),
-            "peer": mapped(eig_map),
+            "peer": mapped(apply_eig_map),
             "by": U,
             "bytes": 5 * rows + 3 * sizes + 2 * by_log_det.nbytes,
         },
     ]
 
 
-def difference(ours: Any, theirs: Any, U: Tensor | None) -> float:
+def measure_difference(ours: Any, theirs: Any, U: Tensor | None) -> float:
     """Return the largest difference of any two numbers, over the largest number or one.
 
     Of derivatives by special unitary matrices it counts what is tangent to the group: the rest
     depends on how a function is continued beyond it.
     """
-    pairs = [[tangent(x, U) for x in pair] for pair in zip(ours, theirs, strict=True)]
+    pairs = [[project_to_tangent(x, U) for x in pair] for pair in zip(ours, theirs, strict=True)]
     return max(float((x - y).abs().max() / max(1.0, float(y.abs().max()))) for x, y in pairs)
 
 
-def tangent(x: Tensor, U: Tensor | None) -> Tensor:
+def project_to_tangent(x: Tensor, U: Tensor | None) -> Tensor:
     """Return the part along the group at U, traceless, of derivatives by U; other numbers as is."""
     if U is None or x.shape != U.shape:
         return x
@@ -169,8 +169,8 @@ def tangent(x: Tensor, U: Tensor | None) -> Tensor:
 
 def measure(case: dict[str, Any], args: argparse.Namespace, bandwidth: float) -> dict[str, Any]:
     """Time both sides of one case in turn."""
-    apart = difference(case["ours"](), case["peer"](), case.get("by"))
-    ours_s, peer_s = fastest([case["ours"], case["peer"]], args.device, args.repeats)
+    apart = measure_difference(case["ours"](), case["peer"](), case.get("by"))
+    ours_s, peer_s = time_fastest([case["ours"], case["peer"]], args.device, args.repeats)
     return {
         "ours_s": ours_s,
         "peer_s": peer_s,
@@ -193,7 +193,7 @@ def main() -> None:
     bandwidth = copy_bandwidth(args.device, args.repeats)
     rows = {}
     for name in args.dtypes:
-        for case in cases(args.n, DTYPES[name], args.device):
+        for case in iterate_cases(args.n, DTYPES[name], args.device):
             rows[f"{case['case']}, {name}"] = row = measure(case, args, bandwidth)
             print(f"{case['case']}, {name}: {row['ns_per_matrix']:.0f} ns, {row['ratio']:.1f} x")
     keys = next(iter(rows.values())).keys()

@@ -29,14 +29,14 @@ split:
 """
 
 
-def dataset(folder: Path, text: str) -> Dataset:
+def load_text(folder: Path, text: str) -> Dataset:
     path = folder / "water.yaml"
     path.write_text(textwrap.dedent(text))
     return validate_content(Dataset, read_yaml(path), path)
 
 
 def test_a_dataset_file_is_read_with_defaults(tmp_path):
-    read = dataset(tmp_path, GOOD)
+    read = load_text(tmp_path, GOOD)
     assert read.split.val == 0.2
     assert read.split.test == 0.1
     assert read.labels == ["energy", "forces", "stress"]
@@ -63,14 +63,14 @@ def test_a_dataset_file_is_read_with_defaults(tmp_path):
 def test_a_mistake_is_named_with_key_line_and_cure(tmp_path, right, wrong, message):
     assert right in GOOD
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
-        dataset(tmp_path, GOOD.replace(right, wrong))
+        load_text(tmp_path, GOOD.replace(right, wrong))
     assert message in str(error.value)
 
 
 def test_all_mistakes_of_a_file_are_listed_at_once(tmp_path):
     text = GOOD.replace("path:", "paths:").replace("0.2", "7").replace("group", "grop")
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
-        dataset(tmp_path, text)
+        load_text(tmp_path, text)
     assert len(str(error.value).splitlines()) == 4  # the missing path is one of its own
 
 

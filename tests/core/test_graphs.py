@@ -15,7 +15,7 @@ def sample(atoms):
     return {"positions": atoms.positions, "cell": np.array(atoms.cell), "pbc": atoms.pbc}
 
 
-def random_crystal(seed, n_atoms=5, pbc=True):
+def draw_crystal(seed, n_atoms=5, pbc=True):
     rng = np.random.default_rng(seed)
     cell = np.diag(rng.uniform(2.5, 6, 3)) + rng.uniform(-1, 1, (3, 3))
     positions = rng.uniform(-1, 2, (n_atoms, 3)) @ cell
@@ -27,8 +27,8 @@ STRUCTURES = {
     "rocksalt": ase.build.bulk("NaCl", "rocksalt", 5.6, cubic=True),
     "molecule": ase.build.molecule("C6H6"),
     "slab": ase.build.fcc111("Al", (2, 2, 3), vacuum=6.0),
-    "triclinic": random_crystal(1),
-    "wire": random_crystal(2, pbc=(True, False, False)),
+    "triclinic": draw_crystal(1),
+    "wire": draw_crystal(2, pbc=(True, False, False)),
 }
 
 
@@ -50,7 +50,7 @@ def test_edges_equal_those_of_ase(name):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_bond_joins_an_edge_and_its_reverse(seed):
-    atoms = random_crystal(seed)
+    atoms = draw_crystal(seed)
     index, shift, _ = build_neighbour_graph(
         atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0
     )
@@ -67,7 +67,7 @@ def test_a_bond_joins_an_edge_and_its_reverse(seed):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
 def test_angles_equal_a_search_over_all_pairs(seed):
-    atoms = random_crystal(seed, n_atoms=3)
+    atoms = draw_crystal(seed, n_atoms=3)
     index, _, length = build_neighbour_graph(
         atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0
     )

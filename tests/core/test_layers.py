@@ -19,7 +19,7 @@ PACKAGES = (
 )
 
 
-def modules(package: str) -> dict[str, Path]:
+def list_modules(package: str) -> dict[str, Path]:
     spec = find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -28,7 +28,7 @@ def modules(package: str) -> dict[str, Path]:
     return {".".join(name.parts).removesuffix(".__init__"): path for path, name in files.items()}
 
 
-def imports(tree: ast.AST, names: set[str]) -> Iterator[str]:
+def find_imports(tree: ast.AST, names: set[str]) -> Iterator[str]:
     """The modules among `names` that a file imports, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -39,11 +39,11 @@ def imports(tree: ast.AST, names: set[str]) -> Iterator[str]:
                 yield from (name for name in (submodule, node.module) if name in names)
 
 
-def graph(sources: dict[str, str]) -> dict[str, set[str]]:
+def build_import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
     """A package imports its own submodules to pass their names on, which is no circle."""
     edges = {}
     for module, text in sources.items():
-        imported = set(imports(ast.parse(text), set(sources))) - {module}
+        imported = set(find_imports(ast.parse(text), set(sources))) - {module}
         edges[module] = {name for name in imported if not module.startswith(f"{name}.")}
     return edges
 
@@ -51,8 +51,10 @@ def graph(sources: dict[str, str]) -> dict[str, set[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_circle_of_files(package):
-    sources = {name: path.read_text(encoding="utf-8") for name, path in modules(package).items()}
-    TopologicalSorter(graph(sources)).prepare()
+    sources = {
+        name: path.read_text(encoding="utf-8") for name, path in list_modules(package).items()
+    }
+    TopologicalSorter(build_import_graph(sources)).prepare()
 
 
 def test_a_circle_is_noticed():
@@ -61,4 +63,4 @@ def test_a_circle_is_noticed():
         "p.b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import X",
     }
     with pytest.raises(CycleError, match="nodes are in a cycle"):
-        TopologicalSorter(graph(sources)).prepare()
+        TopologicalSorter(build_import_graph(sources)).prepare()

@@ -10,7 +10,7 @@ from pipeline_core.structure import Structure
 CELL = np.array([[6.6, 0, 0], [0.9, 4.4, 0], [-0.2, 0.3, 2.2]])
 
 
-def structure(pbc, spread):
+def make_structure(pbc, spread):
     """Six atoms, moved out of their cell by up to `spread` lattice vectors."""
     rng = np.random.default_rng(0)
     moved = rng.integers(-spread, spread + 1, (6, 3)) * np.array(pbc)
@@ -22,7 +22,7 @@ def structure(pbc, spread):
 @pytest.mark.parametrize("pbc", [(True, True, True), (False, True, False), (False,) * 3])
 def test_edges_of_some_atoms_are_those_of_the_graph(pbc, spread):
     """The cell is smaller than the cutoff."""
-    atoms = structure(pbc, spread)
+    atoms = make_structure(pbc, spread)
     index, shift, _ = build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 5.0)
     for receivers in (np.arange(6), np.array([1, 4]), np.zeros(0, np.int64)):
         edges = find_edges(atoms, 5.0, receivers)
@@ -33,7 +33,7 @@ def test_edges_of_some_atoms_are_those_of_the_graph(pbc, spread):
 
 def test_a_cell_need_not_say_what_is_not_periodic():
     """As of a slab whose third vector is zero."""
-    whole = structure((True, True, False), 0)
+    whole = make_structure((True, True, False), 0)
     slab = Structure(whole.atomic_numbers, whole.positions, CELL * [[1], [1], [0]], whole.pbc)
     for ours, expected in zip(
         *(find_edges(s, 5.0, np.arange(6)) for s in (slab, whole)), strict=True

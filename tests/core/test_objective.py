@@ -14,7 +14,7 @@ ENERGY, FORCES = Quantity("energy", per_atom=True), Quantity("forces")
 STRESS = Quantity("stress")
 
 
-def case():
+def make_case():
     """Two samples, of 2 and 4 atoms."""
     torch.manual_seed(0)
     batch = {
@@ -30,7 +30,7 @@ def case():
 
 
 def test_by_hand():
-    batch, outputs = case()
+    batch, outputs = make_case()
     terms = {"energy": LossTerm(kind="mse", weight=3.0), "forces": LossTerm(kind="mae")}
     objective = LabelObjective(terms, (ENERGY, FORCES))
     assert objective.weights == {"energy": 3.0, "forces": 1.0}
@@ -48,7 +48,7 @@ def test_by_hand():
     ],
 )
 def test_kinds(term, function):
-    batch, outputs = case()
+    batch, outputs = make_case()
     objective = LabelObjective({"forces": term}, (FORCES,))
     mean = objective.sums(outputs, batch)["forces"] / objective.counts(batch)["forces"]
     assert_close(mean, function(outputs["forces"], batch["forces"]))
@@ -63,7 +63,7 @@ def test_units():
 
 
 def test_missing_labels_count_for_nothing():
-    batch, outputs = case()
+    batch, outputs = make_case()
     objective = LabelObjective({"forces": LossTerm(), "energy": LossTerm()}, (ENERGY, FORCES))
     batch["forces"][:2] = NAN
     batch["energy"][:] = NAN

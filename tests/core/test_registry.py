@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_packages import forget, install, model_source
+from fake_packages import forget, install, write_model_source
 from pipeline_core import PROJECT, hookimpl
 from pipeline_core.builtin import load_registry
 from pipeline_core.registry import Registry
@@ -26,7 +26,7 @@ def site(tmp_path, monkeypatch):
     forget(tmp_path)
 
 
-def registry_of(site: Path, builtin=()) -> Registry:
+def load_registry_of(site: Path, builtin=()) -> Registry:
     points = [
         p for d in distributions(path=[str(site)]) for p in d.entry_points if p.group == PROJECT
     ]
@@ -34,7 +34,7 @@ def registry_of(site: Path, builtin=()) -> Registry:
 
 
 def test_a_distribution_on_the_path_is_found_without_installation(site):
-    install(site, "alpha", model_source("alpha"), version="1.2")
+    install(site, "alpha", write_model_source("alpha"), version="1.2")
     (plugin,) = (p for p in load_registry(builtin=()).plugins if p.name == "alpha")
     assert (plugin.distribution, plugin.version, plugin.hooks) == ("alpha", "1.2", ("model",))
     assert plugin.error is None
@@ -66,9 +66,9 @@ def test_a_distribution_on_the_path_is_found_without_installation(site):
     ],
 )  # fmt: skip
 def test_a_broken_plugin_is_listed_and_fails_only_its_own_runs(site, source, error):
-    install(site, "alpha", model_source("alpha"))
+    install(site, "alpha", write_model_source("alpha"))
     install(site, "broken", source)
-    registry = registry_of(site)
+    registry = load_registry_of(site)
     listed = {p.name: p for p in registry.plugins}
     assert error in listed["broken"].error
     assert listed["alpha"].error is None
@@ -78,9 +78,9 @@ def test_a_broken_plugin_is_listed_and_fails_only_its_own_runs(site, source, err
 
 
 def test_two_plugins_with_one_name_are_an_error_that_names_both_distributions(site):
-    install(site, "first", model_source("same"))
-    install(site, "second", model_source("same"), version="2.5")
-    registry = registry_of(site)
+    install(site, "first", write_model_source("same"))
+    install(site, "second", write_model_source("same"), version="2.5")
+    registry = load_registry_of(site)
     assert len(registry.list_models()) == 2
     with pytest.raises(
         ValueError, match=r"'same': from first 1\.0 and from second 2\.5; uninstall one"
@@ -90,8 +90,8 @@ def test_two_plugins_with_one_name_are_an_error_that_names_both_distributions(si
 
 def test_two_distributions_with_one_entry_point_name_are_both_listed(site):
     one, two = site / "one", site / "two"
-    install(one, "alpha", model_source("alpha"))
-    install(two, "alpha", model_source("alpha"))
+    install(one, "alpha", write_model_source("alpha"))
+    install(two, "alpha", write_model_source("alpha"))
     points = [p for f in (one, two) for d in distributions(path=[str(f)]) for p in d.entry_points]
     sys.path.insert(0, str(one))
     try:
@@ -103,13 +103,13 @@ def test_two_distributions_with_one_entry_point_name_are_both_listed(site):
 
 
 def test_an_unknown_model_is_answered_with_the_nearest_and_all_installed(site):
-    install(site, "alpha", model_source("alpha"))
-    install(site, "beta", model_source("beta"))
+    install(site, "alpha", write_model_source("alpha"))
+    install(site, "beta", write_model_source("beta"))
     with pytest.raises(
         ValueError,
         match=r"no plugin 'alpah' is installed, only alpha, beta; did you mean 'alpha'\?",
     ):
-        registry_of(site).get_model_info("alpah")
+        load_registry_of(site).get_model_info("alpah")
 
 
 def test_with_nothing_installed_the_message_says_so():
@@ -148,8 +148,8 @@ def train(run):
 
 def test_a_run_hears_its_own_plugin_the_engine_and_the_observers_only(site):
     for name in ("alpha", "beta"):
-        install(site, name, model_source(name) + TRAINING.format(name=name))
-    registry = registry_of(site, [("engine", Engine()), ("observer", Observer())])
+        install(site, name, write_model_source(name) + TRAINING.format(name=name))
+    registry = load_registry_of(site, [("engine", Engine()), ("observer", Observer())])
     calls: list[str] = []
     assert registry.select_hook("train", "alpha")(run=calls)["by"] == "alpha"
     assert calls == ["before", "alpha", "after"]
@@ -164,15 +164,15 @@ def test_a_run_hears_its_own_plugin_the_engine_and_the_observers_only(site):
 
 
 def test_the_fingerprint_changes_with_the_source_and_with_the_version(site):
-    module = install(site, "alpha", model_source("alpha"))
-    before = registry_of(site).compute_fingerprint("alpha")
-    assert registry_of(site).compute_fingerprint("alpha") == before
+    module = install(site, "alpha", write_model_source("alpha"))
+    before = load_registry_of(site).compute_fingerprint("alpha")
+    assert load_registry_of(site).compute_fingerprint("alpha") == before
     module.write_text(module.read_text() + "\n# another line\n")
-    edited = registry_of(site).compute_fingerprint("alpha")
+    edited = load_registry_of(site).compute_fingerprint("alpha")
     (site / "alpha-1.0.dist-info/METADATA").write_text(
         "Metadata-Version: 2.1\nName: alpha\nVersion: 1.1\n"
     )
-    assert len({before, edited, registry_of(site).compute_fingerprint("alpha")}) == 3
+    assert len({before, edited, load_registry_of(site).compute_fingerprint("alpha")}) == 3
 
 
 def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch):
@@ -180,7 +180,7 @@ def test_the_fingerprint_of_a_package_covers_all_its_files(tmp_path, monkeypatch
     package = tmp_path / "gamma_package"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "plugin.py").write_text(model_source("gamma"))
+    (package / "plugin.py").write_text(write_model_source("gamma"))
     (package / "deep").mkdir()
     kernel = package / "deep" / "kernel.c"
     kernel.write_text("int one;")
@@ -198,6 +198,6 @@ def test_every_stage_and_every_offer_is_a_hook():
 
 def test_what_models_bring_to_lists_is_open_to_all(site):
     brings = "\n@hookimpl\ndef readers():\n    return ['{0} format']\n"
-    install(site, "alpha", model_source("alpha") + brings.format("alpha"))
-    install(site, "beta", model_source("beta") + brings.format("beta"))
-    assert sorted(registry_of(site).collect("readers")) == ["alpha format", "beta format"]
+    install(site, "alpha", write_model_source("alpha") + brings.format("alpha"))
+    install(site, "beta", write_model_source("beta") + brings.format("beta"))
+    assert sorted(load_registry_of(site).collect("readers")) == ["alpha format", "beta format"]

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from fake_packages import model_source
+from fake_packages import write_model_source
 from pipeline_core import PROJECT
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
@@ -58,10 +58,10 @@ def graph(run):
 def project(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     sources = {
-        "toy": model_source("toy"),
+        "toy": write_model_source("toy"),
         "other": OTHER,
-        "owner": model_source("owner") + OWN_GRAPH,
-        "points": model_source("points").replace("summary=", "data_kind='point', summary="),
+        "owner": write_model_source("owner") + OWN_GRAPH,
+        "points": write_model_source("points").replace("summary=", "data_kind='point', summary="),
     }
     points = [EntryPoint(name, f"{name}_of_runs", PROJECT) for name in sources]
     for name, source in sources.items():

@@ -45,7 +45,7 @@ def sample_of(rng: np.random.Generator) -> dict:
     }
 
 
-def written(path, samples, names=NAMES):
+def write_samples(path, samples, names=NAMES):
     with SampleWriter(path, "graph", {}, [FIELDS[name] for name in names]) as writer:
         for sample in samples:
             writer.add(sample)
@@ -72,7 +72,7 @@ def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
             patch.setattr(module, "_PRELOAD_BYTES", 0)
         if flush:
             patch.setattr(module, "_FLUSH_BYTES", 200)
-        with SampleFile(written(path, expected), "graph") as file:
+        with SampleFile(write_samples(path, expected), "graph") as file:
             assert len(file) == n
             for i in rng.permutation(n):
                 assert_same(file.read(int(i)), expected[i])
@@ -95,7 +95,7 @@ def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
 def test_a_subset_of_fields_is_read(tmp_path):
     rng = np.random.default_rng(0)
     expected = [sample_of(rng) for _ in range(4)]
-    path = written(tmp_path / "graph.h5", expected)
+    path = write_samples(tmp_path / "graph.h5", expected)
     with SampleFile(path, "graph", ["positions", "energy"]) as file:
         assert_same(file.read(2), {n: expected[2][n] for n in ("positions", "energy")})
         np.testing.assert_array_equal(file.read_column("cell"), [s["cell"] for s in expected])
@@ -179,12 +179,12 @@ def test_a_wrong_sample_stops_the_writer(tmp_path, change):
     sample["atomic_numbers"] = np.ones(3, np.int32)
     sample["positions"] = np.ones((3, 3))
     with pytest.raises(AssertionError):
-        written(tmp_path / "graph.h5", [sample, sample | change])
+        write_samples(tmp_path / "graph.h5", [sample, sample | change])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_field_that_is_not_there(tmp_path):
-    path = written(tmp_path / "graph.h5", [sample_of(np.random.default_rng(3))])
+    path = write_samples(tmp_path / "graph.h5", [sample_of(np.random.default_rng(3))])
     with pytest.raises(ValueError, match=r"graph\.h5: has no field 'forces', only .*positions"):
         SampleFile(path, "graph", ["forces"])
     with pytest.raises(ValueError, match="holds 'graph', expected 'data'"):
@@ -195,7 +195,7 @@ def test_a_field_that_is_not_there(tmp_path):
 
 
 def test_numbers_out_of_range_are_a_mistake_of_the_caller(tmp_path):
-    path = written(tmp_path / "graph.h5", [sample_of(np.random.default_rng(3))])
+    path = write_samples(tmp_path / "graph.h5", [sample_of(np.random.default_rng(3))])
     with SampleFile(path, "graph") as file:
         for index in (-1, 1):
             with pytest.raises(AssertionError):
@@ -204,7 +204,7 @@ def test_numbers_out_of_range_are_a_mistake_of_the_caller(tmp_path):
 
 def test_arrays_stay_valid_after_closing(tmp_path):
     expected = sample_of(np.random.default_rng(4))
-    with SampleFile(written(tmp_path / "graph.h5", [expected]), "graph") as file:
+    with SampleFile(write_samples(tmp_path / "graph.h5", [expected]), "graph") as file:
         sample = file.read(0)
     assert_same(sample, expected)
 
@@ -213,7 +213,7 @@ def test_damage_in_an_array_and_in_offsets_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PRELOAD_BYTES", 0)
     rng = np.random.default_rng(5)
     expected = [sample_of(rng) for _ in range(50)]
-    path = written(tmp_path / "graph.h5", expected)
+    path = write_samples(tmp_path / "graph.h5", expected)
     whole = path.read_bytes()
     offsets = np.cumsum([0, *(len(s["positions"]) for s in expected)])
     for pattern in (expected[7]["positions"].tobytes(), offsets.tobytes()[:64]):

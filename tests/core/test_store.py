@@ -40,7 +40,7 @@ def read(path):
         return {name: file[name][:] for name in ARRAYS}
 
 
-def script(code: str, *arguments, **options):
+def run_script(code: str, *arguments, **options):
     source = textwrap.dedent(code)
     return subprocess.Popen([sys.executable, "-c", source, *map(str, arguments)], **options)
 
@@ -88,7 +88,7 @@ def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
             print("writing", flush=True)
             time.sleep(60)
     """
-    with script(code, path, stdout=subprocess.PIPE, text=True) as writer:
+    with run_script(code, path, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout.readline() == "writing\n"
         writer.send_signal(number)
         assert writer.wait() == -number
@@ -118,7 +118,9 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path, limit):
             print(error)
     """
     pipe = subprocess.PIPE
-    with script(code, tmp_path / "data.h5", limit, stdout=pipe, stderr=pipe, text=True) as writer:
+    with run_script(
+        code, tmp_path / "data.h5", limit, stdout=pipe, stderr=pipe, text=True
+    ) as writer:
         shown, errors = writer.communicate()
     assert (writer.returncode, errors) == (0, "")
     assert "data.h5: cannot be written (File too large); free space on the disk" in shown
@@ -158,10 +160,10 @@ def test_an_interrupt_within_a_write_is_heard(tmp_path):
                 data[-1000:] = i
     """
     pipe = subprocess.PIPE
-    with script(code, tmp_path / "data.h5", stdout=pipe, stderr=pipe, text=True) as writer:
+    with run_script(code, tmp_path / "data.h5", stdout=pipe, stderr=pipe, text=True) as writer:
         assert writer.stdout.readline() == "writing\n"
         try:
-            errors = interrupted(writer)
+            errors = interrupt_writer(writer)
         finally:
             writer.kill()
     assert writer.returncode == -signal.SIGINT
@@ -169,7 +171,7 @@ def test_an_interrupt_within_a_write_is_heard(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def interrupted(writer):
+def interrupt_writer(writer):
     """Interrupt as people do: again if nothing happens, since HDF5 may swallow the first."""
     for _ in range(6):
         time.sleep(0.2)

@@ -12,7 +12,7 @@ import pytest
 from pipeline_core import store, upgrades
 
 
-def of_version(path, schema, version):
+def write_version(path, schema, version):
     with store.create(path, schema, {}) as file:
         file["group/a"] = np.arange(5)
         file["group"].attrs["unit"] = "eV"
@@ -30,7 +30,7 @@ def test_each_version_is_made_of_the_one_before(tmp_path, monkeypatch):
 
     monkeypatch.setitem(upgrades.STORES, "graph", {1: rename, 2: add})
     path = tmp_path / "graph.h5"
-    of_version(path, "graph", 1)
+    write_version(path, "graph", 1)
     before = hashlib.sha256(path.read_bytes()).digest()
     with store.open_artifact(path, "graph") as file:
         assert sorted(file["group"]) == ["b", "c"]
@@ -46,7 +46,7 @@ def test_each_version_is_made_of_the_one_before(tmp_path, monkeypatch):
 
 
 def test_a_version_that_never_was_is_refused(tmp_path):
-    of_version(tmp_path / "data.h5", "data", 0)
+    write_version(tmp_path / "data.h5", "data", 0)
     message = r"data\.h5: of version 0, which no version of this package can have written"
     with (
         pytest.raises(ValueError, match=message),

@@ -17,7 +17,7 @@ CHOOSE_LEVEL = native.choose_level
 
 
 @contextmanager
-def _threads(n: int) -> Iterator[None]:
+def _use_threads(n: int) -> Iterator[None]:
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "GRAIN_SIZE", 1)
@@ -31,7 +31,7 @@ def _threads(n: int) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def use_threads() -> Callable[[int], AbstractContextManager[None]]:
     """A context in which the kernels use so many threads however small their work is."""
-    return _threads
+    return _use_threads
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def _refuse() -> str:
 
 
 @contextmanager
-def _implementation(name: str) -> Iterator[None]:
+def _use_implementation(name: str) -> Iterator[None]:
     with _choose_level(_refuse if name == "reference" else CHOOSE_LEVEL):
         if name == "C":
             _skip_without_c()
@@ -82,11 +82,11 @@ def _skip_without_c() -> None:
 @pytest.fixture(scope="session")
 def use_implementation() -> Callable[[str], AbstractContextManager[None]]:
     """A context in which operators calculate by "C", or by their "reference" as without it."""
-    return _implementation
+    return _use_implementation
 
 
 @contextmanager
-def _level(name: str) -> Iterator[None]:
+def _use_level(name: str) -> Iterator[None]:
     if list(LEVELS).index(name) < list(LEVELS).index(CHOOSE_LEVEL()):
         pytest.skip(f"this processor is not one of {name}")
     with _choose_level(lambda: name):
@@ -97,7 +97,7 @@ def _level(name: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def use_level() -> Callable[[str], AbstractContextManager[None]]:
     """A context in which C is compiled for processors of a level of `compiler.LEVELS`."""
-    return _level
+    return _use_level
 
 
 @pytest.fixture

@@ -3,19 +3,19 @@
 from pipeline_core.figures import savers
 
 
-def rows(table, **wanted):
+def select_rows(table, **wanted):
     """Return the rows of a table with these values, as dicts."""
     result = [dict(zip(table[0], row, strict=True)) for row in table[1:]]
     return [row for row in result if all(row[key] == value for key, value in wanted.items())]
 
 
-def only(table, **wanted):
+def find_row(table, **wanted):
     """Return the one row with these values."""
-    (row,) = rows(table, **wanted)
+    (row,) = select_rows(table, **wanted)
     return row
 
 
-def titles(figure):
+def list_titles(figure):
     """Return the title of each panel."""
     return [axes.get_title(loc="left") for axes in figure.axes]
 

@@ -69,7 +69,7 @@ SMALL = {
 """Sections that keep the tests fast; a plugin without an entry runs with its defaults."""
 
 
-def suite(info: ModelInfo) -> dict[str, type]:
+def list_test_classes(info: ModelInfo) -> dict[str, type]:
     """Return the test classes of a model."""
     name, bases = info.name, [PluginConformance, RunConformance]
     if info.data_kind == "structure" and "energy" in info.predicts:
@@ -85,4 +85,4 @@ def suite(info: ModelInfo) -> dict[str, type]:
 
 
 for _info in load_registry().list_models():
-    globals().update(suite(_info))
+    globals().update(list_test_classes(_info))

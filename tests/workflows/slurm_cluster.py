@@ -21,7 +21,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo"
 NODES, CPUS, GPUS = 2, 32, 4
 
 
-def missing() -> str | None:
+def explain_missing() -> str | None:
     """Return why no cluster can be started here, or None."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 @contextmanager
-def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
+def start_slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
     """Run a cluster in `folder`; yield the variables that make sbatch and srun talk to it.
 
     Raises:
@@ -55,16 +55,16 @@ def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
             daemons.callback(daemon.wait, timeout=30)
             daemons.callback(daemon.terminate)
 
-        start(*_munged(folder / "munge"))
+        start(*_make_munge_command(folder / "munge"))
         _wait_until((folder / "munge/socket").exists, folder)
         start("slurmctld", "-D")
         for number in range(NODES):
             start("slurmd", "-D", "-N", f"n{number}")
-        _wait_until(lambda: _idle_nodes(variables) == NODES, folder)
+        _wait_until(lambda: _count_idle_nodes(variables) == NODES, folder)
         yield variables
 
 
-def _munged(folder: Path) -> list[str]:
+def _make_munge_command(folder: Path) -> list[str]:
     folder.chmod(0o711)  # munged refuses a folder that others can write
     key = folder / "key"
     key.write_bytes(secrets.token_bytes(128))
@@ -75,7 +75,7 @@ def _munged(folder: Path) -> list[str]:
 
 def _write_configuration(folder: Path) -> None:
     host = socket.gethostname().partition(".")[0]
-    controller, *ports = _free_ports(NODES + 1)
+    controller, *ports = _find_free_ports(NODES + 1)
     nodes = [
         f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} "
         f"RealMemory=16000 Gres=gpu:{GPUS}"
@@ -119,13 +119,13 @@ def _write_configuration(folder: Path) -> None:
     srun.chmod(0o755)
 
 
-def _free_ports(count: int) -> list[int]:
+def _find_free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
         return [s.getsockname()[1] for s in sockets]
 
 
-def _idle_nodes(variables: dict[str, str]) -> int:
+def _count_idle_nodes(variables: dict[str, str]) -> int:
     result = subprocess.run(
         ["sinfo", "--noheader", "--Node", "--format=%t"],
         env=os.environ | variables,

@@ -50,7 +50,7 @@ train:
 """
 
 
-def frames(count: int = 12, sign: float = 1.0) -> list[Atoms]:
+def make_frames(count: int = 12, sign: float = 1.0) -> list[Atoms]:
     """Strained, rattled copper with EMT's labels; `sign` -1 flips the stress."""
     rng = np.random.default_rng(0)
     result = []
@@ -75,10 +75,10 @@ def project(folder: Path) -> None:
         (folder / "workflows" / name).mkdir(parents=True)
     (folder / "workflows/datasets/copper.yaml").write_text(DATASET)
     (folder / "workflows/experiments/chgnet/small.yaml").write_text(EXPERIMENT)
-    raw(folder, frames())
+    write_raw(folder, make_frames())
 
 
-def raw(folder: Path, atoms: list[Atoms]) -> Path:
+def write_raw(folder: Path, atoms: list[Atoms]) -> Path:
     path = folder / "workflows/datasets/raw/frames.extxyz"
     write(path, atoms, format="extxyz")
     return path
@@ -101,7 +101,7 @@ def run(folder: Path, *arguments: str, **options: object) -> subprocess.Complete
     )
 
 
-def ready(folder: Path, *stages: str) -> None:
+def prepare_stages(folder: Path, *stages: str) -> None:
     project = Project(folder / "workflows", folder / "results", load_registry())
     for stage in stages:
         call(project.run("chgnet/small"), stage)
@@ -136,30 +136,30 @@ class Case:
     artifact: bool = False
 
 
-def unknown_plugin(folder: Path) -> None:
+def name_unknown_plugin(folder: Path) -> None:
     edit(folder / "workflows/experiments/chgnet/small.yaml", "plugin: chgnet", "plugin: chgnett")
 
 
-def typo(folder: Path) -> None:
+def write_typo(folder: Path) -> None:
     edit(folder / "workflows/experiments/chgnet/small.yaml", "epochs", "epocs")
 
 
-def missing_file(folder: Path) -> None:
+def remove_file(folder: Path) -> None:
     (folder / "workflows/datasets/raw/frames.extxyz").unlink()
 
 
-def truncated_extxyz(folder: Path) -> None:
+def truncate_extxyz(folder: Path) -> None:
     edit(folder / "workflows/datasets/copper.yaml", "labels:", "strict: true\nlabels:")
-    path = raw(folder, frames())
+    path = write_raw(folder, make_frames())
     path.write_text("\n".join(path.read_text().splitlines()[:-2]) + "\n")
 
 
-def truncated_hdf5(folder: Path) -> None:
+def truncate_hdf5(folder: Path) -> None:
     path = folder / OUTPUTS["data"]
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def corrupted_hdf5(folder: Path) -> None:
+def corrupt_hdf5(folder: Path) -> None:
     path = folder / OUTPUTS["data"]
     with h5py.File(path) as file:
         chunk = file["positions"].id.get_chunk_info(0)
@@ -170,49 +170,49 @@ def corrupted_hdf5(folder: Path) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
-def nan_forces(folder: Path) -> None:
+def set_nan_forces(folder: Path) -> None:
     edit(folder / "workflows/datasets/copper.yaml", "labels:", "strict: true\nlabels:")
-    atoms = frames()
+    atoms = make_frames()
     atoms[3].calc.results["forces"][1, 2] = np.nan
-    raw(folder, atoms)
+    write_raw(folder, atoms)
 
 
-def stress_on_half(folder: Path) -> None:
-    atoms = frames()
+def drop_half_of_stress(folder: Path) -> None:
+    atoms = make_frames()
     for one in atoms[::2]:
         del one.calc.results["stress"]
-    raw(folder, atoms)
+    write_raw(folder, atoms)
 
 
-def wrong_stress_sign(folder: Path) -> None:
-    raw(folder, frames(24, sign=-1.0))
+def flip_stress_sign(folder: Path) -> None:
+    write_raw(folder, make_frames(24, sign=-1.0))
 
 
-def unknown_element(folder: Path) -> None:
-    atoms = frames()
+def name_unknown_element(folder: Path) -> None:
+    atoms = make_frames()
     for one in atoms:
         one.numbers[0] = 98
-    raw(folder, atoms)
+    write_raw(folder, atoms)
 
 
-def no_neighbours(folder: Path) -> None:
-    atoms = frames()
+def add_lone_atom(folder: Path) -> None:
+    atoms = make_frames()
     lonely = Atoms("Cu", cell=[30, 30, 30], pbc=True)
     lonely.calc = SinglePointCalculator(
         lonely, energy=-1.0, forces=np.zeros((1, 3)), stress=np.zeros(6)
     )
-    raw(folder, [*atoms, lonely])
+    write_raw(folder, [*atoms, lonely])
 
 
 def zero_volume(folder: Path) -> None:
     edit(folder / "workflows/datasets/copper.yaml", "labels:", "strict: true\nlabels:")
-    path = raw(folder, frames())
+    path = write_raw(folder, make_frames())
     lattice = re.search(r'Lattice="([^"]*)"', path.read_text())
     assert lattice
     edit(path, lattice[1], " ".join(["3.6 0 0"] * 3))
 
 
-def other_keys(folder: Path) -> None:
+def ask_for_other_keys(folder: Path) -> None:
     edit(
         folder / "workflows/datasets/copper.yaml",
         "raw/*.extxyz\n",
@@ -222,46 +222,50 @@ def other_keys(folder: Path) -> None:
 
 CASES = {
     "unknown plugin": Case(
-        unknown_plugin, "validate", r"small\.yaml:2: .*no plugin 'chgnett'.*did you mean 'chgnet'"
+        name_unknown_plugin,
+        "validate",
+        r"small\.yaml:2: .*no plugin 'chgnett'.*did you mean 'chgnet'",
     ),
     "typo in an experiment": Case(
-        typo, "validate", r"small\.yaml:10: train\.epocs: unknown key; did you mean 'epochs'"
+        write_typo, "validate", r"small\.yaml:10: train\.epocs: unknown key; did you mean 'epochs'"
     ),
-    "missing file": Case(missing_file, "data", r"no file matches 'raw/\*\.extxyz'"),
-    "truncated extxyz": Case(truncated_extxyz, "data", r"frames\.extxyz.*frame 11.*truncated"),
+    "missing file": Case(remove_file, "data", r"no file matches 'raw/\*\.extxyz'"),
+    "truncated extxyz": Case(truncate_extxyz, "data", r"frames\.extxyz.*frame 11.*truncated"),
     "truncated HDF5": Case(
-        truncated_hdf5,
+        truncate_hdf5,
         "graph",
         r"data\.h5: not a readable HDF5 file, truncated.*remove",
         ("data",),
         artifact=True,
     ),
     "corrupted HDF5": Case(
-        corrupted_hdf5,
+        corrupt_hdf5,
         "graph",
         r"data\.h5: its contents are damaged.*remove the file",
         ("data",),
         artifact=True,
     ),
-    "NaN forces": Case(nan_forces, "data", r"frames\.extxyz: frame 3: NaN in forces"),
+    "NaN forces": Case(set_nan_forces, "data", r"frames\.extxyz: frame 3: NaN in forces"),
     "stress on half of the frames": Case(
-        stress_on_half,
+        drop_half_of_stress,
         "data",
         r"stress is missing in 6 of 12 frames, first in raw/frames\.extxyz, frame 0.*`partial`",
     ),
-    "wrong stress sign": Case(wrong_stress_sign, "data", r"stress.*sign.*stress_sign: pressure"),
+    "wrong stress sign": Case(flip_stress_sign, "data", r"stress.*sign.*stress_sign: pressure"),
     "an element that the model does not know": Case(
-        unknown_element,
+        name_unknown_element,
         "train",
         r"CHGNet knows the elements from H to Pu, not Cf \(Z = 98\)",
         ("data", "graph", "partition"),
     ),
     "no neighbours": Case(
-        no_neighbours, "graph", r"frames\.extxyz.*no atom has a neighbour within 4 Å", ("data",)
+        add_lone_atom, "graph", r"frames\.extxyz.*no atom has a neighbour within 4 Å", ("data",)
     ),
     "zero volume": Case(zero_volume, "data", r"frames\.extxyz.*frame 0.*volume"),
     "label keys that differ": Case(
-        other_keys, "data", r"'REF_energy' in 0 of 12.*the file has energy.*did you mean 'energy'"
+        ask_for_other_keys,
+        "data",
+        r"'REF_energy' in 0 of 12.*the file has energy.*did you mean 'energy'",
     ),
 }
 
@@ -272,7 +276,7 @@ def test_bad_input_is_explained_and_leaves_nothing(name: str, tmp_path: Path) ->
     project(tmp_path)
     if not case.artifact:
         case.wrong(tmp_path)
-    ready(tmp_path, *case.before)
+    prepare_stages(tmp_path, *case.before)
     if case.artifact:
         case.wrong(tmp_path)
 

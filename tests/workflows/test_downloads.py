@@ -10,7 +10,7 @@ import yaml
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.workflow import Plan
-from workflows.toy import planned, snakemake
+from workflows.toy import plan_jobs, snakemake
 
 
 def write(project, name, **content):
@@ -35,12 +35,12 @@ TARGET = "results/datasets/water/data.h5"
 
 
 def test_missing_raw_files_are_fetched_first(remote):
-    assert planned(remote, TARGET) == {"download": 1, "data": 1}
+    assert plan_jobs(remote, TARGET) == {"download": 1, "data": 1}
     snakemake(remote, TARGET)
     path = remote / "workflows" / "datasets" / "water" / "a+b.xyz"
     assert path.read_text() == "from afar"
     other = TARGET.replace("results", "elsewhere")
-    assert planned(remote, other, "--config", "results=elsewhere") == {"data": 1}
+    assert plan_jobs(remote, other, "--config", "results=elsewhere") == {"data": 1}
 
 
 def test_files_that_were_put_there_by_hand_stay(remote):
@@ -65,7 +65,7 @@ def test_a_mixture_needs_the_files_of_its_parts(remote):
     (remote / "workflows" / "datasets" / "more.xyz").write_text("more")
     write(remote, "more", sources=[{"path": "more.xyz"}])
     write(remote, "both", parts=[{"dataset": "water"}, {"dataset": "more"}])
-    assert planned(remote, "results/datasets/both/data.h5") == {"download": 1, "data": 1}
+    assert plan_jobs(remote, "results/datasets/both/data.h5") == {"download": 1, "data": 1}
 
 
 def test_a_mixture_is_imported_again_when_a_part_changes(remote):

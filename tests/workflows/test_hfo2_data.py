@@ -31,11 +31,11 @@ WHOLE = "tetragonal-2000K"  # the run whose frame 000 has all pairs, and levels
 YZ = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]])
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     return gzip.decompress(path.read_bytes()).decode()
 
 
-def numbers(pattern: str, source: str) -> np.ndarray:
+def read_numbers(pattern: str, source: str) -> np.ndarray:
     """Return the numbers of all lines `pattern x y z`."""
     rows = re.findall(rf"^ *{pattern} +(-?\d\S+) +(-?\d\S+) +(-?\d\S+)$", source, re.MULTILINE)
     return np.array(rows, dtype=float)
@@ -45,11 +45,11 @@ def energy(log: str) -> float:
     return float(re.search(r"ENERGY\| .*: +(\S+)", log)[1])
 
 
-def names(folder: Path, suffix: str) -> list[str]:
+def list_names(folder: Path, suffix: str) -> list[str]:
     return sorted(str(path.relative_to(folder)).removesuffix(suffix) for path in folder.glob("*/*"))
 
 
-def real_space() -> ModuleType:
+def import_real_space() -> ModuleType:
     """Import the module beside the data that reads and packs the matrices."""
     spec = importlib.util.spec_from_file_location("real_space", DATA / "real_space.py")
     module = importlib.util.module_from_spec(spec)
@@ -57,10 +57,10 @@ def real_space() -> ModuleType:
     return module
 
 
-REAL_SPACE = real_space()
+REAL_SPACE = import_real_space()
 
 
-def elements(frame: h5py.Group, name: str) -> np.ndarray:
+def read_elements(frame: h5py.Group, name: str) -> np.ndarray:
     """Return the elements of H or S of a frame."""
     return REAL_SPACE.read(frame, name)
 
@@ -78,7 +78,7 @@ def test_size():
 
 @pytest.mark.parametrize("root", [DATA, DATA / "strain", DATA / "levels"])
 def test_every_output_has_its_input(root):
-    assert names(root / "outputs", ".log.gz") == names(root / "inputs", ".inp.gz")
+    assert list_names(root / "outputs", ".log.gz") == list_names(root / "inputs", ".inp.gz")
 
 
 def test_card_counts_frames_and_ranges():
@@ -89,7 +89,7 @@ def test_card_counts_frames_and_ranges():
     )
     assert sorted(row[0] for row in rows) == RUNS
     for run, n_outputs, n_matrices, low, high in rows:
-        energies = [energy(text(path)) for path in (DATA / "outputs" / run).iterdir()]
+        energies = [energy(read_text(path)) for path in (DATA / "outputs" / run).iterdir()]
         assert len(energies) == int(n_outputs)
         per_atom = np.array(energies) * HARTREE / 12
         assert (per_atom.min(), per_atom.max()) == pytest.approx(
@@ -100,7 +100,7 @@ def test_card_counts_frames_and_ranges():
 
 
 def test_frames_are_unique_and_share_all_settings():
-    inputs = [text(path) for path in DATA.glob("inputs/*/*.gz")]
+    inputs = [read_text(path) for path in DATA.glob("inputs/*/*.gz")]
     assert len(set(inputs)) == len(inputs) == 119
     assert (
         len({re.sub(r"&CELL.*&END COORD", "", source, flags=re.DOTALL) for source in inputs}) == 1
@@ -109,7 +109,7 @@ def test_frames_are_unique_and_share_all_settings():
 
 def test_outputs_are_complete_converged_and_anonymous():
     for path in DATA.glob("**/outputs/*/*.gz"):
-        log = text(path)
+        log = read_text(path)
         assert "SCF run converged" in log, path
         assert "The number of warnings for this run is : 0" in log, path
         header = re.findall(r"PROGRAM (?:STARTED|RAN|STOPPED|PROCESS) (?:ON|BY|ID|IN) +(.*)", log)
@@ -123,39 +123,43 @@ def test_outputs_are_complete_converged_and_anonymous():
 )
 def test_printed_stress_is_minus_the_energy_gradient_by_strain(group, name, direction, tolerance):
     folder, step = DATA / "strain" / "outputs" / group, 0.01
-    cell = numbers("[ABC]", text(DATA / "strain" / "inputs" / group / "unstrained.inp.gz"))
-    minus, plus = (energy(text(folder / f"{name}{sign}0.0100.log.gz")) for sign in "-+")
+    cell = read_numbers(
+        "[ABC]", read_text(DATA / "strain" / "inputs" / group / "unstrained.inp.gz")
+    )
+    minus, plus = (energy(read_text(folder / f"{name}{sign}0.0100.log.gz")) for sign in "-+")
     gradient = (plus - minus) * HARTREE / (2 * step * np.linalg.det(cell)) / GPA
-    printed = numbers(r"STRESS\| +[xyz]", text(folder / "unstrained.log.gz"))[:3]
+    printed = read_numbers(r"STRESS\| +[xyz]", read_text(folder / "unstrained.log.gz"))[:3]
     assert gradient == pytest.approx(-np.sum(printed * direction), rel=tolerance)
 
 
 @pytest.mark.parametrize("group", STRAINED)
 def test_unstrained_copy_repeats_its_frame(group):
     run, frame = group.rsplit("-", 1)
-    first = text(DATA / "outputs" / run / f"{frame}.log.gz")
-    again = text(DATA / "strain" / "outputs" / group / "unstrained.log.gz")
+    first = read_text(DATA / "outputs" / run / f"{frame}.log.gz")
+    again = read_text(DATA / "strain" / "outputs" / group / "unstrained.log.gz")
     assert energy(again) == pytest.approx(energy(first), abs=1e-9)
     for pattern in (r"STRESS\| +[xyz]", r"\d+ +[12] +(?:Hf|O)"):
-        np.testing.assert_allclose(numbers(pattern, again), numbers(pattern, first), atol=1e-7)
+        np.testing.assert_allclose(
+            read_numbers(pattern, again), read_numbers(pattern, first), atol=1e-7
+        )
 
 
 def test_script_writes_the_shipped_strained_inputs(tmp_path):
     frames = ["/".join(group.rsplit("-", 1)) for group in STRAINED]
     generate("--frames", *frames, "--strain", "0.01", "--inputs-only", "--output", str(tmp_path))
     for path in (DATA / "strain" / "inputs").rglob("*.gz"):
-        assert text(tmp_path / path.relative_to(DATA)) == text(path)
+        assert read_text(tmp_path / path.relative_to(DATA)) == read_text(path)
 
 
 def test_script_writes_the_shipped_input_that_prints_levels(tmp_path):
     frame = f"{WHOLE}/000"
     generate("--frames", frame, "--reach", "14", "--inputs-only", "--output", str(tmp_path))
     (path,) = (DATA / "levels" / "inputs").rglob("*.gz")
-    assert text(tmp_path / path.relative_to(DATA)) == text(path)
+    assert read_text(tmp_path / path.relative_to(DATA)) == read_text(path)
 
 
 def test_levels_are_those_that_the_output_prints():
-    log = text(DATA / "levels" / "outputs" / WHOLE / "000.log.gz")
+    log = read_text(DATA / "levels" / "outputs" / WHOLE / "000.log.gz")
     last = log[log.index("SCF run converged") :]
     rows = re.findall(r"^ MO\| +(\d+) +(-?\d+\.\d{12}) +-?\d+\.\d{12} +\d\.\d+$", last, re.M)
     assert [int(number) for number, _ in rows] == 27 * list(range(1, 73))
@@ -165,7 +169,7 @@ def test_levels_are_those_that_the_output_prints():
         np.testing.assert_array_equal(file["000/levels"], printed)
         np.testing.assert_allclose(file["000/k_points"], np.array(points, dtype=float), atol=4e-6)
         assert np.ptp(file["000/k_points"][()] * 3 % 1) == 0
-    shipped = text(DATA / "outputs" / WHOLE / "000.log.gz")
+    shipped = read_text(DATA / "outputs" / WHOLE / "000.log.gz")
     assert energy(log) == pytest.approx(energy(shipped), abs=1e-11)
 
 
@@ -190,26 +194,29 @@ def test_all_pairs_are_whole_beyond_the_cutoff_of_the_set():
         for name in ("positions", "cell"):
             np.testing.assert_allclose(whole["000"][name], file["000"][name], atol=1e-9)
         pairs = whole["000/atom_pairs"][()]
-        shapes, values = whole["000/chunk_shapes"][()].prod(axis=1), elements(whole["000"], "H")
+        shapes, values = (
+            whole["000/chunk_shapes"][()].prod(axis=1),
+            read_elements(whole["000"], "H"),
+        )
         positions, cell = whole["000/positions"][()], whole["000/cell"][()]
         vectors = positions[pairs[:, 4]] - positions[pairs[:, 3]] + pairs[:, :3] @ cell
         lengths = np.linalg.norm(vectors, axis=1)
         near = lengths <= file.attrs["cutoff"]
         np.testing.assert_array_equal(pairs[near], file["000/atom_pairs"])
         steps = np.repeat(np.ldexp(1.0, file["000/H_powers"]), shapes[near])
-        off = values[np.repeat(near, shapes)] - elements(file["000"], "H")
+        off = values[np.repeat(near, shapes)] - read_elements(file["000"], "H")
         # Half a step each, and twice the change in a shipped set that was in float32 before.
         assert (np.abs(off) <= steps / 2 + 1.8e-7).all()
         largest = np.array([abs(b).max() for b in np.split(values, np.cumsum(shapes)[:-1])])
         assert lengths[largest > 0].max() < whole.attrs["cutoff"] - 0.1
 
 
-def bloch(frame: h5py.Group, name: str, k: np.ndarray) -> np.ndarray:
+def sum_images(frame: h5py.Group, name: str, k: np.ndarray) -> np.ndarray:
     """Return the matrix `name` at the k-point `k`, hermitian partners added. (72, 72)"""
     pairs, shapes = frame["atom_pairs"][()], frame["chunk_shapes"][()]
     starts = np.concatenate([[0], np.cumsum(np.where(frame["atomic_numbers"][()] == 72, 10, 4))])
     matrix = np.zeros((starts[-1], starts[-1]), dtype=complex)
-    blocks = np.split(elements(frame, name), np.cumsum(shapes.prod(axis=1))[:-1])
+    blocks = np.split(read_elements(frame, name), np.cumsum(shapes.prod(axis=1))[:-1])
     for (*image, i, j), shape, values in zip(pairs.tolist(), shapes, blocks, strict=True):
         block = values.reshape(shape) * np.exp(2j * np.pi * np.dot(k, image))
         rows, columns = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
@@ -219,7 +226,7 @@ def bloch(frame: h5py.Group, name: str, k: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def listed_images(log: str) -> set[tuple[int, ...]]:
+def read_listed_images(log: str) -> set[tuple[int, ...]]:
     """Return the cells for which CP2K wrote a matrix; it leaves out those without any overlap."""
     rows = re.findall(r"^ +\d+ +(-?\d) +(-?\d) +(-?\d)$", log, re.MULTILINE)
     return {tuple(map(int, row)) for row in rows}
@@ -229,9 +236,11 @@ def listed_images(log: str) -> set[tuple[int, ...]]:
 def test_structures_are_those_of_the_inputs(run):
     with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
         for name, frame in file.items():
-            source = text(DATA / "inputs" / run / f"{name}.inp.gz")
-            np.testing.assert_allclose(frame["positions"], numbers("(?:Hf|O)", source), atol=1e-9)
-            np.testing.assert_allclose(frame["cell"], numbers("[ABC]", source), atol=1e-9)
+            source = read_text(DATA / "inputs" / run / f"{name}.inp.gz")
+            np.testing.assert_allclose(
+                frame["positions"], read_numbers("(?:Hf|O)", source), atol=1e-9
+            )
+            np.testing.assert_allclose(frame["cell"], read_numbers("[ABC]", source), atol=1e-9)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -239,7 +248,7 @@ def test_pairs_are_the_neighbours_in_the_listed_images(run):
     with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
         cutoff = file.attrs["cutoff"]
         for name, frame in file.items():
-            images = listed_images(text(DATA / "outputs" / run / f"{name}.log.gz"))
+            images = read_listed_images(read_text(DATA / "outputs" / run / f"{name}.log.gz"))
             species, cell = frame["atomic_numbers"][()], frame["cell"][()]
             atoms = ase.Atoms(species, frame["positions"][()], cell=cell, pbc=True)
             result = np.column_stack(neighbor_list("Sij", atoms, cutoff)).tolist()
@@ -258,14 +267,17 @@ def test_matrices_are_hermitian_and_the_overlap_is_positive(run):
     with h5py.File(DATA / "matrices" / f"{run}.h5") as file:
         frame = file["010"]
         for k in (np.zeros(3), np.array([0.1, 0.2, 0.3])):
-            h, s = bloch(frame, "H", k), bloch(frame, "S", k)
+            h, s = sum_images(frame, "H", k), sum_images(frame, "S", k)
             np.testing.assert_allclose(h, h.conj().T, atol=1e-7)
             np.testing.assert_allclose(s, s.conj().T, atol=1e-7)
             levels = scipy.linalg.eigh(h, s, eigvals_only=True) * HARTREE
             assert levels[48] - levels[47] > 2, (
                 "HfO2 is an insulator with 48 occupied levels a cell"
             )
-        overlap, stops = elements(frame, "S"), np.cumsum(frame["chunk_shapes"][()].prod(axis=1))
+        overlap, stops = (
+            read_elements(frame, "S"),
+            np.cumsum(frame["chunk_shapes"][()].prod(axis=1)),
+        )
         for (*image, i, j), stop, shape in zip(
             frame["atom_pairs"][()].tolist(), stops, frame["chunk_shapes"][()], strict=True
         ):
@@ -279,7 +291,9 @@ def test_overlap_decays_with_the_stated_displacement():
         frame = file["019"]
         pairs, positions = frame["atom_pairs"][()], frame["positions"][()]
         ends = np.cumsum(frame["chunk_shapes"][()].prod(axis=1))[:-1]
-        largest = np.array([np.abs(block).max() for block in np.split(elements(frame, "S"), ends)])
+        largest = np.array(
+            [np.abs(block).max() for block in np.split(read_elements(frame, "S"), ends)]
+        )
         between = positions[pairs[:, 4]] - positions[pairs[:, 3]]
         shifts = pairs[:, :3] @ frame["cell"][()]
         oxygen = (frame["atomic_numbers"][()][pairs[:, 3:]] == 8).all(axis=1) & (largest > 0)
@@ -297,10 +311,12 @@ def test_overlap_decays_with_the_stated_displacement():
 def test_recomputed_frame_repeats_the_shipped_one(tmp_path, run, frame, options, folder):
     generate("--frames", f"{run}/{frame}", *options, "--output", str(tmp_path))
     roots = (DATA / folder, tmp_path / folder)
-    old, new = (text(root / "outputs" / run / f"{frame}.log.gz") for root in roots)
+    old, new = (read_text(root / "outputs" / run / f"{frame}.log.gz") for root in roots)
     assert energy(new) == pytest.approx(energy(old), abs=1e-6)
     for pattern in (r"STRESS\| +[xyz]", r"\d+ +[12] +(?:Hf|O)"):
-        np.testing.assert_allclose(numbers(pattern, new), numbers(pattern, old), atol=1e-4)
+        np.testing.assert_allclose(
+            read_numbers(pattern, new), read_numbers(pattern, old), atol=1e-4
+        )
     places = (root / "matrices" / f"{run}.h5" for root in roots)
     a, b = (h5py.File(path) for path in places)
     with a, b:
@@ -308,5 +324,5 @@ def test_recomputed_frame_repeats_the_shipped_one(tmp_path, run, frame, options,
         for name in a[frame]:
             old, new = (file[frame][name][()] for file in (a, b))
             if name in {"H", "S"}:
-                old, new = (elements(file[frame], name) for file in (a, b))
+                old, new = (read_elements(file[frame], name) for file in (a, b))
             np.testing.assert_allclose(new, old, atol=2e-6)

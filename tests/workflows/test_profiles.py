@@ -10,7 +10,7 @@ import yte
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from pipeline_core.workflow import Plan
-from workflows.toy import REPOSITORY, planned, snakemake
+from workflows.toy import REPOSITORY, plan_jobs, snakemake
 
 PROFILES = sorted(path.parent.name for path in REPOSITORY.glob("profiles/*/profile.yaml"))
 NEUTRAL = {"keep-going", "printshellcmds", "rerun-incomplete", "show-failed-logs"}
@@ -61,7 +61,7 @@ def test_every_rule_that_a_profile_names_exists(profile, name):
     "words", [[], ["--profile", "slurm"], ["--profile", "profiles/local"], ["--cores", "1"]]
 )
 def test_every_profile_plans_the_same_jobs_in_an_empty_home(fresh, words):
-    assert planned(fresh, *words) == {
+    assert plan_jobs(fresh, *words) == {
         "data": 1, "graph": 2, "partition": 2, "train": 4, "evaluate": 4, "infer": 4, "figures": 2,
         "all": 1,
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_without_gpus_the_slurm_profile_asks_for_none(profile):
 TWO_RANKS = r"env OMP_NUM_THREADS=\d+ torchrun --standalone --no-python --nproc-per-node=2"
 
 
-def launched(folder, variant, *words, **variables):
+def find_launch(folder, variant, *words, **variables):
     """Return what stands before the training of a variant, and the resources of its job."""
     model = f"results/toy/first/{variant}/model.pt"
     text = snakemake(folder, "-n", *words, model, **variables).split("rule train:")[1]
@@ -117,14 +117,14 @@ def ranked(fresh):
 
 @pytest.mark.parametrize("words", [["--cores", "1"], ["--profile", "profiles/local"]])
 def test_a_variant_says_on_how_many_ranks_it_is_trained(ranked, words):
-    assert re.fullmatch(TWO_RANKS, launched(ranked, "pair", *words, PIPELINE_RANKS="1")[0])
-    assert launched(ranked, "longer", *words, PIPELINE_RANKS="1")[0] == ""
+    assert re.fullmatch(TWO_RANKS, find_launch(ranked, "pair", *words, PIPELINE_RANKS="1")[0])
+    assert find_launch(ranked, "longer", *words, PIPELINE_RANKS="1")[0] == ""
 
 
 def test_the_ranks_of_a_profile_win_over_those_of_a_variant(ranked):
     words = ["--profile", "profiles/local"]
-    assert launched(ranked, "pair", *words, PIPELINE_RANKS="3")[0].endswith("--nproc-per-node=3")
-    command, resources = launched(ranked, "pair", "--profile", "slurm", PIPELINE_NODES="4")
+    assert find_launch(ranked, "pair", *words, PIPELINE_RANKS="3")[0].endswith("--nproc-per-node=3")
+    command, resources = find_launch(ranked, "pair", "--profile", "slurm", PIPELINE_NODES="4")
     assert command.startswith("srun --nodes=4 --ntasks-per-node=1 ")
     assert "tasks_per_node=0" in resources
 
@@ -163,7 +163,7 @@ def test_an_experiment_says_on_how_many_cores_it_runs(ranked, monkeypatch):
 
 def test_slurm_makes_room_for_the_ranks_of_a_variant(ranked, profile):
     # Oracle: the executor's own sbatch call, which refuses ranks that it cannot place.
-    resources = launched(ranked, "pair", "--profile", "slurm", PIPELINE_GPUS="0")[1]
+    resources = find_launch(ranked, "pair", "--profile", "slurm", PIPELINE_GPUS="0")[1]
     assert "tasks_per_node=2" in resources
     content = profile("slurm", PIPELINE_GPUS="0")["set-resources"]["train"]
     result = SimpleNamespace(**content, mpi="torchrun", tasks_per_node=2)

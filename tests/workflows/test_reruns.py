@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 from pipeline_core.cli.checks import ARTIFACTS
-from workflows.toy import REPOSITORY, planned, snakemake
+from workflows.toy import REPOSITORY, plan_jobs, snakemake
 
 
 def edit(path, right, wrong):
@@ -16,7 +16,7 @@ def edit(path, right, wrong):
     path.write_text(text.replace(right, wrong))
 
 
-def experiment(folder, plugin="toy"):
+def find_experiment(folder, plugin="toy"):
     return folder / "workflows" / "experiments" / plugin / "first.yaml"
 
 
@@ -35,42 +35,42 @@ def test_plain_snakemake_computes_the_configured_experiments_on_all_cores(finish
 
 
 def test_a_second_run_has_nothing_to_do(finished):
-    assert planned(finished) == {}
+    assert plan_jobs(finished) == {}
 
 
 def test_more_epochs_train_again_and_leave_graphs_alone(finished):
-    edit(experiment(finished), "epochs: 3", "epochs: 4")
-    assert planned(finished) == {"train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1}
+    edit(find_experiment(finished), "epochs: 3", "epochs: 4")
+    assert plan_jobs(finished) == {"train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1}
 
 
 def test_another_seed_redoes_all_runs_of_the_experiment(finished):
-    edit(experiment(finished), "plugin: toy", "plugin: toy\nseed: 3")
-    assert planned(finished) == {
+    edit(find_experiment(finished), "plugin: toy", "plugin: toy\nseed: 3")
+    assert plan_jobs(finished) == {
         "graph": 1, "partition": 1, "train": 2, "evaluate": 2, "infer": 2, "figures": 1, "all": 1
     }  # fmt: skip
 
 
 def test_a_comment_or_a_description_changes_nothing(finished):
-    edit(experiment(finished), "description: A toy", "# comment\ndescription: The toy")
+    edit(find_experiment(finished), "description: A toy", "# comment\ndescription: The toy")
     edit(finished / "workflows/datasets/water.yaml", "description: d", "description: other")
-    assert planned(finished) == {}
+    assert plan_jobs(finished) == {}
 
 
 def test_other_figures_are_drawn_without_training(finished):
-    path = experiment(finished)
+    path = find_experiment(finished)
     path.write_text(path.read_text() + "figures: {names: [parity]}\n")
-    assert planned(finished) == {"figures": 1, "all": 1}
+    assert plan_jobs(finished) == {"figures": 1, "all": 1}
 
 
 def test_another_structure_to_start_from_is_used_again(finished):
-    path, start = experiment(finished), finished / "start.xyz"
+    path, start = find_experiment(finished), finished / "start.xyz"
     path.write_text(path.read_text() + "infer: {md: [{name: hot, start: start.xyz}]}\n")
     start.write_text("a structure")
-    assert planned(finished) == {"infer": 2, "figures": 1, "all": 1}
+    assert plan_jobs(finished) == {"infer": 2, "figures": 1, "all": 1}
     snakemake(finished)
-    assert planned(finished) == {}
+    assert plan_jobs(finished) == {}
     start.write_text("another structure")
-    assert planned(finished) == {"infer": 2, "figures": 1, "all": 1}
+    assert plan_jobs(finished) == {"infer": 2, "figures": 1, "all": 1}
 
 
 def test_an_edit_of_a_plugin_redoes_its_runs_and_no_others(finished):
@@ -87,90 +87,90 @@ def test_an_edit_of_a_reader_imports_again_what_it_reads(fresh):
     (datasets / "raw.xyz").rename(datasets / "raw.raw")
     edit(datasets / "water.yaml", "raw.xyz", "raw.raw")
     snakemake(fresh, "results/datasets/water/data.h5")
-    assert planned(fresh, "results/datasets/water/data.h5") == {}
+    assert plan_jobs(fresh, "results/datasets/water/data.h5") == {}
     edit(fresh / "site/toyreader_plugin.py", "A toy", "An edited toy")
-    assert planned(fresh, "results/datasets/water/data.h5") == {"data": 1}
+    assert plan_jobs(fresh, "results/datasets/water/data.h5") == {"data": 1}
 
 
 def test_an_edit_of_a_reader_leaves_alone_what_others_read(finished):
     edit(finished / "site/toyreader_plugin.py", "A toy", "An edited toy")
-    assert planned(finished) == {}
+    assert plan_jobs(finished) == {}
 
 
 def test_figures_that_fail_stop_no_other_experiment(finished):
-    path = experiment(finished)
+    path = find_experiment(finished)
     path.write_text(path.read_text() + "figures: {names: [groups]}\n")
     # Its figures are the last of a chain: without `keep-going` nothing would be left of it by then.
-    edit(experiment(finished, "other"), "epochs: 3", "epochs: 4")
+    edit(find_experiment(finished, "other"), "epochs: 3", "epochs: 4")
     text = snakemake(finished, "--cores", "1", ok=False)
     assert "KeyError" in text
-    assert planned(finished, "results/other/first/figures") == {}
-    assert planned(finished)["figures"] == 1
+    assert plan_jobs(finished, "results/other/first/figures") == {}
+    assert plan_jobs(finished)["figures"] == 1
 
 
 def test_a_touched_file_whose_bytes_are_the_same_changes_nothing(finished):
     (finished / "site/toy_plugin.py").touch()
-    experiment(finished).touch()
+    find_experiment(finished).touch()
     (finished / "workflows/datasets/raw.xyz").touch()
-    assert planned(finished) == {}
+    assert plan_jobs(finished) == {}
 
 
 def test_other_raw_data_redo_everything(finished):
     (finished / "workflows/datasets/raw.xyz").write_text("other raw data")
-    assert planned(finished)["data"] == 1
-    assert planned(finished)["train"] == 4
+    assert plan_jobs(finished)["data"] == 1
+    assert plan_jobs(finished)["train"] == 4
 
 
 def test_another_split_imports_again(finished):
     path = finished / "workflows/datasets/water.yaml"
     path.write_text(path.read_text() + "split: {seed: 5}\n")
-    assert planned(finished)["data"] == 1
+    assert plan_jobs(finished)["data"] == 1
 
 
 def test_another_profile_or_launcher_changes_nothing(finished):
-    assert planned(finished, "--profile", "slurm") == {}
-    assert planned(finished, "--profile", "slurm", PIPELINE_NODES="4", PIPELINE_RANKS="8") == {}
-    assert planned(finished, "--profile", "profiles/local", PIPELINE_RANKS="2") == {}
-    assert planned(finished, "--set-resources", "train:device=cuda") == {}
+    assert plan_jobs(finished, "--profile", "slurm") == {}
+    assert plan_jobs(finished, "--profile", "slurm", PIPELINE_NODES="4", PIPELINE_RANKS="8") == {}
+    assert plan_jobs(finished, "--profile", "profiles/local", PIPELINE_RANKS="2") == {}
+    assert plan_jobs(finished, "--set-resources", "train:device=cuda") == {}
 
 
 def test_ranks_train_nothing_again(finished):
-    edit(experiment(finished), "plugin: toy", "plugin: toy\nranks: 2")
-    assert planned(finished) == {}
+    edit(find_experiment(finished), "plugin: toy", "plugin: toy\nranks: 2")
+    assert plan_jobs(finished) == {}
 
 
 def test_a_new_variant_runs_alone(finished):
-    path = experiment(finished)
+    path = find_experiment(finished)
     path.write_text(path.read_text() + "  wide: {model: {width: 9}}\n")
-    assert planned(finished) == {
+    assert plan_jobs(finished) == {
         "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
     }  # fmt: skip
 
 
 def test_a_variant_of_another_plugin_depends_on_that_plugin(finished):
-    path = experiment(finished)
+    path = find_experiment(finished)
     path.write_text(path.read_text() + "  rival: {plugin: other, model: {width: 4}}\n")
-    assert planned(finished) == {
+    assert plan_jobs(finished) == {
         "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
     }  # fmt: skip
     snakemake(finished, "results/toy/first/figures")
-    assert planned(finished) == {}
+    assert plan_jobs(finished) == {}
     edit(finished / "site/other_plugin.py", "A toy", "An edited toy")
-    assert planned(finished, "results/toy/first/figures") == {
+    assert plan_jobs(finished, "results/toy/first/figures") == {
         "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1
     }  # fmt: skip
 
 
 def test_a_variant_of_another_seed_runs_alone(finished):
-    path = experiment(finished)
+    path = find_experiment(finished)
     path.write_text(path.read_text() + "  again: {seed: 1}\n")
-    assert planned(finished) == {
+    assert plan_jobs(finished) == {
         "graph": 1, "partition": 1, "train": 1, "evaluate": 1, "infer": 1, "figures": 1, "all": 1
     }  # fmt: skip
 
 
 def test_the_target_of_a_paper_takes_the_experiments_of_the_chosen_scale(fresh):
-    text = experiment(fresh).read_text()
+    text = find_experiment(fresh).read_text()
     (fresh / "workflows/experiments/toy/small.yaml").write_text(text + "scale: smoke\n")
     (fresh / "workflows/experiments/toy/expected.yaml").write_text("table: {}\n")
     assert "results/toy/small" not in snakemake(fresh, "-n", "paper_toy")
@@ -185,7 +185,7 @@ def test_the_target_of_a_paper_leaves_out_what_has_no_raw_files(fresh):
     folder = fresh / "workflows"
     dataset = (folder / "datasets/water.yaml").read_text()
     (folder / "datasets/rare.yaml").write_text(dataset.replace("raw.xyz", "rare.xyz"))
-    text = experiment(fresh).read_text()
+    text = find_experiment(fresh).read_text()
     (folder / "experiments/toy/rare.yaml").write_text(text.replace("water", "rare"))
     text = snakemake(fresh, "-n", "paper_toy")
     assert "paper_toy leaves out toy/rare: " in text
@@ -212,13 +212,13 @@ def test_experiments_and_folders_can_be_chosen_on_the_command_line(fresh):
 
 def test_a_broken_plugin_fails_only_the_runs_that_ask_for_it(fresh):
     (fresh / "site/toy_plugin.py").write_text("raise RuntimeError('boom')")
-    assert planned(fresh, "paper_other")["train"] == 2
+    assert plan_jobs(fresh, "paper_other")["train"] == 2
     text = snakemake(fresh, "-n", "paper_toy", ok=False)
     assert "plugin 'toy' from toy 1.0 cannot be loaded: RuntimeError: boom" in text
 
 
 def test_mistakes_stop_the_workflow_before_it_starts_and_are_named(fresh):
-    edit(experiment(fresh), "epochs: 3", "epoch: 3")
+    edit(find_experiment(fresh), "epochs: 3", "epoch: 3")
     text = snakemake(fresh, ok=False)
     assert "first.yaml:5: train.epoch: unknown key; did you mean 'epochs'?" in text
     assert not (fresh / "results").exists()
@@ -233,7 +233,7 @@ def test_missing_raw_files_are_named(fresh):
 
 
 def test_a_failed_job_shows_its_log_and_what_follows_does_not_run(fresh):
-    edit(experiment(fresh), "width: 4", "width: 13")
+    edit(find_experiment(fresh), "width: 4", "width: 13")
     text = snakemake(fresh, "results/toy/first/base/metrics.json", ok=False)
     assert "error: thirteen neurons bring bad luck; take twelve" in text
     assert "Traceback" not in text

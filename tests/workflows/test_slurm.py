@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from workflows.slurm_cluster import missing, slurm_cluster
+from workflows.slurm_cluster import explain_missing, start_slurm_cluster
 from workflows.toy import snakemake
 
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.skipif(explain_missing() is not None, reason=str(explain_missing())),
 ]
 
 # A cluster without accounting is asked for its queue, and soon.
@@ -33,7 +33,7 @@ MODEL = "results/toy/first/base/model.pt"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Variables of a running cluster."""
-    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as variables:
+    with start_slurm_cluster(tmp_path_factory.mktemp("slurm")) as variables:
         yield variables
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline_core.model_info import STAGES
 from pipeline_core.workflow import Plan
-from workflows.toy import REPOSITORY, environment, snakemake
+from workflows.toy import REPOSITORY, make_environment, snakemake
 
 RULE_FILES = sorted((REPOSITORY / "workflows/rules").glob("*.smk"))
 
@@ -80,6 +80,6 @@ def test_nothing_heavy_is_imported_to_plan_the_work(fresh, entry):
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=fresh, env=environment(fresh), capture_output=True, text=True, check=False,
+        cwd=fresh, env=make_environment(fresh), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

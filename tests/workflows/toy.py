@@ -142,7 +142,7 @@ def write_project(folder: Path) -> None:
     (workflows / "datasets" / "raw.xyz").write_text("raw")
 
 
-def environment(folder: Path) -> dict[str, str]:
+def make_environment(folder: Path) -> dict[str, str]:
     """Return the environment of a project: its plugins installed, an empty home, nothing set."""
     chosen = {k: v for k, v in os.environ.items() if not k.startswith(("SNAKEMAKE_", "PIPELINE_"))}
     path = [str(folder / "site"), *filter(None, [chosen.get("PYTHONPATH")])]
@@ -159,13 +159,13 @@ def snakemake(folder: Path, *words: str, ok: bool = True, **variables: str) -> s
         ok: Whether it has to succeed or to fail.
         variables: Added to the environment.
     """
-    status = run_snakemake(folder, words, environment(folder) | variables)
+    status = run_snakemake(folder, words, make_environment(folder) | variables)
     text = (folder / "snakemake.log").read_text()
     assert (status == 0) == ok, text
     return text
 
 
-def planned(folder: Path, *words: str, **variables: str) -> dict[str, int]:
+def plan_jobs(folder: Path, *words: str, **variables: str) -> dict[str, int]:
     """Return what a dry-run would do: rule to number of jobs."""
     text = snakemake(folder, "-n", *words, **variables)
     if "Nothing to be done" in text:

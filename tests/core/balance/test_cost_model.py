@@ -15,7 +15,7 @@ from pipeline_core.balance.cost_model import CostModel, fit
 TRUE = CostModel(2e-3, {"atom": 3e-6, "edge": 4e-8, "angle": 1e-8})
 
 
-def batches(n, seed=0):
+def draw_batches(n, seed=0):
     draw = np.random.default_rng(seed)
     atoms = draw.integers(10, 500, size=n)
     edges = atoms * draw.integers(20, 90, size=n)
@@ -30,14 +30,14 @@ def assert_same(model, expected, rtol):
 
 @pytest.mark.parametrize("n", [4, 10, 300])
 def test_exact_times_give_the_coefficients_back(n):
-    totals = batches(n)
+    totals = draw_batches(n)
     assert_same(fit(totals, TRUE.predict_batches(totals)), TRUE, rtol=1e-9)
 
 
 @pytest.mark.parametrize("factor", [10.0, 1000.0, 0.1])
 @pytest.mark.parametrize("part", [0.05, 0.2])
 def test_outliers_change_nothing(factor, part):
-    totals = batches(400)
+    totals = draw_batches(400)
     seconds = TRUE.predict_batches(totals)
     outliers = np.random.default_rng(1).choice(400, int(part * 400), replace=False)
     seconds[outliers] *= factor
@@ -45,7 +45,7 @@ def test_outliers_change_nothing(factor, part):
 
 
 def test_outliers_among_noise_change_little():
-    totals = batches(1000)
+    totals = draw_batches(1000)
     noise = np.random.default_rng(1).normal(size=1000)
     seconds = TRUE.predict_batches(totals) * np.exp(0.05 * noise)
     clean = fit(totals, seconds)
@@ -70,7 +70,7 @@ def test_relative_errors_count():
 
 
 def test_a_kind_that_speeds_up_is_left_out():
-    totals = batches(200)
+    totals = draw_batches(200)
     seconds = 1e-5 * totals["atom"] - 1e-8 * totals["edge"] + 1e-2
     model = fit(totals, seconds)
     assert model.per["edge"] == 0

@@ -21,15 +21,21 @@ from pipeline_core.task import build_task
 from pipeline_kernels.packing import assign_by_lpt
 
 
-def expected_costs(split, n):
+def compute_expected_costs(split, n):
     sizes = toy.ToySamples(range(split, split + n), False, None).sizes()
     return sizes["atom"] + sizes["edge"]
 
 
 def test_costs_of_all_splits(tmp_path):
     run = toy.make_run(tmp_path)
-    assert read_shares(run.partition, "train", 13).costs.tolist() == expected_costs(0, 13).tolist()
-    assert read_shares(run.partition, "val", 5).costs.tolist() == expected_costs(1000, 5).tolist()
+    assert (
+        read_shares(run.partition, "train", 13).costs.tolist()
+        == compute_expected_costs(0, 13).tolist()
+    )
+    assert (
+        read_shares(run.partition, "val", 5).costs.tolist()
+        == compute_expected_costs(1000, 5).tolist()
+    )
     assert read_shares(run.partition, "test", 0).list_batches() == []
 
 
@@ -54,7 +60,7 @@ def test_files_of_plugins_need_only_costs(tmp_path):
             del file[f"{split}/sizes"]
     shares = read_shares(run.partition, "train", 13)
     assert (shares.strategy, shares.cost, shares.sizes) == ("balanced", "given", {})
-    assert shares.costs.tolist() == expected_costs(0, 13).tolist()
+    assert shares.costs.tolist() == compute_expected_costs(0, 13).tolist()
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 7])
@@ -97,7 +103,7 @@ def test_shares_of_the_first_step(tmp_path):
     partition(run)
     with h5py.File(run.partition) as file:
         one, two, eight, nine = json.loads(file.attrs["balance"])
-    costs = expected_costs(0, 100)
+    costs = compute_expected_costs(0, 100)
     window = draw_order(100, run.seed, 0)[:32]
     ranks = assign_by_lpt(costs[window], 2)
     for rank, share in enumerate(two["balanced"]["first_step"]):
@@ -162,7 +168,7 @@ def test_a_dataset_smaller_than_a_step_can_be_forecast(tmp_path):
     run = toy.make_run(tmp_path)
     summary = write_partition(run, build_task(run), PartitionOptions(ranks=[64]))
     assert summary["efficiency"]["64 ranks"]["balanced"] == pytest.approx(
-        expected_costs(0, 13).mean() * 13 / 64 / expected_costs(0, 13).max()
+        compute_expected_costs(0, 13).mean() * 13 / 64 / compute_expected_costs(0, 13).max()
     )
 
 

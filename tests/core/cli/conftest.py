@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fake_packages import forget, install, model_source
+from fake_packages import forget, install, write_model_source
 from pipeline_core.cli import app
 
 FRAME = """\
@@ -40,7 +40,7 @@ variants:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A project in the working directory, and `alpha` installed."""
     site = tmp_path / "site"
-    install(site, "alpha", model_source("alpha"))
+    install(site, "alpha", write_model_source("alpha"))
     monkeypatch.syspath_prepend(site)
     monkeypatch.chdir(tmp_path)
     for name in ("datasets", "experiments/alpha"):

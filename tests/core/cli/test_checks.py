@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fake_packages import install, model_source
+from fake_packages import install, write_model_source
 from pipeline_core.cli import doctor
 
 
@@ -21,7 +21,7 @@ def test_a_valid_experiment_is_described_stage_by_stage(folder, call):
 
 def test_what_variants_differ_in_beside_sections_is_listed(folder, call):
     site = folder / "site"
-    install(site, "beta", model_source("beta"))
+    install(site, "beta", write_model_source("beta"))
     path = folder / "workflows/experiments/alpha/first.yaml"
     path.write_text(path.read_text() + "  rival: {plugin: beta}\n  pair: {ranks: 2}\n")
     output = call("validate", "alpha/first").output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fake_packages import install, model_source
+from fake_packages import install, write_model_source
 from processes import finish
 
 STAGES = """
@@ -28,7 +28,7 @@ def draw(run): return {"drawn": [r.variant for r in run.runs.values()]}
 def staged(folder):
     """A project whose plugin does some stages itself."""
     site = folder / "site"
-    (site / "alpha_plugin.py").write_text(model_source("alpha") + STAGES)
+    (site / "alpha_plugin.py").write_text(write_model_source("alpha") + STAGES)
     return folder
 
 

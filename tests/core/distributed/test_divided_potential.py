@@ -131,7 +131,7 @@ def run_rank(rank, folder, n_ranks, ports):
     torch.save((gradients, sizes.largest, direct), folder / f"{n_ranks}-{rank}.pt")
 
 
-def free_port():
+def find_free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
@@ -147,7 +147,7 @@ def folder(tmp_path_factory):
     call(open_run(path, "divided"), "partition")
     for n_ranks in N_RANKS:
         shutil.copytree(path / "results", path / str(n_ranks))
-    finish([__file__, path, *(free_port() for _ in range(3 * len(N_RANKS)))])
+    finish([__file__, path, *(find_free_port() for _ in range(3 * len(N_RANKS)))])
     return path
 
 

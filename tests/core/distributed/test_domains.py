@@ -12,12 +12,12 @@ from pipeline_core.distributed.domains import build_domain, build_domains
 from pipeline_core.graphs import build_neighbour_graph, find_reverse_edges
 from pipeline_core.structure import Structure
 from pipeline_kernels.halo import exchange
-from rank_threads import on_threads
+from rank_threads import run_on_threads
 
 CUTOFF = 3.0
 
 
-def packing(widths=(6, 2, 1), seed=0):
+def pack_grid(widths=(6, 2, 1), seed=0):
     """Atoms near the points of a grid in a skewed periodic cell, some of it thinner than an edge is
     long."""
     rng = np.random.default_rng(seed)
@@ -30,9 +30,9 @@ def packing(widths=(6, 2, 1), seed=0):
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_domains_fit_each_other(n):
-    structure = packing()
+    structure = pack_grid()
     owners = np.random.default_rng(n).integers(n, size=12)
-    index, shift, _ = build_neighbour_graph(*_where(structure), CUTOFF)
+    index, shift, _ = build_neighbour_graph(*_find_places(structure), CUTOFF)
     reverse = find_reverse_edges(index, shift)
 
     def work(transport):
@@ -43,7 +43,7 @@ def test_domains_fit_each_other(n):
         edges = exchange(mine.double(), domain.edges, transport)
         return domain, mine, atoms.long(), edges.long()
 
-    for rank, (domain, mine, atoms, edges) in enumerate(on_threads(n, work)):
+    for rank, (domain, mine, atoms, edges) in enumerate(run_on_threads(n, work)):
         assert (owners[domain.rows[: domain.n_own]] == rank).all()
         assert atoms.tolist() == domain.rows.tolist()
         np.testing.assert_array_equal(domain.rows[domain.edge_index.numpy()], index[mine])
@@ -57,15 +57,15 @@ def test_domains_fit_each_other(n):
 
 def test_no_rank_of_four_holds_a_structure():
     """By the sizes of all arrays that grow with edges; those of atoms are small."""
-    structure = packing((24, 2, 2))
+    structure = pack_grid((24, 2, 2))
     owners = np.repeat(np.arange(4), 24)
-    n_edges = len(build_neighbour_graph(*_where(structure), CUTOFF)[0])
+    n_edges = len(build_neighbour_graph(*_find_places(structure), CUTOFF)[0])
 
     def work(transport):
         (domain,) = build_domains([structure], CUTOFF, [owners], transport)
         return domain
 
-    domains = on_threads(4, work)
+    domains = run_on_threads(4, work)
     assert sum(domain.n_edges for domain in domains) == n_edges
     for domain in domains:
         assert domain.n_edges < 0.3 * n_edges
@@ -76,7 +76,7 @@ def test_no_rank_of_four_holds_a_structure():
 
 
 def test_reverse_edges_are_those_of_a_dictionary():
-    index, shift, _ = build_neighbour_graph(*_where(packing()), CUTOFF)
+    index, shift, _ = build_neighbour_graph(*_find_places(pack_grid()), CUTOFF)
     ends = [tuple(edge) for edge in np.concatenate([index, shift], axis=1).tolist()]
     numbers = {edge: number for number, edge in enumerate(ends)}
     expected = [numbers[j, i, -a, -b, -c] for i, j, a, b, c in ends]
@@ -91,5 +91,5 @@ def test_an_edge_without_reverse_is_named():
         find_reverse_edges(index, shift)
 
 
-def _where(structure):
+def _find_places(structure):
     return structure.positions, structure.cell, structure.pbc

@@ -10,7 +10,7 @@ import torch
 import toy_potential as toy
 from pipeline_core.training.checkpoint import load_model
 from pipeline_core.training.trainer import train_run
-from processes import environment, start
+from processes import make_environment, start
 from records import read_history
 
 pytestmark = pytest.mark.mpi
@@ -43,7 +43,7 @@ def srun(folder, n):
     processes = [
         subprocess.Popen(
             [sys.executable, *PROGRAM, str(folder), "cpu"],
-            env=environment(SLURM_PROCID=str(rank), **step),
+            env=make_environment(SLURM_PROCID=str(rank), **step),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -54,7 +54,7 @@ def srun(folder, n):
     return subprocess.CompletedProcess(PROGRAM, code, stderr=errors)
 
 
-def result(run):
+def read_result(run):
     lines = read_history(run)
     return load_model(run.model)["weights"], lines
 
@@ -63,7 +63,7 @@ def result(run):
 def alone(tmp_path_factory):
     run = toy.make_run(tmp_path_factory.mktemp("alone"), **SETTINGS)
     train_run(run)
-    return result(run)
+    return read_result(run)
 
 
 @pytest.mark.parametrize(("launch", "n"), [(mpiexec, 2), (torchrun, 2), (srun, 3)])
@@ -71,7 +71,7 @@ def test_any_number_of_ranks_equals_one(alone, tmp_path, launch, n):
     run = toy.make_run(tmp_path, **SETTINGS)
     done = launch(tmp_path, n)
     assert done.returncode == 0, done.stderr
-    weights, lines = result(run)
+    weights, lines = read_result(run)
     for name, tensor in alone[0].items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
     assert len(lines) == len(alone[1]) == 3
@@ -92,7 +92,7 @@ def test_ranks_continue_what_one_has_begun(alone, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "afresh" not in done.stderr
     for name, tensor in alone[0].items():
-        torch.testing.assert_close(result(run)[0][name], tensor, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(read_result(run)[0][name], tensor, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_gpus_equal_the_cpu(alone, tmp_path, n):
     done = mpiexec(tmp_path, n, "cuda")
     assert done.returncode == 0, done.stderr
     for name, tensor in alone[0].items():
-        torch.testing.assert_close(result(run)[0][name], tensor, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(read_result(run)[0][name], tensor, rtol=1e-7, atol=1e-9)

@@ -8,20 +8,20 @@ from threadpoolctl import ThreadpoolController
 from pipeline_core.distributed.threads import limit_numpy_threads
 
 
-def blas_threads():
-    return {blas.num_threads for blas in numpy_only().lib_controllers}
+def count_blas_threads():
+    return {blas.num_threads for blas in select_numpy().lib_controllers}
 
 
-def numpy_only():
+def select_numpy():
     return ThreadpoolController().select(prefix="libscipy_openblas")
 
 
-@pytest.mark.skipif(not blas_threads(), reason="this numpy brings no OpenBLAS")
+@pytest.mark.skipif(not count_blas_threads(), reason="this numpy brings no OpenBLAS")
 def test_only_numpy_is_limited_and_only_for_a_while():
     before = torch.get_num_threads()
-    with numpy_only().limit(limits=2):
+    with select_numpy().limit(limits=2):
         with limit_numpy_threads():
-            assert blas_threads() == {1}
+            assert count_blas_threads() == {1}
             assert torch.get_num_threads() == before
             assert np.array_equal(np.eye(3) @ np.ones((3, 2)), np.ones((3, 2)))
-        assert blas_threads() == {2}
+        assert count_blas_threads() == {2}

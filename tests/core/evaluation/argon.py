@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from ase import Atoms
 
-from core.inference.lennard_jones import GRAPH, LennardJones, ase_lennard_jones
+from core.inference.lennard_jones import GRAPH, LennardJones, make_ase_lennard_jones
 from pipeline_core import hookimpl
 from pipeline_core.atomistic import build_potential_task
 from pipeline_core.builtin import load_registry
@@ -54,7 +54,7 @@ def task(run: Run) -> Task:
     return build_potential_task(run, LennardJones(run.options.predicts, run.options.scale))
 
 
-def structures(n: int = 12) -> list[Atoms]:
+def make_structures(n: int = 12) -> list[Atoms]:
     """Return disordered crystals of 2 to 8 atoms of argon and krypton, in three groups."""
     rng = np.random.default_rng(5)
     frames = []
@@ -64,12 +64,12 @@ def structures(n: int = 12) -> list[Atoms]:
         atoms.symbols[:: 1 + number % 2] = "Kr"
         atoms.rattle(0.15, rng=rng)
         atoms.info["group"] = ("cold", "warm", "hot")[number % 3]
-        atoms.calc = ase_lennard_jones()
+        atoms.calc = make_ase_lennard_jones()
         frames.append(atoms)
     return frames
 
 
-def labelled(atoms: Atoms, missing: bool) -> dict[str, np.ndarray]:
+def label_atoms(atoms: Atoms, missing: bool) -> dict[str, np.ndarray]:
     """Return a sample whose labels are ASE's; some have no stress, and one force is unknown."""
     energy = atoms.get_potential_energy() + sum(REFERENCES[s] for s in atoms.symbols)
     forces, stress = atoms.get_forces(), atoms.get_stress(voigt=False)
@@ -87,7 +87,7 @@ def labelled(atoms: Atoms, missing: bool) -> dict[str, np.ndarray]:
     }
 
 
-def splits(n: int) -> np.ndarray:
+def list_splits(n: int) -> np.ndarray:
     """Return the split of each sample, train, val and test in turn."""
     return (np.arange(n) % len(SPLITS)).astype(np.int8)
 
@@ -97,7 +97,7 @@ def write_data(path: Path, atoms_list: list[Atoms], codes: np.ndarray, missing: 
     fields = [FIELDS[name] for name in (*names, "energy", "forces", "stress")]
     with SampleWriter(path, "data", {}, fields) as writer:
         for number, atoms in enumerate(atoms_list):
-            sample = labelled(atoms, missing=missing and number % 4 == 1)
+            sample = label_atoms(atoms, missing=missing and number % 4 == 1)
             writer.add(sample | {"source": np.asarray(f"argon.xyz:{number}")})
         writer.add_column("split", codes)
         writer.attributes["labels"] = json.dumps(["energy", "forces", "stress"])
@@ -115,8 +115,8 @@ def make_run(
     **sections: dict,
 ) -> Run:
     """Write an experiment with all that its evaluation reads, and load it."""
-    atoms_list = structures() if atoms_list is None else atoms_list
-    codes = splits(len(atoms_list)) if codes is None else codes
+    atoms_list = make_structures() if atoms_list is None else atoms_list
+    codes = list_splits(len(atoms_list)) if codes is None else codes
     content = {
         "description": "Pairs.",
         "plugin": "argon",

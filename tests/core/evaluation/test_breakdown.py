@@ -10,7 +10,7 @@ from pipeline_core.fields import Field
 from pipeline_core.task import Quantity
 
 
-def window(start, energies, predicted, value):
+def make_window(start, energies, predicted, value):
     """Two samples, of one and of three atoms, with an energy and a plugin's own field of atoms."""
     batch = {
         "atom_offsets": torch.tensor([0, 1, 4]),
@@ -29,8 +29,8 @@ QUANTITIES = (Quantity("energy", per_atom=True), Quantity("charge", own_field=CH
 
 def test_by_hand():
     breakdown = Breakdown(QUANTITIES, np.array(["a", "b", "b", "b"], dtype=object))
-    breakdown.add(window(0, [1.0, 6.0], [2.0, 9.0], 0.5))
-    breakdown.add(window(2, [1.0, np.nan], [1.0, 0.0], 1.0))
+    breakdown.add(make_window(0, [1.0, 6.0], [2.0, 9.0], 0.5))
+    breakdown.add(make_window(2, [1.0, np.nan], [1.0, 0.0], 1.0))
     report = breakdown.report()
 
     assert report["n_samples"] == 4
@@ -63,14 +63,14 @@ def test_a_field_and_its_quantity_have_one_name():
 def test_many_groups_have_no_table():
     names = np.array([f"mp-{n}" for n in range(MOST_GROUPS + 1)], dtype=object)
     breakdown = Breakdown(QUANTITIES, names)
-    breakdown.add(window(0, [1.0, 6.0], [2.0, 9.0], 0.5))
+    breakdown.add(make_window(0, [1.0, 6.0], [2.0, 9.0], 0.5))
 
     assert breakdown.report()["groups"] == {}
 
 
 def test_a_quantity_that_the_model_does_not_predict_is_explained():
     breakdown = Breakdown((Quantity("forces"),), None)
-    lacking = window(0, [1.0, 6.0], [2.0, 9.0], 0.5)
+    lacking = make_window(0, [1.0, 6.0], [2.0, 9.0], 0.5)
     lacking.batch["forces"] = torch.zeros(4, 3)
 
     with pytest.raises(ValueError, match=r"does not predict 'forces', only energy, charge"):

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import yaml
 
-from core.evaluation.argon import REFERENCES, SCALE, load_run, make_run, splits, structures
+from core.evaluation.argon import (
+    REFERENCES,
+    SCALE,
+    list_splits,
+    load_run,
+    make_run,
+    make_structures,
+)
 from pipeline_core import hookimpl
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
@@ -19,14 +26,16 @@ from processes import finish
 TESTS = Path(__file__).parents[2]
 
 
-def evaluated(run):
+def evaluate_and_read(run):
     evaluate_run(run)
     return json.loads(run.metrics.read_text())
 
 
-def of_split(atoms_list, split):
+def select_split(atoms_list, split):
     return [
-        a for a, s in zip(atoms_list, splits(len(atoms_list)), strict=True) if SPLITS[s] == split
+        a
+        for a, s in zip(atoms_list, list_splits(len(atoms_list)), strict=True)
+        if SPLITS[s] == split
     ]
 
 
@@ -45,11 +54,11 @@ def check(report, label, error):
 
 def test_metrics_equal_those_of_ase_and_numpy(tmp_path):
     run = make_run(tmp_path)
-    metrics = evaluated(run)
+    metrics = evaluate_and_read(run)
 
     assert list(metrics["splits"]) == ["val", "test"]
     for split in ("val", "test"):
-        atoms_list = of_split(structures(), split)
+        atoms_list = select_split(make_structures(), split)
         report = metrics["splits"][split]
         assert report["n_samples"] == len(atoms_list) == 4
         energy = [np.array([a.get_potential_energy()]) for a in atoms_list]
@@ -76,9 +85,11 @@ def test_metrics_equal_those_of_ase_and_numpy(tmp_path):
 
 
 def test_groups_and_elements_have_their_own_errors(tmp_path):
-    metrics = evaluated(make_run(tmp_path, evaluate={"splits": ["train"]}))["splits"]["train"]
+    metrics = evaluate_and_read(make_run(tmp_path, evaluate={"splits": ["train"]}))["splits"][
+        "train"
+    ]
 
-    atoms_list = of_split(structures(), "train")
+    atoms_list = select_split(make_structures(), "train")
     krypton = [a.get_forces()[a.symbols == "Kr"] for a in atoms_list]
     check(metrics["elements"]["Kr"]["forces"], krypton, [(SCALE - 1) * f for f in krypton])
     counts = {e: table["forces"]["count"] for e, table in metrics["elements"].items()}
@@ -96,12 +107,12 @@ def test_labels_and_predictions_stand_side_by_side(tmp_path):
     run = make_run(tmp_path)
     evaluate_run(run)
 
-    codes = splits(12)
+    codes = list_splits(12)
     order = [n for split in ("val", "test") for n in np.flatnonzero(codes == SPLITS.index(split))]
     with SampleFile(run.predictions, "predictions") as file:
         assert len(file) == 8
         for row, number in enumerate(order):
-            sample, atoms = file.read(row), structures()[number]
+            sample, atoms = file.read(row), make_structures()[number]
             base = sum(REFERENCES[s] for s in atoms.symbols)
             energy = atoms.get_potential_energy()
             assert SPLITS[int(sample["split"])] == SPLITS[codes[number]]
@@ -120,9 +131,9 @@ def test_labels_and_predictions_stand_side_by_side(tmp_path):
 
 
 def test_missing_labels_are_counted_and_left_out(tmp_path):
-    metrics = evaluated(make_run(tmp_path, missing=True))
+    metrics = evaluate_and_read(make_run(tmp_path, missing=True))
 
-    test = of_split(structures(), "test")  # numbers 2, 5, 8, 11; number 5 lacks labels
+    test = select_split(make_structures(), "test")  # numbers 2, 5, 8, 11; number 5 lacks labels
     quantities = metrics["splits"]["test"]["quantities"]
     assert quantities["stress"]["missing"] == 9
     assert quantities["stress"]["count"] == 27
@@ -133,8 +144,8 @@ def test_missing_labels_are_counted_and_left_out(tmp_path):
 
 
 def test_a_quantity_without_labels_is_null(tmp_path):
-    run = make_run(tmp_path, structures(2), np.array([0, 2]), missing=True)
-    metrics = evaluated(run)  # the test sample is number 1, which has no stress
+    run = make_run(tmp_path, make_structures(2), np.array([0, 2]), missing=True)
+    metrics = evaluate_and_read(run)  # the test sample is number 1, which has no stress
 
     assert metrics["splits"]["test"]["quantities"]["stress"]["count"] == 0
     assert metrics["splits"]["test"]["quantities"]["stress"]["mae"] is None
@@ -147,24 +158,24 @@ def test_a_quantity_without_labels_is_null(tmp_path):
 @pytest.mark.parametrize("capacity", [1.0, 700.0])
 def test_the_size_of_windows_changes_nothing(tmp_path, capacity):
     whole, parts = (
-        evaluated(make_run(tmp_path / name, partition={"capacity": limit}))["splits"]
+        evaluate_and_read(make_run(tmp_path / name, partition={"capacity": limit}))["splits"]
         for name, limit in (("whole", None), ("parts", capacity))
     )
 
-    assert flat(parts) == pytest.approx(flat(whole), rel=1e-6)
+    assert flatten_tree(parts) == pytest.approx(flatten_tree(whole), rel=1e-6)
 
 
-def flat(tree, path=""):
+def flatten_tree(tree, path=""):
     """Return the numbers of a nested report by their paths."""
     if isinstance(tree, dict):
-        return {k: v for key in tree for k, v in flat(tree[key], f"{path}/{key}").items()}
+        return {k: v for key in tree for k, v in flatten_tree(tree[key], f"{path}/{key}").items()}
     return {path: tree} if isinstance(tree, int | float) else {}
 
 
 @pytest.mark.mpi
 def test_two_ranks_give_the_metrics_and_the_file_of_one(tmp_path):
     run = make_run(tmp_path, partition={"capacity": 700.0})
-    one = evaluated(run)
+    one = evaluate_and_read(run)
     arrays = read_all(run)
     run.metrics.unlink()
     run.predictions.unlink()
@@ -183,7 +194,7 @@ def read_all(run):
 
 def test_what_the_file_says_of_the_model(tmp_path):
     run = make_run(tmp_path)
-    metrics = evaluated(run)
+    metrics = evaluate_and_read(run)
 
     assert metrics["n_parameters"] == 1
     assert metrics["plugin"] == "argon"
@@ -200,7 +211,7 @@ def test_the_stage_is_the_engine_s_and_says_its_errors(tmp_path):
 
 
 def test_a_prediction_that_is_not_finite_is_explained(tmp_path):
-    atoms_list = structures(6)
+    atoms_list = make_structures(6)
     atoms_list[4].positions[1] = atoms_list[4].positions[0] + 1e-4  # overflows single precision
     run = make_run(tmp_path, atoms_list)  # number 4 is the second of the split val
 
@@ -213,7 +224,7 @@ def test_a_prediction_that_is_not_finite_is_explained(tmp_path):
 
 
 def test_splits_without_samples_are_explained(tmp_path):
-    run = make_run(tmp_path, structures(2), np.array([0, 0]))
+    run = make_run(tmp_path, make_structures(2), np.array([0, 0]))
 
     with pytest.raises(ValueError, match=r"evaluate.splits: no samples in val and test;"):
         evaluate_run(run)

@@ -11,7 +11,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        synthetic.experiment(folder)
+        synthetic.write_experiment(folder)
         yield folder
 
 

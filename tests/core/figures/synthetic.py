@@ -73,7 +73,7 @@ def load(folder, *more_plugins):
     return Project(folder / "workflows", folder / "results", registry).load_experiment("toy/alloy")
 
 
-def experiment(folder, n_samples=120):
+def write_experiment(folder, n_samples=120):
     """Write the experiment and the results of all its runs; return it."""
     describe(folder)
     result = load(folder)
@@ -83,7 +83,7 @@ def experiment(folder, n_samples=120):
     return result
 
 
-def mixed(folder):
+def add_rival(folder):
     """Add a variant of another plugin to the experiment of a folder, with results; load it."""
     (folder / "workflows" / "experiments" / "toy" / "alloy.yaml").write_text(MIXED)
     result = load(folder)
@@ -171,19 +171,19 @@ def _sample(rng, noise, index, n_samples):
 def _report(samples):
     return {
         "n_samples": len(samples),
-        "quantities": _errors(samples),
+        "quantities": _collect_errors(samples),
         "groups": {
-            g: _errors([s for s in samples if s["group"] == g])
+            g: _collect_errors([s for s in samples if s["group"] == g])
             for g in GROUPS
             if any(s["group"] == g for s in samples)
         },
         "elements": {
-            e: {"forces": _forces(samples, z).report("eV/Å")} for e, z in ELEMENTS.items()
+            e: {"forces": _make_forces(samples, z).report("eV/Å")} for e, z in ELEMENTS.items()
         },
     }
 
 
-def _errors(samples):
+def _collect_errors(samples):
     units = {"energy": "eV", "forces": "eV/Å", "stress": "eV/Å³"}
     table = {}
     for name, unit in units.items():
@@ -195,7 +195,7 @@ def _errors(samples):
     return table
 
 
-def _forces(samples, z):
+def _make_forces(samples, z):
     label = np.concatenate([s["forces_label"][s["atomic_numbers"] == z] for s in samples])
     result = np.concatenate([s["forces_predicted"][s["atomic_numbers"] == z] for s in samples])
     return Errors.of(result - label, label)

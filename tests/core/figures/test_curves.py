@@ -13,7 +13,7 @@ from pipeline_core.figures import balance, dataset, dynamics, errors, learning, 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
 
-def lines(axes):
+def list_lines(axes):
     return {line.get_label(): line for line in axes.lines}
 
 
@@ -29,7 +29,7 @@ def test_learning_curves_show_every_epoch_of_every_variant(experiment):
     assert all(axes.get_yscale() == "log" for axes in (loss, energy, forces, stress, rate))
     history = results.read_history(experiment.runs["wide"])
     expected = [1000 * record["mae"]["forces"] for record in history]
-    assert np.array_equal(lines(forces)["wide"].get_ydata(), expected)
+    assert np.array_equal(list_lines(forces)["wide"].get_ydata(), expected)
     assert len(loss.lines) == 4  # training and validation of two variants
     assert len(table) == 1 + 2 * 40
 
@@ -135,14 +135,14 @@ def test_each_pair_of_elements_has_its_radial_distribution(experiment):
     assert titles[:3] == ["heat bath: Au–Au", "Cu–Au", "Cu–Cu"]
     with results.open_inference(experiment.runs["base"]) as file:
         expected = file["heat_bath/rdf/Cu-Au"][:]
-    assert np.array_equal(lines(figure.axes[1])["base"].get_ydata(), expected)
+    assert np.array_equal(list_lines(figure.axes[1])["base"].get_ydata(), expected)
     assert {row[2] for row in table[1:]} == {"Au-Au", "Cu-Au", "Cu-Cu"}
 
 
 def test_variants_with_the_same_balance_share_its_curves(experiment):
     figure, table = balance.draw(experiment)
     (axes,) = figure.axes
-    shown = lines(axes)
+    shown = list_lines(axes)
     assert list(shown) == [
         "equal numbers",
         "next fit (PyG, fairchem)",

@@ -16,7 +16,7 @@ from pipeline_core.figures import dataset, story, style
 pytestmark = pytest.mark.usefixtures("figure_style")
 
 
-def drawn(folder, **parts):
+def draw_sizes(folder, **parts):
     """Return the panel of the sizes, None if there is none, of a report with these parts."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].dataset.report
@@ -29,7 +29,7 @@ def drawn(folder, **parts):
     return result[0] if result else None
 
 
-def outlines(axes):
+def read_outlines(axes):
     """Return the outline of each part: its counts and the edges of its bins."""
     patches = [p for p in axes.patches if isinstance(p, StepPatch) and not p.get_fill()]
     return {patch.get_label(): patch.get_data() for patch in patches}
@@ -39,9 +39,9 @@ def test_every_sample_of_every_part_is_shown_at_its_size(folder):
     rng = np.random.default_rng(1)
     small = {str(n): int(k) for n, k in zip(range(1, 60), rng.integers(1, 9, 59), strict=True)}
     large = {"20": 4, "257": 2, "740": 1}
-    axes = drawn(folder, small=small, large=large)
+    axes = draw_sizes(folder, small=small, large=large)
     totals = {"small": sum(small.values()), "large": 7}
-    result = outlines(axes)
+    result = read_outlines(axes)
     assert list(result) == [f"{name} ({n:,})" for name, n in totals.items()]
     for (values, edges, _), sizes in zip(result.values(), (small, large), strict=True):
         atoms = np.repeat([int(n) for n in sizes], list(sizes.values()))
@@ -54,21 +54,21 @@ def test_every_sample_of_every_part_is_shown_at_its_size(folder):
 
 
 def test_a_few_sizes_have_a_tick_each(folder):
-    axes = drawn(folder, one={"12": 40, "24": 20, "96": 3})
+    axes = draw_sizes(folder, one={"12": 40, "24": 20, "96": 3})
     assert [text.get_text() for text in axes.get_xticklabels()] == ["12", "24", "96"]
     assert axes.get_legend() is None
     assert axes.get_yscale() == "linear"
 
 
 def test_many_samples_of_one_size_do_not_hide_the_few(folder):
-    axes = drawn(folder, one={"10": 5000, "12": 1, "14": 30})
+    axes = draw_sizes(folder, one={"10": 5000, "12": 1, "14": 30})
     assert axes.get_xscale() == "linear"
     assert axes.get_yscale() == "log"
     assert axes.get_ylim()[0] < 1
 
 
 def test_equal_sizes_need_no_panel(folder):
-    assert drawn(folder, one={"15": 500}, other={"15": 3}) is None
+    assert draw_sizes(folder, one={"15": 500}, other={"15": 3}) is None
 
 
 def test_data_without_groups_are_one_bar(folder):

@@ -18,7 +18,7 @@ from pipeline_core.figures.drawing import choose_figures, draw_experiment
 ALL = [figure.name for figure in ENGINE_FIGURES if figure.name != "reproduction"]
 
 
-def plugin(*brought):
+def make_plugin(*brought):
     """Return a plugin with figures and without a model."""
     module = ModuleType("more_figures")
 
@@ -30,7 +30,7 @@ def plugin(*brought):
     return "more", module
 
 
-def figure(name, draw=lambda run: None, plugin=None):
+def make_figure(name, draw=lambda run: None, plugin=None):
     return Figure(name=name, title="T", caption="C", category="Accuracy", draw=draw, plugin=plugin)
 
 
@@ -38,7 +38,7 @@ def ask_for(folder, figures, *brought, experiment=synthetic.EXPERIMENT):
     """Write what an experiment says of figures and load it, with figures of a plugin."""
     path = folder / "workflows" / "experiments" / "toy" / "alloy.yaml"
     path.write_text(f"{experiment}figures: {figures}\n")
-    return synthetic.load(folder, plugin(*brought))
+    return synthetic.load(folder, make_plugin(*brought))
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_a_failing_figure_of_a_plugin_is_named_and_nothing_is_changed(folder):
         raise KeyError("no such thing")
 
     experiment = ask_for(
-        folder, "{names: [balance, broken], formats: [png]}", figure("broken", draw)
+        folder, "{names: [balance, broken], formats: [png]}", make_figure("broken", draw)
     )
     experiment.folder.mkdir()
     with pytest.raises(ValueError, match="figure 'broken' of toy/alloy: KeyError: 'no such thing'"):
@@ -152,7 +152,11 @@ def test_a_failing_figure_of_a_plugin_is_named_and_nothing_is_changed(folder):
 
 
 def test_figures_of_plugins_are_found_and_those_of_other_models_are_not(results):
-    more = plugin(figure("mine", plugin="toy"), figure("another", plugin="other"), figure("parity"))
+    more = make_plugin(
+        make_figure("mine", plugin="toy"),
+        make_figure("another", plugin="other"),
+        make_figure("parity"),
+    )
     result = {f.name: f for f in choose_figures(synthetic.load(results, more))}
     assert list(result) == [*(f.name for f in ENGINE_FIGURES), "mine"]
     assert result["parity"].title == "T"  # a plugin's figure replaces the engine's
@@ -166,14 +170,14 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
         return lambda experiment: seen.update({name: list(experiment.runs)})
 
     brought = [
-        figure("of_all", note("of_all")),
-        figure("of_toy", note("of_toy"), plugin="toy"),
-        figure("of_other", note("of_other"), plugin="other"),
-        figure("balance", note("balance_other"), plugin="other"),
-        figure("of_third", note("of_third"), plugin="third"),
+        make_figure("of_all", note("of_all")),
+        make_figure("of_toy", note("of_toy"), plugin="toy"),
+        make_figure("of_other", note("of_other"), plugin="other"),
+        make_figure("balance", note("balance_other"), plugin="other"),
+        make_figure("of_third", note("of_third"), plugin="third"),
     ]
-    synthetic.mixed(folder)
-    experiment = synthetic.load(folder, plugin(*brought))
+    synthetic.add_rival(folder)
+    experiment = synthetic.load(folder, make_plugin(*brought))
     own = ["of_toy", "of_other", "balance_other"]
     assert [f.name for f in choose_figures(experiment)] == [
         *(f.name for f in ENGINE_FIGURES), "of_all", *own
@@ -191,7 +195,7 @@ def test_figures_of_all_plugins_of_an_experiment_are_drawn_for_their_own_variant
 
 @pytest.mark.slow
 def test_variants_of_several_plugins_stand_side_by_side_in_every_figure(folder):
-    synthetic.mixed(folder)
+    synthetic.add_rival(folder)
     experiment = ask_for(folder, "{formats: [png]}", experiment=synthetic.MIXED)
     assert draw_experiment(experiment)["drawn"] == ALL
     for name in ("parity", "errors_by_element", "errors_by_group", "learning", "md_rdf"):

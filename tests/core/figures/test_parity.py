@@ -11,7 +11,7 @@ from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Comparison, Errors
 
 
-def comparison(label, predicted, name="forces"):
+def make_comparison(label, predicted, name="forces"):
     error = predicted - label
     errors = Errors(
         unit="eV/Å",
@@ -24,7 +24,7 @@ def comparison(label, predicted, name="forces"):
     return Comparison(find_quantity(name), "test", label, predicted, errors)
 
 
-def drawn(compared):
+def draw_parity(compared):
     with style.apply_style():
         figure, ((axes,),) = style.make_canvas()
         limits = parity.find_common_range([compared], 0.0)
@@ -42,20 +42,20 @@ def numbers():
 
 def test_few_numbers_are_points(numbers):
     label, predicted = (n[:100] for n in numbers)
-    axes, density = drawn(comparison(label, predicted))
+    axes, density = draw_parity(make_comparison(label, predicted))
     (points,) = axes.collections
     assert density is None
     assert np.array_equal(points.get_offsets(), np.stack([label, predicted], axis=1))
 
 
 def test_many_numbers_are_a_density_that_counts_each_once(numbers):
-    axes, density = drawn(comparison(*numbers))
+    axes, density = draw_parity(make_comparison(*numbers))
     assert density is axes.collections[0]
     assert density.get_array().sum() == 5000
 
 
 def test_both_axes_show_the_same_range_and_hold_everything(numbers):
-    axes, _ = drawn(comparison(*numbers))
+    axes, _ = draw_parity(make_comparison(*numbers))
     assert axes.get_xlim() == axes.get_ylim()
     assert axes.get_aspect() == 1
     low, high = axes.get_xlim()
@@ -65,7 +65,7 @@ def test_both_axes_show_the_same_range_and_hold_everything(numbers):
 def test_the_errors_stand_in_the_panel(numbers):
     # Oracle: a slope of 1 and an offset of 0.1 give MAE = RMSE = 0.1 exactly.
     label = numbers[0]
-    axes, _ = drawn(comparison(label, label + 0.1))
+    axes, _ = draw_parity(make_comparison(label, label + 0.1))
     (text,) = (t.get_text() for t in axes.texts)
     assert text.splitlines()[:2] == ["MAE 100 meV/Å", "RMSE 100 meV/Å"]
     assert text.splitlines()[2] == f"R² {1 - 0.01 / label.var():.3f}"
@@ -73,7 +73,7 @@ def test_the_errors_stand_in_the_panel(numbers):
 
 def test_total_energies_are_shown_relative_to_their_mean(numbers):
     label, predicted = numbers
-    far, near = comparison(label - 738.6, predicted - 738.6), comparison(label, predicted)
+    far, near = make_comparison(label - 738.6, predicted - 738.6), make_comparison(label, predicted)
     assert parity.find_centre([near]) == 0
     assert parity.find_centre([far]) == pytest.approx((label - 738.6).mean())
 

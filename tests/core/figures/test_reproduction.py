@@ -47,7 +47,7 @@ OTHERS = """\
 """
 
 
-def compared(folder, text):
+def compare(folder, text):
     experiment = synthetic.load(folder)
     (experiment.path.parent / "expected.yaml").write_text(HEAD + text)
     return reproduction.compare(experiment)
@@ -59,7 +59,7 @@ def test_without_a_paper_there_is_nothing_to_compare(experiment):
 
 
 def test_our_number_stands_beside_the_papers(folder):
-    report = compared(folder, FORCES)
+    report = compare(folder, FORCES)
     (row,) = report["entries"]
     ours = (
         results.read_metrics(synthetic.load(folder).runs["base"])
@@ -75,7 +75,7 @@ def test_our_number_stands_beside_the_papers(folder):
 
 
 def test_each_artifact_can_be_pointed_to(folder):
-    rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
+    rows = {row["id"]: row for row in compare(folder, OTHERS)["entries"]}
     assert rows["ratio"]["ours"] == 4.0 / 3.0
     assert rows["ratio"]["our_hardware"] == "A processor, 2 cores, 2 ranks"
     assert (rows["load"]["ours"], rows["load"]["status"]) == (0.01, "projected")
@@ -109,7 +109,7 @@ def test_a_profile_can_be_pointed_to(folder):
     record = {"stage": "profile", "seconds": 1.0, "cpu": "A processor", "cores": 2, "ranks": 1}
     with (run.folder / "records.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
-    rows = {row["id"]: row for row in compared(folder, PROFILE)["entries"]}
+    rows = {row["id"]: row for row in compare(folder, PROFILE)["entries"]}
     assert (rows["full"]["ours"], rows["full"]["our_hardware"]) == (96.0, "A processor, 2 cores")
     assert (rows["many"]["ours"], rows["many"]["status"]) == (1.5, "projected")
 
@@ -130,37 +130,37 @@ def test_attributes_of_a_plugins_own_layout_can_be_pointed_to(folder):
         group.attrs["report"] = json.dumps({"by_name": {"x": [1.0, 3.0]}})
         group.attrs["count"] = 4
         group.attrs["note"] = "no JSON"
-    rows = {row["id"]: row for row in compared(folder, ATTRIBUTES)["entries"]}
+    rows = {row["id"]: row for row in compare(folder, ATTRIBUTES)["entries"]}
     assert (rows["slope"]["ours"], rows["slope"]["ratio"]) == (3.0, 1.5)
     assert (rows["count"]["ours"], rows["count"]["our_hardware"]) == (4.0, "A processor, 2 cores")
     with pytest.raises(ValueError, match=r"'nothing_such' is not there, only count, note, report"):
-        compared(folder, ATTRIBUTES.replace("derivatives/count", "derivatives/nothing_such"))
+        compare(folder, ATTRIBUTES.replace("derivatives/count", "derivatives/nothing_such"))
     run.inference.unlink()
-    assert compared(folder, ATTRIBUTES)["counts"] == {"not attempted": 2}
+    assert compare(folder, ATTRIBUTES)["counts"] == {"not attempted": 2}
 
 
 def test_the_first_epoch_is_no_measure_of_the_others(folder):
     run = synthetic.load(folder).runs["base"]
     lines = [json.dumps({"epoch": n, "seconds": s}) for n, s in ((1, 90.0), (2, 3.0), (3, 5.0))]
     run.history.write_text("\n".join(lines))
-    row = compared(folder, PROFILE)["entries"][0]
+    row = compare(folder, PROFILE)["entries"][0]
     assert (row["ours"], row["our_hardware"]) == (4.0, "A processor, 2 cores, 2 ranks")
     run.history.write_text(lines[0])
-    assert compared(folder, PROFILE)["entries"][0]["ours"] == 90.0
+    assert compare(folder, PROFILE)["entries"][0]["ours"] == 90.0
 
 
 def test_a_profile_that_was_not_measured_is_not_attempted(folder):
-    rows = {row["id"]: row for row in compared(folder, PROFILE)["entries"]}
+    rows = {row["id"]: row for row in compare(folder, PROFILE)["entries"]}
     assert (rows["full"]["ours"], rows["many"]["status"]) == (None, "not attempted")
 
 
 def test_the_machine_of_a_time_is_that_of_the_stage_it_was_taken_in(folder):
-    row = compared(folder, FORCES.replace("factor: 1000", "stage: train"))["entries"][0]
+    row = compare(folder, FORCES.replace("factor: 1000", "stage: train"))["entries"][0]
     assert row["our_hardware"] == "A processor, 2 cores, 2 ranks"
 
 
 def test_what_was_not_computed_is_not_attempted(folder):
-    rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
+    rows = {row["id"]: row for row in compare(folder, OTHERS)["entries"]}
     for name in ("hours", "elsewhere"):
         assert (rows[name]["ours"], rows[name]["status"]) == (None, "not attempted")
     assert rows["elsewhere"]["differs"] == "compared in the experiment toy/other; little"
@@ -168,7 +168,7 @@ def test_what_was_not_computed_is_not_attempted(folder):
 
 def test_a_stage_that_has_not_run_is_not_attempted(folder):
     synthetic.load(folder).runs["base"].inference.unlink()
-    rows = {row["id"]: row for row in compared(folder, OTHERS)["entries"]}
+    rows = {row["id"]: row for row in compare(folder, OTHERS)["entries"]}
     assert (rows["step"]["ours"], rows["step"]["status"]) == (None, "not attempted")
 
 
@@ -204,13 +204,13 @@ def test_the_picture_has_the_compared_rows_and_the_table_all(folder):
 )
 def test_a_mistake_is_named_with_its_file(folder, old, new, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        compared(folder, FORCES.replace(old, new))
+        compare(folder, FORCES.replace(old, new))
     assert "expected.yaml" in str(error.value)
 
 
 def test_two_entries_cannot_share_an_id(folder):
     with pytest.raises(ValueError, match="two entries have the id 'forces'"):
-        compared(folder, FORCES + FORCES)
+        compare(folder, FORCES + FORCES)
 
 
 def test_the_chgnet_file_holds_the_tables_of_the_paper():

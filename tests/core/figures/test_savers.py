@@ -13,13 +13,13 @@ from pipeline_core.figures import savers, style
 KINDS = ("png", "svg", "pdf")
 IN_ANOTHER_PROCESS = """
 import sys
-from core.figures.test_savers import KINDS, hashes
+from core.figures.test_savers import KINDS, compute_hashes
 assert "torch" not in sys.modules
-print(hashes(KINDS))
+print(compute_hashes(KINDS))
 """
 
 
-def drawing():
+def draw_curves():
     with style.apply_style():
         figure, ((left, right),) = style.make_canvas(1, 2, width=style.PAGE)
         left.plot([0, 1, 2], [1, 10, 3], label="a first curve")
@@ -32,8 +32,8 @@ def drawing():
     return figure
 
 
-def hashes(kinds):
-    figure = drawing()
+def compute_hashes(kinds):
+    figure = draw_curves()
     with style.apply_style():
         result = {
             kind: hashlib.sha256(savers.encode_image(figure, kind)).hexdigest() for kind in kinds
@@ -54,16 +54,16 @@ def test_the_bytes_are_the_same_in_another_process_with_other_settings(tmp_path)
         text=True,
         check=True,
     )
-    assert other.stdout.strip() == str(hashes(KINDS))
+    assert other.stdout.strip() == str(compute_hashes(KINDS))
 
 
 @pytest.mark.slow
 def test_a_format_does_not_depend_on_those_saved_before():
-    assert hashes(KINDS) == hashes(KINDS[::-1])
+    assert compute_hashes(KINDS) == compute_hashes(KINDS[::-1])
 
 
 def test_another_figure_has_other_bytes():
-    figure = drawing()
+    figure = draw_curves()
     with style.apply_style():
         before = savers.encode_image(figure, "png")
         figure.axes[0].set_xlabel("another label")
@@ -73,7 +73,7 @@ def test_another_figure_has_other_bytes():
 @pytest.mark.slow
 @pytest.mark.parametrize("mark", [b"<dc:date>", b"CreationDate"])
 def test_no_file_holds_a_date(mark):
-    figure = drawing()
+    figure = draw_curves()
     with style.apply_style():
         assert all(mark not in savers.encode_image(figure, kind) for kind in KINDS)
 
@@ -82,7 +82,7 @@ def test_settings_of_the_caller_are_left_as_they_were():
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    drawing()
+    draw_curves()
     assert dict(mpl.rcParams) == before
 
 

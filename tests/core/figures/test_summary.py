@@ -39,7 +39,7 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def scaled(folder, factor):
+def scale_errors(folder, factor):
     """Return the experiment with all force errors of the base variant multiplied."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].metrics
@@ -61,7 +61,7 @@ def scaled(folder, factor):
     ],
 )
 def test_the_verdict_is_the_error_over_the_mean_size_of_the_forces(folder, ratio, words, grade):
-    text, result = story.judge(scaled(folder, ratio))
+    text, result = story.judge(scale_errors(folder, ratio))
     assert text.startswith("The force error on 72 test frames is ")
     assert words in text
     assert result == grade
@@ -218,7 +218,7 @@ def test_all_variants_stand_in_one_table(experiment):
 
 @pytest.mark.slow
 def test_several_models_and_seeds_are_named_wherever_runs_are(folder):
-    experiment = synthetic.mixed(folder)
+    experiment = synthetic.add_rival(folder)
     header, base, _, rival = story.tabulate_variants(experiment)
     assert header[:4] == ["Variant", "Model", "Seed", "Training"]
     assert base[1:3] == ["toy, 411,200 parameters", "7"]

@@ -20,17 +20,17 @@ from pipeline_core.run import DatasetRun
 from pipeline_core.stages import data
 
 
-def alloy(rng: np.random.Generator, strain: float = 0.01, rattle: float = 0.05) -> Atoms:
+def make_alloy(rng: np.random.Generator, strain: float = 0.01, rattle: float = 0.05) -> Atoms:
     """A strained and rattled cell of four atoms, Cu and Al in any order."""
     atoms = bulk("Cu", cubic=True, a=3.8)
     atoms.numbers[:] = rng.choice([13, 29], 4)
     deformation = np.eye(3) + rng.uniform(-strain, strain, (3, 3))
     atoms.set_cell(atoms.cell.array @ deformation, scale_atoms=True)
     atoms.positions += rng.normal(0, rattle, (4, 3))
-    return labelled(atoms)
+    return label_atoms(atoms)
 
 
-def labelled(atoms: Atoms) -> Atoms:
+def label_atoms(atoms: Atoms) -> Atoms:
     """Return a copy that carries what EMT says of it, the stress as (3, 3), tension positive."""
     copy = atoms.copy()
     copy.calc = EMT()
@@ -47,7 +47,7 @@ def labelled(atoms: Atoms) -> Atoms:
 def alloys() -> list[Atoms]:
     """Sixty frames; many have the same atoms in the same order."""
     rng = np.random.default_rng(7)
-    return [alloy(rng) for _ in range(60)]
+    return [make_alloy(rng) for _ in range(60)]
 
 
 class Workshop:

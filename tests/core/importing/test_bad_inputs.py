@@ -11,7 +11,7 @@ from ase import Atoms
 from ase.calculators.singlepoint import SinglePointCalculator
 
 
-def changed(atoms: Atoms, **values: Any) -> Atoms:
+def change_results(atoms: Atoms, **values: Any) -> Atoms:
     """A copy with other results; None leaves one out."""
     copy = atoms.copy()
     results = {k: v for k, v in (atoms.calc.results | values).items() if v is not None}
@@ -23,33 +23,33 @@ def plain(frames):
     return frames
 
 
-def nan_forces(frames):
+def set_nan_forces(frames):
     forces = frames[5].get_forces().copy()
     forces[2, 1] = np.nan
-    return [*frames[:5], changed(frames[5], forces=forces), *frames[6:]]
+    return [*frames[:5], change_results(frames[5], forces=forces), *frames[6:]]
 
 
-def infinite_energy(frames):
-    return [*frames[:5], changed(frames[5], energy=np.inf), *frames[6:]]
+def set_infinite_energy(frames):
+    return [*frames[:5], change_results(frames[5], energy=np.inf), *frames[6:]]
 
 
-def half_without_stress(frames):
-    return [changed(a, stress=None) if i % 2 else a for i, a in enumerate(frames)]
+def drop_half_of_stress(frames):
+    return [change_results(a, stress=None) if i % 2 else a for i, a in enumerate(frames)]
 
 
-def no_stress(frames):
-    return [changed(a, stress=None) for a in frames]
+def drop_stress(frames):
+    return [change_results(a, stress=None) for a in frames]
 
 
-def flipped_stress(frames):
-    return [changed(a, stress=-a.get_stress(voigt=False)) for a in frames]
+def flip_stress(frames):
+    return [change_results(a, stress=-a.get_stress(voigt=False)) for a in frames]
 
 
-def kilobar(frames):
-    return [changed(a, stress=a.get_stress(voigt=False) * 1602.1766) for a in frames]
+def scale_to_kilobar(frames):
+    return [change_results(a, stress=a.get_stress(voigt=False) * 1602.1766) for a in frames]
 
 
-def gradients(frames):
+def reverse_forces(frames):
     """Same cells, opposite forces."""
     base = frames[0]
     result = []
@@ -69,15 +69,15 @@ def gradients(frames):
     return result
 
 
-def flat(frames):
+def flatten_a_cell(frames):
     cell = frames[4].cell.array.copy()
     cell[2] = cell[0] + cell[1]
-    copy = changed(frames[4])
+    copy = change_results(frames[4])
     copy.set_cell(cell)
     return [*frames[:4], copy, *frames[5:]]
 
 
-def renamed(frames):
+def rename_labels(frames):
     result = []
     for atoms in frames:
         copy = atoms.copy()
@@ -106,41 +106,43 @@ CASES = {
         plain, {}, ("none of 1 frames", "'extxyz' is the right reader"), lambda text: text[:250]
     ),
     "empty file": Case(plain, {}, ("a.xyz", "holds no frames"), lambda text: ""),
-    "NaN in forces": Case(nan_forces, STRICT, ("a.xyz: frame 5: NaN in forces",)),
-    "infinite energy": Case(infinite_energy, STRICT, ("a.xyz: frame 5: infinity in energy",)),
-    "no volume": Case(flat, STRICT, ("a.xyz: frame 4", "no volume")),
+    "NaN in forces": Case(set_nan_forces, STRICT, ("a.xyz: frame 5: NaN in forces",)),
+    "infinite energy": Case(set_infinite_energy, STRICT, ("a.xyz: frame 5: infinity in energy",)),
+    "no volume": Case(flatten_a_cell, STRICT, ("a.xyz: frame 4", "no volume")),
     "stress on half of the frames": Case(
-        half_without_stress,
+        drop_half_of_stress,
         {},
         ("stress is missing in 30 of 60", "first in raw/a.xyz, frame 1", "`partial`", "`labels`"),
     ),
     "stress on no frame": Case(
-        no_stress, {}, ("none of 60 frames has stress", "energy, forces", "remove stress")
+        drop_stress, {}, ("none of 60 frames has stress", "energy, forces", "remove stress")
     ),
     "a partial label on no frame": Case(
-        no_stress, {"partial": ["stress"]}, ("none of 60 frames has stress",)
+        drop_stress, {"partial": ["stress"]}, ("none of 60 frames has stress",)
     ),
     "stress with the wrong sign": Case(
-        flipped_stress,
+        flip_stress,
         {},
         ("'raw/*.xyz'", "stress: wrong sign", "set units.stress_sign: pressure"),
     ),
     "stress in another unit": Case(
-        kilobar, {}, ("stress: wrong unit", "units.stress is eV/angstrom^3, kbar would fit")
+        scale_to_kilobar,
+        {},
+        ("stress: wrong unit", "units.stress is eV/angstrom^3, kbar would fit"),
     ),
     "stress in the wrong declared unit": Case(
-        kilobar,
+        scale_to_kilobar,
         {"sources": [{"path": "raw/*.xyz", "units": {"stress": "GPa"}}]},
         ("units.stress is GPa, kbar would fit",),
     ),
-    "gradients for forces": Case(gradients, {}, ("forces: wrong sign", "negate")),
+    "gradients for forces": Case(reverse_forces, {}, ("forces: wrong sign", "negate")),
     "keys that differ": Case(
-        renamed,
+        rename_labels,
         {},
         ("none of 60 frames has energy", "did you mean 'REF_energy'", "set keys.energy"),
     ),
     "a key that is misspelt": Case(
-        renamed,
+        rename_labels,
         {"sources": [{"path": "raw/*.xyz", "keys": {"energy": "REF_enrgy"}}], "labels": ["energy"]},
         ("'REF_enrgy'", "did you mean 'REF_energy'"),
     ),

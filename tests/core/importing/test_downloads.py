@@ -28,13 +28,13 @@ def shelf(workshop, alloys, tmp_path):
     return folder, declared
 
 
-def dataset(workshop, declared, pattern="set/*.xyz"):
+def make_dataset(workshop, declared, pattern="set/*.xyz"):
     return workshop.dataset(sources=[{"path": pattern}], downloads=declared)
 
 
 def test_missing_files_are_fetched_and_imported(workshop, shelf):
     folder, declared = shelf
-    run = dataset(workshop, declared)
+    run = make_dataset(workshop, declared)
     paths = [workshop.datasets / "set" / name for name in ("test.xyz", "train.xyz")]
     assert sorted(find_raw_files(run)) == paths
     with pytest.raises(
@@ -52,7 +52,7 @@ def test_missing_files_are_fetched_and_imported(workshop, shelf):
 
 def test_one_file_can_be_asked_for(workshop, shelf):
     _, declared = shelf
-    run = dataset(workshop, declared)
+    run = make_dataset(workshop, declared)
     assert fetch(run, ["set/test.xyz"]) == 1
     with pytest.raises(ValueError, match=r"set/train.xyz is not there yet"):
         workshop.registry.select_hook("data", None)(run=run)
@@ -62,7 +62,7 @@ def test_one_file_can_be_asked_for(workshop, shelf):
 
 def test_a_file_that_is_there_is_left_alone_but_checked(workshop, shelf):
     folder, declared = shelf
-    run = dataset(workshop, declared)
+    run = make_dataset(workshop, declared)
     fetch(run, [])
     path = workshop.datasets / "set" / "train.xyz"
     before = path.stat().st_mtime_ns
@@ -79,7 +79,7 @@ def test_a_wrong_file_is_not_kept(workshop, shelf):
     folder, declared = shelf
     right = declared["set/train.xyz"]["sha256"]
     (folder / "train.xyz").write_text("<html>404</html>")
-    run = dataset(workshop, declared)
+    run = make_dataset(workshop, declared)
     with pytest.raises(ValueError, match=rf"train.xyz: file://.*sha256 [0-9a-f]{{64}}.* {right}"):
         fetch(run, ["set/train.xyz"])
     assert list((workshop.datasets / "set").iterdir()) == []
@@ -88,7 +88,7 @@ def test_a_wrong_file_is_not_kept(workshop, shelf):
 def test_a_server_without_the_file_is_named(workshop, shelf):
     folder, declared = shelf
     (folder / "train.xyz").unlink()
-    run = dataset(workshop, declared)
+    run = make_dataset(workshop, declared)
     with pytest.raises(ValueError, match=r"file://.*train.xyz: cannot be fetched .*by hand"):
         fetch(run, ["set/train.xyz"])
     assert list((workshop.datasets / "set").iterdir()) == []
@@ -96,7 +96,7 @@ def test_a_server_without_the_file_is_named(workshop, shelf):
 
 def test_the_downloads_of_a_mixture_are_those_of_its_parts(workshop, shelf):
     _, declared = shelf
-    dataset(workshop, declared)
+    make_dataset(workshop, declared)
     (workshop.datasets / "both.yaml").write_text(
         yaml.safe_dump({"description": "d", "parts": [{"dataset": "alloys"}]})
     )
@@ -120,8 +120,8 @@ def test_the_downloads_of_a_mixture_are_those_of_its_parts(workshop, shelf):
 def test_what_can_be_fetched_counts_as_there(workshop, shelf, name, result):
     """Oracle: the same patterns when the files are there."""
     _, declared = shelf
-    fetched = dataset(workshop, declared)
-    run = dataset(workshop, declared, pattern=name)
+    fetched = make_dataset(workshop, declared)
+    run = make_dataset(workshop, declared, pattern=name)
     if not result:
         with pytest.raises(ValueError, match="no file matches"):
             find_raw_files(run)
@@ -138,16 +138,16 @@ def test_what_can_be_fetched_counts_as_there(workshop, shelf, name, result):
 def test_downloads_lie_beside_the_dataset_file(workshop, shelf, name):
     _, declared = shelf
     with pytest.raises(ValueError, match=r"alloys.yaml.*has to be a path below the folder"):
-        dataset(workshop, {name: declared["set/train.xyz"]})
+        make_dataset(workshop, {name: declared["set/train.xyz"]})
 
 
 def test_urls_and_hashes_are_checked_when_they_are_read(workshop):
     with pytest.raises(ValueError, match=r"downloads.a.xyz.url: .*\n.*downloads.a.xyz.sha256: "):
-        dataset(workshop, {"a.xyz": {"url": "ssh://x", "sha256": "123"}})
+        make_dataset(workshop, {"a.xyz": {"url": "ssh://x", "sha256": "123"}})
 
 
 def test_where_a_file_comes_from_is_no_reason_to_import_again(workshop, shelf):
     _, declared = shelf
-    before = dataset(workshop, declared).select_params()
+    before = make_dataset(workshop, declared).select_params()
     declared["set/train.xyz"]["url"] = "https://example.org/train.xyz"
-    assert dataset(workshop, declared).select_params() == before
+    assert make_dataset(workshop, declared).select_params() == before

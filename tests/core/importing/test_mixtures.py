@@ -53,7 +53,7 @@ def write(workshop, name, **content):
     return path
 
 
-def imported(workshop, name):
+def import_dataset(workshop, name):
     run = workshop.project.load_dataset(name)
     summary = workshop.registry.select_hook("data", None)(run=run)
     with SampleFile(run.data, "data") as samples:
@@ -65,15 +65,15 @@ def imported(workshop, name):
     return run, summary, content, attributes
 
 
-def mixture(workshop, parts, **content):
+def write_mixture(workshop, parts, **content):
     path = write(workshop, "both", parts=[{"dataset": part} for part in parts], **content)
-    return path, *imported(workshop, "both")
+    return path, *import_dataset(workshop, "both")
 
 
 def test_samples_are_those_of_the_parts_with_their_units_and_splits(workshop, parts):
-    _, run, summary, result, attributes = mixture(workshop, parts)
+    _, run, summary, result, attributes = write_mixture(workshop, parts)
     assert attributes["labels"] == ["energy", "forces", "stress"]
-    expected = [one for part in parts for one in imported(workshop, part)[2]]
+    expected = [one for part in parts for one in import_dataset(workshop, part)[2]]
     assert len(result) == len(expected) == summary["samples"] == 60
     for one, other in zip(result, expected, strict=True):
         for name, value in other.items():
@@ -94,7 +94,7 @@ def test_samples_are_those_of_the_parts_with_their_units_and_splits(workshop, pa
 
 
 def test_there_is_one_fit_of_the_reference_energies(workshop, parts):
-    _, run, summary, result, attributes = mixture(workshop, parts)
+    _, run, summary, result, attributes = write_mixture(workshop, parts)
     training = [one for one in result if one["split"] == 0]
     counts = np.array([[np.sum(one["atomic_numbers"] == z) for z in (13, 29)] for one in training])
     energy = np.array([one["energy"] for one in training])
@@ -115,14 +115,14 @@ def test_there_is_one_fit_of_the_reference_energies(workshop, parts):
 
 def test_given_reference_energies_are_those_of_the_mixture(workshop, parts):
     given = {"Al": -1.0, "Cu": -2.0}
-    *_, attributes = mixture(workshop, parts, reference_energies=given)
+    *_, attributes = write_mixture(workshop, parts, reference_energies=given)
     assert attributes["reference_energies"] == given
     with pytest.raises(ValueError, match=r"both.yaml: .*max_reference_energy = 0.001 eV"):
-        mixture(workshop, parts, max_reference_energy=0.001)
+        write_mixture(workshop, parts, max_reference_energy=0.001)
 
 
 def test_a_part_of_another_method_is_noticed(workshop, parts, alloys):
-    _, _, summary, *_ = mixture(workshop, parts)
+    _, _, summary, *_ = write_mixture(workshop, parts)
     assert not any("another method" in warning for warning in summary["warnings"])
     shifted = []
     for atoms in alloys:
@@ -132,24 +132,24 @@ def test_a_part_of_another_method_is_noticed(workshop, parts, alloys):
         shifted.append(one)
     workshop.write("other/c.xyz", shifted)
     write(workshop, "other", sources=[{"path": "other/c.xyz"}], labels=["energy", "forces"])
-    _, _, summary, *_ = mixture(workshop, ["alloys", "other"])
+    _, _, summary, *_ = write_mixture(workshop, ["alloys", "other"])
     assert sum("was it calculated by another method" in one for one in summary["warnings"]) == 2
 
 
 def test_each_part_is_as_strict_as_it_says(workshop, parts):
     path = workshop.datasets / "kcal" / "b.xyz"
     path.write_text(path.read_text().replace("Al ", "Xx ", 1).replace("Cu ", "Xx ", 1))
-    _, run, summary, *_ = mixture(workshop, parts)
+    _, run, summary, *_ = write_mixture(workshop, parts)
     assert summary["skipped"] > 0
     assert json.loads(run.report.read_text())["skipped"]["count"] == summary["skipped"]
     file = workshop.datasets / "small.yaml"
     file.write_text(file.read_text() + "strict: true\n")
     with pytest.raises(ValueError, match=r"kcal/b.xyz: frame \d+: .*set strict: false"):
-        mixture(workshop, parts)
+        write_mixture(workshop, parts)
 
 
 def test_where_a_mixture_comes_from_and_what_runs_it_again(workshop, parts):
-    _, run, *_ = mixture(workshop, parts)
+    _, run, *_ = write_mixture(workshop, parts)
     record = read_provenance(run.data)
     assert list(record["parts"]) == list(parts)
     names = ["raw/cold/a.xyz", "raw/hot/a.xyz", "kcal/b.xyz"]
@@ -164,7 +164,7 @@ def test_where_a_mixture_comes_from_and_what_runs_it_again(workshop, parts):
 
 
 def test_a_part_must_be_a_dataset_of_its_own(workshop, parts, monkeypatch):
-    path, *_ = mixture(workshop, parts)
+    path, *_ = write_mixture(workshop, parts)
     write(workshop, "nested", parts=[{"dataset": "small"}, {"dataset": "both"}])
     with pytest.raises(
         ValueError, match=r"nested.yaml:4: parts.1.dataset: 'both' is a mixture itself"
@@ -212,4 +212,4 @@ def test_data_of_a_plugin_cannot_be_mixed(workshop, parts, monkeypatch, own_file
 def test_parts_share_no_file(workshop, parts):
     write(workshop, "again", sources=[{"path": "raw/hot/a.xyz", "repeat": [1, 1, 2]}])
     with pytest.raises(ValueError, match=r"again.yaml: .*raw/hot/a.xyz also belongs to"):
-        mixture(workshop, ["alloys", "again"])
+        write_mixture(workshop, ["alloys", "again"])

@@ -95,8 +95,8 @@ def import_shipped(workshop, name, archive):
     path = workshop.datasets / source["path"]
     path.parent.mkdir()
     path.symlink_to(archive)
-    run = workshop.project.dataset(name)
-    workshop.registry.hook("data", None)(run=run)
+    run = workshop.project.load_dataset(name)
+    workshop.registry.select_hook("data", None)(run=run)
     return run
 
 
@@ -105,8 +105,8 @@ def test_the_dataset_of_iron_has_magnetic_moments(workshop):
     """Oracle: the values in the archive; sizes of moments alone, as CHGNet predicts them."""
     run = import_shipped(workshop, "iron", find(IRON))
     with SampleFile(run.data, "data") as samples:
-        magmoms, split = samples.column("magmoms"), samples.column("split")
-        n_atoms = samples.counts("atom")
+        magmoms, split = samples.read_column("magmoms"), samples.read_column("split")
+        n_atoms = samples.count_rows("atom")
     assert len(magmoms) == n_atoms.sum() == 62_932
     assert magmoms.min() > 0
     assert magmoms.max() == pytest.approx(3.042, abs=5e-4)
@@ -117,7 +117,7 @@ def test_the_dataset_of_iron_has_magnetic_moments(workshop):
 def test_no_material_of_mptrj_is_on_both_sides_of_the_split(workshop):
     run = import_shipped(workshop, "mptrj_1k_materials", find(MPTRJ))
     with SampleFile(run.data, "data") as samples:
-        split, groups = samples.column("split"), np.array(samples.column("group"))
+        split, groups = samples.read_column("split"), np.array(samples.read_column("group"))
     assert np.bincount(split).tolist() == [800, 100, 100]
     by_split = [set(groups[split == code]) for code in range(3)]
     assert len(set.union(*by_split)) == sum(map(len, by_split))

@@ -15,7 +15,7 @@ from pipeline_core.importing.reference_energies import fit_reference_energies
 LARGE = 1e5
 
 
-def columns_of(compositions, energies) -> Columns:
+def make_columns(compositions, energies) -> Columns:
     """Samples of these compositions, dictionaries of symbol to count."""
     columns = Columns()
     for composition, energy in zip(compositions, energies, strict=True):
@@ -25,16 +25,16 @@ def columns_of(compositions, energies) -> Columns:
     return columns
 
 
-def matrix_of(compositions, symbols):
+def count_compositions(compositions, symbols):
     return np.array([[c.get(s, 0) for s in symbols] for c in compositions], float)
 
 
-def fitted(compositions, energies, training=None, choice="least_squares", largest=LARGE):
+def fit_references(compositions, energies, training=None, choice="least_squares", largest=LARGE):
     training = np.ones(len(energies), bool) if training is None else training
-    return fit_reference_energies(columns_of(compositions, energies), training, choice, largest)
+    return fit_reference_energies(make_columns(compositions, energies), training, choice, largest)
 
 
-def random_compositions(rng, n, symbols=("H", "O", "Hf", "Cu")):
+def draw_compositions(rng, n, symbols=("H", "O", "Hf", "Cu")):
     actual = []
     while len(actual) < n:
         counts = rng.integers(0, 5, len(symbols)).tolist()
@@ -47,11 +47,11 @@ def random_compositions(rng, n, symbols=("H", "O", "Hf", "Cu")):
 def test_equals_least_squares_over_all_samples(block, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK", block)
     rng = np.random.default_rng(0)
-    compositions = random_compositions(rng, 400)
+    compositions = draw_compositions(rng, 400)
     symbols = ["H", "O", "Cu", "Hf"]
-    matrix = matrix_of(compositions, symbols)
+    matrix = count_compositions(compositions, symbols)
     energies = matrix @ [-13.6, -432.0, -1640.0, -1330.0] + rng.normal(0, 0.3, 400)
-    result = fitted(compositions, energies)
+    result = fit_references(compositions, energies)
     expected, *_ = np.linalg.lstsq(matrix, energies)
     assert list(result.energies) == symbols
     np.testing.assert_allclose(list(result.energies.values()), expected, rtol=1e-12)
@@ -67,11 +67,11 @@ def test_equals_least_squares_over_all_samples(block, monkeypatch):
 @settings(max_examples=60, deadline=None)
 def test_least_norm_where_elements_cannot_be_separated(seed, n):
     rng = np.random.default_rng(seed)
-    compositions = random_compositions(rng, n)
+    compositions = draw_compositions(rng, n)
     symbols = sorted({s for c in compositions for s in c}, key=chemical_symbols.index)
-    matrix = matrix_of(compositions, symbols)
+    matrix = count_compositions(compositions, symbols)
     energies = rng.normal(-100, 30, n)
-    result = fitted(compositions, energies)
+    result = fit_references(compositions, energies)
     expected, _, rank, _ = np.linalg.lstsq(matrix, energies)
     np.testing.assert_allclose([result.energies[s] for s in symbols], expected, atol=1e-7)
     assert result.rank == rank
@@ -82,7 +82,9 @@ def test_least_norm_where_elements_cannot_be_separated(seed, n):
 
 
 def test_a_fixed_proportion_is_said_to_be_one():
-    result = fitted([{"Hf": 4, "O": 8, "H": h} for h in (1, 2, 3)], [-120.0, -133.0, -147.0])
+    result = fit_references(
+        [{"Hf": 4, "O": 8, "H": h} for h in (1, 2, 3)], [-120.0, -133.0, -147.0]
+    )
     assert list(result.not_separable) == ["O", "Hf"]
     assert result.rank == 2
     assert result.energies["O"] == pytest.approx(2 * result.energies["Hf"])
@@ -90,7 +92,7 @@ def test_a_fixed_proportion_is_said_to_be_one():
 
 def test_only_training_samples_with_an_energy_count():
     compositions = [{"H": 1}, {"H": 2}, {"H": 3}, {"O": 1}]
-    result = fitted(
+    result = fit_references(
         compositions, [-1.0, -2.0, np.nan, 500.0], training=np.array([True, True, True, False])
     )
     assert result.energies == {"H": pytest.approx(-1.0), "O": 0.0}
@@ -99,22 +101,22 @@ def test_only_training_samples_with_an_energy_count():
 
 
 def test_given_energies_are_taken():
-    result = fitted([{"H": 2}, {"O": 1}], [-3.0, -5.0], choice={"H": -1.0, "O": -4.0})
+    result = fit_references([{"H": 2}, {"O": 1}], [-3.0, -5.0], choice={"H": -1.0, "O": -4.0})
     assert (result.method, result.energies) == ("given", {"H": -1.0, "O": -4.0})
     assert result.rms_after == pytest.approx(np.sqrt((0.5**2 + 1) / 2))
 
 
 @pytest.mark.parametrize(("choice", "energy"), [("none", -1.0), ("least_squares", np.nan)])
 def test_none_wanted_or_none_possible(choice, energy):
-    result = fitted([{"H": 1}, {"H": 1}], [energy, energy], choice=choice)
+    result = fit_references([{"H": 1}, {"H": 1}], [energy, energy], choice=choice)
     assert (result.method, result.energies, result.n_samples) == ("none", {}, {"H": 2})
 
 
 def test_absurd_energies_stop():
     with pytest.raises(ValueError, match=r"absurd: O -2e\+06 eV.*units.energy"):
-        fitted([{"H": 1}, {"O": 1}], [-1.0, -2e6])
+        fit_references([{"H": 1}, {"O": 1}], [-1.0, -2e6])
 
 
 def test_given_energies_of_no_element_are_refused():
     with pytest.raises(ValueError, match="reference_energies: 'Hx' is no element"):
-        fitted([{"H": 1}], [-13.0], choice={"H": -13.6, "Hx": -1.0})
+        fit_references([{"H": 1}], [-13.0], choice={"H": -13.6, "Hx": -1.0})

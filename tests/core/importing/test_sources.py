@@ -35,7 +35,7 @@ def find(folder: Path, *sources, known=None):
     return find_sources(folder / "d.yaml", [Source(**s) for s in sources], known)
 
 
-def frame(**info) -> Frame:
+def make_frame(**info) -> Frame:
     return Frame(
         atomic_numbers=np.ones(1, np.int32),
         positions=np.zeros((1, 3)),
@@ -65,12 +65,12 @@ def test_patterns_may_lead_upwards_or_be_absolute(folder):
     assert list(upwards.files) == ["../runs/hot/1.xyz", "../runs/hot/2.xyz"]
 
 
-def reader(name: str, *suffixes: str) -> Reader:
+def make_reader(name: str, *suffixes: str) -> Reader:
     return Reader(name=name, summary="", suffixes=suffixes, units=Units(), read=lambda *_: iter(()))
 
 
 def test_formats_that_do_not_decide_are_refused(folder):
-    known = [reader("a", ".xyz"), reader("b", ".xyz"), reader("c", ".gz")]
+    known = [make_reader("a", ".xyz"), make_reader("b", ".xyz"), make_reader("c", ".gz")]
     with pytest.raises(ValueError, match="several formats"):
         find(folder, {"path": "runs/hot/1.xyz"}, known=known)
     with pytest.raises(ValueError, match="no format"):
@@ -108,14 +108,14 @@ def test_the_dataset_file_overrides_single_units(folder):
 )
 def test_groups(folder, pattern, group, expected):
     (source,) = find(folder, {"path": pattern, "group": group})
-    one = frame(phase="cubic", T=300)
+    one = make_frame(phase="cubic", T=300)
     assert [name_group(source, name, one, "HfO2") for name in source.files] == expected
 
 
 def test_a_group_beside_the_dataset_file_has_a_name(folder):
     (source,) = find(folder / "runs" / "hot", {"path": "*.xyz", "group": "folder"})
     assert source.root == PurePosixPath()
-    assert {name_group(source, name, frame(), "") for name in source.files} == {"hot"}
+    assert {name_group(source, name, make_frame(), "") for name in source.files} == {"hot"}
 
 
 def test_a_missing_key_names_what_there_is(folder):
@@ -123,4 +123,4 @@ def test_a_missing_key_names_what_there_is(folder):
     with pytest.raises(
         ValueError, match=r"frame 4.*folder, file, composition, phase.*mean 'phase'"
     ):
-        name_group(source, "runs/hot/1.xyz", frame(phase="cubic"), "")
+        name_group(source, "runs/hot/1.xyz", make_frame(phase="cubic"), "")

@@ -19,7 +19,7 @@ TRAIN, VAL, TEST = range(3)
 fractions = st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.25, 1 / 3])
 
 
-def columns_of(groups=(), *, n=0, numbers=None, splits=None) -> Columns:
+def make_columns(groups=(), *, n=0, numbers=None, splits=None) -> Columns:
     """Samples with these groups, Z of their only atom and splits."""
     groups = list(groups) or [""] * n
     columns = Columns()
@@ -30,7 +30,7 @@ def columns_of(groups=(), *, n=0, numbers=None, splits=None) -> Columns:
     return columns
 
 
-def sizes(codes) -> list[int]:
+def count_sizes(codes) -> list[int]:
     return np.bincount(codes, minlength=3).tolist()
 
 
@@ -47,19 +47,19 @@ def sizes(codes) -> list[int]:
     ],
 )
 def test_sizes_are_the_fractions(method, n, val, test, expected):
-    codes = divide(columns_of(n=n), Split(method=method, val=val, test=test))
-    assert sizes(codes) == expected
+    codes = divide(make_columns(n=n), Split(method=method, val=val, test=test))
+    assert count_sizes(codes) == expected
 
 
 def test_the_seed_decides():
-    columns = columns_of(n=200)
+    columns = make_columns(n=200)
     first, again = (divide(columns, Split(seed=3)) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (divide(columns, Split(seed=4)) != first).any()
 
 
 def test_random_holds_out_every_sample_equally_often():
-    columns = columns_of(n=20)
+    columns = make_columns(n=20)
     counts = sum(divide(columns, Split(val=0.2, test=0.0, seed=s)) == VAL for s in range(1000))
     # Binomial, 1000 draws at 0.2: standard deviation 12.6
     assert np.abs(counts - 200).max() < 5 * 12.6
@@ -74,7 +74,7 @@ def test_random_holds_out_every_sample_equally_often():
 @settings(max_examples=60, deadline=None)
 def test_each_composition_is_divided_alike(numbers, val, test, seed):
     split = Split(method="composition", val=val, test=test, seed=seed)
-    codes = divide(columns_of(n=len(numbers), numbers=numbers), split)
+    codes = divide(make_columns(n=len(numbers), numbers=numbers), split)
     held = Counter(z for z, c in zip(numbers, codes, strict=True) if c != TRAIN)
     tested = Counter(z for z, c in zip(numbers, codes, strict=True) if c == TEST)
     for z, n in Counter(numbers).items():
@@ -89,7 +89,7 @@ def test_compositions_are_reduced_formulas():
         assert columns.compositions.make_formula(number) == "HfO2"
         columns.add(number, "", len(numbers), 0.0, -1)
     assert len(columns.compositions) == 2
-    assert sizes(divide(columns, Split(method="composition"))) == [80, 10, 10]
+    assert count_sizes(divide(columns, Split(method="composition"))) == [80, 10, 10]
 
 
 @given(
@@ -100,13 +100,13 @@ def test_compositions_are_reduced_formulas():
 @settings(max_examples=80, deadline=None)
 def test_whole_groups_come_as_near_to_the_fraction_as_any_choice(counts, fraction, seed):
     groups = [f"g{i}" for i, n in enumerate(counts) for _ in range(n)]
-    codes = divide(columns_of(groups), Split(method="group", val=0.0, test=fraction, seed=seed))
+    codes = divide(make_columns(groups), Split(method="group", val=0.0, test=fraction, seed=seed))
     by_group = {g: {c for h, c in zip(groups, codes, strict=True) if h == g} for g in set(groups)}
     assert all(len(result) == 1 for result in by_group.values())
     target = round(fraction * len(groups))
     choices = [sum(c) for k in range(len(counts)) for c in combinations(counts, k)]
     best = min(abs(total - target) for total in choices)
-    result = sizes(codes)[TEST]
+    result = count_sizes(codes)[TEST]
     if abs(target) == best:  # no group is nearest, but something has to be held out
         assert result == min(counts) or abs(result - target) == best
     else:
@@ -116,10 +116,10 @@ def test_whole_groups_come_as_near_to_the_fraction_as_any_choice(counts, fractio
 
 def test_large_groups_are_held_out_although_none_is_nearer():
     groups = [f"run{i}" for i in range(4) for _ in range(100)]
-    codes = divide(columns_of(groups), Split(method="group", val=0.1, test=0.1))
-    assert sizes(codes) == [200, 100, 100]
-    assert sizes(divide(columns_of(["a"] * 9), Split(method="group"))) == [9, 0, 0]
-    assert sizes(divide(columns_of(["a"] * 9 + ["b"]), Split(method="group"))) == [9, 0, 1]
+    codes = divide(make_columns(groups), Split(method="group", val=0.1, test=0.1))
+    assert count_sizes(codes) == [200, 100, 100]
+    assert count_sizes(divide(make_columns(["a"] * 9), Split(method="group"))) == [9, 0, 0]
+    assert count_sizes(divide(make_columns(["a"] * 9 + ["b"]), Split(method="group"))) == [9, 0, 1]
 
 
 @given(
@@ -134,13 +134,13 @@ def test_the_highest_energies_per_atom_are_held_out(energies, val, test):
         columns.add(0, "", 1 + i % 3, energy * (1 + i % 3), -1)
     codes = divide(columns, Split(method="energy", val=val, test=test))
     n_val, n_test = round(val * n), round(test * n)
-    assert sizes(codes) == [n - n_val - n_test, n_val, n_test]
+    assert count_sizes(codes) == [n - n_val - n_test, n_val, n_test]
     rising = np.argsort(energies)
     assert codes[rising].tolist() == sorted(codes, key=[TRAIN, VAL, TEST].index)
 
 
 def test_samples_without_energy_cannot_be_divided_by_it():
-    columns = columns_of(n=9)
+    columns = make_columns(n=9)
     columns.add(0, "", 1, np.nan, -1)
     with pytest.raises(ValueError, match=r"split.method 'energy': 1 of 10 samples have no energy"):
         divide(columns, Split(method="energy"))
@@ -149,45 +149,46 @@ def test_samples_without_energy_cannot_be_divided_by_it():
 def test_groups_are_chosen_by_the_seed():
     groups = [f"g{i % 40}" for i in range(400)]
     result = {
-        tuple(divide(columns_of(groups), Split(method="group", seed=s)).tolist()) for s in range(5)
+        tuple(divide(make_columns(groups), Split(method="group", seed=s)).tolist())
+        for s in range(5)
     }
     assert len(result) == 5
-    assert all(sizes(np.array(codes)) == [320, 40, 40] for codes in result)
+    assert all(count_sizes(np.array(codes)) == [320, 40, 40] for codes in result)
 
 
 def test_many_groups_are_quick():
     rng = np.random.default_rng(0)
     groups = [f"g{g}" for g in rng.integers(0, 3000, 20_000)]
-    codes = divide(columns_of(groups), Split(method="group"))
-    assert sizes(codes) == [16_000, 2_000, 2_000]
+    codes = divide(make_columns(groups), Split(method="group"))
+    assert count_sizes(codes) == [16_000, 2_000, 2_000]
 
 
 def test_lists_name_groups_and_patterns():
     groups = ["hot/1", "hot/2", "cold/1", "cold/2", "warm"]
     split = Split(method="list", val_groups=["hot/*"], test_groups=["warm", "cold/?"])
     with pytest.raises(ValueError, match="no sample for training"):
-        divide(columns_of(groups), split)
+        divide(make_columns(groups), split)
     split = Split(method="list", val_groups=["hot/*"], test_groups=["warm"])
-    assert divide(columns_of(groups), split).tolist() == [VAL, VAL, TRAIN, TRAIN, TEST]
+    assert divide(make_columns(groups), split).tolist() == [VAL, VAL, TRAIN, TRAIN, TEST]
 
 
 def test_overlapping_lists_are_refused():
     split = Split(method="list", val_groups=["hot"], test_groups=["h*"])
     with pytest.raises(ValueError, match="group 'hot' is in val_groups and in test_groups"):
-        divide(columns_of(["hot", "cold"]), split)
+        divide(make_columns(["hot", "cold"]), split)
 
 
 def test_sources_keep_their_split():
     splits = ["test", None, "train", None, "val", None] * 20
-    codes = divide(columns_of(n=120, splits=splits), Split(val=0.5, test=0.0))
+    codes = divide(make_columns(n=120, splits=splits), Split(val=0.5, test=0.0))
     for code, name in zip(codes, splits, strict=True):
         assert name is None or SPLITS[code] == name
     free = [c for c, name in zip(codes, splits, strict=True) if name is None]
-    assert sizes(np.array(free)) == [30, 30, 0]
+    assert count_sizes(np.array(free)) == [30, 30, 0]
 
 
 def test_groups_of_sources_with_a_split_are_not_divided():
-    columns = columns_of(["a", "a", "b", "b"], splits=["test", "test", None, None])
+    columns = make_columns(["a", "a", "b", "b"], splits=["test", "test", None, None])
     split = Split(method="list", val_groups=["a"])
     with pytest.raises(ValueError, match=r"no group matches 'a'.*groups: b"):
         divide(columns, split)

@@ -31,20 +31,20 @@ def sample_of(atoms: Atoms, *, forces=1.0, stress=1.0, energy=1.0) -> dict:
     }
 
 
-def crystal(numbers=(29, 13, 29, 29)) -> Atoms:
+def make_crystal(numbers=(29, 13, 29, 29)) -> Atoms:
     atoms = bulk("Cu", cubic=True, a=3.75)
     atoms.numbers[:] = numbers
     return atoms
 
 
-def strained(rng, size=0.01, rattle=0.03, base=None) -> Atoms:
-    atoms = crystal() if base is None else base.copy()
+def strain(rng, size=0.01, rattle=0.03, base=None) -> Atoms:
+    atoms = make_crystal() if base is None else base.copy()
     atoms.set_cell(atoms.cell.array @ (np.eye(3) + rng.uniform(-size, size, (3, 3))), True)
     atoms.positions += rng.normal(0, rattle, atoms.positions.shape)
     return atoms
 
 
-def checked(structures, n_pairs=64, **factors):
+def check_structures(structures, n_pairs=64, **factors):
     check = WorkCheck(n_pairs)
     for atoms in structures:
         check.add(sample_of(atoms, **factors))
@@ -54,13 +54,13 @@ def checked(structures, n_pairs=64, **factors):
 @pytest.fixture(scope="module")
 def strained_frames():
     rng = np.random.default_rng(1)
-    return [strained(rng, rattle=0.01) for _ in range(40)]
+    return [strain(rng, rattle=0.01) for _ in range(40)]
 
 
 @pytest.fixture(scope="module")
 def rattled_frames():
     rng = np.random.default_rng(2)
-    return [strained(rng, size=0.0) for _ in range(40)]
+    return [strain(rng, size=0.0) for _ in range(40)]
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def rattled_frames():
     ],
 )
 def test_sign_and_unit_of_the_stress(strained_frames, factor, verdict):
-    actual = checked(strained_frames, stress=factor)["stress"]
+    actual = check_structures(strained_frames, stress=factor)["stress"]
     assert actual.verdict == verdict
     assert actual.factor == pytest.approx(1 / factor, rel=0.05)
     assert actual.interval[0] <= actual.factor <= actual.interval[1]
@@ -91,22 +91,22 @@ def test_sign_and_unit_of_the_stress(strained_frames, factor, verdict):
 @pytest.mark.parametrize("rattle", [0.0, 0.03, 0.06])
 def test_vibration_does_not_hide_the_sign(rattle, factor, verdict):
     rng = np.random.default_rng(2)
-    frames = [strained(rng, size=0.01, rattle=rattle) for _ in range(60)]
-    assert checked(frames, stress=factor)["stress"].verdict == verdict
+    frames = [strain(rng, size=0.01, rattle=rattle) for _ in range(60)]
+    assert check_structures(frames, stress=factor)["stress"].verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(1.0, "confirmed"), (-1.0, "wrong sign"), (51.42, "wrong unit")]
 )
 def test_sign_and_unit_of_the_forces(rattled_frames, factor, verdict):
-    actual = checked(rattled_frames, forces=factor)
+    actual = check_structures(rattled_frames, forces=factor)
     assert actual["forces"].verdict == verdict
     assert actual["stress"].verdict == "undetermined"
     assert actual["stress"].pairs == 0
 
 
 def test_a_wrong_unit_of_the_energy_shows(rattled_frames):
-    actual = checked(rattled_frames, energy=1 / ase.units.Hartree)["forces"]
+    actual = check_structures(rattled_frames, energy=1 / ase.units.Hartree)["forces"]
     assert actual.verdict == "wrong unit"
     assert actual.factor == pytest.approx(1 / ase.units.Hartree, rel=0.05)
 
@@ -115,7 +115,7 @@ def test_the_trapezoid_rule_is_of_third_order():
     """Half the strain and displacement leaves an eighth of the error: the work is the right one."""
     rng = np.random.default_rng(3)
     direction = rng.uniform(-1, 1, (3, 3)), rng.normal(0, 1, (4, 3))
-    base = strained(rng, rattle=0.05)
+    base = strain(rng, rattle=0.05)
     errors = []
     for size in (0.02, 0.01, 0.005):
         other = base.copy()
@@ -136,7 +136,7 @@ def test_shifted_and_wrapped_atoms_are_the_same(strained_frames):
     for atoms in moved:
         atoms.positions += rng.uniform(-2, 2, 3)
         atoms.wrap()
-    actual, plain = checked(moved)["stress"], checked(strained_frames)["stress"]
+    actual, plain = check_structures(moved)["stress"], check_structures(strained_frames)["stress"]
     assert actual.factor == pytest.approx(plain.factor, rel=1e-6)
     assert actual.pairs == plain.pairs
 
@@ -145,7 +145,7 @@ def test_strain_without_forces_is_enough():
     rng = np.random.default_rng(5)
     check = WorkCheck(64)
     for _ in range(20):
-        sample = sample_of(strained(rng, rattle=0.0))
+        sample = sample_of(strain(rng, rattle=0.0))
         del sample["forces"]
         check.add(sample)
     assert check.measure_agreements()["stress"].verdict == "confirmed"
@@ -164,15 +164,15 @@ def test_a_quarter_of_jumping_energies_does_not_decide(strained_frames):
 
 def test_frames_too_different_make_no_pairs():
     rng = np.random.default_rng(7)
-    far_apart = [strained(rng, size=0.0, base=crystal()) for _ in range(10)]
+    far_apart = [strain(rng, size=0.0, base=make_crystal()) for _ in range(10)]
     for i, atoms in enumerate(far_apart):
         atoms.set_cell(atoms.cell.array * (1 + 0.05 * i), scale_atoms=True)
-    other_atoms = [crystal(numbers) for numbers in ((29, 29, 29, 13), (29, 13, 29, 29))]
-    molecules = [strained(rng) for _ in range(10)]
+    other_atoms = [make_crystal(numbers) for numbers in ((29, 29, 29, 13), (29, 13, 29, 29))]
+    molecules = [strain(rng) for _ in range(10)]
     for atoms in molecules:
         atoms.pbc = False
     for frames in (far_apart, other_atoms, molecules):
-        actual = checked(frames)
+        actual = check_structures(frames)
         assert {name: (f.pairs, f.verdict) for name, f in actual.items()} == {
             "forces": (0, "undetermined"),
             "stress": (0, "undetermined"),
@@ -181,7 +181,10 @@ def test_frames_too_different_make_no_pairs():
 
 def test_few_pairs_are_not_believed():
     rng = np.random.default_rng(8)
-    assert checked([strained(rng) for _ in range(3)], stress=-1)["stress"].verdict == "undetermined"
+    assert (
+        check_structures([strain(rng) for _ in range(3)], stress=-1)["stress"].verdict
+        == "undetermined"
+    )
 
 
 def test_missing_labels_make_no_pairs(strained_frames):

@@ -18,7 +18,7 @@ from pipeline_core.importing.tiling import count_copies, tile_sample
 from pipeline_core.samples import SampleFile
 
 
-def structure(atoms: Atoms) -> dict:
+def make_structure(atoms: Atoms) -> dict:
     """A sample without labels."""
     return {
         "atomic_numbers": atoms.numbers,
@@ -32,7 +32,7 @@ def sample(atoms: Atoms, calculator) -> dict:
     """A sample with what a calculator says of it, and made-up moments."""
     atoms = atoms.copy()
     atoms.calc = calculator
-    result = structure(atoms) | {
+    result = make_structure(atoms) | {
         "energy": np.asarray(atoms.get_potential_energy()),
         "forces": atoms.get_forces(),
         "magmoms": np.arange(len(atoms)) * 0.1,
@@ -40,20 +40,20 @@ def sample(atoms: Atoms, calculator) -> dict:
     return result | ({"stress": atoms.get_stress(voigt=False)} if atoms.pbc.all() else {})
 
 
-def argon() -> Atoms:
+def make_argon() -> Atoms:
     atoms = bulk("Ar", cubic=True, a=5.3)
     atoms.set_cell(atoms.cell.array @ [[1, 0.03, 0], [0, 1.02, -0.05], [0.01, 0, 0.97]], True)
     atoms.rattle(0.1, seed=1)
     return atoms
 
 
-def copper() -> Atoms:
+def make_copper() -> Atoms:
     atoms = bulk("Cu", "hcp", a=2.5, c=4.1)
     atoms.rattle(0.05, seed=2)
     return atoms
 
 
-def slab() -> Atoms:
+def make_slab() -> Atoms:
     atoms = fcc111("Cu", (1, 2, 3), vacuum=6)
     atoms.rattle(0.05, seed=3)
     return atoms
@@ -63,9 +63,9 @@ def slab() -> Atoms:
 @pytest.mark.parametrize(
     ("atoms", "calculator"),
     [
-        (argon(), lambda: LennardJones(sigma=3.4, epsilon=0.01, rc=8.0)),
-        (copper(), EMT),
-        (slab(), EMT),
+        (make_argon(), lambda: LennardJones(sigma=3.4, epsilon=0.01, rc=8.0)),
+        (make_copper(), EMT),
+        (make_slab(), EMT),
     ],
 )
 def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numbers):
@@ -98,8 +98,8 @@ def test_labels_of_copies_are_those_of_the_repeated_cell(atoms, calculator, numb
 def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
     cell = Atoms("Cu2", cell=lengths, pbc=[letter == "T" for letter in pbc])
     source = Source(path="a", repeat_to=max(1, 2 * most))
-    assert sorted(count_copies(source, structure(cell))) == sorted(expected)
-    result = np.array(count_copies(source, structure(cell))) * lengths
+    assert sorted(count_copies(source, make_structure(cell))) == sorted(expected)
+    result = np.array(count_copies(source, make_structure(cell))) * lengths
     np.testing.assert_allclose(sorted(result), sorted(np.array(expected) * lengths))
 
 
@@ -110,7 +110,7 @@ def test_cells_become_as_cubic_as_they_can(lengths, pbc, most, expected):
 )
 def test_a_cell_never_outgrows_its_size_nor_its_shape(lengths, n_atoms, size):
     cell = Atoms(f"Cu{n_atoms}", cell=lengths, pbc=True)
-    numbers = np.array(count_copies(Source(path="a", repeat_to=size), structure(cell)))
+    numbers = np.array(count_copies(Source(path="a", repeat_to=size), make_structure(cell)))
     n = numbers.prod()
     assert n == 1 or n * n_atoms <= size
     edges = numbers * lengths

@@ -24,14 +24,14 @@ class LennardJones(Potential):
     def energies(self, batch, vectors):
         r2 = (vectors**2).sum(1)
         x6 = (ARGON["sigma"] ** 2 / r2) ** 3
-        pair = 4 * self.scale * ARGON["epsilon"] * (x6**2 - x6) * _smooth(r2)
+        pair = 4 * self.scale * ARGON["epsilon"] * (x6**2 - x6) * _compute_switch(r2)
         atoms = pair.new_zeros(len(batch["atomic_numbers"]))
         atoms = atoms.index_add(0, batch["edge_index"][:, 0], 0.5 * pair)
         energy = pair.new_zeros(len(batch["cell"])).index_add(0, batch["atom_sample"], atoms)
         return {"energy": energy, "magmoms": atoms}
 
 
-def ase_lennard_jones():
+def make_ase_lennard_jones():
     """Return ASE's calculator of the same energy."""
     return AseLennardJones(
         sigma=ARGON["sigma"],
@@ -42,7 +42,7 @@ def ase_lennard_jones():
     )
 
 
-def _smooth(r2):
+def _compute_switch(r2):
     on, off = ARGON["onset"] ** 2, ARGON["cutoff"] ** 2
     middle = (off - r2) ** 2 * (off + 2 * r2 - 3 * on) / (off - on) ** 3
     return torch.where(r2 < on, torch.ones_like(r2), torch.where(r2 < off, middle, 0 * r2))

@@ -8,15 +8,15 @@ from ase import Atoms
 from ase.calculators.calculator import PropertyNotImplementedError
 from ase.calculators.fd import calculate_numerical_forces, calculate_numerical_stress
 
-from core.inference.lennard_jones import GRAPH, LennardJones, ase_lennard_jones
+from core.inference.lennard_jones import GRAPH, LennardJones, make_ase_lennard_jones
 from pipeline_core.inference.calculator import PotentialCalculator
 
 
-def calculator(dtype=torch.float64, module=None):
+def make_calculator(dtype=torch.float64, module=None):
     return PotentialCalculator(module or LennardJones(), GRAPH, ["Ar"], dtype=dtype)
 
 
-def argon(seed=0, strain=0.03):
+def make_argon(seed=0, strain=0.03):
     rng = np.random.default_rng(seed)
     atoms = ase.build.bulk("Ar", "fcc", 5.3, cubic=True)
     atoms.set_cell(np.array(atoms.cell) + strain * rng.normal(size=(3, 3)), scale_atoms=True)
@@ -25,7 +25,7 @@ def argon(seed=0, strain=0.03):
 
 
 STRUCTURES = {
-    "crystal": argon(),
+    "crystal": make_argon(),
     "slab": ase.build.fcc111("Ar", (2, 2, 3), a=5.3, vacuum=8.0),
     "cluster": Atoms("Ar3", positions=[[0, 0, 0], [3.6, 0, 0], [0, 4.1, 0.5]]),
 }
@@ -34,8 +34,8 @@ STRUCTURES = {
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_equals_the_calculator_of_ase(name):
     ours, theirs = STRUCTURES[name].copy(), STRUCTURES[name].copy()
-    ours.calc = calculator()
-    theirs.calc = ase_lennard_jones()
+    ours.calc = make_calculator()
+    theirs.calc = make_ase_lennard_jones()
 
     assert ours.get_potential_energy() == pytest.approx(theirs.get_potential_energy(), abs=1e-10)
     assert np.allclose(ours.get_forces(), theirs.get_forces(), atol=1e-10)
@@ -44,8 +44,8 @@ def test_equals_the_calculator_of_ase(name):
 
 
 def test_forces_and_stress_are_derivatives_of_the_energy():
-    atoms = argon(seed=1)
-    atoms.calc = calculator()
+    atoms = make_argon(seed=1)
+    atoms.calc = make_calculator()
 
     assert np.allclose(atoms.get_forces(), calculate_numerical_forces(atoms, eps=1e-4), atol=1e-7)
     assert np.allclose(
@@ -57,8 +57,8 @@ def test_forces_and_stress_are_derivatives_of_the_energy():
 
 
 def test_the_answer_does_not_depend_on_the_images_that_atoms_stand_in():
-    atoms = argon()
-    atoms.calc = calculator(torch.float32)
+    atoms = make_argon()
+    atoms.calc = make_calculator(torch.float32)
     energy, forces = atoms.get_potential_energy(), atoms.get_forces()
 
     shifts = np.array([[400, 0, 0], [0, -300, 0], [0, 0, 0], [1, 2, 500]])
@@ -69,9 +69,9 @@ def test_the_answer_does_not_depend_on_the_images_that_atoms_stand_in():
 
 
 def test_a_supercell_has_the_energy_of_its_cells():
-    atoms = argon()
+    atoms = make_argon()
     big = atoms.repeat((2, 1, 3))
-    atoms.calc = big.calc = calculator()
+    atoms.calc = big.calc = make_calculator()
 
     assert big.get_potential_energy() == pytest.approx(6 * atoms.get_potential_energy(), rel=1e-12)
     assert np.allclose(big.get_stress(), atoms.get_stress(), atol=1e-13)
@@ -79,12 +79,12 @@ def test_a_supercell_has_the_energy_of_its_cells():
 
 def test_neighbours_are_found_anew_for_each_geometry():
     atoms = STRUCTURES["cluster"].copy()
-    atoms.calc = calculator()
+    atoms.calc = make_calculator()
     atoms.get_forces()
 
     atoms.positions[2] += [0, 40, 0]  # out of reach
     fresh = atoms.copy()
-    fresh.calc = calculator()
+    fresh.calc = make_calculator()
 
     assert atoms.get_potential_energy() == fresh.get_potential_energy()
     assert np.array_equal(atoms.get_forces()[2], np.zeros(3))
@@ -92,12 +92,12 @@ def test_neighbours_are_found_anew_for_each_geometry():
 
 def test_type_and_device_belong_to_the_calculator():
     module = LennardJones()
-    atoms = argon()
+    atoms = make_argon()
     before = torch.get_default_dtype(), module.scale.dtype, atoms.positions.copy()
 
     forces = {}
     for dtype in (torch.float32, torch.float64):
-        atoms.calc = calculator(dtype, module)
+        atoms.calc = make_calculator(dtype, module)
         forces[dtype] = atoms.get_forces()
 
     assert 0 < np.abs(forces[torch.float32] - forces[torch.float64]).max() < 1e-5
@@ -108,10 +108,10 @@ def test_type_and_device_belong_to_the_calculator():
 def test_energies_of_free_atoms_keep_their_digits_in_single_precision():
     module = LennardJones()
     module.atom_energies[18] = -14_345.678901234
-    atoms = argon()
-    atoms.calc = calculator(torch.float32, module)
-    bare = argon()
-    bare.calc = calculator(torch.float32)
+    atoms = make_argon()
+    atoms.calc = make_calculator(torch.float32, module)
+    bare = make_argon()
+    bare.calc = make_calculator(torch.float32)
 
     expected = bare.get_potential_energy() - len(atoms) * 14_345.678901234
     assert atoms.get_potential_energy() == pytest.approx(expected, abs=1e-9)
@@ -119,8 +119,8 @@ def test_energies_of_free_atoms_keep_their_digits_in_single_precision():
 
 def test_magnetic_moments_are_given_where_the_model_predicts_them():
     module = LennardJones(predicts=("energy", "magmoms"))
-    atoms = argon()
-    atoms.calc = calculator(module=module)
+    atoms = make_argon()
+    atoms.calc = make_calculator(module=module)
 
     assert atoms.get_magnetic_moments().sum() == pytest.approx(atoms.get_potential_energy())
     with pytest.raises(PropertyNotImplementedError):
@@ -129,7 +129,7 @@ def test_magnetic_moments_are_given_where_the_model_predicts_them():
 
 def test_no_stress_without_a_three_dimensional_cell():
     atoms = STRUCTURES["slab"].copy()
-    atoms.calc = calculator()
+    atoms.calc = make_calculator()
 
     with pytest.raises(PropertyNotImplementedError):
         atoms.get_stress()
@@ -137,7 +137,7 @@ def test_no_stress_without_a_three_dimensional_cell():
 
 def test_an_unknown_element_is_explained():
     atoms = ase.build.bulk("NaCl", "rocksalt", 5.6)
-    atoms.calc = calculator()
+    atoms.calc = make_calculator()
 
     with pytest.raises(ValueError, match=r"the model knows Ar and no Na \(atom 0 of NaCl\); train"):
         atoms.get_potential_energy()
@@ -145,7 +145,7 @@ def test_an_unknown_element_is_explained():
 
 def test_a_structure_without_neighbours_is_explained():
     atoms = Atoms("Ar", cell=[30, 30, 30], pbc=True)
-    atoms.calc = calculator()
+    atoms.calc = make_calculator()
 
     with pytest.raises(ValueError, match=r"no atom has a neighbour within 6.5 Å"):
         atoms.get_potential_energy()
@@ -154,10 +154,10 @@ def test_a_structure_without_neighbours_is_explained():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_gpu_gives_what_the_cpu_gives():
-    atoms = argon()
+    atoms = make_argon()
     module = LennardJones()
     module.atom_energies[18] = -14_345.678901234
-    atoms.calc = calculator(module=module)
+    atoms.calc = make_calculator(module=module)
     energy, forces, stress = atoms.get_potential_energy(), atoms.get_forces(), atoms.get_stress()
 
     atoms.calc = PotentialCalculator(module, GRAPH, ["Ar"], device="cuda", dtype=torch.float64)

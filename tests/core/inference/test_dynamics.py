@@ -10,18 +10,18 @@ from ase import Atoms, units
 from ase.calculators.calculator import Calculator, all_changes
 
 from core.inference.lennard_jones import GRAPH, LennardJones
-from core.inference.toy_calculators import IdealGas, Springs, lattice
+from core.inference.toy_calculators import IdealGas, Springs, make_lattice
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.inference.calculator import PotentialCalculator
 from pipeline_core.inference.dynamics import run_dynamics
 from pipeline_core.inference.frames import OBSERVABLES
 
 
-def argon():
+def make_argon():
     return ase.build.bulk("Ar", "fcc", 5.4, cubic=True).repeat((2, 1, 1))
 
 
-def lennard_jones():
+def make_lennard_jones():
     return PotentialCalculator(LennardJones(), GRAPH, ["Ar"], dtype=torch.float64)
 
 
@@ -40,9 +40,9 @@ def simulate(folder, atoms, calculator, seed=0, **options):
 
 
 def test_what_is_stored_is_what_ase_reads(tmp_path):
-    start = argon()
+    start = make_argon()
     summary, arrays, attributes, frames = simulate(
-        tmp_path, start, lennard_jones(), steps=10, every=4, temperature=50.0, timestep=2.0
+        tmp_path, start, make_lennard_jones(), steps=10, every=4, temperature=50.0, timestep=2.0
     )
 
     assert len(frames) == 3
@@ -54,7 +54,7 @@ def test_what_is_stored_is_what_ase_reads(tmp_path):
         assert frame.get_potential_energy() == pytest.approx(arrays["potential"][n], abs=1e-6)
         assert frame.get_kinetic_energy() == pytest.approx(arrays["kinetic"][n], rel=1e-5)
         check = frame.copy()
-        check.calc = lennard_jones()
+        check.calc = make_lennard_jones()
         assert np.allclose(frame.get_forces(), check.get_forces(), atol=1e-6)
         pressure = -check.get_stress(include_ideal_gas=True)[:3].mean() / units.GPa
         assert arrays["pressure"][n] == pytest.approx(pressure, rel=1e-5)
@@ -65,7 +65,7 @@ def test_what_is_stored_is_what_ase_reads(tmp_path):
     assert np.array_equal(arrays["atomic_numbers"], start.numbers)
     assert attributes["drift_meV_per_atom_per_ps"] == summary["drift_meV_per_atom_per_ps"]
     assert arrays["rdf/Ar-Ar"].shape == arrays["rdf/r"].shape
-    assert np.array_equal(start.positions, argon().positions)
+    assert np.array_equal(start.positions, make_argon().positions)
     assert start.calc is None
     assert not start.has("momenta")
 
@@ -75,8 +75,8 @@ def test_what_is_stored_is_what_ase_reads(tmp_path):
 def test_every_ensemble_keeps_its_conserved_energy(tmp_path, ensemble):
     summary, arrays, _, _ = simulate(
         tmp_path,
-        argon(),
-        lennard_jones(),
+        make_argon(),
+        make_lennard_jones(),
         ensemble=ensemble,
         steps=80,
         every=1,
@@ -102,13 +102,13 @@ def test_a_step_costs_one_evaluation(tmp_path, ensemble):
             self.calls += 1
 
     calculator = Counting()
-    simulate(tmp_path, lattice(2), calculator, ensemble=ensemble, steps=20, every=5)
+    simulate(tmp_path, make_lattice(2), calculator, ensemble=ensemble, steps=20, every=5)
 
     assert calculator.calls == 21
 
 
 def test_drift_and_fluctuation_of_a_known_energy(tmp_path):
-    atoms = lattice(2)
+    atoms = make_lattice(2)
 
     class Heating(IdealGas):
         """The energy rises by 2 meV with every call."""
@@ -131,7 +131,7 @@ def test_drift_and_fluctuation_of_a_known_energy(tmp_path):
 def test_a_seed_gives_a_trajectory_and_another_one_another(tmp_path):
     runs = []
     for seed in (1, 1, 2):
-        atoms = lattice(2)
+        atoms = make_lattice(2)
         _, arrays, _, _ = simulate(
             tmp_path, atoms, Springs(atoms), seed, steps=20, ensemble="nvt_langevin"
         )
@@ -142,7 +142,7 @@ def test_a_seed_gives_a_trajectory_and_another_one_another(tmp_path):
 
 
 def test_without_a_stress_there_is_no_pressure(tmp_path):
-    atoms = lattice(2)
+    atoms = make_lattice(2)
     summary, arrays, attributes, _ = simulate(tmp_path, atoms, Springs(atoms), steps=4, every=1)
 
     assert np.isnan(arrays["pressure"]).all()
@@ -154,7 +154,7 @@ def test_without_a_stress_there_is_no_pressure(tmp_path):
 def test_a_molecule_has_neither_volume_nor_radial_distribution(tmp_path):
     atoms = Atoms("Ar3", positions=[[0, 0, 0], [3.8, 0, 0], [0, 3.8, 0]])
     summary, arrays, _, _ = simulate(
-        tmp_path, atoms, lennard_jones(), steps=4, every=1, temperature=20.0
+        tmp_path, atoms, make_lennard_jones(), steps=4, every=1, temperature=20.0
     )
 
     assert summary["volume_mean_A3"] is None
@@ -162,11 +162,11 @@ def test_a_molecule_has_neither_volume_nor_radial_distribution(tmp_path):
 
 
 def test_an_explosion_is_explained_and_its_frames_kept(tmp_path):
-    atoms = argon()
+    atoms = make_argon()
     atoms.positions[1] = atoms.positions[0] + [1.0, 0, 0]
 
     with pytest.raises(ValueError, match=r"stopped at step \d+ of 100: .* where 30 K are wanted"):
-        simulate(tmp_path, atoms, lennard_jones(), steps=100, every=1, temperature=30.0)
+        simulate(tmp_path, atoms, make_lennard_jones(), steps=100, every=1, temperature=30.0)
 
     frames = ase.io.read(tmp_path / "md" / "test.extxyz", index=":")
     assert 1 <= len(frames) < 100
@@ -184,14 +184,16 @@ def test_a_prediction_that_is_not_finite_stops_the_run(tmp_path):
             self.results = {"energy": energy, "forces": np.zeros((n, 3))}
 
     with pytest.raises(ValueError, match=r"stopped at step 1 of 9: energy nan eV"):
-        simulate(tmp_path, lattice(2), Broken(), steps=9)
+        simulate(tmp_path, make_lattice(2), Broken(), steps=9)
 
 
 def test_a_structure_that_falls_apart_stops_the_run(tmp_path):
     atoms = Atoms("Ar2", positions=[[0, 0, 0], [6.4, 0, 0]])
 
     with pytest.raises(ValueError, match=r"no atom has a neighbour within 6.5 Å.*holds the frames"):
-        simulate(tmp_path, atoms, lennard_jones(), steps=2000, timestep=5.0, temperature=2000.0)
+        simulate(
+            tmp_path, atoms, make_lennard_jones(), steps=2000, timestep=5.0, temperature=2000.0
+        )
 
     assert len(ase.io.read(tmp_path / "md" / "test.extxyz", index=":")) > 0
 
@@ -199,10 +201,10 @@ def test_a_structure_that_falls_apart_stops_the_run(tmp_path):
 def test_what_cannot_be_run_is_refused(tmp_path):
     slab = ase.build.fcc111("Ar", (1, 1, 2), a=5.3, vacuum=8.0)
     for atoms, calculator, ensemble, message in (
-        (ase.build.bulk("Ar", "fcc", 5.3), lennard_jones(), "nve", r"one atom alone"),
-        (slab, lennard_jones(), "npt", r"periodic in three directions"),
-        (lattice(2), Springs(lattice(2)), "npt", r"npt needs the stress"),
-        (lattice(2, "Kr", 4.0), lennard_jones(), "nve", r"knows Ar and no Kr"),
+        (ase.build.bulk("Ar", "fcc", 5.3), make_lennard_jones(), "nve", r"one atom alone"),
+        (slab, make_lennard_jones(), "npt", r"periodic in three directions"),
+        (make_lattice(2), Springs(make_lattice(2)), "npt", r"npt needs the stress"),
+        (make_lattice(2, "Kr", 4.0), make_lennard_jones(), "nve", r"knows Ar and no Kr"),
     ):
         with pytest.raises(ValueError, match=message):
             simulate(tmp_path, atoms, calculator, ensemble=ensemble, steps=2)

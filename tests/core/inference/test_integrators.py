@@ -5,7 +5,7 @@ import pytest
 from ase import Atoms, units
 from scipy import stats
 
-from core.inference.toy_calculators import STIFFNESS, IdealGas, Springs, lattice
+from core.inference.toy_calculators import STIFFNESS, IdealGas, Springs, make_lattice
 from pipeline_core.config.sections import MolecularDynamics
 from pipeline_core.inference.integrators import (
     compute_temperature,
@@ -16,7 +16,7 @@ from pipeline_core.inference.integrators import (
 from pipeline_core.units import GPA
 
 
-def options(ensemble, **changes):
+def make_options(ensemble, **changes):
     return MolecularDynamics(name="test", ensemble=ensemble, **changes)
 
 
@@ -37,8 +37,8 @@ def run(atoms, md, seed=0):
     return np.array(rows).T
 
 
-def springs(n_cells=2, symbol="Cu"):
-    atoms = lattice(n_cells, symbol)
+def make_springs(n_cells=2, symbol="Cu"):
+    atoms = make_lattice(n_cells, symbol)
     atoms.calc = Springs(atoms)
     return atoms
 
@@ -70,10 +70,10 @@ def test_at_rest_is_an_orthogonal_projection():
 def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(ensemble):
     fluctuation = []
     for timestep in (4.0, 1.0):
-        md = options(
+        md = make_options(
             ensemble, timestep=timestep, steps=int(1600 / timestep), friction=0.01, damping=50.0
         )
-        fluctuation.append(run(springs(), md)[2].std())
+        fluctuation.append(run(make_springs(), md)[2].std())
 
     # The heat of Langevin dynamics is random, and so is a part of its error.
     spread = 0.4 if ensemble == "nvt_langevin" else 0.1
@@ -85,10 +85,10 @@ def test_the_error_of_the_conserved_energy_falls_as_the_square_of_the_time_step(
 def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensemble):
     # Eight atoms: counting 24 degrees of freedom in place of 21 would give 343 K. Unequal masses
     # and a quartic term, because a Nosé-Hoover chain does not mix equal oscillators.
-    atoms = lattice(2)
+    atoms = make_lattice(2)
     atoms.set_masses(np.linspace(10, 60, 8))
     atoms.calc = Springs(atoms, quartic=20.0)
-    md = options(ensemble, timestep=4.0, steps=4000, friction=0.05, damping=50.0)
+    md = make_options(ensemble, timestep=4.0, steps=4000, friction=0.05, damping=50.0)
     temperature = run(atoms, md)[0][500:]
 
     assert temperature.mean() == pytest.approx(300, rel=0.04)
@@ -97,7 +97,9 @@ def test_thermostats_give_the_temperature_to_the_moving_degrees_of_freedom(ensem
 @pytest.mark.slow
 def test_the_spread_of_the_temperature_is_canonical():
     # Of the kinetic energy of n degrees of freedom the variance is n (kT)²/2.
-    temperature = run(springs(), options("nvt_langevin", timestep=2.0, steps=4000, friction=0.1))[0]
+    temperature = run(
+        make_springs(), make_options("nvt_langevin", timestep=2.0, steps=4000, friction=0.1)
+    )[0]
 
     assert temperature.std() / 300 == pytest.approx(np.sqrt(2 / 21), rel=0.08)
 
@@ -106,9 +108,9 @@ def test_the_spread_of_the_temperature_is_canonical():
 def test_langevin_samples_oscillators_exactly_at_a_large_time_step():
     # Leimkuhler and Matthews (2013): BAOAB has no error in the positions of a harmonic oscillator,
     # whatever the time step; here omega dt = 1, where others are off by tenths.
-    atoms = springs(n_cells=3)
+    atoms = make_springs(n_cells=3)
     omega = np.sqrt(STIFFNESS / atoms.get_masses()[0])
-    md = options("nvt_langevin", timestep=1 / omega / units.fs, steps=4000, friction=0.05)
+    md = make_options("nvt_langevin", timestep=1 / omega / units.fs, steps=4000, friction=0.05)
     potential = run(atoms, md)[1][200:]
 
     expected = 0.5 * 3 * (len(atoms) - 1) * units.kB * 300
@@ -117,10 +119,10 @@ def test_langevin_samples_oscillators_exactly_at_a_large_time_step():
 
 @pytest.mark.parametrize("ensemble", ["nve", "nvt_langevin", "nvt_nose_hoover"])
 def test_the_centre_of_mass_stays_at_rest(ensemble):
-    atoms = springs()
+    atoms = make_springs()
     atoms.set_chemical_symbols(["Cu", "O"] * 4)
     before = atoms.get_center_of_mass()
-    run(atoms, options(ensemble, steps=200, timestep=1.0, friction=0.1))
+    run(atoms, make_options(ensemble, steps=200, timestep=1.0, friction=0.1))
 
     assert np.abs(atoms.get_momenta().sum(axis=0)).max() < 1e-9
     assert np.allclose(atoms.get_center_of_mass(), before, atol=1e-9)
@@ -128,12 +130,12 @@ def test_the_centre_of_mass_stays_at_rest(ensemble):
 
 @pytest.mark.slow
 def test_npt_gives_an_ideal_gas_its_volume_and_keeps_its_conserved_energy():
-    atoms = lattice(4, "Ar", spacing=10.0)
+    atoms = make_lattice(4, "Ar", spacing=10.0)
     atoms.calc = IdealGas()
     kT, volume = units.kB * 300, 2 / 3 * atoms.get_volume()
     pressure = (len(atoms) + 1) * kT / volume / GPA  # <V> = (N + 1) kT / P
     coupling = {"damping": 100.0, "barostat_damping": 100.0, "pressure": pressure}
-    md = options("npt", timestep=5.0, steps=3000, **coupling)
+    md = make_options("npt", timestep=5.0, steps=3000, **coupling)
     atoms.set_momenta(draw_momenta(atoms, 300, np.random.default_rng(0)))
     dynamics, conserved = make_integrator(atoms, md, np.random.default_rng(0))
     energies, volumes = np.array(

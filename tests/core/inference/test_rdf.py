@@ -7,7 +7,7 @@ import pytest
 from pipeline_core.inference.rdf import compute_radial_distribution
 
 
-def frame(atoms):
+def make_frame(atoms):
     return atoms.positions, np.array(atoms.cell)
 
 
@@ -30,7 +30,7 @@ def test_an_ideal_gas_has_no_structure():
 def test_shells_of_fcc_stand_where_they_must_and_hold_what_they_must():
     atoms = ase.build.bulk("Ar", "fcc", 4.0)  # one atom: all its neighbours are its own images
     radii, pairs = compute_radial_distribution(
-        atoms.numbers, [frame(atoms)], radius=6.0, n_bins=600
+        atoms.numbers, [make_frame(atoms)], radius=6.0, n_bins=600
     )
     density = 1 / atoms.get_volume()
     edges = np.linspace(0, 6, 601)
@@ -45,7 +45,7 @@ def test_shells_of_fcc_stand_where_they_must_and_hold_what_they_must():
 def test_unlike_neighbours_of_rocksalt_are_nearest():
     atoms = ase.build.bulk("NaCl", "rocksalt", 5.6, cubic=True)
     radii, pairs = compute_radial_distribution(
-        atoms.numbers, [frame(atoms)], radius=4.5, n_bins=450
+        atoms.numbers, [make_frame(atoms)], radius=4.5, n_bins=450
     )
 
     first = {name: radii[np.flatnonzero(g)[0]] for name, g in pairs.items()}
@@ -62,7 +62,11 @@ def test_frames_count_alike_and_unwrapped_atoms_too():
     away = two.copy()
     away.positions += rng.integers(-3, 4, (len(two), 3)) @ np.array(two.cell)
 
-    parts = [compute_radial_distribution(atoms.numbers, [frame(a)])[1]["Cu-Cu"] for a in (one, two)]
-    both = compute_radial_distribution(atoms.numbers, [frame(one), frame(away)])[1]["Cu-Cu"]
+    parts = [
+        compute_radial_distribution(atoms.numbers, [make_frame(a)])[1]["Cu-Cu"] for a in (one, two)
+    ]
+    both = compute_radial_distribution(atoms.numbers, [make_frame(one), make_frame(away)])[1][
+        "Cu-Cu"
+    ]
 
     assert both == pytest.approx(np.mean(parts, axis=0))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ase.constraints import FixAtoms
 
-from core.evaluation.argon import REFERENCES, SCALE, make_run, structures
+from core.evaluation.argon import REFERENCES, SCALE, make_run, make_structures
 from pipeline_core import store
 from pipeline_core.builtin import load_registry
 from pipeline_core.calculator import load_calculator
@@ -28,7 +28,7 @@ def test_md_runs_of_an_experiment(tmp_path):
     with store.open_artifact(run.inference, "inference") as file:
         assert file["first/positions"].shape[0] == 4
         assert file["second"].attrs["ensemble"] == "npt"
-        assert len(file["second/atomic_numbers"]) == 2 * len(structures()[4])
+        assert len(file["second/atomic_numbers"]) == 2 * len(make_structures()[4])
         drift = file["first"].attrs["drift_meV_per_atom_per_ps"]
     assert drift == summary["first"]["drift_meV_per_atom_per_ps"]
     for name in ("first", "second"):
@@ -55,7 +55,7 @@ def test_an_explosion_leaves_no_inference_file(tmp_path):
 
 def test_start_structures(tmp_path):
     run = make_run(tmp_path)
-    atoms = structures()[5]
+    atoms = make_structures()[5]
     start = read_start_structure(run, "test:1", (2, 1, 1))
     assert np.allclose(start.positions, atoms.repeat((2, 1, 1)).positions)
     assert start.symbols.get_chemical_formula() == atoms.repeat((2, 1, 1)).get_chemical_formula()
@@ -106,7 +106,7 @@ def test_a_molecule_cannot_be_repeated(tmp_path):
         read_start_structure(make_run(tmp_path), str(tmp_path / "dimer.xyz"), (1, 3, 1))
 
 
-def expected(atoms):
+def compute_expected(atoms):
     base = sum(REFERENCES[s] for s in atoms.symbols)
     return base + SCALE * atoms.get_potential_energy(), SCALE * atoms.get_forces()
 
@@ -115,8 +115,8 @@ def test_the_calculator_of_a_run(tmp_path):
     run = make_run(tmp_path)
     calculator = run.registry.select_hook("calculator", "argon")(run=run, device="cpu")
 
-    for atoms in structures(3):
-        energy, forces = expected(atoms)
+    for atoms in make_structures(3):
+        energy, forces = compute_expected(atoms)
         atoms.calc = calculator
         assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-5)
         assert np.allclose(atoms.get_forces(), forces, atol=1e-5)
@@ -136,8 +136,8 @@ def test_a_model_alone_is_enough_for_a_calculator(tmp_path):
 
     assert torch.equal(torch.random.get_rng_state(), before)
     assert calculator.elements == ("Ar", "Kr")
-    atoms = structures(1)[0]
-    energy, forces = expected(atoms)
+    atoms = make_structures(1)[0]
+    energy, forces = compute_expected(atoms)
     atoms.calc = calculator
     assert atoms.get_potential_energy() == pytest.approx(energy, abs=1e-6)
     assert np.allclose(atoms.get_forces(), forces, atol=1e-6)

@@ -42,6 +42,6 @@ class IdealGas(Calculator):
         self.results = {"energy": 0.0, "free_energy": 0.0, "forces": forces, "stress": np.zeros(6)}
 
 
-def lattice(n_cells: int = 3, symbol: str = "Cu", spacing: float = 3.0) -> Atoms:
+def make_lattice(n_cells: int = 3, symbol: str = "Cu", spacing: float = 3.0) -> Atoms:
     """Return n_cells³ atoms on a simple cubic lattice."""
     return Atoms(symbol, cell=[spacing] * 3, pbc=True).repeat(n_cells)

@@ -28,7 +28,7 @@ def run(tmp_path):
     return toy.make_run(tmp_path)
 
 
-def observed(run, *observers):
+def train_observed(run, *observers):
     """Train with these observers registered, as the engine registers its own."""
     manager = run.registry.manager
     for observer in (train_stage, *observers):
@@ -37,7 +37,7 @@ def observed(run, *observers):
 
 
 def test_a_record_of_each_stage(run):
-    summary = observed(run, records)
+    summary = train_observed(run, records)
     (line,) = (run.folder / "records.jsonl").read_text().splitlines()
     record = json.loads(line)
     assert record["stage"] == "train"
@@ -51,7 +51,7 @@ def test_a_record_of_each_stage(run):
 
 
 def test_records_are_added(run):
-    observed(run, records)
+    train_observed(run, records)
     run.registry.select_hook("train", "toy")(run=run)
     assert len((run.folder / "records.jsonl").read_text().splitlines()) == 2
 
@@ -61,7 +61,7 @@ def test_only_the_first_rank_records(run, monkeypatch):
         rank, size = 1, 2
 
     monkeypatch.setattr(records, "find_world", Rank)
-    observed(run, records)
+    train_observed(run, records)
     assert not (run.folder / "records.jsonl").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_failed_stage_leaves_no_record(run):
             raise ValueError("no disk")
 
     with pytest.raises(ValueError, match="no disk"):
-        observed(run, records, Failing())
+        train_observed(run, records, Failing())
     assert not (run.folder / "records.jsonl").exists()
 
 
@@ -82,7 +82,7 @@ def test_all_stages_are_recorded():
 
 
 def test_one_line_an_epoch_where_there_is_no_terminal(run, capsys):
-    observed(run, progress)
+    train_observed(run, progress)
     lines = capsys.readouterr().err.splitlines()
     assert [line[:9] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.evaluation.argon import make_run, structures
+from core.evaluation.argon import make_run, make_structures
 from pipeline_core.atomistic import count_rows
 from pipeline_core.config.sections import ProfileOptions, TrainOptions
 from pipeline_core.evaluation.trained import load_trained_task
@@ -34,7 +34,7 @@ TRAIN = {"loss": {"energy": {}, "forces": {}}, "ema_decay": 0.9, "clip_norm": 1.
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("argon")
-    return make_run(folder, structures(), np.zeros(12, np.int8), train=TRAIN)
+    return make_run(folder, make_structures(), np.zeros(12, np.int8), train=TRAIN)
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,11 @@ def task(run):
     return load_trained_task(run, CPU)
 
 
-def timer(run, task):
+def make_timer(run, task):
     return StepTimer(task, run.get_section("train", TrainOptions), CPU)
 
 
-def sizes_of(*atoms):
+def make_sizes(*atoms):
     atoms = np.array(atoms)
     return {"atom": atoms, "edge": 10 * atoms, "sample": np.ones(len(atoms), np.int64)}
 
@@ -55,13 +55,13 @@ def test_probes_are_the_quantiles():
     atoms = np.random.default_rng(0).permutation(np.arange(1, 102) ** 2)
     task = SimpleNamespace(cost=count_rows)
 
-    probes = choose_probes(task, sizes_of(*atoms), 5)
+    probes = choose_probes(task, make_sizes(*atoms), 5)
     quantiles = np.quantile(atoms, [0, 0.25, 0.5, 0.75, 1])
     assert [p.atoms for p in probes] == quantiles.tolist()
     assert [atoms[p.sample] for p in probes] == quantiles.tolist()
     assert [p.sizes for p in probes] == [{"atom": n, "edge": 10 * n} for n in quantiles]
     assert [p.cost for p in probes] == (11 * quantiles).tolist()
-    (median,) = choose_probes(task, sizes_of(*atoms), 1)
+    (median,) = choose_probes(task, make_sizes(*atoms), 1)
     assert median.atoms == np.median(atoms)
 
 
@@ -86,7 +86,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
     options = ProfileOptions(samples=[4, 1], classes=2, repeats=3)
     probes = choose_probes(task, samples.sizes(), 2)
     assert [p.atoms for p in probes] == [2, 8]
-    small, large = measure_classes(timer(run, task), samples, probes, options, None)
+    small, large = measure_classes(make_timer(run, task), samples, probes, options, None)
 
     assert seen == 2 * (5 * [[1]] + 5 * [[4]])  # two warm-up steps and three that count
     assert [s.samples for s in small.steps] == [1, 4]
@@ -114,7 +114,7 @@ def test_steps_of_real_samples(run, task, monkeypatch):
 @pytest.mark.slow
 def test_a_measured_step_learns(run, task):
     """What is measured is a whole step: without an optimizer it would learn nothing."""
-    steps = timer(run, task)
+    steps = make_timer(run, task)
     (weight,) = (p for p in steps._learner._module.parameters() if p.requires_grad)
     before = weight.item()
     steps.measure(task.samples("train"), [0], 1)
@@ -127,7 +127,7 @@ def test_no_batch_is_larger_than_one_that_took_too_long(run, task):
     options = ProfileOptions(samples=[1, 2, 4], classes=2, repeats=1, seconds_limit=1e-9)
     probes = choose_probes(task, samples.sizes(), 2)
 
-    for one in measure_classes(timer(run, task), samples, probes, options, None):
+    for one in measure_classes(make_timer(run, task), samples, probes, options, None):
         assert [s.samples for s in one.steps] == [1]
         assert one.limit == "time"
 

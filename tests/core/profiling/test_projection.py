@@ -18,7 +18,7 @@ PARTS = ("compute", "communication", "idle")
 NETWORK = Network(alpha=1e-5, bandwidth=1e9)
 
 
-def sizes_of(*atoms):
+def make_sizes(*atoms):
     atoms = np.array(atoms)
     return {"atom": atoms, "edge": 10 * atoms, "sample": np.ones(len(atoms), np.int64)}
 
@@ -31,7 +31,7 @@ def cluster(constant=0.0, gradient_bytes=4000, **per):
     )
 
 
-def projected(known, machine, cost=count_rows, partition=None, **options):
+def run_projection(known, machine, cost=count_rows, partition=None, **options):
     return project_epochs(
         SimpleNamespace(cost=cost),
         known,
@@ -44,8 +44,8 @@ def projected(known, machine, cost=count_rows, partition=None, **options):
 
 
 def test_equal_samples_share_the_time_exactly():
-    result = projected(
-        sizes_of(*[5] * 960),
+    result = run_projection(
+        make_sizes(*[5] * 960),
         cluster(),
         atoms_per_rank=20.0,  # four samples a rank
         strategies=["random", "balanced", "pairing", "next_fit", "mace_bins"],
@@ -65,8 +65,8 @@ def test_equal_samples_share_the_time_exactly():
 
 
 def test_more_ranks_share_steps_of_the_same_size():
-    found = projected(
-        sizes_of(*[5] * 960),
+    found = run_projection(
+        make_sizes(*[5] * 960),
         cluster(constant=0.25, gradient_bytes=0),
         batch_size=48,
         atoms_per_rank=20.0,
@@ -79,8 +79,8 @@ def test_more_ranks_share_steps_of_the_same_size():
 
 
 def test_the_constant_is_paid_once_a_step_by_each_rank():
-    (record,) = projected(
-        sizes_of(*[5] * 40),
+    (record,) = run_projection(
+        make_sizes(*[5] * 40),
         cluster(constant=0.25),
         atoms_per_rank=10.0,
         strategies=["balanced"],
@@ -94,7 +94,7 @@ def test_waiting_for_the_straggler_over_all_orders():
     # Two small and two large samples, two ranks, a sample each: of the three ways to pair them,
     # two make both steps wait for a large sample.
     small, large, machine = 1.0, 7.0, cluster(atom=1.0, gradient_bytes=0)
-    sizes = sizes_of(1, 1, 7, 7)
+    sizes = make_sizes(1, 1, 7, 7)
     epochs = [
         simulate(packing.pack_random(order, [0, 2, 4], 2), sizes, machine)
         for order in permutations(range(4))
@@ -111,8 +111,8 @@ def test_an_epoch_is_that_of_the_trainers_order():
     atoms = np.random.default_rng(0).choice([2, 30], 100)
     machine = cluster(constant=0.1, atom=1e-3, edge=2e-3)
     ranks, per_rank = 3, 4
-    (result,) = projected(
-        sizes_of(*atoms),
+    (result,) = run_projection(
+        make_sizes(*atoms),
         machine,
         atoms_per_rank=per_rank * float(atoms.mean()),
         strategies=["random"],
@@ -131,7 +131,9 @@ def test_an_epoch_is_that_of_the_trainers_order():
 
 def test_balanced_scales_at_least_as_well_as_random():
     atoms = np.random.default_rng(1).integers(1, 200, 3000)
-    result = projected(sizes_of(*atoms), cluster(), atoms_per_rank=1000.0, strong=[4, 16, 64])
+    result = run_projection(
+        make_sizes(*atoms), cluster(), atoms_per_rank=1000.0, strong=[4, 16, 64]
+    )
     seconds = {(r["strategy"], r["ranks"]): r["seconds"] for r in result}
     for ranks in (16, 64):
         efficiency = {
@@ -148,8 +150,8 @@ def test_fitted_costs_are_what_ranks_are_balanced_by():
 
     def idle(cost):
         partition = PartitionOptions(cost=cost)
-        (record,) = projected(
-            sizes_of(*atoms),
+        (record,) = run_projection(
+            make_sizes(*atoms),
             machine,
             lambda sizes: np.ones(len(sizes["atom"])),  # knows nothing of sizes
             partition,
@@ -161,8 +163,8 @@ def test_fitted_costs_are_what_ranks_are_balanced_by():
 
 
 def test_weak_scaling_draws_as_many_samples_as_it_says():
-    known = sizes_of(*range(1, 101))
-    result = projected(
+    known = make_sizes(*range(1, 101))
+    result = run_projection(
         known, cluster(), strategies=["balanced"], strong=[], weak=[(2, 50), (4, 100), (8, 400)]
     )
     assert [(r["mode"], r["ranks"], r["samples"]) for r in result] == [
@@ -174,11 +176,11 @@ def test_weak_scaling_draws_as_many_samples_as_it_says():
 
 def test_capped_needs_a_capacity():
     with pytest.raises(ValueError, match=r"'capped' needs partition.capacity"):
-        projected(sizes_of(1, 2), cluster(), strategies=["capped"], strong=[2])
+        run_projection(make_sizes(1, 2), cluster(), strategies=["capped"], strong=[2])
 
 
 def test_samples_are_drawn_without_repetition_while_there_are_enough():
-    known = sizes_of(*range(1, 101))
+    known = make_sizes(*range(1, 101))
 
     assert draw_sizes(known, [], None, 0)["atom"].tolist() == list(range(1, 101))
     some = draw_sizes(known, [], 60, 0)
@@ -190,7 +192,7 @@ def test_samples_are_drawn_without_repetition_while_there_are_enough():
 
 
 def test_classes_of_sizes():
-    known = sizes_of(10, 30) | {"angle": np.array([20, 60])}
+    known = make_sizes(10, 30) | {"angle": np.array([20, 60])}
     drawn = draw_sizes(
         known,
         [
@@ -224,8 +226,8 @@ def test_millions_of_samples_on_hundreds_of_ranks():
     ]
     sets = [SizeClass(name=n, samples=s, atoms=a, edges_per_atom=20) for n, s, a in table]
     machine = cluster(constant=0.01, atom=1e-6, edge=2e-6)
-    (result,) = projected(
-        sizes_of(1, 2), machine, sizes=sets, strategies=["balanced"], strong=[740]
+    (result,) = run_projection(
+        make_sizes(1, 2), machine, sizes=sets, strategies=["balanced"], strong=[740]
     )
     assert result["samples"] == 2_650_823
     atoms = 3072 * 740 * result["steps"]

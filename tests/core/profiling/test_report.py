@@ -12,24 +12,24 @@ def record(atoms, seconds):
     return {"atoms": atoms, "seconds": seconds}
 
 
-def roofline(atoms):
+def predict_step(atoms):
     """Seconds on a device that does 400 atoms in the time of one."""
     return record(atoms, max(4.0, 0.01 * atoms))
 
 
 def test_a_device_saturates_where_time_begins_to_grow():
-    records = [roofline(n) for n in (800, 100, 200, 400, 1600, 50, 350)]
+    records = [predict_step(n) for n in (800, 100, 200, 400, 1600, 50, 350)]
 
     assert find_saturation(records) == {"atoms": 400.0, "seconds_per_atom": 0.01}
     # 375 atoms take 4 s: 0.01067 s an atom, within a tenth of the best.
-    assert find_saturation([*records, roofline(375)])["atoms"] == 375.0
+    assert find_saturation([*records, predict_step(375)])["atoms"] == 375.0
 
 
 def test_all_classes_count():
-    slow_small_batches = [record(3 * n, 3 * roofline(n)["seconds"]) for n in (100, 200, 400)]
+    slow_small_batches = [record(3 * n, 3 * predict_step(n)["seconds"]) for n in (100, 200, 400)]
 
     # Batches of this class saturate at 1200 atoms.
-    records = [roofline(n) for n in (400, 800, 1600)] + slow_small_batches
+    records = [predict_step(n) for n in (400, 800, 1600)] + slow_small_batches
     assert find_saturation(records)["atoms"] == 800.0
 
 
@@ -39,7 +39,7 @@ def test_large_batches_that_leave_the_cache_are_saturated():
     assert find_saturation(records) == {"atoms": 40.0, "seconds_per_atom": 0.5}
 
 
-def measured(atoms, copies, limit=None, per_atom=50, memory=True):
+def make_measured_class(atoms, copies, limit=None, per_atom=50, memory=True):
     probe = SizeProbe(0, {"atom": atoms, "edge": 9 * atoms}, 10.0 * atoms)
     steps = [
         MeasuredStep(n, (n * 1.0,), 1000 + per_atom * n * atoms if memory else None) for n in copies
@@ -48,7 +48,7 @@ def measured(atoms, copies, limit=None, per_atom=50, memory=True):
 
 
 def test_capacity_where_memory_is_the_limit():
-    classes = [measured(2, [1, 2, 4]), measured(100, [1, 2], "memory")]
+    classes = [make_measured_class(2, [1, 2, 4]), make_measured_class(100, [1, 2], "memory")]
 
     result = find_capacity(classes, 21_500.0)
     assert result["atoms"] == (21_500 - 1000) // 50
@@ -59,20 +59,29 @@ def test_capacity_where_memory_is_the_limit():
 
 
 def test_the_class_that_needs_most_memory_counts():
-    classes = [measured(50, [1, 2], "memory"), measured(100, [1, 2], "memory", per_atom=80)]
+    classes = [
+        make_measured_class(50, [1, 2], "memory"),
+        make_measured_class(100, [1, 2], "memory", per_atom=80),
+    ]
 
     assert find_capacity(classes, 17_000.0)["atoms"] == 200
 
 
 def test_capacity_where_time_or_nothing_is_the_limit():
-    classes = [measured(2, [1, 2, 4]), measured(30, [1, 2], "time", memory=False)]
+    classes = [
+        make_measured_class(2, [1, 2, 4]),
+        make_measured_class(30, [1, 2], "time", memory=False),
+    ]
 
     result = find_capacity(classes, None)
     assert (result["atoms"], result["cost"]) == (60, 600.0)
     assert result["limited_by"] == "time"
     assert result["bytes_per_atom"] is result["memory_limit"] is None
-    assert find_capacity([measured(2, [1, 8])], 1e9)["limited_by"] == "the largest batch tried"
-    assert find_capacity([measured(2, [1, 8])], 1e9)["atoms"] == 16
+    assert (
+        find_capacity([make_measured_class(2, [1, 8])], 1e9)["limited_by"]
+        == "the largest batch tried"
+    )
+    assert find_capacity([make_measured_class(2, [1, 8])], 1e9)["atoms"] == 16
 
 
 def test_errors_of_a_fit():

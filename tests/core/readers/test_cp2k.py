@@ -26,11 +26,11 @@ RUNS = Path(__file__).parent / "cp2k_runs"
 HFO2 = Path(__file__).parents[3] / "workflows" / "datasets" / "hfo2"
 
 
-def frames_of(path):
+def read_frames(path):
     return list(open_frames(path, READER, {}))
 
 
-def unpacked(path, folder):
+def unpack(path, folder):
     target = folder / path.stem
     target.write_bytes(gzip.decompress(path.read_bytes()))
     return target
@@ -44,7 +44,7 @@ def run(tmp_path):
         for path in RUNS.glob(f"{name}[-.]*"):
             if path.suffix != ".gz":
                 shutil.copy(path, tmp_path)
-        return unpacked(RUNS / f"{name}.out.gz", tmp_path)
+        return unpack(RUNS / f"{name}.out.gz", tmp_path)
 
     return copy
 
@@ -52,8 +52,8 @@ def run(tmp_path):
 @pytest.mark.filterwarnings("ignore:Original input file not found")
 @pytest.mark.parametrize("name", ["md", "geo_opt", "npt", "cell_opt"])
 def test_printed_numbers_are_those_that_pymatgen_reads(tmp_path, name):
-    frames = frames_of(RUNS / f"{name}.out.gz")
-    alone = unpacked(RUNS / f"{name}.out.gz", tmp_path)  # pymatgen prefers files beside the output
+    frames = read_frames(RUNS / f"{name}.out.gz")
+    alone = unpack(RUNS / f"{name}.out.gz", tmp_path)  # pymatgen prefers files beside the output
     output = Cp2kOutput(alone, auto_load=False)
     output.parse_energies()
     output.parse_forces()
@@ -71,7 +71,7 @@ def test_printed_numbers_are_those_that_pymatgen_reads(tmp_path, name):
     ("name", "cell_error"), [("md", 1e-12), ("geo_opt", 1e-12), ("npt", 1e-10), ("cell_opt", 1e-6)]
 )
 def test_the_last_structure_is_that_of_the_restart_file(name, cell_error):
-    frame = frames_of(RUNS / f"{name}.out.gz")[-1]
+    frame = read_frames(RUNS / f"{name}.out.gz")[-1]
     with (RUNS / f"{name}-1.restart").open() as file:
         atoms = read_cp2k_restart(file)
     assert np.array_equal(frame.atomic_numbers, atoms.numbers)
@@ -82,14 +82,14 @@ def test_the_last_structure_is_that_of_the_restart_file(name, cell_error):
 
 @pytest.mark.parametrize("name", ["md", "geo_opt", "npt", "cell_opt"])
 def test_the_first_structure_is_that_of_the_input(name):
-    frame = frames_of(RUNS / f"{name}.out.gz")[0]
+    frame = read_frames(RUNS / f"{name}.out.gz")[0]
     assert frame.atomic_numbers.tolist() == [8, 1, 1]
     assert np.allclose(frame.positions, [[0, 0, 0], [0, 0.757, 0.587], [0, -0.757, 0.587]])
     assert np.array_equal(frame.cell, np.diag([5.0, 5.0, 5.2]))
 
 
 def test_energies_of_dynamics_are_the_potential_energies_of_the_run():
-    frames = frames_of(RUNS / "md.out.gz")
+    frames = read_frames(RUNS / "md.out.gz")
     potential = np.loadtxt(RUNS / "md-1.ener")[:, 4]
     assert np.allclose([f.labels["energy"] for f in frames], potential, rtol=0, atol=6e-10)
     assert frames[0].info == {"folder": "cp2k_runs", "project": "md", "run_type": "MD"}
@@ -100,7 +100,7 @@ def test_the_trace_of_the_stress_is_the_pressure_without_its_kinetic_part(run):
     pressure = float(re.search(r"MD_INI\| Pressure \[bar\] +(\S+)", text)[1])
     kinetic = float(re.search(r"MD_INI\| Kinetic energy \[hartree\] +(\S+)", text)[1])
     volume = float(re.search(r"MD_INI\| Cell volume \[bohr\^3\] +(\S+)", text)[1])
-    frame = frames_of(RUNS / "md.out.gz")[0]
+    frame = read_frames(RUNS / "md.out.gz")[0]
     stress = frame.labels["stress"] * find_factor("stress", READER.units.stress)
     ideal_gas = 2 * kinetic / (3 * volume) * find_factor("stress", "hartree/bohr^3")
     assert np.isclose(
@@ -116,7 +116,7 @@ def test_the_trace_of_the_stress_is_the_pressure_without_its_kinetic_part(run):
 def test_stress_is_the_derivative_of_the_energy(group, mode, pattern):
     folder = HFO2 / "strain" / "outputs" / group
     names = ["unstrained", f"{mode}+0.0100", f"{mode}-0.0100"]
-    (at_rest,), (longer,), (shorter,) = (frames_of(folder / f"{name}.log.gz") for name in names)
+    (at_rest,), (longer,), (shorter,) = (read_frames(folder / f"{name}.log.gz") for name in names)
     volume = abs(np.linalg.det(at_rest.cell))
     difference = (longer.labels["energy"] - shorter.labels["energy"]) * HARTREE
     strain = np.linalg.solve(at_rest.cell, longer.cell - shorter.cell)  # twice the applied one
@@ -141,7 +141,7 @@ def test_inputs_are_read_as_by_ase():
 
 
 def test_inputs_may_stand_in_a_mirrored_tree():
-    (frame,) = frames_of(HFO2 / "outputs" / "cubic-0600K" / "000.log.gz")
+    (frame,) = read_frames(HFO2 / "outputs" / "cubic-0600K" / "000.log.gz")
     expected = read_structure(HFO2 / "inputs" / "cubic-0600K" / "000.inp.gz")
     assert np.array_equal(frame.positions, expected.positions)
     assert np.array_equal(frame.cell, expected.cell)
@@ -149,7 +149,7 @@ def test_inputs_may_stand_in_a_mirrored_tree():
 
 
 def test_a_loop_that_did_not_converge_is_bad():
-    (frame,) = frames_of(RUNS / "unconverged.out.gz")
+    (frame,) = read_frames(RUNS / "unconverged.out.gz")
     assert frame == BadFrame(0, "the self-consistency loop did not converge")
 
 
@@ -157,7 +157,7 @@ def test_an_output_that_was_cut_loses_its_last_evaluation(run):
     path = run("md")
     text = path.read_text()
     path.write_text(text[: text.rindex("STRESS| Analytical")])
-    *frames, last = frames_of(path)
+    *frames, last = read_frames(path)
     assert [type(frame) for frame in frames] == [Frame, Frame]
     assert last == BadFrame(2, "truncated: the output ends before the program did")
 
@@ -165,7 +165,7 @@ def test_an_output_that_was_cut_loses_its_last_evaluation(run):
 def test_a_file_without_energies_is_bad(run):
     path = run("md")
     path.write_text("nothing\n")
-    (frame,) = frames_of(path)
+    (frame,) = read_frames(path)
     assert "holds no energy" in frame.reason
 
 
@@ -174,11 +174,11 @@ def test_a_second_run_in_one_file_does_not_inherit_the_failure_of_the_first(run)
     text = path.read_text()
     failed = text[: text.index("ENERGY| Total")] + " *** WARNING :: SCF run NOT converged ***\n"
     path.write_text(failed + text)
-    assert all(isinstance(frame, Frame) for frame in frames_of(path))
+    assert all(isinstance(frame, Frame) for frame in read_frames(path))
     path.write_text(text + failed)
-    assert all(isinstance(frame, Frame) for frame in frames_of(path))
+    assert all(isinstance(frame, Frame) for frame in read_frames(path))
     path.write_text(text[: text.rindex("STRESS| Analytical")] + failed)
-    assert "truncated" in frames_of(path)[2].reason
+    assert "truncated" in read_frames(path)[2].reason
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_what_is_neither_printed_nor_beside_the_output_is_never_guessed(run, nam
     path = run(name)
     for file_name in lost:
         path.with_name(file_name).unlink()
-    for frame, reason in zip(frames_of(path), reasons, strict=True):
+    for frame, reason in zip(read_frames(path), reasons, strict=True):
         if reason:
             assert isinstance(frame, BadFrame)
             assert reason in frame.reason
@@ -208,9 +208,9 @@ def test_snapshots_of_an_earlier_run_are_passed_over(run):
     path = run("md")
     snapshots = path.with_name("md-pos-1.xyz")
     earlier = snapshots.read_text().replace("E =       -17", "E =       -16")
-    expected = frames_of(path)
+    expected = read_frames(path)
     snapshots.write_text(earlier + snapshots.read_text())
-    for frame, reference in zip(frames_of(path), expected, strict=True):
+    for frame, reference in zip(read_frames(path), expected, strict=True):
         assert np.array_equal(frame.positions, reference.positions)
 
 
@@ -221,12 +221,12 @@ def test_an_input_of_other_elements_is_noticed(run):
     input_file.write_text(
         input_file.read_text().replace("      O 0.0 0.0 0.0", "      S 0.0 0.0 0.0")
     )
-    assert "names other elements than the input" in frames_of(path)[0].reason
+    assert "names other elements than the input" in read_frames(path)[0].reason
 
 
 def test_newer_and_older_layouts_give_the_same_numbers(run):
     path = run("md")
-    expected = frames_of(path)
+    expected = read_frames(path)
     text = path.read_text()
     newer = text.replace("ATOMIC FORCES in [a.u.]", "FORCES| Atomic forces [hartree/bohr]")
     newer = newer.replace("SUM OF ATOMIC FORCES", "FORCES| Sum").replace(
@@ -242,7 +242,7 @@ def test_newer_and_older_layouts_give_the_same_numbers(run):
     for changed in (newer, older):
         assert changed != text
         path.write_text(changed)
-        for frame, reference in zip(frames_of(path), expected, strict=True):
+        for frame, reference in zip(read_frames(path), expected, strict=True):
             assert frame.labels.keys() == {"energy", "forces", "stress"}
             for name, value in reference.labels.items():
                 assert np.array_equal(frame.labels[name], value), name
@@ -250,11 +250,11 @@ def test_newer_and_older_layouts_give_the_same_numbers(run):
 
 def test_stress_in_bar_is_brought_to_gpa(run):
     path = run("md")
-    expected = frames_of(path)[0].labels["stress"] / 10_000
+    expected = read_frames(path)[0].labels["stress"] / 10_000
     path.write_text(path.read_text().replace("stress tensor [GPa]", "stress tensor [bar]"))
-    assert np.allclose(frames_of(path)[0].labels["stress"], expected, rtol=1e-12)
+    assert np.allclose(read_frames(path)[0].labels["stress"], expected, rtol=1e-12)
     path.write_text(path.read_text().replace("stress tensor [bar]", "stress tensor [atm]"))
-    assert "unknown unit of stress 'atm'" in frames_of(path)[0].reason
+    assert "unknown unit of stress 'atm'" in read_frames(path)[0].reason
 
 
 CELLS = {

@@ -27,7 +27,7 @@ He 1 2 3 -0.1 -0.2 -0.3
 """
 
 
-def one(tmp_path, text, keys=None):
+def read_one(tmp_path, text, keys=None):
     path = tmp_path / "a.xyz"
     path.write_text(text)
     (frame,) = open_frames(path, READER, keys or {})
@@ -112,7 +112,7 @@ def test_whatever_ase_writes_reads_as_by_ase(tmp_path_factory, symbols, pbc, inf
 def test_labels_under_declared_names(tmp_path):
     voigt = ' REF_stress="1 2 3 4 5 6" energy=99'
     keys = {"energy": "REF_energy", "forces": "REF_forces", "stress": "REF_stress"}
-    frame = one(tmp_path, TWO_ATOMS.format(more=voigt), keys)
+    frame = read_one(tmp_path, TWO_ATOMS.format(more=voigt), keys)
     assert frame.labels["energy"] == -1.5
     assert np.array_equal(frame.labels["forces"], [[0.1, 0.2, 0.3], [-0.1, -0.2, -0.3]])
     assert np.array_equal(frame.labels["stress"], [[1, 6, 5], [6, 2, 4], [5, 4, 3]])
@@ -122,12 +122,12 @@ def test_labels_under_declared_names(tmp_path):
 
 
 def test_declared_names_are_read_and_no_others(tmp_path):
-    frame = one(tmp_path, TWO_ATOMS.format(more=" stress=1"), {"energy": "REF_energy"})
+    frame = read_one(tmp_path, TWO_ATOMS.format(more=" stress=1"), {"energy": "REF_energy"})
     assert frame.labels.keys() == {"energy"}
 
 
 def test_a_name_that_is_not_there_leaves_the_label_out(tmp_path):
-    frame = one(
+    frame = read_one(
         tmp_path, TWO_ATOMS.format(more=""), {"energy": "REF_energy", "forces": "dft_forces"}
     )
     assert frame.labels.keys() == {"energy"}
@@ -195,7 +195,7 @@ def test_reading_goes_on_behind_a_frame_that_was_cut_short(tmp_path, n_lines_los
 
 
 def test_plain_xyz_has_no_labels(tmp_path):
-    frame = one(tmp_path, "1\n i = 3, time = 0.5, E = -17.1\nO 1 2 3 0.5\n\n")
+    frame = read_one(tmp_path, "1\n i = 3, time = 0.5, E = -17.1\nO 1 2 3 0.5\n\n")
     assert frame.labels == {}
     assert np.array_equal(frame.positions, [[1.0, 2.0, 3.0]])
     assert not frame.pbc.any()
@@ -203,7 +203,7 @@ def test_plain_xyz_has_no_labels(tmp_path):
 
 def test_one_magnetic_moment_an_atom(tmp_path):
     text = "2\nProperties=species:S:1:pos:R:3:magmoms:R:1\nFe 0 0 0 2.5\nFe 0 0 2 -2.5\n"
-    assert np.array_equal(one(tmp_path, text).labels["magmoms"], [2.5, -2.5])
+    assert np.array_equal(read_one(tmp_path, text).labels["magmoms"], [2.5, -2.5])
 
 
 def test_compressed_files_read_like_plain_ones(tmp_path):

@@ -43,7 +43,7 @@ DATASET = {
 }
 
 
-def archive(path, **changes):
+def write_archive(path, **changes):
     """Write an archive with one good file, one with changed styles and one that is no data."""
     files = {
         "set/JSON/Liquid/a.json": "# comment\n" + json.dumps({"Dataset": DATASET}),
@@ -60,7 +60,7 @@ def archive(path, **changes):
 
 
 def test_one_frame_with_its_group(tmp_path):
-    first, second = open_frames(archive(tmp_path / "a.tar.gz"), READER, {})
+    first, second = open_frames(write_archive(tmp_path / "a.tar.gz"), READER, {})
     assert first.info == {"group": "Liquid", "file": "a.json"}
     assert second.info == {"group": "Solid", "file": "b.json"}
     assert (first.index, second.index) == (0, 1)
@@ -81,7 +81,7 @@ def test_a_single_file_takes_its_group_from_its_folder(tmp_path):
 
 def test_styles_are_brought_to_the_units_of_the_reader(tmp_path):
     changes = {"StressStyle": "kB", "EnergyStyle": "hartree", "LatticeStyle": "bohr"}
-    bar, kilobar = read(archive(tmp_path / "a.tar.gz", **changes), {})
+    bar, kilobar = read(write_archive(tmp_path / "a.tar.gz", **changes), {})
     assert np.allclose(kilobar.labels["stress"], 1000 * bar.labels["stress"], rtol=1e-15)
     assert np.isclose(kilobar.labels["energy"], -5.5 * 27.211386245988, rtol=1e-12)  # CODATA 2018
     assert np.allclose(kilobar.cell, bar.cell * 0.529177210903, rtol=1e-12)
@@ -98,7 +98,7 @@ def test_styles_are_brought_to_the_units_of_the_reader(tmp_path):
     ],
 )
 def test_a_file_that_cannot_be_used_costs_itself(tmp_path, changes, reason):
-    good, bad = read(archive(tmp_path / "a.tar.gz", **changes), {})
+    good, bad = read(write_archive(tmp_path / "a.tar.gz", **changes), {})
     assert isinstance(good, Frame)
     assert bad.index == 1
     assert bad.reason.startswith("set/JSON/Solid/b.json: ")
@@ -126,7 +126,7 @@ def iron():
     return list(open_frames(find("fitsnap/Fe_Linear_NPJ2021.json.tar.gz"), READER, {}))
 
 
-def energy_per_work(frames, unit):
+def fit_energy_per_work(frames, unit):
     """Fit energy differences of slightly strained pairs to the work of the stress; 1 if right."""
     factor = find_stress_factor(unit, READER.units.stress_sign)
     by_size = defaultdict(list)
@@ -164,7 +164,7 @@ def test_iron_is_complete(iron):
 
 def test_stress_of_iron_has_the_stated_sign_and_unit(iron):
     strained = [frame for frame in iron if frame.info["group"] == "EOS_100"]
-    assert np.isclose(energy_per_work(strained, READER.units.stress), 1, atol=0.02)
+    assert np.isclose(fit_energy_per_work(strained, READER.units.stress), 1, atol=0.02)
 
 
 @pytest.mark.slow
@@ -176,4 +176,4 @@ def test_tungsten_beryllium_is_complete_and_its_stress_is_in_kbar():
     assert len({frame.info["group"] for frame in frames}) == 44
     volumes = [frame for frame in frames if frame.info["group"] == "EOS_Data"]
     volumes.sort(key=lambda frame: abs(np.linalg.det(frame.cell)))
-    assert np.isclose(energy_per_work(volumes, "kbar"), 1, atol=0.05)  # the files say bar
+    assert np.isclose(fit_energy_per_work(volumes, "kbar"), 1, atol=0.05)  # the files say bar

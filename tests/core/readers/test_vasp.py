@@ -22,7 +22,7 @@ from pipeline_core.units import find_stress_factor
 from real_data import find
 
 
-def frames_of(path, **keys):
+def read_frames(path, **keys):
     return list(open_frames(path, READER, keys))
 
 
@@ -38,7 +38,7 @@ def outcar():
     return find("vasp_licl/OUTCAR").read_text()
 
 
-def longer_xml(xml):
+def lengthen_xml(xml):
     """Make three steps out of one, with other free energies and smearing corrections."""
     head, rest = xml.split(" <calculation>", 1)
     step, tail = rest.split("</calculation>", 1)
@@ -53,7 +53,7 @@ def longer_xml(xml):
     return head + "".join(f" <calculation>{text}</calculation>\n" for text in steps) + tail
 
 
-def longer_outcar(outcar):
+def lengthen_outcar(outcar):
     """Make three steps out of one, with other energies and moments."""
     start = outcar.index("--------------------------------------- Iteration      1(   1)")
     head, step = outcar[:start], outcar[start:]
@@ -69,8 +69,8 @@ def longer_outcar(outcar):
 
 @pytest.fixture
 def folder(tmp_path, xml, outcar):
-    (tmp_path / "vasprun.xml").write_text(longer_xml(xml), encoding="latin-1")
-    (tmp_path / "OUTCAR").write_text(longer_outcar(outcar))
+    (tmp_path / "vasprun.xml").write_text(lengthen_xml(xml), encoding="latin-1")
+    (tmp_path / "OUTCAR").write_text(lengthen_outcar(outcar))
     return tmp_path
 
 
@@ -94,7 +94,7 @@ def test_the_real_run_is_what_pymatgen_reads(tmp_path, xml):
     path = tmp_path / "vasprun.xml"
     path.write_text(xml, encoding="latin-1")
     run = Vasprun(path, parse_dos=False, parse_eigen=False, parse_potcar_file=False)
-    (frame,) = frames_of(path)
+    (frame,) = read_frames(path)
     (step,) = run.ionic_steps
     assert np.array_equal(frame.atomic_numbers, step["structure"].atomic_numbers)
     assert np.allclose(frame.positions, step["structure"].cart_coords, rtol=0, atol=1e-12)
@@ -102,7 +102,7 @@ def test_the_real_run_is_what_pymatgen_reads(tmp_path, xml):
     assert np.array_equal(frame.labels["forces"], step["forces"])
     assert np.array_equal(frame.labels["stress"], step["stress"])
     assert frame.labels["energy"] == step["e_fr_energy"] == -153.0123588  # with D3
-    assert frames_of(path, energy="e_0_energy")[0].labels["energy"] == run.final_energy
+    assert read_frames(path, energy="e_0_energy")[0].labels["energy"] == run.final_energy
     assert frame.info == {"folder": tmp_path.name}
 
 
@@ -110,13 +110,13 @@ def test_the_real_run_is_what_pymatgen_reads(tmp_path, xml):
 def test_the_real_run_has_the_moments_of_its_outcar():
     expected = [site["tot"] for site in Outcar(find("vasp_licl/OUTCAR")).magnetization]
     for name in ("vasprun.xml.gz", "OUTCAR"):
-        (frame,) = frames_of(find(f"vasp_licl/{name}"))
+        (frame,) = read_frames(find(f"vasp_licl/{name}"))
         assert np.array_equal(frame.labels["magmoms"], expected)
 
 
 def test_the_real_outcar_is_what_ase_reads():
     path = find("vasp_licl/OUTCAR")
-    (frame,) = frames_of(path)
+    (frame,) = read_frames(path)
     assert_as_ase(frame, ase.io.read(path, format="vasp-out"))
 
 
@@ -124,11 +124,11 @@ def test_the_real_outcar_is_what_ase_reads():
 def test_longer_runs_are_what_ase_reads(folder, file_format):
     path = folder / ("vasprun.xml" if file_format == "vasp-xml" else "OUTCAR")
     images = ase.io.read(path, ":", format=file_format)
-    frames = frames_of(path)
+    frames = read_frames(path)
     for frame, atoms in zip(frames, images, strict=True):
         assert_as_ase(frame, atoms)
     assert len({float(frame.labels["energy"]) for frame in frames}) == 3
-    for frame, atoms in zip(frames_of(path, energy="e_0_energy"), images, strict=True):
+    for frame, atoms in zip(read_frames(path, energy="e_0_energy"), images, strict=True):
         assert np.isclose(frame.labels["energy"], atoms.get_potential_energy(), rtol=1e-12)
     assert {"e_fr_energy", "e_0_energy", "e_wo_entrp"} <= next(iter(iterate_values(path))).keys()
 
@@ -137,27 +137,27 @@ def test_moments_belong_to_their_steps(folder):
     images = ase.io.read(folder / "OUTCAR", ":", format="vasp-out")
     assert [atoms.get_magnetic_moments()[6] for atoms in images] == [0.25, 1.25, 2.25]
     for name in ("OUTCAR", "vasprun.xml"):
-        for frame, atoms in zip(frames_of(folder / name), images, strict=True):
+        for frame, atoms in zip(read_frames(folder / name), images, strict=True):
             assert np.array_equal(frame.labels["magmoms"], atoms.get_magnetic_moments())
 
 
 def test_without_an_outcar_there_are_no_moments(folder):
     (folder / "OUTCAR").unlink()
-    assert all("magmoms" not in frame.labels for frame in frames_of(folder / "vasprun.xml"))
+    assert all("magmoms" not in frame.labels for frame in read_frames(folder / "vasprun.xml"))
 
 
 def test_non_collinear_moments_are_left_out(folder):
     path = folder / "OUTCAR"
     text = path.read_text()
     path.write_text(text.replace(" magnetization (x)", " magnetization (y)\n magnetization (x)", 1))
-    assert "magmoms" not in frames_of(path)[0].labels
+    assert "magmoms" not in read_frames(path)[0].labels
 
 
 def test_an_outcar_of_another_run_is_refused(folder):
     path = folder / "OUTCAR"
     path.write_text(path.read_text().replace("-153.11235880", "-152.11235880"))
     with pytest.raises(ValueError, match=r"step 1 has another energy in .*OUTCAR.*of another run"):
-        frames_of(folder / "vasprun.xml")
+        read_frames(folder / "vasprun.xml")
 
 
 def test_the_work_of_an_external_pressure_is_subtracted(folder):
@@ -167,7 +167,7 @@ def test_the_work_of_an_external_pressure_is_subtracted(folder):
     path.write_text(
         text.replace('"PSTRESS">      0.00000000', '"PSTRESS">    100.00000000'), encoding="latin-1"
     )
-    frames = frames_of(path)
+    frames = read_frames(path)
     for frame, atoms in zip(frames, ase.io.read(path, ":", format="vasp-xml"), strict=True):
         assert_as_ase(frame, atoms, rtol=1e-6)  # VASP and ASE have an older electron volt
     assert frames[0].labels["energy"] < -153.0123588 - 40  # 100 kbar times 693 Å³ are 43 eV
@@ -186,7 +186,7 @@ def test_steps_that_did_not_converge_are_bad(folder, name, old, new):
     text = path.read_text(encoding="latin-1")
     assert old in text
     path.write_text(text.replace(old, new), encoding="latin-1")
-    frames = frames_of(path)
+    frames = read_frames(path)
     assert len(frames) == 3
     assert all("electronic steps did not converge within NELM" in frame.reason for frame in frames)
 
@@ -198,7 +198,7 @@ def test_a_run_that_was_cut_loses_its_last_step(folder, name, end):
     path = folder / name
     text = path.read_text(encoding="latin-1")
     path.write_text(text[: text.rindex(end)], encoding="latin-1")
-    *frames, last = frames_of(path)
+    *frames, last = read_frames(path)
     assert [type(frame) for frame in frames] == [Frame, Frame]
     assert last.index == 2
     assert "truncated" in last.reason
@@ -208,7 +208,7 @@ def test_numbers_that_overflow_their_columns_are_not_guessed(folder):
     path = folder / "OUTCAR"
     text = path.read_text()
     path.write_text(text.replace("0.222582      0.169662", "0.222582 *************", 1))
-    first, *others = frames_of(path)
+    first, *others = read_frames(path)
     assert first == BadFrame(0, "NaN in forces")
     assert all(isinstance(frame, Frame) for frame in others)
 
@@ -216,14 +216,14 @@ def test_numbers_that_overflow_their_columns_are_not_guessed(folder):
 def test_an_outcar_without_elements_points_to_the_xml(folder):
     path = folder / "OUTCAR"
     path.write_text(path.read_text().replace("TITEL", "-----"))
-    assert "does not name the elements; read the vasprun.xml" in frames_of(path)[0].reason
+    assert "does not name the elements; read the vasprun.xml" in read_frames(path)[0].reason
 
 
 @pytest.mark.parametrize(("written", "z"), [("X ", 54), ("r ", 40)])
 def test_elements_that_vasp_garbles(folder, written, z):
     path = folder / "vasprun.xml"
     path.write_text(path.read_text(encoding="latin-1").replace("<c>Cl</c>", f"<c>{written}</c>"))
-    assert frames_of(path)[0].atomic_numbers[-1] == z  # Xe and Zr, as pymatgen has it
+    assert read_frames(path)[0].atomic_numbers[-1] == z  # Xe and Zr, as pymatgen has it
 
 
 def test_compressed_files_find_each_other(folder):
@@ -231,5 +231,5 @@ def test_compressed_files_find_each_other(folder):
         with (folder / name).open("rb") as source, gzip.open(folder / f"{name}.gz", "wb") as target:
             shutil.copyfileobj(source, target)
         (folder / name).unlink()
-    frames = frames_of(folder / "vasprun.xml.gz")
+    frames = read_frames(folder / "vasprun.xml.gz")
     assert [frame.labels["magmoms"][6] for frame in frames] == [0.25, 1.25, 2.25]

@@ -22,7 +22,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(what: str) -> int:
+def count_faults(what: str) -> int:
     result = subprocess.run(
         [sys.executable, "-c", STEPS, what], check=True, capture_output=True, text=True
     )
@@ -32,5 +32,5 @@ def faults(what: str) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc")
 def test_later_steps_touch_few_new_pages():
-    given_back, kept = faults("give back"), faults("keep")
+    given_back, kept = count_faults("give back"), count_faults("keep")
     assert kept < given_back / 10

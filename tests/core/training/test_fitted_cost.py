@@ -71,7 +71,7 @@ def test_times_that_do_not_depend_on_sizes(measured):
 
 def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path, monkeypatch):
     run = toy.make_run(tmp_path, {"epochs": 3, "batch_size": 2}, **FITTED, **SLEEPY)
-    used = plans_of(monkeypatch)
+    used = record_plans(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
     models = [record["cost_model"] for record in read_history(run)]
@@ -84,13 +84,13 @@ def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path,
 
 def test_given_costs_stay(tmp_path, monkeypatch):
     run = toy.make_run(tmp_path)
-    used = plans_of(monkeypatch)
+    used = record_plans(monkeypatch)
     train_run(run)
     assert used == [None] * 3
     assert not any("cost_model" in record for record in read_history(run))
 
 
-def plans_of(monkeypatch):
+def record_plans(monkeypatch):
     """Return a list to which each plan of a training adds the times that it is made by."""
     used, plan = [], Sampler.plan_epoch
 
@@ -105,7 +105,7 @@ def plans_of(monkeypatch):
 def test_a_continued_training_has_the_same_shares(tmp_path, monkeypatch):
     train_run(toy.make_run(tmp_path, {"epochs": 2, "batch_size": 2}, **FITTED, **SLEEPY))
     run = toy.make_run(tmp_path, {"epochs": 3, "batch_size": 2}, **FITTED, **SLEEPY)
-    used = plans_of(monkeypatch)
+    used = record_plans(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
     expected = CostModel.of(read_history(run)[1]["cost_model"]).predict_samples(sizes)
@@ -122,7 +122,7 @@ def test_an_interrupted_epoch_keeps_its_shares(tmp_path, monkeypatch, cost):
         with pytest.raises(KeyboardInterrupt):
             train_run(run)
     run = toy.make_run(tmp_path, train, partition={"cost": cost}, **SLEEPY)
-    used = plans_of(monkeypatch)
+    used = record_plans(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
     first = CostModel.of(read_history(run)[0]["cost_model"]).predict_samples(sizes)

@@ -26,7 +26,7 @@ class Twins(Ranks):
         return lambda: tensor.mul_(2)
 
 
-def model_and_loss():
+def make_model_and_loss():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).double())
     x = torch.randn(5, 3)
@@ -34,7 +34,7 @@ def model_and_loss():
 
 
 def test_gradients_add_up_over_backward_passes():
-    model, loss = model_and_loss()
+    model, loss = make_model_and_loss()
     plain = deepcopy(model)
     loss(plain).backward()
     flat = FlatGradients(model.parameters(), ALONE)
@@ -59,7 +59,7 @@ def test_a_parameter_without_influence_has_gradient_zero_and_a_frozen_one_none()
 
 @pytest.mark.parametrize("largest", [0.1, 1e6])
 def test_clipping(largest):
-    model, loss = model_and_loss()
+    model, loss = make_model_and_loss()
     plain = deepcopy(model)
     loss(plain).backward()
     expected = nn.utils.clip_grad_norm_(plain.parameters(), largest)
@@ -75,7 +75,7 @@ def test_clipping(largest):
 @pytest.mark.parametrize("bucket_bytes", [1, 20, 1 << 20])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_sums_over_ranks_do_not_depend_on_how_they_are_sent(bucket_bytes, overlap):
-    model, loss = model_and_loss()
+    model, loss = make_model_and_loss()
     plain = deepcopy(model)
     loss(plain).backward()
     ranks = Twins()
@@ -97,7 +97,7 @@ def test_sums_over_ranks_do_not_depend_on_how_they_are_sent(bucket_bytes, overla
 def test_a_rank_without_samples_sends_the_same_in_the_same_order():
     sent = []
     for has_samples in (True, False):
-        model, loss = model_and_loss()
+        model, loss = make_model_and_loss()
         ranks = Twins()
         flat = FlatGradients(model.parameters(), ranks, bucket_bytes=16)
         flat.zero()

@@ -10,12 +10,12 @@ from pipeline_core.training.optimizers import LearningRate, make_optimizer
 ADAMW = Optimizer(name="adamw", lr=0.1, weight_decay=0.2)
 
 
-def optimizer(lr=0.5):
+def make_parameter_optimizer(lr=0.5):
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
 
 
-def rates(schedule, losses):
-    ours = optimizer()
+def record_rates(schedule, losses):
+    ours = make_parameter_optimizer()
     rate = LearningRate(ours, schedule, epochs=len(losses))
     result = []
     for loss in losses:
@@ -25,8 +25,8 @@ def rates(schedule, losses):
     return result
 
 
-def torch_rates(make, n, *metrics):
-    theirs = optimizer()
+def record_torch_rates(make, n, *metrics):
+    theirs = make_parameter_optimizer()
     scheduler = make(theirs)
     result = []
     for epoch in range(n):
@@ -38,20 +38,24 @@ def torch_rates(make, n, *metrics):
 
 def test_cosine():
     schedule = Schedule(name="cosine", final_fraction=0.1)
-    expected = torch_rates(lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=9, eta_min=0.05), 10)
-    assert rates(schedule, [1.0] * 10) == pytest.approx(expected)
+    expected = record_torch_rates(
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=9, eta_min=0.05), 10
+    )
+    assert record_rates(schedule, [1.0] * 10) == pytest.approx(expected)
     assert expected[-1] == pytest.approx(0.05)
 
 
 def test_step():
-    expected = torch_rates(lambda o: lr_scheduler.StepLR(o, 3, 0.2), 10)
+    expected = record_torch_rates(lambda o: lr_scheduler.StepLR(o, 3, 0.2), 10)
     schedule = Schedule(name="step", factor=0.2, every=3, final_fraction=0.0)
-    assert rates(schedule, [1.0] * 10) == pytest.approx(expected)
+    assert record_rates(schedule, [1.0] * 10) == pytest.approx(expected)
 
 
 def test_step_stops_at_the_lowest_rate():
-    expected = torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 10)
-    result = rates(Schedule(name="step", factor=0.5, every=2, final_fraction=0.2), [1.0] * 10)
+    expected = record_torch_rates(lambda o: lr_scheduler.StepLR(o, 2, 0.5), 10)
+    result = record_rates(
+        Schedule(name="step", factor=0.5, every=2, final_fraction=0.2), [1.0] * 10
+    )
     assert result[:6] == pytest.approx(expected[:6])
     assert expected[6] < result[6] == 0.2 * 0.5
     assert result[6:] == [0.2 * 0.5] * 4
@@ -60,14 +64,14 @@ def test_step_stops_at_the_lowest_rate():
 def test_plateau():
     losses = [3.0, 2.0, 2.5, 2.5, 2.5, 2.5, 1.0, 1.0, 1.0, 1.0, 1.0]
     schedule = Schedule(name="plateau", every=2, factor=0.5, final_fraction=0.2)
-    expected = torch_rates(
+    expected = record_torch_rates(
         lambda o: lr_scheduler.ReduceLROnPlateau(
             o, factor=0.5, patience=1, threshold=0, min_lr=0.1
         ),
         len(losses),
         losses,
     )
-    assert rates(schedule, losses) == pytest.approx(expected)
+    assert record_rates(schedule, losses) == pytest.approx(expected)
     assert expected[4] == 0.25  # after two epochs that were not better
     assert expected[-1] == 0.1
 
@@ -75,19 +79,19 @@ def test_plateau():
 @pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
 def test_warmup_rises_from_a_tenth_and_the_schedule_starts_then(name):
     losses = [1.0 - 0.01 * epoch for epoch in range(9)]
-    result = rates(Schedule(name=name, warmup_epochs=4), losses)
+    result = record_rates(Schedule(name=name, warmup_epochs=4), losses)
     assert result[:5] == pytest.approx([0.05, 0.1625, 0.275, 0.3875, 0.5])
-    assert result[4:] == pytest.approx(rates(Schedule(name=name), losses[4:]))
+    assert result[4:] == pytest.approx(record_rates(Schedule(name=name), losses[4:]))
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "step", "plateau"])
 def test_a_saved_schedule_continues(name, tmp_path):
     schedule = Schedule(name=name, every=2, warmup_epochs=2)
     losses = [1.0] * 12
-    whole = rates(schedule, losses)
+    whole = record_rates(schedule, losses)
 
     def part(losses, state=None):
-        ours = optimizer()
+        ours = make_parameter_optimizer()
         rate = LearningRate(ours, schedule, epochs=12)
         if state:
             ours.load_state_dict(state["optimizer"])

@@ -33,7 +33,7 @@ SETTINGS = {
 }
 
 
-def slept(run, epoch, n_ranks):
+def sleep_times(run, epoch, n_ranks):
     """Seconds that each rank sleeps in each step, (n_steps, n_ranks)."""
     shares = read_shares(run.partition, "train", 24)
     plan = Sampler(costs=shares.costs, batch_size=4, seed=run.seed).plan_epoch(epoch, n_ranks)
@@ -103,7 +103,7 @@ def test_the_profile_accounts_for_all_time(tmp_path):
     train_run(run)
     for epoch, record in enumerate(read_history(run)):
         compute, communication, idle = (record["profile"][phase][0] for phase in profile.PHASES)
-        assert compute > slept(run, epoch, 1).sum()
+        assert compute > sleep_times(run, epoch, 1).sum()
         assert compute + communication + idle == pytest.approx(record["seconds"], rel=0.05)
         assert communication + idle < 0.1 * compute
 
@@ -130,7 +130,7 @@ def test_ranks_wait_for_the_slowest(tmp_path):
     run = toy.make_run(tmp_path, **SETTINGS)
     toy.train_on_ranks(tmp_path, 2)
     for epoch, record in enumerate(read_history(run)):
-        seconds = slept(run, epoch, 2)
+        seconds = sleep_times(run, epoch, 2)
         waits = (seconds.max(1, keepdims=True) - seconds).sum(0)
         assert (np.array(record["profile"]["compute"]) > seconds.sum(0)).all()
         # A step has some milliseconds of other work, more where the machine is busy.
@@ -148,14 +148,14 @@ def test_a_profile_survives_an_interruption(tmp_path):
     state = torch.load(run.state / "last.pt", weights_only=True)
     assert 1 <= state["progress"]["step"] < 6
     before = state["times"]["phases"][:, 0]
-    steps = slept(run, 0, 2)[: state["progress"]["step"]]
+    steps = sleep_times(run, 0, 2)[: state["progress"]["step"]]
     assert (before.numpy() > steps.sum(0)).all()
     shutil.copytree(folder, tmp_path / "one")
     toy.train_on_ranks(folder, 2)
     compute = read_history(run)[0]["profile"]["compute"]
-    assert (np.array(compute) > slept(run, 0, 2).sum(0)).all()
-    assert sum(compute) < 1.5 * (slept(run, 0, 2).sum() + 0.1)
+    assert (np.array(compute) > sleep_times(run, 0, 2).sum(0)).all()
+    assert sum(compute) < 1.5 * (sleep_times(run, 0, 2).sum() + 0.1)
     alone = toy.load_run(tmp_path / "one")
     train_run(alone)  # times of ranks that are no more cannot go on
-    left = slept(run, 0, 1)[state["progress"]["step"] :].sum()
+    left = sleep_times(run, 0, 1)[state["progress"]["step"] :].sum()
     assert left < read_history(alone)[0]["profile"]["compute"][0] < left + 0.5

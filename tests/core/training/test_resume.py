@@ -25,7 +25,7 @@ EVERYTHING = {
 }
 
 
-def result(run):
+def read_result(run):
     lines = read_history(run)
     return load_model(run.model)["weights"], [
         {key: value for key, value in line.items() if key not in TIMES} for line in lines
@@ -33,7 +33,7 @@ def result(run):
 
 
 def assert_same_bits(a, b):
-    (weights_a, history_a), (weights_b, history_b) = result(a), result(b)
+    (weights_a, history_a), (weights_b, history_b) = read_result(a), read_result(b)
     assert history_a == history_b
     assert weights_a.keys() == weights_b.keys()
     assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())
@@ -60,7 +60,7 @@ def test_drawn_samples_go_on_with_the_epoch(tmp_path):
     assert_same_bits(parts, whole)
 
 
-def killed(folder, at_batch):
+def train_and_kill(folder, at_batch):
     """Train in a process that is killed while it makes a batch."""
     environment = os.environ | {"PYTHONPATH": str(TESTS), "TOY_FATE": f"{at_batch} dies 0"}
     process = subprocess.run(
@@ -82,7 +82,7 @@ def killed(folder, at_batch):
 def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch, steps):
     train = EVERYTHING | {"epochs": 4, "checkpoint_steps": 1}
     run = toy.make_run(tmp_path / "killed", train)
-    killed(tmp_path / "killed", at_batch)
+    train_and_kill(tmp_path / "killed", at_batch)
     assert not run.model.exists()
     saved = torch.load(run.state / "last.pt", weights_only=True)["progress"]
     assert saved["epoch"] == epoch
@@ -96,12 +96,12 @@ def test_a_killed_training_continues_within_its_epoch(tmp_path, at_batch, epoch,
 def test_lost_outputs_are_written_again_without_training(tmp_path, caplog):
     run = toy.make_run(tmp_path)
     train_run(run)
-    before = result(run)
+    before = read_result(run)
     run.model.unlink()
     run.history.unlink()
     toy.EPOCHS_HEARD.clear()
     train_run(run)
-    after = result(run)
+    after = read_result(run)
     assert not toy.EPOCHS_HEARD
     assert before[1] == after[1]
     assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
@@ -114,7 +114,7 @@ def test_lines_beyond_the_saved_state_disappear(tmp_path):
     with run.history.open("a") as file:
         file.write('{"epoch": 4}\n{"epo')
     train_run(run)
-    assert len(result(run)[1]) == 3
+    assert len(read_result(run)[1]) == 3
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_damaged_state_is_noticed(tmp_path, caplog):
     path.write_bytes(content)
     train_run(run)
     assert "damaged" in caplog.text
-    assert len(result(run)[1]) == 3
+    assert len(read_result(run)[1]) == 3
 
 
 @pytest.mark.parametrize(("width", "resumes"), [(8, True), (4, False)])

@@ -20,7 +20,7 @@ from pipeline_core.training.trainer import train_run
 from records import read_history
 
 
-def weights(run):
+def read_weights(run):
     return load_model(run.model)["weights"]
 
 
@@ -34,7 +34,7 @@ EXACT = {"rtol": 0, "atol": 0}
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}
 
 
-def plain_loss(batch, outputs):
+def compute_plain_loss(batch, outputs):
     n_atoms = batch["atom_offsets"].diff()
     has_forces = ~batch["forces"].isnan()
     energy = functional.mse_loss(outputs["energy"] / n_atoms, batch["energy"] / n_atoms)
@@ -44,7 +44,7 @@ def plain_loss(batch, outputs):
     return energy + 2 * forces, energy, forces
 
 
-def plain_training(run, module, epochs, average=None):
+def train_plainly(run, module, epochs, average=None):
     """Yield the module after each epoch."""
     samples = build_task(run).samples("train")
     optimizer = torch.optim.Adam(module.net.parameters(), lr=1e-2)
@@ -54,7 +54,7 @@ def plain_training(run, module, epochs, average=None):
         for start in range(0, len(order), 4):
             batch = mine.batch(sorted(order[start : start + 4]))
             optimizer.zero_grad()
-            plain_loss(batch, module(batch))[0].backward()
+            compute_plain_loss(batch, module(batch))[0].backward()
             optimizer.step()
             if average is not None:
                 average.update_parameters(module)
@@ -65,17 +65,17 @@ def plain_training(run, module, epochs, average=None):
 def test_equals_a_plain_loop(tmp_path, missing):
     run = toy.make_run(tmp_path, model={"n_val": 0, "missing": missing})
     train_run(run)
-    *_, expected = plain_training(run, build_task(run).module.double(), 3)
+    *_, expected = train_plainly(run, build_task(run).module.double(), 3)
     losses = [record["train"]["loss"] for record in read_history(run)]
     assert losses.index(min(losses)) == 2  # so that the best weights are the last ones
-    assert_same_weights(weights(run), expected.state_dict(), **ROUNDING)
+    assert_same_weights(read_weights(run), expected.state_dict(), **ROUNDING)
 
 
 def test_samples_may_be_drawn_for_each_epoch(tmp_path):
     """Their energies rise from epoch to epoch; those of validation do not."""
     run = toy.make_run(tmp_path, model={"drawn": True})
     train_run(run)
-    *_, expected = plain_training(run, build_task(run).module.double(), 3)
+    *_, expected = train_plainly(run, build_task(run).module.double(), 3)
     steps = load_state(run.state / "last.pt", run.model_info)["learner"]["module"]
     assert_same_weights(steps, expected.state_dict(), **ROUNDING)
 
@@ -86,7 +86,7 @@ def test_history_by_hand(tmp_path):
     task = build_task(run)
     module = task.module.double()
     batch = task.samples("train").batch(range(13))
-    total, energy, forces = plain_loss(batch, module(batch))
+    total, energy, forces = compute_plain_loss(batch, module(batch))
     total.backward()
     norm = torch.nn.utils.clip_grad_norm_(module.net.parameters(), math.inf)
     (record,) = read_history(run)
@@ -98,10 +98,10 @@ def test_history_by_hand(tmp_path):
     assert record["grad_norm"] == pytest.approx(norm.item())
     assert record["balance"] == 1
     trained = build_task(run).module.double()
-    trained.load_state_dict(weights(run))
+    trained.load_state_dict(read_weights(run))
     held_out = task.samples("val").batch(range(5))
     outputs = trained(held_out)
-    total, energy, forces = plain_loss(held_out, outputs)
+    total, energy, forces = compute_plain_loss(held_out, outputs)
     assert record["val"]["loss"] == pytest.approx(total.item())
     per_atom = (outputs["energy"] - held_out["energy"]) / held_out["atom_offsets"].diff()
     assert record["mae"]["energy"] == pytest.approx(per_atom.abs().mean().item())
@@ -119,7 +119,7 @@ def test_memory_does_not_change_the_mathematics(tmp_path, capacity):
     parts = toy.make_run(tmp_path / "parts", partition={"capacity": capacity})
     train_run(whole)
     train_run(parts)
-    assert_same_weights(weights(parts), weights(whole), **ROUNDING)
+    assert_same_weights(read_weights(parts), read_weights(whole), **ROUNDING)
     assert read_history(parts)[-1]["val"] == pytest.approx(read_history(whole)[-1]["val"])
 
 
@@ -130,8 +130,8 @@ def test_average_of_weights(tmp_path):
     average = torch.optim.swa_utils.AveragedModel(
         module, avg_fn=lambda old, new, _: 0.7 * old + 0.3 * new
     )
-    list(plain_training(run, module, 1, average))
-    assert_same_weights(weights(run), average.module.state_dict(), **ROUNDING)
+    list(train_plainly(run, module, 1, average))
+    assert_same_weights(read_weights(run), average.module.state_dict(), **ROUNDING)
 
 
 def test_clipping_changes_the_steps_but_not_the_reported_norm(tmp_path):
@@ -144,8 +144,8 @@ def test_clipping_changes_the_steps_but_not_the_reported_norm(tmp_path):
     assert read_history(free)[0]["grad_norm"] == read_history(clipped)[0]["grad_norm"]
     # Adam divides by the norm of the gradient plus 1e-8: without clipping a step is lr = 0.01 long
     start = build_task(clipped).module.double().net[0].weight.detach()
-    assert (weights(clipped)["net.0.weight"] - start).abs().max() < 0.002
-    assert (weights(free)["net.0.weight"] - start).abs().min() > 0.009
+    assert (read_weights(clipped)["net.0.weight"] - start).abs().max() < 0.002
+    assert (read_weights(free)["net.0.weight"] - start).abs().min() > 0.009
 
 
 def test_windows_of_equal_cost_train_too(tmp_path):
@@ -176,7 +176,7 @@ def test_the_best_epoch_is_kept(tmp_path):
     assert summary["best_epoch"] == best + 1
     shorter = toy.make_run(tmp_path / "shorter", settings | {"epochs": best + 1})
     train_run(shorter)
-    assert_same_weights(weights(run), weights(shorter), **EXACT)
+    assert_same_weights(read_weights(run), read_weights(shorter), **EXACT)
 
 
 def test_patience_ends_the_training(tmp_path):
@@ -196,14 +196,14 @@ def test_without_validation_samples_the_training_loss_decides(tmp_path):
 
 
 def test_validation_samples_without_labels_decide_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(toy, "sample", unlabelled_from(1000))
+    monkeypatch.setattr(toy, "sample", make_unlabelled(1000))
     run = toy.make_run(tmp_path)
     summary = train_run(run)
     assert read_history(run)[0]["val"] is None
     assert summary["best_loss"] == min(record["train"]["loss"] for record in read_history(run)) > 0
 
 
-def unlabelled_from(first):
+def make_unlabelled(first):
     """Return a maker of samples that have no labels from a number on, as those for validation."""
     whole = toy.sample
 
@@ -228,8 +228,8 @@ def test_same_seed_same_bits_another_seed_others(tmp_path):
     ]
     for run in runs:
         train_run(run)
-    assert_same_weights(weights(runs[0]), weights(runs[1]), **EXACT)
-    assert not torch.equal(*(weights(run)["net.0.weight"] for run in runs[1:]))
+    assert_same_weights(read_weights(runs[0]), read_weights(runs[1]), **EXACT)
+    assert not torch.equal(*(read_weights(run)["net.0.weight"] for run in runs[1:]))
 
 
 def test_nothing_global_is_left_changed(tmp_path):

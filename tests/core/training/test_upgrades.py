@@ -17,11 +17,11 @@ from pipeline_core.training.trainer import train_run
 TRAIN = {"ema_decay": 0.9, "optimizer": {"name": "adamw", "lr": 1e-2}}
 
 
-def to_former(weights):
+def rename_to_former(weights):
     return {name.replace("net.", "layers."): tensor for name, tensor in weights.items()}
 
 
-def to_present(weights):
+def rename_to_present(weights):
     return {name.replace("layers.", "net."): tensor for name, tensor in weights.items()}
 
 
@@ -31,9 +31,9 @@ def rename_width(metadata):
     return {**metadata, "options": options}
 
 
-def of_today(run):
+def update_plugin(run):
     """Return a run whose plugin has changed since it wrote its files."""
-    upgrades = {1: Upgrade(weights=to_present, metadata=rename_width)}
+    upgrades = {1: Upgrade(weights=rename_to_present, metadata=rename_width)}
     return replace(run, model_info=replace(run.model_info, upgrades=upgrades))
 
 
@@ -41,10 +41,10 @@ def test_a_model_of_an_earlier_version_predicts_the_same(tmp_path):
     run = toy.make_run(tmp_path)
     train_run(run)
     content = load_model(run.model)
-    content["weights"] = to_former(content["weights"])
+    content["weights"] = rename_to_former(content["weights"])
     content["metadata"]["options"]["channels"] = content["metadata"]["options"].pop("width")
     torch.save(content, run.model)
-    upgraded = load_model(run.model, of_today(run).model_info)
+    upgraded = load_model(run.model, update_plugin(run).model_info)
     assert upgraded["metadata"]["options"]["width"] == 8
     check_probe(build_task(run, upgraded["metadata"]).module, upgraded, run.model)
     with pytest.raises(ValueError, match="do not fit the module"):
@@ -53,7 +53,7 @@ def test_a_model_of_an_earlier_version_predicts_the_same(tmp_path):
 
 def test_a_model_of_a_later_version_is_refused(tmp_path):
     run = toy.make_run(tmp_path)
-    train_run(of_today(run))
+    train_run(update_plugin(run))
     with pytest.raises(ValueError, match=r"the part of the plugin 'toy': of version 2"):
         load_model(run.model, run.model_info)
 
@@ -64,11 +64,13 @@ def test_a_state_of_an_earlier_version_goes_on(tmp_path, caplog):
     path = run.state / "last.pt"
     state = torch.load(path, weights_only=True)
     learner, progress = state["learner"], state["progress"]
-    learner["module"], learner["average"] = map(to_former, (learner["module"], learner["average"]))
-    progress["best_weights"] = to_former(progress["best_weights"])
+    learner["module"], learner["average"] = map(
+        rename_to_former, (learner["module"], learner["average"])
+    )
+    progress["best_weights"] = rename_to_former(progress["best_weights"])
     state["facts"]["plugin source"] = "another"
     torch.save(state, path)
-    parts = of_today(toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 4}))
+    parts = update_plugin(toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 4}))
     with caplog.at_level(logging.WARNING):
         train_run(parts)
     assert not caplog.records

@@ -17,14 +17,14 @@ N_CHANNELS, N_ELEMENTS = 2, 3
 ELEMENT = torch.tensor([2, 0, 0, 2, 2])  # none of element 1
 
 
-def multiplied(irreps: str) -> str:
+def multiply_irreps(irreps: str) -> str:
     return "+".join(f"{N_CHANNELS}x{irrep}" for irrep in irreps.split("+"))
 
 
-def case(irreps_out: str, correlation: int) -> dict[str, np.ndarray | str | int]:
+def make_case(irreps_out: str, correlation: int) -> dict[str, np.ndarray | str | int]:
     module = SymmetricContraction(
-        irreps_in=multiplied("0e+1o+2e+3o"),
-        irreps_out=multiplied(irreps_out),
+        irreps_in=multiply_irreps("0e+1o+2e+3o"),
+        irreps_out=multiply_irreps(irreps_out),
         correlation=correlation,
         num_elements=N_ELEMENTS,
         use_reduced_cg=False,
@@ -56,6 +56,6 @@ if __name__ == "__main__":
     arrays = {
         f"{name}_{key}": value
         for name, arguments in CASES.items()
-        for key, value in case(*arguments).items()
+        for key, value in make_case(*arguments).items()
     }
     np.savez_compressed(Path(__file__).with_name("contraction_mace.npz"), **arrays)

@@ -1,8 +1,8 @@
 """The symmetric contraction: C, and the reference where there is none.
 
-Oracles: outputs of mace-torch 0.3.16 (`make_contraction_mace.py`), the
-sum over all couplings as the paper writes it (`full_sum`), rotations and inversion, PyTorch's
-automatic differentiation and finite differences.
+Oracles: outputs of mace-torch 0.3.16 (`make_contraction_mace.py`), the sum over all couplings as
+the paper writes it (`sum_all_couplings`), rotations and inversion, PyTorch's automatic
+differentiation and finite differences.
 """
 
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ from pipeline_kernels.equivariant.contraction import (
 DTYPES = [torch.float32, torch.float64]
 
 
-def irreps(names: str) -> tuple[Irrep, ...]:
+def parse_irreps(names: str) -> tuple[Irrep, ...]:
     return tuple(Irrep.parse(name) for name in names.split("+"))
 
 
-INPUTS = irreps("0e+1o+2e+3o")
-MODEL = Polynomial(INPUTS, irreps("0e+1o"), 3)
-SMALL = Polynomial(irreps("0e+1o"), irreps("0e+1o"), 3)
+INPUTS = parse_irreps("0e+1o+2e+3o")
+MODEL = Polynomial(INPUTS, parse_irreps("0e+1o"), 3)
+SMALL = Polynomial(parse_irreps("0e+1o"), parse_irreps("0e+1o"), 3)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Case:
         ]
 
 
-def expected(case: Case) -> list[Tensor]:
+def compute_expected(case: Case) -> list[Tensor]:
     """`Case.results`, by automatic differentiation of the formula in float64."""
     x, c, g, u = (
         t.double().detach().requires_grad_()
@@ -104,15 +104,19 @@ def expected(case: Case) -> list[Tensor]:
     return [t.detach() for t in (value, by_x, by_c, *changes)]
 
 
-def magnitudes(case: Case) -> list[Tensor]:
+def sum_magnitudes(case: Case) -> list[Tensor]:
     """The same sums with every number taken by its magnitude, which is how roundings add up."""
     tensors = (case.features, case.coefficients, case.weights, case.direction)
-    return expected(Case(case.polynomial, case.element, case.atoms, *(t.abs() for t in tensors)))
+    return compute_expected(
+        Case(case.polynomial, case.element, case.atoms, *(t.abs() for t in tensors))
+    )
 
 
 def check(case: Case) -> None:
     tolerance = 64 * torch.finfo(case.features.dtype).eps  # 8e-6 or 1e-14
-    for ours, exact, size in zip(case.results(), expected(case), magnitudes(case), strict=True):
+    for ours, exact, size in zip(
+        case.results(), compute_expected(case), sum_magnitudes(case), strict=True
+    ):
         assert ours.dtype == case.features.dtype
         assert ours.shape == exact.shape
         assert ours.is_contiguous()
@@ -133,14 +137,14 @@ def implementation(request, use_implementation):
 def test_equals_mace(name):
     with np.load(Path(__file__).with_name("contraction_mace.npz")) as file:
         mace = {key[2:]: file[key] for key in file if key.startswith(name)}
-    polynomial = Polynomial(INPUTS, irreps(str(mace["irreps_out"])), int(mace["correlation"]))
+    polynomial = Polynomial(INPUTS, parse_irreps(str(mace["irreps_out"])), int(mace["correlation"]))
     atoms = AtomsByElement.of(torch.from_numpy(mace["element"]))
     combined = coefficients(torch.from_numpy(mace["weights"]), polynomial, atoms)
     ours = contract(torch.from_numpy(mace["features"]), combined, polynomial, atoms)
     assert_close(ours, torch.from_numpy(mace["outputs"]), rtol=1e-12, atol=1e-12)
 
 
-def full_sum(features: Tensor, weights: Tensor, polynomial: Polynomial) -> Tensor:
+def sum_all_couplings(features: Tensor, weights: Tensor, polynomial: Polynomial) -> Tensor:
     """The formula with all couplings, `weights` for each atom."""
     outputs = []
     for irrep in polynomial.irreps_out:
@@ -169,7 +173,7 @@ def polynomials(draw):
     result = {
         irrep
         for name in ("0e", "0o", "1e", "1o", "2e", "2o")
-        for irrep in irreps(name)
+        for irrep in parse_irreps(name)
         for degree in range(1, correlation + 1)
         if basis.collect_terms(basis.compute_couplings(of_inputs, irrep, degree))[1].any()
     }
@@ -188,11 +192,11 @@ def test_equals_the_sum_over_all_couplings(implementation, polynomial, element, 
     weights = torch.randn(4, polynomial.n_weights, n_channels, dtype=torch.float64)
     combined = coefficients(weights, polynomial, case.atoms)
     ours = contract(case.features, combined, polynomial, case.atoms)
-    theirs = full_sum(case.features, weights[case.element], polynomial)
+    theirs = sum_all_couplings(case.features, weights[case.element], polynomial)
     assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-def representation(of: tuple[Irrep, ...], rotation: np.ndarray, inverted: bool) -> Tensor:
+def build_representation(of: tuple[Irrep, ...], rotation: np.ndarray, inverted: bool) -> Tensor:
     """A degree is what the product of the one below with a vector contains."""
     matrices = [np.ones((1, 1))]
     for degree in range(1, 1 + max(irrep.l for irrep in of)):
@@ -208,7 +212,7 @@ def representation(of: tuple[Irrep, ...], rotation: np.ndarray, inverted: bool) 
 @pytest.mark.parametrize("correlation", [1, 2, 3])
 def test_outputs_rotate_as_they_should(correlation, inverted):
     polynomial = Polynomial(
-        irreps("0e+1o+2e+3o+1e"), irreps("0e+1o+2e+1e"), correlation, independent=True
+        parse_irreps("0e+1o+2e+3o+1e"), parse_irreps("0e+1o+2e+1e"), correlation, independent=True
     )
     case = Case.of(polynomial, [0, 1, 1, 0], 5)
     generator = torch.Generator().manual_seed(1)
@@ -216,7 +220,7 @@ def test_outputs_rotate_as_they_should(correlation, inverted):
     combined = coefficients(weights, polynomial, case.atoms)
     rotation = Rotation.from_euler("zxz", [0.3, 1.1, -2.0]).as_matrix()
     D_in, D_out = (
-        representation(of, rotation, inverted)
+        build_representation(of, rotation, inverted)
         for of in (polynomial.irreps_in, polynomial.irreps_out)
     )
     before = contract(case.features, combined, polynomial, case.atoms)
@@ -333,7 +337,7 @@ def test_operators_keep_the_rules_of_torch(implementation):
 
 
 def test_training_can_follow_inference():
-    fresh = Polynomial(irreps("0e+1o"), irreps("1o"), 2)
+    fresh = Polynomial(parse_irreps("0e+1o"), parse_irreps("1o"), 2)
     atoms = AtomsByElement.of(torch.tensor([0, 1]))
     x, weights = torch.randn(2, 4, 3), torch.randn(2, fresh.n_weights, 3)
     with torch.inference_mode():

@@ -19,18 +19,18 @@ from pipeline_kernels.equivariant.contraction.tables import Tables
 DTYPES = [torch.float32, torch.float64]
 
 
-def polynomial(inputs, outputs, correlation):
+def build_polynomial(inputs, outputs, correlation):
     of, to = (tuple(map(Irrep.parse, names.split("+"))) for names in (inputs, outputs))
     return Polynomial(of, to, correlation)
 
 
-MODEL = polynomial("0e+1o+2e+3o", "0e+1o", 3)
-SMALL = polynomial("1o", "1o", 3)
-PAIRS = polynomial("0e+1o", "0e+1o", 2)
-NORM = polynomial("1o", "0e", 2)
+MODEL = build_polynomial("0e+1o+2e+3o", "0e+1o", 3)
+SMALL = build_polynomial("1o", "1o", 3)
+PAIRS = build_polynomial("0e+1o", "0e+1o", 2)
+NORM = build_polynomial("1o", "0e", 2)
 
 
-def random_case(of, element, n_channels, dtype, device="cpu"):
+def draw_case(of, element, n_channels, dtype, device="cpu"):
     """Features, coefficients, weights, a direction; then the atoms."""
     generator = torch.Generator().manual_seed(0)
     atoms = AtomsByElement.of(torch.as_tensor(element, device=device))
@@ -45,7 +45,7 @@ def random_case(of, element, n_channels, dtype, device="cpu"):
     return tensors, (atoms.order, atoms.chunks, of.make_code(torch.device(device)), of.sizes)
 
 
-def exact(tensors, tail):
+def evaluate_exactly(tensors, tail):
     """Value, derivatives by features and coefficients, and the changes of all three."""
     x, c, g, u = (t.double().detach().requires_grad_() for t in tensors)
     rows = reference.find_rows(*tail[:2])
@@ -58,8 +58,8 @@ def exact(tensors, tail):
 def check(ours, tensors, tail):
     """Measure errors by the sum of magnitudes, which is how roundings add up."""
     tolerance = 64 * torch.finfo(tensors[0].dtype).eps  # 8e-6 or 1e-14
-    sizes = exact([t.abs() for t in tensors], tail)
-    for result, value, size in zip(ours, exact(tensors, tail), sizes, strict=True):
+    sizes = evaluate_exactly([t.abs() for t in tensors], tail)
+    for result, value, size in zip(ours, evaluate_exactly(tensors, tail), sizes, strict=True):
         assert result.shape == value.shape
         assert result.dtype == tensors[0].dtype
         assert ((result - value).abs() <= tolerance * size).all()
@@ -78,7 +78,7 @@ def check(ours, tensors, tail):
 def test_interpreted_kernels_equal_the_reference(interpreted, of, element, n_channels, dtype):
     from pipeline_kernels.equivariant.contraction import cuda
 
-    tensors, tail = random_case(of, torch.tensor(element, dtype=torch.int64), n_channels, dtype)
+    tensors, tail = draw_case(of, torch.tensor(element, dtype=torch.int64), n_channels, dtype)
     x, c, g, u = tensors
     g = g.mT.contiguous().mT
     ours = [
@@ -122,7 +122,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
 @pytest.mark.parametrize("n_atoms", [1, 405, 3000])
 def test_gpu_equals_the_reference_and_repeats_every_bit(gpu, n_atoms, dtype):
     element = torch.arange(n_atoms) % 7 // 3
-    tensors, tail = random_case(MODEL, element, 24, dtype, gpu)
+    tensors, tail = draw_case(MODEL, element, 24, dtype, gpu)
     x, c, g, u = tensors
     atoms = AtomsByElement.of(element.to(gpu))
 

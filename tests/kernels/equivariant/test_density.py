@@ -31,27 +31,27 @@ def crystal():
     return Atoms("OHOHHOH", cell=cell, scaled_positions=places, pbc=True)
 
 
-def edges_of(atoms, order=None):
+def find_edges(atoms, order=None):
     """Return receivers, senders, shifts and vectors of a graph to twice the cutoff."""
     i, j, S, D = neighbor_list("ijSD", atoms, 2 * BASIS.cutoff)
     result = (i, j, S, D) if order is None else (i[order], j[order], S[order], D[order])
     return (*map(torch.from_numpy, result),)
 
 
-def operands(atoms, edges):
+def make_operands(atoms, edges):
     receivers, senders, _, vectors = edges
     kinds = torch.tensor([KINDS[z] for z in atoms.numbers])[senders]
     return vectors, kinds, Segments.of(receivers, len(atoms))
 
 
-def density_of(atoms, edges, body=None, basis=BASIS):
-    where = operands(atoms, edges)
+def project_density(atoms, edges, body=None, basis=BASIS):
+    where = make_operands(atoms, edges)
     if body is None:
         return bond_density(*where, basis)
     return body.bond_density(*where, basis, torch.float64)
 
 
-def expected(atoms, vector, receiver):
+def compute_expected(atoms, vector, receiver):
     """Sum over the neighbours of a dummy in the middle of an edge, all but those that it joins."""
     dummy = Atoms("X", positions=[atoms.positions[receiver] + vector / 2])
     i, j, D, d = neighbor_list("ijDd", atoms + dummy, BASIS.cutoff)
@@ -69,13 +69,13 @@ def expected(atoms, vector, receiver):
 
 
 def test_equals_sums_around_a_dummy(crystal):
-    edges = edges_of(crystal)
-    density = density_of(crystal, edges)
+    edges = find_edges(crystal)
+    density = project_density(crystal, edges)
     assert density.shape == (len(edges[0]), *BASIS.shape) == (len(edges[0]), 16, 8)
     receivers, _, _, vectors = edges
     lengths = vectors.norm(dim=1)
     for edge in (int(lengths.argmin()), int(lengths.argmax()), *range(0, len(vectors), 40)):
-        wanted = expected(crystal, vectors[edge].numpy(), int(receivers[edge]))
+        wanted = compute_expected(crystal, vectors[edge].numpy(), int(receivers[edge]))
         assert float(wanted.abs().max()) > 0.1
         assert_close(density[edge], wanted, rtol=0, atol=1e-12)
 
@@ -84,31 +84,31 @@ def test_equals_sums_around_a_dummy(crystal):
 def test_numba_equals_the_reference(crystal, is_sorted, monkeypatch):
     n = len(neighbor_list("i", crystal, 2 * BASIS.cutoff))
     order = None if is_sorted else np.random.default_rng(1).permutation(n)
-    edges = edges_of(crystal, order)
-    result = density_of(crystal, edges, cpu)
-    assert_close(result, density_of(crystal, edges, reference), rtol=0, atol=1e-13)
+    edges = find_edges(crystal, order)
+    result = project_density(crystal, edges, cpu)
+    assert_close(result, project_density(crystal, edges, reference), rtol=0, atol=1e-13)
     monkeypatch.setattr(reference, "PAIRS", 500)  # in pieces
-    assert_close(result, density_of(crystal, edges, reference), rtol=0, atol=1e-13)
+    assert_close(result, project_density(crystal, edges, reference), rtol=0, atol=1e-13)
 
 
 def test_is_that_of_the_opposite_edge(crystal):
-    edges = edges_of(crystal)
+    edges = find_edges(crystal)
     receivers, senders, shifts, _ = (array.numpy() for array in edges)
     rows = np.column_stack([receivers, senders, shifts])
     places = {tuple(row): place for place, row in enumerate(rows.tolist())}
     opposite = np.column_stack([senders, receivers, -shifts]).tolist()
     twin = torch.tensor([places[tuple(row)] for row in opposite])
-    density = density_of(crystal, edges)
+    density = project_density(crystal, edges)
     assert_close(density[twin], density, rtol=0, atol=1e-12)
 
 
 def test_turns_with_the_crystal(crystal):
     R = torch.from_numpy(np.linalg.qr(np.random.default_rng(2).normal(size=(3, 3)))[0])
     R = R * torch.linalg.det(R)
-    edges = edges_of(crystal)
+    edges = find_edges(crystal)
     receivers, senders, shifts, vectors = edges
-    turned = density_of(crystal, (receivers, senders, shifts, vectors @ R.T))
-    before = rotate(density_of(crystal, edges), compute_edge_frames(vectors, BASIS.lmax))
+    turned = project_density(crystal, (receivers, senders, shifts, vectors @ R.T))
+    before = rotate(project_density(crystal, edges), compute_edge_frames(vectors, BASIS.lmax))
     after = rotate(turned, compute_edge_frames(vectors @ R.T, BASIS.lmax))
     # In the frame of an edge only the angle about the edge is left.
     assert_close(before[:, [0, 2, 6, 12]], after[:, [0, 2, 6, 12]], rtol=0, atol=1e-12)
@@ -138,16 +138,16 @@ def test_fades_where_atoms_leave():
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_does_not_depend_on_the_threads(use_threads, crystal, threads):
-    edges, basis = edges_of(crystal), replace(BASIS, lmax=6)
+    edges, basis = find_edges(crystal), replace(BASIS, lmax=6)
     with use_threads(threads):
-        result = density_of(crystal, edges, cpu, basis)
-    assert_close(result, density_of(crystal, edges, reference, basis), rtol=0, atol=1e-11)
+        result = project_density(crystal, edges, cpu, basis)
+    assert_close(result, project_density(crystal, edges, reference, basis), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("body", [cpu, reference])
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
 def test_is_exact_in_each_type(crystal, body, dtype, rtol):
-    where = operands(crystal, edges_of(crystal))
+    where = make_operands(crystal, find_edges(crystal))
     result = body.bond_density(*where, BASIS, dtype)
     assert result.dtype == dtype
     exact = body.bond_density(*where, BASIS, torch.float64)
@@ -162,7 +162,7 @@ def test_no_edges(body):
 
 
 def test_is_of_the_type_of_the_vectors(crystal):
-    vectors, kinds, receivers = operands(crystal, edges_of(crystal))
+    vectors, kinds, receivers = make_operands(crystal, find_edges(crystal))
     assert bond_density(vectors.float(), kinds, receivers, BASIS).dtype == torch.float32
 
 
@@ -187,6 +187,6 @@ def test_bad_sizes_are_refused():
 
 @pytest.mark.gpu
 def test_a_gpu_finds_the_same(gpu, crystal):
-    where = operands(crystal, edges_of(crystal))
+    where = make_operands(crystal, find_edges(crystal))
     there = bond_density(*(array.to(gpu) for array in where), BASIS)
     assert_close(there.cpu(), bond_density(*where, BASIS), rtol=0, atol=1e-12)

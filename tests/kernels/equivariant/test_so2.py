@@ -47,7 +47,7 @@ def close(ours, exact, dtype):
         )
 
 
-def exactly(case):
+def evaluate_in_double(case):
     """The same in float64; frames as they are."""
     doubled = [x.double() for x in case.operands]
     tables, factors, weights, bias = case.split(doubled)
@@ -55,7 +55,7 @@ def exactly(case):
     return replace(case, tables=tables, frames=frames, factors=factors, weights=weights, bias=bias)
 
 
-def leaves(case):
+def list_leaves(case):
     return [x.detach().clone().requires_grad_() for x in case.operands]
 
 
@@ -75,8 +75,8 @@ def test_convolution_equals_the_formula(
     use_threads, implementation, layout, sizes, channels, dtype, seed_and_factors, threads
 ):
     case = Case.of(layout, *sizes, channels, 5, dtype, *seed_and_factors)
-    exact = exactly(case)
-    mine, theirs = leaves(case), leaves(exact)
+    exact = evaluate_in_double(case)
+    mine, theirs = list_leaves(case), list_leaves(exact)
     expected = exact.reference(*theirs)
     g = [torch.randn_like(x) for x in expected]
     with use_threads(threads):
@@ -137,7 +137,7 @@ def test_rotations_differentiate_twice(implementation):
 @pytest.mark.parametrize("layout", [Layout(2, 2), Layout(3, 1)], ids=str)
 def test_convolution_differentiates(implementation, layout):
     case = Case.of(layout, n_nodes=3, n_edges=4, channels=(1, 2, 1))
-    assert torch.autograd.gradcheck(case.result, leaves(case))
+    assert torch.autograd.gradcheck(case.result, list_leaves(case))
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_arguments_need_not_be_contiguous(implementation):
 
 def test_only_what_is_needed_gets_a_gradient(implementation):
     case = Case.of(Layout(2, 2))
-    full = leaves(case)
+    full = list_leaves(case)
     torch.autograd.backward([x.square().sum() for x in case.result(*full)])
     for k in range(len(full)):
         some = [x.detach().requires_grad_(i == k) for i, x in enumerate(full)]
@@ -209,7 +209,7 @@ def test_only_what_is_needed_gets_a_gradient(implementation):
 
 def test_autocast_chooses_the_type_of_the_products(implementation):
     case = Case.of(Layout(3, 3), 5, 30, (8, 8, 8), dtype=torch.float32)
-    operands = leaves(case)
+    operands = list_leaves(case)
     with torch.autocast("cpu", torch.bfloat16):
         y, extra = case.result(*operands)
         x = from_edges(y, case.frames, case.layout, case.rows[1])
@@ -251,7 +251,7 @@ def test_operators_keep_the_rules_of_torch():
 
 def test_compiles_without_a_graph_break():
     case = Case.of(Layout(2, 2))
-    operands = leaves(case)
+    operands = list_leaves(case)
 
     def layer(*operands):
         y, extra = case.result(*operands)

@@ -33,7 +33,7 @@ def close(actual, expected, dtype):
     assert_close(actual.double(), expected.double(), rtol=0, atol=EPSILON[dtype] * size)
 
 
-def random_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"):
+def draw_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"):
     """Features of rows and of edges, frames, factors, and which row each edge takes."""
     generator = torch.Generator().manual_seed(seed)
     index = torch.randint(max(1, n_nodes), (n_edges,), generator=generator)
@@ -65,7 +65,7 @@ def random_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"
 def test_interpreted_kernels_equal_the_formula(
     interpreted, layout, sizes, dtype, seed, kind, n_factors
 ):
-    x, y, frames, f, rows = random_case(layout, *sizes, dtype, seed, kind)
+    x, y, frames, f, rows = draw_case(layout, *sizes, dtype, seed, kind)
     f = f[:, :n_factors]
     ends = Ends.of(op.list_ends(rows, frames), sizes[1])
     for tile in ends.cut_tiles(4, by_row=True):
@@ -77,31 +77,31 @@ def check_tile(interpreted, x, y, frames, f, tile, layout):
 
     wide = [part.double() for part in (x, y, frames, f)]
     for factors, wide_factors in ((f, wide[3]), (None, None)):
-        actual = filled(interpreted, cuda.lift, y, x, frames, factors, tile, layout)
-        expected = filled(
-            here, portable.lift, wide[1], wide[0], wide[2], wide_factors, tile, layout
+        actual = fill_copy(interpreted, cuda.lift, y, x, frames, factors, tile, layout)
+        expected = fill_copy(
+            run_here, portable.lift, wide[1], wide[0], wide[2], wide_factors, tile, layout
         )
         close(actual, expected, x.dtype)
-        actual = filled(interpreted, cuda.lower, x, y, frames, factors, tile, layout)
-        expected = filled(
-            here, portable.lower, wide[0], wide[1], wide[2], wide_factors, tile, layout
+        actual = fill_copy(interpreted, cuda.lower, x, y, frames, factors, tile, layout)
+        expected = fill_copy(
+            run_here, portable.lower, wide[0], wide[1], wide[2], wide_factors, tile, layout
         )
         close(actual, expected, x.dtype)
-    actual = filled(interpreted, cuda.factor_gradient, f, y, x, frames, tile, layout)
-    expected = filled(
-        here, portable.factor_gradient, wide[3], wide[1], wide[0], wide[2], tile, layout
+    actual = fill_copy(interpreted, cuda.factor_gradient, f, y, x, frames, tile, layout)
+    expected = fill_copy(
+        run_here, portable.factor_gradient, wide[3], wide[1], wide[0], wide[2], tile, layout
     )
     close(actual, expected, x.dtype)
 
 
-def filled(run, kernel, start, *rest):
+def fill_copy(run, kernel, start, *rest):
     """Return what a kernel makes of a copy, its first argument, which another process may fill."""
     result = start.clone().share_memory_()
     run(kernel, result, *rest)
     return result
 
 
-def here(function, *args):
+def run_here(function, *args):
     function(*args)
 
 
@@ -135,7 +135,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
         assert made["cubin"]
 
 
-def node_block(x, frames, f, weights, rows, layout):
+def apply_node_block(x, frames, f, weights, rows, layout):
     """A convolution, a gate, a linear layer and the way back."""
     bias = [W.new_zeros(W.shape[1]) for W in (weights[0], weights[len(weights) // 2])]
     first, second = weights[: len(weights) // 2], weights[len(weights) // 2 :]
@@ -155,16 +155,16 @@ def test_gpu_equals_the_formula(gpu, layout, sizes, dtype, monkeypatch):
     from pipeline_kernels.equivariant.so2 import cuda
 
     monkeypatch.setattr(cuda, "TILE_BYTES", 2**20)
-    x, _, frames, f, rows = random_case(layout, *sizes, dtype)
+    x, _, frames, f, rows = draw_case(layout, *sizes, dtype)
     channels = sizes[2]
     shapes = layout.list_weight_shapes(channels, channels, layout.lmax * channels)
     shapes += layout.list_weight_shapes(channels, channels)
     weights = [(torch.randn(n) / n[-2] ** 0.5).to(dtype) for n in shapes]
     exact = [part.double().requires_grad_() for part in (x, f[..., :channels], *weights)]
     monkeypatch.setattr(op, "cpu", portable)
-    wide = node_block(exact[0], frames.double(), exact[1], exact[2:], rows, layout)
+    wide = apply_node_block(exact[0], frames.double(), exact[1], exact[2:], rows, layout)
     ours = [part.detach().to(dtype).to(gpu).requires_grad_() for part in exact]
-    out = node_block(ours[0], frames.to(gpu), ours[1], ours[2:], rows.to(gpu), layout)
+    out = apply_node_block(ours[0], frames.to(gpu), ours[1], ours[2:], rows.to(gpu), layout)
     g = torch.randn_like(wide)
     actual = [out, *torch.autograd.grad(out, ours, g.to(dtype).to(gpu))]
     expected = [wide, *torch.autograd.grad(wide, exact, g.to(dtype).double())]

@@ -27,7 +27,7 @@ def implementation(request):
         yield
 
 
-def messages(case, tables, frames):
+def convolve_twice(case, tables, frames):
     """Two convolutions with a gate between them, rotated back and summed at receivers."""
     layout, factors, rows = case.layout, case.factors, case.rows
     channels = (len(case.bias) - N_EXTRA) // (layout.lmax + 1)
@@ -52,8 +52,8 @@ def test_turns_with_the_structure(implementation, double_precision, layout):
     permuted = case.vectors[:, [1, 2, 0]] @ turn.T
     turned_frames = compute_edge_frames(permuted[:, [2, 0, 1]], layout.lmax)
     turned = [torch.einsum("ij,njc->nic", D, x) for x in case.tables]
-    x, extra = messages(case, case.tables, case.frames)
-    result, found_extra = messages(case, turned, turned_frames)
+    x, extra = convolve_twice(case, case.tables, case.frames)
+    result, found_extra = convolve_twice(case, turned, turned_frames)
     # The arc cosines from which e3nn makes D lose digits where its angles are small.
     assert_close(result, torch.einsum("ij,njc->nic", D, x), rtol=0, atol=1e-9)
     assert_close(found_extra, extra, rtol=0, atol=1e-9)
@@ -71,8 +71,8 @@ def test_does_not_depend_on_the_angle_about_the_edge(double_precision, layout):
         (spin @ block.unflatten(1, spin.shape)).flatten(1)
         for spin, block in zip(spins, blocks, strict=True)
     ]
-    x, extra = messages(case, case.tables, case.frames)
-    result, found_extra = messages(case, case.tables, torch.cat(spun, 1).contiguous())
+    x, extra = convolve_twice(case, case.tables, case.frames)
+    result, found_extra = convolve_twice(case, case.tables, torch.cat(spun, 1).contiguous())
     assert_close(result, x, rtol=0, atol=1e-11)
     assert_close(found_extra, extra, rtol=0, atol=1e-11)
 

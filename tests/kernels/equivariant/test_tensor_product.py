@@ -102,11 +102,11 @@ def implementation(request, use_implementation):
     cpu._load.cache_clear()
 
 
-def irreps(parts, channels):
+def make_irreps(parts, channels):
     return o3.Irreps([(channels, (irrep.l, irrep.parity)) for irrep in parts])
 
 
-def harmonics_of(plan):
+def list_harmonics_of(plan):
     return o3.Irreps.spherical_harmonics(plan.lmax)
 
 
@@ -116,13 +116,13 @@ def to_e3nn(x, parts):
     return torch.cat([block.transpose(1, 2).flatten(1) for block in blocks], dim=1)
 
 
-def instructions_of(plan, channels):
+def list_instructions(plan, channels):
     """Paths found, sorted and numbered by e3nn, as in MACE."""
-    inputs, targets = irreps(plan.irreps_in, channels), irreps(plan.irreps_target, 1)
+    inputs, targets = make_irreps(plan.irreps_in, channels), make_irreps(plan.irreps_target, 1)
     actual = [
         (i, j, (channels, result))
         for i, (_, one) in enumerate(inputs)
-        for j, (_, two) in enumerate(harmonics_of(plan))
+        for j, (_, two) in enumerate(list_harmonics_of(plan))
         for result in one * two
         if result in targets
     ]
@@ -137,7 +137,7 @@ def plan(request):
 
 
 def test_paths_are_those_of_mace(plan):
-    results, instructions = instructions_of(plan, 1)
+    results, instructions = list_instructions(plan, 1)
     assert [(path.source, path.degrees[1]) for path in plan.paths] == [i[:2] for i in instructions]
     assert [str(irrep) for irrep in plan.irreps_out] == [str(irrep) for _, irrep in results]
     assert plan.dim_out == results.dim
@@ -154,10 +154,10 @@ def test_few_coefficients_are_not_zero():
 def test_equals_e3nn(plan):
     channels = 3
     case = Case.of(plan, channels=channels)
-    results, instructions = instructions_of(plan, channels)
-    inputs = irreps(plan.irreps_in, channels)
+    results, instructions = list_instructions(plan, channels)
+    inputs = make_irreps(plan.irreps_in, channels)
     product = o3.TensorProduct(
-        inputs, harmonics_of(plan), results, instructions, shared_weights=False
+        inputs, list_harmonics_of(plan), results, instructions, shared_weights=False
     ).double()
     senders, receivers = case.ends
     messages = product(to_e3nn(case.h, plan.irreps_in)[senders], case.Y, case.w.flatten(1))
@@ -175,14 +175,14 @@ def check(case):
     ours = [case.result(), *case.gradient()]
     theirs = [exact.reference(*exact.operands[1:])]
     theirs += reference.gradient(*exact.operands, case.ends, case.plan)
-    sizes = [magnitude(exact, i) for i in range(4)]
+    sizes = [bound_magnitude(exact, i) for i in range(4)]
     for actual, expected, size in zip(ours, theirs, sizes, strict=True):
         assert actual.shape == expected.shape
         assert actual.dtype == case.h.dtype
         assert bool(((actual - expected).abs() <= EPSILON[case.h.dtype] * (1e-30 + size)).all())
 
 
-def magnitude(case, i):
+def bound_magnitude(case, i):
     """Return a bound of the sum of the magnitudes of what is added up in a derivative of S."""
     g, h, Y, w = (x.abs() for x in case.operands)
     places, values = (torch.as_tensor(x) for x in case.plan.terms)

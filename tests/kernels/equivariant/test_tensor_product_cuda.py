@@ -19,7 +19,7 @@ SMALL = ProductPlan.of("0e + 1o", 2, "1o + 2e")  # fewer paths, compiled sooner
 EVERYTHING = [True, True, True]
 
 
-def random_case(plan, n_nodes, n_edges, channels, dtype, seed=0, device="cpu"):
+def draw_case(plan, n_nodes, n_edges, channels, dtype, seed=0, device="cpu"):
     """Operands g, h, Y and w, and senders and receivers of a graph whose last node is alone."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [
@@ -34,7 +34,7 @@ def random_case(plan, n_nodes, n_edges, channels, dtype, seed=0, device="cpu"):
     return [x.to(device) for x in operands], [part.to(device) for part in ends]
 
 
-def lists(ends):
+def make_lists(ends):
     return [x for part in ends for x in (part.index, part.order, part.offsets)]
 
 
@@ -65,10 +65,10 @@ def check(result, plan, operands, ends):
 def test_interpreted_kernels_equal_the_formula(interpreted, plan, sizes, dtype, seed):
     from pipeline_kernels.equivariant.tensor_product import cuda
 
-    operands, ends = random_case(plan, *sizes, dtype, seed)
+    operands, ends = draw_case(plan, *sizes, dtype, seed)
     code = plan.encode()
-    out = interpreted(cuda.product, *operands[1:], lists(ends), code)
-    grads = interpreted(cuda.gradient, operands, lists(ends), code, EVERYTHING)
+    out = interpreted(cuda.product, *operands[1:], make_lists(ends), code)
+    grads = interpreted(cuda.gradient, operands, make_lists(ends), code, EVERYTHING)
     check([out, *grads], plan, operands, ends)
 
 
@@ -79,8 +79,8 @@ def test_interpreted_kernels_equal_the_formula(interpreted, plan, sizes, dtype, 
 def test_interpreted_kernels_leave_out_what_is_not_wanted(interpreted, wanted):
     from pipeline_kernels.equivariant.tensor_product import cuda
 
-    operands, ends = random_case(SECOND, 3, 5, 8, torch.float64)
-    arguments = (operands, lists(ends), SECOND.encode())
+    operands, ends = draw_case(SECOND, 3, 5, 8, torch.float64)
+    arguments = (operands, make_lists(ends), SECOND.encode())
     full = interpreted(cuda.gradient, *arguments, EVERYTHING)
     part = interpreted(cuda.gradient, *arguments, wanted)
     for want, some, whole in zip(wanted, part, full, strict=True):
@@ -113,7 +113,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
 @pytest.mark.parametrize("plan", PLANS, ids=["first layer", "second layer", "odd", "one path"])
 @pytest.mark.parametrize("sizes", [(1, 1, 3), (30, 700, 128), (405, 10_800, 100)])
 def test_gpu_equals_the_formula(gpu, plan, sizes, dtype):
-    operands, ends = random_case(plan, *sizes, dtype, device=gpu)
+    operands, ends = draw_case(plan, *sizes, dtype, device=gpu)
     g, *leaves = [x.requires_grad_() for x in operands]
     out = tensor_product(*leaves, *ends, plan)
     grads = torch.autograd.grad(out, leaves, g)

@@ -23,20 +23,20 @@ def vectors():
     return torch.cat([torch.tensor(AXES, dtype=torch.float64), many])
 
 
-def blocks(frames, lmax):
+def split_blocks(frames, lmax):
     sizes = [(2 * degree + 1) ** 2 for degree in range(lmax + 1)]
     parts = frames.split(sizes, 1)
     return [part.unflatten(1, (2 * n + 1, 2 * n + 1)) for n, part in enumerate(parts)]
 
 
-def harmonics(degrees, vectors):
+def compute_harmonics(degrees, vectors):
     return o3.spherical_harmonics(degrees, vectors, normalize=True, normalization="component")
 
 
 def test_equal_those_of_e3nn(double_precision, vectors):
     frames = compute_edge_frames(vectors, LMAX)
     assert frames.shape == (len(vectors), count_entries(LMAX))
-    result = blocks(frames, LMAX)
+    result = split_blocks(frames, LMAX)
     turns = result[1]  # degree 1 is the vector itself
     assert_close(turns @ turns.mT, torch.eye(3).expand_as(turns), rtol=0, atol=1e-14)
     assert_close(torch.linalg.det(turns), torch.ones(len(turns)), rtol=0, atol=1e-14)
@@ -49,15 +49,15 @@ def test_equal_those_of_e3nn(double_precision, vectors):
 
 def test_turn_harmonics_of_the_edge_to_the_polar_axis(double_precision, vectors):
     degrees = list(range(LMAX + 1))
-    Y = harmonics(degrees, vectors[:, [1, 2, 0]])
-    polar = harmonics(degrees, torch.tensor([0.0, 1, 0]))
+    Y = compute_harmonics(degrees, vectors[:, [1, 2, 0]])
+    polar = compute_harmonics(degrees, torch.tensor([0.0, 1, 0]))
     turned = rotate(Y[..., None], compute_edge_frames(vectors, LMAX))[..., 0]
     assert_close(turned, polar.expand_as(turned), rtol=0, atol=1e-13)
 
 
 def test_an_edge_along_z_is_not_turned():
     frames = compute_edge_frames(torch.tensor([[0, 0, 5.0]], dtype=torch.float64), 3)
-    for D in blocks(frames, 3):
+    for D in split_blocks(frames, 3):
         assert_close(D[0], torch.eye(D.shape[1], dtype=torch.float64), rtol=0, atol=1e-14)
 
 

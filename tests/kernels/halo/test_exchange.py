@@ -56,7 +56,7 @@ def split_graph(case, n_parts):
     return owners, edges
 
 
-def inputs(n_edges):
+def make_inputs(n_edges):
     """Return features and positions of nodes, shifts of edges, and weights."""
     generator = torch.Generator().manual_seed(7)
     normal = partial(torch.randn, generator=generator, dtype=torch.float64)
@@ -65,7 +65,7 @@ def inputs(n_edges):
     return normal(N_NODES, N_FEATURES), normal(N_NODES, 3), 0.3 * normal(n_edges, 3), weights
 
 
-def layer(x, shapes, edges, n_interior, weights, begin):
+def attend(x, shapes, edges, n_interior, weights, begin):
     """Attention over incoming edges, which depends on where their ends are."""
     of_receiver, of_sender, of_shape, attention = weights
     flight = begin(x)
@@ -83,13 +83,13 @@ def layer(x, shapes, edges, n_interior, weights, begin):
     return torch.tanh(x @ of_receiver + summed)
 
 
-def results(x, positions, shifts, weights, edges, n_interior, begin, sent=lambda: 0):
+def compute_results(x, positions, shifts, weights, edges, n_interior, begin, sent=lambda: 0):
     """Return outputs, forces, and gradients of a loss that has both, of the rows given."""
     x, positions, *weights = (t.clone().requires_grad_() for t in (x, positions, *weights))
     ends = begin(positions).wait()[edges[:, 1]] - positions[edges[:, 0]] + shifts
     shapes, h = torch.tanh(ends), x
     for number in range(N_LAYERS):
-        h = layer(h, shapes, edges, n_interior, weights[4 * number : 4 * number + 4], begin)
+        h = attend(h, shapes, edges, n_interior, weights[4 * number : 4 * number + 4], begin)
     after_forward = sent()
     [slope] = torch.autograd.grad((h**3).sum(), positions, create_graph=True)
     after_forces = sent()
@@ -100,36 +100,36 @@ def results(x, positions, shifts, weights, edges, n_interior, begin, sent=lambda
     return rows | {"by weights": gradients[2:], "bytes": (after_forward, after_forces)}
 
 
-def serial(edges):
+def make_serial(edges):
     def begin(x):
         return SimpleNamespace(wait=lambda: x)
 
-    return results(*inputs(len(edges)), edges, len(edges), begin)
+    return compute_results(*make_inputs(len(edges)), edges, len(edges), begin)
 
 
-def one_rank(owners, edges, transport):
+def run_one_rank(owners, edges, transport):
     plan = HaloPlan.of(owners, edges, transport.rank, transport.size)
-    x, positions, shifts, weights = inputs(len(edges))
+    x, positions, shifts, weights = make_inputs(len(edges))
     begin, before = partial(start, plan=plan, transport=transport), transport.bytes_sent
     parts = x[plan.own], positions[plan.own], shifts[plan.edge_ids], weights
 
     def sent():
         return transport.bytes_sent - before
 
-    return results(*parts, plan.edges, plan.n_interior, begin, sent)
+    return compute_results(*parts, plan.edges, plan.n_interior, begin, sent)
 
 
-def small_integers(features, dtype):
+def draw_small_integers(features, dtype):
     """Rows of all nodes, exact in every dtype."""
     shape = (N_NODES, *features)
     return (torch.arange(math.prod(shape)) % 251).reshape(shape).to(dtype)
 
 
-def each_dtype(owners, edges, transport):
+def run_each_dtype(owners, edges, transport):
     """Return rows, their gradients where rank `r` weighs its rows by `r + 1`, and bytes sent."""
     plan, outcomes = HaloPlan.of(owners, edges, transport.rank, transport.size), []
     for dtype, features in product(DTYPES, FEATURES):
-        x = small_integers(features, dtype)[plan.own].requires_grad_()
+        x = draw_small_integers(features, dtype)[plan.own].requires_grad_()
         before = transport.bytes_sent
         first, second = start(x, plan, transport), start(2 * x.detach(), plan, transport)
         doubled, rows = second.wait(), first.wait()
@@ -140,7 +140,7 @@ def each_dtype(owners, edges, transport):
     return outcomes
 
 
-def mpi_transports():
+def open_mpi_transports():
     """Yield the transport of this process among the first 2, 3 and 4, where it is one of them."""
     from mpi4py import MPI
 
@@ -151,7 +151,7 @@ def mpi_transports():
             yield MPITransport(some if n < N_RANKS else None)
 
 
-def gloo_transports(rank, folder):
+def open_gloo_transports(rank, folder):
     meeting = f"file://{folder}/meeting"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=N_RANKS)
     for n in range(2, N_RANKS + 1):
@@ -165,15 +165,17 @@ def run_rank(transports, folder):
     outcomes = {}
     for transport in transports:
         n = transport.size
-        outcomes |= {f"{case} {n}": one_rank(*split_graph(case, n), transport) for case in CASES}
+        outcomes |= {
+            f"{case} {n}": run_one_rank(*split_graph(case, n), transport) for case in CASES
+        }
         carrier = ThroughCpu(transport) if n == THROUGH_CPU else transport
-        outcomes[f"dtypes {n}"] = each_dtype(*split_graph("random", n), carrier)
+        outcomes[f"dtypes {n}"] = run_each_dtype(*split_graph("random", n), carrier)
     torch.save(outcomes, folder / f"{transport.rank}.pt")
 
 
 def run_gloo(folder):
     segment_sum(torch.zeros(1), Segments.of(torch.tensor([0]), 1))  # the first call imports
-    sys.exit(fork(lambda rank: run_rank(gloo_transports(rank, folder), folder), N_RANKS))
+    sys.exit(fork(lambda rank: run_rank(open_gloo_transports(rank, folder), folder), N_RANKS))
 
 
 @pytest.fixture(scope="module", params=["gloo", pytest.param("mpi", marks=pytest.mark.mpi)])
@@ -199,7 +201,7 @@ def close(ours, expected, tolerance):
 @pytest.mark.parametrize("case", CASES)
 def test_distributed_equals_serial(outcomes, case, n):
     owners, edges = split_graph(case, n)
-    expected, parts = serial(edges), [rank[f"{case} {n}"] for rank in outcomes[:n]]
+    expected, parts = make_serial(edges), [rank[f"{case} {n}"] for rank in outcomes[:n]]
     order = torch.argsort(owners, stable=True).argsort()  # from rank after rank to node after node
     for name, tolerance in TOLERANCES.items():
         close(torch.cat([part[name] for part in parts])[order], expected[name], tolerance)
@@ -210,7 +212,7 @@ def test_distributed_equals_serial(outcomes, case, n):
         close(gradient, whole, 1e-10)
 
 
-def needed(owners, edges):
+def list_needed(owners, edges):
     """Return which other ranks need which nodes, as the definition says."""
     pairs = {(int(owners[i]), int(j)) for i, j in edges}
     return {(rank, node) for rank, node in pairs if owners[node] != rank}
@@ -220,7 +222,7 @@ def needed(owners, edges):
 @pytest.mark.parametrize("case", CASES)
 def test_bytes_are_those_of_the_plan(outcomes, case, n):
     owners, edges = split_graph(case, n)
-    pairs = needed(owners, edges)
+    pairs = list_needed(owners, edges)
     x_bytes, position_bytes = 8 * N_FEATURES, 8 * 3
     for rank in range(n):
         plan = HaloPlan.of(owners, edges, rank, n)
@@ -237,7 +239,7 @@ def test_bytes_are_those_of_the_plan(outcomes, case, n):
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_dtype_and_shape(outcomes, n):
     owners, edges = split_graph("random", n)
-    pairs = needed(owners, edges)
+    pairs = list_needed(owners, edges)
     for rank in range(n):
         own = [node for node in range(N_NODES) if owners[node] == rank]
         halo = sorted((int(owners[node]), node) for to, node in pairs if to == rank)
@@ -246,7 +248,7 @@ def test_every_dtype_and_shape(outcomes, n):
         cases = product(DTYPES, FEATURES)
         for (dtype, features), result in zip(cases, outcomes[rank][f"dtypes {n}"], strict=True):
             rows, doubled, gradient, sent, returned = result
-            expected = small_integers(features, dtype)[own + [node for _, node in halo]]
+            expected = draw_small_integers(features, dtype)[own + [node for _, node in halo]]
             assert torch.equal(rows, expected)
             assert torch.equal(doubled, 2 * expected)
             weights_of_rows = torch.tensor(weights, dtype=dtype).reshape(-1, *[1] * len(features))
@@ -255,13 +257,13 @@ def test_every_dtype_and_shape(outcomes, n):
             assert (sent, returned) == (2 * n_sent * row_bytes, len(halo) * row_bytes)
 
 
-def alone(n_nodes=3):
+def run_alone(n_nodes=3):
     ring = torch.stack([torch.arange(n_nodes), torch.arange(n_nodes).roll(1)], 1)
     return HaloPlan.of(torch.zeros(n_nodes, dtype=torch.int64), ring, 0, 1), ring
 
 
 def test_one_rank_keeps_its_rows():
-    plan, ring = alone()
+    plan, ring = run_alone()
     transport, x = SelfTransport(), torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     rows = exchange(x, plan, transport)
     assert torch.equal(rows, x)
@@ -284,7 +286,7 @@ class Diary(SelfTransport):
 
 
 def test_work_in_between_overlaps_in_both_directions():
-    diary, (plan, _) = Diary(), alone()
+    diary, (plan, _) = Diary(), run_alone()
     x = torch.ones(3, requires_grad=True)
     flight = start(x, plan, diary)
     diary.entries.append("interior")
@@ -301,7 +303,7 @@ def test_work_in_between_overlaps_in_both_directions():
 
 
 def test_an_exchange_is_waited_for_once():
-    flight = start(torch.ones(3), alone()[0], SelfTransport())
+    flight = start(torch.ones(3), run_alone()[0], SelfTransport())
     flight.wait()
     with pytest.raises(ValueError, match="keep what the first gave"):
         flight.wait()
@@ -310,10 +312,10 @@ def test_an_exchange_is_waited_for_once():
 @pytest.mark.parametrize(
     ("x", "plan", "message"),
     [
-        (torch.ones(2), alone()[0], r"x: expected 3 rows.*shape \(2,\).*x\[plan.own\]"),
-        (torch.tensor(1.0), alone()[0], r"x: expected 3 rows.*shape \(\)"),
-        (torch.ones(3).long(), alone()[0], "x: expected a dtype .* got torch.int64"),
-        (torch.ones(3, device="meta"), alone()[0], r"x: expected device cpu .* \.to\(\)"),
+        (torch.ones(2), run_alone()[0], r"x: expected 3 rows.*shape \(2,\).*x\[plan.own\]"),
+        (torch.tensor(1.0), run_alone()[0], r"x: expected 3 rows.*shape \(\)"),
+        (torch.ones(3).long(), run_alone()[0], "x: expected a dtype .* got torch.int64"),
+        (torch.ones(3, device="meta"), run_alone()[0], r"x: expected device cpu .* \.to\(\)"),
         (
             torch.ones(0),
             HaloPlan.of(torch.zeros(3).long(), torch.zeros(0, 2).long(), 1, 2),
@@ -348,6 +350,6 @@ def test_transports_for_cpus_refuse_other_tensors(make, cure, tmp_path):
 
 if __name__ == "__main__":
     if sys.argv[1] == "mpi":
-        run_rank(mpi_transports(), Path(sys.argv[2]))
+        run_rank(open_mpi_transports(), Path(sys.argv[2]))
     else:
         run_gloo(Path(sys.argv[2]))

@@ -39,7 +39,7 @@ def messages(draw):
     return tables, plans, layout(torch.randn(n_edges, *features, generator=generator, dtype=dtype))
 
 
-def small_case(dtype=torch.float64, *features):
+def make_small_case(dtype=torch.float64, *features):
     """Two tables of 4 and 3 rows and 6 edges; row 3 of the first belongs to no edge."""
     generator = torch.Generator().manual_seed(0)
     plans = [
@@ -85,7 +85,7 @@ def test_sum_does_not_depend_on_the_threads(use_threads):
 
 @pytest.mark.parametrize("features", [(), (3,)])
 def test_first_and_second_derivatives(features):
-    tables, plans = small_case(torch.float64, *features)
+    tables, plans = make_small_case(torch.float64, *features)
 
     def layer(*tables):
         return segment_sum(torch.tanh(gather_sum(tables, plans)), plans[0])
@@ -95,7 +95,7 @@ def test_first_and_second_derivatives(features):
 
 
 def test_third_derivative_by_the_reference():
-    tables, plans = small_case(torch.float64, 2)
+    tables, plans = make_small_case(torch.float64, 2)
 
     def third(gather, scatter):
         x = tables[0]
@@ -113,7 +113,7 @@ def test_third_derivative_by_the_reference():
 
 
 def test_only_the_tables_that_need_it_get_a_gradient():
-    tables, plans = small_case(torch.float64, 2)
+    tables, plans = make_small_case(torch.float64, 2)
     gather_sum([tables[0].detach(), tables[1]], plans).sum().backward()
     assert tables[0].grad is None
     assert_close(tables[1].grad, torch.full((3, 2), 2.0, dtype=torch.float64))
@@ -122,7 +122,7 @@ def test_only_the_tables_that_need_it_get_a_gradient():
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_operators_keep_the_rules_of_torch(dtype):
-    tables, plans = small_case(dtype, 5)
+    tables, plans = make_small_case(dtype, 5)
     lists = ([getattr(plan, name) for plan in plans] for name in ("index", "order", "offsets"))
     opcheck(_gather_sum, (tables, *lists))
     values = torch.randn(6, 5).to(dtype).requires_grad_()
@@ -130,7 +130,7 @@ def test_operators_keep_the_rules_of_torch(dtype):
 
 
 def test_compiles_without_a_graph_break():
-    tables, plans = small_case(torch.float64, 5)
+    tables, plans = make_small_case(torch.float64, 5)
 
     def layer(tables, plans):
         return segment_sum(torch.tanh(gather_sum(tables, plans)), plans[0])
@@ -167,9 +167,9 @@ def test_narrow_types_are_summed_in_float32(dtype):
 )
 def test_what_does_not_fit_is_named(change, message):
     with pytest.raises(ValueError, match=message):
-        gather_sum(*change(*small_case(torch.float64, 5)))
+        gather_sum(*change(*make_small_case(torch.float64, 5)))
 
 
 def test_values_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"values: expected 6 rows .* got shape \(5, 2\)"):
-        segment_sum(torch.zeros(5, 2), small_case()[1][0])
+        segment_sum(torch.zeros(5, 2), make_small_case()[1][0])

@@ -20,7 +20,7 @@ def close(ours, exact):
     assert_close(ours.cpu(), exact.to(ours.dtype), rtol=tolerance, atol=4 * tolerance)
 
 
-def random_case(seed, n_edges, n_rows, features, dtype):
+def draw_case(seed, n_edges, n_rows, features, dtype):
     generator = torch.Generator().manual_seed(seed)
     plans = [Segments.of(torch.randint(n, (n_edges,), generator=generator), n) for n in n_rows]
     plans[0] = Segments.of(plans[0].index.sort().values, n_rows[0])
@@ -28,7 +28,7 @@ def random_case(seed, n_edges, n_rows, features, dtype):
     return tables, plans, torch.randn(n_edges, *features, generator=generator).to(dtype)
 
 
-def exact(tables, plans, values):
+def evaluate_exactly(tables, plans, values):
     h = reference.gather_sum([t.double() for t in tables], [p.index for p in plans])
     sums = [reference.segment_sum(values.double(), p.index, p.n_segments) for p in plans]
     return h, sums
@@ -48,8 +48,8 @@ def test_interpreted_kernels_equal_the_reference(
 ):
     from pipeline_kernels.message.segments import cuda
 
-    tables, plans, values = random_case(seed, n_edges, n_rows, features, dtype)
-    h, sums = exact(tables, plans, values)
+    tables, plans, values = draw_case(seed, n_edges, n_rows, features, dtype)
+    h, sums = evaluate_exactly(tables, plans, values)
     lists = ([getattr(plan, name) for plan in plans] for name in ("index", "order", "offsets"))
     close(interpreted(cuda.gather_sum, tables, *lists), h)
     for plan, expected in zip(plans, sums, strict=True):
@@ -91,8 +91,8 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
 def test_gpu_equals_the_reference(dtype, features):
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
-    tables, plans, values = random_case(0, 20_000, [300, 500, 7000], features, dtype)
-    h, sums = exact(tables, plans, values)
+    tables, plans, values = draw_case(0, 20_000, [300, 500, 7000], features, dtype)
+    h, sums = evaluate_exactly(tables, plans, values)
     tables = [table.cuda().requires_grad_() for table in tables]
     plans = [Segments.of(plan.index.cuda(), plan.n_segments) for plan in plans]
     ours = gather_sum(tables, plans)

@@ -16,7 +16,7 @@ from pipeline_kernels.message.softmax import op, reference, segment_softmax, sof
 EPSILON = {torch.float32: 2e-5, torch.float64: 1e-13}
 
 
-def random_case(n_edges, n_segments, rows, heads, channels, dtype=torch.float64, seed=0):
+def draw_case(n_edges, n_segments, rows, heads, channels, dtype=torch.float64, seed=0):
     """Logits, values, and segments of which the last is empty."""
     generator = torch.Generator().manual_seed(seed)
     index = torch.randint(max(1, n_segments), (n_edges,), generator=generator)
@@ -27,7 +27,7 @@ def random_case(n_edges, n_segments, rows, heads, channels, dtype=torch.float64,
     return logits.to(dtype), values.to(dtype), Segments.of(index, n_segments + 1)
 
 
-def by_segment(logits, values, segments):
+def evaluate_by_segment(logits, values, segments):
     """Take each segment by itself."""
     heads = logits.shape[1]
     weights, sums = torch.zeros_like(logits), []
@@ -50,16 +50,16 @@ def close(ours, exact, dtype):
         )
 
 
-def everything(logits, values, segments, g):
+def differentiate_all(logits, values, segments, g):
     """Sum, weights, and gradients of the sums."""
     z, v = (x.detach().requires_grad_() for x in (logits, values))
     sums = softmax_sum(z, v, segments)
     return [sums, segment_softmax(z, segments), *torch.autograd.grad(sums, (z, v), g)]
 
 
-def exactly(logits, values, segments, g):
+def evaluate_in_double(logits, values, segments, g):
     z, v = (x.detach().double().requires_grad_() for x in (logits, values))
-    sums, weights = by_segment(z, v, segments)
+    sums, weights = evaluate_by_segment(z, v, segments)
     return [sums, weights, *torch.autograd.grad(sums, (z, v), g.double())]
 
 
@@ -73,11 +73,11 @@ def exactly(logits, values, segments, g):
 )
 @example((0, 0), (9, 2, 8), torch.float32, 0, 1)
 def test_equals_torch_by_segment(use_threads, n, shape, dtype, seed, threads):
-    logits, values, segments = random_case(*n, *shape, dtype, seed)
+    logits, values, segments = draw_case(*n, *shape, dtype, seed)
     g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
     with use_threads(threads):
-        result = everything(logits, values, segments, g)
-    exact = exactly(logits, values, segments, g)
+        result = differentiate_all(logits, values, segments, g)
+    exact = evaluate_in_double(logits, values, segments, g)
     close(result, exact, dtype)
     weights = reference.softmax(logits, segments.index, segments.n_segments)
     sums = reference.weighted_sum(weights, values, segments.index, segments.n_segments)
@@ -88,7 +88,7 @@ def test_equals_torch_by_segment(use_threads, n, shape, dtype, seed, threads):
 
 
 def test_derivatives():
-    logits, values, segments = random_case(9, 3, 2, 2, 2)
+    logits, values, segments = draw_case(9, 3, 2, 2, 2)
     operands = logits.requires_grad_(), values.requires_grad_()
     assert torch.autograd.gradcheck(lambda z, v: softmax_sum(z, v, segments), operands)
     assert torch.autograd.gradcheck(lambda z: segment_softmax(z, segments), operands[:1])
@@ -108,7 +108,7 @@ def test_large_logits_stay_finite(dtype):
 
 
 def test_what_is_no_number_shows_in_its_segment_alone():
-    logits, values, segments = random_case(20, 4, 2, 2, 3)
+    logits, values, segments = draw_case(20, 4, 2, 2, 3)
     logits[5, 1] = torch.nan
     broken = segment_softmax(logits, segments).isnan()
     assert torch.equal(broken[:, 1], segments.index == segments.index[5])
@@ -117,18 +117,18 @@ def test_what_is_no_number_shows_in_its_segment_alone():
 
 
 def test_does_not_depend_on_the_threads(use_threads):
-    logits, values, segments = random_case(400, 60, 9, 2, 8, torch.float32)
+    logits, values, segments = draw_case(400, 60, 9, 2, 8, torch.float32)
     g = torch.randn(61, 9, 16)
     results = []
     for threads in (1, 2, 3):
         with use_threads(threads):
-            results.append(everything(logits, values, segments, g))
+            results.append(differentiate_all(logits, values, segments, g))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 def test_operators_keep_the_rules_of_torch():
-    logits, values, segments = random_case(9, 3, 2, 2, 2)
+    logits, values, segments = draw_case(9, 3, 2, 2, 2)
     lists = segments.index, segments.order, segments.offsets
     operands = logits.requires_grad_(), values.requires_grad_()
     opcheck(op._segment_softmax, (operands[0], *lists))
@@ -163,14 +163,14 @@ def test_what_does_not_fit_is_named(logits, values, message):
 def test_interpreted_kernels_equal_torch_by_segment(interpreted, n, shape, dtype, seed):
     from pipeline_kernels.message.softmax import cuda
 
-    logits, values, segments = random_case(*n, *shape, dtype, seed)
+    logits, values, segments = draw_case(*n, *shape, dtype, seed)
     g = torch.randn(segments.n_segments, *values.shape[1:], dtype=dtype)
     lists = segments.order, segments.offsets
     weights = interpreted(cuda.softmax, logits, segments.index, *lists)
     sums = interpreted(cuda.weighted_sum, weights, values, *lists)
     operands = g, weights, values, segments.index
     grads = interpreted(cuda.gradient, *operands, *lists)
-    close([sums, weights, *grads], exactly(logits, values, segments, g), dtype)
+    close([sums, weights, *grads], evaluate_in_double(logits, values, segments, g), dtype)
 
 
 @pytest.mark.slow
@@ -212,8 +212,8 @@ def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
 def test_gpu_equals_torch_by_segment(dtype):
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
-    logits, values, segments = random_case(3000, 50, 25, 2, 16, dtype)
+    logits, values, segments = draw_case(3000, 50, 25, 2, 16, dtype)
     g = torch.randn(51, 25, 32, dtype=dtype)
     on_gpu = [x.cuda() for x in (logits, values)], segments.to("cuda"), g.cuda()
-    result = everything(*on_gpu[0], *on_gpu[1:])
-    close([x.cpu() for x in result], exactly(logits, values, segments, g), dtype)
+    result = differentiate_all(*on_gpu[0], *on_gpu[1:])
+    close([x.cpu() for x in result], evaluate_in_double(logits, values, segments, g), dtype)

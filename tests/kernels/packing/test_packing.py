@@ -19,26 +19,26 @@ from pipeline_kernels.packing import assign_by_lpt, cut_windows, measure_balance
 costs_of = st.lists(st.integers(0, 20).map(float), min_size=1, max_size=7)
 
 
-def fullest(costs, bins, n_bins):
+def find_fullest(costs, bins, n_bins):
     return np.bincount(bins, weights=costs, minlength=n_bins).max()
 
 
-def least_makespan(costs, n_bins):
-    return min(fullest(costs, a, n_bins) for a in product(range(n_bins), repeat=len(costs)))
+def find_least_makespan(costs, n_bins):
+    return min(find_fullest(costs, a, n_bins) for a in product(range(n_bins), repeat=len(costs)))
 
 
-def least_bins(costs, capacity):
+def count_least_bins(costs, capacity):
     n = len(costs)
-    fits = [a for a in product(range(n), repeat=n) if fullest(costs, a, n) <= capacity]
+    fits = [a for a in product(range(n), repeat=n) if find_fullest(costs, a, n) <= capacity]
     return min(len(set(a)) for a in fits)
 
 
 @settings(deadline=None, max_examples=60)
 @given(costs=costs_of, n_bins=st.integers(1, 4))
 def test_lpt_stays_within_grahams_bound(costs, n_bins):
-    best = least_makespan(costs, n_bins)
+    best = find_least_makespan(costs, n_bins)
     assert (
-        fullest(costs, assign_by_lpt(costs, n_bins), n_bins)
+        find_fullest(costs, assign_by_lpt(costs, n_bins), n_bins)
         <= (4 / 3 - 1 / (3 * n_bins)) * best + 1e-9
     )
 
@@ -46,7 +46,7 @@ def test_lpt_stays_within_grahams_bound(costs, n_bins):
 @pytest.mark.parametrize("m", [2, 3, 5, 8])
 def test_lpt_meets_the_bound_in_grahams_worst_case(m):
     costs = [c for c in range(2 * m - 1, m, -1) for _ in range(2)] + [m, m, m]  # optimum 3m
-    assert fullest(costs, assign_by_lpt(costs, m), m) == 4 * m - 1
+    assert find_fullest(costs, assign_by_lpt(costs, m), m) == 4 * m - 1
 
 
 @settings(deadline=None, max_examples=60)
@@ -90,10 +90,10 @@ def test_windows_of_equal_items_hold_equal_numbers():
 @given(costs=st.lists(st.integers(1, 10), min_size=1, max_size=5), capacity=st.integers(10, 25))
 def test_split_stays_within_capacity_and_dosas_bound(costs, capacity):
     bins = split_by_capacity(costs, capacity)
-    assert fullest(costs, bins, len(costs)) <= capacity
+    assert find_fullest(costs, bins, len(costs)) <= capacity
     n_bins = bins.max() + 1
     assert_array_equal(np.unique(bins), np.arange(n_bins))
-    assert n_bins <= 11 / 9 * least_bins(costs, capacity) + 6 / 9
+    assert n_bins <= 11 / 9 * count_least_bins(costs, capacity) + 6 / 9
 
 
 @settings(deadline=None, max_examples=40)

@@ -34,20 +34,20 @@ ranks_of = st.integers(1, 6)
 capacity_of = st.integers(10, 60)
 
 
-def shuffled(n, seed=0):
+def shuffle(n, seed=0):
     return np.random.default_rng(seed).permutation(n)
 
 
-def bins(plan):
+def list_bins(plan):
     n_shares = len(plan) * plan.n_ranks
     return [plan.share(*divmod(number, plan.n_ranks)).tolist() for number in range(n_shares)]
 
 
-def as_sets(shares):
+def make_sets(shares):
     return [sorted(share) for share in shares]
 
 
-def strategies(costs, order, n_ranks, capacity):
+def list_strategies(costs, order, n_ranks, capacity):
     offsets = cut_windows(costs, order, min(7, len(costs)))
     return {
         "balanced": partial(pack_balanced, costs, order, offsets, n_ranks),
@@ -66,11 +66,11 @@ def strategies(costs, order, n_ranks, capacity):
 @settings(deadline=None, max_examples=60)
 @given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of)
 def test_each_item_once_and_as_many_steps_on_every_rank(name, costs, n_ranks, capacity):
-    strategy = strategies(costs, shuffled(len(costs)), n_ranks, capacity)[name]
+    strategy = list_strategies(costs, shuffle(len(costs)), n_ranks, capacity)[name]
     plan, again = strategy(), strategy()
     assert_array_equal(plan.items, again.items)
     assert_array_equal(plan.starts, again.starts)
-    shares = bins(plan)
+    shares = list_bins(plan)
     assert len(shares) == len(plan) * n_ranks
     assert sorted(np.concatenate(shares)) == list(range(len(costs)))
     assert_array_equal(
@@ -85,7 +85,7 @@ def test_each_item_once_and_as_many_steps_on_every_rank(name, costs, n_ranks, ca
 @settings(deadline=None, max_examples=100)
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_balanced_without_capacity_is_lpt_of_each_window(costs, n_ranks, mean_items):
-    order = shuffled(len(costs))
+    order = shuffle(len(costs))
     offsets = cut_windows(costs, order, mean_items)
     plan = pack_balanced(costs, order, offsets, n_ranks)
     assert len(plan) == len(offsets) - 1
@@ -100,7 +100,7 @@ def test_balanced_without_capacity_is_lpt_of_each_window(costs, n_ranks, mean_it
 @given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of, by_weight=st.booleans())
 def test_a_capacity_defers_what_has_no_room(costs, n_ranks, capacity, by_weight):
     weights = np.arange(len(costs)) % 7.0 if by_weight else costs
-    order = shuffled(len(costs))
+    order = shuffle(len(costs))
     offsets = cut_windows(costs, order, min(9, len(costs)))
     plan = pack_balanced(costs, order, offsets, n_ranks, capacity, weights)
     clipped = np.minimum(weights, capacity)
@@ -117,14 +117,14 @@ def test_a_capacity_defers_what_has_no_room(costs, n_ranks, capacity, by_weight)
         expected += shares
         late |= set(left)
         waiting = left
-    assert bins(plan) == as_sets(expected)
+    assert list_bins(plan) == make_sets(expected)
     assert plan.deferred == plan.report(costs).deferred == len(late)
 
 
 def test_deferral_by_hand():
     costs, order = [4, 4, 4, 1, 1], [0, 1, 2, 3, 4]
     plan = pack_balanced(costs, order, [0, 3, 5], 2, capacity=5)
-    assert bins(plan) == [[0], [1], [2], [3, 4]]
+    assert list_bins(plan) == [[0], [1], [2], [3, 4]]
     assert plan.deferred == 1
     assert plan.report(costs).efficiency == pytest.approx((4 + 3) / (4 + 4))
 
@@ -132,20 +132,20 @@ def test_deferral_by_hand():
 @settings(deadline=None, max_examples=40)
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_random_is_the_split_of_numpy(costs, n_ranks, mean_items):
-    order = shuffled(len(costs))
+    order = shuffle(len(costs))
     offsets = cut_windows(costs, order, mean_items)
     expected = [
         part
         for window in np.split(order, offsets[1:-1])
         for part in np.array_split(window, n_ranks)
     ]
-    assert bins(pack_random(order, offsets, n_ranks)) == as_sets(expected)
+    assert list_bins(pack_random(order, offsets, n_ranks)) == make_sets(expected)
 
 
 @settings(deadline=None, max_examples=60)
 @given(costs=sizes_of, n_ranks=ranks_of, mean_items=st.integers(1, 40))
 def test_pairing_takes_from_both_ends(costs, n_ranks, mean_items):
-    order = shuffled(len(costs))
+    order = shuffle(len(costs))
     offsets = cut_windows(costs, order, mean_items)
     expected = []
     for window in np.split(order, offsets[1:-1]):
@@ -157,19 +157,21 @@ def test_pairing_takes_from_both_ends(costs, n_ranks, mean_items):
                 shares[rank].append(left.pop())
             rank = (rank + 1) % n_ranks
         expected += shares
-    assert bins(pack_pairs(costs, order, offsets, n_ranks)) == as_sets(expected)
+    assert list_bins(pack_pairs(costs, order, offsets, n_ranks)) == make_sets(expected)
 
 
 @settings(deadline=None, max_examples=60)
 @given(costs=sizes_of, n_ranks=ranks_of, capacity=capacity_of)
 def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, capacity):
     expected = [[]]
-    for item in shuffled(len(costs)):
+    for item in shuffle(len(costs)):
         if expected[-1] and costs[[*expected[-1], item]].sum() > capacity:
             expected.append([])
         expected[-1].append(item)
     expected += [[]] * (-len(expected) % n_ranks)
-    assert bins(pack_next_fit(costs, shuffled(len(costs)), n_ranks, capacity)) == as_sets(expected)
+    assert list_bins(pack_next_fit(costs, shuffle(len(costs)), n_ranks, capacity)) == make_sets(
+        expected
+    )
 
 
 @pytest.mark.slow
@@ -182,7 +184,7 @@ def test_next_fit_opens_a_bin_when_the_next_item_has_no_room(costs, n_ranks, cap
 )
 def test_algorithm_1_as_its_text_reads(costs, n_ranks, capacity, seed):
     """Sorting all bins anew in each round, as section 3.2 of arXiv:2504.10700 says."""
-    order = shuffled(len(costs), seed)
+    order = shuffle(len(costs), seed)
     sizes = np.minimum(costs, capacity)
     graphs = sorted(order, key=lambda item: -costs[item])
     expected = []
@@ -206,13 +208,13 @@ def test_algorithm_1_as_its_text_reads(costs, n_ranks, capacity, seed):
                 active, full = active + full, []
         expected += packed
     plan = pack_mace_bins(costs, order, n_ranks, capacity)
-    assert bins(plan) == as_sets(expected)
-    assert len(bins(plan)) % n_ranks == 0
+    assert list_bins(plan) == make_sets(expected)
+    assert len(list_bins(plan)) % n_ranks == 0
 
 
 def test_algorithm_1_finds_perfect_packings():
     sizes = np.repeat([7.0, 6.0, 5.0, 5.0, 4.0, 3.0], 20)  # pairs of 10: 60 full bins
-    plan = pack_mace_bins(sizes, shuffled(120), 4, 10)
+    plan = pack_mace_bins(sizes, shuffle(120), 4, 10)
     assert_array_equal(plan.sum_loads(sizes), np.full((15, 4), 10))
     report = plan.report(sizes)
     assert (report.efficiency, report.variation, report.padding) == (1, 0, 0)
@@ -221,12 +223,12 @@ def test_algorithm_1_finds_perfect_packings():
 def test_without_capacity_algorithm_1_makes_one_step():
     plan = pack_mace_bins(np.arange(1, 10), np.arange(9), 3, np.inf)
     assert len(plan) == 1
-    assert len(bins(plan)[0]) == 3
+    assert len(list_bins(plan)[0]) == 3
 
 
 def test_items_of_one_size_are_taken_in_the_shuffled_order():
     sizes = np.ones(400)
-    first, second = (pack_mace_bins(sizes, shuffled(400, seed), 4, 10) for seed in (0, 1))
+    first, second = (pack_mace_bins(sizes, shuffle(400, seed), 4, 10) for seed in (0, 1))
     assert first.items.tolist() != second.items.tolist()
 
 
@@ -234,7 +236,7 @@ def test_a_million_graphs_in_less_than_a_second():
     """Section 3.2 of arXiv:2504.10700: 1 M graphs in 100,000 batches take about one second."""
     n = 1_000_000
     sizes = np.clip(np.random.default_rng(0).lognormal(3.1, 0.85, n).round(), 1, 300)
-    order = shuffled(n)
+    order = shuffle(n)
     pack_mace_bins(sizes[:10], np.arange(10), 8, 300)  # compiles
     begin = time.process_time()
     plan = pack_mace_bins(sizes, order, 740, 300)
@@ -286,12 +288,12 @@ def test_fastchgnets_coefficients_of_variation(features):
 def test_a_plan_takes_its_steps_apart():
     costs = np.array([3.0, 1, 2, 2, 5, 4])
     plan = pack_random(np.arange(6), [0, 4, 6], 2)
-    assert bins(plan) == [[0, 1], [2, 3], [4], [5]]
+    assert list_bins(plan) == [[0, 1], [2, 3], [4], [5]]
     assert_array_equal(plan.sum_loads(costs), [[4, 4], [5, 4]])
-    assert bins(plan.step(1)) == [[4], [5]]
+    assert list_bins(plan.step(1)) == [[4], [5]]
     assert_array_equal(plan.step(1).sum_loads(costs), [[5, 4]])
     swapped = plan.reorder(np.array([1, 0]))
-    assert bins(swapped) == [[4], [5], [0, 1], [2, 3]]
+    assert list_bins(swapped) == [[4], [5], [0, 1], [2, 3]]
     assert plan.report(costs) == measure_balance([[4, 4], [5, 4]])
 
 

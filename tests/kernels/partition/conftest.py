@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 
-def _edges_of(positions, cell, pbc, cutoff):
+def _find_edges(positions, cell, pbc, cutoff):
     """Return receivers and senders `(n_edges, 2)` and the vectors between them."""
     widths = 1 / np.linalg.norm(np.linalg.inv(cell), axis=0)
     spread = np.ptp(positions @ np.linalg.inv(cell), axis=0)
@@ -29,7 +29,7 @@ def _edges_of(positions, cell, pbc, cutoff):
 @pytest.fixture(scope="session")
 def edges_of() -> Callable:
     """All edges within a cutoff, those to images of an atom itself included."""
-    return _edges_of
+    return _find_edges
 
 
 @pytest.fixture(scope="session")

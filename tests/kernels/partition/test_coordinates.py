@@ -11,7 +11,7 @@ seeds = st.integers(0, 2**32 - 1)
 directions = st.tuples(st.booleans(), st.booleans(), st.booleans())
 
 
-def skewed(rng, size):
+def make_skewed_cell(rng, size):
     return size * (np.eye(3) + rng.uniform(-0.4, 0.4, (3, 3)))
 
 
@@ -19,7 +19,7 @@ def skewed(rng, size):
 @given(seeds, directions)
 def test_edges_are_no_longer_than_the_cutoff_along_any_axis(edges_of, seed, pbc):
     rng = np.random.default_rng(seed)
-    cell = skewed(rng, 6.0)
+    cell = make_skewed_cell(rng, 6.0)
     positions = rng.uniform(-9, 9, (25, 3))
     edges, _ = edges_of(positions, cell, pbc, 2.5)
     atoms = PlaneCoordinates.of(positions, cell, pbc, 2.5).open_axes(np.ones(25))
@@ -32,7 +32,7 @@ def test_edges_are_no_longer_than_the_cutoff_along_any_axis(edges_of, seed, pbc)
 
 def test_a_rotated_cell_has_the_same_coordinates():
     rng = np.random.default_rng(1)
-    cell, positions = skewed(rng, 6.0), rng.uniform(-9, 9, (25, 3))
+    cell, positions = make_skewed_cell(rng, 6.0), rng.uniform(-9, 9, (25, 3))
     rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     one = PlaneCoordinates.of(positions, cell, (True, True, True), 2.5)
     other = PlaneCoordinates.of(positions @ rotation, cell @ rotation, (True, True, True), 2.5)

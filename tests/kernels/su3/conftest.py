@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def _unitary(n: int, n_colours: int, seed: int = 0) -> Tensor:
+def _draw_unitary(n: int, n_colours: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(n, n_colours, n_colours, generator=generator, dtype=torch.complex128)
     Q, R = torch.linalg.qr(normal)
@@ -18,13 +18,13 @@ def _unitary(n: int, n_colours: int, seed: int = 0) -> Tensor:
     return Q / torch.linalg.det(Q)[:, None, None] ** (1 / n_colours)
 
 
-def _with_angles(angles: Tensor, seed: int = 0) -> Tensor:
+def _draw_with_angles(angles: Tensor, seed: int = 0) -> Tensor:
     """Matrices with chosen eigenangles `(n, N)` and random eigenvectors."""
-    V = _unitary(len(angles), angles.shape[1], seed)
+    V = _draw_unitary(len(angles), angles.shape[1], seed)
     return (V * torch.polar(torch.ones_like(angles), angles)[:, None, :]) @ V.mH
 
 
-def _generators(n_colours: int) -> Tensor:
+def _make_generators(n_colours: int) -> Tensor:
     """Hermitian, traceless, with `tr T_a T_b = 2 delta_ab`."""
     result = []
     for i in range(n_colours):
@@ -39,37 +39,37 @@ def _generators(n_colours: int) -> Tensor:
     return torch.stack(result)
 
 
-def _turned(U: Tensor, x: Tensor) -> Tensor:
+def _turn(U: Tensor, x: Tensor) -> Tensor:
     """The matrices times `exp(i sum_a x_a T_a)`, for derivatives along the group."""
-    A = torch.einsum("na,aij->nij", x.to(U.dtype), _generators(U.shape[-1]))
+    A = torch.einsum("na,aij->nij", x.to(U.dtype), _make_generators(U.shape[-1]))
     return U @ torch.linalg.matrix_exp(1j * A)
 
 
 @pytest.fixture(scope="session")
 def unitary() -> Callable[..., Tensor]:
     """Matrices drawn from the Haar measure: `(n, n_colours, seed)`."""
-    return _unitary
+    return _draw_unitary
 
 
 @pytest.fixture(scope="session")
 def with_angles() -> Callable[..., Tensor]:
     """Matrices with given angles: `(angles, seed)`."""
-    return _with_angles
+    return _draw_with_angles
 
 
 @pytest.fixture(scope="session")
 def generators() -> Callable[[int], Tensor]:
     """Generators of the group: `(n_colours)`."""
-    return _generators
+    return _make_generators
 
 
 @pytest.fixture(scope="session")
 def turned() -> Callable[[Tensor, Tensor], Tensor]:
     """Matrices times those of coordinates in the algebra: `(U, x)`."""
-    return _turned
+    return _turn
 
 
-def _front_end(capability: int, kernel: Any, signature: Any, constants: Any) -> str:
+def _run_front_end(capability: int, kernel: Any, signature: Any, constants: Any) -> str:
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
@@ -94,7 +94,7 @@ def front_end() -> Callable[..., str]:
     There types and shapes are checked, in a second; the rest takes minutes for N = 3.
     """
     pytest.importorskip("triton")
-    return _front_end
+    return _run_front_end
 
 
 @pytest.fixture(scope="module", params=["C", "reference"])

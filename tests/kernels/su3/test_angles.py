@@ -35,7 +35,7 @@ def close_pairs(n_colours, gap):
     return torch.cat([above, -above.flip(-1), outside[:5]])
 
 
-def principal(angles):
+def reduce_angles(angles):
     return (torch.remainder(angles + math.pi, TURN) - math.pi).sort(-1).values
 
 
@@ -44,7 +44,7 @@ def test_equal_those_of_torch(implementation, unitary, n_colours):
     U = unitary(4003, n_colours)
     angles, theirs = eigenangles(U), torch.linalg.eigvals(U).angle().sort(-1).values
     assert angles.dtype == torch.float64
-    assert_close(principal(angles), theirs, rtol=0, atol=1e-14)
+    assert_close(reduce_angles(angles), theirs, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)

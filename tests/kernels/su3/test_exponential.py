@@ -31,27 +31,27 @@ ANGLES = {
 CASES = [(N, angles) for N in COLOURS for angles in ANGLES[N]]
 
 
-def normal(*shape, seed=0, dtype=torch.complex128):
+def draw_normal(*shape, seed=0, dtype=torch.complex128):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.complex128).to(dtype)
 
 
-def closed(angles, n=3):
+def close_angles(angles, n=3):
     """Copies of angles, with one more that makes their sum zero."""
     angles = torch.tensor(angles, dtype=torch.float64)
     return torch.cat([angles, -angles.sum()[None]]).expand(n, -1)
 
 
-def algebra(unitary, angles, n=3):
+def build_algebra(unitary, angles, n=3):
     """Elements of the algebra with chosen angles."""
     V = unitary(n, len(angles) + 1, 7)
-    return (V * (1j * closed(angles, n))[:, None, :]) @ V.mH
+    return (V * (1j * close_angles(angles, n))[:, None, :]) @ V.mH
 
 
 @pytest.mark.parametrize("scale", [0, 1e-8, 0.1, 1, 5, 40])
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_exponential_is_that_of_scipy(implementation, n_colours, scale):
-    A = reference.project_to_algebra(scale * normal(60, n_colours, n_colours))
+    A = reference.project_to_algebra(scale * draw_normal(60, n_colours, n_colours))
     theirs = torch.from_numpy(scipy.linalg.expm(A.numpy()))
     result = exponential(A)
     one = torch.eye(n_colours).to(result)
@@ -63,13 +63,13 @@ def test_exponential_is_that_of_scipy(implementation, n_colours, scale):
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_exponential_ignores_what_leads_out_of_the_group(implementation, n_colours):
-    A = normal(9, n_colours, n_colours)
+    A = draw_normal(9, n_colours, n_colours)
     assert_close(exponential(A), exponential(reference.project_to_algebra(A)), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_logarithm_is_that_of_scipy(implementation, n_colours):
-    A = reference.project_to_algebra(0.4 * normal(60, n_colours, n_colours))  # angles below pi
+    A = reference.project_to_algebra(0.4 * draw_normal(60, n_colours, n_colours))  # angles below pi
     U = torch.from_numpy(scipy.linalg.expm(A.numpy()))
     theirs = torch.stack([torch.from_numpy(scipy.linalg.logm(u)) for u in U.numpy()])
     assert_close(logarithm(U), theirs, rtol=0, atol=1e-13)
@@ -89,7 +89,7 @@ def test_logarithm_undoes_the_exponential(implementation, unitary, n_colours):
 
 @pytest.mark.parametrize("gap", GAPS)
 def test_logarithm_of_close_eigenvalues(implementation, unitary, gap):
-    A = algebra(unitary, [0.5 + gap, 0.5], 50)
+    A = build_algebra(unitary, [0.5 + gap, 0.5], 50)
     result = logarithm(torch.from_numpy(scipy.linalg.expm(A.numpy())))
     assert_close(result, A, rtol=0, atol=1e-14)
 
@@ -97,7 +97,7 @@ def test_logarithm_of_close_eigenvalues(implementation, unitary, gap):
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
 def test_derivatives_of_the_exponential(implementation, unitary, n_colours, angles):
-    A = algebra(unitary, angles, 1).requires_grad_()
+    A = build_algebra(unitary, angles, 1).requires_grad_()
     assert gradcheck(exponential, (A,))
     assert gradgradcheck(exponential, (A,), fast_mode=True)
 
@@ -106,7 +106,9 @@ def test_derivatives_of_the_exponential(implementation, unitary, n_colours, angl
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
 def test_derivatives_of_the_logarithm(implementation, unitary, n_colours, angles):
     """Along the group, to which the projection leads back."""
-    U = torch.from_numpy(scipy.linalg.expm(algebra(unitary, angles, 1).numpy())).requires_grad_()
+    U = torch.from_numpy(
+        scipy.linalg.expm(build_algebra(unitary, angles, 1).numpy())
+    ).requires_grad_()
     assert gradcheck(lambda u: logarithm(project(u)), (U,))
     assert gradgradcheck(lambda u: logarithm(project(u)), (U,), fast_mode=True)
 
@@ -114,7 +116,7 @@ def test_derivatives_of_the_logarithm(implementation, unitary, n_colours, angles
 @pytest.mark.parametrize("scale", [1, 3, 20])
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivative_of_large_matrices(implementation, n_colours, scale):
-    A, G = (normal(20, n_colours, n_colours, seed=s) for s in (1, 2))
+    A, G = (draw_normal(20, n_colours, n_colours, seed=s) for s in (1, 2))
     A = reference.project_to_algebra(scale * A).requires_grad_()
     (theirs,) = torch.autograd.grad(torch.linalg.matrix_exp(A), A, G)
     (ours,) = torch.autograd.grad(exponential(A), A, G)
@@ -123,8 +125,8 @@ def test_derivative_of_large_matrices(implementation, n_colours, scale):
 
 @pytest.mark.parametrize(("n_colours", "angles"), CASES)
 def test_kernels_equal_the_reference(compiled_c, unitary, n_colours, angles):
-    A = algebra(unitary, angles, 5)
-    G = normal(5, n_colours, n_colours)
+    A = build_algebra(unitary, angles, 5)
+    G = draw_normal(5, n_colours, n_colours)
     U = _exponential(A)
     assert_close(U, reference.exponential(A), rtol=0, atol=1e-14)
     assert_close(
@@ -137,8 +139,8 @@ def test_kernels_equal_the_reference(compiled_c, unitary, n_colours, angles):
 
 @pytest.mark.parametrize("gap", GAPS)
 def test_derivative_of_the_logarithm_undoes_that_of_the_exponential(implementation, unitary, gap):
-    A = algebra(unitary, [0.5 + gap, 0.5], 50)
-    G = normal(50, 3, 3)
+    A = build_algebra(unitary, [0.5 + gap, 0.5], 50)
+    G = draw_normal(50, 3, 3)
     back = _exponential_gradient(A, _logarithm_gradient(_exponential(A), A, G))
     assert_close(back, reference.project_to_algebra(G), rtol=0, atol=1e-12)
 
@@ -157,7 +159,7 @@ def test_centre_gives_finite_numbers(implementation, n_colours):
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
-    A, G = (normal(40, n_colours, n_colours, seed=s, dtype=torch.complex64) for s in (1, 2))
+    A, G = (draw_normal(40, n_colours, n_colours, seed=s, dtype=torch.complex64) for s in (1, 2))
     A = reference.project_to_algebra(0.3 * A)
     U = exponential(A)
     for result, wide in [
@@ -172,8 +174,8 @@ def test_narrow_numbers_have_a_wide_core(implementation, unitary, n_colours):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_operators(implementation, unitary, n_colours):
-    A = reference.project_to_algebra(normal(3, n_colours, n_colours)).requires_grad_()
-    U, G = unitary(3, n_colours), normal(3, n_colours, n_colours)
+    A = reference.project_to_algebra(draw_normal(3, n_colours, n_colours)).requires_grad_()
+    U, G = unitary(3, n_colours), draw_normal(3, n_colours, n_colours)
     opcheck(_exponential, (A,))
     opcheck(_exponential_gradient, (A, G))
     opcheck(_logarithm, (U.requires_grad_(),))

@@ -17,7 +17,7 @@ CASES = [(2, torch.complex64), (2, torch.complex128), (3, torch.complex64), (3, 
 SCALES = [0, 1e-6, 0.4, 2]
 
 
-def case(n, n_colours, scale, dtype):
+def make_case(n, n_colours, scale, dtype):
     """Matrices of which the first have equal eigenvalues, and derivatives by the result."""
     generator = torch.Generator().manual_seed(3)
     shape = (2, n, n_colours, n_colours)
@@ -28,7 +28,7 @@ def case(n, n_colours, scale, dtype):
 
 def check(call, device, n, n_colours, scale, dtype):
     """Compares the four routines with the reference, `call` being how they are called."""
-    A, G = case(n, n_colours, scale, dtype)
+    A, G = make_case(n, n_colours, scale, dtype)
     U = reference.exponential(A)
     L = logarithm_reference.logarithm(U)
     # Near the cut a derivative is as large as the distance is small.
@@ -45,7 +45,7 @@ def check(call, device, n, n_colours, scale, dtype):
         assert_close(result.cpu(), expected, rtol=0, atol=limit)
 
 
-def module_of(name):
+def import_module_of(name):
     """Import the module that has a routine, and Triton with it."""
     family = "logarithm" if "logarithm" in name else "exponential"
     return import_module(f"pipeline_kernels.su3.{family}.cuda")
@@ -56,7 +56,7 @@ def module_of(name):
 @pytest.mark.parametrize(("n_colours", "dtype"), CASES)
 def test_interpreted_kernels_equal_the_reference(interpreted, n_colours, dtype, scale):
     def call(name, *arguments):
-        return interpreted(getattr(module_of(name), name), *arguments)
+        return interpreted(getattr(import_module_of(name), name), *arguments)
 
     check(call, "cpu", 20, n_colours, scale, dtype)
 
@@ -69,11 +69,11 @@ KERNELS = {  # with the number of inputs
 }
 
 
-def kernel_of(name, pointer, n_colours):
+def find_kernel(name, pointer, n_colours):
     """Return a kernel with its signature and constants."""
     from pipeline_kernels.su3 import matrices_cuda
 
-    kernel, constants = getattr(module_of(name), name), {"N": n_colours}
+    kernel, constants = getattr(import_module_of(name), name), {"N": n_colours}
     constants["BLOCK"] = matrices_cuda.BLOCK
     inputs, results = (pointer,) * KERNELS[name], (pointer,)
     signature = {"inputs": inputs, "results": results, "total": "i64"}
@@ -83,14 +83,14 @@ def kernel_of(name, pointer, n_colours):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_a_gpu(compiled, name):
-    assert compiled(90, *kernel_of(name, "*fp64", 2))["cubin"]
+    assert compiled(90, *find_kernel(name, "*fp64", 2))["cubin"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, name, pointer):
-    assert "tt.store" in front_end(90, *kernel_of(name, pointer, 3))
+    assert "tt.store" in front_end(90, *find_kernel(name, pointer, 3))
 
 
 @pytest.mark.gpu

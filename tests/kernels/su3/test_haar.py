@@ -23,7 +23,7 @@ def draws(request):
     return draw_haar(N_DRAWS, request.param, torch.Generator().manual_seed(1))
 
 
-def characters(U):
+def compute_characters(U):
     """Those of the trivial, fundamental, adjoint and two-index symmetric representation."""
     trace = U.diagonal(dim1=-2, dim2=-1).sum(-1)
     squared = (U @ U).diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -34,7 +34,7 @@ def characters(U):
 
 
 def test_characters_are_orthonormal(draws):
-    chi = characters(draws)
+    chi = compute_characters(draws)
     products = chi[:, None].conj() * chi[None]
     error = products.std(-1) / math.sqrt(N_DRAWS)
     distance = (products.mean(-1) - torch.eye(len(chi))).abs()

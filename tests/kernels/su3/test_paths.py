@@ -22,7 +22,7 @@ CASES = {
 }
 
 
-def random_case(seed, batch, n_links, shape, n_colours, dtype):
+def draw_case(seed, batch, n_links, shape, n_colours, dtype):
     generator = torch.Generator().manual_seed(seed)
     size = batch, n_links, n_colours, n_colours
     links = torch.randn(*size, dtype=torch.complex128, generator=generator).to(dtype)
@@ -31,7 +31,7 @@ def random_case(seed, batch, n_links, shape, n_colours, dtype):
     return links, table, adjoint
 
 
-def one_by_one(links, table, adjoint):
+def multiply_one_by_one(links, table, adjoint):
     out = links.new_empty(len(links), *table.shape[1:], *links.shape[2:])
     for b in range(len(links)):
         for a in range(table.shape[1]):
@@ -44,7 +44,7 @@ def one_by_one(links, table, adjoint):
     return out
 
 
-def tolerance(dtype):
+def choose_tolerance(dtype):
     eps = torch.finfo(dtype).eps
     return {"rtol": 50 * eps, "atol": 500 * eps}
 
@@ -55,22 +55,22 @@ def tolerance(dtype):
 def test_products_and_derivatives_of_random_tables(
     compiled_c, dtype, seed, batch, n_links, shape, n_colours
 ):
-    links, table, adjoint = random_case(seed, batch, n_links, shape, n_colours, dtype)
+    links, table, adjoint = draw_case(seed, batch, n_links, shape, n_colours, dtype)
     exact = links.to(torch.complex128).requires_grad_()
     expected = reference.path_products(exact, table, adjoint)
     actual = path_products(links.requires_grad_(), table, adjoint)
     assert actual.dtype == dtype
-    assert_close(actual.to(torch.complex128), expected, **tolerance(dtype))
+    assert_close(actual.to(torch.complex128), expected, **choose_tolerance(dtype))
     by = torch.randn_like(expected)
     (gradient,) = torch.autograd.grad(expected, exact, by)
     (ours,) = torch.autograd.grad(actual, links, by.to(dtype))
-    assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
+    assert_close(ours.to(torch.complex128), gradient, **choose_tolerance(dtype))
 
 
 def test_the_reference_multiplies_path_by_path():
-    links, table, adjoint = random_case(0, 2, 6, (4, 3, 5), 3, torch.complex128)
+    links, table, adjoint = draw_case(0, 2, 6, (4, 3, 5), 3, torch.complex128)
     exact = links.clone().requires_grad_()
-    expected = one_by_one(exact, table, adjoint)
+    expected = multiply_one_by_one(exact, table, adjoint)
     assert_close(reference.path_products(links, table, adjoint), expected.detach())
     by = torch.randn_like(expected)
     (gradient,) = torch.autograd.grad(expected, exact, by)
@@ -80,14 +80,14 @@ def test_the_reference_multiplies_path_by_path():
 @pytest.mark.slow
 @pytest.mark.parametrize("n_colours", [2, 3])
 def test_derivatives_of_both_orders(n_colours):
-    links, table, adjoint = random_case(1, 2, 3, (3, 2, 2), n_colours, torch.complex128)
+    links, table, adjoint = draw_case(1, 2, 3, (3, 2, 2), n_colours, torch.complex128)
     links.requires_grad_()
     assert torch.autograd.gradcheck(lambda x: path_products(x, table, adjoint), links)
     assert torch.autograd.gradgradcheck(lambda x: path_products(x, table, adjoint), links)
 
 
 def test_threads_give_the_same_bits(compiled_c, use_threads):
-    links, table, adjoint = random_case(2, 70, 8, (3, 6, 4), 3, torch.complex64)
+    links, table, adjoint = draw_case(2, 70, 8, (3, 6, 4), 3, torch.complex64)
     results = []
     for n in (1, 2):
         with use_threads(n):
@@ -98,7 +98,7 @@ def test_threads_give_the_same_bits(compiled_c, use_threads):
 
 
 def test_lazily_conjugated_links():
-    links, table, adjoint = random_case(3, 2, 4, (3, 2, 2), 3, torch.complex128)
+    links, table, adjoint = draw_case(3, 2, 4, (3, 2, 2), 3, torch.complex128)
     expected = path_products(links.conj().resolve_conj(), table, adjoint)
     assert_close(path_products(links.conj(), table, adjoint), expected)
     strided = links.transpose(0, 1).contiguous().transpose(0, 1)
@@ -106,7 +106,7 @@ def test_lazily_conjugated_links():
 
 
 def test_the_operator_keeps_the_rules_of_torch(implementation):
-    links, table, adjoint = random_case(4, 2, 4, (3, 2, 2), 3, torch.complex128)
+    links, table, adjoint = draw_case(4, 2, 4, (3, 2, 2), 3, torch.complex128)
     operator = torch.ops.pipeline_kernels.su3_path_products.default
     torch.library.opcheck(operator, (links.requires_grad_(), table, adjoint))
 
@@ -125,7 +125,7 @@ def test_the_operator_keeps_the_rules_of_torch(implementation):
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
-    case = random_case(5, 2, 4, (3, 2, 2), 3, torch.complex128)
+    case = draw_case(5, 2, 4, (3, 2, 2), 3, torch.complex128)
     with pytest.raises(ValueError, match=message):
         path_products(*change(*case))
 
@@ -148,18 +148,18 @@ def test_interpreted_kernels_equal_the_reference(
 ):
     from pipeline_kernels.su3.paths import cuda
 
-    links, table, adjoint = random_case(0, batch, n_links, shape, n_colours, dtype)
+    links, table, adjoint = draw_case(0, batch, n_links, shape, n_colours, dtype)
     exact = links.to(torch.complex128)
     expected = reference.path_products(exact, table, adjoint)
     result = interpreted(cuda.path_products, links, table, adjoint)
-    assert_close(result.to(torch.complex128), expected, **tolerance(dtype))
+    assert_close(result.to(torch.complex128), expected, **choose_tolerance(dtype))
     by = torch.randn_like(expected)
     gradient = reference.path_gradient(exact, by, table, adjoint)
     ours = interpreted(cuda.path_gradient, links, by.to(dtype), table, adjoint)
-    assert_close(ours.to(torch.complex128), gradient, **tolerance(dtype))
+    assert_close(ours.to(torch.complex128), gradient, **choose_tolerance(dtype))
 
 
-def kernels(real, n_colours):
+def iterate_kernels(real, n_colours):
     """Yield kernels with their signatures and constants."""
     from pipeline_kernels.su3.paths import cuda
 
@@ -175,26 +175,28 @@ def kernels(real, n_colours):
 
 @pytest.mark.slow
 def test_kernels_compile_for_a_gpu(compiled):
-    for case in kernels("fp32", 2):
+    for case in iterate_kernels("fp32", 2):
         assert compiled(90, *case)["cubin"]
 
 
 @pytest.mark.parametrize("real", ["fp32", "fp64"])
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, real):
-    for case in kernels(real, 3):
+    for case in iterate_kernels(real, 3):
         assert "tt.store" in front_end(90, *case)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_gpu_gives_the_same(gpu, dtype):
-    links, table, adjoint = random_case(6, 100, 12, (3, 7, 6), 3, dtype)
+    links, table, adjoint = draw_case(6, 100, 12, (3, 7, 6), 3, dtype)
     there = links.to(gpu).requires_grad_()
     actual = path_products(there, table.to(gpu), adjoint.to(gpu))
     expected = reference.path_products(links, table, adjoint)
-    assert_close(actual.cpu(), expected, **tolerance(dtype))
+    assert_close(actual.cpu(), expected, **choose_tolerance(dtype))
     by = torch.randn_like(expected)
     (gradient,) = torch.autograd.grad(actual, there, by.to(gpu))
     assert_close(
-        gradient.cpu(), reference.path_gradient(links, by, table, adjoint), **tolerance(dtype)
+        gradient.cpu(),
+        reference.path_gradient(links, by, table, adjoint),
+        **choose_tolerance(dtype),
     )

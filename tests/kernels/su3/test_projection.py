@@ -19,12 +19,12 @@ COLOURS = [2, 3]
 LIMITS = {torch.complex128: 1e-14, torch.complex64: 2e-7}
 
 
-def normal(*shape, seed=0, dtype=torch.complex128):
+def draw_normal(*shape, seed=0, dtype=torch.complex128):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.complex128).to(dtype)
 
 
-def with_singular_values(unitary, values, n=4):
+def draw_with_singular_values(unitary, values, n=4):
     """Matrices with chosen singular values and random vectors."""
     values = torch.tensor(values, dtype=torch.complex128)
     N = len(values)
@@ -32,7 +32,7 @@ def with_singular_values(unitary, values, n=4):
     return phases[:, None, None] * (unitary(n, N, 1) * values) @ unitary(n, N, 2)
 
 
-def unitarity(U):
+def measure_unitarity(U):
     one = torch.eye(U.shape[-1], dtype=U.dtype)
     return float((U @ U.mH - one).abs().max())
 
@@ -48,21 +48,21 @@ CASES = [(N, values) for N in COLOURS for values in CLOSE[N]]
 @pytest.mark.parametrize("dtype", list(LIMITS))
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_polar_is_the_factor_of_scipy(implementation, n_colours, dtype):
-    M = normal(203, n_colours, n_colours, dtype=dtype)
+    M = draw_normal(203, n_colours, n_colours, dtype=dtype)
     theirs = [torch.from_numpy(scipy.linalg.polar(m)[0]) for m in M.to(torch.complex128).numpy()]
     U = polar(M)
     assert U.dtype == dtype
-    assert unitarity(U) < LIMITS[dtype]
+    assert measure_unitarity(U) < LIMITS[dtype]
     assert_close(U.to(torch.complex128), torch.stack(theirs), rtol=0, atol=100 * LIMITS[dtype])
 
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_project_divides_by_the_principal_root(implementation, n_colours):
-    M = normal(1001, n_colours, n_colours)
+    M = draw_normal(1001, n_colours, n_colours)
     U, W = polar(M), project(M)
     root = torch.linalg.det(M) ** (1 / n_colours)  # principal
     root = root / root.abs()
-    assert unitarity(W) < 1e-14
+    assert measure_unitarity(W) < 1e-14
     assert_close(torch.linalg.det(W), torch.ones(1001).to(W), rtol=0, atol=1e-14)
     assert_close(W * root[:, None, None], U, rtol=0, atol=1e-12)
 
@@ -72,20 +72,20 @@ def test_error_grows_as_the_condition_and_not_its_square(implementation, unitary
     left, right = unitary(64, 3, 3), unitary(64, 3, 4)
     values = torch.tensor([1, 0.5, 1 / condition], dtype=torch.complex128)
     U = polar((left * values) @ right)
-    assert unitarity(U) < 1e-14
+    assert measure_unitarity(U) < 1e-14
     assert_close(U, left @ right, rtol=0, atol=1e-14 * condition)
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e40])
 def test_scale_does_not_matter(implementation, scale):
-    M = normal(17, 3, 3)
+    M = draw_normal(17, 3, 3)
     assert_close(polar(scale * M), polar(M), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivative_is_that_through_the_svd(implementation, n_colours, special):
-    M, G = (normal(50, n_colours, n_colours, seed=s) for s in (1, 2))
+    M, G = (draw_normal(50, n_colours, n_colours, seed=s) for s in (1, 2))
     M.requires_grad_()
     left, _, right = torch.linalg.svd(M)
     U = left @ right
@@ -104,15 +104,15 @@ def test_derivative_is_that_through_the_svd(implementation, n_colours, special):
 def test_derivatives_where_singular_values_are_close(
     implementation, unitary, n_colours, values, function
 ):
-    M = with_singular_values(unitary, values, 2).requires_grad_()
+    M = draw_with_singular_values(unitary, values, 2).requires_grad_()
     assert gradcheck(function, (M,))
     assert gradgradcheck(function, (M,), fast_mode=True)
 
 
 @pytest.mark.parametrize(("n_colours", "values"), CASES)
 def test_kernel_equals_the_reference(compiled_c, unitary, n_colours, values):
-    M = with_singular_values(unitary, values, 21)
-    G = normal(21, n_colours, n_colours, seed=5)
+    M = draw_with_singular_values(unitary, values, 21)
+    G = draw_normal(21, n_colours, n_colours, seed=5)
     for special in (False, True):
         W = _polar(M, special)
         assert_close(W, reference.polar(M, special), rtol=0, atol=1e-14)
@@ -125,22 +125,22 @@ def test_kernel_equals_the_reference(compiled_c, unitary, n_colours, values):
 def test_multiples_of_one_have_derivatives(implementation, n_colours, phase):
     """Of an element of the centre as of any other; `torch.linalg.svd` would give NaN."""
     M = (phase * torch.eye(n_colours, dtype=torch.complex128))[None]
-    G = normal(1, n_colours, n_colours)
+    G = draw_normal(1, n_colours, n_colours)
     (result,) = torch.autograd.grad(polar(M.requires_grad_()), M, G)
     # du = (dm - u dm^dagger u) / 2
     assert_close(result, (G - phase**2 * G.mH) / 2, rtol=0, atol=1e-15)
 
 
 def test_solve_anticommutator_solves_its_equation():
-    Y = normal(20, 3, 3)
-    P = normal(20, 3, 3, seed=1)
+    Y = draw_normal(20, 3, 3)
+    P = draw_normal(20, 3, 3, seed=1)
     P = P @ P.mH
     X = reference.solve_anticommutator(P, Y)
     assert_close(P @ X + X @ P, Y, rtol=0, atol=1e-10)
 
 
 def test_a_matrix_does_not_depend_on_its_neighbours(compiled_c, use_threads):
-    M = normal(1031, 3, 3)
+    M = draw_normal(1031, 3, 3)
     whole = polar(M)
     assert torch.equal(torch.cat([polar(part) for part in M.split(7)]), whole)
     with use_threads(2):
@@ -148,7 +148,7 @@ def test_a_matrix_does_not_depend_on_its_neighbours(compiled_c, use_threads):
 
 
 def test_takes_any_shape_and_layout(implementation):
-    M = normal(2, 5, 3, 3)
+    M = draw_normal(2, 5, 3, 3)
     assert_close(polar(M.mH), polar(M).mH, rtol=0, atol=1e-14)
     assert_close(polar(M.transpose(0, 1)), polar(M).transpose(0, 1), rtol=0, atol=0)
     assert polar(M[:0]).shape == (0, 5, 3, 3)
@@ -157,7 +157,7 @@ def test_takes_any_shape_and_layout(implementation):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_operators(implementation, n_colours):
-    M = normal(3, n_colours, n_colours).requires_grad_()
+    M = draw_normal(3, n_colours, n_colours).requires_grad_()
     opcheck(_polar, (M, True))
     opcheck(_gradient, (M, M.detach(), M.detach(), False))
 

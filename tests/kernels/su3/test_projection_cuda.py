@@ -14,7 +14,7 @@ LIMITS = {torch.complex64: 3e-7, torch.complex128: 1e-12}
 CASES = [(2, torch.complex64), (2, torch.complex128), (3, torch.complex64), (3, torch.complex128)]
 
 
-def case(n, n_colours, dtype, unitary):
+def make_case(n, n_colours, dtype, unitary):
     """Random matrices, unitary ones and nearly singular ones; derivatives by the result."""
     generator = torch.Generator().manual_seed(n)
     shape = (2, n, n_colours, n_colours)
@@ -36,7 +36,7 @@ def close(result, expected, dtype):
 def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours, dtype, special):
     from pipeline_kernels.su3.projection import cuda
 
-    M, G = case(131, n_colours, dtype, unitary)
+    M, G = make_case(131, n_colours, dtype, unitary)
     W = interpreted(cuda.polar, M, special)
     close(W, reference.polar(M, special), dtype)
     result = interpreted(cuda.polar_gradient, M, W, G, special)
@@ -44,7 +44,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, unitary, n_colours
     assert interpreted(cuda.polar, M[:0], special).shape == M[:0].shape
 
 
-def kernels(pointer, n_colours):
+def iterate_kernels(pointer, n_colours):
     """Yield kernels with their signatures and constants."""
     from pipeline_kernels.su3 import matrices_cuda
     from pipeline_kernels.su3.projection import cuda
@@ -58,14 +58,14 @@ def kernels(pointer, n_colours):
 @pytest.mark.slow
 @pytest.mark.parametrize(("capability", "pointer"), [(80, "*fp64"), (90, "*fp32")])
 def test_kernels_compile_for_a_gpu(compiled, capability, pointer):
-    for case in kernels(pointer, 2):
+    for case in iterate_kernels(pointer, 2):
         assert compiled(capability, *case)["cubin"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, pointer):
-    for case in kernels(pointer, 3):
+    for case in iterate_kernels(pointer, 3):
         assert "tt.store" in front_end(90, *case)
 
 
@@ -75,7 +75,7 @@ def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, poin
 def test_gpu_equals_the_reference(gpu, unitary, n_colours, dtype, special):
     from pipeline_kernels.su3.projection.op import _gradient, _polar
 
-    M, G = case(10_001, n_colours, dtype, unitary)
+    M, G = make_case(10_001, n_colours, dtype, unitary)
     W = _polar(M.to(gpu), special)
     close(W.cpu(), reference.polar(M, special), dtype)
     result = _gradient(M.to(gpu), W, G.to(gpu), special)
@@ -84,5 +84,5 @@ def test_gpu_equals_the_reference(gpu, unitary, n_colours, dtype, special):
 
 @pytest.mark.gpu
 def test_gpu_has_second_derivatives(gpu, unitary):
-    M, _ = case(3, 3, torch.complex128, unitary)
+    M, _ = make_case(3, 3, torch.complex128, unitary)
     assert torch.autograd.gradgradcheck(polar, (M.to(gpu).requires_grad_(),), fast_mode=True)

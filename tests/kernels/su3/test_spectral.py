@@ -23,13 +23,13 @@ DIRECTIONS = [False, True]
 TURN = 2 * math.pi
 
 
-def random_parameters(n, n_colours, bins, seed=0, scale=1.0):
+def draw_parameters(n, n_colours, bins, seed=0, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     sizes = (n, n_colours - 1, 3 * bins + 1)
     return scale * torch.randn(sizes, generator=generator, dtype=torch.float64)
 
 
-def near_walls(n_colours, gap):
+def make_near_walls(n_colours, gap):
     """Angles with two neighbours so close, in all ways in which that can be."""
     half = gap / 2
     if n_colours == 2:
@@ -43,11 +43,11 @@ def near_walls(n_colours, gap):
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def largest(x):
+def find_largest(x):
     return max([1.0, *x.abs().flatten().tolist()])
 
 
-def as_real(outputs):
+def view_real(outputs):
     W, log_det = outputs
     return torch.view_as_real(W), log_det
 
@@ -68,7 +68,7 @@ def test_zero_parameters_change_nothing(implementation, unitary, n_colours, inve
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_stays_in_the_group(implementation, unitary, n_colours, inverse):
     U, one = unitary(2000, n_colours), torch.eye(n_colours, dtype=torch.complex128)
-    W, _ = spectral_map(U, random_parameters(2000, n_colours, 8), inverse)
+    W, _ = spectral_map(U, draw_parameters(2000, n_colours, 8), inverse)
     assert_close(W @ W.mH, one.expand_as(W), rtol=0, atol=1e-14)
     assert_close(torch.linalg.det(W), torch.ones(2000).to(W), rtol=0, atol=1e-14)
     assert_close(W @ U, U @ W, rtol=0, atol=1e-14)
@@ -77,8 +77,8 @@ def test_stays_in_the_group(implementation, unitary, n_colours, inverse):
 @pytest.mark.parametrize("gap", [1e-6, 1e-12, 0])
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_stays_in_the_group_near_walls(implementation, with_angles, n_colours, gap):
-    U = with_angles(near_walls(n_colours, gap))
-    W, _ = spectral_map(U, random_parameters(len(U), n_colours, 8))
+    U = with_angles(make_near_walls(n_colours, gap))
+    W, _ = spectral_map(U, draw_parameters(len(U), n_colours, 8))
     one = torch.eye(n_colours, dtype=W.dtype)
     assert_close(W @ W.mH, one.expand_as(W), rtol=0, atol=1e-14)
 
@@ -86,9 +86,9 @@ def test_stays_in_the_group_near_walls(implementation, with_angles, n_colours, g
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_inverse_undoes(implementation, unitary, with_angles, n_colours, inverse):
-    walls = [with_angles(near_walls(n_colours, gap)) for gap in (1e-2, 1e-6, 1e-10)]
+    walls = [with_angles(make_near_walls(n_colours, gap)) for gap in (1e-2, 1e-6, 1e-10)]
     U = torch.cat([unitary(4000, n_colours), *walls])
-    parameters = random_parameters(len(U), n_colours, 8)
+    parameters = draw_parameters(len(U), n_colours, 8)
     W, log_det = spectral_map(U, parameters, inverse)
     back, other = spectral_map(W @ U, parameters, not inverse)
     assert_close(back @ W @ U, U, rtol=0, atol=1e-10)
@@ -100,7 +100,7 @@ def test_inverse_undoes(implementation, unitary, with_angles, n_colours, inverse
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_angles_move_by_the_splines(implementation, unitary, n_colours):
     """Oracle: torch.linalg.eigvals of W L, box coordinates written out, and order."""
-    U, parameters = unitary(300, n_colours), random_parameters(1, n_colours, 5)
+    U, parameters = unitary(300, n_colours), draw_parameters(1, n_colours, 5)
     W, _ = spectral_map(U, parameters.expand(300, -1, -1))
     moved = torch.linalg.eigvals(W @ U).angle().sort(-1).values
     ours = torch.remainder(eigenangles(W @ U) + math.pi, TURN) - math.pi
@@ -121,7 +121,7 @@ def test_angles_move_by_the_splines(implementation, unitary, n_colours):
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_equivariant_under_conjugation(implementation, unitary, n_colours, inverse):
     U, V = unitary(1000, n_colours), unitary(1000, n_colours, seed=1)
-    parameters = random_parameters(1000, n_colours, 8)
+    parameters = draw_parameters(1000, n_colours, 8)
     W, log_det = spectral_map(U, parameters, inverse)
     turned, same = spectral_map(V @ U @ V.mH, parameters, inverse)
     assert_close(turned, V @ W @ V.mH, rtol=0, atol=1e-11)
@@ -135,7 +135,7 @@ def test_determinant_is_that_of_the_group(
 ):
     """Oracle: Jacobian of L -> W L in the coordinates of the algebra, by central differences."""
     T, step, n = generators(n_colours), 1e-5, 20
-    U, parameters = unitary(n, n_colours), random_parameters(n, n_colours, 3)
+    U, parameters = unitary(n, n_colours), draw_parameters(n, n_colours, 3)
     W, log_det = spectral_map(U, parameters, inverse)
     columns = []
     for a in range(len(T)):
@@ -157,7 +157,7 @@ def test_determinant_preserves_the_haar_measure(implementation, unitary, n_colou
     """Oracle: int dU det f(W U) = int dU f(U); the characters' integrals are 0 and 1."""
     n = 40_000
     U = unitary(n, n_colours, seed=5)
-    parameters = random_parameters(1, n_colours, 4, scale=0.3).expand(n, -1, -1)
+    parameters = draw_parameters(1, n_colours, 4, scale=0.3).expand(n, -1, -1)
     W, log_det = spectral_map(U, parameters, inverse)
     character = (W @ U).diagonal(dim1=-2, dim2=-1).sum(-1)
     weight = log_det.exp()
@@ -176,10 +176,10 @@ def test_determinant_preserves_the_haar_measure(implementation, unitary, n_colou
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_first_and_second_derivatives(implementation, unitary, turned, n_colours, inverse):
     U, x = unitary(1, n_colours), torch.zeros(1, n_colours**2 - 1).double().requires_grad_()
-    parameters = random_parameters(1, n_colours, 2).requires_grad_()
+    parameters = draw_parameters(1, n_colours, 2).requires_grad_()
 
     def function(x, parameters):
-        return as_real(spectral_map(turned(U, x), parameters, inverse))
+        return view_real(spectral_map(turned(U, x), parameters, inverse))
 
     assert torch.autograd.gradcheck(function, (x, parameters))
     assert torch.autograd.gradgradcheck(function, (x, parameters), atol=1e-4)
@@ -190,12 +190,12 @@ def test_first_and_second_derivatives(implementation, unitary, turned, n_colours
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_derivatives_near_equal_angles(implementation, with_angles, turned, n_colours, inverse):
     """Of second order they may be as large as one over the gap; steps are a thousandth of it."""
-    U = with_angles(near_walls(n_colours, 1e-6))
-    parameters = random_parameters(len(U), n_colours, 2)
+    U = with_angles(make_near_walls(n_colours, 1e-6))
+    parameters = draw_parameters(len(U), n_colours, 2)
     x = torch.zeros(len(U), n_colours**2 - 1).double().requires_grad_()
 
     def function(x):
-        return as_real(spectral_map(turned(U, x), parameters, inverse))
+        return view_real(spectral_map(turned(U, x), parameters, inverse))
 
     assert torch.autograd.gradcheck(function, x, eps=1e-9, atol=1e-4, rtol=1e-4)
     assert torch.autograd.gradgradcheck(function, x, eps=1e-9, atol=30, rtol=1e-3, fast_mode=True)
@@ -218,7 +218,7 @@ def test_kernels_equal_the_reference(
     # Single precision matrices are no unitary ones in double, and each treats that in its way.
     exact = 1e-9 if dtype == torch.complex128 else 1e-3
     U = unitary(n, n_colours, seed).to(dtype)
-    parameters = random_parameters(n, n_colours, bins, seed)
+    parameters = draw_parameters(n, n_colours, bins, seed)
     by_W, by_log_det = torch.randn_like(U), torch.randn(n).double()
     expected = reference.spectral_map(U, parameters, inverse)
     gradient = reference.spectral_gradient(U, parameters, by_W, by_log_det, inverse)
@@ -226,7 +226,7 @@ def test_kernels_equal_the_reference(
         result = _map(U, parameters, inverse)
         ours = _gradient(U, parameters, by_W, by_log_det, inverse)
     for x, y in zip((*result, *ours), (*expected, *gradient), strict=True):
-        assert_close(x, y, rtol=exact, atol=exact * largest(y))
+        assert_close(x, y, rtol=exact, atol=exact * find_largest(y))
 
 
 @pytest.mark.parametrize("inverse", DIRECTIONS)
@@ -237,9 +237,9 @@ def test_equal_angles_give_numbers(implementation, with_angles, n_colours, dtype
     phases = torch.polar(torch.ones(n_colours), TURN * torch.arange(n_colours) / n_colours)
     centre = phases[:, None, None] * torch.eye(n_colours)
     noise = 1e-7 * torch.randn(50, n_colours, n_colours, generator=torch.manual_seed(0))
-    walls = with_angles(near_walls(n_colours, 0))
+    walls = with_angles(make_near_walls(n_colours, 0))
     U = torch.cat([centre, centre[:1] + noise, walls]).to(dtype).requires_grad_()
-    parameters = random_parameters(len(U), n_colours, 8).requires_grad_()
+    parameters = draw_parameters(len(U), n_colours, 8).requires_grad_()
     W, log_det = spectral_map(U, parameters, inverse)
     total = W.real.sum() + log_det.sum()
     by_U, by_parameters = torch.autograd.grad(total, (U, parameters), create_graph=True)
@@ -255,7 +255,7 @@ def test_equal_angles_give_numbers(implementation, with_angles, n_colours, dtype
 
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_only_what_is_needed_gets_a_gradient(implementation, unitary, n_colours):
-    U, parameters = unitary(7, n_colours), random_parameters(7, n_colours, 3)
+    U, parameters = unitary(7, n_colours), draw_parameters(7, n_colours, 3)
     W, _ = spectral_map(U.requires_grad_(), parameters)
     W.real.sum().backward()
     assert U.grad is not None
@@ -267,7 +267,7 @@ def test_only_what_is_needed_gets_a_gradient(implementation, unitary, n_colours)
 
 def test_operators_keep_the_rules_of_torch(compiled_c, unitary):
     by_W, by_log_det = unitary(5, 3, seed=2), torch.ones(5).double()
-    needed = (unitary(5, 3), random_parameters(5, 3, 3), by_W, by_log_det)
+    needed = (unitary(5, 3), draw_parameters(5, 3, 3), by_W, by_log_det)
     needed = [x.requires_grad_() for x in needed]
     opcheck(_map, (*needed[:2], False))
     # Without tracing second derivatives, which takes a minute: they are plain PyTorch.
@@ -276,7 +276,7 @@ def test_operators_keep_the_rules_of_torch(compiled_c, unitary):
 
 
 def test_does_not_depend_on_layout_and_neighbours(use_threads, compiled_c, unitary):
-    U, parameters = unitary(3001, 3), random_parameters(3001, 3, 8)
+    U, parameters = unitary(3001, 3), draw_parameters(3001, 3, 8)
     expected = _map(U, parameters, False)
     spread = parameters.mT.contiguous().mT
     with use_threads(2):
@@ -290,7 +290,7 @@ def test_does_not_depend_on_layout_and_neighbours(use_threads, compiled_c, unita
 @pytest.mark.slow
 @pytest.mark.parametrize("level", list(LEVELS)[1:])
 def test_processors_with_shorter_vectors(use_level, unitary, level):
-    U, parameters = unitary(301, 3), random_parameters(301, 3, 5)
+    U, parameters = unitary(301, 3), draw_parameters(301, 3, 5)
     by_W, by_log_det = torch.randn_like(U), torch.ones(301).double()
     with use_level(level):
         image = _map(U, parameters, False)
@@ -300,7 +300,7 @@ def test_processors_with_shorter_vectors(use_level, unitary, level):
         assert_close(x, y, rtol=1e-9, atol=1e-9)
     expected = reference.spectral_gradient(U, parameters, by_W, by_log_det, False)
     for x, y in zip(gradient, expected, strict=True):
-        assert_close(x, y, rtol=1e-9, atol=1e-9 * largest(y))
+        assert_close(x, y, rtol=1e-9, atol=1e-9 * find_largest(y))
 
 
 @pytest.mark.parametrize(

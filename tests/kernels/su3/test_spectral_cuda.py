@@ -20,7 +20,7 @@ POINTERS = {torch.complex64: "*fp32", torch.complex128: "*fp64"}
 EXACT = {torch.complex64: 2e-3, torch.complex128: 1e-9}
 
 
-def random_case(unitary, n, n_colours, bins, dtype=torch.complex128, device="cpu"):
+def draw_case(unitary, n, n_colours, bins, dtype=torch.complex128, device="cpu"):
     """Matrices, parameters, and derivatives by both results."""
     generator = torch.Generator().manual_seed(n)
     sizes = (n, n_colours - 1, 3 * bins + 1)
@@ -59,7 +59,7 @@ def test_interpreted_map_equals_the_reference(interpreted, unitary, n_colours, i
     # More than one program; of N = 3, where the interpreter takes its time, one.
     n_wide = {2: 130, 3: 7}[n_colours]
     for n, bins, dtype in ((n_wide, 3, torch.complex128), (3, 1, torch.complex64)):
-        case = random_case(unitary, n, n_colours, bins, dtype)
+        case = draw_case(unitary, n, n_colours, bins, dtype)
         result = interpreted(spectral_cuda.spectral_map, *case[:2], inverse)
         check(result, spectral_reference.spectral_map(*case[:2], inverse), dtype)
         gradient = interpreted(spectral_cuda.spectral_gradient, *case, inverse)
@@ -93,7 +93,7 @@ def test_interpreted_kernels_take_nothing(interpreted):
     assert log_det.shape == (0,)
 
 
-def kernels(n_colours, dtype):
+def iterate_kernels(n_colours, dtype):
     """Yield kernels with their signatures and constants."""
     from pipeline_kernels.su3 import matrices_cuda
     from pipeline_kernels.su3.angles import cuda as angles_cuda
@@ -113,14 +113,14 @@ def kernels(n_colours, dtype):
 
 @pytest.mark.slow
 def test_kernels_compile_for_a_gpu(compiled):
-    for case in kernels(2, torch.complex64):
+    for case in iterate_kernels(2, torch.complex64):
         assert compiled(90, *case)["cubin"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", POINTERS)
 def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, dtype):
-    for case in kernels(3, dtype):
+    for case in iterate_kernels(3, dtype):
         assert "tt.store" in front_end(90, *case)
 
 
@@ -129,7 +129,7 @@ def test_kernels_of_three_colours_are_understood_by_the_compiler(front_end, dtyp
 @pytest.mark.parametrize("inverse", DIRECTIONS)
 @pytest.mark.parametrize("n_colours", COLOURS)
 def test_gpu_equals_the_reference(gpu, unitary, n_colours, inverse, dtype):
-    L, parameters, by_W, by_log_det = case = random_case(unitary, 10_001, n_colours, 8, dtype, gpu)
+    L, parameters, by_W, by_log_det = case = draw_case(unitary, 10_001, n_colours, 8, dtype, gpu)
     leaves = [x.clone().requires_grad_() for x in (L, parameters)]
     result = spectral_map(*leaves, inverse)
     expected = spectral_reference.spectral_map(L, parameters, inverse)

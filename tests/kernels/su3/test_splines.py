@@ -13,23 +13,23 @@ from torch.testing import assert_close
 from pipeline_kernels.su3.splines import MIN_SLOPE, MIN_WIDTH, count_bins, evaluate_spline
 
 
-def random_parameters(n, bins, seed=0):
+def draw_parameters(n, bins, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, 3 * bins + 1, generator=generator, dtype=torch.float64)
 
 
-def points(n, seed=0):
+def draw_points(n, seed=0):
     return torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def value(x, parameters, inverse=False):
+def map_by_spline(x, parameters, inverse=False):
     result = evaluate_spline(x, 1 - x, parameters, inverse)
     return x * (1 + result.low)
 
 
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20))
 def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
-    parameters = random_parameters(1, bins, seed)
+    parameters = draw_parameters(1, bins, seed)
     widths, heights, slopes = parameters[0].split([bins, bins, bins + 1])
     starts, ends = (
         (MIN_WIDTH + (1 - bins * MIN_WIDTH) * softmax(p, 0)).cumsum(0)[:-1]
@@ -38,7 +38,7 @@ def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
     shift = torch.log(torch.expm1(torch.tensor(1 - MIN_SLOPE, dtype=torch.float64)))
     expected = MIN_SLOPE + softplus(slopes + shift)
     rows = parameters.expand(bins - 1, -1)
-    assert_close(value(starts, rows), ends)
+    assert_close(map_by_spline(starts, rows), ends)
     assert_close(evaluate_spline(starts, 1 - starts, rows).slope, expected[1:-1])
     corners = torch.tensor([1e-13, 1 - 1e-13], dtype=torch.float64)
     at_ends = evaluate_spline(corners, 1 - corners, parameters.expand(2, -1))
@@ -47,9 +47,9 @@ def test_knots_and_slopes_are_what_the_parameters_say(bins, seed):
 
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20), inverse=st.booleans())
 def test_slope_is_the_derivative(bins, seed, inverse):
-    x, step = 0.01 + 0.98 * points(50, seed), 1e-6
-    parameters = random_parameters(50, bins, seed)
-    ends = (value(x + h, parameters, inverse) for h in (step, -step))
+    x, step = 0.01 + 0.98 * draw_points(50, seed), 1e-6
+    parameters = draw_parameters(50, bins, seed)
+    ends = (map_by_spline(x + h, parameters, inverse) for h in (step, -step))
     above, below = ends
     slope = evaluate_spline(x, 1 - x, parameters, inverse).slope
     assert_close((above - below) / (2 * step), slope, rtol=1e-3, atol=1e-3)
@@ -64,12 +64,12 @@ def test_one_bin_is_a_quotient_of_quadratics():
     parameters = torch.cat([torch.zeros(2).double(), inverse_softplus - shift])
     x = torch.tensor([0.125, 0.25, 0.5, 0.75], dtype=torch.float64)
     expected = (x**2 + 0.5 * x * (1 - x)) / (1 + 0.5 * x * (1 - x))
-    assert_close(value(x, parameters.expand(4, -1)), expected)
+    assert_close(map_by_spline(x, parameters.expand(4, -1)), expected)
 
 
 @given(bins=st.integers(1, 20), seed=st.integers(0, 2**20))
 def test_inverse_undoes(bins, seed):
-    x, parameters = points(200, seed), random_parameters(200, bins, seed)
+    x, parameters = draw_points(200, seed), draw_parameters(200, bins, seed)
     forth = evaluate_spline(x, 1 - x, parameters)
     y, rest = x * (1 + forth.low), (1 - x) * (1 + forth.high)
     back = evaluate_spline(y, rest, parameters, inverse=True)
@@ -81,7 +81,7 @@ def test_inverse_undoes(bins, seed):
 
 @pytest.mark.parametrize("inverse", [False, True])
 def test_zero_parameters_change_nothing(inverse):
-    x = points(500)
+    x = draw_points(500)
     result = evaluate_spline(x, 1 - x, torch.zeros(500, 25).double(), inverse)
     assert (result.low == 0).all()
     assert (result.high == 0).all()
@@ -91,7 +91,7 @@ def test_zero_parameters_change_nothing(inverse):
 @pytest.mark.slow
 @given(bins=st.integers(1, 9), seed=st.integers(0, 2**20), inverse=st.booleans())
 def test_mirrored_parameters_mirror_it(bins, seed, inverse):
-    x, parameters = points(60, seed), random_parameters(60, bins, seed)
+    x, parameters = draw_points(60, seed), draw_parameters(60, bins, seed)
     mirrored = torch.cat(
         [part.flip(-1) for part in parameters.split([bins, bins, bins + 1], -1)], -1
     )
@@ -107,7 +107,7 @@ def test_mirrored_parameters_mirror_it(bins, seed, inverse):
 def test_ends_keep_their_digits(inverse):
     """The distance from an end changes in proportion, down to the smallest numbers."""
     tiny = torch.tensor([1e-20, 1e-12, 1e-6], dtype=torch.float64)
-    parameters = random_parameters(1, 4).expand(3, -1)
+    parameters = draw_parameters(1, 4).expand(3, -1)
     left = evaluate_spline(tiny, torch.ones(3).double(), parameters, inverse)
     right = evaluate_spline(torch.ones(3).double(), tiny, parameters, inverse)
     for ratio, slope in ((left.low, left.slope), (right.high, right.slope)):

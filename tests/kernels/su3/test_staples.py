@@ -20,14 +20,14 @@ LIMITS = {torch.complex64: 2e-6, torch.complex128: 2e-14}
 LATTICES = [(2, 3), (3, 2, 4), (2, 2, 3, 2)]
 
 
-def tables(extents):
+def make_tables(extents):
     """The sites after and before each, `(D, V)`."""
     sites = torch.arange(math.prod(extents)).view(extents)
     moved = [[sites.roll(by, d).flatten() for d in range(len(extents))] for by in (-1, 1)]
     return torch.stack(moved[0]), torch.stack(moved[1])
 
 
-def case(extents, n_colours, dtype=torch.complex128, batch=5, n_in=2, n_out=3):
+def make_case(extents, n_colours, dtype=torch.complex128, batch=5, n_in=2, n_out=3):
     """Fields, coefficients, a derivative by the result, and the tables with a mask."""
     generator = torch.Generator().manual_seed(1)
 
@@ -39,14 +39,14 @@ def case(extents, n_colours, dtype=torch.complex128, batch=5, n_in=2, n_out=3):
     coefficients = normal(n_out, n_in * (2 * D - 1)).real.contiguous()
     G = normal(batch, n_out, D, V, n_colours, n_colours)
     mask = torch.rand(D, V, generator=generator) < 0.6
-    return S, coefficients, G, (*tables(extents), mask)
+    return S, coefficients, G, (*make_tables(extents), mask)
 
 
 @pytest.mark.parametrize("dtype", list(LIMITS))
 @pytest.mark.parametrize("n_colours", [2, 3])
 @pytest.mark.parametrize("extents", LATTICES)
 def test_equals_the_formula(implementation, extents, n_colours, dtype):
-    S, coefficients, G, plan = case(extents, n_colours, dtype)
+    S, coefficients, G, plan = make_case(extents, n_colours, dtype)
     S.requires_grad_()
     coefficients.requires_grad_()
     wide = [x.detach().to(torch.promote_types(x.dtype, torch.float64)) for x in (S, coefficients)]
@@ -67,7 +67,7 @@ def test_equals_the_formula(implementation, extents, n_colours, dtype):
 @pytest.mark.parametrize("batch", [1, 8, 19])
 @pytest.mark.parametrize(("n_in", "n_out"), [(1, 8), (3, 1), (4, 5)])
 def test_any_number_of_samples_and_channels(compiled_c, use_threads, batch, n_in, n_out):
-    S, coefficients, G, plan = case((2, 2), 3, batch=batch, n_in=n_in, n_out=n_out)
+    S, coefficients, G, plan = make_case((2, 2), 3, batch=batch, n_in=n_in, n_out=n_out)
     with use_threads(2):
         result = _layer(S, coefficients, *plan), *_gradient(S, coefficients, G, *plan)
     expected = (
@@ -82,14 +82,14 @@ def test_any_number_of_samples_and_channels(compiled_c, use_threads, batch, n_in
 
 
 def test_a_sample_does_not_depend_on_others(compiled_c):
-    S, coefficients, _, plan = case((2, 3), 3, batch=11)
+    S, coefficients, _, plan = make_case((2, 3), 3, batch=11)
     whole = staple_layer(S, coefficients, *plan)
     parts = [staple_layer(part, coefficients, *plan) for part in S.split(3)]
     assert torch.equal(torch.cat(parts), whole)
 
 
 def test_other_layouts(implementation):
-    S, coefficients, _, plan = case((2, 3), 3)
+    S, coefficients, _, plan = make_case((2, 3), 3)
     expected = staple_layer(S.mH.contiguous(), coefficients, *plan)
     result = staple_layer(S.mH, coefficients.T.contiguous().T.float().double(), *plan)
     assert_close(staple_layer(S.mH, coefficients, *plan), expected, rtol=0, atol=0)
@@ -100,7 +100,7 @@ def test_other_layouts(implementation):
 @pytest.mark.parametrize("n_colours", [2, 3])
 @pytest.mark.parametrize("extents", LATTICES)
 def test_transforms_as_links_do(implementation, unitary, extents, n_colours):
-    S, coefficients, _, (forward, backward, _) = case(extents, n_colours)
+    S, coefficients, _, (forward, backward, _) = make_case(extents, n_colours)
     V = math.prod(extents)
     rotations = unitary(5 * V, n_colours).view(5, 1, 1, V, n_colours, n_colours)
 
@@ -118,7 +118,7 @@ def test_links_and_staples_close_plaquettes(implementation, unitary, extents):
     """Each plaquette contains four links: traces summed over links count it four times."""
     D, V = len(extents), math.prod(extents)
     U = unitary(2 * D * V, 3).view(2, D, V, 3, 3)
-    result = plaquette_staples(U, *tables(extents))
+    result = plaquette_staples(U, *make_tables(extents))
     assert result.shape == (2, 2 * (D - 1), D, V, 3, 3)
     total = (U[:, None] * result.conj()).sum().real
     grid = U.view(2, D, *extents, 3, 3)
@@ -135,7 +135,7 @@ def test_links_and_staples_close_plaquettes(implementation, unitary, extents):
 def test_staples_come_in_order(implementation, unitary):
     """Those through x + nu for each nu in turn, then those through x - nu."""
     extents = (2, 3, 2)
-    forward, backward = tables(extents)
+    forward, backward = make_tables(extents)
     U = unitary(3 * 12, 3).view(1, 3, 12, 3, 3)
     result, x, mu = plaquette_staples(U, forward, backward), 7, 1
     for place, nu in enumerate((0, 2)):
@@ -148,7 +148,7 @@ def test_staples_come_in_order(implementation, unitary):
 
 @pytest.mark.parametrize("n_colours", [2, 3])
 def test_derivatives(implementation, n_colours):
-    S, coefficients, _, plan = case((2, 2), n_colours, batch=1, n_in=1, n_out=2)
+    S, coefficients, _, plan = make_case((2, 2), n_colours, batch=1, n_in=1, n_out=2)
 
     def layer(S, coefficients):
         return staple_layer(S, coefficients, *plan)
@@ -159,7 +159,7 @@ def test_derivatives(implementation, n_colours):
 
 
 def test_only_the_arguments_are_kept(implementation):
-    S, coefficients, _, plan = case((2, 2, 2), 3, n_in=4, n_out=4)
+    S, coefficients, _, plan = make_case((2, 2, 2), 3, n_in=4, n_out=4)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         staple_layer(S.requires_grad_(), coefficients, *plan)
@@ -169,13 +169,13 @@ def test_only_the_arguments_are_kept(implementation):
 
 @pytest.mark.slow
 def test_operators(implementation):
-    S, coefficients, G, plan = case((2, 2), 2, batch=2)
+    S, coefficients, G, plan = make_case((2, 2), 2, batch=2)
     opcheck(_layer, (S.requires_grad_(), coefficients.requires_grad_(), *plan))
     opcheck(_gradient, (S.detach(), coefficients.detach(), G, *plan))
 
 
 def test_refuses_what_does_not_fit():
-    S, coefficients, _, (forward, backward, mask) = case((2, 2), 3)
+    S, coefficients, _, (forward, backward, mask) = make_case((2, 2), 3)
     with pytest.raises(ValueError, match=r"S: expected \(batch, channels, D, V, N, N\)"):
         staple_layer(S[0], coefficients, forward, backward)
     with pytest.raises(ValueError, match=r"coefficients: expected real numbers \(n, 6\)"):

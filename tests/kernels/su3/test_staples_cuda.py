@@ -18,7 +18,7 @@ CASES = [
 ]
 
 
-def case(n_colours, dtype, extents, batch, n_in, n_out):
+def make_case(n_colours, dtype, extents, batch, n_in, n_out):
     """Fields, coefficients, derivatives by the result, and the tables of a lattice."""
     generator = torch.Generator().manual_seed(1)
 
@@ -46,7 +46,7 @@ def close(result, expected, dtype):
 def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
     from pipeline_kernels.su3.staples import cuda
 
-    S, coefficients, G, *plan = case(*arguments)
+    S, coefficients, G, *plan = make_case(*arguments)
     result = interpreted(cuda.staple_layer, S, coefficients, *plan)
     close(result, reference.staple_layer(S, coefficients, *plan), S.dtype)
     grads = interpreted(cuda.staple_gradient, S, coefficients, G, *plan)
@@ -55,7 +55,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, arguments):
         close(ours, theirs, S.dtype)
 
 
-def kernels(pointer, dimension, n_colours):
+def iterate_kernels(pointer, dimension, n_colours):
     """Yield kernels with their signatures and constants."""
     from pipeline_kernels.su3.staples import cuda
 
@@ -68,14 +68,14 @@ def kernels(pointer, dimension, n_colours):
 
 @pytest.mark.slow
 def test_kernels_compile_for_a_gpu(compiled):
-    for case in kernels("*fp32", 2, 2):
+    for case in iterate_kernels("*fp32", 2, 2):
         assert compiled(90, *case)["cubin"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pointer", ["*fp32", "*fp64"])
 def test_kernels_in_four_dimensions_are_understood_by_the_compiler(front_end, pointer):
-    for case in kernels(pointer, 4, 3):
+    for case in iterate_kernels(pointer, 4, 3):
         assert "tt.store" in front_end(90, *case)
 
 
@@ -86,7 +86,7 @@ def test_gpu_equals_the_reference(gpu, monkeypatch, dtype, tile_bytes):
     from pipeline_kernels.su3.staples import cuda
 
     monkeypatch.setattr(cuda, "TILE_BYTES", tile_bytes)
-    S, coefficients, G, *plan = case(3, dtype, (4, 2, 3, 2), 17, 5, 4)
+    S, coefficients, G, *plan = make_case(3, dtype, (4, 2, 3, 2), 17, 5, 4)
     there = [x.to(gpu) for x in plan]
     result = cuda.staple_layer(S.to(gpu), coefficients.to(gpu), *there)
     close(result.cpu(), reference.staple_layer(S, coefficients, *plan), dtype)

@@ -78,7 +78,7 @@ def shapes(draw):
     return TreeShape(tuple(draw(ranks) for _ in range(d)), tuple(nodes))
 
 
-def balanced(leaf_ranks, rank):
+def build_balanced(leaf_ranks, rank):
     """The dimensions halved again and again, the left half not the smaller."""
     nodes = []
 
@@ -142,7 +142,7 @@ def test_equals_automatic_differentiation(
 @pytest.mark.parametrize("n", [1, 256, 2 * 512 + 1, 3000])
 def test_whole_and_cut_blocks(use_threads, implementation, n, dtype):
     with use_threads(2):
-        check(Case.of(balanced((3, 2, 5, 4), 10), n, dtype))
+        check(Case.of(build_balanced((3, 2, 5, 4), 10), n, dtype))
 
 
 def test_every_size_of_a_tile(implementation):
@@ -152,7 +152,7 @@ def test_every_size_of_a_tile(implementation):
 
 @pytest.mark.parametrize("dtype", RELATIVE)
 def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
-    case = Case.of(balanced((4, 3, 5, 2), 6), 9001, dtype)
+    case = Case.of(build_balanced((4, 3, 5, 2), 6), 9001, dtype)
     results = []
     for threads in (1, 2, 3):
         with use_implementation("C"), use_threads(threads):
@@ -166,7 +166,7 @@ def test_does_not_depend_on_the_threads(use_threads, use_implementation, dtype):
 
 
 def test_calls_from_many_threads_do_not_meet(use_threads, implementation):
-    cases = [Case.of(balanced((3, 4, 5), rank), 3000, seed=rank) for rank in range(1, 9)]
+    cases = [Case.of(build_balanced((3, 4, 5), rank), 3000, seed=rank) for rank in range(1, 9)]
     with use_threads(2), ThreadPoolExecutor(4) as pool:
         result = list(pool.map(lambda c: contract(c.features, c.transfers, c.shape), cases * 4))
     for case, value in zip(cases * 4, result, strict=True):
@@ -174,7 +174,7 @@ def test_calls_from_many_threads_do_not_meet(use_threads, implementation):
 
 
 def test_arguments_need_not_be_contiguous(implementation):
-    case = Case.of(balanced((3, 4, 2), 5), 100)
+    case = Case.of(build_balanced((3, 4, 2), 5), 100)
     rows = case.features.T.contiguous().T
     strided = torch.stack([case.features, -case.features], dim=-1)[..., 0]
     spread = torch.stack([case.transfers, -case.transfers], dim=-1)[..., 0]
@@ -185,7 +185,7 @@ def test_arguments_need_not_be_contiguous(implementation):
 
 @pytest.mark.slow
 def test_first_and_second_derivatives(implementation):
-    case = Case.of(balanced((2, 3, 1, 2), 2), 3)
+    case = Case.of(build_balanced((2, 3, 1, 2), 2), 3)
     inputs = [case.features.requires_grad_(), case.transfers.requires_grad_()]
     assert torch.autograd.gradcheck(lambda *x: contract(*x, case.shape), inputs)
     assert torch.autograd.gradgradcheck(lambda *x: contract(*x, case.shape), inputs)
@@ -193,7 +193,7 @@ def test_first_and_second_derivatives(implementation):
 
 @pytest.mark.slow
 def test_operators_keep_the_rules_of_torch(implementation):
-    case = Case.of(balanced((2, 3, 4), 3), 17, torch.float32)
+    case = Case.of(build_balanced((2, 3, 4), 3), 17, torch.float32)
     code = case.shape.encode()
     inputs = (case.features.requires_grad_(), case.transfers.requires_grad_())
     inner = _contract(*inputs, code)[1].detach()
@@ -205,7 +205,7 @@ def test_operators_keep_the_rules_of_torch(implementation):
 
 
 def test_only_what_is_needed_gets_a_gradient(implementation):
-    case = Case.of(balanced((2, 3, 4), 3), 50)
+    case = Case.of(build_balanced((2, 3, 4), 3), 50)
     transfers = case.transfers.requires_grad_()
     contract(case.features, transfers, case.shape).sum().backward()
     by_features, by_transfers = _gradient(
@@ -228,11 +228,11 @@ def test_only_what_is_needed_gets_a_gradient(implementation):
 @pytest.mark.parametrize("level", LEVELS)
 def test_processors_with_shorter_vectors(use_level, level):
     with use_level(level):
-        check(Case.of(balanced((3, 7, 13, 4), 9), 301, torch.float32))
+        check(Case.of(build_balanced((3, 7, 13, 4), 9), 301, torch.float32))
 
 
 def test_infinity_stays_with_its_sample(implementation):
-    case = Case.of(balanced((2, 3), 1), 20)
+    case = Case.of(build_balanced((2, 3), 1), 20)
     case.features[0, 7] = torch.inf
     value = contract(case.features, case.transfers, case.shape)
     assert value.isfinite().logical_not().nonzero().tolist() == [[7]]

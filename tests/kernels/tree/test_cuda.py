@@ -32,14 +32,14 @@ def trees(draw, n_leaves):
     return TreeShape(tuple(draw(ranks) for _ in range(n)), tuple(nodes))
 
 
-def random_case(shape, n, dtype, device="cpu"):
+def draw_case(shape, n, dtype, device="cpu"):
     """Features, transfers and weights of samples."""
     generator = torch.Generator().manual_seed(n)
     sizes = [(shape.n_features, n), (shape.n_transfers,), (n,)]
     return [torch.randn(s, generator=generator, dtype=dtype).to(device) for s in sizes]
 
 
-def exact(shape, features, transfers, weights):
+def evaluate_exactly(shape, features, transfers, weights):
     """Value, inner values, and derivatives by features and transfers."""
     x, B = (t.double().detach().requires_grad_() for t in (features, transfers))
     value, inner = reference.contract(x, B, shape)
@@ -48,7 +48,10 @@ def exact(shape, features, transfers, weights):
 
 
 def check(ours, shape, case):
-    expected, magnitudes = exact(shape, *case), exact(shape, *(t.abs() for t in case))
+    expected, magnitudes = (
+        evaluate_exactly(shape, *case),
+        evaluate_exactly(shape, *(t.abs() for t in case)),
+    )
     tolerance = 64 * torch.finfo(case[0].dtype).eps  # 8e-6 or 1e-14
     for result, value, magnitude in zip(ours, expected, magnitudes, strict=True):
         assert result.shape == value.shape
@@ -69,7 +72,7 @@ def check(ours, shape, case):
 def test_interpreted_kernels_equal_the_reference(interpreted, shape, n, dtype):
     from pipeline_kernels.tree import cuda
 
-    features, transfers, weights = case = random_case(shape, n, dtype)
+    features, transfers, weights = case = draw_case(shape, n, dtype)
     code = shape.encode()
     value, inner = interpreted(cuda.contract, features, transfers, code)
     arguments = (features, transfers, inner, weights, code)
@@ -83,7 +86,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, shape, n, dtype):
 def test_interpreted_kernels_take_any_layout(interpreted):
     from pipeline_kernels.tree import cuda
 
-    features, transfers, weights = random_case(PAIR, 7, torch.float64)
+    features, transfers, weights = draw_case(PAIR, 7, torch.float64)
     features, weights = features.T.contiguous().T, weights[:1].expand(7)
     value, inner = interpreted(cuda.contract, features, transfers, PAIR.encode())
     arguments = (features, transfers, inner, weights, PAIR.encode(), True)
@@ -103,7 +106,7 @@ def test_trees_beyond_the_kernels_are_left_to_the_reference(shape):
     pytest.importorskip("triton")
     from pipeline_kernels.tree import cuda
 
-    features, transfers, weights = case = random_case(shape, 4, torch.float64)
+    features, transfers, weights = case = draw_case(shape, 4, torch.float64)
     value, inner = cuda.contract(features, transfers, shape.encode())
     grads = cuda.gradient(features, transfers, inner, weights, shape.encode(), True)
     check((value, inner, *grads), shape, case)
@@ -132,7 +135,7 @@ def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
         assert "tf32" not in made["ptx"]  # products in full precision
 
 
-def value_and_gradients(shape, features, transfers, weights):
+def evaluate_with_gradients(shape, features, transfers, weights):
     x, B = features.clone().requires_grad_(), transfers.clone().requires_grad_()
     value = contract(x, B, shape)
     return value.detach(), *torch.autograd.grad(value, (x, B), weights)
@@ -143,8 +146,8 @@ def value_and_gradients(shape, features, transfers, weights):
 @pytest.mark.parametrize("n", [1, 1000, 10_001, 100_000])
 @pytest.mark.parametrize("shape", [HONO, PAIR, WIDE], ids=["HONO", "PAIR", "WIDE"])
 def test_gpu_equals_the_reference(gpu, shape, n, dtype):
-    case = random_case(shape, n, dtype, gpu)
-    value, *grads = value_and_gradients(shape, *case)
+    case = draw_case(shape, n, dtype, gpu)
+    value, *grads = evaluate_with_gradients(shape, *case)
     _, inner = torch.ops.pipeline_kernels.tree_contract(*case[:2], shape.encode())
     check((value, inner, *grads), shape, case)
 
@@ -154,10 +157,10 @@ def test_gpu_equals_the_reference(gpu, shape, n, dtype):
 @pytest.mark.parametrize("n", [1000, 10_001, 100_000])
 def test_gpu_repeats_every_bit(gpu, n, dtype):
     """The programs finish in another order each time."""
-    case = random_case(HONO, n, dtype, gpu)
-    first = value_and_gradients(HONO, *case)
+    case = draw_case(HONO, n, dtype, gpu)
+    first = evaluate_with_gradients(HONO, *case)
     for _ in range(20):
-        for once, again in zip(first, value_and_gradients(HONO, *case), strict=True):
+        for once, again in zip(first, evaluate_with_gradients(HONO, *case), strict=True):
             assert torch.equal(once, again)
 
 
@@ -165,7 +168,7 @@ def test_gpu_repeats_every_bit(gpu, n, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gpu_replays_a_captured_epoch(gpu, dtype):
     """Oracle: the same epochs of AdamW, launched one by one."""
-    features, transfers, targets = random_case(HONO, 10_001, dtype, gpu)
+    features, transfers, targets = draw_case(HONO, 10_001, dtype, gpu)
 
     def training():
         parameter = torch.nn.Parameter(transfers.clone())

@@ -14,7 +14,7 @@ from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.graphs import build_graph
 from plugins.chgnet import made_up
-from plugins.drawn import check_bytes, only, rows
+from plugins.drawn import check_bytes, find_row, select_rows
 
 WHOSE = ("paper", "ours")
 TRAINED = {"budgets", "budget_errors", "figure6", "figure7"}
@@ -92,7 +92,7 @@ def test_the_crystals_are_those_of_table_2(experiment, number, counted):
 
 def test_table_1_has_ours_below_the_paper(experiment):
     _, table = accuracy.draw_table_1(experiment)
-    paper, ours = (only(table, whose=whose, network="FastCHGNet with heads") for whose in WHOSE)
+    paper, ours = (find_row(table, whose=whose, network="FastCHGNet with heads") for whose in WHOSE)
     assert (paper["parameters"], paper["force MAE (meV/Å)"]) == (429_100, 73)
     assert ours["energy MAE (meV/atom)"] == pytest.approx(2.0)
     assert ours["moment MAE (mµB)"] is None
@@ -100,14 +100,14 @@ def test_table_1_has_ours_below_the_paper(experiment):
 
 def test_table_2_has_all_three_crystals(experiment):
     _, table = accuracy.draw_table_2(experiment)
-    assert only(table, whose="ours", crystal="LiMnO2, 8 atoms")["speed-up"] == pytest.approx(16)
-    assert only(table, whose="paper", crystal="LiTiPO5, 32 atoms")["speed-up"] == 2.63
-    assert only(table, whose="ours", crystal="LiTiPO5, 32 atoms")["speed-up"] is None
+    assert find_row(table, whose="ours", crystal="LiMnO2, 8 atoms")["speed-up"] == pytest.approx(16)
+    assert find_row(table, whose="paper", crystal="LiTiPO5, 32 atoms")["speed-up"] == 2.63
+    assert find_row(table, whose="ours", crystal="LiTiPO5, 32 atoms")["speed-up"] is None
 
 
 def test_figure_5_counts_each_sample_and_each_bond_once(experiment):
     figure, table = sizes.draw(experiment)
-    counted = {row["kind"]: row for row in rows(table)}
+    counted = {row["kind"]: row for row in select_rows(table)}
     assert {row["samples"] for row in counted.values()} == {100}
     assert counted["bonds"]["mean"] == pytest.approx(31 * counted["atoms"]["mean"])
     assert counted["angles"]["quantile_1"] == 54 * counted["atoms"]["quantile_1"]
@@ -118,8 +118,8 @@ def test_figure_5_counts_each_sample_and_each_bond_once(experiment):
 
 def test_figure_8_compares_steps_of_the_same_samples(experiment):
     figure, table = ablation.draw(experiment)
-    assert {row["class_atoms"] for row in rows(table)} == {24}
-    last = only(table, configuration="+ heads", samples=16)
+    assert {row["class_atoms"] for row in select_rows(table)} == {24}
+    last = find_row(table, configuration="+ heads", samples=16)
     assert last["seconds"] == pytest.approx(16 * 24 * made_up.SECONDS["heads"])
     seconds, memory = figure.axes
     assert len(seconds.patches) == len(memory.patches) == 4 * 2
@@ -144,7 +144,7 @@ def test_figure_8_where_the_system_tells_no_memory(tmp_path):
 
 def test_figure_9_draws_from_the_least_to_the_largest_load(experiment):
     figure, table = loads.draw(experiment)
-    mine = [row["load"] for row in rows(table, sharing="random", step=3)]
+    mine = [row["load"] for row in select_rows(table, sharing="random", step=3)]
     assert mine == [800, 1000, 1000, 1200]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert [label.split()[-1] for label in labels] == ["0.200", "0.060", "0.000"]
@@ -152,13 +152,15 @@ def test_figure_9_draws_from_the_least_to_the_largest_load(experiment):
 
 def test_figure_10_has_the_efficiencies_of_the_paper_beside_ours(experiment):
     figure, table = scaling.draw(experiment)
-    paper = {row["ranks"]: row["efficiency"] for row in rows(table, mode="weak", variant="paper")}
+    paper = {
+        row["ranks"]: row["efficiency"] for row in select_rows(table, mode="weak", variant="paper")
+    }
     assert paper == {8: 91.5, 16: 84.6, 32: 74.6}
-    ours = rows(table, mode="strong", variant="heads", strategy="pairing")
+    ours = select_rows(table, mode="strong", variant="heads", strategy="pairing")
     assert {row["ranks"]: row["efficiency"] for row in ours} == pytest.approx(
         {4: 100, 8: 90, 16: 81, 32: 72.9}
     )
-    assert not rows(table, variant="serial")  # on one rank there is nothing to compare
+    assert not select_rows(table, variant="serial")  # on one rank there is nothing to compare
     assert len(figure.axes) == 2
 
 

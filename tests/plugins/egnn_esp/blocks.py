@@ -3,13 +3,13 @@
 import numpy as np
 
 
-def by_name(matrix, quantity):
+def name_blocks(matrix, quantity):
     names = np.concatenate([matrix.block_shift, matrix.block_atoms], axis=1)
     return dict(zip(map(tuple, names.tolist()), matrix.iterate_blocks(quantity), strict=True))
 
 
-def same_blocks(ours, expected, quantity, tolerance):
-    ours, expected = by_name(ours, quantity), by_name(expected, quantity)
+def assert_same_blocks(ours, expected, quantity, tolerance):
+    ours, expected = name_blocks(ours, quantity), name_blocks(expected, quantity)
     assert ours.keys() == expected.keys()
     for name, block in expected.items():
         np.testing.assert_allclose(ours[name], block, rtol=0, atol=tolerance)

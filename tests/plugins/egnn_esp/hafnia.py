@@ -20,7 +20,7 @@ SMALL = {
 }  # fmt: skip
 
 
-def prepared(folder: Path, model: Mapping[str, Any] | None = None, **sections: Any) -> Run:
+def prepare_run(folder: Path, model: Mapping[str, Any] | None = None, **sections: Any) -> Run:
     """Return a run whose data, graph and partition are there."""
     options = {**SMALL, **(model or {})}
     raw = folder / "raw"

@@ -23,11 +23,11 @@ def sample(symbols, positions, cell, cutoff, pbc=(True, True, True)):
         "positions": np.asarray(positions, float),
         "edge_index": edge_index,
         "edge_shift": edge_shift,
-        "reverse_edge": opposite(edge_index, edge_shift),
+        "reverse_edge": find_opposite(edge_index, edge_shift),
     }
 
 
-def opposite(edge_index, edge_shift):
+def find_opposite(edge_index, edge_shift):
     """Return the number of the edge (j, i, -R) of each edge (i, j, R)."""
     ends = [tuple(map(int, edge)) for edge in np.concatenate([edge_index, edge_shift], axis=1)]
     numbers = {edge: number for number, edge in enumerate(ends)}
@@ -35,12 +35,12 @@ def opposite(edge_index, edge_shift):
     return np.array(reverse, dtype=np.int64)
 
 
-def batch(*samples, dtype=torch.float64):
+def collate_samples(*samples, dtype=torch.float64):
     """Return structures as one batch."""
     return collate(samples, dtype, FIELDS | OWN_FIELDS)
 
 
-def packing(symbols, widths, cutoff, seed=0, spacing=2.2):
+def pack_grid(symbols, widths, cutoff, seed=0, spacing=2.2):
     """Return atoms near the points of a grid in a skewed periodic cell."""
     rng = np.random.default_rng(seed)
     points = np.stack(np.meshgrid(*map(np.arange, widths), indexing="ij"), -1).reshape(-1, 3)

@@ -33,10 +33,10 @@ def write(folder):
     (run,) = experiment.runs.values()
     options = run.get_section("profile", ESPProfileOptions)
     content = {
-        "throughput": throughput(options),
-        "partitions": partitions(options),
-        "domains": domains(),
-        "scaling": scaling(options),
+        "throughput": make_throughput(options),
+        "partitions": make_partitions(options),
+        "domains": make_domains(),
+        "scaling": make_scaling(options),
     }
     store.write_json(run.profile, content)
     record(run, "profile", summarize(content))
@@ -59,7 +59,7 @@ def record(run, stage, summary):
     (run.folder / "records.jsonl").write_text(json.dumps({**facts, "summary": summary}) + "\n")
 
 
-def throughput(options):
+def make_throughput(options):
     """Return curves that reach a rate of 1e6 / E with 100 messages of delay."""
     wanted, curves = options.throughput, []
     for channels in wanted.channels:
@@ -77,7 +77,7 @@ def throughput(options):
     return {"device": "cpu", "threads": 2, "lmax": 4, "curves": curves}
 
 
-def partitions(options):
+def make_partitions(options):
     """Return figures that grow with the square root of the number of parts."""
     wanted = options.partitions
     records = [
@@ -103,7 +103,7 @@ def partitions(options):
     return {"atoms": 24_000, "edges": edges, "records": records}
 
 
-def scaling(options):
+def make_scaling(options):
     """Return passes of two processors, and projections whose messages take 1 ms a neighbour."""
     wanted = options.scaling
     measured = []
@@ -140,32 +140,32 @@ def scaling(options):
             "seconds": [ALPHA + n / BANDWIDTH for n in (1600, 160_000, 16_000_000)],
         },
         "measured": measured,
-        "projected": [*strong(options), *weak(wanted.weak)],
+        "projected": [*make_strong(options), *make_weak(wanted.weak)],
     }
 
 
-def strong(options):
+def make_strong(options):
     wanted = options.partitions
     return [
-        projected("strong", method, cutoff, n, 24_000, WORSE[method] * n**0.5)
+        make_projected("strong", method, cutoff, n, 24_000, WORSE[method] * n**0.5)
         for cutoff in wanted.cutoffs
         for n in wanted.parts
         for method in wanted.methods
     ]
 
 
-def weak(options):
+def make_weak(options):
     result = []
     for mode, neighbours in (("line", 2), ("cube", 26)):
         for tiles in getattr(options, mode):
             copies = int(np.prod(tiles))
             counted = 2 if copies == 1 else neighbours
             sizes = options.ranks * copies, 3000 * copies
-            result.append(projected(mode, "low_nn", options.cutoff, *sizes, counted))
+            result.append(make_projected(mode, "low_nn", options.cutoff, *sizes, counted))
     return result
 
 
-def projected(mode, method, cutoff, ranks, atoms, neighbours):
+def make_projected(mode, method, cutoff, ranks, atoms, neighbours):
     compute, latency = EDGE * 600 * atoms / ranks, 4 * ALPHA * neighbours
     return {
         "mode": mode,
@@ -186,7 +186,7 @@ def projected(mode, method, cutoff, ranks, atoms, neighbours):
     }
 
 
-def domains():
+def make_domains():
     """Return real partitions of a small packing between 16 parts."""
     packing = Packing(atoms=250, box=(26.5, 14.5, 14.5))
     options = Partitions(packing=packing, cutoffs=[6.0], parts=[16], drawn=16)

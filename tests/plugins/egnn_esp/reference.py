@@ -25,7 +25,7 @@ HAFNIA = {"Hf": [0, 0, 1, 2], "O": [0, 1]}
 WATER = {"O": [0, 1], "H": [0]}
 
 
-def printed_levels(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_printed_levels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return k-points (n_k, 3) and levels (n_k, n) in eV of a file of &BAND_STRUCTURE."""
     points, energies = [], []
     for line in path.read_text().splitlines():
@@ -38,7 +38,7 @@ def printed_levels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.array(points), np.array(energies)
 
 
-def levels_of_cp2k() -> tuple[np.ndarray, np.ndarray]:
+def read_cp2k_levels() -> tuple[np.ndarray, np.ndarray]:
     """Return k-points (27, 3) and levels (27, 72) in eV, as CP2K prints them, of `WHOLE`."""
     with h5py.File(WHOLE) as file:
         assert file.attrs["energy_unit"] == "hartree"
@@ -51,18 +51,18 @@ def run_of(folder: Path, **options: Any) -> BlockMatrix:
     return read_run(folder / "out.log", source).matrix
 
 
-def packed(path: Path, frame: str = "000") -> BlockMatrix:
+def read_packed_frame(path: Path, frame: str = "000") -> BlockMatrix:
     """Return a frame of a packed file of hafnia."""
     source = PackedSource(reader="packed", path="x.h5", basis=HAFNIA)
     return dict(read_packed(path, source))[frame]
 
 
-def shipped(run: str, frame: str = "000") -> BlockMatrix:
+def read_shipped(run: str, frame: str = "000") -> BlockMatrix:
     """Return a shipped frame."""
-    return packed(ROOT / f"workflows/datasets/hfo2/matrices/{run}.h5", frame)
+    return read_packed_frame(ROOT / f"workflows/datasets/hfo2/matrices/{run}.h5", frame)
 
 
-def dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> DatasetRun:
+def write_dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> DatasetRun:
     """Write a dataset file and return its run."""
     content = {"description": "Matrices.", "plugin": "egnn_esp", "sources": list(sources), **more}
     path = folder / "workflows/datasets/matrices.yaml"

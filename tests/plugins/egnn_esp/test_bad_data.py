@@ -24,13 +24,13 @@ from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources import make_data
 from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import write_deeph
-from plugins.egnn_esp.reference import HAFNIA, WATER, WHOLE, dataset, run_of, shipped
+from plugins.egnn_esp.reference import HAFNIA, WATER, WHOLE, read_shipped, run_of, write_dataset
 
 KS = "job-ks-KS_SPIN_1_R_{}-1_0.csr"
 S = "job-s-S_SPIN_1_R_{}-1_0.csr"
 
 
-def refused(run: DatasetRun, *words: str) -> None:
+def refuse(run: DatasetRun, *words: str) -> None:
     """Check that the data stage refuses a dataset, says these words, and writes nothing."""
     with pytest.raises(ValueError, match=r".") as caught:
         make_data(run)
@@ -39,12 +39,12 @@ def refused(run: DatasetRun, *words: str) -> None:
     assert not run.data.exists()
 
 
-def of_cp2k(folder: Path, **options: Any) -> DatasetRun:
+def make_cp2k_dataset(folder: Path, **options: Any) -> DatasetRun:
     source = {"reader": "cp2k_matrices", "path": f"{folder}/out.log", **options}
-    return dataset(folder.parent, source, split={"val": 0, "test": 0})
+    return write_dataset(folder.parent, source, split={"val": 0, "test": 0})
 
 
-def changed(path: Path, change: Callable[[str], str]) -> None:
+def change_file(path: Path, change: Callable[[str], str]) -> None:
     before = path.read_text()
     after = change(before)
     assert after != before
@@ -52,7 +52,7 @@ def changed(path: Path, change: Callable[[str], str]) -> None:
 
 
 def test_a_single_atom_is_sound():
-    matrix = shipped("cubic-0600K")
+    matrix = read_shipped("cubic-0600K")
     atoms = matrix.structure
     alone = BlockMatrix(
         replace(atoms, atomic_numbers=atoms.atomic_numbers[:1], positions=atoms.positions[:1]),
@@ -68,20 +68,20 @@ def test_a_single_atom_is_sound():
 
 
 def test_what_is_changed_below_is_sound(chain):
-    assert make_data(of_cp2k(chain))["samples"] == 1
+    assert make_data(make_cp2k_dataset(chain))["samples"] == 1
 
 
 def test_a_text_file_that_ends_within_a_number(chain):
     path = chain / KS.format(1)
     path.write_bytes(path.read_bytes()[:-5])
-    refused(of_cp2k(chain), re.escape(path.name), "truncated.*last line", "write it again")
+    refuse(make_cp2k_dataset(chain), re.escape(path.name), "truncated.*last line", "write it again")
 
 
 def test_a_text_file_that_ends_within_a_line(chain):
     path = chain / KS.format(1)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:-1], lines[-1][:14], ""]))
-    refused(of_cp2k(chain), re.escape(path.name), "is no matrix of CP2K", "write it again")
+    refuse(make_cp2k_dataset(chain), re.escape(path.name), "is no matrix of CP2K", "write it again")
 
 
 @pytest.mark.parametrize(("name", "message"), [
@@ -89,22 +89,28 @@ def test_a_text_file_that_ends_within_a_line(chain):
     (S, "overlaps with itself by 0, .* not complete"),
 ])  # fmt: skip
 def test_a_text_file_that_ends_between_lines(chain, name, message):
-    changed(chain / name.format(1), lambda text: "".join(text.splitlines(keepends=True)[:15]))
-    refused(of_cp2k(chain), "out.log", message)
+    change_file(chain / name.format(1), lambda text: "".join(text.splitlines(keepends=True)[:15]))
+    refuse(make_cp2k_dataset(chain), "out.log", message)
 
 
 def test_an_upper_triangle_that_ends_between_records(water_runs, tmp_path):
     folder = Path(shutil.copytree(water_runs / "chain_upper", tmp_path / "run"))
     path = folder / S.format(1)
     path.write_bytes(path.read_bytes()[: 24 * 3])
-    refused(of_cp2k(folder, basis=WATER), "orbital . overlaps with itself by 0", "not complete")
+    refuse(
+        make_cp2k_dataset(folder, basis=WATER),
+        "orbital . overlaps with itself by 0",
+        "not complete",
+    )
 
 
 def test_a_binary_file_that_ends_within_a_record(water_runs, tmp_path):
     folder = Path(shutil.copytree(water_runs / "chain_upper", tmp_path / "run"))
     path = folder / KS.format(3)
     path.write_bytes(path.read_bytes()[:-7])
-    refused(of_cp2k(folder, basis=WATER), re.escape(path.name), "truncated: .* records of 24")
+    refuse(
+        make_cp2k_dataset(folder, basis=WATER), re.escape(path.name), "truncated: .* records of 24"
+    )
 
 
 def test_a_binary_file_with_bytes_in_excess(water_runs, tmp_path):
@@ -112,7 +118,11 @@ def test_a_binary_file_with_bytes_in_excess(water_runs, tmp_path):
     path = folder / KS.format(3)
     content = path.read_bytes()
     path.write_bytes(content[:48] + b"\0" * 4 + content[48:-4])
-    refused(of_cp2k(folder, basis=WATER), re.escape(path.name), "damaged: a record has no mark")
+    refuse(
+        make_cp2k_dataset(folder, basis=WATER),
+        re.escape(path.name),
+        "damaged: a record has no mark",
+    )
 
 
 @pytest.mark.parametrize(("basis", "words"), [
@@ -122,24 +132,29 @@ def test_a_binary_file_with_bytes_in_excess(water_runs, tmp_path):
     ({"O": [1, 0], "H": [0]}, ["not symmetric about the line", "correct"]),
 ])  # fmt: skip
 def test_a_wrong_basis(chain, basis, words):
-    refused(of_cp2k(chain, basis=basis), "out.log", *words)
+    refuse(make_cp2k_dataset(chain, basis=basis), "out.log", *words)
 
 
 def test_an_output_without_basis(water_runs, tmp_path):
     folder = Path(shutil.copytree(water_runs / "chain_upper", tmp_path / "run"))
-    refused(of_cp2k(folder), "out.log", "no shells are known of O", "PRINT_LEVEL MEDIUM.*basis")
+    refuse(
+        make_cp2k_dataset(folder),
+        "out.log",
+        "no shells are known of O",
+        "PRINT_LEVEL MEDIUM.*basis",
+    )
 
 
 def test_the_output_knows_the_order_of_its_atoms(chain):
-    changed(chain / "job.inp", lambda text: _swapped(text, "O 4.2 4.6 2.6", "H 4.9 5.0 2.1"))
-    refused(of_cp2k(chain), "out.log", "atom 0 is H in the structure and O in the output")
+    change_file(chain / "job.inp", lambda text: _swap(text, "O 4.2 4.6 2.6", "H 4.9 5.0 2.1"))
+    refuse(make_cp2k_dataset(chain), "out.log", "atom 0 is H in the structure and O in the output")
 
 
 def test_exchanged_atoms_of_different_elements(water_runs, tmp_path):
     folder = Path(shutil.copytree(water_runs / "chain_upper", tmp_path / "run"))
-    changed(folder / "job.inp", lambda text: _swapped(text, "O 4.2 4.6 2.6", "H 4.9 5.0 2.1"))
-    refused(
-        of_cp2k(folder, basis=WATER),
+    change_file(folder / "job.inp", lambda text: _swap(text, "O 4.2 4.6 2.6", "H 4.9 5.0 2.1"))
+    refuse(
+        make_cp2k_dataset(folder, basis=WATER),
         "not symmetric about the line|shells of degree",
         "order of the matri",
     )
@@ -152,8 +167,8 @@ def test_exchanged_atoms_of_one_element(tmp_path, pair):
         positions = file["000/positions"][()]
         positions[list(pair)] = positions[list(pair[::-1])]
         file["000/positions"][...] = positions
-    refused(
-        of_packed(tmp_path),
+    refuse(
+        make_packed_dataset(tmp_path),
         "set.h5: 000|set.h5:000",
         "not symmetric about the line",
         "not in the order",
@@ -165,20 +180,30 @@ def test_positions_that_are_not_those_of_the_images(tmp_path):
         _copy(file)
         fractional = file["000/positions"][()] @ np.linalg.inv(file["000/cell"][()])
         file["000/positions"][...] = (fractional % 1) @ file["000/cell"][()]
-    refused(of_packed(tmp_path), "set.h5:000", "positions are not those that the images refer to")
+    refuse(
+        make_packed_dataset(tmp_path),
+        "set.h5:000",
+        "positions are not those that the images refer to",
+    )
 
 
 def test_folded_matrices_of_the_gamma_point(water_runs, tmp_path):
     folder = Path(shutil.copytree(water_runs / "chain_gamma", tmp_path / "run"))
     words = "cell that is 3.1 Å across, with a cutoff of 12 Å: they are folded"
-    refused(of_cp2k(folder, basis=WATER), "out.log", words, "REAL_SPACE .TRUE.", "at least 24 Å")
+    refuse(
+        make_cp2k_dataset(folder, basis=WATER),
+        "out.log",
+        words,
+        "REAL_SPACE .TRUE.",
+        "at least 24 Å",
+    )
 
 
 def test_a_cutoff_that_hides_the_folding(water_runs, tmp_path):
     """Oracle: CP2K's folded overlap of an orbital with itself and its images."""
     folder = Path(shutil.copytree(water_runs / "chain_gamma", tmp_path / "run"))
-    run = of_cp2k(folder, basis=WATER, cutoff=1.5)
-    refused(run, "orbital . overlaps with itself by", "they are folded")
+    run = make_cp2k_dataset(folder, basis=WATER, cutoff=1.5)
+    refuse(run, "orbital . overlaps with itself by", "they are folded")
 
 
 def test_images_of_a_run_beside_the_gamma_point_of_another(chain, water_runs):
@@ -186,22 +211,22 @@ def test_images_of_a_run_beside_the_gamma_point_of_another(chain, water_runs):
     shutil.copy(water_runs / "chain_gamma" / gamma, chain)
     row, column, value = read_csr(chain / gamma, 6)
     write_csr(chain / gamma, row, column, value + 1e-3)
-    refused(of_cp2k(chain), "out.log", re.escape(gamma), "differs from", "separate them")
+    refuse(make_cp2k_dataset(chain), "out.log", re.escape(gamma), "differs from", "separate them")
 
 
 def test_a_missing_image(chain):
     (chain / S.format(7)).unlink()
-    refused(of_cp2k(chain), "out.log", "no file job-.*S_SPIN_1_R_7", "S_CSR_WRITE")
+    refuse(make_cp2k_dataset(chain), "out.log", "no file job-.*S_SPIN_1_R_7", "S_CSR_WRITE")
 
 
 def test_a_spin_polarised_run(chain):
     shutil.copy(chain / KS.format(1), chain / KS.format(1).replace("SPIN_1", "SPIN_2"))
-    refused(of_cp2k(chain), "SPIN_2", "spin-polarised", "without UKS")
+    refuse(make_cp2k_dataset(chain), "SPIN_2", "spin-polarised", "without UKS")
 
 
 def test_two_steps_of_a_run(chain):
     shutil.copy(chain / KS.format(1), chain / KS.format(1).replace("-1_0", "-1_1"))
-    refused(of_cp2k(chain), "second file of the same matrix", "last step alone")
+    refuse(make_cp2k_dataset(chain), "second file of the same matrix", "last step alone")
 
 
 @pytest.mark.parametrize(("old", "new", "words"), [
@@ -211,38 +236,38 @@ def test_two_steps_of_a_run(chain):
     ("- Shells: ", "- Shelves: ", ["no output of CP2K's Quickstep"]),
 ])  # fmt: skip
 def test_a_bad_output(chain, old, new, words):
-    changed(chain / "out.log", lambda text: text.replace(old, new))
-    refused(of_cp2k(chain), "out.log", *words)
+    change_file(chain / "out.log", lambda text: text.replace(old, new))
+    refuse(make_cp2k_dataset(chain), "out.log", *words)
 
 
 def test_a_missing_input(chain):
     (chain / "job.inp").unlink()
-    refused(of_cp2k(chain), "out.log", "job.inp does not lie beside it", "`structure`")
+    refuse(make_cp2k_dataset(chain), "out.log", "job.inp does not lie beside it", "`structure`")
 
 
 def test_the_input_of_another_run(chain):
-    changed(chain / "job.inp", lambda text: text.replace("      H 4.0 5.2 3.3\n", ""))
-    refused(of_cp2k(chain), "structure has 2 atoms, the output 3", "of this run")
+    change_file(chain / "job.inp", lambda text: text.replace("      H 4.0 5.2 3.3\n", ""))
+    refuse(make_cp2k_dataset(chain), "structure has 2 atoms, the output 3", "of this run")
 
 
 def test_an_element_that_does_not_exist(chain):
-    changed(chain / "job.inp", lambda text: text.replace("O 4.2", "Qq 4.2"))
-    refused(of_cp2k(chain), "job.inp", "Q")
+    change_file(chain / "job.inp", lambda text: text.replace("O 4.2", "Qq 4.2"))
+    refuse(make_cp2k_dataset(chain), "job.inp", "Q")
 
 
 def test_two_basis_sets_for_one_element(chain, tmp_path):
     """As two sources give them, each sound by itself."""
     folder = tmp_path / "deeph"
-    write_deeph(folder, _without_p(run_of(chain)))
+    write_deeph(folder, _drop_p(run_of(chain)))
     sources = [
         {"reader": "cp2k_matrices", "path": f"{chain}/out.log"},
         {"reader": "deeph", "path": f"{folder}/hamiltonians.h5"},
     ]
-    run = dataset(tmp_path, *sources, split={"val": 0, "test": 0})
-    refused(run, "hamiltonians.h5", r"shells \[0\] for O, but \[0, 1\]", "one basis set")
+    run = write_dataset(tmp_path, *sources, split={"val": 0, "test": 0})
+    refuse(run, "hamiltonians.h5", r"shells \[0\] for O, but \[0, 1\]", "one basis set")
 
 
-def _without_p(matrix: BlockMatrix) -> BlockMatrix:
+def _drop_p(matrix: BlockMatrix) -> BlockMatrix:
     """Return the matrices of the s orbitals alone."""
     first = matrix.offsets[:-1]
     basis = Basis({"O": (0,), "H": (0,)})
@@ -254,7 +279,7 @@ def _without_p(matrix: BlockMatrix) -> BlockMatrix:
     )
 
 
-def _swapped(text: str, first: str, second: str) -> str:
+def _swap(text: str, first: str, second: str) -> str:
     return text.replace(first, "*").replace(second, first).replace("*", second)
 
 
@@ -265,33 +290,33 @@ def _copy(file: h5py.File) -> None:
         source.copy("000", file)
 
 
-def of_packed(folder: Path, **options: Any) -> DatasetRun:
+def make_packed_dataset(folder: Path, **options: Any) -> DatasetRun:
     source = {"reader": "packed", "path": f"{folder}/set.h5", "basis": HAFNIA, **options}
-    return dataset(folder, source, split={"val": 0, "test": 0})
+    return write_dataset(folder, source, split={"val": 0, "test": 0})
 
 
-def _replaced(file: h5py.File, name: str, values: np.ndarray) -> None:
+def _replace(file: h5py.File, name: str, values: np.ndarray) -> None:
     del file["000"][name]
     file["000"][name] = values
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (lambda f: _replaced(f, "H", f["000/H"][:-3]), ["truncated: H has .* elements"]),
+    (lambda f: _replace(f, "H", f["000/H"][:-3]), ["truncated: H has .* elements"]),
     (lambda f: f.attrs.__delitem__("energy_unit"), ["does not say the unit", "set .*energy_unit"]),
     (lambda f: f["000"].__delitem__("S"), ["lacks S", "a structure needs"]),
-    (lambda f: _replaced(f, "S", f["000/S"][:-3]), ["truncated: S has .* elements"]),
-    (lambda f: _replaced(f, "S_powers", f["000/S_powers"][:-1]), ["S_powers", "too short"]),
-    (lambda f: _replaced(f, "atom_pairs", f["000/atom_pairs"][1:]), ["differ in length"]),
+    (lambda f: _replace(f, "S", f["000/S"][:-3]), ["truncated: S has .* elements"]),
+    (lambda f: _replace(f, "S_powers", f["000/S_powers"][:-1]), ["S_powers", "too short"]),
+    (lambda f: _replace(f, "atom_pairs", f["000/atom_pairs"][1:]), ["differ in length"]),
     (lambda f: f["000/atomic_numbers"].write_direct(np.full(12, 14, "i4")), ["holds Si", "Si: "]),
-    (lambda f: _replaced(f, "H", np.full(len(f["000/H"]), np.nan)), ["no finite"]),
+    (lambda f: _replace(f, "H", np.full(len(f["000/H"]), np.nan)), ["no finite"]),
     (lambda f: f["000"].__delitem__("H_powers"), ["whole numbers", "H_powers", "write"]),
-    (lambda f: _replaced(f, "atom_pairs", -f["000/atom_pairs"][()]), ["lacks|hermitian pair"]),
+    (lambda f: _replace(f, "atom_pairs", -f["000/atom_pairs"][()]), ["lacks|hermitian pair"]),
 ])  # fmt: skip
 def test_a_bad_packed_file(tmp_path, change, words):
     with h5py.File(tmp_path / "set.h5", "w") as file:
         _copy(file)
         change(file)
-    refused(of_packed(tmp_path), "set.h5", *words)
+    refuse(make_packed_dataset(tmp_path), "set.h5", *words)
 
 
 @pytest.mark.parametrize(
@@ -299,25 +324,25 @@ def test_a_bad_packed_file(tmp_path, change, words):
 )
 def test_a_wrong_basis_of_a_packed_file(tmp_path, basis):
     shutil.copy(WHOLE, tmp_path / "set.h5")
-    refused(of_packed(tmp_path, basis=basis), "set.h5", "basis|shells", "correct")
+    refuse(make_packed_dataset(tmp_path, basis=basis), "set.h5", "basis|shells", "correct")
 
 
 def test_a_packed_file_that_is_none(tmp_path):
     (tmp_path / "set.h5").write_bytes((WHOLE).read_bytes()[:5000])
-    refused(of_packed(tmp_path), "set.h5", "cannot be read", "again")
+    refuse(make_packed_dataset(tmp_path), "set.h5", "cannot be read", "again")
 
 
-def of_deeph(folder: Path, **options: Any) -> DatasetRun:
+def make_deeph_dataset(folder: Path, **options: Any) -> DatasetRun:
     source = {"reader": "deeph", "path": f"{folder}/hamiltonians.h5", **options}
-    return dataset(folder, source, split={"val": 0, "test": 0})
+    return write_dataset(folder, source, split={"val": 0, "test": 0})
 
 
-def _file(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     assert path.read_text() != text
     path.write_text(text)
 
 
-def _edited(path: Path, change: Callable[[h5py.File], None]) -> None:
+def _edit(path: Path, change: Callable[[h5py.File], None]) -> None:
     with h5py.File(path, "a") as file:
         change(file)
 
@@ -326,33 +351,41 @@ def _edited(path: Path, change: Callable[[h5py.File], None]) -> None:
 @pytest.mark.parametrize(("change", "words"), [
     (lambda p: (p / "overlaps.h5").unlink(), ["overlaps.h5: is missing"]),
     (lambda p: (p / "lat.dat").unlink(), ["lat.dat: is missing"]),
-    (lambda p: _file(p / "lat.dat", "1 2\n3 4\n"), [r"lat.dat: has the shape \(2, 2\)"]),
-    (lambda p: _file(p / "site_positions.dat", "1 x\n"), ["site_positions.dat: is no table"]),
-    (lambda p: _file(p / "element.dat", ""), ["element.dat: is no table"]),
-    (lambda p: changed(p / "element.dat", lambda t: t.replace("8", "800")), ["no element"]),
-    (lambda p: changed(p / "orbital_types.dat", lambda t: t + "0\n"), ["4 lines for 3 atoms"]),
-    (lambda p: _file(p / "orbital_types.dat", "0 1\n0\n0 1\n"), [r"atom 3 \(H\) has the shells"]),
-    (lambda p: _file(p / "orbital_types.dat", "0\n0\n0\n"), ["orbital_types.dat gives"]),
-    (lambda p: _file(p / "info.json", json.dumps({"isspinful": True})), ["spinors", "spin-orbit"]),
-    (lambda p: _edited(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 1, 1]", "x")), ["'x' names"]),
-    (lambda p: _edited(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 3, 3]", "[0, 0, 0, 4, 3]")),
+    (lambda p: _write_file(p / "lat.dat", "1 2\n3 4\n"), [r"lat.dat: has the shape \(2, 2\)"]),
+    (lambda p: _write_file(p / "site_positions.dat", "1 x\n"), ["site_positions.dat: is no table"]),
+    (lambda p: _write_file(p / "element.dat", ""), ["element.dat: is no table"]),
+    (lambda p: change_file(p / "element.dat", lambda t: t.replace("8", "800")), ["no element"]),
+    (lambda p: change_file(p / "orbital_types.dat", lambda t: t + "0\n"), ["4 lines for 3 atoms"]),
+    (
+        lambda p: _write_file(p / "orbital_types.dat", "0 1\n0\n0 1\n"),
+        [r"atom 3 \(H\) has the shells"],
+    ),
+    (lambda p: _write_file(p / "orbital_types.dat", "0\n0\n0\n"), ["orbital_types.dat gives"]),
+    (
+        lambda p: _write_file(p / "info.json", json.dumps({"isspinful": True})),
+        ["spinors", "spin-orbit"],
+    ),
+    (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 1, 1]", "x")), ["'x' names"]),
+    (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 3, 3]", "[0, 0, 0, 4, 3]")),
      ["names an atom of 3"]),
-    (lambda p: _edited(p / "hamiltonians.h5", lambda f: f["[0, 0, -1, 1, 1]"].write_direct(
+    (lambda p: _edit(p / "hamiltonians.h5", lambda f: f["[0, 0, -1, 1, 1]"].write_direct(
         np.ones((4, 4)))), ["hamiltonian is not hermitian: .* transpose of H_ji"]),
 ])  # fmt: skip
 def test_a_bad_folder_of_deeph(chain, tmp_path, change, words):
     folder = tmp_path / "deeph"
     write_deeph(folder, run_of(chain, cutoff=6.0))
     change(folder)
-    refused(of_deeph(folder), "deeph", *words)
+    refuse(make_deeph_dataset(folder), "deeph", *words)
 
 
 @pytest.mark.slow
 def test_orbitals_in_another_order_than_stated(tmp_path):
-    write_deeph(tmp_path, shipped("cubic-0600K"), order="cp2k")
-    assert make_data(of_deeph(tmp_path, order="cp2k"))["samples"] == 1
+    write_deeph(tmp_path, read_shipped("cubic-0600K"), order="cp2k")
+    assert make_data(make_deeph_dataset(tmp_path, order="cp2k"))["samples"] == 1
     shutil.rmtree(tmp_path / "results")
-    refused(of_deeph(tmp_path), "not symmetric about the line", "order stated .basis, order.")
+    refuse(
+        make_deeph_dataset(tmp_path), "not symmetric about the line", "order stated .basis, order."
+    )
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -370,7 +403,11 @@ def test_a_bad_dataset_file(content, message):
 
 
 def test_no_file_matches(tmp_path):
-    refused(of_packed(tmp_path), "matrices.yaml:.*sources.0.path: no file matches", "correct the")
+    refuse(
+        make_packed_dataset(tmp_path),
+        "matrices.yaml:.*sources.0.path: no file matches",
+        "correct the",
+    )
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -380,17 +417,17 @@ def test_no_file_matches(tmp_path):
 def test_molecules_are_neutral_and_not_periodic(tmp_path, words, message):
     pytest.importorskip("pyscf")
     (tmp_path / "a.xyz").write_text(f"1\nProperties=species:S:1:pos:R:3 {words}\nHe 0 0 0\n")
-    refused(dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"}), message)
+    refuse(write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"}), message)
 
 
 def test_molecules_need_pyscf(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyscf", None)
     (tmp_path / "a.xyz").write_text("1\n\nHe 0 0 0\n")
-    run = dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"})
-    refused(run, "PySCF, which is not installed", "quantum-chemistry")
+    run = write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"})
+    refuse(run, "PySCF, which is not installed", "quantum-chemistry")
 
 
 def test_a_structure_file_may_be_named(chain):
     (chain / "job.inp").rename(chain / "other.inp")
-    assert make_data(of_cp2k(chain, structure="other.inp"))["samples"] == 1
+    assert make_data(make_cp2k_dataset(chain, structure="other.inp"))["samples"] == 1
     assert CP2KSource(reader="cp2k_matrices", path="x").cutoff == 12

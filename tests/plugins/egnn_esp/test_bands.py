@@ -32,11 +32,11 @@ from plugins.egnn_esp.reference import (
     CP2K,
     WATER,
     WHOLE,
-    levels_of_cp2k,
-    packed,
-    printed_levels,
+    read_cp2k_levels,
+    read_packed_frame,
+    read_printed_levels,
+    read_shipped,
     run_of,
-    shipped,
 )
 from real_data import find
 
@@ -48,27 +48,27 @@ def test_levels_of_a_shipped_frame_are_those_of_cp2k():
 
     Rounding of the shipped numbers moves occupied levels by 0.014 meV and the highest by 0.08 meV.
     """
-    k, energies = levels_of_cp2k()
+    k, energies = read_cp2k_levels()
     assert energies.shape == (27, 72)
-    actual = compute_levels(packed(WHOLE), k)
+    actual = compute_levels(read_packed_frame(WHOLE), k)
     assert_allclose(actual, energies, rtol=0, atol=1e-4)
     assert_allclose(actual[:, :OCCUPIED], energies[:, :OCCUPIED], rtol=0, atol=2e-5)
 
 
 def test_the_shipped_matrices_end_at_10_angstrom():
     """As their README says: occupied levels move by 0.5 meV, the highest by 27 meV."""
-    k, energies = levels_of_cp2k()
-    frame, whole = shipped("tetragonal-2000K"), packed(WHOLE).select_within(10)
+    k, energies = read_cp2k_levels()
+    frame, whole = read_shipped("tetragonal-2000K"), read_packed_frame(WHOLE).select_within(10)
     error = np.abs(compute_levels(frame, k) - energies)
     assert 4e-4 < error[:, :OCCUPIED].max() < 6e-4
     assert 0.02 < error.max() < 0.03
-    ours, theirs = _sorted(frame), _sorted(whole)
+    ours, theirs = _sort_blocks(frame), _sort_blocks(whole)
     # Half a step of the coarsest rounding each.
     assert_allclose(ours[0], theirs[0], atol=HARTREE * (2.0**-21 + 1.8e-7))
     assert_allclose(ours[1], theirs[1], atol=2.0**-22 + 1.8e-7)
 
 
-def _sorted(matrix: BlockMatrix) -> np.ndarray:
+def _sort_blocks(matrix: BlockMatrix) -> np.ndarray:
     """Return Hamiltonian and overlap with the blocks in the order of their names."""
     keys = np.hstack([matrix.block_shift, matrix.block_atoms])
     number = np.repeat(np.arange(len(keys)), matrix.shapes.prod(axis=1))
@@ -80,19 +80,19 @@ def _sorted(matrix: BlockMatrix) -> np.ndarray:
 
 @pytest.mark.parametrize(("run", "basis"), [("chain", {}), ("chain_upper", WATER)])
 def test_levels_of_a_skew_chain_are_those_of_cp2k(water_runs, run, basis):
-    k, energies = printed_levels(water_runs / "chain/levels.bs")
+    k, energies = read_printed_levels(water_runs / "chain/levels.bs")
     assert_allclose(compute_levels(run_of(water_runs / run, basis=basis), k), energies, atol=1e-5)
 
 
 def test_levels_of_silicon_are_those_of_cp2k():
-    k, energies = printed_levels(CP2K / "si8.bs")
+    k, energies = read_printed_levels(CP2K / "si8.bs")
     actual = compute_levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
     assert_allclose(actual, energies, atol=1e-4)
 
 
 def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
     """Orbitals up to f; the Hamiltonian only to the egg-box error of CP2K's grid, 5.2 meV."""
-    first, second = (_molecule(name) for name in ("rot_a_300", "rot_b_300"))
+    first, second = (_read_molecule(name) for name in ("rot_a_300", "rot_b_300"))
     rotation = np.load(find("cp2k/rotated_molecule/R.npy"))
     turned = rotate_matrix(first, rotation)
     vectors = [m.structure.positions - m.structure.positions[0] for m in (turned, second)]
@@ -102,7 +102,7 @@ def test_two_runs_of_a_rotated_molecule_map_onto_each_other():
     assert_allclose(turned.hamiltonian, second.hamiltonian, atol=6e-3)
 
 
-def _molecule(name: str) -> BlockMatrix:
+def _read_molecule(name: str) -> BlockMatrix:
     folder = find("cp2k/rotated_molecule") / name
     atoms = read_structure(folder / "job.inp")
     basis = Basis({"Hf": (0, 0, 0, 1, 1, 2, 2, 3), "O": (0, 0, 1, 1, 2)})
@@ -115,22 +115,22 @@ def _molecule(name: str) -> BlockMatrix:
     return BlockMatrix(atoms, basis, *pairs, parts[0] * HARTREE, parts[1])
 
 
-def _farther(matrix: BlockMatrix) -> np.ndarray:
+def _move_farther(matrix: BlockMatrix) -> np.ndarray:
     return np.flatnonzero(matrix.lengths > 0.1)
 
 
 def test_overlaps_are_symmetric_about_the_line_of_two_atoms(water_runs):
     """Slater and Koster: exact for orbitals that are centred at atoms; CP2K's numbers up to d."""
-    for matrix in (packed(WHOLE), run_of(water_runs / "chain", cutoff=20)):
-        assert compute_asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-6
+    for matrix in (read_packed_frame(WHOLE), run_of(water_runs / "chain", cutoff=20)):
+        assert compute_asymmetry_about_axis(matrix, _move_farther(matrix)).max() < 1e-6
         positions = np.roll(matrix.structure.positions, 1, axis=0)
         wrong = replace(matrix, structure=replace(matrix.structure, positions=positions))
-        assert compute_asymmetry_about_axis(wrong, _farther(wrong)).max() > 0.05
+        assert compute_asymmetry_about_axis(wrong, _move_farther(wrong)).max() > 0.05
 
 
 def test_overlaps_of_f_orbitals_are_symmetric_about_the_line_of_two_atoms():
-    matrix = _molecule("rot_b_300")
-    assert compute_asymmetry_about_axis(matrix, _farther(matrix)).max() < 1e-8
+    matrix = _read_molecule("rot_b_300")
+    assert compute_asymmetry_about_axis(matrix, _move_farther(matrix)).max() < 1e-8
 
 
 @pytest.mark.parametrize("degree", range(7))
@@ -156,7 +156,7 @@ def test_what_is_no_rotation_is_refused(matrix, message):
 
 
 def test_levels_do_not_depend_on_the_orientation():
-    frame = shipped("cubic-2000K", "019")
+    frame = read_shipped("cubic-2000K", "019")
     turned = rotate_matrix(frame, Rotation.random(rng=np.random.default_rng(0)).as_matrix())
     assert_allclose(turned.lengths, frame.lengths, atol=1e-12)
     assert_allclose(
@@ -165,7 +165,7 @@ def test_levels_do_not_depend_on_the_orientation():
 
 
 def test_matrices_at_k_are_hermitian_and_periodic():
-    assembly = Assembly(shipped("tetragonal-0600K"))
+    assembly = Assembly(read_shipped("tetragonal-0600K"))
     for H in assembly.assemble([0.3, -0.2, 0.45]):
         assert abs(H - H.conj().T).max() == 0
     for one, next_zone in zip(
@@ -176,7 +176,7 @@ def test_matrices_at_k_are_hermitian_and_periodic():
 
 
 def test_moving_an_atom_to_another_image_changes_no_level():
-    frame = shipped("cubic-0600K")
+    frame = read_shipped("cubic-0600K")
     moved = np.array([1, -2, 0])
     positions = frame.structure.positions.copy()
     positions[3] += moved @ frame.structure.cell
@@ -192,7 +192,7 @@ def test_moving_an_atom_to_another_image_changes_no_level():
 
 
 def test_levels_near_an_energy_are_the_nearest_of_all():
-    frame = shipped("monoclinic-2000K")
+    frame = read_shipped("monoclinic-2000K")
     k = [0.25, 0.5, 0.1]
     every = compute_levels(frame, k)
     middle = every[40:56].mean()
@@ -201,7 +201,7 @@ def test_levels_near_an_energy_are_the_nearest_of_all():
 
 
 def test_a_density_of_states_counts_them():
-    energies = compute_levels(shipped("cubic-0600K"), make_monkhorst_pack([2, 2, 2]))
+    energies = compute_levels(read_shipped("cubic-0600K"), make_monkhorst_pack([2, 2, 2]))
     assert energies.shape == (8, 72)
     grid = np.linspace(energies.min() - 5, energies.max() + 5, 20_001)
     density = compute_density_of_states(energies, grid, 0.2)
@@ -215,7 +215,7 @@ def test_a_density_of_states_counts_them():
 
 
 def test_a_path_runs_through_the_special_points_of_ase():
-    frame = shipped("cubic-0600K")
+    frame = read_shipped("cubic-0600K")
     path = make_band_path(frame, 20, "GX")
     assert path.labels == ("G", "X")
     assert_allclose(path.k[0], 0)
@@ -228,7 +228,7 @@ def test_a_path_runs_through_the_special_points_of_ase():
 
 
 def test_a_bad_overlap_is_refused():
-    frame = shipped("cubic-0600K")
+    frame = read_shipped("cubic-0600K")
     with pytest.raises(ValueError, match=r"not positive definite.*larger cutoff"):
         compute_levels(replace(frame, overlap=frame.overlap - np.where(frame.overlap == 1, 2, 0)))
 

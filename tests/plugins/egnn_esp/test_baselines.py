@@ -10,22 +10,22 @@ from pipeline_core.potential import compute_edge_vectors
 from pipeline_egnn_esp.baselines import TwoCentre, fit_two_centre
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.samples import Labelled
-from plugins.egnn_esp.made_up import batch, packing, sample
-from plugins.egnn_esp.reference import shipped
+from plugins.egnn_esp.made_up import collate_samples, pack_grid, sample
+from plugins.egnn_esp.reference import read_shipped
 
 CUTOFF = 5.0
 BASIS = Basis({"C": (0, 1), "Si": (0, 0, 1)})
 
 
-def polynomials(seed):
+def draw_polynomials(seed):
     """Cubic integrals of the distance, which splines hold exactly, by elements and by name."""
     rng = np.random.default_rng(seed)
     return lambda name: np.polynomial.Polynomial(rng.normal(size=4), [0, CUTOFF], [-1, 1])
 
 
-def slater_koster(graph, basis, seed=0):
+def build_slater_koster(graph, basis, seed=0):
     """Blocks of the table of Slater and Koster (1954) for s and p shells, Table I there."""
-    make, integrals = polynomials(seed), {}
+    make, integrals = draw_polynomials(seed), {}
     shells = dict(zip(basis.elements, basis.shells.values(), strict=True))
     numbers, positions = graph["atomic_numbers"], graph["positions"]
     blocks = np.full((len(graph["edge_index"]), basis.n_common, basis.n_common), np.nan)
@@ -68,8 +68,8 @@ def slater_koster(graph, basis, seed=0):
     return blocks
 
 
-def labelled(graph, blocks, basis=BASIS, dtype=torch.float64):
-    result = batch(graph)
+def label_graph(graph, blocks, basis=BASIS, dtype=torch.float64):
+    result = collate_samples(graph)
     result["edge_blocks"] = torch.from_numpy(blocks).to(dtype)
     n = basis.n_common
     result["node_blocks"] = torch.zeros(len(graph["positions"]), n, n, dtype=dtype)
@@ -77,8 +77,8 @@ def labelled(graph, blocks, basis=BASIS, dtype=torch.float64):
 
 
 def test_a_model_of_slater_and_koster_is_reproduced_in_other_structures():
-    graphs = [packing(["C", "Si"], (3, 3, 3), CUTOFF, seed=s, spacing=1.7) for s in range(3)]
-    batches = [labelled(graph, slater_koster(graph, BASIS)) for graph in graphs]
+    graphs = [pack_grid(["C", "Si"], (3, 3, 3), CUTOFF, seed=s, spacing=1.7) for s in range(3)]
+    batches = [label_graph(graph, build_slater_koster(graph, BASIS)) for graph in graphs]
     model = fit_two_centre(BASIS, CUTOFF, batches[:2])
     expected = batches[2]["edge_blocks"].nan_to_num(0)
     error = (model.predict_edge_blocks(batches[2]) - expected).abs().amax((1, 2))
@@ -96,7 +96,7 @@ def test_one_distance_from_one_side_is_kept_and_far_pairs_have_nothing(side):
     def pair(length):
         positions = [np.zeros(3), side * length * np.array([0.9, 0.3, -0.1]) / np.sqrt(0.91)]
         graph = sample(["C", "Si"], positions, np.zeros((3, 3)), CUTOFF, pbc=(False, False, False))
-        return labelled(graph, slater_koster(graph, BASIS))
+        return label_graph(graph, build_slater_koster(graph, BASIS))
 
     near = pair(1.5)
     model, label = fit_two_centre(BASIS, CUTOFF, [near]), near["edge_blocks"].nan_to_num(0)
@@ -106,12 +106,12 @@ def test_one_distance_from_one_side_is_kept_and_far_pairs_have_nothing(side):
         assert float(model.predict_edge_blocks(pair(length)).abs().max()) < bound * largest
 
 
-def of_frame(matrix, cutoff, quantity):
+def make_frame_batch(matrix, cutoff, quantity):
     """A frame as a batch with labels."""
     atoms = matrix.structure
     symbols = ["Hf" if z == 72 else "O" for z in atoms.atomic_numbers]
     graph = sample(symbols, atoms.positions, atoms.cell, cutoff)
-    result = batch(graph)
+    result = collate_samples(graph)
     blocks = Labelled(matrix, 0.0, graph["edge_index"], graph["edge_shift"]).make_blocks(quantity)
     result["node_blocks"], result["edge_blocks"] = map(torch.from_numpy, blocks)
     return result
@@ -119,9 +119,9 @@ def of_frame(matrix, cutoff, quantity):
 
 def test_overlaps_of_cp2k_depend_on_distances_alone():
     """Shells s, p and d: what is left over is the error of the splines, and float32."""
-    frames = [of_frame(shipped(run, "000"), 7.0, "overlap") for run in ("cubic-2000K",
+    frames = [make_frame_batch(read_shipped(run, "000"), 7.0, "overlap") for run in ("cubic-2000K",
               "monoclinic-2000K", "tetragonal-2000K", "cubic-0600K")]  # fmt: skip
-    basis = shipped("cubic-2000K").basis
+    basis = read_shipped("cubic-2000K").basis
     model = fit_two_centre(basis, 7.0, frames[:3])
     label = frames[3]["edge_blocks"]
     error = (model.predict_edge_blocks(frames[3]) - label).nan_to_num(0).abs()
@@ -135,8 +135,11 @@ def test_overlaps_of_cp2k_depend_on_distances_alone():
 
 
 def test_hamiltonians_do_not():
-    frames = [of_frame(shipped("cubic-2000K", name), 5.0, "hamiltonian") for name in ("000", "006")]
-    model = fit_two_centre(shipped("cubic-2000K").basis, 5.0, frames[:1])
+    frames = [
+        make_frame_batch(read_shipped("cubic-2000K", name), 5.0, "hamiltonian")
+        for name in ("000", "006")
+    ]
+    model = fit_two_centre(read_shipped("cubic-2000K").basis, 5.0, frames[:1])
     label = frames[1]["edge_blocks"]
     error = (model.predict_edge_blocks(frames[1]) - label).nan_to_num(0).abs().mean()
     assert 0.02 < float(error / label.nan_to_num(0).abs().mean()) < 0.5
@@ -144,9 +147,9 @@ def test_hamiltonians_do_not():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_blocks_of_reverse_edges_are_transposed_to_the_last_bit(dtype):
-    graph = packing(["C", "Si"], (3, 2, 2), CUTOFF)
+    graph = pack_grid(["C", "Si"], (3, 2, 2), CUTOFF)
     model = TwoCentre(BASIS, CUTOFF).to(dtype)
-    whole = labelled(graph, slater_koster(graph, BASIS))
+    whole = label_graph(graph, build_slater_koster(graph, BASIS))
     model.double().fit([whole])
     model.to(dtype)
     blocks = model.predict_edge_blocks(whole)
@@ -156,8 +159,8 @@ def test_blocks_of_reverse_edges_are_transposed_to_the_last_bit(dtype):
 
 
 def test_own_blocks_are_the_spherical_mean_of_an_element():
-    graph = packing(["C", "Si"], (2, 2, 2), CUTOFF)
-    whole = labelled(graph, slater_koster(graph, BASIS))
+    graph = pack_grid(["C", "Si"], (2, 2, 2), CUTOFF)
+    whole = label_graph(graph, build_slater_koster(graph, BASIS))
     rng = np.random.default_rng(3)
     n = BASIS.n_common
     own = rng.normal(size=(8, n, n))

@@ -52,13 +52,13 @@ def prepare(folder):
     evaluate = {"splits": ["test"], "k_points": [1, 1, 2]}
     partition = {"parts": "graph", "link": LINK}
     trained.write_project(folder, train=TRAIN, partition=partition, evaluate=evaluate)
-    run = trained.opened(folder)
+    run = trained.open_run(folder)
     for stage in ("data", "graph", "partition"):
         trained.call(run, stage)
     return run
 
 
-def opened(folder, results, **sections):
+def open_run(folder, results, **sections):
     """Return the run with results of its own, beside those of the stages before."""
     target = folder / results / "egnn_esp/small/base"
     if not target.exists():
@@ -66,7 +66,7 @@ def opened(folder, results, **sections):
         (folder / results / "datasets").symlink_to(folder / "results/datasets")
         for path in (folder / "results/egnn_esp/small/base").glob("*.h5"):
             (target / path.name).symlink_to(path)
-    run = trained.opened(folder, INFER, results)
+    run = trained.open_run(folder, INFER, results)
     return replace(run, sections={**run.sections, **sections})
 
 
@@ -186,7 +186,7 @@ def run_rank(rank, folder, n_ranks, ports):
     """Compute gradients, then does all stages; four ranks note sizes, and solve no levels."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": ports[0]}
-    run, patch, largest = opened(folder, str(n_ranks)), pytest.MonkeyPatch(), {}
+    run, patch, largest = open_run(folder, str(n_ranks)), pytest.MonkeyPatch(), {}
     cut_small(patch)
     with connect_ranks("cpu", folder) as ranks:
         gradients = compute_gradients(run, ranks, divided=True)
@@ -199,7 +199,7 @@ def run_rank(rank, folder, n_ranks, ports):
                 n = build_task(run).module.network.basis.n_common
                 shapes = {"features": (25, trained.MODEL["channels"]), "padded blocks": (n, n)}
                 with Sizes(watching, shapes) as sizes:
-                    trained.call(opened(folder, "4", evaluate=section), stage)
+                    trained.call(open_run(folder, "4", evaluate=section), stage)
                 largest[stage] = sizes.largest
             else:
                 trained.call(run, stage)
@@ -215,7 +215,7 @@ def train_whole(run):
         Trainer(run, task, options, ranks, by_samples).fit()
 
 
-def free_port():
+def find_free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
@@ -228,18 +228,18 @@ def folder(tmp_path_factory):
     prepare(path)
     with pytest.MonkeyPatch.context() as patch:
         cut_small(patch)
-        train_whole(opened(path, "serial"))
-        trained.call(opened(path, "serial", partition=WHOLE), "evaluate")
+        train_whole(open_run(path, "serial"))
+        trained.call(open_run(path, "serial", partition=WHOLE), "evaluate")
         for stage in STAGES:
-            trained.call(opened(path, "1"), stage)
+            trained.call(open_run(path, "1"), stage)
     for n_ranks in (2, 4):
-        opened(path, str(n_ranks))
-    finish([__file__, path, *(free_port() for _ in range(2 * N_PORTS))])
+        open_run(path, str(n_ranks))
+    finish([__file__, path, *(find_free_port() for _ in range(2 * N_PORTS))])
     return path
 
 
-def outcome(folder, results):
-    run = opened(folder, results)
+def read_outcome(folder, results):
+    run = open_run(folder, results)
     lines = [json.loads(line) for line in run.history.read_text().splitlines()]
     return load_model(run.model)["weights"], lines
 
@@ -247,7 +247,7 @@ def outcome(folder, results):
 @pytest.mark.parametrize("results", ["1", "2", "4"])
 def test_parts_follow_the_trajectory_of_the_whole(folder, results):
     (weights, lines), (expected, reference_lines) = (
-        outcome(folder, name) for name in (results, "serial")
+        read_outcome(folder, name) for name in (results, "serial")
     )
     assert len(lines) == TRAIN["epochs"]
     assert weights.keys() == expected.keys()
@@ -263,7 +263,7 @@ def test_parts_follow_the_trajectory_of_the_whole(folder, results):
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
 def test_gradients_of_parts_are_those_of_the_whole(folder, n_ranks, monkeypatch):
     cut_small(monkeypatch)
-    run = opened(folder, "1")
+    run = open_run(folder, "1")
     with connect_ranks("cpu", folder) as ranks:
         expected = compute_gradients(run, ranks, divided=False)
         if n_ranks == 1:
@@ -290,9 +290,9 @@ def test_no_rank_of_four_holds_a_structure(folder):
     those which other ranks own, and every other atom in its halo: half of a structure is the most
     that a rank may hold of edges and blocks.
     """
-    with SampleFile(opened(folder, "4").data, "data") as data:
+    with SampleFile(open_run(folder, "4").data, "data") as data:
         whole = {kind: int(data.count_rows(kind).min()) for kind in ("block", "entry")}
-    with SampleFile(opened(folder, "4").graph, "graph") as graph:
+    with SampleFile(open_run(folder, "4").graph, "graph") as graph:
         n_edges = int(graph.count_rows("edge").min())
     totals = {"read entry": whole["entry"], "read block": whole["block"], "blocks": whole["block"]}
     totals |= {"collected": whole["block"], "written": whole["block"]}
@@ -308,11 +308,11 @@ def test_no_rank_of_four_holds_a_structure(folder):
 
 def test_an_interrupted_training_goes_on_to_the_same_bits(folder, monkeypatch):
     cut_small(monkeypatch)
-    run = opened(folder, "resumed")
+    run = open_run(folder, "resumed")
     train = run.get_section("train", TrainOptions).model_copy(update={"epochs": 1})
     for part in (replace(run, sections={**run.sections, "train": train}), run):
         train_run(part)
-    (weights, _), (expected, _) = (outcome(folder, name) for name in ("resumed", "1"))
+    (weights, _), (expected, _) = (read_outcome(folder, name) for name in ("resumed", "1"))
     for name, weight in expected.items():
         np.testing.assert_array_equal(weights[name], weight)
 
@@ -325,7 +325,7 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
         return owners.choose_owners(*arguments)
 
     monkeypatch.setattr(division, "choose_owners", choose)
-    run = opened(folder, "linked")
+    run = open_run(folder, "linked")
     train = run.get_section("train", TrainOptions).model_copy(update={"epochs": 1})
     train_run(replace(run, sections={**run.sections, "train": train}))
     # Of each structure once: features of degrees 0 to 4 on three channels, in double precision.
@@ -336,7 +336,7 @@ def test_structures_are_divided_by_the_link_of_the_section(folder, monkeypatch):
 def test_parts_are_evaluated_as_the_whole(folder, n_ranks):
     """Levels, errors by distance and by group, and each predicted element in its place."""
     (metrics, columns), (expected, elements) = (
-        read_evaluation(opened(folder, results)) for results in (n_ranks, "serial")
+        read_evaluation(open_run(folder, results)) for results in (n_ranks, "serial")
     )
     assert len(elements["hamiltonian_predicted"]) > 10_000
     assert columns.keys() == elements.keys()
@@ -349,15 +349,15 @@ def test_parts_are_evaluated_as_the_whole(folder, n_ranks):
             split["without_levels"] = 0
         else:
             assert split["levels"]["model"]["all"]["mae"] > 0
-    expected = flat(expected)
+    expected = flatten_tree(expected)
     if n_ranks == "4":
         expected = {path: value for path, value in expected.items() if "/levels/" not in path}
-    assert flat(metrics) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert flatten_tree(metrics) == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("n_ranks", ["2", "4"])
 def test_matrices_do_not_depend_on_the_number_of_ranks(folder, n_ranks):
-    paths = [opened(folder, n).folder / "matrices/one.h5" for n in (n_ranks, "1")]
+    paths = [open_run(folder, n).folder / "matrices/one.h5" for n in (n_ranks, "1")]
     with h5py.File(paths[0]) as ours, h5py.File(paths[1]) as expected:
         np.testing.assert_array_equal(ours["one/atom_pairs"], expected["one/atom_pairs"])
         assert len(expected["one/H"]) > 10_000
@@ -372,19 +372,19 @@ def read_evaluation(run):
     return {key: content[key] for key in ("splits", "matrices")}, columns
 
 
-def flat(content, path=""):
+def flatten_tree(content, path=""):
     """Return the numbers of a tree by their paths."""
     result = {}
     for key, value in content.items() if isinstance(content, dict) else enumerate(content):
         if isinstance(value, (dict, list)):
-            result |= flat(value, f"{path}/{key}")
+            result |= flatten_tree(value, f"{path}/{key}")
         elif isinstance(value, int | float):
             result[f"{path}/{key}"] = value
     return result
 
 
 def test_models_are_checked_by_few_atoms(folder):
-    one = load_model(opened(folder, "1").model)["probe"]
+    one = load_model(open_run(folder, "1").model)["probe"]
     assert set(one) == {"batch", "outputs"}
     assert not one["batch"]["pbc"].any()
     assert not one["batch"]["edge_shift"].any()
@@ -392,7 +392,7 @@ def test_models_are_checked_by_few_atoms(folder):
 
 
 def test_more_ranks_than_atoms_are_refused(folder):
-    run = opened(folder, "1")
+    run = open_run(folder, "1")
     ranks = Ranks(World("torchrun", 0, 1), torch.device("cpu"))
     task = build_task(run)
     divided = division.DividedSplits(run, task, ranks)
@@ -402,7 +402,7 @@ def test_more_ranks_than_atoms_are_refused(folder):
 
 
 def test_times_of_ranks_are_refused(folder):
-    run = opened(folder, "refused")
+    run = open_run(folder, "refused")
     train = run.get_section("train", TrainOptions).model_copy(update={"profile": True})
     with pytest.raises(ValueError, match=r"set train\.profile to false"):
         train_run(replace(run, sections={**run.sections, "train": train}))

@@ -27,7 +27,7 @@ from pipeline_kernels.equivariant.density import reference as density_reference
 from pipeline_kernels.halo import MPITransport, SelfTransport
 from pipeline_kernels.partition import Method, partition
 from processes import finish
-from rank_threads import Mailbox, on_threads
+from rank_threads import Mailbox, run_on_threads
 
 N_RANKS = 4
 N_LAYERS, CHANNELS, LMAX = 2, 3, 2
@@ -39,7 +39,7 @@ NODE_BYTES = 8 * (LMAX + 1) ** 2 * CHANNELS
 EDGE_BYTES = 8 * BASIS.n_common**2
 
 
-def network():
+def make_network():
     sizes = {"channels": CHANNELS, "lmax": LMAX, "layers": N_LAYERS, "radial_functions": 5}
     sizes |= {"attention_channels": 2, "value_channels": 2, "hidden_channels": 2}
     sizes |= {"attention_cutoff": 2.5, "bond_cutoff": 1.5, "bond_functions": 2}
@@ -51,9 +51,9 @@ def split_structures():
     """Return for each case and number of parts a batch and owners of its atoms."""
     from plugins.egnn_esp import made_up
 
-    packed = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
+    packed = made_up.pack_grid(["O", "H", "H"], (6, 2, 1), CUTOFF)
     strangers = [
-        made_up.packing(["O", "H"], (2, 2, 1), CUTOFF, seed)["positions"] for seed in (1, 2)
+        made_up.pack_grid(["O", "H"], (2, 2, 1), CUTOFF, seed)["positions"] for seed in (1, 2)
     ]
     positions = np.concatenate([strangers[0], strangers[1] + [20.0, 0, 0]])
     apart = made_up.sample(["O", "H"] * 4, positions, 40 * np.eye(3), CUTOFF)
@@ -67,11 +67,11 @@ def split_structures():
             owners = np.array([0] * 4 + [1 + k % (n - 1) for k in range(4)])
         else:
             owners = rng.integers(n - 1, size=12) + (case == "no atoms on the first")
-        result[f"{case} {n}"] = made_up.batch(sample), torch.from_numpy(owners)
+        result[f"{case} {n}"] = made_up.collate_samples(sample), torch.from_numpy(owners)
     return result
 
 
-def weighed(outputs, atoms, edges):
+def weigh_blocks(outputs, atoms, edges):
     """Return a loss in which each block of the whole structure has weights of its own."""
     total = 0
     for numbers, blocks in zip((atoms, edges), outputs.values(), strict=True):
@@ -81,7 +81,7 @@ def weighed(outputs, atoms, edges):
     return total
 
 
-def domain_of(batch, owners, transport):
+def make_domain(batch, owners, transport):
     """Return a domain and the numbers of its edges in the whole structure."""
     names = ("atomic_numbers", "positions", "cell", "pbc")
     numbers, positions, cell, pbc = (batch[name].numpy() for name in names)
@@ -90,14 +90,16 @@ def domain_of(batch, owners, transport):
     return build_domain(structure, CUTOFF, owners.numpy(), transport), edges
 
 
-def results(module, batch, domain, atoms, edges, transport):
+def compute_results(module, batch, domain, atoms, edges, transport):
     """Return outputs, gradients by positions and parameters, messages and bytes there and back."""
     positions = batch["positions"].clone().requires_grad_()
     before = transport.bytes_sent, transport.n_starts
     outputs = module(batch | {"positions": positions}, domain)
     between = transport.bytes_sent, transport.n_starts
     inputs = [positions, *module.parameters()]
-    gradients = torch.autograd.grad(weighed(outputs, atoms, edges), inputs, materialize_grads=True)
+    gradients = torch.autograd.grad(
+        weigh_blocks(outputs, atoms, edges), inputs, materialize_grads=True
+    )
     after = transport.bytes_sent, transport.n_starts
     counts = [
         [b - a for a, b in zip(*ends, strict=True)]
@@ -107,7 +109,7 @@ def results(module, batch, domain, atoms, edges, transport):
     return result | {"by positions": gradients[0], "by weights": gradients[1:], "counts": counts}
 
 
-def counted(kind):
+def count_exchanges(kind):
     """Return a transport that counts exchanges."""
 
     class Counted(kind):
@@ -120,19 +122,21 @@ def counted(kind):
     return Counted
 
 
-def serial(batch):
+def make_serial(batch):
     atoms, edges = (torch.arange(len(batch[name])) for name in ("positions", "edge_index"))
-    return results(network(), batch, None, atoms, edges, counted(SelfTransport)())
+    return compute_results(
+        make_network(), batch, None, atoms, edges, count_exchanges(SelfTransport)()
+    )
 
 
-def one_rank(module, batch, owners, transport):
-    domain, edges = domain_of(batch, owners, transport)
+def run_one_rank(module, batch, owners, transport):
+    domain, edges = make_domain(batch, owners, transport)
     inputs, atoms = collate([domain.make_inputs()], torch.float64), domain.atoms
-    result = results(module, inputs, domain, atoms.own, edges, transport)
+    result = compute_results(module, inputs, domain, atoms.own, edges, transport)
     return result | {"own": atoms.own, "halo": atoms.halo, "edges": edges}
 
 
-def mpi_transports():
+def open_mpi_transports():
     """Yield the transport of this process among the first 2, 3 and 4, where it is one of them."""
     from mpi4py import MPI
 
@@ -140,14 +144,14 @@ def mpi_transports():
     for n in range(2, N_RANKS + 1):
         some = world.Split(world.rank < n)
         if world.rank < n:
-            yield counted(MPITransport)(some)
+            yield count_exchanges(MPITransport)(some)
 
 
 def run_rank(transports, folder):
-    module, cases, result = network(), torch.load(folder / "cases.pt"), {}
+    module, cases, result = make_network(), torch.load(folder / "cases.pt"), {}
     for transport in transports:
         for name in (f"{case} {transport.size}" for case in CASES):
-            result[name] = one_rank(module, *cases[name], transport)
+            result[name] = run_one_rank(module, *cases[name], transport)
     torch.save(result, folder / f"{transport.rank}.pt")
 
 
@@ -159,20 +163,20 @@ def cases():
 @pytest.fixture(scope="module")
 def whole(cases):
     """What one process computes for each of the two structures."""
-    return {name: serial(cases[f"{name} 2"][0]) for name in ("auto", "two strangers")}
+    return {name: make_serial(cases[f"{name} 2"][0]) for name in ("auto", "two strangers")}
 
 
-def work_on_threads(cases):
+def run_on_ranks(cases):
     """Return outputs, gradients and messages of each rank, by case."""
-    module, by_rank = network(), [{} for _ in range(N_RANKS)]
+    module, by_rank = make_network(), [{} for _ in range(N_RANKS)]
     for n in range(2, N_RANKS + 1):
         names = [f"{case} {n}" for case in CASES]
 
         def work(transport, names=names):
-            mailbox = counted(Mailbox)(transport.rank, transport.size, transport._queues)
-            return {name: one_rank(module, *cases[name], mailbox) for name in names}
+            mailbox = count_exchanges(Mailbox)(transport.rank, transport.size, transport._queues)
+            return {name: run_one_rank(module, *cases[name], mailbox) for name in names}
 
-        for rank, parts in enumerate(on_threads(n, work)):
+        for rank, parts in enumerate(run_on_threads(n, work)):
             by_rank[rank] |= parts
     return by_rank
 
@@ -193,7 +197,7 @@ def actual(request, cases, tmp_path_factory):
     """Outputs, gradients and messages of each rank, by case."""
     if request.param == "mpi":
         return start_mpi(cases, tmp_path_factory.mktemp("mpi"))
-    return work_on_threads(cases)
+    return run_on_ranks(cases)
 
 
 def close(ours, expected, tolerance):
@@ -203,7 +207,7 @@ def close(ours, expected, tolerance):
     torch.testing.assert_close(ours, expected, rtol=0, atol=tolerance * scale)
 
 
-def together(parts, name, numbers):
+def join_rows(parts, name, numbers):
     """Return rows of the whole structure from those of the ranks."""
     order = torch.cat([part[numbers] for part in parts]).argsort()
     return torch.cat([part[name] for part in parts])[order]
@@ -216,7 +220,7 @@ def test_distributed_equals_serial(actual, whole, case, n):
     parts = [rank[f"{case} {n}"] for rank in actual[:n]]
     expected = whole.get(case, whole["auto"])
     for name, numbers in (("node_blocks", "own"), ("edge_blocks", "edges")):
-        close(together(parts, name, numbers), expected[name], 1e-12)
+        close(join_rows(parts, name, numbers), expected[name], 1e-12)
     by_positions = torch.zeros_like(expected["by positions"])
     for part in parts:
         rows = torch.cat([part["own"], part["halo"]])
@@ -238,7 +242,7 @@ def test_exchanges_and_bytes_are_those_of_the_plan(actual, cases, case, n):
     crossing = {(to, int(j)) for to, j in needed if int(owners[j]) != to}
     n_strange = 0
     for rank in range(n):
-        domain, _ = domain_of(batch, owners, SimpleNamespace(rank=rank, size=n))
+        domain, _ = make_domain(batch, owners, SimpleNamespace(rank=rank, size=n))
         nodes, edges = domain.atoms, domain.edges
         atoms_sent = sum(int(owners[j]) == rank for _, j in crossing)
         atoms_received = sum(to == rank for to, _ in crossing)
@@ -265,8 +269,8 @@ def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
     """One rank works with plans, too; and its edges are those of the whole structure."""
     batch, _ = cases["auto 2"]
     owners = torch.zeros(len(batch["positions"]), dtype=torch.int64)
-    domain, _ = domain_of(batch, owners, SelfTransport())
-    edges = network().to(dtype)(collate([domain.make_inputs()], dtype), domain)["edge_blocks"]
+    domain, _ = make_domain(batch, owners, SelfTransport())
+    edges = make_network().to(dtype)(collate([domain.make_inputs()], dtype), domain)["edge_blocks"]
     assert edges.dtype == dtype
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
 
@@ -274,7 +278,7 @@ def test_the_matrix_stays_hermitian_to_the_last_bit(cases, dtype):
 def test_ranks_agree_on_the_blocks_they_share(actual, cases):
     """The block of an edge and of its reverse on another rank are transposed to the last bit."""
     batch, owners = cases["low_nn 4"]
-    edges = together([rank["low_nn 4"] for rank in actual], "edge_blocks", "edges")
+    edges = join_rows([rank["low_nn 4"] for rank in actual], "edge_blocks", "edges")
     receivers, senders = owners[batch["edge_index"]].T
     assert (receivers != senders).any()
     assert torch.equal(edges, edges[batch["reverse_edge"]].mT)
@@ -283,4 +287,4 @@ def test_ranks_agree_on_the_blocks_they_share(actual, cases):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     density.cpu = density_reference  # as plain Python its loops take minutes
-    run_rank(mpi_transports(), Path(sys.argv[1]))
+    run_rank(open_mpi_transports(), Path(sys.argv[1]))

@@ -17,8 +17,8 @@ from pipeline_core.testing.projects import call
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
-from plugins.egnn_esp.hafnia import prepared
-from plugins.egnn_esp.reference import HAFNIA, run_of, shipped
+from plugins.egnn_esp.hafnia import prepare_run
+from plugins.egnn_esp.reference import HAFNIA, read_shipped, run_of
 
 SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 
@@ -26,13 +26,13 @@ SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     evaluate = {"splits": ["val", "test"], "k_points": [1, 1, 1]}
-    result = prepared(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
+    result = prepare_run(tmp_path_factory.mktemp("evaluation"), evaluate=evaluate)
     call(result, "train")
     call(result, "evaluate")
     return result
 
 
-def compared(*pairs, section=SECTION, **options):
+def compare(*pairs, section=SECTION, **options):
     comparison = Comparison(ESPOptions(**options), section)
     for matrix, predicted in pairs:
         both = {"two_centre": np.zeros_like(predicted), "model": predicted}
@@ -44,8 +44,8 @@ def compared(*pairs, section=SECTION, **options):
 
 
 def test_a_perfect_prediction_has_no_error():
-    matrix = shipped("tetragonal-2000K")
-    comparison = compared((matrix, matrix.hamiltonian))
+    matrix = read_shipped("tetragonal-2000K")
+    comparison = compare((matrix, matrix.hamiltonian))
     report = comparison.report()
     for part in ("on_site", "off_site"):
         assert report[part]["model"] == 0
@@ -58,8 +58,8 @@ def test_a_perfect_prediction_has_no_error():
 
 def test_a_multiple_of_the_overlap_moves_all_levels():
     """(H + 0.1 S) c = (ε + 0.1) S c."""
-    matrix = shipped("cubic-2000K")
-    levels = compared((matrix, matrix.hamiltonian + 0.1 * matrix.overlap)).report()["levels"]
+    matrix = read_shipped("cubic-2000K")
+    levels = compare((matrix, matrix.hamiltonian + 0.1 * matrix.overlap)).report()["levels"]
     for kind in ("occupied", "all"):
         errors = levels["model"][kind]
         assert errors["mae"] == pytest.approx(0.1, abs=1e-9)
@@ -69,8 +69,8 @@ def test_a_multiple_of_the_overlap_moves_all_levels():
 
 def test_a_matrix_of_zeros_errs_by_the_labels():
     """Mean magnitudes by distance, element by element."""
-    matrix = shipped("cubic-0600K")
-    report = compared((matrix, 0.5 * matrix.hamiltonian)).report()
+    matrix = read_shipped("cubic-0600K")
+    report = compare((matrix, 0.5 * matrix.hamiltonian)).report()
     blocks = [np.abs(block).ravel() for block in matrix.iterate_blocks("hamiltonian")]
     for row in report["shells"]:
         chosen = (matrix.lengths >= row["from"]) & (matrix.lengths < row["to"]) & ~matrix.is_on_site
@@ -87,8 +87,8 @@ def test_a_matrix_of_zeros_errs_by_the_labels():
 
 
 def test_both_of_a_hermitian_pair_count():
-    matrix = shipped("cubic-0600K")
-    actual = compared((matrix, 0 * matrix.hamiltonian)).report_quantities()
+    matrix = read_shipped("cubic-0600K")
+    actual = compare((matrix, 0 * matrix.hamiltonian)).report_quantities()
     on, off = actual["hamiltonian_on_site"], actual["hamiltonian_off_site"]
     whole = actual["hamiltonian"]
     assert whole["count"] == on["count"] + 2 * off["count"]
@@ -97,19 +97,19 @@ def test_both_of_a_hermitian_pair_count():
 
 
 def test_overlaps_have_no_levels():
-    matrix = shipped("cubic-0600K")
-    report = compared((matrix, 0.9 * matrix.overlap), target="overlap").report()
+    matrix = read_shipped("cubic-0600K")
+    report = compare((matrix, 0.9 * matrix.overlap), target="overlap").report()
     assert report["levels"] is None
     assert report["relative"]["model"] == pytest.approx(0.1)
 
 
 def test_electrons_decide_what_is_occupied():
     """48 of 72 levels of four Hf with 12 and eight O with 6 electrons; a mistake is explained."""
-    matrix = shipped("cubic-0600K")
+    matrix = read_shipped("cubic-0600K")
     pair = (matrix, 1.01 * matrix.hamiltonian)
-    unknown = compared(pair, section=SECTION.model_copy(update={"electrons": {}})).report()
+    unknown = compare(pair, section=SECTION.model_copy(update={"electrons": {}})).report()
     assert set(unknown["levels"]["model"]) == {"all"}
-    known = compared(pair).report()["levels"]["model"]
+    known = compare(pair).report()["levels"]["model"]
     from pipeline_egnn_esp.bands import compute_levels, make_monkhorst_pack
 
     exact = compute_levels(matrix, make_monkhorst_pack((1, 1, 2)))
@@ -123,14 +123,14 @@ def test_electrons_decide_what_is_occupied():
 ])  # fmt: skip
 def test_electrons_that_no_basis_holds(electrons, words):
     with pytest.raises(ValueError, match=words):
-        require_electrons(shipped("cubic-0600K").basis, electrons)
+        require_electrons(read_shipped("cubic-0600K").basis, electrons)
 
 
 def test_an_odd_number_of_electrons(water_runs):
     matrix = run_of(water_runs / "chain", cutoff=4.0)
     section = ESPEvaluateOptions(k_points=(1, 1, 1), electrons={"H": 2, "O": 7})
     with pytest.raises(ValueError, match=r"H\d*O\d*\) has \d+ electrons, an odd number.*half"):
-        compared((matrix, matrix.hamiltonian), section=section)
+        compare((matrix, matrix.hamiltonian), section=section)
 
 
 def test_electrons_of_no_element():
@@ -139,13 +139,13 @@ def test_electrons_of_no_element():
 
 
 def test_levels_of_large_structures_are_left_out():
-    matrix = shipped("cubic-0600K")
+    matrix = read_shipped("cubic-0600K")
     pair = (matrix, 1.01 * matrix.hamiltonian)
-    comparison = compared(pair, section=SECTION.model_copy(update={"dense_orbitals": 71}))
+    comparison = compare(pair, section=SECTION.model_copy(update={"dense_orbitals": 71}))
     assert comparison.report()["levels"] is None
     assert comparison.report()["without_levels"] == 1
     assert "1 structures of more than" in comparison.summarize()["levels not compared"]
-    assert compared(pair).report()["without_levels"] == 0
+    assert compare(pair).report()["without_levels"] == 0
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from pipeline_egnn_esp.paper import (
 )
 from pipeline_egnn_esp.paper.results import read_domains
 from pipeline_egnn_esp.paper.studies.options import ESPProfileOptions
-from plugins.drawn import only, rows, titles
+from plugins.drawn import find_row, list_titles, select_rows
 from plugins.egnn_esp import made_up_results, reference, trained
 from real_data import read_paper
 
@@ -62,7 +62,7 @@ def learned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
     trained.train(folder)
     tiles = {"name": "tiled", "repeat": [2, 1, 1], "picture": 1000}
-    run = trained.opened(folder, {"structures": [WANTED, tiles]})
+    run = trained.open_run(folder, {"structures": [WANTED, tiles]})
     section = ESPEvaluateOptions.model_validate({"k_points": (1, 1, 1), "electrons": ELECTRONS})
     run = replace(run, sections={**run.sections, "evaluate": section})
     call(run, "evaluate")
@@ -135,14 +135,14 @@ def test_figure_3_marks_where_throughput_is_saturated(scaling):
     # n / (n + 100) passes nine tenths of its last value at the first n above 900.
     marks = [line.get_xdata()[0] for line in figure.axes[0].lines[1::2]]
     assert marks == [1024] * 4
-    row = only(table, channels=16, messages=1024)
+    row = find_row(table, channels=16, messages=1024)
     assert row["rate"] == pytest.approx(1024 / row["seconds"])
     assert figure.legends[0].get_texts()[0].get_text() == "E = 16: 4.69 KiB a message"
 
 
 def test_figure_5_has_a_row_for_each_cutoff(scaling):
     figure, table = partitions.draw(scaling)
-    assert titles(figure)[::4] == [
+    assert list_titles(figure)[::4] == [
         "24,000 atoms, 14,400,000 edges within 12 Å",
         "24,000 atoms, 22,866,666 edges within 14 Å",
     ]
@@ -157,7 +157,7 @@ def test_figure_5_has_a_row_for_each_cutoff(scaling):
 def test_the_domains_are_those_of_all_atoms(scaling):
     figure, table = domains.draw(scaling)
     for method in ("low_nn", "metis", "grid", "auto"):
-        parts = rows(table, method=method)
+        parts = select_rows(table, method=method)
         assert len(parts) == 16
         assert sum(part["atoms"] for part in parts) == 250
     shown = {len(axes.collections[0].get_offsets()) for axes in figure.axes}
@@ -212,7 +212,7 @@ def test_the_view_keeps_lengths():
 def test_the_topology_has_each_message_once(scaling):
     figure, table = topology.draw(scaling)
     traffic = read_domains(scaling).traffic["low_nn"]
-    mine = rows(table, method="low_nn")
+    mine = select_rows(table, method="low_nn")
     assert sum(row["atoms"] for row in mine) == traffic.sum()
     assert len(figure.axes[0].collections[0].get_segments()) == len(mine) / 2  # both ways
 
@@ -230,13 +230,13 @@ def test_a_ring_of_parts_is_drawn_as_a_ring():
 
 def test_figure_6_keeps_measured_and_projected_apart(scaling):
     figure, table = strong.draw(scaling)
-    assert titles(figure)[:3] == ["measured", "projected, 12 Å", "projected, 14 Å"]
+    assert list_titles(figure)[:3] == ["measured", "projected, 12 Å", "projected, 14 Å"]
     _, *points = figure.axes[0].lines
     assert [p.get_markerfacecolor() for p in points] == [style.COLOURS[0]] * 2 + ["white"]
     assert [p.get_ydata()[0] for p in points] == pytest.approx([6.6, 3.3, 3.3])
     assert {line.get_linestyle() for line in figure.axes[1].lines} == {"--", ":"}
-    assert len(rows(table, status="measured")) == 3
-    actual = only(table, status="projected", method="metis", cutoff=12.0, ranks=64)
+    assert len(select_rows(table, status="measured")) == 3
+    actual = find_row(table, status="projected", method="metis", cutoff=12.0, ranks=64)
     assert actual["seconds"] == pytest.approx(22.5 + 8e-3 * 1.2 * 8)
     messages = figure.axes[4].lines[0].get_ydata()  # of Low-NN, ms
     assert messages == pytest.approx(6 * np.sqrt([16, 32, 64, 128, 256, 512]))
@@ -248,9 +248,9 @@ def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
     cross = figure.axes[2].lines[1]
     assert cross.get_marker() == "x"
     assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (512, 87)
-    lines = rows(table, status="projected", copies="line")
+    lines = select_rows(table, status="projected", copies="line")
     assert [row["efficiency"] for row in lines] == [1.0] * 4
-    measured = rows(table, status="measured")
+    measured = select_rows(table, status="measured")
     assert [row["efficiency"] for row in measured] == pytest.approx([1, 1, 0.5])
     share = figure.axes[3].patches[-1]  # of waiting, on 512 ranks
     whole = made_up_results.EDGE * 600 * 375 + 8e-3 * 26
@@ -261,7 +261,7 @@ def test_figure_7_puts_the_papers_efficiency_beside_ours(scaling, expected):
 def test_elements_have_their_distance_and_their_orbitals(learned):
     """Against the blocks of the shipped frame, one by one."""
     actual = read_elements(learned)
-    matrix = reference.shipped("tetragonal-2000K")
+    matrix = reference.read_shipped("tetragonal-2000K")
     assert (actual.split, actual.cutoff) == ("test", trained.CUTOFF)
     start = 0
     for number, block in enumerate(matrix.iterate_blocks("hamiltonian")):
@@ -284,10 +284,10 @@ def test_violins_have_the_means_of_the_report(learned):
     figure, table = violins.draw(learned)
     report = results.read_json(learned.runs["base"].metrics)["matrices"]["splits"]["test"]
     for shell in report["shells"]:
-        row = only(table, group=f"{shell['from']:g}–{shell['to']:g}")
+        row = find_row(table, group=f"{shell['from']:g}–{shell['to']:g}")
         assert row["elements"] == shell["count"]
         assert row["mean_meV"] == pytest.approx(1e3 * shell["model"], rel=1e-5)
-    own = rows(table, by="orbitals", of="of atoms")
+    own = select_rows(table, by="orbitals", of="of atoms")
     assert [row["group"] for row in own] == ["ss", "sp", "sd", "pp", "pd", "dd"]
     total = sum(row["elements"] * row["mean_meV"] for row in own)
     assert total / 528 == pytest.approx(1e3 * report["on_site"]["model"], rel=1e-5)
@@ -297,11 +297,11 @@ def test_violins_have_the_means_of_the_report(learned):
 def test_means_over_distance_are_those_of_the_elements(learned):
     figure, table = distances.draw(learned)
     actual = read_elements(learned)
-    beyond = [row for row in rows(table) if row["distance"] > trained.CUTOFF + 0.5]
+    beyond = [row for row in select_rows(table) if row["distance"] > trained.CUTOFF + 0.5]
     assert beyond
     for row in beyond:  # where zero is predicted
         assert row["model"] == row["distances_alone"] == pytest.approx(row["data"])
-    first = rows(table)[0]
+    first = select_rows(table)[0]
     inside = ~actual.on_site & (np.abs(actual.distance - first["distance"]) < 0.25)
     assert first["data"] == pytest.approx(1e3 * np.abs(actual.label[inside]).mean())
     counts = figure.axes[0].collections[0].get_array()
@@ -320,8 +320,8 @@ def test_the_picture_is_the_matrix(learned):
     with h5py.File(run.inference) as file:
         np.testing.assert_allclose(file["tiled/picture/elements"][:], dense, rtol=1e-6)
     figure, table = tiled.draw(learned)
-    assert only(table)["orbitals"] == 144
-    assert titles(figure)[1] == "predicted H, 144 orbitals"
+    assert find_row(table)["orbitals"] == 144
+    assert list_titles(figure)[1] == "predicted H, 144 orbitals"
 
 
 def test_a_picture_of_few_pixels_has_the_largest_elements(learned, tmp_path):
@@ -344,7 +344,7 @@ def test_spectra_are_shown_around_the_gap(learned):
     assert low == pytest.approx(reference_levels[:, :48].max() - 7)
     assert high == pytest.approx(reference_levels[:, 48:].min() + 7)
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["X", "Γ", "Y"]
-    bands = rows(table, quantity="band_eV")
+    bands = select_rows(table, quantity="band_eV")
     assert len(bands) == 9 * 72
     assert bands[0]["reference"] == pytest.approx(reference_levels[0, 0])
 

@@ -30,18 +30,18 @@ from pipeline_egnn_esp.sources.cp2k_matrices import wrap_atoms
 from pipeline_kernels.halo import SelfTransport
 from pipeline_kernels.partition import partition
 from plugins.egnn_esp import made_up, reference
-from plugins.egnn_esp.blocks import by_name, same_blocks
-from rank_threads import on_threads
+from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
+from rank_threads import run_on_threads
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 CUTOFF = 3.0
 
 
-def structure_of(sample):
+def read_structure(sample):
     return Structure(*(sample[k] for k in ("atomic_numbers", "positions", "cell", "pbc")))
 
 
-def network(layers=2, **sizes):
+def make_network(layers=2, **sizes):
     small = {"channels": 3, "lmax": 2, "radial_functions": 5, "attention_channels": 2}
     small |= {"value_channels": 2, "hidden_channels": 2, "feed_forward_channels": 4}
     torch.manual_seed(0)
@@ -49,7 +49,7 @@ def network(layers=2, **sizes):
     return Network(options, BASIS).double()
 
 
-def scaled(net):
+def wrap_network(net):
     """Put tables that say something around a network."""
     two_centre, sizes = (kind(net.basis, net.options.cutoff) for kind in (TwoCentre, Sizes))
     module = ScaledNetwork(net, two_centre, sizes, uses_edges=True)
@@ -65,49 +65,49 @@ def scaled(net):
     return module.double()
 
 
-def slots_of(structure, cutoff, owners, transport):
+def make_slots(structure, cutoff, owners, transport):
     return assign_slots(build_domain(structure, cutoff, owners, transport))
 
 
-def first_of(sample):
+def mark_first(sample):
     return is_first(*sample["edge_index"].T, sample["edge_shift"])
 
 
-def padding(sample, index):
+def mask_padding(sample, index):
     return torch.from_numpy(BASIS.mask(*sample["atomic_numbers"][index].T))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
-@pytest.mark.parametrize("wrap", [lambda net: net, scaled], ids=["network", "scaled"])
+@pytest.mark.parametrize("wrap", [lambda net: net, wrap_network], ids=["network", "scaled"])
 def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
     attention = 2.5 if layers == 2 else None
-    module = wrap(network(layers, attention_cutoff=attention, bond_cutoff=1.5))
-    sample = made_up.packing(["O", "H", "H"], (6, 2, 1), CUTOFF)
+    module = wrap(make_network(layers, attention_cutoff=attention, bond_cutoff=1.5))
+    sample = made_up.pack_grid(["O", "H", "H"], (6, 2, 1), CUTOFF)
     with torch.no_grad():
-        whole = module(made_up.batch(sample))
-    structure, first = structure_of(sample), first_of(sample)
+        whole = module(made_up.collate_samples(sample))
+    structure, first = read_structure(sample), mark_first(sample)
     places = sample["positions"], sample["cell"], sample["pbc"], sample["edge_index"]
     owners = partition(*places, n_ranks, CUTOFF)
 
     def one(transport):
-        slots = slots_of(structure, CUTOFF, owners, transport)
+        slots = make_slots(structure, CUTOFF, owners, transport)
         return slots, predict_blocks(module, slots, 11)
 
     assert len(first) > 11 * n_ranks
     index, shift = sample["edge_index"], sample["edge_shift"]
     place, n_blocks = BlockIndex(index, shift), 0
-    for slots, actual in on_threads(n_ranks, one):
+    for slots, actual in run_on_threads(n_ranks, one):
         domain, kept = slots.domain, slots.first
         ends = domain.rows[domain.edge_index.numpy()[kept]]
         numbers = place.find(ends, domain.edge_shift.numpy()[kept])
-        mask = padding(sample, index[numbers])
+        mask = mask_padding(sample, index[numbers])
         torch.testing.assert_close(
             actual.edges * mask, whole["edge_blocks"][numbers] * mask, rtol=1e-12, atol=1e-12
         )
         own = domain.rows[: domain.n_own]
-        mask = padding(sample, np.stack([own, own], axis=1))
+        mask = mask_padding(sample, np.stack([own, own], axis=1))
         torch.testing.assert_close(
             actual.nodes * mask, whole["node_blocks"][own] * mask, rtol=1e-12, atol=1e-12
         )
@@ -116,21 +116,21 @@ def test_parts_give_the_blocks_of_the_whole(layers, n_ranks, wrap):
 
 
 def test_a_rank_without_atoms_takes_part():
-    sample, module = made_up.packing(["O", "H", "H"], (3, 2, 1), CUTOFF), network()
-    structure, owners = structure_of(sample), np.zeros(6, dtype=np.int64)
+    sample, module = made_up.pack_grid(["O", "H", "H"], (3, 2, 1), CUTOFF), make_network()
+    structure, owners = read_structure(sample), np.zeros(6, dtype=np.int64)
 
     def one(transport):
-        return predict_blocks(module, slots_of(structure, CUTOFF, owners, transport), 20)
+        return predict_blocks(module, make_slots(structure, CUTOFF, owners, transport), 20)
 
-    full, empty = on_threads(2, one)
-    assert len(full.edges) == np.count_nonzero(first_of(sample))
+    full, empty = run_on_threads(2, one)
+    assert len(full.edges) == np.count_nonzero(mark_first(sample))
     assert len(empty.edges) == len(empty.nodes) == 0
 
 
-def cell_matrix(net, structure):
+def predict_cell(net, structure):
     """Return the predicted Hamiltonian of a structure, beside an overlap of zeros."""
     n_atoms, cutoff = len(structure.positions), net.options.cutoff
-    slots = slots_of(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), SelfTransport())
+    slots = make_slots(structure, cutoff, np.zeros(n_atoms, dtype=np.int64), SelfTransport())
     actual = predict_blocks(net, slots, 1000)
     own = np.arange(n_atoms)
     domain, first = slots.domain, slots.first
@@ -144,7 +144,7 @@ def cell_matrix(net, structure):
     return BlockMatrix(structure, net.basis, atoms, shift, entries, np.zeros_like(entries))
 
 
-def tiled(matrix, repeat):
+def tile_matrix(matrix, repeat):
     """Return the tiling of a matrix into a cell whose atoms are wrapped."""
     one = matrix.structure
     atoms = Atoms(one.atomic_numbers, one.positions, cell=one.cell, pbc=one.pbc).repeat(repeat)
@@ -157,24 +157,26 @@ def tiled(matrix, repeat):
 
 
 def test_the_prediction_for_a_tiled_cell_is_the_tiled_prediction():
-    net = network()
-    sample = made_up.packing(["O", "H", "H"], (3, 2, 1), CUTOFF)
-    tiling = tiled(cell_matrix(net, structure_of(sample)), (2, 1, 3))
+    net = make_network()
+    sample = made_up.pack_grid(["O", "H", "H"], (3, 2, 1), CUTOFF)
+    tiling = tile_matrix(predict_cell(net, read_structure(sample)), (2, 1, 3))
     assert tiling.moved.any()
-    same_blocks(cell_matrix(net, tiling.structure), tiling.build_matrix(), "hamiltonian", 1e-12)
+    assert_same_blocks(
+        predict_cell(net, tiling.structure), tiling.build_matrix(), "hamiltonian", 1e-12
+    )
 
 
 def test_a_tiled_overlap_has_the_folded_spectrum():
     """Levels of 1 x 2 x 1 cells at the Gamma point are those of the cell at k = 0 and k = 1/2."""
-    matrix, repeat = reference.shipped("monoclinic-0600K"), (1, 2, 1)
-    tiling = tiled(matrix, repeat)
+    matrix, repeat = reference.read_shipped("monoclinic-0600K"), (1, 2, 1)
+    tiling = tile_matrix(matrix, repeat)
     # A Monkhorst-Pack grid of 2 is shifted by 1/4, that of the folded points is not.
     points = make_monkhorst_pack(repeat) - make_monkhorst_pack(repeat).min(axis=0)
     folded = np.sort(compute_levels(matrix, points).ravel())
     np.testing.assert_allclose(compute_levels(tiling.build_matrix()), folded, atol=1e-8)
     parts = [tiling.build_part(rows) for rows in (np.arange(5), np.arange(5, 24))]
-    together = by_name(parts[0], "overlap") | by_name(parts[1], "overlap")
-    assert together.keys() == by_name(tiling.build_matrix(), "overlap").keys()
+    together = name_blocks(parts[0], "overlap") | name_blocks(parts[1], "overlap")
+    assert together.keys() == name_blocks(tiling.build_matrix(), "overlap").keys()
 
 
 @pytest.mark.slow
@@ -192,9 +194,9 @@ def test_the_plan_says_what_is_measured(sizes, work):
     module = ScaledNetwork(
         Network(options, basis), TwoCentre(basis, 5.0), Sizes(basis, 5.0), uses_edges=True
     )
-    structure = tiled(reference.shipped("tetragonal-2000K"), (3, 3, 4)).structure
+    structure = tile_matrix(reference.read_shipped("tetragonal-2000K"), (3, 3, 4)).structure
     owners = np.zeros(len(structure.positions), dtype=np.int64)
-    slots = slots_of(structure, 5.0, owners, SelfTransport())
+    slots = make_slots(structure, 5.0, owners, SelfTransport())
     plan = plan_memory(module.network, slots, work, Extra())
     assert plan.work > work / 2  # several chunks
 

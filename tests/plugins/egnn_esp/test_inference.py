@@ -33,7 +33,7 @@ from pipeline_egnn_esp.sources.csr import read_csr
 from pipeline_egnn_esp.sources.deeph import read_deeph
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
-from plugins.egnn_esp.blocks import by_name, same_blocks
+from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
 from processes import finish, fork
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
@@ -58,9 +58,9 @@ def own(folder, tmp_path):
     return tmp_path
 
 
-def predicted_by(folder, **structure):
+def predict_structure(folder, **structure):
     """Run the stage for one structure; returns run, summary, and the matrices of the file."""
-    run = trained.opened(folder, {"structures": [{"name": "one", **structure}]})
+    run = trained.open_run(folder, {"structures": [{"name": "one", **structure}]})
     summary = infer_run(run)["one"]
     path = run.folder / "matrices/one.h5"
     with h5py.File(path) as file:
@@ -74,24 +74,24 @@ def predicted_by(folder, **structure):
 
 @pytest.mark.slow
 def test_the_stage_writes_what_the_readers_read(own):
-    run, summary, matrix = predicted_by(own, outputs=["deeph"])
+    run, summary, matrix = predict_structure(own, outputs=["deeph"])
     assert (summary["atoms"], summary["ranks"]) == (12, 1)
     names = np.concatenate([matrix.block_atoms, matrix.block_shift], axis=1)
     np.testing.assert_array_equal(names, np.unique(names, axis=0))  # sorted, and each once
     assert is_first(*matrix.block_atoms.T, matrix.block_shift).all()
 
-    packed = reference.packed(run.folder / "matrices/one.h5", "one")
+    packed = reference.read_packed_frame(run.folder / "matrices/one.h5", "one")
     for quantity in ("hamiltonian", "overlap"):
-        same_blocks(packed, matrix, quantity, 0)
+        assert_same_blocks(packed, matrix, quantity, 0)
     layout = DeepHSource(reader="deeph", path="x")
     read = read_deeph(run.folder / "matrices/one.deeph/hamiltonians.h5", layout)
     for quantity in ("hamiltonian", "overlap"):
-        same_blocks(read, matrix, quantity, 1e-13)
+        assert_same_blocks(read, matrix, quantity, 1e-13)
 
 
 @pytest.mark.slow
 def test_the_cp2k_files_hold_both_of_each_hermitian_pair(own):
-    run, _, matrix = predicted_by(own, outputs=["cp2k_csr"])
+    run, _, matrix = predict_structure(own, outputs=["cp2k_csr"])
     where, n = run.folder / "matrices/one.cp2k", matrix.n_orbitals
     lines = [tuple(map(int, x.split())) for x in (where / "IMAGES").read_text().splitlines()[1:]]
     k = np.array([0.2, -0.1, 0.3])
@@ -121,7 +121,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
         "density_of_states": {"width": 0.5, "points": 5000},
         "bands": {"points": 12},
     }
-    run, summary, matrix = predicted_by(own, repeat=(1, 1, 2), **wanted)
+    run, summary, matrix = predict_structure(own, repeat=(1, 1, 2), **wanted)
     dense = np.zeros((2, matrix.n_orbitals, matrix.n_orbitals))
     places = matrix.find_entry_orbitals()
     for total, values in zip(dense, (matrix.hamiltonian, matrix.overlap), strict=True):
@@ -141,7 +141,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
     assert np.trapezoid(density, energy) == pytest.approx(matrix.n_orbitals, rel=1e-5)
     assert plan[0]["atoms"] == 24
     # The zero of energies moves all levels alike, so that their distances are those of the data.
-    data = reference.shipped("tetragonal-2000K")
+    data = reference.read_shipped("tetragonal-2000K")
     folded = np.sort(compute_levels(data, [[0, 0, 0], [0, 0, 0.5]]).ravel())
     np.testing.assert_allclose(np.diff(actual["reference"]), np.diff(folded), atol=1e-8)
     assert summary["levels_mae_eV"] == pytest.approx(
@@ -151,7 +151,7 @@ def test_levels_are_the_dense_ones_and_the_overlap_that_of_the_data(own):
 
 @pytest.mark.slow
 def test_levels_near_an_energy_are_among_all(own):
-    run, _, matrix = predicted_by(own, levels={"energy": 0.123, "count": 4})
+    run, _, matrix = predict_structure(own, levels={"energy": 0.123, "count": 4})
     every = compute_levels(matrix)
     nearest = np.sort(every[np.argsort(np.abs(every - 0.123))[:4]])
     with h5py.File(run.inference) as file:
@@ -161,14 +161,14 @@ def test_levels_near_an_energy_are_among_all(own):
 @pytest.mark.slow
 def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
     """Its Hamiltonian is that of the sample that was written to the file, with eight decimals."""
-    _, _, expected = predicted_by(own)
+    _, _, expected = predict_structure(own)
     one = expected.structure
     path = tmp_path / "cell.extxyz"
     ase.io.write(path, Atoms(one.atomic_numbers, one.positions, cell=one.cell, pbc=True))
-    _, _, matrix = predicted_by(own, start=str(path), overlap="unknown")
+    _, _, matrix = predict_structure(own, start=str(path), overlap="unknown")
     assert matrix.overlap is None
-    theirs, n_beyond = by_name(expected, "hamiltonian"), 0
-    ours = by_name(matrix, "hamiltonian")
+    theirs, n_beyond = name_blocks(expected, "hamiltonian"), 0
+    ours = name_blocks(matrix, "hamiltonian")
     for name, block in theirs.items():
         n_beyond += name not in ours
         np.testing.assert_allclose(ours.get(name, np.zeros_like(block)), block, atol=1e-4)
@@ -184,7 +184,7 @@ def test_atoms_are_shared_by_the_link_of_the_partition_section(own, monkeypatch)
         return choose_owners(*arguments)
 
     monkeypatch.setattr("pipeline_egnn_esp.inference.infer.choose_owners", choose)
-    run = trained.opened(own, {"structures": [{"name": "one"}]})
+    run = trained.open_run(own, {"structures": [{"name": "one"}]})
     section = {"link": {"latency": 5e-5, "bandwidth": 1e9}}
     section = PartitionOptions.model_validate(section)
     infer_run(replace(run, sections={**run.sections, "partition": section}))
@@ -199,7 +199,7 @@ def test_an_unknown_element_is_refused_before_anything_starts(own, tmp_path):
         {"name": "fine"},
         {"name": "other", "start": str(path), "overlap": "unknown"},
     ]
-    run = trained.opened(own, {"structures": structures})
+    run = trained.open_run(own, {"structures": structures})
     with pytest.raises(ValueError, match="other: the basis has no orbitals for Zr, only for O, Hf"):
         infer_run(run)
     assert not run.inference.exists()
@@ -207,7 +207,7 @@ def test_an_unknown_element_is_refused_before_anything_starts(own, tmp_path):
 
 
 def test_another_cutoff_than_that_of_the_model_is_refused(own):
-    run = trained.opened(own, {"structures": [{"name": "one"}]})
+    run = trained.open_run(own, {"structures": [{"name": "one"}]})
     graph = GraphOptions.model_validate({"cutoff": 5.0})
     with pytest.raises(ValueError, match=r"model\.cutoff is 4\.5 Å but graph\.cutoff is 5"):
         infer_run(replace(run, sections={**run.sections, "graph": graph}))
@@ -227,7 +227,7 @@ def test_another_cutoff_than_that_of_the_model_is_refused(own):
     ],
 )
 def test_what_cannot_be_done_is_refused(own, structure, options, message):
-    run = trained.opened(own, {"structures": [{"name": "one", **structure}], **options})
+    run = trained.open_run(own, {"structures": [{"name": "one", **structure}], **options})
     with pytest.raises(ValueError, match=message):
         infer_run(run)
     assert not run.inference.exists()
@@ -253,20 +253,20 @@ def test_a_molecule_cannot_be_repeated(own, tmp_path):
     ase.io.write(path, Atoms("O2", [[0, 0, 0], [0, 0, 1.2]]))
     wanted = PredictedStructure(name="one", start=str(path), repeat=(1, 2, 1), overlap="unknown")
     with pytest.raises(ValueError, match="not periodic along cell vector 2"):
-        make_subject(trained.opened(own), wanted, BASIS)
+        make_subject(trained.open_run(own), wanted, BASIS)
 
 
-def free_port():
+def find_free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def on_one_and_two_processes(folder, options):
+def infer_on_one_and_two(folder, options):
     """Run the stage on one process, then on two that are forked off it; returns the files."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
     finish([__file__, folder, json.dumps(options)], GLOO_SOCKET_IFNAME="lo", **meeting)
-    matrices = trained.opened(folder).folder / "matrices"
+    matrices = trained.open_run(folder).folder / "matrices"
     return matrices / "one_alone.h5", matrices / "one.h5"
 
 
@@ -277,8 +277,8 @@ def on_one_and_two_processes(folder, options):
 def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
     """The second cell is 30 Å long: room for atoms out of the reach of the other rank."""
     options = {"structures": [{"name": "one", "repeat": repeat}], "work_bytes": work}
-    files = on_one_and_two_processes(own, options)
-    with h5py.File(trained.opened(own).inference) as about:
+    files = infer_on_one_and_two(own, options)
+    with h5py.File(trained.open_run(own).inference) as about:
         plans = json.loads(about["one"].attrs["memory"])
     assert len(plans) == 2
     assert sum(rank["atoms"] for rank in plans) == n_atoms
@@ -296,12 +296,12 @@ def test_two_ranks_write_what_one_writes(own, repeat, n_atoms, work):
 
 def run_rank(rank, folder, options):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
-    infer_run(trained.opened(folder, options))
+    infer_run(trained.open_run(folder, options))
 
 
 if __name__ == "__main__":
     what = Path(sys.argv[1]), json.loads(sys.argv[2])
-    alone = trained.opened(*what)
+    alone = trained.open_run(*what)
     infer_run(alone)
     (alone.folder / "matrices/one.h5").rename(alone.folder / "matrices/one_alone.h5")
     sys.exit(fork(lambda rank: run_rank(rank, *what), 2))

@@ -9,23 +9,23 @@ from numpy.testing import assert_array_equal
 from pipeline_core.graphs import build_neighbour_graph
 from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.samples import Labelled
-from plugins.egnn_esp.reference import run_of, shipped
+from plugins.egnn_esp.reference import read_shipped, run_of
 
 
 @pytest.fixture(params=["hafnia", "chain"])
 def matrix(request, water_runs):
     if request.param == "hafnia":
-        return shipped("cubic-2000K", "006")
+        return read_shipped("cubic-2000K", "006")
     return run_of(water_runs / "chain", cutoff=10.0)
 
 
-def graph_of(matrix, cutoff):
+def build_graph(matrix, cutoff):
     atoms = matrix.structure
     return build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
 
 
 def test_edges_carry_the_blocks_and_their_transposes(matrix):
-    index, shift = graph_of(matrix, 8.0)
+    index, shift = build_graph(matrix, 8.0)
     actual = make_labels(matrix, "hamiltonian", index, shift)
     assert actual.edge_known.all()
     stored = {
@@ -50,7 +50,7 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
 
 
 def test_edges_beyond_the_data_are_marked(matrix):
-    index, shift = graph_of(matrix, 12.0)
+    index, shift = build_graph(matrix, 12.0)
     actual = make_labels(matrix.select_within(6.0), "overlap", index, shift)
     atoms = matrix.structure
     i, j = index.T
@@ -60,7 +60,7 @@ def test_edges_beyond_the_data_are_marked(matrix):
 
 
 def test_blocks_become_the_same_matrices_again(matrix):
-    labelled = Labelled(matrix, 0.0, *graph_of(matrix, 12.0))
+    labelled = Labelled(matrix, 0.0, *build_graph(matrix, 12.0))
     for name in ("hamiltonian", "overlap"):
         assert_array_equal(
             labelled.gather_entries(*labelled.make_blocks(name)), getattr(matrix, name)

@@ -32,7 +32,7 @@ FIRST = {
 PERMUTATION = [1, 2, 0]  # of x, y, z, to the vectors of e3nn
 
 
-def network(basis=OXIDE, dtype=torch.float64, **options):
+def make_network(basis=OXIDE, dtype=torch.float64, **options):
     sizes = {"channels": 4, "lmax": 2 * basis.lmax, "layers": 2, "radial_functions": 6}
     sizes |= {"attention_channels": 3, "value_channels": 2, "hidden_channels": 3}
     sizes |= {"feed_forward_channels": 5, "cutoff": CUTOFF, "bond_cutoff": CUTOFF / 2}
@@ -40,24 +40,24 @@ def network(basis=OXIDE, dtype=torch.float64, **options):
     return Network(ESPOptions(**sizes | options), basis).to(dtype)
 
 
-def structure(basis=OXIDE, **options):
+def make_structure(basis=OXIDE, **options):
     """A cell so short along one axis that atoms see their own images."""
-    return made_up.packing(list(basis.shells), (2, 2, 1), CUTOFF, **options)
+    return made_up.pack_grid(list(basis.shells), (2, 2, 1), CUTOFF, **options)
 
 
-def rebuilt(sample, positions, cell):
+def rebuild(sample, positions, cell):
     symbols = [{v: k for k, v in number_of.items()}[z] for z in sample["atomic_numbers"]]
     return made_up.sample(symbols, positions, cell, CUTOFF)
 
 
 @pytest.mark.parametrize("basis", [OXIDE, UNEQUAL], ids=["oxide", "s beside spdf"])
 def test_blocks_turn_with_their_orbitals(double_precision, basis):
-    sample, module = structure(basis), network(basis)
+    sample, module = make_structure(basis), make_network(basis)
     torch.manual_seed(6)
     R = o3.rand_matrix()
-    turned = rebuilt(sample, sample["positions"] @ R.T.numpy(), sample["cell"] @ R.T.numpy())
+    turned = rebuild(sample, sample["positions"] @ R.T.numpy(), sample["cell"] @ R.T.numpy())
     assert np.array_equal(turned["edge_shift"], sample["edge_shift"])
-    before, after = module(made_up.batch(sample)), module(made_up.batch(turned))
+    before, after = module(made_up.collate_samples(sample)), module(made_up.collate_samples(turned))
     of_vectors = R[PERMUTATION][:, PERMUTATION]
     D = torch.block_diag(*(o3.Irrep(n, 1).D_from_matrix(of_vectors) for n in basis.common))
     for name, blocks in before.items():
@@ -69,10 +69,10 @@ def test_blocks_turn_with_their_orbitals(double_precision, basis):
 
 def test_the_angle_about_an_edge_is_free(double_precision):
     """Frames of edges, turned about their edges, are frames as good."""
-    batch, module = made_up.batch(structure()), network()
+    batch, module = made_up.collate_samples(make_structure()), make_network()
     actual = module(batch)
     angles = 2 * torch.pi * torch.rand(len(batch["edge_index"]), generator=torch.manual_seed(2))
-    frames = compute_edge_frames(vectors_of(batch), module.options.lmax)
+    frames = compute_edge_frames(compute_vectors(batch), module.options.lmax)
     parts, begin = [], 0
     for degree in range(module.options.lmax + 1):
         d = 2 * degree + 1
@@ -84,7 +84,7 @@ def test_the_angle_about_an_edge_is_free(double_precision):
     assert_equal_outputs(other, actual, 1e-12)
 
 
-def vectors_of(batch):
+def compute_vectors(batch):
     receiver, sender = batch["edge_index"].T
     shift = batch["edge_shift"].double() @ batch["cell"][0]
     return batch["positions"][sender] - batch["positions"][receiver] + shift
@@ -96,13 +96,13 @@ def assert_equal_outputs(actual, expected, tolerance):
         assert_close(actual[name], blocks, rtol=0, atol=tolerance * scale)
 
 
-def keys(sample):
+def list_keys(sample):
     rows = np.concatenate([sample["edge_index"], sample["edge_shift"]], axis=1)
     return {tuple(map(int, row)): number for number, row in enumerate(rows)}
 
 
 def test_the_order_of_atoms_and_edges_makes_no_difference():
-    sample, module = structure(), network()
+    sample, module = make_structure(), make_network()
     atoms = np.array([2, 0, 3, 1])  # new atom k is old atom atoms[k]
     edges = np.random.default_rng(3).permutation(len(sample["edge_index"]))
     other = dict(sample)
@@ -110,25 +110,31 @@ def test_the_order_of_atoms_and_edges_makes_no_difference():
         other[name] = sample[name][atoms]
     other["edge_index"] = atoms.argsort()[sample["edge_index"]][edges]
     other["edge_shift"] = sample["edge_shift"][edges]
-    other["reverse_edge"] = made_up.opposite(other["edge_index"], other["edge_shift"])
-    actual, expected = module(made_up.batch(other)), module(made_up.batch(sample))
+    other["reverse_edge"] = made_up.find_opposite(other["edge_index"], other["edge_shift"])
+    actual, expected = (
+        module(made_up.collate_samples(other)),
+        module(made_up.collate_samples(sample)),
+    )
     expected["node_blocks"] = expected["node_blocks"][torch.from_numpy(atoms)]
     expected["edge_blocks"] = expected["edge_blocks"][torch.from_numpy(edges)]
     assert_equal_outputs(actual, expected, 1e-12)
 
 
 def test_the_image_of_an_atom_makes_no_difference():
-    sample, module = structure(), network()
+    sample, module = make_structure(), make_network()
     positions, move = sample["positions"].copy(), np.array([1, -2, 3])
     positions[1] += move @ sample["cell"]
-    moved = rebuilt(sample, positions, sample["cell"])
+    moved = rebuild(sample, positions, sample["cell"])
     moves = np.zeros((4, 3), int)
     moves[1] = move
-    place = keys(moved)
+    place = list_keys(moved)
     order = [
-        place[i, j, *(np.array(R) + moves[i] - moves[j]).tolist()] for i, j, *R in keys(sample)
+        place[i, j, *(np.array(R) + moves[i] - moves[j]).tolist()] for i, j, *R in list_keys(sample)
     ]
-    actual, expected = module(made_up.batch(moved)), module(made_up.batch(sample))
+    actual, expected = (
+        module(made_up.collate_samples(moved)),
+        module(made_up.collate_samples(sample)),
+    )
     actual["edge_blocks"] = actual["edge_blocks"][order]
     assert_equal_outputs(actual, expected, 1e-12)
 
@@ -136,7 +142,10 @@ def test_the_image_of_an_atom_makes_no_difference():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("basis", [OXIDE, UNEQUAL], ids=["oxide", "s beside spdf"])
 def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype):
-    batch, module = made_up.batch(structure(basis), dtype=dtype), network(basis, dtype)
+    batch, module = (
+        made_up.collate_samples(make_structure(basis), dtype=dtype),
+        make_network(basis, dtype),
+    )
     outputs = module(batch)
     nodes, edges = outputs["node_blocks"], outputs["edge_blocks"]
     assert nodes.dtype == edges.dtype == dtype
@@ -153,8 +162,8 @@ def test_the_matrix_is_hermitian_to_the_last_bit(basis, dtype):
 @pytest.mark.parametrize("bond_cutoff", FIRST)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_parameter_learns(dtype, bond_cutoff):
-    module, first = network(UNEQUAL, dtype, bond_cutoff=bond_cutoff), FIRST[bond_cutoff]
-    outputs = module(made_up.batch(structure(UNEQUAL), dtype=dtype))
+    module, first = make_network(UNEQUAL, dtype, bond_cutoff=bond_cutoff), FIRST[bond_cutoff]
+    outputs = module(made_up.collate_samples(make_structure(UNEQUAL), dtype=dtype))
     sum(blocks.square().sum() for blocks in outputs.values()).backward()
     for name, parameter in module.named_parameters():
         assert parameter.grad.isfinite().all(), name
@@ -162,14 +171,17 @@ def test_every_parameter_learns(dtype, bond_cutoff):
 
 
 def test_single_precision_is_double_precision_rounded():
-    sample = structure()
-    expected = network()(made_up.batch(sample))
-    actual = network().float()(made_up.batch(sample, dtype=torch.float32))
+    sample = make_structure()
+    expected = make_network()(made_up.collate_samples(sample))
+    actual = make_network().float()(made_up.collate_samples(sample, dtype=torch.float32))
     assert_equal_outputs({n: x.double() for n, x in actual.items()}, expected, 1e-4)
 
 
 def test_autocast_is_single_precision_roughly():
-    batch, module = made_up.batch(structure(), dtype=torch.float32), network(dtype=torch.float32)
+    batch, module = (
+        made_up.collate_samples(make_structure(), dtype=torch.float32),
+        make_network(dtype=torch.float32),
+    )
     expected = module(batch)
     with torch.autocast("cpu", torch.bfloat16):
         actual = module(batch)
@@ -180,8 +192,8 @@ def test_autocast_is_single_precision_roughly():
 
 def test_derivatives_by_positions_are_those_through_distances(monkeypatch):
     """With frames and densities held fixed, what is left are Gaussians: finite differences."""
-    batch, module = made_up.batch(structure()), network()
-    frames = compute_edge_frames(vectors_of(batch), module.options.lmax)
+    batch, module = made_up.collate_samples(make_structure()), make_network()
+    frames = compute_edge_frames(compute_vectors(batch), module.options.lmax)
     densities = []
 
     def density(*arguments):
@@ -206,19 +218,19 @@ def test_derivatives_by_positions_are_those_through_distances(monkeypatch):
 
 
 def test_structures_of_a_batch_do_not_see_each_other():
-    samples, module = [structure(seed=seed) for seed in (5, 6)], network()
-    apart = [module(made_up.batch(sample)) for sample in samples]
-    together = module(made_up.batch(*samples))
+    samples, module = [make_structure(seed=seed) for seed in (5, 6)], make_network()
+    apart = [module(made_up.collate_samples(sample)) for sample in samples]
+    together = module(made_up.collate_samples(*samples))
     expected = {name: torch.cat([outputs[name] for outputs in apart]) for name in together}
     assert_equal_outputs(together, expected, 1e-12)
 
 
 def test_an_atom_without_edges():
-    module, cell = network(), 30 * np.eye(3)
+    module, cell = make_network(), 30 * np.eye(3)
     lonely = made_up.sample(["Hf"], np.zeros((1, 3)), cell, CUTOFF)
     positions = np.array([[0.0, 0, 0], [15, 15, 15], [16, 16, 16]])
     beside = made_up.sample(["Hf", "O", "O"], positions, cell, CUTOFF)
-    alone, among = module(made_up.batch(lonely)), module(made_up.batch(beside))
+    alone, among = module(made_up.collate_samples(lonely)), module(made_up.collate_samples(beside))
     assert alone["edge_blocks"].shape == (0, 5, 5)
     assert alone["node_blocks"].abs().max() > 0.1
     assert len(among["edge_blocks"]) == 2
@@ -255,13 +267,13 @@ def test_atoms_attend_up_to_a_distance():
 
     Each atom has a nearer neighbour: that of an only one is one wherever it is.
     """
-    module, cell = network(layers=1, attention_cutoff=2.5), 30 * np.eye(3)
+    module, cell = make_network(layers=1, attention_cutoff=2.5), 30 * np.eye(3)
 
     def outputs(distance):
         positions = np.array([[0.0, 0, 0], [1.2, 0.3, 0], [0, distance, 0], [0, distance, 1.5]])
         sample = made_up.sample(["Hf", "O", "O", "Hf"], positions, cell, CUTOFF)
         with torch.no_grad():
-            return module(made_up.batch(sample))
+            return module(made_up.collate_samples(sample))
 
     near, before, after, far = map(outputs, (2.3, 2.5 - 1e-6, 2.5 + 1e-6, 2.7))
     assert_equal_outputs(before, after, 1e-5)
@@ -278,9 +290,9 @@ def test_edges_see_what_is_around_their_middle():
         positions = np.array([[0.0, 0, 0], [3.3, 0, 0], [1.65, height, 0]])
         sample = made_up.sample(["Hf", "Hf", "O"], positions, 30 * np.eye(3), CUTOFF)
         [place] = np.flatnonzero((sample["edge_index"] == [0, 1]).all(1))
-        module = network(layers=1, attention_cutoff=1.5, bond_cutoff=bond_cutoff)
+        module = make_network(layers=1, attention_cutoff=1.5, bond_cutoff=bond_cutoff)
         with torch.no_grad():
-            return module(made_up.batch(sample))["edge_blocks"][place]
+            return module(made_up.collate_samples(sample))["edge_blocks"][place]
 
     assert torch.equal(block(1.0, None), block(1.2, None))
     assert not torch.allclose(block(1.0, 1.7), block(1.2, 1.7), rtol=0, atol=1e-3)
@@ -289,15 +301,15 @@ def test_edges_see_what_is_around_their_middle():
 
 def test_a_bond_cutoff_beyond_the_neighbours_is_refused():
     with pytest.raises(ValueError, match=r"bond_cutoff: 1.8 Å, .* at most half of .*, 1\.7 Å"):
-        network(bond_cutoff=1.8)
+        make_network(bond_cutoff=1.8)
 
 
 def test_an_unknown_element_is_named():
-    sample = structure(Basis({"Hf": (0,), "H": (0,)}))
+    sample = make_structure(Basis({"Hf": (0,), "H": (0,)}))
     with pytest.raises(ValueError, match="hold H, but the network has a basis for O, Hf"):
-        network()(made_up.batch(sample))
+        make_network()(made_up.collate_samples(sample))
 
 
 def test_too_low_a_degree_is_refused():
     with pytest.raises(ValueError, match=r"model\.lmax is 2, .* at least 6"):
-        network(UNEQUAL, lmax=2)
+        make_network(UNEQUAL, lmax=2)

@@ -40,16 +40,16 @@ from plugins.egnn_esp.reference import (
     ROOT,
     WATER,
     WHOLE,
-    dataset,
+    read_shipped,
     run_of,
-    shipped,
+    write_dataset,
 )
 from real_data import find
 
 DEEPH = DeepHSource(reader="deeph", path="hamiltonians.h5")
 
 
-def of_one_image(folder: Path, kind: str, number: int) -> np.ndarray:
+def read_one_image(folder: Path, kind: str, number: int) -> np.ndarray:
     name = {"KS": "ks-KS", "S": "s-S"}[kind]
     matrix = np.zeros((6, 6))
     row, column, value = read_csr(folder / f"job-{name}_SPIN_1_R_{number}-1_0.csr", 6)
@@ -57,7 +57,7 @@ def of_one_image(folder: Path, kind: str, number: int) -> np.ndarray:
     return matrix
 
 
-def dense(matrix: BlockMatrix, quantity: str, shift) -> np.ndarray:
+def fill_dense(matrix: BlockMatrix, quantity: str, shift) -> np.ndarray:
     """Return the matrix of one image, both members of hermitian pairs put in."""
     counts = matrix.basis.count_orbitals_per_atom(matrix.structure.atomic_numbers)
     starts = np.cumsum(counts) - counts
@@ -79,9 +79,9 @@ def test_every_image_of_a_run_is_in_its_blocks(water_runs):
     images = read_log(folder / "out.log").images
     assert len(images["KS"]) == 53
     for number, image in enumerate(images["KS"], 1):
-        H, S = (of_one_image(folder, kind, number) for kind in ("KS", "S"))
-        assert_allclose(dense(matrix, "hamiltonian", image), H * HARTREE, atol=1e-9)
-        assert_allclose(dense(matrix, "overlap", image), S, atol=1e-10)
+        H, S = (read_one_image(folder, kind, number) for kind in ("KS", "S"))
+        assert_allclose(fill_dense(matrix, "hamiltonian", image), H * HARTREE, atol=1e-9)
+        assert_allclose(fill_dense(matrix, "overlap", image), S, atol=1e-10)
 
 
 def test_opposite_images_are_transposes(water_runs):
@@ -93,7 +93,7 @@ def test_opposite_images_are_transposes(water_runs):
     assert len(pairs) > 40
     for kind in ("KS", "S"):
         for n, m in pairs:
-            difference = of_one_image(folder, kind, n) - of_one_image(folder, kind, m).T
+            difference = read_one_image(folder, kind, n) - read_one_image(folder, kind, m).T
             assert np.abs(difference).max() < 1e-9
 
 
@@ -154,7 +154,7 @@ def test_images_add_up_to_the_gamma_point(water_runs, chain):
     folded[row, column] = folded[column, row] = value
     matrix = run_of(chain, cutoff=13.0)
     images = read_log(chain / "out.log").images["S"]
-    total = sum(dense(matrix, "overlap", image) for image in images)
+    total = sum(fill_dense(matrix, "overlap", image) for image in images)
     assert_allclose(total, folded, atol=1e-8)
     (chain / gamma.name).write_bytes(gamma.read_bytes())
     assert_array_equal(run_of(chain, cutoff=13.0).overlap, matrix.overlap)
@@ -162,15 +162,15 @@ def test_images_add_up_to_the_gamma_point(water_runs, chain):
 
 def test_a_large_gamma_cell_is_read_as_its_nearest_images(tmp_path):
     """Oracle: the same molecule without periods. An atom in the middle goes to another corner."""
-    matrix = _gamma(tmp_path, "XYZ", cutoff=7.0)
-    free = _gamma(tmp_path, "NONE", cutoff=7.0)
+    matrix = _read_gamma(tmp_path, "XYZ", cutoff=7.0)
+    free = _read_gamma(tmp_path, "NONE", cutoff=7.0)
     assert_allclose(np.sort(matrix.overlap), np.sort(free.overlap), atol=1e-14)
     require_sound(matrix)
     assert np.abs(matrix.structure.positions).max() <= 7
     assert matrix.block_shift.any()
 
 
-def _gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
+def _read_gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
     own = folder / periodic
     own.mkdir()
     source = find("cp2k/rotated_molecule/rot_a_300")
@@ -211,7 +211,7 @@ def test_an_output_that_was_appended_to_counts_from_its_last_run(chain):
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", ["000", "019"])
 def test_matrices_survive_the_layout_of_deeph(tmp_path, frame):
-    matrix = shipped("monoclinic-2000K", frame)
+    matrix = read_shipped("monoclinic-2000K", frame)
     write_deeph(tmp_path, matrix)
     again = read_deeph(tmp_path / "hamiltonians.h5", DEEPH)
     _assert_same(again, matrix)
@@ -251,7 +251,7 @@ def test_orders_are_permutations(order, shells):
 
 @pytest.mark.slow
 def test_matrices_survive_the_files_of_cp2k(tmp_path):
-    matrix = shipped("cubic-2000K", "003")
+    matrix = read_shipped("cubic-2000K", "003")
     files = write_cp2k(tmp_path, matrix)
     images = [tuple(map(int, line.split()[1:])) for line in files[-1].read_text().splitlines()[1:]]
     assert images[0] == (0, 0, 0)
@@ -261,7 +261,7 @@ def test_matrices_survive_the_files_of_cp2k(tmp_path):
             row, column, value = read_csr(path, 72)
             actual = np.zeros((72, 72))
             actual[row, column] = value * unit
-            assert_allclose(actual, dense(matrix, quantity, image), rtol=1e-15, atol=0)
+            assert_allclose(actual, fill_dense(matrix, quantity, image), rtol=1e-15, atol=0)
 
 
 def test_csr_text_keeps_doubles(tmp_path):
@@ -274,7 +274,7 @@ def test_csr_text_keeps_doubles(tmp_path):
 
 
 def test_blocks_are_one_of_each_pair_of_the_engines_graph():
-    atoms = shipped("cubic-0600K").structure
+    atoms = read_shipped("cubic-0600K").structure
     block_atoms, block_shift = find_pairs_within(atoms, 6.0)
     index, shift, _ = build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, 6.0)
     assert len(block_atoms) == len(index) / 2 + 12
@@ -307,7 +307,9 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
         place = data.read_column("source").tolist().index("hfo2/matrices/cubic-2000K.h5:013")
         assert data.read_column("group")[place] == "cubic-2000K"
         assert SPLITS[data.read_column("split")[place]] == "train"
-        _assert_same(read_matrix(data.read(place), read_basis(data)), shipped("cubic-2000K", "013"))
+        _assert_same(
+            read_matrix(data.read(place), read_basis(data)), read_shipped("cubic-2000K", "013")
+        )
     assert "hfo2/matrices/cubic-2000K.h5" in read_provenance(run.data)["inputs"]
 
 
@@ -322,7 +324,7 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
     ]  # fmt: skip
     (water_runs / "chain_gamma/out.log").rename(water_runs / "chain_gamma/kept.log")
     try:
-        run = dataset(tmp_path, *sources, split={"method": "list", "val_groups": ["chain_*"]})
+        run = write_dataset(tmp_path, *sources, split={"method": "list", "val_groups": ["chain_*"]})
         summary = make_data(run)
     finally:
         (water_runs / "chain_gamma/kept.log").rename(water_runs / "chain_gamma/out.log")

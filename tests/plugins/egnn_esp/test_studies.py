@@ -225,7 +225,7 @@ def test_a_given_link_is_not_measured(one_second_an_edge):
     assert actual["projected"] == []
 
 
-def measurement(**changes):
+def make_measurement(**changes):
     structure = pack_box(PACKING, BASIS.elements, 0)
     labels = (structure.positions[:, 0] > 7).astype(np.int64)
     jobs = [Job(structure, labels, 3.0), Job(structure, labels, 4.0)]
@@ -233,7 +233,7 @@ def measurement(**changes):
 
 
 def test_ranks_read_what_was_written(tmp_path):
-    what = measurement()
+    what = make_measurement()
     what.save(tmp_path)
     read = Measurement.load(tmp_path)
     assert replace(read, jobs=[]) == replace(what, jobs=[])
@@ -245,7 +245,7 @@ def test_ranks_read_what_was_written(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_measure_passes_and_their_link():
-    actual = measure_passes(measurement(), 2)
+    actual = measure_passes(make_measurement(), 2)
     assert actual.seconds.shape == actual.communication.shape == (2, 2)
     assert (actual.communication > 0).all()
     assert (actual.communication < actual.seconds).all()
@@ -259,7 +259,7 @@ def test_a_rank_that_fails_is_explained(monkeypatch):
         subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stderr=said)
     )
     with pytest.raises(ValueError, match=r"2 processes .* \(ValueError: there is no GPU\)"):
-        measure_passes(measurement(), 2)
+        measure_passes(make_measurement(), 2)
 
 
 def test_ranks_are_started_by_this_python(monkeypatch):
@@ -271,7 +271,7 @@ def test_ranks_are_started_by_this_python(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(ValueError, match="they said nothing"):
-        measure_passes(measurement(), 3)
+        measure_passes(make_measurement(), 3)
     assert seen["command"][0] == sys.executable
     assert "--nproc-per-node=3" in seen["command"]
     assert seen["env"]["OMP_NUM_THREADS"] == "1"

@@ -23,9 +23,9 @@ from pipeline_egnn_esp.rotation import compute_wigner_matrices
 from pipeline_egnn_esp.samples import Labelled, complete, compute_energy_zero
 from pipeline_egnn_esp.sources import read_basis, read_matrix
 from plugins.egnn_esp import trained
-from plugins.egnn_esp.hafnia import prepared
-from plugins.egnn_esp.made_up import batch, packing
-from plugins.egnn_esp.reference import HAFNIA, shipped
+from plugins.egnn_esp.hafnia import prepare_run
+from plugins.egnn_esp.made_up import collate_samples, pack_grid
+from plugins.egnn_esp.reference import HAFNIA, read_shipped
 from processes import train_by_command
 from records import read_history
 
@@ -34,7 +34,7 @@ BASIS = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return prepared(tmp_path_factory.mktemp("task"), train={"precision": "64-true"})
+    return prepare_run(tmp_path_factory.mktemp("task"), train={"precision": "64-true"})
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def task(run):
     return result
 
 
-def stored(run, number):
+def read_stored(run, number):
     with SampleFile(run.data, "data") as data:
         return read_matrix(data.read(number), read_basis(data))
 
@@ -53,7 +53,7 @@ def stored(run, number):
 def test_labels_are_the_blocks_of_the_data(run, task):
     """Each edge by its definition: H_ij(R), or the transpose of H_ji(-R)."""
     actual = task.samples("train").batch([1])
-    matrix = stored(run, 1)
+    matrix = read_stored(run, 1)
     zero = compute_energy_zero(matrix)
     values = matrix.hamiltonian - zero * matrix.overlap
     places, n_seen = {}, 0
@@ -102,8 +102,8 @@ def test_the_reverse_of_an_edge_has_the_transposed_label(task):
 
 def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
     """A program leaves out what does not overlap; of what lies beyond nothing is known."""
-    whole = shipped("cubic-0600K").select_within(5.0)
-    graph = graph_of(whole, 6.0)
+    whole = read_shipped("cubic-0600K").select_within(5.0)
+    graph = build_graph(whole, 6.0)
     dropped = np.flatnonzero(~whole.is_on_site & (whole.lengths < 4.5))[3]
     kept = np.arange(len(whole.block_atoms)) != dropped
     entries = np.repeat(kept, whole.shapes.prod(axis=1))
@@ -123,14 +123,14 @@ def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
     assert len(graph[0]) > known.sum() == 2 * (~whole.is_on_site).sum()
 
 
-def graph_of(matrix, cutoff):
+def build_graph(matrix, cutoff):
     atoms = matrix.structure
     return build_neighbour_graph(atoms.positions, atoms.cell, atoms.pbc, cutoff)[:2]
 
 
 def test_labels_do_not_depend_on_the_zero_of_the_calculation():
     """H and H + 3 S are the same physics."""
-    matrix = shipped("monoclinic-0600K")
+    matrix = read_shipped("monoclinic-0600K")
     moved = replace(matrix, hamiltonian=matrix.hamiltonian + 3 * matrix.overlap)
     assert compute_energy_zero(moved) == pytest.approx(compute_energy_zero(matrix) + 3, abs=1e-10)
 
@@ -148,10 +148,10 @@ def test_predictions_are_hermitian_to_the_last_bit(task):
 def test_predictions_turn_with_the_structure(task):
     """H' = D H Dᵀ with the Wigner matrices of the shells."""
     turn = Rotation.random(random_state=4).as_matrix()
-    graph = packing(["Hf", "O", "O"], (2, 2, 2), 4.5)
+    graph = pack_grid(["Hf", "O", "O"], (2, 2, 2), 4.5)
     turned = {**graph, **{name: graph[name] @ turn.T for name in ("positions", "cell")}}
     with torch.no_grad():
-        before, after = (task.module(batch(one)) for one in (graph, turned))
+        before, after = (task.module(collate_samples(one)) for one in (graph, turned))
     parts = [torch.from_numpy(compute_wigner_matrices(turn, 2)[degree]) for degree in BASIS.common]
     D = torch.block_diag(*parts)
     for name, blocks in before.items():
@@ -202,7 +202,7 @@ def test_what_is_left_to_learn_has_size_one(task):
 
 @pytest.mark.slow
 def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
-    bare = prepared(tmp_path, {"two_centre": False})
+    bare = prepare_run(tmp_path, {"two_centre": False})
     module = build_task(bare).module
     actual = build_task(bare).samples("val").batch([0])
     own, off = module.compute_baseline(actual, len(actual["atomic_numbers"]))
@@ -212,7 +212,7 @@ def test_a_model_without_two_centre_blocks_starts_from_zero(tmp_path):
 
 def test_the_overlap_can_be_learned(tmp_path):
     """Nothing but rounding and splines is left over beside the two-centre blocks."""
-    exact = prepared(tmp_path, {"target": "overlap"}, train={"precision": "64-true"})
+    exact = prepare_run(tmp_path, {"target": "overlap"}, train={"precision": "64-true"})
     task = build_task(exact)
     module = task.module.double()
     actual = task.samples("test").batch([0])
@@ -248,7 +248,7 @@ def test_pairs_that_nobody_learns_are_refused(tmp_path):
     for source in content["sources"]:
         source["cutoff"] = 3.5
     path.write_text(yaml.safe_dump(content))
-    run = trained.opened(tmp_path)
+    run = trained.open_run(tmp_path)
     for stage in ("data", "graph"):
         trained.call(run, stage)
     with pytest.raises(ValueError, match=r"end at 3\.\d+ Å.* up to 4\.\d+ Å.*set model\.cutoff"):
@@ -269,10 +269,10 @@ def test_a_trained_model_is_rebuilt_without_its_dataset(run, task):
 def test_two_ranks_learn_as_one(tmp_path):
     """Three structures on two ranks: unequal shares."""
     train = {"epochs": 2, "batch_size": 3, "precision": "64-true", "blocks": {"relative": 0.1}}
-    runs = [prepared(tmp_path / name, train=train) for name in ("one", "two")]
+    runs = [prepare_run(tmp_path / name, train=train) for name in ("one", "two")]
     call(runs[0], "train")
     train_by_command(tmp_path / "two", f"egnn_esp/{EXPERIMENT}", 2)
-    (weights, lines), (ours, actual) = map(result, runs)
+    (weights, lines), (ours, actual) = map(read_result, runs)
     for line, other in zip(lines, actual, strict=True):
         for key in ("train", "val", "mae", "grad_norm"):
             assert other[key] == pytest.approx(line[key], rel=1e-9), key
@@ -280,6 +280,6 @@ def test_two_ranks_learn_as_one(tmp_path):
         torch.testing.assert_close(ours[name], tensor, rtol=1e-9, atol=1e-9)
 
 
-def result(run):
+def read_result(run):
     lines = read_history(run)
     return load_model(run.model)["weights"], lines

@@ -69,7 +69,7 @@ def project(folder: Path, results: str = "results") -> Project:
     return Project(folder / "workflows", folder / results, load_registry([point]))
 
 
-def opened(folder: Path, infer: Mapping[str, Any] | None = None, results: str = "results") -> Run:
+def open_run(folder: Path, infer: Mapping[str, Any] | None = None, results: str = "results") -> Run:
     """Return the run in a folder, with a section `infer`."""
     run = project(folder, results).run(NAME)
     options = ESPInferOptions.model_validate_json(json.dumps(infer or {}))
@@ -79,7 +79,7 @@ def opened(folder: Path, infer: Mapping[str, Any] | None = None, results: str = 
 def train(folder: Path) -> Run:
     """Write project and model; return the run."""
     write_project(folder)
-    run = opened(folder)
+    run = open_run(folder)
     for stage in ("data", "graph", "partition", "train"):
         call(run, stage)
     return run

@@ -26,7 +26,7 @@ from pipeline_gauge_flows.figures import (
 )
 from pipeline_gauge_flows.paper import equation19
 from pipeline_gauge_flows.plugin import figures
-from plugins.drawn import rows
+from plugins.drawn import select_rows
 from plugins.gauge_flows import made_up
 
 SIGMAS = 4.0
@@ -85,8 +85,8 @@ def test_forward_training_has_its_own_effective_sample_size(tmp_path):
 
 def test_learning_curves_have_every_variant(loops):
     figure, table = learning.draw(loops)
-    assert {row["variant"] for row in rows(table)} == set(loops.runs)
-    (last,) = rows(table, variant="base", epoch=made_up.EPOCHS)
+    assert {row["variant"] for row in select_rows(table)} == set(loops.runs)
+    (last,) = select_rows(table, variant="base", epoch=made_up.EPOCHS)
     log_z = made_up.compute_log_z(loops.runs["base"])
     assert last["val_loss"] == pytest.approx(2 / made_up.EPOCHS - log_z)
     loss, ess, *_ = figure.axes
@@ -97,12 +97,12 @@ def test_learning_curves_have_every_variant(loops):
 def test_derivatives_are_those_of_shifted_normal_numbers(between):
     figure, table = derivatives.draw(between)
     for estimator in ("flow", "epsilon", "epsilon_limit", "fluctuations_mean_of_ends"):
-        for row in rows(table, observable="plaquette", estimator=estimator):
+        for row in select_rows(table, observable="plaquette", estimator=estimator):
             assert abs(row["value"] - 1) < SIGMAS * row["error"], row
-    (same,) = rows(table, observable="plaquette", estimator="epsilon", part_of_step=1.0)
+    (same,) = select_rows(table, observable="plaquette", estimator="epsilon", part_of_step=1.0)
     # A fifth of the shift is left to be reweighted, so errors are a fifth.
     assert same["error_over_flow"] == pytest.approx(5, rel=0.2)
-    assert rows(table, observable="plaquette", estimator="theory")[0]["value"] == 1.0
+    assert select_rows(table, observable="plaquette", estimator="theory")[0]["value"] == 1.0
     first, second, ratios = figure.axes
     assert first.get_title(loc="left") == "d⟨dS/dλ⟩/dλ"
     assert second.get_title(loc="left") == "d⟨plaquette⟩/dλ"
@@ -119,20 +119,20 @@ def test_without_a_second_ensemble_there_is_none_in_the_figures(tmp_path):
     figure, table = derivatives.draw(experiment)
     assert not any("independent" in label for label in made_up.read_legend(figure))
     assert not any("the paper" in label for label in made_up.read_legend(figure))
-    assert rows(table, estimator="independent") == []
+    assert select_rows(table, estimator="independent") == []
     _, table = equation19.draw(experiment)
-    (row,) = rows(table, term="sampled")
+    (row,) = select_rows(table, term="sampled")
     assert row["base_seconds"] is None
 
 
 def test_independent_configurations_are_priced(loops):
     figure, table = costs.draw(loops)
-    (flow,) = rows(table, variant="loops_seed0", by="flow")
+    (flow,) = select_rows(table, variant="loops_seed0", by="flow")
     expected = np.exp(made_up.VARIANCES["learned"])
     assert flow["needed_reweighted"] == pytest.approx(expected, rel=0.1)
     assert flow["seconds_per_independent"] == pytest.approx(1e-3 * flow["needed_reweighted"])
     assert flow["break_even"] is None
-    (heatbath,) = rows(table, variant="loops_seed0", by="heat bath")
+    (heatbath,) = select_rows(table, variant="loops_seed0", by="heat bath")
     assert heatbath["seconds_per_independent"] == 1e-4
     shown = made_up.read_words(figure.axes[0])
     assert {"flow: loops_seed0", "heat bath", "HMC", "100 µs", "3.0: 2 τ"} <= set(shown)
@@ -146,7 +146,7 @@ def test_a_flow_that_pays_says_when(tmp_path):
     content["flow"]["cost"] = made_up.make_cost(content["flow"]["lattices"][0], heatbath=5e-3)
     run.metrics.write_text(json.dumps(content))
     figure, table = costs.draw(experiment)
-    (flow,) = rows(table, by="flow")
+    (flow,) = select_rows(table, by="flow")
     assert flow["break_even"] == pytest.approx(16 / (5e-3 - flow["seconds_per_independent"]))
     joined = " ".join(made_up.read_words(figure.axes[0]))
     assert f"{flow['break_even']:,.0f} configurations" in joined
@@ -167,7 +167,7 @@ def test_log_z_lies_between_its_bounds(loops):
     for variant in loops.runs:
         values = {
             (row["quantity"], row["how"]): row["value"]
-            for row in rows(table, variant=variant, lattice="4×4")
+            for row in select_rows(table, variant=variant, lattice="4×4")
         }
         # Oracle: the notes' value for the torus, log Z = 19.77424353.
         assert values["known", "exact"] == pytest.approx(19.77424353)
@@ -183,10 +183,12 @@ def test_log_z_lies_between_its_bounds(loops):
 
 def test_averages_stand_in_standard_errors_from_what_they_should_be(loops):
     figure, table = observables.draw(loops)
-    (theory,) = rows(table, variant="base", lattice="4×4", observable="plaquette", by="theory")
+    (theory,) = select_rows(
+        table, variant="base", lattice="4×4", observable="plaquette", by="theory"
+    )
     # Oracle: the notes' plaquette of the torus.
     assert theory["value"] == pytest.approx(0.42253206)
-    (flow,) = rows(table, variant="base", lattice="4×4", observable="plaquette", by="flow")
+    (flow,) = select_rows(table, variant="base", lattice="4×4", observable="plaquette", by="flow")
     distance = (flow["value"] - theory["value"]) / flow["error"]
     assert theory["sigmas"] == pytest.approx(distance)
     (axes,) = figure.axes
@@ -197,9 +199,9 @@ def test_averages_stand_in_standard_errors_from_what_they_should_be(loops):
 
 def test_the_volume_law_holds_for_weights_whose_variance_grows_with_the_volume(loops):
     figure, table = volumes.draw(loops)
-    for row in rows(table, lattice="8×4"):
+    for row in select_rows(table, lattice="8×4"):
         assert abs(row["sigmas"]) < SIGMAS
-        (first,) = rows(table, variant=row["variant"], lattice="4×4")
+        (first,) = select_rows(table, variant=row["variant"], lattice="4×4")
         assert row["expected"] == pytest.approx(first["ess"] ** 2)
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["4×4", "8×4"]
@@ -210,7 +212,7 @@ def test_densities_of_weights_differ_by_the_weight(loops):
     for variant in ("base", "loops_seed0"):
         mean = {}
         for source in ("flow", "target"):
-            bins = rows(table, variant=variant, **{"from": source})
+            bins = select_rows(table, variant=variant, **{"from": source})
             x = np.array([row["log_weight_less_log_z"] for row in bins])
             density = np.array([row["density"] for row in bins])
             assert density.sum() * (x[1] - x[0]) == pytest.approx(1, abs=0.01)
@@ -219,7 +221,7 @@ def test_densities_of_weights_differ_by_the_weight(loops):
         loop = "plaquette" if variant == "base" else "learned"
         variance = made_up.VARIANCES[loop]
         assert mean["target"] - mean["flow"] == pytest.approx(variance, rel=0.1)
-    assert rows(table, variant="loops_seed1") == []
+    assert select_rows(table, variant="loops_seed1") == []
 
 
 def test_without_results_there_is_nothing_to_draw(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.paper import equation19, figure1
-from plugins.drawn import rows
+from plugins.drawn import select_rows
 from plugins.gauge_flows import made_up
 
 SIGMAS = 4.0
@@ -29,14 +29,14 @@ pytestmark = pytest.mark.usefixtures("figure_style")
 def test_figure_1_shows_what_the_history_and_the_evaluation_hold(loops):
     figure, table = figure1.draw(loops)
     assert made_up.read_legend(figure) == ["fixed plaquette, 2 seeds", "learned loops, 2 seeds"]
-    curve = rows(table, variant="fixed_seed1", split="val")
+    curve = select_rows(table, variant="fixed_seed1", split="val")
     assert [row["steps"] for row in curve] == [4 * (1 + n) for n in range(made_up.EPOCHS)]
     for epoch, row in enumerate(curve, 1):
         # 250 draws in batches of 64 are four steps.
         assert row["ess"] == pytest.approx(made_up.compute_ess(epoch, seed=1))
         assert row["kl"] == pytest.approx(2 / epoch)
     for loop, variant in (("plaquette", "base"), ("learned", "loops_seed1")):
-        (end,) = rows(table, variant=variant, split="evaluated")
+        (end,) = select_rows(table, variant=variant, split="evaluated")
         variance = made_up.VARIANCES[loop]
         assert abs(end["ess"] - np.exp(-variance)) < SIGMAS * end["ess_error"]
         assert abs(end["kl"] - variance / 2) < SIGMAS * end["kl_error"]
@@ -86,7 +86,7 @@ def test_a_theory_has_a_row_of_its_own(tmp_path):
 def test_the_papers_costs_are_what_it_concludes_from_them(between):
     # Oracle: "around 2 times more" a configuration, and an advantage "after 4k configurations".
     _, table = equation19.draw(between)
-    theirs = {row["term"]: row["paper_gpu_hours"] for row in rows(table)}
+    theirs = {row["term"]: row["paper_gpu_hours"] for row in select_rows(table)}
     assert round(theirs["flows"] / theirs["sampled"]) == 2
     assert theirs["pays_beside_epsilon"] == pytest.approx(4000, rel=0.02)
     assert theirs["pays_beside_independent"] is None
@@ -94,7 +94,7 @@ def test_the_papers_costs_are_what_it_concludes_from_them(between):
 
 def test_our_costs_follow_from_measured_times_and_errors(between):
     figure, table = equation19.draw(between)
-    ours = {row["term"]: row["base_seconds"] for row in rows(table)}
+    ours = {row["term"]: row["base_seconds"] for row in select_rows(table)}
     assert (ours["sampled"], ours["mapped"], ours["training"]) == (1e-3, 3e-3, 16.0)
     assert (ours["flows"], ours["independent"]) == (4e-3, 2e-3)
     # Of -x a fifth of the shift, and two ensembles with twice the variance over its square.

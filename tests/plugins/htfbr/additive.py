@@ -27,10 +27,12 @@ TRANS = np.append(TRANS, np.pi)
 """Minimum of HONO in its published surface."""
 
 
-def additive(leaves: Sequence[Leaf], functions: Sequence[Callable], shift: float = 0.0) -> Surface:
+def build_additive(
+    leaves: Sequence[Leaf], functions: Sequence[Callable], shift: float = 0.0
+) -> Surface:
     """Return shift + sum of functions (eV) that the leaves' functions represent."""
     shape = TreeShape(
-        (2,) * len(leaves), make_nodes(build_balanced(range(len(leaves))), _ranks(leaves))
+        (2,) * len(leaves), make_nodes(build_balanced(range(len(leaves))), _list_ranks(leaves))
     )
     module = Surface(leaves, shape, gradients=False).double()
     assign(module, functions, shift)
@@ -46,7 +48,7 @@ def assign(module: Surface, functions: Sequence[Callable], shift: float = 0.0) -
         for leaf, matrix, function in zip(module.leaves, module.maps, functions, strict=True):
             matrix.zero_()
             matrix[0, 0] = 1
-            matrix[:, 1] = torch.from_numpy(coefficients(leaf, function) / scale)
+            matrix[:, 1] = torch.from_numpy(fit_coefficients(leaf, function) / scale)
         for B in module.shape.split_transfers(module.transfers):
             B.zero_()
             B[0, 0, 0] = 1
@@ -54,7 +56,7 @@ def assign(module: Surface, functions: Sequence[Callable], shift: float = 0.0) -
         B[0, 0, 0] = 0  # the root has only the sum
 
 
-def coefficients(leaf: Leaf, function: Callable) -> np.ndarray:
+def fit_coefficients(leaf: Leaf, function: Callable) -> np.ndarray:
     """Fit the functions of a leaf by least squares at many points."""
     x = (leaf.lower + leaf.upper) / 2 + (leaf.upper - leaf.lower) / 2 * np.cos(
         np.pi * (np.arange(200) + 0.5) / 200
@@ -63,7 +65,7 @@ def coefficients(leaf: Leaf, function: Callable) -> np.ndarray:
     return np.linalg.lstsq(table.T, function(x), rcond=None)[0]
 
 
-def hono_leaves(degree: int = 12, torsion: int = 6) -> list[Leaf]:
+def make_hono_leaves(degree: int = 12, torsion: int = 6) -> list[Leaf]:
     return [
         Leaf(
             family="cosine" if c.period else "chebyshev",
@@ -76,7 +78,7 @@ def hono_leaves(degree: int = 12, torsion: int = 6) -> list[Leaf]:
     ]
 
 
-def hono_cuts() -> list[Callable]:
+def build_hono_cuts() -> list[Callable]:
     """Energies of HONO along each coordinate from the trans minimum, above it."""
     surface = HONO()
     lowest = surface.energies(TRANS[None])[0]
@@ -92,12 +94,14 @@ def hono_cuts() -> list[Callable]:
     return [along(mu) for mu in range(6)]
 
 
-def hono_surface() -> Surface:
+def build_hono_surface() -> Surface:
     """Return the sum of all cuts of HONO through its trans minimum."""
-    return additive(hono_leaves(), hono_cuts(), float(HONO().energies(TRANS[None])[0]))
+    return build_additive(
+        make_hono_leaves(), build_hono_cuts(), float(HONO().energies(TRANS[None])[0])
+    )
 
 
-def hono_points(n: int = 200) -> Points:
+def draw_hono_points(n: int = 200) -> Points:
     surface = HONO()
     lower, upper = np.array([(c.lower, c.upper) for c in surface.coordinates]).T
     x = np.random.default_rng(0).uniform(lower, upper, (n, 6))
@@ -113,7 +117,7 @@ def hono_points(n: int = 200) -> Points:
     )
 
 
-def hono_sections(**infer) -> dict:
+def make_hono_sections(**infer) -> dict:
     """Return the sections of an experiment whose model `write_hono` can write."""
     return {
         "model": {"rank": 2, "leaf_rank": 2},
@@ -126,11 +130,11 @@ def write_hono(run) -> Surface:
     """Write the sum of cuts as the model of a run; return it."""
     task = build_task(run)
     task.module.double()
-    assign(task.module, hono_cuts(), float(HONO().energies(TRANS[None])[0]))
+    assign(task.module, build_hono_cuts(), float(HONO().energies(TRANS[None])[0]))
     task = replace(task, metadata=dict(task.metadata))
     write_model(run, task, task.module.state_dict(), ("test", np.arange(3)), {})
     return task.module
 
 
-def _ranks(leaves: Sequence[Leaf]) -> list[int]:
+def _list_ranks(leaves: Sequence[Leaf]) -> list[int]:
     return [2] * (len(leaves) - 2) + [1]

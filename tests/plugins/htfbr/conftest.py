@@ -16,7 +16,7 @@ from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_htfbr.points import Coordinate, Points, write_points
 from plugins.htfbr import made_up
-from plugins.htfbr.fits import SECTIONS, polynomial, slopes
+from plugins.htfbr.fits import SECTIONS, evaluate_polynomial, slopes
 
 DATASET = {
     "description": "Points of a function.",
@@ -110,7 +110,7 @@ def fit(tmp_path):
     def make(
         train=None,
         folder="run",
-        function=polynomial,
+        function=evaluate_polynomial,
         n=120,
         gradient=slopes,
         domain=(-1.0, 1.0),

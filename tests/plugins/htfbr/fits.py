@@ -23,7 +23,7 @@ SECTIONS = {
 }
 
 
-def polynomial(x):
+def evaluate_polynomial(x):
     """What a tree of degree 2 and rank 4 holds exactly, eV."""
     a, b, c = x.T
     return 1 + a * b**2 - 0.5 * c * a + c**2
@@ -34,12 +34,12 @@ def slopes(x):
     return np.stack([b**2 - 0.5 * c, 2 * a * b, 2 * c - 0.5 * a], axis=1)
 
 
-def result(run):
+def read_result(run):
     kept = [{k: v for k, v in line.items() if k not in TIMES} for line in read_history(run)]
     return load_model(run.model)["weights"], kept
 
 
 def assert_same_bits(a, b):
-    (weights_a, history_a), (weights_b, history_b) = result(a), result(b)
+    (weights_a, history_a), (weights_b, history_b) = read_result(a), read_result(b)
     assert history_a == history_b
     assert all(torch.equal(tensor, weights_b[name]) for name, tensor in weights_a.items())

@@ -25,26 +25,31 @@ def load(folder, name):
     return Project(ROOT / "workflows", folder, load_registry()).load_experiment(name)
 
 
-def sizes(rmse):
+def make_sizes(rmse):
     return {"rmse": rmse, "mae": 0.7 * rmse, "max_error": 9 * rmse}
 
 
 def place(rmse, n_points):
     """Return the errors at a set of points, rmse in hartree, rising with the energy."""
     windows = [
-        {"from": low, "to": high, "n_points": n_points // 5, **sizes(rmse * HARTREE_IN_CM * 2**i)}
+        {
+            "from": low,
+            "to": high,
+            "n_points": n_points // 5,
+            **make_sizes(rmse * HARTREE_IN_CM * 2**i),
+        }
         for i, (low, high) in enumerate(pairwise(ENDS), -3)
     ]
     return {
         "n_points": n_points,
-        "hartree": sizes(rmse),
-        "cm^-1": sizes(rmse * HARTREE_IN_CM),
+        "hartree": make_sizes(rmse),
+        "cm^-1": make_sizes(rmse * HARTREE_IN_CM),
         "relative": 10 * rmse,
         "windows": windows,
     }
 
 
-def metrics(run, exact, number):
+def make_metrics(run, exact, number):
     """Return metrics of the variant with this number; its errors fall with it."""
     train, test = 5e-4 / (1 + number), 6e-4 / (1 + number)
     method = run.sections["train"].method
@@ -67,7 +72,7 @@ def metrics(run, exact, number):
     return {"n_parameters": 4100 + number, "splits": {}, "surface": surface}
 
 
-def history(number):
+def make_history(number):
     """Return one record each ten epochs; losses fall as 1 / epoch."""
     for epoch in range(10, 110, 10):
         loss = 1 / epoch * (1 + 1e-9 * number)
@@ -79,8 +84,8 @@ def write(folder, name, exact):
     experiment = load(folder, name)
     for number, run in enumerate(experiment.runs.values()):
         run.folder.mkdir(parents=True)
-        store.write_json(run.metrics, metrics(run, exact, number))
-        lines = [json.dumps(record) + "\n" for record in history(number)]
+        store.write_json(run.metrics, make_metrics(run, exact, number))
+        lines = [json.dumps(record) + "\n" for record in make_history(number)]
         run.history.write_text("".join(lines))
         record = {"stage": "train", "seconds": 12.0, "cpu": "A processor", "cores": 2}
         (run.folder / "records.jsonl").write_text(json.dumps(record) + "\n")
@@ -127,6 +132,6 @@ def write_uses(run, *, exact=True):
             file.create_dataset("stationary/pairs", data=[[0, 0], [2, 2]])
 
 
-def words(figure):
+def list_words(figure):
     """Return the texts of a drawn table."""
     return [text.get_text() for text in figure.axes[0].texts]

@@ -26,18 +26,18 @@ from pipeline_htfbr.molecule import Molecule, NormalModes
 from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
     TRANS,
-    additive,
-    hono_leaves,
-    hono_points,
-    hono_sections,
-    hono_surface,
+    build_additive,
+    build_hono_surface,
+    draw_hono_points,
+    make_hono_leaves,
+    make_hono_sections,
     write_hono,
 )
 
 
 @pytest.fixture(scope="module")
 def surface():
-    return hono_surface()
+    return build_hono_surface()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def calculator(surface):
     return SurfaceCalculator(surface, molecule, domain)
 
 
-def hono(seed=0, size=0.03, tau=2.0):
+def draw_hono(seed=0, size=0.03, tau=2.0):
     molecule = HONO().molecule
     x = TRANS.copy()
     x[5] = tau
@@ -60,7 +60,7 @@ def hono(seed=0, size=0.03, tau=2.0):
 @pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.0, 1.0, 3.0, 4.0, 6.0])
 def test_the_energy_is_that_of_the_surface(surface, calculator, tau):
-    atoms = hono(tau=tau)
+    atoms = draw_hono(tau=tau)
     h, o, n, terminal = range(4)
     x = [
         atoms.get_distance(o, n) / BOHR,
@@ -80,14 +80,14 @@ def test_the_energy_is_that_of_the_surface(surface, calculator, tau):
 @pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.02, 2.0, 3.1])
 def test_forces_are_derivatives_of_the_energy(calculator, tau):
-    atoms = hono(tau=tau)
+    atoms = draw_hono(tau=tau)
     atoms.calc = calculator
     numerical = calculate_numerical_forces(atoms, eps=1e-5)
     assert np.allclose(atoms.get_forces(), numerical, atol=1e-7)
 
 
 def test_energy_and_forces_turn_and_shift_with_the_molecule(calculator):
-    atoms = hono()
+    atoms = draw_hono()
     atoms.calc = calculator
     energy, forces = atoms.get_potential_energy(), atoms.get_forces()
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]  # may reflect as well
@@ -103,12 +103,12 @@ def test_energy_and_forces_turn_and_shift_with_the_molecule(calculator):
 
 def test_a_torsion_beyond_the_fit_is_that_of_the_mirror_image():
     """A fit to [0, π] by functions that are not even still gives both halves of a turn."""
-    leaves = hono_leaves()
+    leaves = make_hono_leaves()
     leaves[5] = replace(leaves[5], family="chebyshev", degree=14)
     flat = [lambda x: 0 * x] * 5
-    surface = additive(leaves, [*flat, lambda x: 0.3 * np.cos(x) + 0.1 * np.cos(2 * x)])
+    surface = build_additive(leaves, [*flat, lambda x: 0.3 * np.cos(x) + 0.1 * np.cos(2 * x)])
     domain = make_domain(HONO().coordinates, leaves, HONO().molecule)
-    atoms = hono(tau=-2.0)
+    atoms = draw_hono(tau=-2.0)
     atoms.calc = SurfaceCalculator(surface, HONO().molecule, domain)
     tau = np.radians(atoms.get_dihedral(0, 1, 2, 3))
     assert tau > np.pi
@@ -118,9 +118,9 @@ def test_a_torsion_beyond_the_fit_is_that_of_the_mirror_image():
     assert np.allclose(atoms.get_forces(), numerical, atol=1e-8)
 
 
-def drift(calculator, step, n_steps):
+def simulate_drift(calculator, step, n_steps):
     """Run without thermostat; return total energies from the start, the last atoms in motion."""
-    atoms = hono(size=0.0, tau=np.pi)
+    atoms = draw_hono(size=0.0, tau=np.pi)
     atoms.calc = calculator
     momenta = np.random.default_rng(2).normal(size=(4, 3)) * np.sqrt(atoms.get_masses())[:, None]
     atoms.set_momenta(0.15 * (momenta - momenta.mean(0)))
@@ -143,8 +143,8 @@ def drift(calculator, step, n_steps):
 @pytest.mark.slow
 def test_molecular_dynamics_conserves_energy_and_momenta(calculator):
     """Velocity Verlet errs in the second order of its step, and in nothing else."""
-    coarse = drift(calculator, 0.2, 150)
-    fine = drift(calculator, 0.1, 300)
+    coarse = simulate_drift(calculator, 0.2, 150)
+    fine = simulate_drift(calculator, 0.1, 300)
     assert np.abs(coarse).max() < 3e-3
     assert np.abs(coarse).max() / np.abs(fine).max() == pytest.approx(4, rel=0.1)
 
@@ -166,7 +166,7 @@ def test_forces_in_normal_modes():
     )
     leaves = [Leaf(family="legendre", degree=2, lower=-5, upper=5) for _ in range(3)]
     coordinates = [Coordinate(name=f"q{i}", unit="1") for i in range(3)]
-    surface = additive(leaves, [lambda q: 0.1 * q**2] * 3)
+    surface = build_additive(leaves, [lambda q: 0.1 * q**2] * 3)
     q = np.array([0.5, -1.0, 0.8])
     atoms = Atoms("CHH", find_positions(q, molecule, coordinates))
     atoms.rotate(40, (1, 1, 0))
@@ -186,7 +186,7 @@ def test_other_atoms_are_refused(calculator, symbols):
 
 
 def test_periodic_atoms_are_refused(calculator):
-    atoms = hono()
+    atoms = draw_hono()
     atoms.set_cell([9, 9, 9])
     atoms.pbc = True
     atoms.calc = calculator
@@ -195,7 +195,7 @@ def test_periodic_atoms_are_refused(calculator):
 
 
 def test_a_geometry_outside_of_the_domain_is_refused(calculator):
-    atoms = hono(size=0.0)
+    atoms = draw_hono(size=0.0)
     atoms.set_distance(0, 1, 2.6 * BOHR, fix=1)
     atoms.calc = calculator
     message = r"coordinate r_OH is 2\.6 bohr, outside of the domain \[1\.3, 2\.45\]"
@@ -204,10 +204,10 @@ def test_a_geometry_outside_of_the_domain_is_refused(calculator):
 
 
 def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
-    run = project(tmp_path, hono_points(), hono_sections())
+    run = project(tmp_path, draw_hono_points(), make_hono_sections())
     surface = write_hono(run)
     moved = tmp_path / "elsewhere" / "hono-2004.pt"
-    atoms, energies = hono(), []
+    atoms, energies = draw_hono(), []
     domain = make_domain(HONO().coordinates, surface.leaves, HONO().molecule)
     atoms.calc = SurfaceCalculator(surface, HONO().molecule, domain)
     expected = atoms.get_potential_energy()
@@ -227,7 +227,7 @@ def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
 
 
 def test_a_surface_without_a_molecule_has_no_calculator(tmp_path, project):
-    run = project(tmp_path, replace(hono_points(), molecule=None), hono_sections())
+    run = project(tmp_path, replace(draw_hono_points(), molecule=None), make_hono_sections())
     write_hono(run)
     with pytest.raises(ValueError, match=r"model\.pt: .* no molecule is known.*exported sum of"):
         make_calculator(run, "cpu")

@@ -75,7 +75,7 @@ def describe(folder, **sections):
     return load(folder).runs["base"]
 
 
-def points(energy, slopes, x, surface="toy"):
+def make_points(energy, slopes, x, surface="toy"):
     split = (np.arange(N) % 3).astype(np.int8)
     group = np.full(N, "all", dtype=object)
     return Points(
@@ -89,14 +89,14 @@ def points(energy, slopes, x, surface="toy"):
     )
 
 
-def trained(folder, monkeypatch, *, surface="toy", **sections):
+def write_trained(folder, monkeypatch, *, surface="toy", **sections):
     """Write points and a model that misses them by -(a + b x_0); return the run and both."""
     run = describe(folder, **sections)
     low, high = (np.array([getattr(c, end) for c in COORDINATES]) for end in ("lower", "upper"))
     x = np.random.default_rng(1).uniform(low, high, (N, 3))
     provenance = run.dataset.make_provenance()
     run.data.parent.mkdir(parents=True)
-    write_points(run.data, points(np.sin(x).sum(1), np.cos(x), x, surface), provenance)
+    write_points(run.data, make_points(np.sin(x).sum(1), np.cos(x), x, surface), provenance)
     call(run, "graph")
     task = build_task(run)
     task.module.double()
@@ -106,14 +106,16 @@ def trained(folder, monkeypatch, *, surface="toy", **sections):
         run, task, task.module.state_dict(), ("val", np.arange(4)), run.make_provenance("train")
     )
     exact = Exact(task.module)
-    write_points(run.data, points(exact.energies(x), exact.gradients(x), x, surface), provenance)
+    write_points(
+        run.data, make_points(exact.energies(x), exact.gradients(x), x, surface), provenance
+    )
     monkeypatch.setattr(evaluation, "find_exact_surface", {"toy": exact}.get)
     lines = [{"epoch": e, "seconds": s, "train": {"loss": 0.1}} for e, s in ((10, 9.0), (30, 4.0))]
     run.history.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run, x, exact
 
 
-def reported(run):
+def read_report(run):
     call(run, "evaluate")
     return json.loads(run.metrics.read_text())
 
@@ -132,8 +134,8 @@ def check(result, error):
 
 
 def test_errors_of_splits_grid_and_random_points(tmp_path, monkeypatch):
-    run, x, exact = trained(tmp_path, monkeypatch)
-    report = reported(run)["surface"]
+    run, x, exact = write_trained(tmp_path, monkeypatch)
+    report = read_report(run)["surface"]
     errors = report["errors"]
     assert list(errors) == ["train", "val", "test", "grid", "off_grid"]
     for code, split in enumerate(("train", "val", "test")):
@@ -155,8 +157,8 @@ def test_errors_of_splits_grid_and_random_points(tmp_path, monkeypatch):
 
 
 def test_the_gap_is_the_difference_of_the_errors(tmp_path, monkeypatch):
-    run, x, _ = trained(tmp_path, monkeypatch)
-    gap = reported(run)["surface"]["gap"]
+    run, x, _ = write_trained(tmp_path, monkeypatch)
+    gap = read_report(run)["surface"]["gap"]
     train, test = (np.sqrt(((A + B * x[i::3, 0]) ** 2).mean()) for i in (0, 2))
     assert gap["hartree"] * HARTREE == pytest.approx(abs(train - test), rel=1e-6)
     assert gap["cm^-1"] * INVERSE_CM == pytest.approx(abs(train - test), rel=1e-6)
@@ -164,8 +166,8 @@ def test_the_gap_is_the_difference_of_the_errors(tmp_path, monkeypatch):
 
 def test_windows_divide_the_points_by_their_energy(tmp_path, monkeypatch):
     options = {"off_grid_points": 0, "energy_windows": [4000.0, 1000.0]}
-    run, x, exact = trained(tmp_path, monkeypatch, evaluate=options)
-    errors = reported(run)["surface"]["errors"]
+    run, x, exact = write_trained(tmp_path, monkeypatch, evaluate=options)
+    errors = read_report(run)["surface"]["errors"]
     assert list(errors) == ["train", "val", "test", "grid"]
     windows = errors["test"]["windows"]
     bounds = [(w["from"], w["to"]) for w in windows]
@@ -183,8 +185,8 @@ def test_windows_divide_the_points_by_their_energy(tmp_path, monkeypatch):
 
 
 def test_gradients_are_compared_where_they_were_trained(tmp_path, monkeypatch):
-    run, *_ = trained(tmp_path, monkeypatch, train={"gradient_weight": 1.0})
-    errors = reported(run)["surface"]["errors"]
+    run, *_ = write_trained(tmp_path, monkeypatch, train={"gradient_weight": 1.0})
+    errors = read_report(run)["surface"]["errors"]
     for place in ("train", "test", "off_grid"):
         result = errors[place]["gradient"]
         assert {name: one["unit"] for name, one in result.items()} == {
@@ -198,8 +200,8 @@ def test_gradients_are_compared_where_they_were_trained(tmp_path, monkeypatch):
 
 
 def test_training_times_are_those_of_the_history(tmp_path, monkeypatch):
-    run, *_ = trained(tmp_path, monkeypatch)
-    result = reported(run)["surface"]
+    run, *_ = write_trained(tmp_path, monkeypatch)
+    result = read_report(run)["surface"]
     # 9 s for 10 epochs, then 4 s for 20.
     assert (result["epochs"], result["seconds"]) == (30, 13.0)
     assert result["seconds_per_epoch"] == pytest.approx((0.9 + 0.2) / 2)
@@ -209,15 +211,15 @@ def test_training_times_are_those_of_the_history(tmp_path, monkeypatch):
 
 
 def test_without_an_exact_surface_the_points_alone_are_compared(tmp_path, monkeypatch):
-    run, *_ = trained(tmp_path, monkeypatch, surface="")
-    assert list(reported(run)["surface"]["errors"]) == ["train", "val", "test"]
+    run, *_ = write_trained(tmp_path, monkeypatch, surface="")
+    assert list(read_report(run)["surface"]["errors"]) == ["train", "val", "test"]
 
 
 def test_the_engines_metrics_stay_and_its_figures_speak_of_points(tmp_path, monkeypatch):
-    run, x, _ = trained(tmp_path, monkeypatch)
+    run, x, _ = write_trained(tmp_path, monkeypatch)
     record = {"epoch": 40, "lr": 1.0, "train": {"loss": 1.0}, "mae": {"energy": 0.5}}
     run.history.write_text(json.dumps(record) + "\n")
-    metrics = reported(run)
+    metrics = read_report(run)
     mae = metrics["splits"]["test"]["quantities"]["energy"]["mae"]
     assert mae == pytest.approx(np.abs(A + B * x[2::3, 0]).mean(), rel=1e-6)
     experiment = load(tmp_path)

@@ -26,7 +26,12 @@ from pipeline_htfbr.points import Coordinate
 from pipeline_htfbr.structure import TreeStructure
 from pipeline_htfbr.surface import Surface
 from pipeline_kernels.tree import TreeShape
-from plugins.htfbr.additive import additive, hono_leaves, hono_points, hono_sections
+from plugins.htfbr.additive import (
+    build_additive,
+    draw_hono_points,
+    make_hono_leaves,
+    make_hono_sections,
+)
 
 FAMILIES = ("chebyshev", "legendre", "cosine", "fourier")
 
@@ -42,7 +47,7 @@ GUARD = """
 """
 
 
-def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None, decay=0.0, seed=0):
+def draw_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None, decay=0.0, seed=0):
     """A tree with random weights; `decay` makes those of higher numbers smaller."""
     d = len(families)
     leaves = [
@@ -65,18 +70,18 @@ def random_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None,
     return module
 
 
-def structure_of(module):
+def read_structure(module):
     d = len(module.leaves)
     coordinates = [Coordinate(name=f"x {mu}", unit="1", period=3.0) for mu in range(d)]
     return TreeStructure(tuple(coordinates), module.leaves, build_balanced(range(d)))
 
 
-def places(module, n=20, seed=1):
+def draw_places(module, n=20, seed=1):
     lower, upper = np.array([(leaf.lower, leaf.upper) for leaf in module.leaves]).T
     return np.random.default_rng(seed).uniform(lower, upper, (n, len(lower)))
 
 
-def expected(module, x):
+def compute_expected(module, x):
     """Energies and gradients by torch, hartree."""
     place = torch.from_numpy(x).requires_grad_()
     energy = module.energies(place)
@@ -86,14 +91,14 @@ def expected(module, x):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, project):
-    return project(tmp_path_factory.mktemp("export"), hono_points(), hono_sections())
+    return project(tmp_path_factory.mktemp("export"), draw_hono_points(), make_hono_sections())
 
 
-def exported(run, module, folder, **options):
+def export_into(run, module, folder, **options):
     """Export into a folder of its own."""
     section = run.sections["infer"].model_copy(update=options)
     run = replace(run, folder=folder, sections={**run.sections, "infer": section})
-    summary = export_surface(run, module, structure_of(module), None)
+    summary = export_surface(run, module, read_structure(module), None)
     return run.folder, summary
 
 
@@ -101,12 +106,12 @@ def exported(run, module, folder, **options):
 @pytest.mark.parametrize("leaf_ranks", [None, (3, 2, 4, 3, 2)])
 def test_files_give_the_surface(run, tmp_path, form, leaf_ranks):
     """All families, an unbalanced tree, leaves with and without maps."""
-    module = random_surface(
+    module = draw_surface(
         [*FAMILIES, "legendre"], leaf_ranks=leaf_ranks, nesting=[[2, [0, 4]], [1, 3]]
     )
-    folder, summary = exported(run, module, tmp_path, export_tolerance=1e-9)
-    x = places(module)
-    energy, gradient = expected(module, x)
+    folder, summary = export_into(run, module, tmp_path, export_tolerance=1e-9)
+    x = draw_places(module)
+    energy, gradient = compute_expected(module, x)
 
     file = folder / f"sum_of_products.{'txt' if form == 'txt' else 'h5'}"
     surface = load(file, "tree" if form == "tree" else "terms")
@@ -120,10 +125,10 @@ def test_files_give_the_surface(run, tmp_path, form, leaf_ranks):
 
 
 def test_the_program_needs_nothing_of_the_project(run, tmp_path):
-    module = random_surface(FAMILIES)
-    folder, _ = exported(run, module, tmp_path)
-    x = places(module, 1)
-    energy, gradient = expected(module, x)
+    module = draw_surface(FAMILIES)
+    folder, _ = export_into(run, module, tmp_path)
+    x = draw_places(module, 1)
+    energy, gradient = compute_expected(module, x)
 
     for arguments in (["sum_of_products.txt"], ["sum_of_products.h5", "--form", "tree"]):
         command = [sys.executable, "-c", textwrap.dedent(GUARD), "read_sum_of_products.py"]
@@ -148,28 +153,30 @@ def test_the_guard_of_the_test_above_works(tmp_path):
 
 def test_coefficients_are_those_of_the_series():
     """Oracle: numpy.polynomial evaluates the coefficient tensor that the terms are."""
-    module = random_surface(["chebyshev"] * 3, degree=5)
+    module = draw_surface(["chebyshev"] * 3, degree=5)
     terms = expand(module, 1e-12, 10**6)
     c = np.zeros((6, 6, 6))
     c[tuple(terms.functions.T)] = terms.c
-    x = places(module)
+    x = draw_places(module)
     s = [
         2 * (x[:, mu] - leaf.lower) / (leaf.upper - leaf.lower) - 1
         for mu, leaf in enumerate(module.leaves)
     ]
     result = terms.shift + chebyshev.chebval3d(*s, c)
-    assert np.allclose(result, expected(module, x)[0], rtol=0, atol=1e-11)
+    assert np.allclose(result, compute_expected(module, x)[0], rtol=0, atol=1e-11)
     assert (np.diff(np.abs(terms.c)) <= 0).all()
 
 
 @pytest.mark.parametrize("family", ["chebyshev", "legendre"])
 @pytest.mark.parametrize("tolerance", [1e-8, 1e-4, 1e-2])
 def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
-    module = random_surface([family] * 6, degree=5, rank=6, decay=0.7)
+    module = draw_surface([family] * 6, degree=5, rank=6, decay=0.7)
     terms = expand(module, tolerance, 10**6)
     corners = np.array([(leaf.lower, leaf.upper) for leaf in module.leaves])
     mesh = np.stack(np.meshgrid(*corners, indexing="ij"), -1).reshape(-1, 6)
-    x = np.concatenate([places(module, 100), mesh])  # the bound is reached in corners, if anywhere
+    x = np.concatenate(
+        [draw_places(module, 100), mesh]
+    )  # the bound is reached in corners, if anywhere
 
     values = np.full(len(x), terms.shift)
     tables = [
@@ -182,7 +189,7 @@ def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
         for table, numbers in zip(tables, terms.functions[rows].T, strict=True):
             product = product * table[numbers]
         values += product.sum(0)
-    error = np.abs(values - expected(module, x)[0]).max()
+    error = np.abs(values - compute_expected(module, x)[0]).max()
 
     assert 0 < error <= terms.error_bound <= tolerance
     assert len(terms.c) < 6**6  # something was dropped
@@ -190,42 +197,44 @@ def test_dropped_terms_stay_below_the_tolerance(family, tolerance):
 
 def test_a_sum_of_functions_of_one_coordinate_has_no_other_terms():
     functions = [lambda x: 1 + x, np.sin, np.cos, lambda x: x**2, np.exp, lambda x: np.cos(2 * x)]
-    terms = expand(additive(hono_leaves(), functions), 1e-7, 10**6)
+    terms = expand(build_additive(make_hono_leaves(), functions), 1e-7, 10**6)
     assert ((terms.functions > 0).sum(1) <= 1).all()
     assert len(terms.c) <= 1 + 5 * 12 + 6
 
 
 def test_twelve_coordinates_are_pruned_on_the_way():
     """All 5^12 products would be 2 GB; those of a decaying tree are few."""
-    module = random_surface(["chebyshev"] * 12, degree=4, rank=10, decay=2.0)
+    module = draw_surface(["chebyshev"] * 12, degree=4, rank=10, decay=2.0)
     terms = expand(module, 1e-8, 2_000_000)
-    x = places(module, 10)
+    x = draw_places(module, 10)
     values = np.full(10, terms.shift)
     product = np.tile(terms.c[:, None], 10)
     for leaf, column, numbers in zip(module.leaves, x.T, terms.functions.T, strict=True):
         product = product * leaf.functions(torch.from_numpy(column)).numpy()[numbers]
-    assert np.abs(values + product.sum(0) - expected(module, x)[0]).max() <= terms.error_bound
+    assert (
+        np.abs(values + product.sum(0) - compute_expected(module, x)[0]).max() <= terms.error_bound
+    )
     assert terms.error_bound <= 1e-8
 
 
 def test_too_many_terms_leave_the_hierarchical_form(run, tmp_path):
-    module = random_surface(FAMILIES)
-    folder, _ = exported(run, module, tmp_path)
-    folder, summary = exported(run, module, tmp_path, max_terms=100)
+    module = draw_surface(FAMILIES)
+    folder, _ = export_into(run, module, tmp_path)
+    folder, summary = export_into(run, module, tmp_path, max_terms=100)
 
     assert summary["terms"] is None
     assert "infer.max_terms = 100 products do not reach" in summary["problem"]
     assert not (folder / "sum_of_products.txt").exists()
-    x = places(module)
+    x = draw_places(module)
     result = load(folder / "sum_of_products.h5", "tree").energy(x)
-    assert np.allclose(result, expected(module, x)[0], rtol=1e-13)
+    assert np.allclose(result, compute_expected(module, x)[0], rtol=1e-13)
     with pytest.raises(ValueError, match=r"too many terms to be written; use form='tree'"):
         load(folder / "sum_of_products.h5")
 
 
 def test_what_too_few_terms_would_miss_is_told():
     """Oracle: with that as its tolerance, the same number of terms suffices."""
-    module = random_surface(["chebyshev"] * 4, degree=5)
+    module = draw_surface(["chebyshev"] * 4, degree=5)
     with pytest.raises(TooManyTerms, match=r"the largest 200 leave up to \S+ hartree") as error:
         expand(module, 1e-8, 200)
     missing = float(str(error.value).split()[-2])
@@ -233,8 +242,8 @@ def test_what_too_few_terms_would_miss_is_told():
 
 
 def test_the_text_explains_itself(run, tmp_path):
-    module = random_surface(FAMILIES)
-    folder, summary = exported(run, module, tmp_path)
+    module = draw_surface(FAMILIES)
+    folder, summary = export_into(run, module, tmp_path)
     lines = (folder / "sum_of_products.txt").read_text().splitlines()
     head = [line for line in lines if line.startswith("#")]
     body = [line for line in lines if not line.startswith("#")]
@@ -248,7 +257,7 @@ def test_the_text_explains_itself(run, tmp_path):
 
 
 def test_the_file_says_what_the_coordinates_are(run, tmp_path):
-    module = additive(hono_leaves(), [np.cos] * 6)
+    module = build_additive(make_hono_leaves(), [np.cos] * 6)
     hono = HONO()
     structure = TreeStructure(hono.coordinates, module.leaves, build_balanced(range(6)))
     run = replace(run, folder=tmp_path)
@@ -264,7 +273,7 @@ def test_the_file_says_what_the_coordinates_are(run, tmp_path):
 
 
 def test_a_wrong_number_of_coordinates_is_explained(run, tmp_path):
-    folder, _ = exported(run, random_surface(FAMILIES), tmp_path)
+    folder, _ = export_into(run, draw_surface(FAMILIES), tmp_path)
     surface = load(folder / "sum_of_products.txt")
     with pytest.raises(ValueError, match=r"3 numbers a point, expected one each for x 0, x 1, x 2"):
         surface.energy([1.0, 2.0, 3.0])

@@ -9,7 +9,7 @@ import pytest
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
 from pipeline_htfbr import paper
 from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
-from plugins.drawn import rows
+from plugins.drawn import select_rows
 from plugins.htfbr import made_up
 
 ALL = [*FIGURES, *paper.FIGURES]
@@ -28,24 +28,24 @@ def test_windows_without_points_are_left_out(hono):
     labels = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
     assert labels[0] == "0–5\n2,000"
     assert labels[-1] == "> 40\n2,000"
-    (row,) = rows(table, variant="base", place="grid", **{"to_cm-1": 5000.0})
+    (row,) = select_rows(table, variant="base", place="grid", **{"to_cm-1": 5000.0})
     assert row["RMSE_cm-1"] == pytest.approx(6.6e-4 * made_up.HARTREE_IN_CM / 8)
 
 
 def test_the_fits_are_told_in_inverse_centimetres(hono):
     figure, table = overview.draw(hono)
-    (row,) = rows(table, variant="adaptive")
+    (row,) = select_rows(table, variant="adaptive")
     assert row["ranks"] == "10, 10, 13, 10"
     assert row["test_rmse_cm-1"] == pytest.approx(3e-4 * made_up.HARTREE_IN_CM)
     assert row["largest_error_on"] == "off_grid"
-    assert "4,100" in made_up.words(figure)
+    assert "4,100" in made_up.list_words(figure)
 
 
 def test_energies_are_counted_above_the_lowest(hono):
     made_up.write_predictions(hono.runs["base"])
     _, table = energies.draw_points(hono)
     for split in ("train", "val", "test"):
-        counts = [row["points"] for row in rows(table, split=split)]
+        counts = [row["points"] for row in select_rows(table, split=split)]
         assert sum(counts) == 200
     assert table[1][1] == 0.0
     assert table[-1][2] == pytest.approx(599.0)
@@ -70,22 +70,22 @@ def test_cuts_are_shown_above_the_minimum(hono):
 def test_stationary_points_stand_beside_those_of_the_exact_surface(hono):
     made_up.write_uses(hono.runs["base"])
     figure, table = stationary.draw(hono)
-    kinds = [row["kind"] for row in rows(table, variant="base")]
+    kinds = [row["kind"] for row in select_rows(table, variant="base")]
     assert kinds == ["minimum", "saddle point", "minimum", "minimum"]
-    saddle = rows(table, kind="saddle point")[0]
+    saddle = select_rows(table, kind="saddle point")[0]
     assert saddle["difference_cm-1"] == pytest.approx(-2.0)
     assert saddle["largest_frequency_difference_cm-1"] == pytest.approx(2.0)
     assert saddle["fitted_frequencies_cm-1"] == "540i, 1650"
     # The second minimum of each surface has no counterpart.
-    assert [row["exact_cm-1"] for row in rows(table, **{"fitted_cm-1": 93.0})] == [None]
-    assert "4100.0" in made_up.words(figure)
+    assert [row["exact_cm-1"] for row in select_rows(table, **{"fitted_cm-1": 93.0})] == [None]
+    assert "4100.0" in made_up.list_words(figure)
 
 
 def test_uses_of_a_surface_that_is_known_by_its_points_alone(hono):
     made_up.write_uses(hono.runs["base"], exact=False)
     assert len(cuts.draw(hono)[0].axes[0].lines) == 1
     _, table = stationary.draw(hono)
-    assert [row["exact_cm-1"] for row in rows(table)] == [None] * 3
+    assert [row["exact_cm-1"] for row in select_rows(table)] == [None] * 3
 
 
 def test_energies_alone_are_compared_point_by_point(tmp_path):

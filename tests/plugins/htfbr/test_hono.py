@@ -28,11 +28,11 @@ TRANS = np.array(
 )
 
 
-def product(axes) -> np.ndarray:
+def multiply_axes(axes) -> np.ndarray:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def axis(number: int, count: int) -> np.ndarray:
+def make_axis(number: int, count: int) -> np.ndarray:
     return np.linspace(COORDINATES[number].lower, COORDINATES[number].upper, count)
 
 
@@ -40,7 +40,7 @@ def energy(x) -> float:
     return float(HONO().energies(np.atleast_2d(x))[0])
 
 
-def relaxed(tau: float) -> float:
+def relax(tau: float) -> float:
     """Energy at a torsion angle, all else at its minimum, cm⁻¹."""
 
     def function(y):
@@ -58,16 +58,16 @@ def test_trans_is_where_and_as_deep_as_published():
 
 def test_cis_and_the_barrier():
     trans = energy(TRANS) / CM
-    assert relaxed(0.0) - trans == pytest.approx(93.0, abs=0.1)
+    assert relax(0.0) - trans == pytest.approx(93.0, abs=0.1)
     angles = np.radians(np.arange(84.0, 89.0, 0.25))
-    heights = np.array([relaxed(tau) for tau in angles]) - trans
+    heights = np.array([relax(tau) for tau in angles]) - trans
     assert heights.max() == pytest.approx(4105, abs=1)  # abstract of the paper
     assert np.degrees(angles[heights.argmax()]) == pytest.approx(86.5, abs=0.5)
 
 
 def test_a_published_grid():
     order = [R_OH, R_NO, COS_ONO, R_ON, COS_HON, TAU]
-    x = product([axis(number, 5) for number in order])[:, np.argsort(order)]
+    x = multiply_axes([make_axis(number, 5) for number in order])[:, np.argsort(order)]
     deviation = HONO().energies(x) / CM - np.loadtxt(find("hono/e_ref_5pow6_cm1.txt"))
     assert abs(deviation.mean()) < 2
     assert deviation.std() < 0.3
@@ -92,7 +92,7 @@ def test_the_coefficients_are_those_of_two_copies():
 
 @pytest.mark.slow
 def test_the_whole_grid():
-    x = product([axis(number, count) for number, count in enumerate(HONO().grid)])
+    x = multiply_axes([make_axis(number, count) for number, count in enumerate(HONO().grid)])
     energies = HONO().energies(x) / HARTREE
     assert len(energies) == 10**6
     result = [energies.min(), energies.max(), energies.mean(), energies.std()]

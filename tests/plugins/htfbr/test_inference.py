@@ -25,18 +25,18 @@ from pipeline_htfbr.points import Coordinate
 from plugins.htfbr.additive import (
     INVERSE_CM,
     TRANS,
-    additive,
-    hono_leaves,
-    hono_points,
-    hono_sections,
-    hono_surface,
+    build_additive,
+    build_hono_surface,
+    draw_hono_points,
+    make_hono_leaves,
+    make_hono_sections,
     write_hono,
 )
 
 TURN = 2 * np.pi
 
 
-def domain(leaves, names="abcdef", **units):
+def make_box(leaves, names="abcdef", **units):
     coordinates = [
         Coordinate(name=name, unit=units.get(name, "1"), period=leaf.period)
         for name, leaf in zip(names, leaves, strict=False)
@@ -44,18 +44,18 @@ def domain(leaves, names="abcdef", **units):
     return make_domain(coordinates, leaves, None)
 
 
-def hono_domain():
-    return make_domain(HONO().coordinates, hono_leaves(), HONO().molecule)
+def make_hono_domain():
+    return make_domain(HONO().coordinates, make_hono_leaves(), HONO().molecule)
 
 
-def chebyshev(lower, upper, degree=14):
+def make_chebyshev(lower, upper, degree=14):
     return Leaf(family="chebyshev", degree=degree, lower=lower, upper=upper)
 
 
 @pytest.fixture(scope="module")
 def points_of_hono():
     """Stationary points of the exact surface, from random points of low energy."""
-    box, points = hono_domain(), hono_points(3000)
+    box, points = make_hono_domain(), draw_hono_points(3000)
     starts = choose_starts(points.x, points.energy, box)
     return find_stationary_points(Exact(HONO(), 1e-3 * box.length), box, starts)
 
@@ -91,11 +91,11 @@ def test_frequencies_of_hono_exceed_the_measured_fundamentals_by_their_anharmoni
 
 def test_all_stationary_points_of_a_double_well():
     """V = (x² - 1)² + 2 y² - 0.3 y: minima at x = ±1, saddle at x = 0, all at y = 0.075."""
-    leaves = [chebyshev(-2, 2, 4), chebyshev(-1, 1, 2)]
-    surface = additive(leaves, [lambda x: (x**2 - 1) ** 2, lambda y: 2 * y**2 - 0.3 * y])
+    leaves = [make_chebyshev(-2, 2, 4), make_chebyshev(-1, 1, 2)]
+    surface = build_additive(leaves, [lambda x: (x**2 - 1) ** 2, lambda y: 2 * y**2 - 0.3 * y])
     starts = np.array([[-1.8, 0.9], [1.3, -0.7], [-0.4, 0.3]])
 
-    left, right, saddle = find_stationary_points(Fitted(surface), domain(leaves), starts)
+    left, right, saddle = find_stationary_points(Fitted(surface), make_box(leaves), starts)
 
     assert sorted([left.x[0], right.x[0]]) == pytest.approx([-1, 1])
     assert saddle.x == pytest.approx([0, 0.075], abs=1e-9)
@@ -105,22 +105,22 @@ def test_all_stationary_points_of_a_double_well():
 
 
 def test_nothing_is_found_on_a_slope():
-    leaves = [chebyshev(-1, 1, 2)] * 2
-    surface = additive(leaves, [lambda x: x + 0.1 * x**2, np.zeros_like])
+    leaves = [make_chebyshev(-1, 1, 2)] * 2
+    surface = build_additive(leaves, [lambda x: x + 0.1 * x**2, np.zeros_like])
     starts = np.random.default_rng(0).uniform(-1, 1, (5, 2))
-    assert find_stationary_points(Fitted(surface), domain(leaves), starts) == []
+    assert find_stationary_points(Fitted(surface), make_box(leaves), starts) == []
 
 
 def test_periodic_coordinates_have_no_bounds():
     """V = 1 - cos(3 (x - 0.1)) + y²: three minima and three saddle points in a turn."""
     leaves = [
         Leaf(family="fourier", degree=3, lower=-np.pi, upper=np.pi, period=TURN),
-        chebyshev(-1, 1, 2),
+        make_chebyshev(-1, 1, 2),
     ]
-    surface = additive(leaves, [lambda x: 1 - np.cos(3 * (x - 0.1)), np.square])
+    surface = build_additive(leaves, [lambda x: 1 - np.cos(3 * (x - 0.1)), np.square])
     starts = np.array([[-3.0, 0.3], [0.5, 0.2], [2.9, -0.4], [-1.0, 0.0]])
 
-    result = find_stationary_points(Fitted(surface), domain(leaves), starts)
+    result = find_stationary_points(Fitted(surface), make_box(leaves), starts)
 
     angles = {order: sorted(p.x[0] for p in result if p.order == order) for order in (0, 1)}
     third = TURN / 3
@@ -132,10 +132,10 @@ def test_periodic_coordinates_have_no_bounds():
 @pytest.mark.parametrize("family", ["cosine", "chebyshev"])
 def test_points_on_the_edge_of_half_a_turn_are_found(family):
     """V = a cos τ + b cos 2τ in [0, π], a lone torsion: minima at both edges, by symmetry."""
-    leaves = hono_leaves()
+    leaves = make_hono_leaves()
     leaves[5] = replace(leaves[5], family=family, degree=12)
     wells = [lambda x, at=at: 5 * (x - at) ** 2 for at in TRANS[:5]]
-    surface = additive(leaves, [*wells, lambda t: 0.01 * np.cos(t) - 0.25 * np.cos(2 * t)])
+    surface = build_additive(leaves, [*wells, lambda t: 0.01 * np.cos(t) - 0.25 * np.cos(2 * t)])
     box = make_domain(HONO().coordinates, leaves, HONO().molecule)
     start = np.append(TRANS[:5], 0.4)[None]
 
@@ -148,7 +148,7 @@ def test_points_on_the_edge_of_half_a_turn_are_found(family):
 
 
 def test_hessians_by_autograd_and_by_differences_agree():
-    surface, box = hono_surface(), hono_domain()
+    surface, box = build_hono_surface(), make_hono_domain()
     x = box.lower + box.length * np.random.default_rng(0).uniform(0.1, 0.9, (4, 6))
     fitted = Fitted(surface)
     differences = Exact(fitted, 1e-3 * box.length)
@@ -166,14 +166,14 @@ def test_unusable_values_end_a_search_only():
         def gradients(self, x):
             return np.where(x[:, :1] > 0.5, np.nan, 2 * x)
 
-    leaves = [chebyshev(-1, 1)] * 2
+    leaves = [make_chebyshev(-1, 1)] * 2
     starts = np.array([[0.9, 0.0], [-0.4, 0.3]])
-    (result,) = find_stationary_points(Exact(Holed(), np.full(2, 1e-3)), domain(leaves), starts)
+    (result,) = find_stationary_points(Exact(Holed(), np.full(2, 1e-3)), make_box(leaves), starts)
     assert np.allclose(result.x, 0, atol=1e-9)
 
 
 def test_corresponding_points_are_the_nearest_of_one_order(points_of_hono):
-    box = hono_domain()
+    box = make_hono_domain()
     moved = [replace(p, x=p.x + 0.02 * box.length) for p in points_of_hono]
     shuffled = [moved[2], moved[0], moved[1]]
     assert pair_points(shuffled, points_of_hono, box) == [(1, 0), (2, 1), (0, 2)]
@@ -182,7 +182,7 @@ def test_corresponding_points_are_the_nearest_of_one_order(points_of_hono):
 
 def test_images_in_a_domain():
     coordinates = HONO().coordinates
-    box = make_domain(coordinates, hono_leaves(), HONO().molecule)
+    box = make_domain(coordinates, make_hono_leaves(), HONO().molecule)
     for tau in (-7.0, -2.0, 0.0, 2.0, 4.0, 12.0):
         x = np.append(TRANS[:5], tau)
         signs, shifts = box.find_image(x)
@@ -198,7 +198,7 @@ def test_low_starts_lie_apart():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(-0.5, 0.02, (400, 2)), rng.normal(0.5, 0.02, (20, 2))])
     energies = np.concatenate([np.linspace(0, 1, 400), np.linspace(0, 0.04, 20)])
-    chosen = choose_starts(x, energies, domain([chebyshev(-1, 1)] * 2), 4)
+    chosen = choose_starts(x, energies, make_box([make_chebyshev(-1, 1)] * 2), 4)
     assert set(np.sign(chosen[:, 0])) == {-1, 1}
 
 
@@ -206,7 +206,7 @@ def test_low_starts_lie_apart():
 def trained(tmp_path_factory, project):
     folder = tmp_path_factory.mktemp("infer")
     cuts = [["tau"], ["r_ON", "tau"]]
-    run = project(folder, hono_points(), hono_sections(cuts=cuts, cut_points=7))
+    run = project(folder, draw_hono_points(), make_hono_sections(cuts=cuts, cut_points=7))
     write_hono(run)
     return run
 
@@ -269,8 +269,8 @@ def test_the_export_lies_beside(used):
 @pytest.mark.slow
 def test_no_cuts_mean_one_along_every_coordinate(tmp_path, project):
     infer = {"stationary_points": False, "export": False, "cut_points": 3}
-    points = replace(hono_points(), surface="", molecule=None)
-    run = project(tmp_path, points, hono_sections(**infer))
+    points = replace(draw_hono_points(), surface="", molecule=None)
+    run = project(tmp_path, points, make_hono_sections(**infer))
     write_hono(run)
     summary = call(run, "infer")
     assert summary == {"cuts": 6}

@@ -31,44 +31,46 @@ COORDINATES = (
 )
 
 
-def rattled(seed=0):
+def draw_positions(seed=0):
     return np.random.default_rng(seed).normal(size=(4, 3))
 
 
-def internal(positions):
+def make_molecule(positions):
     return Molecule(("H", "C", "N", "O"), (1.0, 12.0, 14.0, 16.0), positions, KINDS)
 
 
-def tensor(positions):
+def make_tensor(positions):
     return torch.tensor(positions, dtype=torch.float64, requires_grad=True)
 
 
-def wrapped(angle):
+def wrap_angle(angle):
     return (angle + 180) % 360 - 180
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_internal_coordinates_are_those_of_ase(seed):
-    positions = rattled(seed)
+    positions = draw_positions(seed)
     atoms = Atoms("HCNO", positions=positions)
 
-    r, a, c, t, u = compute_variables(tensor(positions), internal(positions), COORDINATES).tolist()
+    r, a, c, t, u = compute_variables(
+        make_tensor(positions), make_molecule(positions), COORDINATES
+    ).tolist()
 
     assert r * BOHR == pytest.approx(atoms.get_distance(0, 2))
     assert a == pytest.approx(atoms.get_angle(0, 1, 2))
     assert c == pytest.approx(np.cos(np.radians(atoms.get_angle(1, 2, 3))))
-    assert np.degrees(t) == pytest.approx(wrapped(atoms.get_dihedral(0, 1, 2, 3)))
-    assert u == pytest.approx(wrapped(atoms.get_dihedral(3, 1, 0, 2)))
+    assert np.degrees(t) == pytest.approx(wrap_angle(atoms.get_dihedral(0, 1, 2, 3)))
+    assert u == pytest.approx(wrap_angle(atoms.get_dihedral(3, 1, 0, 2)))
 
 
 def test_first_and_second_derivatives_are_those_of_finite_differences():
-    positions = rattled()
+    positions = draw_positions()
 
     def function(p):
-        return compute_variables(p, internal(positions), COORDINATES)
+        return compute_variables(p, make_molecule(positions), COORDINATES)
 
-    assert torch.autograd.gradcheck(function, (tensor(positions),))
-    assert torch.autograd.gradgradcheck(function, (tensor(positions),))
+    assert torch.autograd.gradcheck(function, (make_tensor(positions),))
+    assert torch.autograd.gradgradcheck(function, (make_tensor(positions),))
 
 
 def test_planar_torsions_have_derivatives():
@@ -107,18 +109,20 @@ def test_atoms_on_a_line_are_explained(kind):
     one = Internal(kind, (0, 1, 2) if kind == "angle" else (0, 1, 2, 3))
     molecule = Molecule(("H",) * 4, (1.0,) * 4, positions, (one,))
     with pytest.raises(ValueError, match=r"coordinate bend: three of its atoms lie on a line"):
-        compute_variables(tensor(positions), molecule, [Coordinate(name="bend", unit="radian")])
+        compute_variables(
+            make_tensor(positions), molecule, [Coordinate(name="bend", unit="radian")]
+        )
 
 
 def test_coinciding_atoms_are_explained():
     molecule = Molecule(("H", "H"), (1.0, 1.0), np.zeros((2, 3)), (Internal("distance", (0, 1)),))
     with pytest.raises(ValueError, match=r"coordinate r: two of its atoms lie at the same place"):
         compute_variables(
-            tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")]
+            make_tensor(np.zeros((2, 3))), molecule, [Coordinate(name="r", unit="angstrom")]
         )
 
 
-def modes_of(reference, masses, count, seed=0):
+def draw_modes(reference, masses, count, seed=0):
     """Return random modes of a molecule that neither shift nor turn it, weighted by its masses."""
     root = np.sqrt(np.repeat(masses, 3))
     centred = reference - np.average(reference, axis=0, weights=masses)
@@ -134,8 +138,8 @@ def modes_of(reference, masses, count, seed=0):
 ETHENE = ase_molecule("C2H4")  # planar, and its moments of inertia have no symmetry to spare
 
 
-def ethene(count=12):
-    modes = modes_of(ETHENE.positions, ETHENE.get_masses(), count)
+def draw_ethene(count=12):
+    modes = draw_modes(ETHENE.positions, ETHENE.get_masses(), count)
     symbols = tuple(ETHENE.symbols)
     return Molecule(symbols, tuple(ETHENE.get_masses()), ETHENE.positions, modes)
 
@@ -145,12 +149,12 @@ NAMES = [Coordinate(name=f"q{i}", unit="1") for i in range(12)]
 
 def test_normal_coordinates_survive_translation_and_rotation():
     """Oracle: the coordinates from which the positions were made, and ASE's rotation."""
-    molecule, q = ethene(), np.random.default_rng(3).normal(size=12)
+    molecule, q = draw_ethene(), np.random.default_rng(3).normal(size=12)
     atoms = Atoms(molecule.symbols, positions=find_positions(q, molecule, NAMES))
     atoms.rotate(77, (1, 2, -0.5))
     atoms.translate([3, -1, 0.2])
 
-    result = compute_variables(tensor(atoms.positions), molecule, NAMES)
+    result = compute_variables(make_tensor(atoms.positions), molecule, NAMES)
 
     assert np.allclose(result.detach(), q, atol=1e-10)
 
@@ -158,20 +162,20 @@ def test_normal_coordinates_survive_translation_and_rotation():
 @pytest.mark.slow
 @pytest.mark.parametrize("geometry", ["reference", "displaced"])
 def test_normal_coordinates_are_differentiable_twice(geometry):
-    molecule = ethene()
+    molecule = draw_ethene()
     q = np.random.default_rng(4).normal(size=12) * (geometry == "displaced")
     positions = find_positions(q, molecule, NAMES)
 
     def function(p):
         return compute_variables(p, molecule, NAMES)
 
-    assert torch.autograd.gradcheck(function, (tensor(positions),))
-    assert torch.autograd.gradgradcheck(function, (tensor(positions),))
+    assert torch.autograd.gradcheck(function, (make_tensor(positions),))
+    assert torch.autograd.gradgradcheck(function, (make_tensor(positions),))
 
 
 def test_frequencies_of_normal_modes_are_their_own():
     """V = Σ ħω q²/2 with displacements sqrt(ħ/ω) l / sqrt(m) has the frequencies ω."""
-    molecule, omega = ethene(), np.linspace(500, 3500, 12)
+    molecule, omega = draw_ethene(), np.linspace(500, 3500, 12)
     # ħ²/(amu Å² cm⁻¹ h c), CODATA 2018: ħ/(4π c) = 16.857629 cm⁻¹ amu Å².
     lengths = np.sqrt(2 * 16.857629 / omega) / 0.1
     scaled = np.array(molecule.variables.displacements) * lengths[:, None, None]

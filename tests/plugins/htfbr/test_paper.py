@@ -8,7 +8,7 @@ import pytest
 from pipeline_core.figures import reproduction
 from pipeline_core.figures.expected import read_expected
 from pipeline_htfbr.paper import tables, training
-from plugins.drawn import rows
+from plugins.drawn import select_rows
 from plugins.htfbr import made_up
 from real_data import read_paper
 
@@ -18,7 +18,7 @@ EXPECTED = made_up.ROOT / "workflows" / "experiments" / "htfbr" / "expected.yaml
 pytestmark = pytest.mark.usefixtures("figure_style")
 
 
-def paper_table(number, n_columns):
+def read_paper_table(number, n_columns):
     """Return the rows of a table in the text of the paper."""
     lines = read_paper("htfbr").split(f"Table {number}:")[0].splitlines()
     pattern = re.compile(r"^\|?\s*(.+?)\s*\|?$")
@@ -38,7 +38,7 @@ def number(text):
     return float(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
 
 
-def minutes(text):
+def parse_minutes(text):
     """Return a time of the paper, such as 5h57m or 47m18s, to the minute."""
     parts = {unit: int(n) for n, unit in re.findall(r"(\d+)([hms])", text)}
     return 60 * parts.get("h", 0) + parts.get("m", 0) + parts.get("s", 0) / 60
@@ -51,7 +51,7 @@ def minutes(text):
 def test_the_entries_are_those_of_tables_2_and_4(table, surface, keys):
     # Oracle: the text of the paper itself.
     entries = {entry.id: entry for entry in read_expected(EXPECTED).entries}
-    result = [row for row in paper_table(table, 5) if row[0][0].isdigit()]
+    result = [row for row in read_paper_table(table, 5) if row[0][0].isdigit()]
     assert len(result) == 9
     for device, framework, *cells in result:
         count, kind = device.split()
@@ -60,14 +60,14 @@ def test_the_entries_are_those_of_tables_2_and_4(table, surface, keys):
             entry = entries[f"{name}_{key}"]
             if key == "time":
                 ours = entry.value * tables.SECONDS[entry.unit] / 60
-                assert ours == pytest.approx(minutes(cell), abs=0.03), (name, cell)
+                assert ours == pytest.approx(parse_minutes(cell), abs=0.03), (name, cell)
             else:
                 assert entry.value == number(cell), (name, key)
 
 
 def test_the_entries_are_those_of_table_3():
     entries = {entry.id: entry.value for entry in read_expected(EXPECTED).entries}
-    result = [row for row in paper_table(3, 3) if row[0].isdigit()]
+    result = [row for row in read_paper_table(3, 3) if row[0].isdigit()]
     assert [row[0] for row in result] == ["1", "2", "4", "8"]
     for count, nuwa, benchmark in result:
         assert entries[f"gap_{count}_nuwa"] == number(nuwa)
@@ -99,9 +99,9 @@ def test_what_is_measured_at_the_scale_of_the_paper_can_be_found(tmp_path, name)
 
 def test_table_2_has_the_papers_rows_and_ours(hono):
     figure, table = tables.draw_table2(hono)
-    (row,) = rows(table, whose="paper", device="8 GPU", fit="nuwa")
+    (row,) = select_rows(table, whose="paper", device="8 GPU", fit="nuwa")
     assert (row["train"], row["test"], row["points"], row["epochs"]) == (5.3e-4, 6.1e-4, 1e4, 1e5)
-    ours = rows(table, whose="ours")
+    ours = select_rows(table, whose="ours")
     assert [row["fit"] for row in ours][:4] == [
         "solver",
         "adaptive (solver)",
@@ -110,7 +110,7 @@ def test_table_2_has_the_papers_rows_and_ours(hono):
     ]
     assert ours[0]["grid"] == pytest.approx(6.6e-4)
     assert ours[0]["seconds"] == 100.0
-    shown = made_up.words(figure)
+    shown = made_up.list_words(figure)
     assert {"3.7e−4", "5 h 57 min", "ours: solver", "100 s", "6.6e−4"} <= set(shown)
 
 
@@ -123,22 +123,22 @@ def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
         expected = (1 + 1e-9 * variant) / (1 + 1e-9 * first) - 1
         assert deviation == pytest.approx(expected, abs=1e-15)
         assert (ours, nuwa > 0) == (3e-4, True)
-    assert "3.1e−4" in made_up.words(figure)
+    assert "3.1e−4" in made_up.list_words(figure)
 
 
 def test_table_4_has_the_papers_rows_and_ours(ethene):
     figure, table = tables.draw_table4(ethene)
-    (row,) = rows(table, whose="paper", device="1 GPU", fit="benchmark")
+    (row,) = select_rows(table, whose="paper", device="1 GPU", fit="benchmark")
     assert (row["train"], row["test"], row["epochs"]) == (3.3e-4, None, 88_999)
-    assert len(rows(table, whose="ours")) == 4
-    assert "42,907" in made_up.words(figure)
+    assert len(select_rows(table, whose="ours")) == 4
+    assert "42,907" in made_up.list_words(figure)
 
 
 def test_figure_3_projects_the_measured_time_of_an_epoch(hono):
     figure, table = training.draw_time(hono)
-    (paper,) = rows(table, device="1 GPU", implementation="benchmark")
+    (paper,) = select_rows(table, device="1 GPU", implementation="benchmark")
     assert paper["hours"] == pytest.approx(7 + 51 / 60)
-    (ours,) = rows(table, implementation="resident")
+    (ours,) = select_rows(table, implementation="resident")
     assert ours["hours"] == pytest.approx(100_000 / 3 / 3600)
     assert (ours["device"], ours["status"]) == ("A processor, 2 cores", "projected")
     assert figure.axes[0].get_yscale() == "log"

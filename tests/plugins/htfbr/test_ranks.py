@@ -43,7 +43,7 @@ def slope(x):
     return -2 * x * np.exp(-np.square(x).sum(1))[:, None] + 0.3 * x[:, [1, 0, 2]] * [1, 1, 0]
 
 
-def result(run):
+def read_result(run):
     lines = read_history(run)
     return load_model(run.model)["weights"], lines
 
@@ -61,11 +61,11 @@ def test_any_number_of_ranks_follows_one_trajectory(project, points, tmp_path, t
     sections = SECTIONS | {"train": SECTIONS["train"] | train}
     alone = replace(project(tmp_path / "alone", data, sections), device="cpu")
     train_surface(alone)
-    weights, expected = result(alone)
+    weights, expected = read_result(alone)
     for n in counts:
         run = project(tmp_path / str(n), data, sections)
         train_by_command(tmp_path / str(n), "points", n)
-        actual, lines = result(run)
+        actual, lines = read_result(run)
         assert len(lines) == len(expected) == 12
         for ours, theirs in zip(lines, expected, strict=True):
             for key in ("train", "val", "mae", "grad_norm", "lr", "epoch"):
@@ -85,7 +85,7 @@ def test_ranks_continue_what_one_has_begun(project, points, tmp_path):
     train_surface(replace(project(tmp_path / "parts", data, half), device="cpu"))
     parts = project(tmp_path / "parts", data, SECTIONS)
     train_by_command(tmp_path / "parts", "points", 2)
-    (a, lines_a), (b, lines_b) = result(whole), result(parts)
+    (a, lines_a), (b, lines_b) = read_result(whole), read_result(parts)
     assert [line["epoch"] for line in lines_a] == [line["epoch"] for line in lines_b]
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-10, atol=1e-10)
 
@@ -99,7 +99,7 @@ def test_ranks_solve_one_problem(project, points, tmp_path):
     train_surface(alone)
     run = project(tmp_path / "two", data, sections)
     train_by_command(tmp_path / "two", "points", 2)
-    (_, expected), (_, actual) = result(alone), result(run)
+    (_, expected), (_, actual) = read_result(alone), read_result(run)
     assert [line["step"] for line in actual] == [line["step"] for line in expected]
     assert {"ridge", "truncated", "polish"} <= {line["step"] for line in actual}
     for ours, theirs in zip(actual, expected, strict=True):

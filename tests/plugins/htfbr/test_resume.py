@@ -18,7 +18,7 @@ import torch
 from pipeline_core.training import history
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.descent import Descent
-from plugins.htfbr.fits import assert_same_bits, result
+from plugins.htfbr.fits import assert_same_bits, read_result
 from records import read_history
 
 EVERYTHING = {
@@ -98,13 +98,13 @@ def test_lines_beyond_the_saved_state_disappear(fit, monkeypatch):
 def test_lost_outputs_are_written_again_without_training(fit, monkeypatch):
     run = fit()
     train_surface(run)
-    weights, records = result(run)
+    weights, records = read_result(run)
     run.model.unlink()
     run.history.unlink()
     monkeypatch.delattr(Descent, "step")
     train_surface(run)
-    assert result(run)[1] == records
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in result(run)[0].items())
+    assert read_result(run)[1] == records
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in read_result(run)[0].items())
 
 
 def _append_and_stop(path, record):

@@ -43,22 +43,22 @@ from pipeline_kernels.tree import contract
 ALONE = Ranks(World(), torch.device("cpu"))
 
 
-def legendre_table(x, degree):
+def tabulate_legendre(x, degree):
     """Orthonormal in [-1, 1], from numpy: (degree + 1, n)."""
     table = legendre.legvander(x, degree) * np.sqrt(2 * np.arange(degree + 1) + 1)
     return torch.from_numpy(table.T.copy())
 
 
-def data_of(function, n=2000, d=3, degree=4, seed=0):
+def sample_function(function, n=2000, d=3, degree=4, seed=0):
     """Uniform points of a function, a tenth of them for validation."""
     x = np.random.default_rng(seed).uniform(-1, 1, (n, d))
-    functions = [legendre_table(x[:, mu], degree) for mu in range(d)]
+    functions = [tabulate_legendre(x[:, mu], degree) for mu in range(d)]
     y, cut = torch.from_numpy(function(x)), n * 9 // 10
     degrees = [list(range(degree + 1))] * d
     return Data(functions, degrees, y, torch.arange(cut), torch.arange(cut, n), ALONE)
 
 
-def random_terms(d=4, degree=3, seed=0):
+def draw_terms(d=4, degree=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     terms = list_terms([list(range(degree + 1))] * d, degree)
     return terms, torch.randn(len(terms), generator=generator, dtype=torch.float64)
@@ -85,7 +85,7 @@ def test_orthonormal_functions_are_legendre_polynomials():
     x = np.linspace(-1, 1, 20_001)
     powers = torch.from_numpy(np.stack([x**m for m in range(5)]))
     (maps,) = make_orthonormal(powers, [5], torch.arange(len(x)))
-    assert_close(maps @ powers, legendre_table(x, 4), rtol=1e-3, atol=1e-3)
+    assert_close(maps @ powers, tabulate_legendre(x, 4), rtol=1e-3, atol=1e-3)
     gram = maps @ powers @ powers.T @ maps.T / len(x)
     assert_close(gram, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-12)
 
@@ -102,7 +102,7 @@ def test_the_ridge_finds_a_polynomial_and_its_degree():
     def cubic(x):
         return 1 + x[:, 0] * x[:, 1] * x[:, 2] - 2 * x[:, 2] ** 3
 
-    fits = list(fit_expansions(data_of(cubic), 3000))
+    fits = list(fit_expansions(sample_function(cubic), 3000))
     best = min(fits, key=lambda fit: fit.val_rmse)
     assert [fit.degree for fit in fits][:3] == [1, 2, 3]
     assert fits[2].val_rmse < 1e-6
@@ -110,7 +110,7 @@ def test_the_ridge_finds_a_polynomial_and_its_degree():
 
 
 def test_the_ridge_equals_numpy_least_squares():
-    data = data_of(lambda x: np.exp(x.sum(1)), n=500)
+    data = sample_function(lambda x: np.exp(x.sum(1)), n=500)
     fit = fit_coefficients(data, list_terms(data.degrees, 3), 3)
     design = compute_values(data.functions, fit.terms, data.train).numpy()
     width = fit.gamma ** sum_degrees(fit.terms, data.degrees).numpy()
@@ -123,7 +123,7 @@ def test_the_ridge_equals_numpy_least_squares():
 
 
 def test_screening_takes_the_terms_that_matter():
-    data = data_of(lambda x: x[:, 0] + 2 * x[:, 1] ** 2 * x[:, 3] ** 2, n=4000, d=6)
+    data = sample_function(lambda x: x[:, 0] + 2 * x[:, 1] ** 2 * x[:, 3] ** 2, n=4000, d=6)
     best = fit_coefficients(data, list_terms(data.degrees, 2), 2)
     chosen = {tuple(term) for term in screen_terms(data, best, 4, 40).tolist()}
     assert len(chosen) == 40
@@ -132,9 +132,9 @@ def test_screening_takes_the_terms_that_matter():
 
 @pytest.mark.parametrize("nesting", [build_balanced(range(4)), [0, [[3, 1], 2]]])
 def test_an_untruncated_tree_is_the_expansion(nesting):
-    terms, coefficients = random_terms()
+    terms, coefficients = draw_terms()
     x = np.random.default_rng(1).uniform(-1, 1, (50, 4))
-    functions = [legendre_table(x[:, mu], 3) for mu in range(4)]
+    functions = [tabulate_legendre(x[:, mu], 3) for mu in range(4)]
     spaces = decompose(terms, coefficients, nesting)
     shape, transfers = truncate(spaces, nesting, [4] * 4, [100] * 3)
     expected = compute_values(functions, terms, torch.arange(50)).T @ coefficients
@@ -143,7 +143,7 @@ def test_an_untruncated_tree_is_the_expansion(nesting):
 
 def test_the_error_of_a_truncated_tree_keeps_its_bound():
     """Coefficients of orthonormal functions: the norm of the difference of two tensors."""
-    terms, coefficients = random_terms(d=5, degree=3)
+    terms, coefficients = draw_terms(d=5, degree=3)
     nesting = build_balanced(range(5))
     spaces = decompose(terms, coefficients, nesting)
     every = torch.cartesian_prod(*[torch.arange(4)] * 5)
@@ -168,19 +168,19 @@ def test_ranks_of_a_function_of_known_rank():
     assert choose_ranks(spaces, 1e-6, 1) == [1, 1, 1]
 
 
-def small_tree(n, seed):
+def draw_small_tree(n, seed):
     """A tree, its transfers, and its functions and values at uniform points."""
-    terms, coefficients = random_terms(d=4, degree=2)
+    terms, coefficients = draw_terms(d=4, degree=2)
     nesting = build_balanced(range(4))
     shape, exact = truncate(decompose(terms, coefficients, nesting), nesting, [3] * 4, [3, 3, 1])
     x = np.random.default_rng(seed).uniform(-1, 1, (n, 4))
-    features = torch.cat([legendre_table(x[:, mu], 2) for mu in range(4)])
+    features = torch.cat([tabulate_legendre(x[:, mu], 2) for mu in range(4)])
     return shape, exact, features, contract(features, exact, shape)
 
 
 @pytest.mark.parametrize("dense_parameters", [10_000, 1])
 def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
-    shape, exact, features, y = small_tree(3000, seed=2)
+    shape, exact, features, y = draw_small_tree(3000, seed=2)
     train, val = (
         Columns(features[:, part].contiguous(), y[part])
         for part in (slice(2500), slice(2500, None))
@@ -197,7 +197,7 @@ def test_the_polish_finds_a_tree_from_nearby(dense_parameters):
 
 def test_the_polish_keeps_what_validation_prefers():
     """Few noisy points: each step fits them better and the validation points worse."""
-    shape, exact, features, y = small_tree(600, seed=3)
+    shape, exact, features, y = draw_small_tree(600, seed=3)
     noisy = y[:60] + torch.randn(60, generator=torch.Generator().manual_seed(1)).double()
     result = polish(
         shape, exact, Columns(features[:, :60].contiguous(), noisy),
@@ -208,7 +208,7 @@ def test_the_polish_keeps_what_validation_prefers():
     assert len(result.history) > 1
 
 
-def solved(run):
+def solve_run(run):
     run.registry.select_hook("train", "htfbr")(run=run)
     return load_trained_task(run, torch.device("cpu")).module
 
@@ -226,17 +226,17 @@ def test_gradients_are_data(project, points, tmp_path):
     cloud = points(energy, 45, d=6, gradient=gradient, domain=(-1.5, 2.0))
     train = {"precision": "64-true", "gradient_weight": 1.0}
     sections = {"model": {"rank": "adaptive"}, "graph": {"degree": 3}, "train": train}
-    surface = solved(project(tmp_path / "with", cloud, sections))
+    surface = solve_run(project(tmp_path / "with", cloud, sections))
     x = torch.from_numpy(np.random.default_rng(5).uniform(-1.5, 2.0, (200, 6)))
     error = surface.energies(x).detach() - torch.from_numpy(energy(x.numpy()))
     sections["train"] = {**train, "gradient_weight": 0.0}
-    without = solved(project(tmp_path / "without", cloud, sections)).energies(x).detach()
+    without = solve_run(project(tmp_path / "without", cloud, sections)).energies(x).detach()
     blind = without - torch.from_numpy(energy(x.numpy()))
     assert error.abs().max() < 1e-3
     assert error.square().mean().sqrt() < 1e-3 * blind.square().mean().sqrt()
 
 
-def hono(project, folder, sections):
+def load_hono(project, folder, sections):
     """3,000 points of the grid of Table 1."""
     random, axes = np.random.default_rng(0), HONO().coordinates
     steps = random.integers(0, 10, (3000, 6)) / 9
@@ -261,8 +261,8 @@ def hono(project, folder, sections):
 def test_hono_with_adaptive_ranks(project, tmp_path):
     """2,300 points give what the paper's 10,000 did not: 6.0e-4 hartree (its Table 2, best row)."""
     sections = {"model": {"rank": "adaptive"}, "train": {"solver": {"max_terms": 1000}}}
-    run = hono(project, tmp_path, sections)
-    surface, points = solved(run), read_points(run.data)
+    run = load_hono(project, tmp_path, sections)
+    surface, points = solve_run(run), read_points(run.data)
     rows = points.find_rows("test")
     error = (
         surface.energies(torch.from_numpy(points.x[rows])).detach().numpy() - points.energy[rows]
@@ -275,7 +275,7 @@ def test_hono_with_adaptive_ranks(project, tmp_path):
 
 def test_given_ranks_are_kept(project, tmp_path):
     sections = {"model": {"rank": [2, 3, 2, 4]}, "train": {"solver": {"max_terms": 300}}}
-    surface = solved(hono(project, tmp_path, sections))
+    surface = solve_run(load_hono(project, tmp_path, sections))
     assert [node.rank for node in surface.shape.nodes] == [2, 3, 2, 4, 1]
 
 
@@ -283,7 +283,7 @@ def test_too_few_terms_for_a_start(project, tmp_path):
     """Fewer than a constant and a line along each coordinate."""
     sections = {"model": {"rank": 2}, "train": {"solver": {"max_terms": 3}}}
     with pytest.raises(ValueError, match=r"terms of degree 1 .*max_terms \(3\).* raise it"):
-        solved(hono(project, tmp_path, sections))
+        solve_run(load_hono(project, tmp_path, sections))
 
 
 def test_late_steps_are_not_begun(project, points, tmp_path):
@@ -291,7 +291,7 @@ def test_late_steps_are_not_begun(project, points, tmp_path):
     for name, limit in (("hurried", 1e-9), ("patient", None)):
         train = {"solver": {"max_seconds": limit}}
         run = project(tmp_path / name, data, {"model": {"rank": "adaptive"}, "train": train})
-        solved(run)
+        solve_run(run)
         steps[name] = [json.loads(line)["step"] for line in run.history.read_text().splitlines()]
     assert steps["hurried"] == ["ridge", "truncated"]
     assert steps["patient"].count("ridge") > 1
@@ -302,12 +302,12 @@ def test_without_validation_points_the_cure_is_named(project, points, tmp_path):
     cloud = points(lambda x: x.sum(1))
     cloud = replace(cloud, split=np.where(cloud.split == 1, 0, cloud.split).astype(np.int8))
     with pytest.raises(ValueError, match=r"split 'val' is empty; set split\.val"):
-        solved(project(tmp_path, cloud))
+        solve_run(project(tmp_path, cloud))
 
 
 def test_the_structure_keeps_only_the_degrees_that_are_used(project, points, tmp_path):
     sections = {"model": {"rank": "adaptive"}, "graph": {"degree": 6}}
     run = project(tmp_path, points(lambda x: x[:, 0] * x[:, 1] + x[:, 2] ** 2), sections)
-    surface = solved(run)
+    surface = solve_run(run)
     assert max(leaf.degree for leaf in surface.leaves) < 6
     assert [leaf.degree for leaf in read_structure(run).leaves] == [6, 6, 6]

@@ -51,7 +51,7 @@ def dataset(tmp_path) -> Callable[..., DatasetRun]:
     return make
 
 
-def made(run: DatasetRun) -> Points:
+def import_points(run: DatasetRun) -> Points:
     run.registry.select_hook("data", "htfbr")(run=run)
     return read_points(run.data)
 
@@ -74,7 +74,7 @@ def test_points_of_the_grid_of_hono(dataset):
         {"reader": "hono", "points": 500, "grid": [3, 4, 5, 4, 3, 2], "gradients": True},
         split={"val": 0.05, "test": 0.5},
     )
-    points = made(run)
+    points = import_points(run)
     for values, one, count in zip(
         points.x.T, points.coordinates, run.options.source.grid, strict=True
     ):
@@ -94,7 +94,7 @@ def test_points_of_the_grid_of_hono(dataset):
 
 
 def test_points_off_the_grid_fill_the_domain(dataset):
-    points = made(dataset({"reader": "hono", "points": 2000, "sampling": "uniform"}))
+    points = import_points(dataset({"reader": "hono", "points": 2000, "sampling": "uniform"}))
     for values, one in zip(points.x.T, points.coordinates, strict=True):
         assert len(np.unique(values)) == 2000
         width = one.upper - one.lower
@@ -104,14 +104,14 @@ def test_points_off_the_grid_fill_the_domain(dataset):
 
 
 def test_the_seed_decides(dataset):
-    first, again = (made(dataset({"reader": "hono", "points": 50})).x for _ in range(2))
-    other = made(dataset({"reader": "hono", "points": 50, "seed": 1})).x
+    first, again = (import_points(dataset({"reader": "hono", "points": 50})).x for _ in range(2))
+    other = import_points(dataset({"reader": "hono", "points": 50, "seed": 1})).x
     assert_array_equal(first, again)
     assert (first != other).any()
 
 
 def test_the_whole_grid_can_be_taken(dataset):
-    points = made(dataset({"reader": "hono", "points": 64, "grid": 2}))
+    points = import_points(dataset({"reader": "hono", "points": 64, "grid": 2}))
     assert len(np.unique(points.x, axis=0)) == 64
 
 
@@ -124,7 +124,7 @@ def test_a_csv_table_in_other_units(dataset, tmp_path):
         "group": "name",
     }
     run = dataset(source, split={"method": "group", "val": 0.0, "test": 0.5})
-    points = made(run)
+    points = import_points(run)
     assert_array_equal(points.x, X)
     assert_allclose(points.energy, ENERGY * HARTREE)
     assert_allclose(points.gradient, GRADIENT)
@@ -154,7 +154,7 @@ def test_other_formats_hold_the_same(dataset, tmp_path, form):
         case "matrix":
             np.savez(folder / "points.npz", both=X, E=ENERGY, slope=GRADIENT)
             source |= {"array": "both", "gradient": {"keys": "slope"}}
-    points = made(dataset(source))
+    points = import_points(dataset(source))
     assert_array_equal(points.x, X)
     assert_allclose(points.energy, ENERGY * HARTREE)
     if form == "matrix":
@@ -170,7 +170,7 @@ def test_files_are_groups_that_can_be_held_out(dataset, tmp_path):
         TABLE | {"path": "raw/*.csv", "group": "file"},
         split={"method": "list", "val_groups": ["*run1.csv"], "test_groups": ["*run3.csv"]},
     )
-    points = made(run)
+    points = import_points(run)
     assert_array_equal(points.x, X)
     for split, number in (("val", 1), ("test", 3)):
         assert points.find_rows(split).tolist() == list(range(10 * number, 10 * number + 10))
@@ -179,7 +179,7 @@ def test_files_are_groups_that_can_be_held_out(dataset, tmp_path):
 def test_the_highest_energies_can_be_held_out(dataset, tmp_path):
     write_csv(tmp_path / "workflows/datasets/points.csv")
     split = {"method": "energy", "val": 0.25, "test": 0.25}
-    points = made(dataset(TABLE | {"path": "points.csv"}, split=split))
+    points = import_points(dataset(TABLE | {"path": "points.csv"}, split=split))
     train, val, test = (np.sort(points.energy[points.find_rows(name)]) for name in SPLITS)
     assert (len(train), len(val), len(test)) == (20, 10, 10)
     assert train[-1] < val[0]
@@ -192,7 +192,7 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, lines[1]]))
     run = dataset(TABLE | {"path": "points.csv"})
-    made(run)
+    import_points(run)
     report = json.loads(run.report.read_text())
     assert report["repeated_points"]["points"] == 1
     assert report["repeated_points"]["largest_difference_eV"] == 0
@@ -206,7 +206,7 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
 )
 def test_the_shipped_datasets_of_hono(tmp_path, name, expected):
     run = Project(ROOT / "workflows", tmp_path, load_registry()).load_dataset(name)
-    assert np.bincount(made(run).split).tolist() == expected
+    assert np.bincount(import_points(run).split).tolist() == expected
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_the_shipped_datasets_of_ethene_hold_out_whole_trajectories(tmp_path):
     pytest.importorskip("tblite")
     project = Project(ROOT / "workflows", tmp_path, load_registry())
     assert project.load_dataset("ethene").options.source.points == 42_907
-    points = made(project.load_dataset("ethene_smoke"))
+    points = import_points(project.load_dataset("ethene_smoke"))
     by_split = [set(points.group[points.find_rows(name)]) for name in SPLITS]
     assert len(points.x) == sum(len(points.find_rows(name)) for name in SPLITS) == 1500
     assert all(by_split)

@@ -18,7 +18,7 @@ from pipeline_kernels.tree import TreeShape
 DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]
 
 
-def surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
+def make_surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
     """A surface of three coordinates with random weights in double precision."""
     leaves = [Leaf(family="chebyshev", degree=degree, lower=a, upper=b) for a, b in DOMAINS]
     counts = leaf_ranks or (degree + 1,) * 3
@@ -33,7 +33,7 @@ def surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
     return module
 
 
-def series(module):
+def expand_in_series(module):
     """Coefficients of all products of Chebyshev polynomials, (n, n, n), by NumPy alone."""
     B, root = (tensor.detach().numpy() for tensor in module.shape.split_transfers(module.transfers))
     maps = [np.eye(leaf.count) for leaf in module.leaves]
@@ -42,7 +42,7 @@ def series(module):
     return np.einsum("ai,bj,cl,ijk,kl->abc", *maps, B, root[:, :, 0])
 
 
-def places(n=50):
+def draw_places(n=50):
     lower, upper = np.array(DOMAINS).T
     x = np.random.default_rng(0).uniform(lower, upper, (n, 3))
     return x, 2 * (x - lower) / (upper - lower) - 1, 2 / (upper - lower)
@@ -50,9 +50,9 @@ def places(n=50):
 
 @pytest.mark.parametrize("leaf_ranks", [None, (2, 3, 4)])
 def test_energies_and_gradients_are_those_of_the_series(leaf_ranks):
-    module = surface(leaf_ranks=leaf_ranks)
-    x, s, ds_dx = places()
-    c = series(module)
+    module = make_surface(leaf_ranks=leaf_ranks)
+    x, s, ds_dx = draw_places()
+    c = expand_in_series(module)
     result = module({"x": torch.from_numpy(x)})
     expected = -3.0 + 0.7 * chebyshev.chebval3d(*s.T, c)
     np.testing.assert_allclose(result["energy"].detach(), expected, rtol=1e-12)
@@ -64,19 +64,19 @@ def test_energies_and_gradients_are_those_of_the_series(leaf_ranks):
 
 
 def test_gradients_are_recorded_only_if_wanted():
-    module, batch = surface(), {"x": torch.from_numpy(places()[0])}
+    module, batch = make_surface(), {"x": torch.from_numpy(draw_places()[0])}
     with torch.no_grad():
         silent = module(batch)
     assert not any(tensor.requires_grad for tensor in silent.values())
     loud = module(batch)
     assert all(tensor.requires_grad for tensor in loud.values())
     torch.testing.assert_close(silent["gradient"], loud["gradient"].detach(), rtol=0, atol=0)
-    assert set(surface(gradients=False)(batch)) == {"energy"}
+    assert set(make_surface(gradients=False)(batch)) == {"energy"}
 
 
 def test_gradients_can_be_fitted():
     """The derivative of an error of gradients by a weight, against a difference of two errors."""
-    module, batch = surface(), {"x": torch.from_numpy(places()[0])}
+    module, batch = make_surface(), {"x": torch.from_numpy(draw_places()[0])}
 
     def error():
         return module(batch)["gradient"].square().mean()
@@ -133,8 +133,8 @@ def test_low_degrees(family, degree):
 
 
 def test_features_stand_leaf_after_leaf():
-    leaves = surface().leaves
-    x = torch.from_numpy(places()[0])
+    leaves = make_surface().leaves
+    x = torch.from_numpy(draw_places()[0])
     table = compute_features(leaves, x)
     assert table.shape == (12, len(x))
     torch.testing.assert_close(table[4:8], leaves[1].functions(x[:, 1]))
@@ -142,7 +142,7 @@ def test_features_stand_leaf_after_leaf():
 
 def test_graded_weights_pass_on_the_products_of_lowest_degree():
     torch.manual_seed(0)
-    module = surface(degree=5, rank=6)
+    module = make_surface(degree=5, rank=6)
     draw_weights(module, "graded")
     node = module.shape.split_transfers(module.transfers)[0].detach().numpy()  # (6, 6, 6)
     degree = np.add.outer(np.arange(6), np.arange(6)).ravel()
@@ -165,7 +165,7 @@ def test_random_weights_keep_the_variance():
 
 
 def test_the_training_energies_have_mean_zero_and_spread_one():
-    module, energies = surface(), np.random.default_rng(0).normal(5, 3, 400)
+    module, energies = make_surface(), np.random.default_rng(0).normal(5, 3, 400)
     standardize(module, torch.from_numpy(energies))
     f = (energies - float(module.shift)) / float(module.scale)
     assert f.mean() == pytest.approx(0, abs=1e-12)
@@ -198,7 +198,7 @@ def test_shapes_that_do_not_fit(project, points, tmp_path, sections, message):
 
 
 def test_total_energies_keep_their_digits():
-    module = surface()
+    module = make_surface()
     module.shift.fill_(-5578.123456789)
     module.float()
     assert module.transfers.dtype == torch.float32

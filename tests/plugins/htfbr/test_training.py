@@ -19,12 +19,12 @@ from pipeline_htfbr.points import read_points
 from pipeline_htfbr.training import train_surface
 from pipeline_htfbr.training.checks import warn_if_underdetermined
 from pipeline_htfbr.training.descent import Descent
-from plugins.htfbr.fits import SECTIONS, polynomial, result
+from plugins.htfbr.fits import SECTIONS, evaluate_polynomial, read_result
 from records import read_history
 
 
 def assert_close(a, b, rtol=1e-10, keys=("lr", "train", "val", "mae", "grad_norm")):
-    (weights_a, history_a), (weights_b, history_b) = result(a), result(b)
+    (weights_a, history_a), (weights_b, history_b) = read_result(a), read_result(b)
     assert len(history_a) == len(history_b) > 1
     for ours, theirs in zip(history_a, history_b, strict=True):
         for key in keys:
@@ -49,7 +49,7 @@ def test_an_exact_polynomial_is_found(fit, train):
     module.load_state_dict(load_model(run.model)["weights"])
     x = np.random.default_rng(9).uniform(-1, 1, (200, 3))
     actual = module.energies(torch.from_numpy(x)).detach()
-    assert np.abs(actual.numpy() - polynomial(x)).max() < 1e-5
+    assert np.abs(actual.numpy() - evaluate_polynomial(x)).max() < 1e-5
     assert summary["best_loss"] < 1e-10
     assert summary["parameters"] == 3 * 3 * 4 + 4 * 3
 
@@ -76,7 +76,7 @@ def test_the_shared_trainer_follows_the_same_trajectory(fit, gradient_weight, mo
         assert our["mae"] == pytest.approx(their["mae"], rel=1e-9)
         assert our["grad_norm"] == pytest.approx(their["grad_norm"], rel=1e-9)
         assert our["lr"] == their["lr"]
-    a, b = result(ours)[0], result(theirs)[0]
+    a, b = read_result(ours)[0], read_result(theirs)[0]
     torch.testing.assert_close(a["transfers"], b["transfers"], rtol=1e-9, atol=1e-10)
 
 
@@ -89,7 +89,7 @@ def test_the_rival_takes_the_same_steps(fit, train, model):
     summaries = [train_surface(run) for run in runs]
     assert_close(*runs)
     assert summaries[0]["parameters"] == summaries[1]["parameters"]
-    assert len(result(runs[0])[1]) == 4
+    assert len(read_result(runs[0])[1]) == 4
 
 
 def test_trained_leaves_move(fit):
@@ -127,7 +127,7 @@ def test_recorded_losses_are_those_of_the_kept_surface(fit):
     data, (line,) = read_points(run.data), read_history(run)
     for split in ("train", "val"):
         rows = data.find_rows(split)
-        actual = {k: v.numpy() for k, v in _predicted(module, data.x[rows]).items()}
+        actual = {k: v.numpy() for k, v in _predict(module, data.x[rows]).items()}
         scale = float(module.scale)
         errors = {k: actual[k] - getattr(data, k)[rows] for k in ("energy", "gradient")}
         unit = {"energy": scale, "gradient": scale / half}
@@ -139,7 +139,7 @@ def test_recorded_losses_are_those_of_the_kept_surface(fit):
     assert line["samples_per_s"] == pytest.approx(3 * 80 / line["seconds"])
 
 
-def _predicted(module, x):
+def _predict(module, x):
     with torch.no_grad():
         return module({"x": torch.from_numpy(x)})
 
@@ -171,7 +171,7 @@ def test_the_best_weights_are_kept(fit):
     module, data = build_task(run).module.double(), read_points(run.data)
     module.load_state_dict(load_model(run.model)["weights"])
     rows = data.find_rows("val")
-    error = _predicted(module, data.x[rows])["energy"].numpy() - data.energy[rows]
+    error = _predict(module, data.x[rows])["energy"].numpy() - data.energy[rows]
     assert np.mean((error / float(module.scale)) ** 2) == pytest.approx(summary["best_loss"])
 
 
@@ -183,7 +183,7 @@ def test_patience(fit):
 
 
 def test_training_without_validation(fit, points, project, tmp_path):
-    data = points(polynomial, 60)
+    data = points(evaluate_polynomial, 60)
     data = replace(data, split=np.where(data.split == 1, 2, data.split))
     run = replace(project(tmp_path / "bare", data, SECTIONS), device="cpu")
     summary = train_surface(run)

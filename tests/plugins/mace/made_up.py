@@ -31,7 +31,7 @@ def write(folder):
     for run in experiment.runs.values():
         run.folder.mkdir(parents=True, exist_ok=True)
         ranks = 2 if run.variant.endswith("2ranks") else 1
-        lines = [json.dumps(record) + "\n" for record in history(run, ranks)]
+        lines = [json.dumps(record) + "\n" for record in make_history(run, ranks)]
         run.history.write_text("".join(lines))
         records = [
             {"stage": stage, "seconds": 9.0, "cpu": "A processor", "cores": 2, "ranks": n}
@@ -45,22 +45,22 @@ def write(folder):
     return experiment
 
 
-def options(run):
+def name_options(run):
     """Return kernels and strategy of a run."""
     return run.options.kernels, run.sections["partition"].strategy
 
 
-def epoch_seconds(run, ranks):
+def predict_epoch(run, ranks):
     """Return the time of an epoch: ranks divide the work, the slowest one ends it."""
-    kernels, strategy = options(run)
+    kernels, strategy = name_options(run)
     waiting = WAITING[strategy] if ranks > 1 else 0.0
     return SLOW[kernels] * (1 + waiting) / ranks
 
 
-def history(run, ranks):
+def make_history(run, ranks):
     """Yield the epochs: the first one slow, all losses 1 / epoch but for seed and rounding."""
-    kernels, strategy = options(run)
-    seconds = epoch_seconds(run, ranks)
+    kernels, strategy = name_options(run)
+    seconds = predict_epoch(run, ranks)
     for epoch in range(1, 6):
         loss = 1 / epoch * (1 + 0.03 * run.seed) * (1 + (1e-6 * epoch if kernels == "fused" else 0))
         record = {"epoch": epoch, "seconds": seconds * (3 if epoch == 1 else 1)}
@@ -86,8 +86,8 @@ def write_partition(run):
     chosen = rng.permutation(ATOMS)[:128].astype(float)
     steps = {
         "random": np.split(chosen, 8),
-        "mace_bins": shared(chosen[:96]),
-        "balanced": shared(chosen),
+        "mace_bins": share_costs(chosen[:96]),
+        "balanced": share_costs(chosen),
     }
     ways = {
         way: {"efficiency": 0.9, "first_step": [list(map(float, costs)) for costs in ranks]}
@@ -101,7 +101,7 @@ def write_partition(run):
             file.create_dataset(f"{split}/sizes/edge", data=edges[rows])
 
 
-def shared(costs):
+def share_costs(costs):
     """Return costs given one by one, from the largest, to the one of 8 ranks that has least."""
     ranks = [[] for _ in range(8)]
     for cost in sorted(costs, reverse=True):
@@ -111,7 +111,7 @@ def shared(costs):
 
 def profile(run):
     """Return a profile: seconds and bytes are straight lines in the atoms."""
-    rate = RATE * SLOW[options(run)[0]]
+    rate = RATE * SLOW[name_options(run)[0]]
     steps = [
         {
             "class": number,
@@ -143,11 +143,11 @@ def profile(run):
         },
         "cost_model": {"constant": 0.01, "atom": rate, "edge": 0.0, "relative_error": 0.02},
         "network": {"alpha": 1e-4, "bandwidth": 1e9, "source": "given"},
-        "projection": projection(rate),
+        "projection": make_projection(rate),
     }
 
 
-def projection(rate):
+def make_projection(rate):
     """Return projected epochs of 100 atoms a sample, whose waiting grows with the ranks."""
     points = [("strong", n, 2_650_823) for n in (16, 32, 64, 128, 256, 512, 740)]
     points += [("weak", 16, 600_000), ("weak", 32, 1_200_000), ("weak", 64, 2_650_823)]

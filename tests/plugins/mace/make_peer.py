@@ -49,7 +49,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 """Networks that ours is not, by what they do in place of what `network` does by default."""
 
 
-def structures() -> list[Atoms]:
+def make_structures() -> list[Atoms]:
     rng = np.random.default_rng(0)
     made = []
     for symbols, a in (["Cu", "Al", "Cu", "O"], 3.7), (["Al", "Al", "O", "Al"], 3.9):
@@ -62,7 +62,7 @@ def structures() -> list[Atoms]:
     return made
 
 
-def network(max_l: int, correlation: int, first: str, **changes: Any) -> torch.nn.Module:
+def make_network(max_l: int, correlation: int, first: str, **changes: Any) -> torch.nn.Module:
     torch.manual_seed(10 * max_l + correlation)
     hidden = "+".join(f"{CHANNELS}x{degree}{'eo'[degree % 2]}" for degree in range(max_l + 1))
     options = {
@@ -99,15 +99,15 @@ def state_of(model: torch.nn.Module, name: str) -> dict[str, np.ndarray]:
     return {k: x for k, x in state.items() if x.size and not any(part in k for part in left_out)}
 
 
-def other(name: str) -> torch.nn.Module:
+def build_other(name: str) -> torch.nn.Module:
     """Return one of `OTHERS`."""
-    model = network(0, 1, RESIDUAL, **OTHERS[name])
+    model = make_network(0, 1, RESIDUAL, **OTHERS[name])
     if name == "bessel":
         model.radial_embedding.bessel_fn.bessel_weights *= 1.02
     return model
 
 
-def same(new: np.ndarray, old: np.ndarray | None) -> bool:
+def is_same(new: np.ndarray, old: np.ndarray | None) -> bool:
     return old is not None and np.array_equal(new, old)
 
 
@@ -116,26 +116,26 @@ def main() -> None:
     table = AtomicNumberTable(list(ENERGIES))
     configurations = [
         data.AtomicData.from_config(data.config_from_atoms(a), z_table=table, cutoff=CUTOFF)
-        for a in structures()
+        for a in make_structures()
     ]
     loader = torch_geometric.dataloader.DataLoader(configurations, batch_size=2, shuffle=False)
     batch = next(iter(loader)).to_dict()
     record = {}
-    for number, atoms in enumerate(structures()):
+    for number, atoms in enumerate(make_structures()):
         record |= {f"{number}/numbers": atoms.numbers, f"{number}/positions": atoms.positions}
         record[f"{number}/cell"] = atoms.cell[:]
     cases = [(case, "", {}) for case in CASES]
     cases += [(case, "-reduced", {"use_reduced_cg": True}) for case in REDUCED]
     for case, suffix, changes in cases:
-        model, name = network(*case, **changes), "-".join(map(str, case)) + suffix
+        model, name = make_network(*case, **changes), "-".join(map(str, case)) + suffix
         record |= state_of(model, name)
         predicted = model(batch, compute_stress=True, training=False)
         for key in ("energy", "forces", "stress"):
             record[f"{name}/{key}"] = predicted[key].detach().numpy()
-    base = state_of(network(*CASES[0]), "")
+    base = state_of(make_network(*CASES[0]), "")
     for name in OTHERS:
-        state = state_of(other(name), "")
-        record |= {name + key: x for key, x in state.items() if not same(x, base.get(key))}
+        state = state_of(build_other(name), "")
+        record |= {name + key: x for key, x in state.items() if not is_same(x, base.get(key))}
         record[f"{name}/without"] = np.array([k for k in base if k not in state], dtype=str)
     np.savez_compressed(Path(__file__).with_name("peer.npz"), **record)
 

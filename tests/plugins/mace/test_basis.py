@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from pipeline_mace.basis import RadialBasis, compute_spherical_harmonics
 
 
-def vectors(n=20):
+def draw_vectors(n=20):
     return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
@@ -22,14 +22,16 @@ def test_harmonics_are_those_of_e3nn(lmax):
         warnings.simplefilter("ignore")  # e3nn scripts its code when it is imported
         o3 = pytest.importorskip("e3nn.o3")
         expected = o3.spherical_harmonics(
-            list(range(lmax + 1)), vectors(), normalize=True, normalization="component"
+            list(range(lmax + 1)), draw_vectors(), normalize=True, normalization="component"
         )
-    assert_close(compute_spherical_harmonics(vectors(), lmax), expected, rtol=1e-12, atol=1e-12)
+    assert_close(
+        compute_spherical_harmonics(draw_vectors(), lmax), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_harmonics_obey_the_addition_theorem():
     """Σ_m Y_lm(a) Y_lm(b) = (2 l + 1) P_l(cos), with Legendre's polynomial."""
-    a, b = vectors(), vectors().flip(0)
+    a, b = draw_vectors(), draw_vectors().flip(0)
     cosine = torch.nn.functional.cosine_similarity(a, b)
     products = (compute_spherical_harmonics(a, 3) * compute_spherical_harmonics(b, 3)).split(
         [1, 3, 5, 7], dim=1

@@ -12,7 +12,7 @@ from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.expected import read_expected
 from pipeline_mace.paper import FIGURES, bins, losses, saturation, scaling, shares, sizes
 from pipeline_mace.paper.configurations import list_trained
-from plugins.drawn import only, rows, titles
+from plugins.drawn import find_row, list_titles, select_rows
 from plugins.mace import made_up
 from real_data import read_paper
 
@@ -49,7 +49,7 @@ def change_profile(run, **changes):
     run.profile.write_text(json.dumps(made_up.profile(run) | changes))
 
 
-def table3(text):
+def read_table3(text):
     """Return the rows of Table 3 in the text of the paper: name, graphs, share, least, most."""
     pattern = r"^\| ([^|]+) \| (\d+) \| (<?\d+)% \| (\d+)[–-](\d+) \|$"
     return re.findall(pattern, text, re.MULTILINE)
@@ -57,7 +57,7 @@ def table3(text):
 
 def test_the_entries_are_those_of_table_3(text, expected):
     # Oracle: the text of the paper itself.
-    result = table3(text)
+    result = read_table3(text)
     assert len(result) == len(sizes.TABLE3) == 8
     for (name, *numbers), key in zip(result, sizes.TABLE3, strict=True):
         assert sizes.TABLE3[key].lower() == name.lower()
@@ -87,7 +87,7 @@ def test_the_paper_gives_no_times_but_these(text, expected):
 def test_the_projected_set_is_composed_as_table_3(text, tmp_path):
     options = made_up.load(tmp_path).runs["base"].get_section("profile", ProfileOptions)
     classes = options.projection.sizes
-    for name, graphs, _, least, most in table3(text):
+    for name, graphs, _, least, most in read_table3(text):
         mine = [one for one in classes if one.name.lower() == name.lower()]
         assert sum(one.samples for one in mine) == int(graphs)
         assert min(one.atoms[0] for one in mine) == int(least)
@@ -144,8 +144,8 @@ def test_figure_5_shows_our_samples_below_the_papers_ranges(experiment):
     figure, table = sizes.draw(experiment)
     names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
     assert names == [*sizes.TABLE3.values(), "here: hfo2_sizes"]
-    assert only(table, set="paper: MPtrj")["samples"] == 1_580_312
-    ours = rows(table, set="here: hfo2_sizes")
+    assert find_row(table, set="paper: MPtrj")["samples"] == 1_580_312
+    ours = select_rows(table, set="here: hfo2_sizes")
     assert [(row["least"], row["samples"]) for row in ours] == [
         (atoms, 32) for atoms in (12, 24, 48, 96, 192)
     ]
@@ -155,7 +155,7 @@ def test_figure_5_shows_our_samples_below_the_papers_ranges(experiment):
 
 def test_figure_6_compares_with_the_baseline_on_as_many_ranks(experiment):
     figure, table = scaling.draw_ablation(experiment)
-    result = {(row["configuration"], row["ranks"]): row["speedup"] for row in rows(table)}
+    result = {(row["configuration"], row["ranks"]): row["speedup"] for row in select_rows(table)}
     expected = {
         ("baseline", 1): 1,
         ("baseline", 2): 1,
@@ -173,10 +173,11 @@ def test_figure_6_compares_with_the_baseline_on_as_many_ranks(experiment):
 
 def test_figure_7_keeps_measured_projected_and_published_times_apart(experiment):
     figure, table = scaling.draw_strong(experiment)
-    assert titles(figure) == ["measured here", "projected", "the paper, A100"]
-    assert only(table, configuration="both", status="measured", ranks=2)["seconds"] == 0.525
+    assert list_titles(figure) == ["measured here", "projected", "the paper, A100"]
+    assert find_row(table, configuration="both", status="measured", ranks=2)["seconds"] == 0.525
     published = {
-        (r["configuration"], r["ranks"]): r["seconds"] / 60 for r in rows(table, status="paper")
+        (r["configuration"], r["ranks"]): r["seconds"] / 60
+        for r in select_rows(table, status="paper")
     }
     assert published == {
         ("baseline", 64): 100,
@@ -185,7 +186,7 @@ def test_figure_7_keeps_measured_projected_and_published_times_apart(experiment)
         ("both", 64): 18,
         ("both", 740): 2,
     }
-    assert {len(rows(table, status="projected", ranks=n)) for n in (16, 740)} == {4}
+    assert {len(select_rows(table, status="projected", ranks=n)) for n in (16, 740)} == {4}
     measured, projected = (axes.lines[0] for axes in figure.axes[:2])
     assert (measured.get_linestyle(), projected.get_linestyle()) == ("-", "--")
     assert measured.get_markerfacecolor() == measured.get_color()
@@ -196,21 +197,23 @@ def test_figure_7_keeps_measured_projected_and_published_times_apart(experiment)
 
 def test_figure_8_has_the_efficiency_of_the_paper(experiment):
     _, table = scaling.draw_speedup(experiment)
-    papers = only(table, quantity="speedup", status="paper", ranks=740)
+    papers = find_row(table, quantity="speedup", status="paper", ranks=740)
     assert papers["value"] == 6  # as the text says of 12 and 2 minutes
     one, other = (
-        only(table, quantity="efficiency", configuration="both", status=status, ranks=740)["value"]
+        find_row(table, quantity="efficiency", configuration="both", status=status, ranks=740)[
+            "value"
+        ]
         for status in ("projected", "paper")
     )
     assert other == pytest.approx(80 / (740 / 16 * 2), abs=5e-4)  # the formula of section 5.4.1
     assert one == pytest.approx(1.06 / (1.01 + 0.05 * np.log2(740) / 4))
-    first = rows(table, quantity="efficiency", status="projected", ranks=16)
+    first = select_rows(table, quantity="efficiency", status="projected", ranks=16)
     assert [row["value"] for row in first] == [1.0] * 4
 
 
 def test_figure_9_compares_trainings_of_the_same_seed(experiment):
     figure, table = losses.draw(experiment)
-    assert {row["seed"] for row in rows(table, configuration="baseline")} == {0, 1, 2}
+    assert {row["seed"] for row in select_rows(table, configuration="baseline")} == {0, 1, 2}
     mean = figure.axes[0].lines[0].get_ydata()
     assert np.allclose(mean, 1.03 / np.arange(1, 6))
     apart, *_, spread = figure.axes[1].lines
@@ -220,8 +223,8 @@ def test_figure_9_compares_trainings_of_the_same_seed(experiment):
 
 def test_figure_10_counts_samples_as_well_as_ranks(experiment):
     figure, table = scaling.draw_weak(experiment)
-    assert {row["status"] for row in rows(table)} == {"projected"}
-    result = only(table, configuration="both", ranks=64)
+    assert {row["status"] for row in select_rows(table)} == {"projected"}
+    result = find_row(table, configuration="both", ranks=64)
     # 2,650,823 / 64 samples a rank are more than 600,000 / 16; the efficiency heeds that.
     assert result["samples"] == 2_650_823
     assert result["efficiency"] == pytest.approx(1.06 / (1.01 + 0.05 * 6 / 4))
@@ -230,8 +233,8 @@ def test_figure_10_counts_samples_as_well_as_ranks(experiment):
 
 def test_figure_11_marks_saturation_and_capacity(experiment):
     figure, table = saturation.draw(experiment)
-    assert titles(figure)[::3] == ["base: fused kernels", "baseline: reference kernels"]
-    row = only(table, variant="baseline", class_atoms=48, samples=4)
+    assert list_titles(figure)[::3] == ["base: fused kernels", "baseline: reference kernels"]
+    row = find_row(table, variant="baseline", class_atoms=48, samples=4)
     assert row["seconds"] == pytest.approx(0.01 + 4 * made_up.RATE * 192)
     steps, rates, memory = figure.axes[:3]
     guide = next(line for line in steps.lines if line.get_label() == "slope one")
@@ -261,21 +264,23 @@ def test_figure_12_draws_each_sample_once_in_each_way(experiment):
     for axes, way, samples in zip(
         figure.axes[:3], ("random", "mace_bins", "balanced"), (128, 96, 128), strict=True
     ):
-        costs = [row["cost"] for row in rows(table, sharing=way)]
+        costs = [row["cost"] for row in select_rows(table, sharing=way)]
         assert len(costs) == len(axes.patches) == samples
         assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(sum(costs))
         ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
-        largest = max(sum(r["cost"] for r in rows(table, sharing=way, rank=n)) for n in range(8))
+        largest = max(
+            sum(r["cost"] for r in select_rows(table, sharing=way, rank=n)) for n in range(8)
+        )
         assert max(ends) == pytest.approx(largest)
-    idle = [float(title.split()[-3]) for title in titles(figure)[:3]]
+    idle = [float(title.split()[-3]) for title in list_titles(figure)[:3]]
     assert idle[0] > 20
     assert idle[2] < 2
 
 
 def test_figure_13_has_all_the_time_of_each_rank(experiment):
     figure, table = shares.draw(experiment)
-    assert titles(figure) == ["measured here, by rank", "projected on 740 ranks"]
-    ranks = rows(table, configuration="baseline", status="measured")
+    assert list_titles(figure) == ["measured here, by rank", "projected on 740 ranks"]
+    ranks = select_rows(table, configuration="baseline", status="measured")
     assert [(r["rank"], r["compute"], r["idle"]) for r in ranks] == [(0, 2.5, 0.0), (1, 1.5, 1.0)]
     assert [sum(r[part] for part in ("compute", "communication", "idle")) for r in ranks] == [
         pytest.approx(2.52)

@@ -50,13 +50,13 @@ def state_of(name):
     }
 
 
-def asked(case):
+def list_peer_options(case):
     """What the peer's state does not show."""
     first = PLAIN if case[2] == PLAIN else RESIDUAL
     return PeerOptions(17.0, "silu", True, (first, RESIDUAL))
 
 
-def network(max_l, correlation, first, *, independent=False):
+def make_network(max_l, correlation, first, *, independent=False):
     """Our network with the peer's options, in double precision."""
     options = MACEOptions(
         channels=4,
@@ -73,14 +73,14 @@ def network(max_l, correlation, first, *, independent=False):
     return MACE(options, Facts(("O", "Al", "Cu"), 17.0)).double().eval()
 
 
-def ours(case, *, independent=False):
+def build_ours(case, *, independent=False):
     """The network with the peer's weights, and the peer's state."""
-    module, state = network(*case, independent=independent), state_of(name_of(case))
-    load_from_peer(module, state, asked(case))
+    module, state = make_network(*case, independent=independent), state_of(name_of(case))
+    load_from_peer(module, state, list_peer_options(case))
     return module, state
 
 
-def batch(dtype):
+def make_batch(dtype):
     structures = [
         Atoms(
             record()[f"{i}/numbers"],
@@ -95,7 +95,7 @@ def batch(dtype):
 
 def check_predictions(module, case, dtype, tolerance):
     with torch.no_grad():
-        predicted = module.to(dtype)(batch(dtype))
+        predicted = module.to(dtype)(make_batch(dtype))
     for name in ("energy", "forces", "stress"):
         expected = torch.from_numpy(record()[f"{name_of(case)}/{name}"])
         scale = max(1.0, float(expected.abs().max()))
@@ -107,28 +107,28 @@ def check_predictions(module, case, dtype, tolerance):
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_energy_forces_and_stress(case, dtype, tolerance):
-    check_predictions(ours(case)[0], case, dtype, tolerance)
+    check_predictions(build_ours(case)[0], case, dtype, tolerance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*CASES, *REDUCED], ids=str)
 def test_independent_couplings_predict_the_same(case):
-    module, _ = ours(case, independent=True)
+    module, _ = build_ours(case, independent=True)
     check_predictions(module, case, torch.float64, 1e-10)
 
 
 @pytest.mark.parametrize("case", REDUCED, ids=str)
 def test_reduced_couplings_are_taken_over_into_all(case):
-    check_predictions(ours(case)[0], case, torch.float64, 1e-10)
+    check_predictions(build_ours(case)[0], case, torch.float64, 1e-10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_weights_go_back_as_they_came(case):
-    module, state = ours(case)
+    module, state = build_ours(case)
     blank = {name: torch.zeros_like(x) if "weight" in name else x for name, x in state.items()}
     blank |= {name: x for name, x in state.items() if "bessel" in name or "zeroed" in name}
-    returned = export_to_peer(module, blank, asked(case))
+    returned = export_to_peer(module, blank, list_peer_options(case))
     assert list(returned) == list(state)
     for name, tensor in returned.items():
         assert torch.equal(tensor, state[name]), name
@@ -138,23 +138,25 @@ def test_weights_go_back_as_they_came(case):
 @pytest.mark.parametrize("case", REDUCED, ids=str)
 @pytest.mark.parametrize("independent", [False, True])
 def test_reduced_couplings_go_back_as_they_came(case, independent):
-    module, state = ours(case, independent=independent)
-    for name, tensor in export_to_peer(module, state, asked(case)).items():
+    module, state = build_ours(case, independent=independent)
+    for name, tensor in export_to_peer(module, state, list_peer_options(case)).items():
         torch.testing.assert_close(tensor, state[name], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [(2, 1, RESIDUAL), (1, 3, RESIDUAL)], ids=str)
 def test_independent_couplings_go_over_and_come_back(case):
-    module, state = ours(case, independent=True)
-    again = network(*case, independent=True)
-    load_from_peer(again, export_to_peer(module, state, asked(case)), asked(case))
+    module, state = build_ours(case, independent=True)
+    again = make_network(*case, independent=True)
+    load_from_peer(
+        again, export_to_peer(module, state, list_peer_options(case)), list_peer_options(case)
+    )
     for name, tensor in again.state_dict().items():
         torch.testing.assert_close(tensor, module.state_dict()[name], rtol=1e-9, atol=1e-9)
 
 
 def test_energies_of_free_atoms_come_along():
-    module, _ = ours(BASE)
+    module, _ = build_ours(BASE)
     assert module.atom_energies[[8, 13, 29]].tolist() == [-1.0, -2.0, -3.0]
 
 
@@ -187,7 +189,7 @@ STATES = {
 def test_a_network_whose_state_shows_another_is_refused_by_name(name):
     without = set(record()[f"{name}/without"].tolist())
     kept = {k: x for k, x in state_of(name_of(BASE)).items() if f"/state/{k}" not in without}
-    refuse(network(*BASE), kept | state_of(name), asked(BASE), STATES[name])
+    refuse(make_network(*BASE), kept | state_of(name), list_peer_options(BASE), STATES[name])
 
 
 @pytest.mark.parametrize("name", ["average", "tanh", "no_gate", "no_cutoff"])
@@ -205,7 +207,12 @@ def test_the_states_of_other_networks_say_nothing(name):
     ({"interactions": (PLAIN, RESIDUAL)}, "interactions"),
 ])  # fmt: skip
 def test_what_the_state_does_not_show_is_asked(change, match):
-    refuse(network(*BASE), state_of(name_of(BASE)), replace(asked(BASE), **change), match)
+    refuse(
+        make_network(*BASE),
+        state_of(name_of(BASE)),
+        replace(list_peer_options(BASE), **change),
+        match,
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), [
@@ -216,27 +223,29 @@ def test_what_the_state_does_not_show_is_asked(change, match):
     ("interactions.0.attention.weight", torch.ones(4)),
 ])  # fmt: skip
 def test_another_network_is_refused(name, value):
-    refuse(network(*BASE), state_of(name_of(BASE)) | {name: value}, asked(BASE), name)
+    refuse(
+        make_network(*BASE), state_of(name_of(BASE)) | {name: value}, list_peer_options(BASE), name
+    )
 
 
 @pytest.mark.parametrize("name", ["r_max", "U_matrix_1", "weights_max", "atomic_energies"])
 def test_a_state_that_lacks_something_is_refused(name):
     state = {key: x for key, x in state_of(name_of(BASE)).items() if name not in key}
-    refuse(network(*BASE), state, asked(BASE), name)
+    refuse(make_network(*BASE), state, list_peer_options(BASE), name)
 
 
 def test_couplings_of_other_products_are_refused():
     state = dict(state_of(name_of(BASE)))
     key = "products.0.symmetric_contractions.contractions.0.U_matrix_1"
     state[key] = torch.roll(state[key], 1, 0)
-    refuse(network(*BASE), state, asked(BASE), "span other products")
+    refuse(make_network(*BASE), state, list_peer_options(BASE), "span other products")
 
 
 def test_other_options_are_refused():
     module = MACE(
         MACEOptions(channels=8, radial_functions=5, cutoff=4.0), Facts(("O", "Al", "Cu"), 17.0)
     )
-    refuse(module, state_of(name_of(BASE)), asked(BASE), "has other options")
+    refuse(module, state_of(name_of(BASE)), list_peer_options(BASE), "has other options")
 
 
 def stand_in(**changes):

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.parametrize(
 )
 
 
-def unpacked(archive: Path, folder: Path, **train) -> Run:
+def unpack(archive: Path, folder: Path, **train) -> Run:
     """Return the run of an archive, with options of its training."""
     with tarfile.open(archive) as file:
         file.extractall(folder, filter="data")
@@ -44,13 +44,13 @@ def unpacked(archive: Path, folder: Path, **train) -> Run:
     return replace(run, device="cpu")
 
 
-def numbers(content, place=""):
+def flatten_numbers(content, place=""):
     """Return the numbers of nested JSON by their place, without what differs from run to run."""
     if isinstance(content, dict):
         inner = {name: c for name, c in content.items() if name not in OF_THE_PROGRAM}
-        parts = [numbers(c, f"{place}/{name}") for name, c in inner.items()]
+        parts = [flatten_numbers(c, f"{place}/{name}") for name, c in inner.items()]
     elif isinstance(content, list):
-        parts = [numbers(c, f"{place}/{number}") for number, c in enumerate(content)]
+        parts = [flatten_numbers(c, f"{place}/{number}") for number, c in enumerate(content)]
     else:
         is_number = isinstance(content, int | float) and not isinstance(content, bool)
         return {place: content} if is_number else {}
@@ -59,14 +59,17 @@ def numbers(content, place=""):
 
 @pytest.mark.slow
 def test_the_model_predicts_the_same(archive, tmp_path):
-    run = unpacked(archive, tmp_path)
+    run = unpack(archive, tmp_path)
     metrics = json.loads(run.metrics.read_text())
     with SampleFile(run.predictions, "predictions") as file:
         before = {name: file.read_column(name) for name in file.fields}
     run.metrics.unlink()
     run.predictions.unlink()
     call(run, "evaluate")
-    expected, actual = numbers(metrics), numbers(json.loads(run.metrics.read_text()))
+    expected, actual = (
+        flatten_numbers(metrics),
+        flatten_numbers(json.loads(run.metrics.read_text())),
+    )
     assert len(expected) > 5
     assert {name: actual.get(name) for name in expected} == pytest.approx(expected, rel=1e-6)
     with SampleFile(run.predictions, "predictions") as file:
@@ -78,13 +81,13 @@ def test_the_model_predicts_the_same(archive, tmp_path):
 
 @pytest.mark.slow
 def test_the_training_goes_on(archive, tmp_path, caplog):
-    run = unpacked(archive, tmp_path, epochs=4)
+    run = unpack(archive, tmp_path, epochs=4)
     with caplog.at_level(logging.WARNING):
         call(run, "train")
     assert "afresh" not in caplog.text
     root = tmp_path / run.model_info.name
     expected, actual = (
-        [numbers(json.loads(line)) for line in path.read_text().splitlines()]
+        [flatten_numbers(json.loads(line)) for line in path.read_text().splitlines()]
         for path in (root / "longer.jsonl", run.history)
     )
     assert len(expected) == len(actual)
@@ -93,7 +96,7 @@ def test_the_training_goes_on(archive, tmp_path, caplog):
 
 
 def test_the_file_alone_is_enough(archive, tmp_path):
-    run = unpacked(archive, tmp_path)
+    run = unpack(archive, tmp_path)
     if run.model_info.name not in ("chgnet", "mace"):
         pytest.skip("no potential of atoms")
     alone = load_potential(make_file_run(run.model, run.registry))

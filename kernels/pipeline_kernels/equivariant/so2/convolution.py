@@ -41,7 +41,7 @@ def so2_convolution(
         tables: features `(n_t, layout.dim, C_t)`, float32 or float64.
         rows: for each table, which row each edge takes; the row of its own number where none.
         frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
-        weights: of each order, of shapes `layout.weight_shapes(C, C_out, n_extra)` with the sum C
+        weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)` with the sum C
             of all C_t; see `so2_linear`.
         bias: `((lmax + 1) C_out + n_extra,)`.
         layout: degrees and orders.
@@ -99,7 +99,7 @@ def so2_linear(
 
     Args:
         x: features by order `(n_edges, layout.n_rows, C)`.
-        weights: of each order, of shapes `layout.weight_shapes(C, C_out, n_extra)`.
+        weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)`.
         bias: `((lmax + 1) C_out + n_extra,)`.
         layout: degrees and orders.
         factors: `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`, for instance gates.
