@@ -8,7 +8,7 @@ from pipeline_core.config.sections import TrainOptions
 from pipeline_core.figures import reproduction
 from plugins.chgnet import made_up
 from plugins.chgnet.test_paper import TRAINED
-from plugins.drawn import check_bytes, only, rows
+from plugins.drawn import check_bytes, find_row, select_rows
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -48,7 +48,7 @@ def test_a_course_whose_first_stage_is_missing_is_none(tmp_path):
 
 def test_budgets_are_compared_by_epoch_and_by_time(experiment, epochs):
     figure, table = budgets.draw(experiment)
-    last = only(table, variant="reference", epoch=epochs["reference"])
+    last = find_row(table, variant="reference", epoch=epochs["reference"])
     assert last["seconds"] == 10 * epochs["reference"]
     assert last["forces_mae"] == pytest.approx(2 * 2 / epochs["reference"])
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -61,7 +61,7 @@ def test_budgets_are_compared_by_epoch_and_by_time(experiment, epochs):
 
 def test_errors_of_budgets_stand_side_by_side(experiment):
     _, table = budgets.draw_table(experiment)
-    ours = only(table, variant="heads_then_conservative")
+    ours = find_row(table, variant="heads_then_conservative")
     assert ours["split"] == "test"
     assert ours["energy MAE (meV/atom)"] == pytest.approx(2)
     assert ours["force MAE (meV/Å)"] == pytest.approx(4)
@@ -79,7 +79,7 @@ def test_networks_of_one_kind_have_no_budgets(tmp_path, name):
 def test_figure_6_scales_the_rate_with_the_batch(experiment):
     figure, table = rates.draw(experiment)
     base = experiment.runs["base"].get_section("train", TrainOptions)
-    used = {(row["batch_size"], row["rate"]) for row in rows(table)}
+    used = {(row["batch_size"], row["rate"]) for row in select_rows(table)}
     scaled = {(n, base.optimizer.lr * n / base.batch_size) for n in (16, 64)}
     assert used == scaled | {(n, base.optimizer.lr) for n in (base.batch_size, 16, 64)}
     assert len(figure.axes) == 3
@@ -87,10 +87,10 @@ def test_figure_6_scales_the_rate_with_the_batch(experiment):
 
 def test_figure_7_shows_the_longest_training_of_each_kind(experiment, epochs):
     figure, table = accuracy.draw_parity(experiment)
-    shown = {row["variant"] for row in rows(table)}
+    shown = {row["variant"] for row in select_rows(table)}
     assert shown >= {f"with heads, {epochs['heads']} epochs"}
     assert len(shown) == 4
-    assert {row["split"] for row in rows(table)} == {"test"}
+    assert {row["split"] for row in select_rows(table)} == {"test"}
     assert len([axes for axes in figure.axes if axes.get_xlabel()]) == 8
 
 
@@ -109,8 +109,8 @@ def test_numbers_of_large_batches_are_measured(experiment):
 def test_iron_gives_the_moments_of_table_1(tmp_path):
     iron = made_up.write_trained(tmp_path, "chgnet/iron")
     _, table = accuracy.draw_table_1(iron)
-    with_heads = only(table, whose="ours", network="FastCHGNet with heads")
-    without = only(table, whose="ours", network="FastCHGNet without heads")
+    with_heads = find_row(table, whose="ours", network="FastCHGNet with heads")
+    without = find_row(table, whose="ours", network="FastCHGNet without heads")
     assert with_heads["moment MAE (mµB)"] == pytest.approx(8)
     assert without["moment MAE (mµB)"] == pytest.approx(4)
     assert len(budgets.draw(iron)[0].axes) == 8

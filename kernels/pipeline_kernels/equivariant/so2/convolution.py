@@ -41,8 +41,8 @@ def so2_convolution(
         tables: features `(n_t, layout.dim, C_t)`, float32 or float64.
         rows: for each table, which row each edge takes; the row of its own number where none.
         frames: from `compute_edge_frames`, `(n_edges, count_entries(lmax))`.
-        weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)` with the sum C
-            of all C_t; see `so2_linear`.
+        weights: of each order, of shapes `layout.list_weight_shapes(C, C_out, n_extra)` with the
+            sum C of all C_t; see `so2_linear`.
         bias: `((lmax + 1) C_out + n_extra,)`.
         layout: degrees and orders.
         factors: radial weights `(n_edges, lmax + 1, C)` by degree, or `(n_edges, 1, C)`.
