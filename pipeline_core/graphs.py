@@ -166,6 +166,27 @@ def build_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Ar
         The fields of `list_graph_fields`.
 
     Raises:
+        ValueError: As `assemble_graph` does.
+    """
+    index, shift, length = build_neighbour_graph(
+        sample["positions"], sample["cell"], sample["pbc"], options.cutoff
+    )
+    return assemble_graph(index, shift, length, options)
+
+
+def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptions) -> Arrays:
+    """List bonds and angles of edges.
+
+    Args:
+        index: (receiver, sender), (n_edges, 2), sorted by receiver.
+        shift: (n_edges, 3)
+        length: (n_edges,) Å.
+        options: Cutoffs.
+
+    Returns:
+        The fields of `list_graph_fields`.
+
+    Raises:
         ValueError: No atom has a neighbour, unless such structures are kept, or the angle cutoff is
             larger than the cutoff.
     """
@@ -174,9 +195,6 @@ def build_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Ar
             f"graph.angle_cutoff {options.angle_cutoff:g} is larger than graph.cutoff "
             f"{options.cutoff:g}; angles are made of edges: lower it"
         )
-    index, shift, length = build_neighbour_graph(
-        sample["positions"], sample["cell"], sample["pbc"], options.cutoff
-    )
     if len(index) == 0 and options.isolated == "refuse":
         raise ValueError(
             f"no atom has a neighbour within {options.cutoff:g} Å; check the unit of the "

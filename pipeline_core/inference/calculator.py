@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
-from ase.geometry import wrap_positions
 
 from pipeline_core.batch import Batch, collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import build_graph
+from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
@@ -47,7 +46,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
     ) -> None:
         super().__init__()
         self.elements = tuple(elements)
-        self._device, self._dtype, self._graph = torch.device(device), dtype, graph
+        self._device, self._dtype, self._graph = torch.device(device), dtype, MovingGraph(graph)
         self._module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
@@ -82,14 +81,14 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
                 f"(atom {unknown[0]} of {atoms.symbols.formula.format('metal')}); train it on data "
                 "that hold the element, or choose a model that covers it"
             )
+        cell, pbc = np.array(atoms.cell), atoms.pbc
+        positions, graph = self._graph.update(atoms.positions, cell, pbc)
         sample = {
             "atomic_numbers": atoms.numbers,
-            # An atom that has drifted far would lose digits of its neighbour vectors in float32.
-            "positions": wrap_positions(atoms.positions, atoms.cell, atoms.pbc),
-            "cell": np.array(atoms.cell),
-            "pbc": atoms.pbc,
+            "positions": positions,
+            "cell": cell,
+            "pbc": pbc,
         }
-        graph = build_graph(sample, self._graph)
         return move_to_device(collate([sample | graph], self._dtype), self._device)
 
 

@@ -90,6 +90,23 @@ def test_neighbours_are_found_anew_for_each_geometry():
     assert np.array_equal(atoms.get_forces()[2], np.zeros(3))
 
 
+def test_a_trajectory_is_that_of_calculators_that_have_seen_nothing():
+    atoms, rng = argon(), np.random.default_rng(2)
+    atoms.calc = calculator()
+    for step in range(12):
+        atoms.positions += rng.normal(scale=0.08, size=(len(atoms), 3))
+        if step % 4 == 3:  # as a barostat does
+            atoms.set_cell(1.002 * np.array(atoms.cell), scale_atoms=True)
+        fresh = atoms.copy()
+        fresh.calc = calculator()
+
+        assert np.allclose(atoms.get_forces(), fresh.get_forces(), atol=1e-11)
+        assert np.allclose(atoms.get_stress(), fresh.get_stress(), atol=1e-12)
+        assert atoms.get_potential_energy() == pytest.approx(
+            fresh.get_potential_energy(), abs=1e-11
+        )
+
+
 def test_type_and_device_belong_to_the_calculator():
     module = LennardJones()
     atoms = make_argon()
