@@ -1,6 +1,7 @@
 """The command line: one command a stage, and what helps to set up and to check a run."""
 
 import os
+from typing import Final
 
 from pipeline_core.cli.app import app
 
@@ -8,9 +9,9 @@ from pipeline_core.cli.app import app
 # wait take the cores from the other, but to wake one that sleeps takes longer than many a kernel:
 # GNU's may spin for some 30 µs (3,000 turns; 1,000 where there are more threads than cores), and
 # LLVM's not at all. This has to be said before either is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "active")
-os.environ.setdefault("GOMP_SPINCOUNT", "3000")
-os.environ.setdefault("KMP_BLOCKTIME", "0")
+OPENMP: Final = {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "3000", "KMP_BLOCKTIME": "0"}
+for _name, _value in OPENMP.items():
+    os.environ.setdefault(_name, _value)
 
 
 def main() -> None:
@@ -18,4 +19,4 @@ def main() -> None:
     app(prog_name="pipeline-core")
 
 
-__all__ = ["app", "main"]
+__all__ = ["OPENMP", "app", "main"]

@@ -1,7 +1,8 @@
 """Sides of a benchmark with a peer: processes that take turns.
 
 The peer runs in an environment of its own (`make peers`), so each side is a process that is driven
-over a pipe.
+over a pipe. All have OpenMP's threads wait as those of our command line do: threads that spin for
+long take the cores from others.
 """
 
 import json
@@ -13,6 +14,8 @@ from statistics import median
 from typing import Any, Self
 
 import numpy as np
+
+from pipeline_core.cli import OPENMP
 
 HERE = Path(__file__).parent
 PEERS = HERE.parents[1] / ".venv-peers/bin/python"
@@ -32,6 +35,7 @@ class Side:
     def __init__(self, python: Path, module: str, threads: int) -> None:
         # e3nn 0.4.4 loads a file of its own that torch refuses by default.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+        environment |= OPENMP
         command = [str(python), str(HERE / "_worker.py"), module, str(threads)]
         self.process = subprocess.Popen(
             command,

@@ -91,14 +91,14 @@ def test_neighbours_are_found_anew_for_each_geometry():
 
 
 def test_a_trajectory_is_that_of_calculators_that_have_seen_nothing():
-    atoms, rng = argon(), np.random.default_rng(2)
-    atoms.calc = calculator()
+    atoms, rng = make_argon(), np.random.default_rng(2)
+    atoms.calc = make_calculator()
     for step in range(12):
         atoms.positions += rng.normal(scale=0.08, size=(len(atoms), 3))
         if step % 4 == 3:  # as a barostat does
             atoms.set_cell(1.002 * np.array(atoms.cell), scale_atoms=True)
         fresh = atoms.copy()
-        fresh.calc = calculator()
+        fresh.calc = make_calculator()
 
         assert np.allclose(atoms.get_forces(), fresh.get_forces(), atol=1e-11)
         assert np.allclose(atoms.get_stress(), fresh.get_stress(), atol=1e-12)
