@@ -45,6 +45,10 @@ class Piece:
         """Put the tensors where a GPU can read them while it computes."""
         return replace(self, batch=_pin(self.batch))
 
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory, allocated for another stream, until this one has used it."""
+        _record(self.batch, stream)
+
 
 @dataclass(frozen=True, eq=False)
 class DomainPiece(Piece):
@@ -105,6 +109,11 @@ class RegionPiece(Piece):
         """Put the tensors where a GPU can read them while it computes."""
         return replace(super().pin_memory(), inputs=_pin(self.inputs))
 
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory, allocated for another stream, until this one has used it."""
+        super().record_stream(stream)
+        _record(self.inputs, stream)
+
     def _take(self, name: str, values: Tensor) -> Tensor:
         if self.kinds[name] == "atom":
             return values[: len(self.own_atoms)]
@@ -145,3 +154,8 @@ class _SumOverRanks(torch.autograd.Function):
 
 def _pin(batch: Batch) -> Batch:
     return {name: tensor.pin_memory() for name, tensor in batch.items()}
+
+
+def _record(batch: Batch, stream: torch.cuda.Stream) -> None:
+    for tensor in batch.values():
+        tensor.record_stream(stream)

@@ -1,4 +1,4 @@
-"""Batches made ahead of time, in a thread of their own.
+"""Batches made ahead of time, in a thread of their own, and copied to a GPU while it computes.
 
 A thread and no processes: reading and concatenating arrays leaves Python's lock free most of the
 time, batches need no copy between processes, and nothing is forked under MPI. Only one thread makes
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import torch
@@ -33,7 +33,7 @@ class Step:
     """One rank's part of an optimizer step.
 
     Attributes:
-        pieces: Its micro-batches, on the CPU, pinned if it computes on a GPU.
+        pieces: Its micro-batches, where they are computed.
         counts: Count of each term of the loss over these, (n_terms,).
         n_samples: Samples of the step, over all ranks.
         loads: Cost of the share of every rank, (n_ranks,).
@@ -63,14 +63,49 @@ def load_steps(
         device: Where the pieces go.
         first: Number of the first step.
     """
+    copies = CopyStream(device) if device.type == "cuda" else None
 
-    def make(number: int) -> Step:
+    def make(number: int) -> tuple[Step, torch.cuda.Event | None]:
         step = plan.step(number)
         own = share(step)
-        pieces = [_pin(load(numbers), device) for numbers in own.micro_batches]
-        return Step(pieces, sum_counts(objective, pieces), len(step.items), own.loads)
+        pieces = [load(numbers) for numbers in own.micro_batches]
+        made = Step(pieces, sum_counts(objective, pieces), len(step.items), own.loads)
+        return (made, None) if copies is None else copies.send(made)
 
-    return prefetch(make, range(first, len(plan)))
+    for step, event in prefetch(make, range(first, len(plan))):
+        if copies is not None and event is not None:
+            copies.wait_for(step, event)
+        yield step
+
+
+class CopyStream:
+    """A stream of its own that copies steps to a GPU while that computes.
+
+    Args:
+        device: The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    def send(self, step: Step) -> tuple[Step, torch.cuda.Event]:
+        """Begin to copy a step; any thread may do so.
+
+        Returns:
+            The step on the GPU, and what happens when it has arrived.
+        """
+        pinned = [piece.pin_memory() for piece in step.pieces]
+        with torch.cuda.stream(self._stream):
+            pieces = [piece.to(self._device) for piece in pinned]
+            return replace(step, pieces=pieces), self._stream.record_event()
+
+    def wait_for(self, step: Step, event: torch.cuda.Event) -> None:
+        """Let the computation of this thread begin after a step has arrived."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(event)
+        for piece in step.pieces:
+            piece.record_stream(stream)
 
 
 def load_pieces(numbers: list[Numbers], load: Load, device: torch.device) -> Iterator[Piece]:

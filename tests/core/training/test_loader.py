@@ -2,10 +2,14 @@
 
 import threading
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from pipeline_core.training.loader import prefetch
+from pipeline_core.distributed.pieces import Piece
+from pipeline_core.training.loader import load_steps, prefetch
 
 
 def test_order_does_not_depend_on_speed():
@@ -43,3 +47,83 @@ def test_an_error_arrives_where_its_result_would():
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(ValueError, match="damaged sample"):
         next(results)
+
+
+class Plan:
+    """Three steps of two micro-batches each."""
+
+    def __len__(self):
+        return 3
+
+    def step(self, number):
+        return SimpleNamespace(items=[number], number=number)
+
+
+def load_few_steps(device):
+    def share(step):
+        return SimpleNamespace(micro_batches=[2 * step.number, 2 * step.number + 1], loads=None)
+
+    objective = SimpleNamespace(
+        weights={"energy": 1.0},
+        counts=lambda batch: {"energy": torch.tensor(len(batch["energy"]))},
+    )
+    steps = load_steps(
+        Plan(),
+        share,
+        lambda number: Piece({"energy": torch.full((3,), float(number))}),
+        objective,
+        torch.device(device),
+    )
+    for number, step in enumerate(steps):
+        assert step.counts.tolist() == [6.0]
+        yield number, step
+
+
+def test_steps_hold_their_pieces_in_order():
+    for number, step in load_few_steps("cpu"):
+        for place, piece in enumerate(step.pieces):
+            assert piece.batch["energy"].tolist() == [2.0 * number + place] * 3
+
+
+def test_computation_waits_until_a_step_has_been_copied(monkeypatch):
+    """Streams that write down what is asked of them stand for those of a GPU."""
+    copied, computed, chosen = [], [], threading.local()
+
+    class CopyingStream:
+        def record_event(self):
+            copied.append("event")
+            return len(copied)
+
+    @contextmanager
+    def choose(stream):
+        chosen.stream = stream
+        yield
+        chosen.stream = None
+
+    def move(piece, device):
+        assert isinstance(chosen.stream, CopyingStream)
+        copied.append("copy")
+        return piece
+
+    computing = SimpleNamespace(wait_event=computed.append)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: CopyingStream())
+    monkeypatch.setattr(torch.cuda, "stream", choose)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: computing)
+    monkeypatch.setattr(Piece, "pin_memory", lambda piece: copied.append("pin") or piece)
+    monkeypatch.setattr(Piece, "to", move)
+    monkeypatch.setattr(Piece, "record_stream", lambda piece, stream: computed.append("keep"))
+    for number, _ in load_few_steps("cuda"):
+        assert computed[-3:] == [5 * (number + 1), "keep", "keep"]
+    assert copied == ["pin", "pin", "copy", "copy", "event"] * 3
+
+
+@pytest.mark.gpu
+def test_steps_arrive_on_a_gpu_while_it_computes():
+    if not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    busy = torch.rand(4000, 4000, device="cuda")
+    for number, step in load_few_steps("cuda"):
+        busy = busy @ busy / 4000
+        for place, piece in enumerate(step.pieces):
+            assert piece.batch["energy"].is_cuda
+            assert piece.batch["energy"].tolist() == [2.0 * number + place] * 3
