@@ -15,7 +15,9 @@ Times are medians of calls in turn, one process at a time. Memory is the growth 
 memory of a process during a call, beyond what stays between calls (on a GPU: of allocated memory),
 while no other side is alive. A ratio is the peer's over ours, or over that with heads.
 `deviation` is how far results of `ours` and `peer` are apart, relative to the largest. `operators`
-are calls that reach torch's dispatcher, or those of the plugin that go past it.
+are calls that reach torch's dispatcher, or those of the plugin that go past it; on a GPU `launches`
+are the kernels that a call starts there. Figure 8 of FastCHGNet shows time, launches and memory for
+`--device cuda --batch-sizes 16 32 64`.
 """
 
 import argparse
@@ -115,6 +117,10 @@ def measure_times(call: str, file: Path, args: argparse.Namespace) -> tuple[dict
         figures |= {
             f"{name}_operators": side.ask("operators", call) for name, side in sides.items()
         }
+        if args.device == "cuda":
+            figures |= {
+                f"{name}_launches": side.ask("launches", call) for name, side in sides.items()
+            }
         rate = sides["ours"].ask("matrix_rate", args.device)  # forgets the network
     return figures | {"deviation": deviation}, rate
 

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel")  # of the runtime (torch), of the driver (Triton)
+
 
 class Worker:
     """What the other end of the pipe can ask for."""
@@ -73,6 +75,14 @@ class Worker:
             self.subject.calls[call]()
         names = [event.name for event in profile.events()]
         return sum(name.startswith(("aten::", "pipeline_kernels::")) for name in names)
+
+    def launches(self, call: str) -> int:
+        """How many kernels a call launches on a GPU."""
+        kinds = torch.profiler.ProfilerActivity
+        with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profile:
+            self.subject.calls[call]()
+            synchronize()
+        return sum(event.name.startswith(LAUNCHES) for event in profile.events())
 
     def matrix_rate(self, device: str = "cpu", size: int = 2048) -> float:
         """Operations per second of a large product of matrices, the best of ten."""
