@@ -148,7 +148,7 @@ class Plan:
         """Return the function that gives the artifacts that a stage reads."""
 
         def list_paths(wildcards: Any) -> list[str]:
-            experiment = self._experiment(wildcards.experiment)
+            experiment = self._load_experiment(wildcards.experiment)
             if stage == "figures":
                 paper = experiment.path.with_name("expected.yaml")
                 runs = experiment.runs.values()
@@ -176,7 +176,7 @@ class Plan:
 
         def format_params(wildcards: Any) -> str:
             if stage == "figures":
-                runs = list(self._experiment(wildcards.experiment).runs.values())
+                runs = list(self._load_experiment(wildcards.experiment).runs.values())
             else:
                 runs = [self._run(wildcards)]
             plugins = dict.fromkeys(run.model_info.name for run in runs)
@@ -217,9 +217,9 @@ class Plan:
         return count
 
     def _run(self, wildcards: Any) -> Run:
-        return self._experiment(wildcards.experiment).run(wildcards.variant)
+        return self._load_experiment(wildcards.experiment).run(wildcards.variant)
 
-    def _experiment(self, name: str) -> ExperimentRun:
+    def _load_experiment(self, name: str) -> ExperimentRun:
         if name not in self._experiments:
             experiment = self.project.load_experiment(name)
             check_names(experiment)
@@ -228,7 +228,7 @@ class Plan:
 
     def experiments(self, wildcards: Any) -> list[str]:
         """Return the figures of all configured experiments."""
-        return [str(self._experiment(name).folder) for name in self.options.experiments]
+        return [str(self._load_experiment(name).folder) for name in self.options.experiments]
 
     @property
     def papers(self) -> list[str]:
@@ -244,7 +244,7 @@ class Plan:
 
         def list_paths(wildcards: Any) -> list[str]:
             folder = self.project.workflows / "experiments" / plugin
-            experiments = [self._experiment(name) for name in list_experiments(folder)]
+            experiments = [self._load_experiment(name) for name in list_experiments(folder)]
             chosen = [e for e in experiments if e.file.scale == self.options.scale]
             if not chosen:
                 scales = sorted({e.file.scale for e in experiments})

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from pipeline_core.distributed.rendezvous import init_process_group
-from pipeline_core.distributed.threads import threads_per_rank
+from pipeline_core.distributed.threads import count_threads_per_rank
 from pipeline_core.distributed.world import World, find_world
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def _place_ranks(world: World, wish: str) -> Ranks:
     places = Ranks(world, torch.device("cpu")).gather(own)
     if world.size > 1:
         sharing = sum((p.host, p.cores) == (own.host, own.cores) for p in places)
-        threads = os.environ.get("OMP_NUM_THREADS", threads_per_rank(len(own.cores), sharing))
+        threads = os.environ.get("OMP_NUM_THREADS", count_threads_per_rank(len(own.cores), sharing))
         # torch would follow MKL_NUM_THREADS, which Snakemake sets to all threads of the job.
         torch.set_num_threads(int(threads))
     if wish == "cuda" and not all(place.gpus for place in places):

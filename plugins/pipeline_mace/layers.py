@@ -15,7 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial, coefficients
+from pipeline_kernels.equivariant.contraction import (
+    AtomsByElement,
+    Polynomial,
+    combine_coefficients,
+)
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from pipeline_kernels.message import Segments
 from pipeline_mace.kernels import Kernels
@@ -203,7 +207,7 @@ class ProductBasis(nn.Module):
 
     def forward(self, messages: Tensor, atoms: AtomsByElement) -> Tensor:
         """Map (n_atoms, (lmax + 1)², channels) to (n_atoms, components out, channels)."""
-        c = coefficients(self.weights, self.polynomial, atoms)
+        c = combine_coefficients(self.weights, self.polynomial, atoms)
         products = self.kernels.contract(messages.contiguous(), c, self.polynomial, atoms)
         mapped: Tensor = self.linear(split(products, range(len(self.polynomial.irreps_out))))
         return mapped

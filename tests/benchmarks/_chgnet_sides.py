@@ -172,8 +172,8 @@ def count_operations(structures: Sequence[ase.Atoms]) -> float:
 
 def describe_machine(args: argparse.Namespace) -> dict[str, Any]:
     """Return what a report says of the machine."""
-    from message_ops import hardware
+    from message_ops import name_hardware
 
     with Side(Path(sys.executable), "_chgnet_ours", args.threads) as ours:
         versions = ours.ask("versions", ["chgnet", "torch", "numpy"])
-    return {"hardware": hardware(args.device), "versions": versions}
+    return {"hardware": name_hardware(args.device), "versions": versions}

@@ -14,7 +14,7 @@ from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,
-    coefficients,
+    combine_coefficients,
     contract,
 )
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
@@ -70,7 +70,7 @@ class Contraction(Kernel):
         atoms = AtomsByElement.of(torch.from_numpy(arrays["element"]))
         super().__init__(
             lambda x, weights: contract(
-                x, coefficients(weights, polynomial, atoms), polynomial, atoms
+                x, combine_coefficients(weights, polynomial, atoms), polynomial, atoms
             ),
             {name: torch.from_numpy(arrays[name]) for name in ("x", "weights")},
             torch.from_numpy(arrays["cotangent"]),

@@ -90,7 +90,7 @@ def collect_arrays(chosen: list[ase.Atoms]) -> dict[str, np.ndarray]:
 
 def describe_machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
     """Return the rate of matrix products, and what a report says of the machine."""
-    from message_ops import hardware
+    from message_ops import name_hardware
 
     with start_pair(args) as sides:
         rate = sides["ours"].ask("matrix_rate")
@@ -100,7 +100,7 @@ def describe_machine(args: argparse.Namespace) -> tuple[float, dict[str, Any]]:
                 "versions", ["mace-torch", "e3nn", "cuequivariance", "torch", "numpy"]
             ),
         }
-    facts = {"threads": args.threads, "hardware": hardware("cpu"), "versions": versions}
+    facts = {"threads": args.threads, "hardware": name_hardware("cpu"), "versions": versions}
     return rate, {"repeats": args.repeats, "matrix_gflops": rate / 1e9, **facts}
 
 

@@ -42,7 +42,7 @@ from _esp_operations import count_message_operations, step_operations
 from _esp_sides import Peer, compare
 from _esp_structures import BASIS, read_arrays
 from _sides import PEERS, Side
-from message_ops import hardware
+from message_ops import name_hardware
 
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.network import Network
@@ -139,7 +139,7 @@ def describe_machine(args: argparse.Namespace) -> dict[str, Any]:
     if "dptb" in args.peers:
         with Side(args.peers_python, "_esp_dptb", 1) as side:
             versions["peers"] = side.ask("versions", PACKAGES)
-    return {"hardware": hardware("cpu"), "versions": versions, "repeats": args.repeats}
+    return {"hardware": name_hardware("cpu"), "versions": versions, "repeats": args.repeats}
 
 
 def parse_command_line() -> argparse.Namespace:

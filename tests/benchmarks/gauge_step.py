@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from message_ops import copy_bandwidth, hardware
+from message_ops import copy_bandwidth, name_hardware
 from su3_kernels import TURN, compute_eig_angles
 from torch import Tensor
 
@@ -264,7 +264,7 @@ def main() -> None:
         "copy_bytes_per_s": bandwidth,
         "repeats": args.repeats,
         "threads": args.threads,
-        "hardware": hardware("cpu"),
+        "hardware": name_hardware("cpu"),
         "versions": {"torch": torch.__version__},
     }
     print(json.dumps(report))

@@ -36,7 +36,7 @@ from _htfbr_baselines import (
 )
 from _htfbr_project import call, make_project, read_workflow
 from _htfbr_tensap import fit_tensap_tree, is_installed
-from message_ops import hardware
+from message_ops import name_hardware
 
 from pipeline_core.cli.output import align
 from pipeline_core.run import Run
@@ -199,7 +199,7 @@ def report(result: Mapping[str, Sequence[Mapping[str, Any]]], tensap: str | None
         "baselines": baselines,
         "better_than_ours": list_better(result),
         "threads": torch.get_num_threads(),
-        "hardware": hardware("cpu"),
+        "hardware": name_hardware("cpu"),
         "versions": list_versions(),
     }
 

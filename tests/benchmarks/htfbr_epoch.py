@@ -41,7 +41,7 @@ from _htfbr_steps import (
     make_gradient_of_peer,
     make_reference_epoch,
 )
-from message_ops import hardware, time_call
+from message_ops import name_hardware, time_call
 
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
@@ -190,7 +190,7 @@ def report(args: argparse.Namespace, rows: dict[str, dict], left_out: dict[str, 
         "loader_repeats": args.loader_repeats,
         "threads": torch.get_num_threads(),
         "device": args.device,
-        "hardware": hardware(args.device),
+        "hardware": name_hardware(args.device),
         "versions": {name: version(name) for name in ("torch", "numpy", "numba")},
     }
 

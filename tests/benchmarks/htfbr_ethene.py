@@ -23,7 +23,7 @@ import torch
 from _htfbr_baselines import Problem, compute_rmse, fit_ridge
 from _htfbr_project import call, make_project, read_workflow
 from htfbr_accuracy import list_versions, make_part
-from message_ops import hardware
+from message_ops import name_hardware
 
 from pipeline_core.run import Run
 from pipeline_htfbr.points import read_points
@@ -96,7 +96,7 @@ def main() -> None:
         "points": {split: len(part.y) for split, part in problem.parts.items()},
         "fits": {**ours, **baselines},
         "threads": torch.get_num_threads(),
-        "hardware": hardware("cpu"),
+        "hardware": name_hardware("cpu"),
         "versions": list_versions(),
     }
     print(json.dumps(report))

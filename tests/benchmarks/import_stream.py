@@ -85,7 +85,7 @@ def time_peer(path: Path, n_frames: int) -> float:
     return time.perf_counter() - begin
 
 
-def hardware() -> str:
+def name_hardware() -> str:
     """Name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -115,7 +115,7 @@ def measure_import(folder: Path, n_frames: int, n_peer: int) -> dict:
         "atoms_per_frame": N_ATOMS,
         "input_gb": path.stat().st_size / 1e9,
         "threads": 1,
-        "hardware": hardware(),
+        "hardware": name_hardware(),
         "versions": {"ase": ase.__version__, "h5py": h5py.__version__, "numpy": np.__version__},
     }
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 import torch
-from message_ops import hardware
+from message_ops import name_hardware
 from torch import Tensor
 
 from pipeline_kernels import compiler, native
@@ -24,7 +24,7 @@ from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,
-    coefficients,
+    combine_coefficients,
     contract,
 )
 from pipeline_kernels.equivariant.so2 import Layout, from_edges, to_edges
@@ -100,7 +100,7 @@ def list_graph_cases(n: int, channels: int, dtype: torch.dtype) -> Iterator[tupl
     yield (
         "contraction",
         make_gradient(
-            lambda x, w: contract(x, coefficients(w, polynomial, atoms), polynomial, atoms),
+            lambda x, w: contract(x, combine_coefficients(w, polynomial, atoms), polynomial, atoms),
             draw(*shape),
             draw(4, polynomial.n_weights, channels),
         ),
@@ -232,7 +232,7 @@ def main() -> None:
         "channels": args.channels,
         "repeats": args.repeats,
         "threads": 1,
-        "hardware": hardware("cpu"),
+        "hardware": name_hardware("cpu"),
         "versions": {"torch": torch.__version__},
     }
     print(json.dumps(report))

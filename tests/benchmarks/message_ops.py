@@ -96,7 +96,7 @@ def copy_bandwidth(device: str, repeats: int) -> float:
     return 2 * source.nbytes / time_fastest([lambda: target.copy_(source)], device, repeats)[0]
 
 
-def hardware(device: str) -> str:
+def name_hardware(device: str) -> str:
     """Name of the processor or GPU that did the work."""
     if device == "cuda":
         return torch.cuda.get_device_name()
@@ -134,7 +134,7 @@ def main() -> None:
         "plan_s": time_fastest(plan, args.device, args.repeats)[0],
         **vars(args),
         "threads": torch.get_num_threads(),
-        "hardware": hardware(args.device),
+        "hardware": name_hardware(args.device),
         "versions": {"torch": torch.__version__, "numba": numba.__version__},
     }
     print(json.dumps(report))

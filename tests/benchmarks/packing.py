@@ -165,7 +165,7 @@ def time_pyg(shuffled: np.ndarray, capacity: float) -> float | None:
     return seconds
 
 
-def hardware() -> str:
+def name_hardware() -> str:
     """Name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -200,7 +200,7 @@ def main() -> None:
         f"{len(sizes[0])} real crystals of {sizes[0].min()} to {sizes[0].max()} atoms",
         "fraction": args.fraction,
         "threads": 1,
-        "hardware": hardware(),
+        "hardware": name_hardware(),
         "versions": {"numba": numba.__version__, "numpy": np.__version__},
     }
     print(json.dumps(result))

@@ -125,7 +125,7 @@ def find_worst(rows: list[dict[str, Any]], figure: str) -> float:
     return max(by_case["auto", parts] / by_case["metis", parts] for parts in run & {64, 128} or run)
 
 
-def hardware() -> str:
+def name_hardware() -> str:
     """Name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -177,7 +177,7 @@ def main() -> None:
         "seed": args.seed,
         "threads": 1,
         "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "hardware": hardware(),
+        "hardware": name_hardware(),
         "versions": {
             "numba": numba.__version__,
             "numpy": np.__version__,

@@ -25,7 +25,7 @@ from typing import Any
 
 import numba
 import torch
-from message_ops import copy_bandwidth, hardware, time_fastest
+from message_ops import copy_bandwidth, name_hardware, time_fastest
 from torch import Tensor
 
 from pipeline_kernels.su3 import draw_haar, eigenangles, polar, spectral_map
@@ -207,7 +207,7 @@ def main() -> None:
         "repeats": args.repeats,
         "device": args.device,
         "threads": torch.get_num_threads(),
-        "hardware": hardware(args.device),
+        "hardware": name_hardware(args.device),
         "versions": {"torch": torch.__version__, "numba": numba.__version__},
     }
     print(json.dumps(report))

@@ -19,7 +19,7 @@ def change_results(atoms: Atoms, **values: Any) -> Atoms:
     return copy
 
 
-def plain(frames):
+def keep(frames):
     return frames
 
 
@@ -100,12 +100,12 @@ class Case(NamedTuple):
 STRICT = {"strict": True}
 CASES = {
     "truncated file": Case(
-        plain, STRICT, ("a.xyz: frame 59", "truncated", "strict: false"), lambda text: text[:-30]
+        keep, STRICT, ("a.xyz: frame 59", "truncated", "strict: false"), lambda text: text[:-30]
     ),
     "truncated within the first frame": Case(
-        plain, {}, ("none of 1 frames", "'extxyz' is the right reader"), lambda text: text[:250]
+        keep, {}, ("none of 1 frames", "'extxyz' is the right reader"), lambda text: text[:250]
     ),
-    "empty file": Case(plain, {}, ("a.xyz", "holds no frames"), lambda text: ""),
+    "empty file": Case(keep, {}, ("a.xyz", "holds no frames"), lambda text: ""),
     "NaN in forces": Case(set_nan_forces, STRICT, ("a.xyz: frame 5: NaN in forces",)),
     "infinite energy": Case(set_infinite_energy, STRICT, ("a.xyz: frame 5: infinity in energy",)),
     "no volume": Case(flatten_a_cell, STRICT, ("a.xyz: frame 4", "no volume")),
@@ -147,40 +147,40 @@ CASES = {
         ("'REF_enrgy'", "did you mean 'REF_energy'"),
     ),
     "a key for another label alone": Case(
-        plain,
+        keep,
         {"sources": [{"path": "raw/*.xyz", "keys": {"energy": "energy"}}]},
         ("none of 60 frames has forces", "add keys.forces"),
     ),
     "no file": Case(
-        plain,
+        keep,
         {"sources": [{"path": "row/*.xyz"}]},
         ("alloys.yaml:", "sources.0.path: no file matches 'row/*.xyz' in", "datasets"),
     ),
     "an unknown unit": Case(
-        plain,
+        keep,
         {"sources": [{"path": "raw/*.xyz", "units": {"stress": "Gpa"}}]},
         ("alloys.yaml: sources.0.units", "did you mean 'GPa'"),
     ),
     "an unknown reader": Case(
-        plain,
+        keep,
         {"sources": [{"path": "raw/*.xyz", "reader": "extxzy"}]},
         ("sources.0.reader", "did you mean 'extxyz'"),
     ),
     "a file in two sources": Case(
-        plain,
+        keep,
         {"sources": [{"path": "raw/*.xyz"}, {"path": "raw/a.*"}]},
         ("raw/a.xyz also belongs to", "'raw/*.xyz'", "disjoint"),
     ),
     "a group that no frame has": Case(
-        plain,
+        keep,
         {"sources": [{"path": "raw/*.xyz", "group": "foldr"}]},
         ("group 'foldr'", "did you mean 'folder'"),
     ),
     "a group split without groups": Case(
-        plain, {"split": {"method": "group"}}, ("declares no `group`", "'group' needs")
+        keep, {"split": {"method": "group"}}, ("declares no `group`", "'group' needs")
     ),
     "a group that does not exist": Case(
-        plain,
+        keep,
         {
             "sources": [{"path": "raw/*.xyz", "group": "file"}],
             "split": {"method": "list", "val_groups": ["b.xyz"]},
@@ -188,18 +188,18 @@ CASES = {
         ("split.val_groups: no group matches 'b.xyz'", "did you mean 'a.xyz'"),
     ),
     "nothing left to train on": Case(
-        plain,
+        keep,
         {"sources": [{"path": "raw/*.xyz", "split": "test"}]},
         ("alloys.yaml", "no sample for training", "60 test"),
     ),
     "absurd reference energies": Case(
-        plain, {"max_reference_energy": 1e-6}, ("absurd", "max_reference_energy = 1e-06 eV")
+        keep, {"max_reference_energy": 1e-6}, ("absurd", "max_reference_energy = 1e-06 eV")
     ),
     "a missing reference energy": Case(
-        plain, {"reference_energies": {"Cu": -1.0}}, ("no energy for Al", "least_squares")
+        keep, {"reference_energies": {"Cu": -1.0}}, ("no energy for Al", "least_squares")
     ),
     "a partial label that is not kept": Case(
-        plain, {"labels": ["energy"], "partial": ["stress"]}, ("stress is not in `labels`",)
+        keep, {"labels": ["energy"], "partial": ["stress"]}, ("stress is not in `labels`",)
     ),
 }
 

@@ -24,7 +24,7 @@ from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
     Polynomial,
     basis,
-    coefficients,
+    combine_coefficients,
     contract,
     cpu,
     op,
@@ -139,7 +139,7 @@ def test_equals_mace(name):
         mace = {key[2:]: file[key] for key in file if key.startswith(name)}
     polynomial = Polynomial(INPUTS, parse_irreps(str(mace["irreps_out"])), int(mace["correlation"]))
     atoms = AtomsByElement.of(torch.from_numpy(mace["element"]))
-    combined = coefficients(torch.from_numpy(mace["weights"]), polynomial, atoms)
+    combined = combine_coefficients(torch.from_numpy(mace["weights"]), polynomial, atoms)
     ours = contract(torch.from_numpy(mace["features"]), combined, polynomial, atoms)
     assert_close(ours, torch.from_numpy(mace["outputs"]), rtol=1e-12, atol=1e-12)
 
@@ -190,7 +190,7 @@ def polynomials(draw):
 def test_equals_the_sum_over_all_couplings(implementation, polynomial, element, n_channels):
     case = Case.of(polynomial, element, n_channels)
     weights = torch.randn(4, polynomial.n_weights, n_channels, dtype=torch.float64)
-    combined = coefficients(weights, polynomial, case.atoms)
+    combined = combine_coefficients(weights, polynomial, case.atoms)
     ours = contract(case.features, combined, polynomial, case.atoms)
     theirs = sum_all_couplings(case.features, weights[case.element], polynomial)
     assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
@@ -217,7 +217,7 @@ def test_outputs_rotate_as_they_should(correlation, inverted):
     case = Case.of(polynomial, [0, 1, 1, 0], 5)
     generator = torch.Generator().manual_seed(1)
     weights = torch.randn(2, polynomial.n_weights, 5, dtype=torch.float64, generator=generator)
-    combined = coefficients(weights, polynomial, case.atoms)
+    combined = combine_coefficients(weights, polynomial, case.atoms)
     rotation = Rotation.from_euler("zxz", [0.3, 1.1, -2.0]).as_matrix()
     D_in, D_out = (
         build_representation(of, rotation, inverted)
@@ -341,9 +341,9 @@ def test_training_can_follow_inference():
     atoms = AtomsByElement.of(torch.tensor([0, 1]))
     x, weights = torch.randn(2, 4, 3), torch.randn(2, fresh.n_weights, 3)
     with torch.inference_mode():
-        inferred = contract(x, coefficients(weights, fresh, atoms), fresh, atoms)
+        inferred = contract(x, combine_coefficients(weights, fresh, atoms), fresh, atoms)
     weights.requires_grad_()
-    trained = contract(x, coefficients(weights, fresh, atoms), fresh, atoms)
+    trained = contract(x, combine_coefficients(weights, fresh, atoms), fresh, atoms)
     trained.sum().backward()
     assert torch.equal(trained, inferred)
     assert weights.grad.any()
@@ -386,6 +386,6 @@ def test_wrong_arguments(change, message):
 def test_wrong_weights():
     atoms, n_weights = AtomsByElement.of(torch.tensor([4])), SMALL.n_weights
     with pytest.raises(ValueError, match="expected some for element 4 too, got 4"):
-        coefficients(torch.ones(4, n_weights, 2), SMALL, atoms)
+        combine_coefficients(torch.ones(4, n_weights, 2), SMALL, atoms)
     with pytest.raises(ValueError, match=rf"expected \(n_elements, {n_weights}, n_channels\)"):
-        coefficients(torch.ones(5, n_weights + 1, 2), SMALL, atoms)
+        combine_coefficients(torch.ones(5, n_weights + 1, 2), SMALL, atoms)

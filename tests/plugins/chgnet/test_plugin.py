@@ -53,7 +53,7 @@ def test_mixed_precision_is_refused_without_heads():
         "graph": CHGNetGraphOptions(),
         "train": TrainOptions(precision="bf16-mixed"),
     }
-    run = SimpleNamespace(section=lambda stage, _: sections[stage])
+    run = SimpleNamespace(get_section=lambda stage, _: sections[stage])
 
     with pytest.raises(ValueError, match=r"set it to '32-true' or '64-true'"):
         plugin.task(run)

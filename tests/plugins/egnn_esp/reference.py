@@ -45,7 +45,7 @@ def read_cp2k_levels() -> tuple[np.ndarray, np.ndarray]:
         return file["000/k_points"][()], file["000/levels"][()] * HARTREE
 
 
-def run_of(folder: Path, **options: Any) -> BlockMatrix:
+def read_matrices_of(folder: Path, **options: Any) -> BlockMatrix:
     """Return the matrices of a run of CP2K."""
     source = CP2KSource(reader="cp2k_matrices", path="out.log", **options)
     return read_run(folder / "out.log", source).matrix

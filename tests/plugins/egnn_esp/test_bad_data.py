@@ -24,7 +24,14 @@ from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources import make_data
 from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import write_deeph
-from plugins.egnn_esp.reference import HAFNIA, WATER, WHOLE, read_shipped, run_of, write_dataset
+from plugins.egnn_esp.reference import (
+    HAFNIA,
+    WATER,
+    WHOLE,
+    read_matrices_of,
+    read_shipped,
+    write_dataset,
+)
 
 KS = "job-ks-KS_SPIN_1_R_{}-1_0.csr"
 S = "job-s-S_SPIN_1_R_{}-1_0.csr"
@@ -258,7 +265,7 @@ def test_an_element_that_does_not_exist(chain):
 def test_two_basis_sets_for_one_element(chain, tmp_path):
     """As two sources give them, each sound by itself."""
     folder = tmp_path / "deeph"
-    write_deeph(folder, _drop_p(run_of(chain)))
+    write_deeph(folder, _drop_p(read_matrices_of(chain)))
     sources = [
         {"reader": "cp2k_matrices", "path": f"{chain}/out.log"},
         {"reader": "deeph", "path": f"{folder}/hamiltonians.h5"},
@@ -373,7 +380,7 @@ def _edit(path: Path, change: Callable[[h5py.File], None]) -> None:
 ])  # fmt: skip
 def test_a_bad_folder_of_deeph(chain, tmp_path, change, words):
     folder = tmp_path / "deeph"
-    write_deeph(folder, run_of(chain, cutoff=6.0))
+    write_deeph(folder, read_matrices_of(chain, cutoff=6.0))
     change(folder)
     refuse(make_deeph_dataset(folder), "deeph", *words)
 

@@ -33,10 +33,10 @@ from plugins.egnn_esp.reference import (
     WATER,
     WHOLE,
     read_cp2k_levels,
+    read_matrices_of,
     read_packed_frame,
     read_printed_levels,
     read_shipped,
-    run_of,
 )
 from real_data import find
 
@@ -81,12 +81,14 @@ def _sort_blocks(matrix: BlockMatrix) -> np.ndarray:
 @pytest.mark.parametrize(("run", "basis"), [("chain", {}), ("chain_upper", WATER)])
 def test_levels_of_a_skew_chain_are_those_of_cp2k(water_runs, run, basis):
     k, energies = read_printed_levels(water_runs / "chain/levels.bs")
-    assert_allclose(compute_levels(run_of(water_runs / run, basis=basis), k), energies, atol=1e-5)
+    assert_allclose(
+        compute_levels(read_matrices_of(water_runs / run, basis=basis), k), energies, atol=1e-5
+    )
 
 
 def test_levels_of_silicon_are_those_of_cp2k():
     k, energies = read_printed_levels(CP2K / "si8.bs")
-    actual = compute_levels(run_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
+    actual = compute_levels(read_matrices_of(find("cp2k/si8_k"), basis={"Si": [0, 1]}), k)
     assert_allclose(actual, energies, atol=1e-4)
 
 
@@ -121,7 +123,7 @@ def _move_farther(matrix: BlockMatrix) -> np.ndarray:
 
 def test_overlaps_are_symmetric_about_the_line_of_two_atoms(water_runs):
     """Slater and Koster: exact for orbitals that are centred at atoms; CP2K's numbers up to d."""
-    for matrix in (read_packed_frame(WHOLE), run_of(water_runs / "chain", cutoff=20)):
+    for matrix in (read_packed_frame(WHOLE), read_matrices_of(water_runs / "chain", cutoff=20)):
         assert compute_asymmetry_about_axis(matrix, _move_farther(matrix)).max() < 1e-6
         positions = np.roll(matrix.structure.positions, 1, axis=0)
         wrong = replace(matrix, structure=replace(matrix.structure, positions=positions))

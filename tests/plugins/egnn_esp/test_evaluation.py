@@ -18,7 +18,7 @@ from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.comparison import Comparison, PredictedMatrix, require_electrons
 from pipeline_egnn_esp.options import ESPEvaluateOptions, ESPOptions
 from plugins.egnn_esp.hafnia import prepare_run
-from plugins.egnn_esp.reference import HAFNIA, read_shipped, run_of
+from plugins.egnn_esp.reference import HAFNIA, read_matrices_of, read_shipped
 
 SECTION = ESPEvaluateOptions(k_points=(1, 1, 2), electrons={"Hf": 12, "O": 6})
 
@@ -127,7 +127,7 @@ def test_electrons_that_no_basis_holds(electrons, words):
 
 
 def test_an_odd_number_of_electrons(water_runs):
-    matrix = run_of(water_runs / "chain", cutoff=4.0)
+    matrix = read_matrices_of(water_runs / "chain", cutoff=4.0)
     section = ESPEvaluateOptions(k_points=(1, 1, 1), electrons={"H": 2, "O": 7})
     with pytest.raises(ValueError, match=r"H\d*O\d*\) has \d+ electrons, an odd number.*half"):
         compare((matrix, matrix.hamiltonian), section=section)

@@ -9,14 +9,14 @@ from numpy.testing import assert_array_equal
 from pipeline_core.graphs import build_neighbour_graph
 from pipeline_egnn_esp.labels import make_labels
 from pipeline_egnn_esp.samples import Labelled
-from plugins.egnn_esp.reference import read_shipped, run_of
+from plugins.egnn_esp.reference import read_matrices_of, read_shipped
 
 
 @pytest.fixture(params=["hafnia", "chain"])
 def matrix(request, water_runs):
     if request.param == "hafnia":
         return read_shipped("cubic-2000K", "006")
-    return run_of(water_runs / "chain", cutoff=10.0)
+    return read_matrices_of(water_runs / "chain", cutoff=10.0)
 
 
 def build_graph(matrix, cutoff):

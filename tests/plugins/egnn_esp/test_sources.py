@@ -40,8 +40,8 @@ from plugins.egnn_esp.reference import (
     ROOT,
     WATER,
     WHOLE,
+    read_matrices_of,
     read_shipped,
-    run_of,
     write_dataset,
 )
 from real_data import find
@@ -75,7 +75,7 @@ def fill_dense(matrix: BlockMatrix, quantity: str, shift) -> np.ndarray:
 
 def test_every_image_of_a_run_is_in_its_blocks(water_runs):
     folder = water_runs / "chain"
-    matrix = run_of(folder, cutoff=13.0)
+    matrix = read_matrices_of(folder, cutoff=13.0)
     images = read_log(folder / "out.log").images
     assert len(images["KS"]) == 53
     for number, image in enumerate(images["KS"], 1):
@@ -98,8 +98,8 @@ def test_opposite_images_are_transposes(water_runs):
 
 
 def test_upper_triangles_in_binary_files_give_the_same(water_runs):
-    full = run_of(water_runs / "chain", cutoff=15.0)
-    upper = run_of(water_runs / "chain_upper", cutoff=15.0, basis=WATER)
+    full = read_matrices_of(water_runs / "chain", cutoff=15.0)
+    upper = read_matrices_of(water_runs / "chain_upper", cutoff=15.0, basis=WATER)
     assert upper.basis == full.basis
     assert_array_equal(upper.block_shift, full.block_shift)
     assert_allclose(upper.overlap, full.overlap, atol=1e-12)
@@ -108,7 +108,7 @@ def test_upper_triangles_in_binary_files_give_the_same(water_runs):
 
 def test_overlaps_of_s_orbitals_depend_on_the_distance_alone(water_runs):
     """Fails if images are counted from positions that are not wrapped: O is at 0.84 of c here."""
-    matrix = run_of(water_runs / "chain", cutoff=12.0)
+    matrix = read_matrices_of(water_runs / "chain", cutoff=12.0)
     hydrogen = (matrix.structure.atomic_numbers[matrix.block_atoms] == 1).all(axis=1)
     overlap = matrix.overlap[matrix.offsets[:-1][hydrogen]]
     order = np.argsort(matrix.lengths[hydrogen], kind="stable")
@@ -119,7 +119,7 @@ def test_overlaps_of_s_orbitals_depend_on_the_distance_alone(water_runs):
 
 def test_positions_may_be_those_of_a_restart_file(moved):
     """Oracles: CP2K's trajectory, and the levels that it prints after the last step."""
-    matrix = run_of(moved, basis=WATER, cutoff=15.0, structure="job-1.restart")
+    matrix = read_matrices_of(moved, basis=WATER, cutoff=15.0, structure="job-1.restart")
     require_sound(matrix)
     frame = (moved / "job-pos-1.xyz").read_text().splitlines()[-3:]
     last = np.array([line.split()[1:] for line in frame], dtype=float)
@@ -132,18 +132,20 @@ def test_positions_may_be_those_of_a_restart_file(moved):
         compute_levels(matrix, np.outer([-1, 0, 1], [0, 0, 1 / 3])), printed[1], atol=1e-6
     )
     with pytest.raises(ValueError, match="its positions are not those that the images refer to"):
-        require_sound(run_of(moved, basis=WATER, cutoff=15.0))  # with the input, the first ones
+        require_sound(
+            read_matrices_of(moved, basis=WATER, cutoff=15.0)
+        )  # with the input, the first ones
 
 
 def test_the_images_are_those_that_the_last_step_lists(moved):
     options = {"basis": WATER, "cutoff": 15.0, "structure": "job-1.restart"}
-    expected = run_of(moved, **options)
+    expected = read_matrices_of(moved, **options)
     text = (moved / "out.log").read_text()
     second = "         2     -1      0      0\n"  # image; of the first step alone
     other = text.replace(second, second.replace("-1", "-9"), 1)
     assert other != text
     (moved / "out.log").write_text(other)
-    assert_array_equal(run_of(moved, **options).hamiltonian, expected.hamiltonian)
+    assert_array_equal(read_matrices_of(moved, **options).hamiltonian, expected.hamiltonian)
 
 
 def test_images_add_up_to_the_gamma_point(water_runs, chain):
@@ -152,12 +154,12 @@ def test_images_add_up_to_the_gamma_point(water_runs, chain):
     row, column, value = read_csr(gamma, 6)
     folded = np.zeros((6, 6))
     folded[row, column] = folded[column, row] = value
-    matrix = run_of(chain, cutoff=13.0)
+    matrix = read_matrices_of(chain, cutoff=13.0)
     images = read_log(chain / "out.log").images["S"]
     total = sum(fill_dense(matrix, "overlap", image) for image in images)
     assert_allclose(total, folded, atol=1e-8)
     (chain / gamma.name).write_bytes(gamma.read_bytes())
-    assert_array_equal(run_of(chain, cutoff=13.0).overlap, matrix.overlap)
+    assert_array_equal(read_matrices_of(chain, cutoff=13.0).overlap, matrix.overlap)
 
 
 def test_a_large_gamma_cell_is_read_as_its_nearest_images(tmp_path):
@@ -184,7 +186,7 @@ def _read_gamma(folder: Path, periodic: str, cutoff: float) -> BlockMatrix:
         " PROGRAM ENDED AT\n"
     )
     basis = {"Hf": [0, 0, 0, 1, 1, 2, 2, 3], "O": [0, 0, 1, 1, 2]}
-    return run_of(own, cutoff=cutoff, basis=basis)
+    return read_matrices_of(own, cutoff=cutoff, basis=basis)
 
 
 def test_atoms_are_wrapped_as_cp2k_counts_images():
@@ -314,7 +316,7 @@ def test_the_shipped_dataset_holds_out_whole_runs(tmp_path):
 
 
 def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
-    write_deeph(tmp_path / "deeph/a", run_of(water_runs / "chain"))
+    write_deeph(tmp_path / "deeph/a", read_matrices_of(water_runs / "chain"))
     sources = [
         {"reader": "cp2k_matrices", "path": f"{water_runs}/*/out.log", "group": "folder",
          "basis": WATER},

@@ -11,11 +11,11 @@ is the same many times: the sums over i and k are those of a polynomial,
     B[o] = sum_t c[z, t] A[i_t] A[j_t] A[k_t],      c[z, t] = sum_k S[t, k] W[z, k],
 
 with one term t for each output and distinct product (410 where U has 3281 entries: outputs 0e + 1o,
-inputs up to l = 3, three factors). `coefficients` makes c, for each element that occurs;
+inputs up to l = 3, three factors). `combine_coefficients` makes c, for each element that occurs;
 `contract` evaluates the polynomial.
 """
 
-from pipeline_kernels.equivariant.contraction.op import coefficients, contract
+from pipeline_kernels.equivariant.contraction.op import combine_coefficients, contract
 from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Block, Polynomial
 
-__all__ = ["AtomsByElement", "Block", "Polynomial", "coefficients", "contract"]
+__all__ = ["AtomsByElement", "Block", "Polynomial", "combine_coefficients", "contract"]

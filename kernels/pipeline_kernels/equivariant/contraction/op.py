@@ -29,7 +29,7 @@ DTYPES = (torch.float32, torch.float64)
 CUDA = "pipeline_kernels.equivariant.contraction.cuda"
 
 
-def coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement) -> Tensor:
+def combine_coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsByElement) -> Tensor:
     """Combine couplings with weights to the coefficients of a polynomial.
 
     Differentiable any number of times by the weights.
