@@ -324,8 +324,7 @@ def _add_vector(total, values, block, HALF: tl.constexpr, SHAPE: tl.constexpr):
     """Add values, summed over the messages of a block, to the sum of the program."""
     d = tl.arange(0, _pad(SHAPE.width))
     own = total + (2 * tl.program_id(0).to(tl.int64) + HALF) * SHAPE.width + d
-    before = tl.load(own, (d < SHAPE.width) & (not block[2]), 0.0)
-    tl.store(own, before + tl.sum(values, 0), d < SHAPE.width)
+    _add(own, tl.sum(values, 0), d < SHAPE.width, block)
 
 
 @triton.jit
@@ -333,4 +332,11 @@ def _add_weight(total, values, block, start, HALF: tl.constexpr, SHAPE: tl.const
     """Add a chunk of derivatives by the weight to the sum of the program."""
     place, mask = _place_weight(start, HALF, SHAPE)
     own = total + tl.program_id(0).to(tl.int64) * 2 * SHAPE.hidden * SHAPE.width + place
-    tl.store(own, tl.load(own, mask & (not block[2]), 0.0) + values, mask)
+    _add(own, values, mask, block)
+
+
+@triton.jit
+def _add(own, values, mask, block):
+    before = tl.load(own, mask & (not block[2]), 0.0)
+    tl.debug_barrier()  # small tiles are read by several threads and written by one of them
+    tl.store(own, before + values, mask)
