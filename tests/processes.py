@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -69,12 +69,11 @@ def finish(arguments: Sequence[object], n_ranks: int | None = None, **extra: str
     return done.stdout
 
 
-def train_by_command(folder: Path, experiment: str, n_ranks: int) -> None:
-    """Train by the command line on several ranks, in a folder with workflows and results."""
-    stage = ["train", "--experiment", experiment, "--device", "cpu"]
-    places = ["--workflows", folder / "workflows", "--results", folder / "results"]
-    output = finish(["-m", "pipeline_core.cli", *stage, *places], n_ranks)
-    assert re.search(rf"^ranks +{n_ranks}$", output, re.MULTILINE)
+def find_free_port() -> str:
+    """Return a port of this machine at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def fork(work: Callable[[int], None], n_ranks: int) -> bool:

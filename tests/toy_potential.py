@@ -24,6 +24,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from forked_ranks import run_on_ranks
 from pipeline_core import hookimpl
 from pipeline_core.balance.partitioning import write_partition
 from pipeline_core.batch import Batch, collate
@@ -37,7 +38,6 @@ from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.task import Outputs, Quantity, Sizes, Task, build_task
 from pipeline_core.training.precision import choose_dtype
-from processes import start
 
 EPOCHS_HEARD: list[dict[str, Any]] = []
 _batches_made = count(1)
@@ -226,14 +226,14 @@ def load_run(folder: Path) -> Run:
 
 
 def start_on_ranks(folder: Path, n_ranks: int, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Train the experiment of a folder in processes that mpiexec starts; skip where there is none.
+    """Train the experiment of a folder in several processes.
 
     Args:
         folder: As for `load_run`.
         n_ranks: Number of processes.
         **extra: Variables of their environment.
     """
-    return start(["-m", "toy_potential", folder, "cpu"], n_ranks, **extra)
+    return run_on_ranks("toy_potential", [folder, "cpu"], n_ranks, **extra)
 
 
 def train_on_ranks(folder: Path, n_ranks: int) -> str:

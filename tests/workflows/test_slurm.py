@@ -60,7 +60,7 @@ def test_a_failed_job_shows_its_log(fresh, cluster):
 
 def test_a_job_that_slurm_kills_is_sent_again_and_continues_where_it_was(fresh, cluster):
     path = fresh / "workflows/experiments/toy/first.yaml"
-    path.write_text(path.read_text().replace("width: 4", "width: 28"))  # slow
+    path.write_text(path.read_text().replace("width: 4", "width: 25"))  # slow
     snakemake(fresh, PARTITION)
     state = fresh / "results/toy/first/base/state"
     with ThreadPoolExecutor(1) as pool:

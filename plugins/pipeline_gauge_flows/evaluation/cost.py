@@ -109,11 +109,12 @@ def measure_chain_cost(
         times[number] = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
         values[number] = plaquette(chains.links, action.lattice).numpy()
     average = estimate(list(values.T))
-    wall, cpu = np.median(times, axis=0) / n_chains
+    # The clock of a process may tick more seldom than chains are updated.
+    wall, cpu = np.median(times[:, 0]) / n_chains, times[:, 1].mean() / n_chains
     facts = chains.summarize()
     # Chains that stand still have no autocorrelation time.
     known = average.tau_int is not None and facts["acceptance"] > 0
-    independent = float(cpu) * max(1.0, 2 * (average.tau_int or 0)) if known else None
+    independent = float(cpu) * max(1.0, 2 * (average.tau_int or 0)) if known and cpu else None
     return {
         "seconds": float(wall),
         "cpu_seconds": float(cpu),

@@ -6,7 +6,6 @@ Oracle: the same on one rank and whole structures.
 import json
 import os
 import shutil
-import socket
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -31,7 +30,7 @@ from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
 from pipeline_core.training.checkpoint import load_model
-from processes import finish, fork
+from processes import find_free_port, finish, fork
 from records import read_history
 
 N_RANKS = (1, 2, 4)
@@ -129,12 +128,6 @@ def run_rank(rank, folder, n_ranks, ports):
         os.environ["MASTER_PORT"] = port
         call(run, stage)
     torch.save((gradients, sizes.largest, direct), folder / f"{n_ranks}-{rank}.pt")
-
-
-def find_free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

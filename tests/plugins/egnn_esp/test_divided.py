@@ -4,221 +4,35 @@ Oracle: the engine's trainer on one rank and whole samples, to whose gradients t
 """
 
 import json
-import os
-import socket
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline_core import samples as core_samples
-from pipeline_core.config.sections import PartitionOptions, TrainOptions
-from pipeline_core.distributed import division, domains, owners, regions
-from pipeline_core.distributed.pieces import DomainPiece, Piece
+from pipeline_core.config.sections import TrainOptions
+from pipeline_core.distributed import division, owners
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.distributed.world import World
-from pipeline_core.neighbours import find_edges
-from pipeline_core.samples import SampleFile, SampleWriter
+from pipeline_core.samples import SampleFile
 from pipeline_core.task import build_task
 from pipeline_core.training.checkpoint import load_model
-from pipeline_core.training.division import BySamples
-from pipeline_core.training.trainer import Trainer, train_run
-from pipeline_egnn_esp import block_reader, own_blocks, samples
-from pipeline_egnn_esp.inference.collect import Blocks
-from pipeline_egnn_esp.matrices import BlockMatrix
-from pipeline_egnn_esp.options import ESPEvaluateOptions
+from pipeline_core.training.trainer import train_run
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import trained
-from processes import finish, fork
-
-TRAIN = {"epochs": 2, "batch_size": 2, "optimizer": {"lr": 0.01}, "ema_decay": 0.5}
-LINK = {"latency": 5e-5, "bandwidth": 1e9}
-INFER = {"structures": [{"name": "one"}], "work_bytes": 2**20}
-
-
-WHOLE = PartitionOptions(parts="samples")
-STAGES = ("train", "evaluate", "infer")
-N_PORTS = 1 + len(STAGES)
-N_ATOMS = 12
-
-
-def prepare(folder):
-    """Write a project with two frames for training, and all before the training."""
-    evaluate = {"splits": ["test"], "k_points": [1, 1, 2]}
-    partition = {"parts": "graph", "link": LINK}
-    trained.write_project(folder, train=TRAIN, partition=partition, evaluate=evaluate)
-    run = trained.open_run(folder)
-    for stage in ("data", "graph", "partition"):
-        trained.call(run, stage)
-    return run
-
-
-def open_run(folder, results, **sections):
-    """Return the run with results of its own, beside those of the stages before."""
-    target = folder / results / "egnn_esp/small/base"
-    if not target.exists():
-        target.mkdir(parents=True)
-        (folder / results / "datasets").symlink_to(folder / "results/datasets")
-        for path in (folder / "results/egnn_esp/small/base").glob("*.h5"):
-            (target / path.name).symlink_to(path)
-    run = trained.open_run(folder, INFER, results)
-    return replace(run, sections={**run.sections, **sections})
-
-
-def cut_small(patch):
-    """Read and writes few edges and blocks at a time: those of the small frames count as many.
-
-    Everywhere alike, since what tables say where data are few follows from how sums were rounded.
-    """
-    patch.setattr(block_reader, "_BLOCKS", 32)
-    patch.setattr(own_blocks, "_BLOCKS", 32)
-    patch.setattr(samples, "_PIECE_EDGES", 100)
-    patch.setattr(core_samples, "_FLUSH_BYTES", 20_000)
-
-
-class Sizes(TorchDispatchMode):
-    """Notes the largest arrays of this process that grow with the edges or blocks of a structure.
-
-    Rows of tensors of features and of padded blocks are those of any tensor that an operation of
-    torch returns; arrays are noted where they are read, made, collected and written.
-    """
-
-    def __init__(self, patch, shapes):
-        super().__init__()
-        self.largest, self._shapes = {}, shapes
-        for module in (domains, owners, regions):
-            patch.setattr(module, "find_edges", self._note_edges)
-        for kind in (BlockMatrix, Blocks, SampleWriter, SampleFile):
-            patch.setattr(kind, *getattr(self, f"_watch_{kind.__name__}")(kind))
-        patch.setattr(division, "DomainPiece", self._note_piece)
-
-    def note(self, name, n_rows):
-        self.largest[name] = max(self.largest.get(name, 0), n_rows)
-
-    def __torch_dispatch__(self, function, types, arguments=(), named=None):
-        outputs = function(*arguments, **(named or {}))
-        for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
-            if isinstance(tensor, torch.Tensor) and tensor.ndim == 3:
-                for name, shape in self._shapes.items():
-                    if tuple(tensor.shape[1:]) == shape:
-                        self.note(name, len(tensor))
-        return outputs
-
-    def _note_edges(self, structure, cutoff, receivers):
-        edges = find_edges(structure, cutoff, receivers)
-        self.note("edges", len(edges[0]))
-        return edges
-
-    def _note_piece(self, batch, domain):
-        self.note("edge labels", len(batch["edge_blocks"]))
-        self.note("edges", len(batch["edge_index"]))
-        return DomainPiece(batch, domain)
-
-    def _watch_BlockMatrix(self, kind):
-        original = kind.__init__
-
-        def init(matrix, *arguments, **named):
-            original(matrix, *arguments, **named)
-            self.note("blocks", len(matrix.block_atoms))
-
-        return "__init__", init
-
-    def _watch_Blocks(self, kind):
-        original = kind.__init__
-
-        def init(blocks, *arguments, **named):
-            original(blocks, *arguments, **named)
-            self.note("collected", len(blocks.names))
-
-        return "__init__", init
-
-    def _watch_SampleWriter(self, kind):
-        original = kind._append
-
-        def append(writer, part):
-            self.note("written", len(part["block_atoms"]))
-            buffered = writer._buffer["block_atoms"]
-            self.note("written", len(part["block_atoms"]) + sum(map(len, buffered)))
-            original(writer, part)
-
-        return "_append", append
-
-    def _watch_SampleFile(self, kind):
-        original = kind.read_rows
-
-        def read_rows(file, name, index, rows):
-            result = original(file, name, index, rows)
-            kind_of_rows = file.fields[name].kind
-            if kind_of_rows in ("edge", "block", "entry"):
-                self.note(f"read {kind_of_rows}", len(result))
-            return result
-
-        return "read_rows", read_rows
-
-
-def compute_gradients(run, ranks, divided):
-    """Return the gradient of the loss of the training structures, of each parameter."""
-    task = build_task(run)
-    task.module.double()
-    own, ways = task.samples("train"), task.objective.weights
-    if divided:
-        load = division.DividedSplits(run, task, ranks).divide("train", own)
-        pieces = [load(number) for number in range(len(own))]
-    else:
-        pieces = [Piece(own.batch([number])) for number in range(len(own))]
-    counts = {name: sum(task.objective.counts(p.batch)[name] for p in pieces) for name in ways}
-    counts = {name: ranks.all_reduce_sum(count.double()) for name, count in counts.items()}
-    for piece in pieces:
-        sums = task.objective.sums(piece.predict(task.module), piece.batch)
-        sum(ways[name] * sums[name] / counts[name] for name in ways).backward()
-    return {
-        name: ranks.all_reduce_sum(weight.grad.clone())
-        for name, weight in task.module.named_parameters()
-    }
-
-
-def run_rank(rank, folder, n_ranks, ports):
-    """Compute gradients, then does all stages; four ranks note sizes, and solve no levels."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": ports[0]}
-    run, patch, largest = open_run(folder, str(n_ranks)), pytest.MonkeyPatch(), {}
-    cut_small(patch)
-    with connect_ranks("cpu", folder) as ranks:
-        gradients = compute_gradients(run, ranks, divided=True)
-    for stage, port in zip(STAGES, ports[1:], strict=True):
-        os.environ["MASTER_PORT"] = port
-        with pytest.MonkeyPatch.context() as watching:
-            if n_ranks == 4:
-                section = run.get_section("evaluate", ESPEvaluateOptions)
-                section = section.model_copy(update={"dense_orbitals": 1})
-                n = build_task(run).module.network.basis.n_common
-                shapes = {"features": (25, trained.MODEL["channels"]), "padded blocks": (n, n)}
-                with Sizes(watching, shapes) as sizes:
-                    trained.call(open_run(folder, "4", evaluate=section), stage)
-                largest[stage] = sizes.largest
-            else:
-                trained.call(run, stage)
-    torch.save((gradients, largest), folder / f"{n_ranks}-{rank}.pt")
-
-
-def train_whole(run):
-    """Train by whole samples, whatever the section says."""
-    options = run.get_section("train", TrainOptions)
-    with connect_ranks(run.device, run.state) as ranks:
-        task = build_task(run)
-        by_samples = BySamples(run, task, options, ranks)
-        Trainer(run, task, options, ranks, by_samples).fit()
-
-
-def find_free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+from plugins.egnn_esp.divided import (
+    LINK,
+    STAGES,
+    TRAIN,
+    WHOLE,
+    compute_gradients,
+    cut_small,
+    open_run,
+    prepare,
+    run_ranks,
+    train_whole,
+)
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +46,7 @@ def folder(tmp_path_factory):
         trained.call(open_run(path, "serial", partition=WHOLE), "evaluate")
         for stage in STAGES:
             trained.call(open_run(path, "1"), stage)
-    for n_ranks in (2, 4):
-        open_run(path, str(n_ranks))
-    finish([__file__, path, *(find_free_port() for _ in range(2 * N_PORTS))])
+    run_ranks(path)
     return path
 
 
@@ -406,10 +218,3 @@ def test_times_of_ranks_are_refused(folder):
     train = run.get_section("train", TrainOptions).model_copy(update={"profile": True})
     with pytest.raises(ValueError, match=r"set train\.profile to false"):
         train_run(replace(run, sections={**run.sections, "train": train}))
-
-
-if __name__ == "__main__":
-    place, *free = sys.argv[1:]
-    for n, own_ports in ((2, free[:N_PORTS]), (4, free[N_PORTS:])):
-        if fork(lambda rank, n=n, p=own_ports: run_rank(rank, Path(place), n, p), n):
-            sys.exit(1)

@@ -5,7 +5,6 @@ Oracles: readers of the formats, scipy's dense eigenvalues, the matrices of the 
 
 import json
 import os
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from pipeline_egnn_esp.sources.deeph import read_deeph
 from pipeline_kernels.partition import Link
 from plugins.egnn_esp import reference, trained
 from plugins.egnn_esp.blocks import assert_same_blocks, name_blocks
-from processes import finish, fork
+from processes import find_free_port, finish, fork
 
 BASIS = Basis({"H": (0,), "O": (0, 0, 1)})
 
@@ -256,15 +255,9 @@ def test_a_molecule_cannot_be_repeated(own, tmp_path):
         make_subject(trained.open_run(own), wanted, BASIS)
 
 
-def find_free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def infer_on_one_and_two(folder, options):
     """Run the stage on one process, then on two that are forked off it; returns the files."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": find_free_port()}
     finish([__file__, folder, json.dumps(options)], GLOO_SOCKET_IFNAME="lo", **meeting)
     matrices = trained.open_run(folder).folder / "matrices"
     return matrices / "one_alone.h5", matrices / "one.h5"

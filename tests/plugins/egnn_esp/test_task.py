@@ -10,6 +10,7 @@ import torch
 import yaml
 from scipy.spatial.transform import Rotation
 
+from forked_ranks import train_by_command
 from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleFile
@@ -26,7 +27,6 @@ from plugins.egnn_esp import trained
 from plugins.egnn_esp.hafnia import prepare_run
 from plugins.egnn_esp.made_up import collate_samples, pack_grid
 from plugins.egnn_esp.reference import HAFNIA, read_shipped
-from processes import train_by_command
 from records import read_history
 
 BASIS = Basis({symbol: tuple(shells) for symbol, shells in HAFNIA.items()})

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from forked_ranks import train_by_command
 from pipeline_core.project import Project
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import call
@@ -22,7 +23,6 @@ from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.layout import read_layout
 from plugins.gauge_flows.small import make_run
-from processes import train_by_command
 from records import read_history
 
 TIMES = ("seconds", "samples_per_s")

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from forked_ranks import train_by_command
 from pipeline_core.training.checkpoint import load_model
 from pipeline_htfbr.training import train_surface
-from processes import train_by_command
 from records import read_history
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
