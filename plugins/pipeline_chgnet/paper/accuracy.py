@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pipeline_chgnet.paper.courses import NETWORKS, Course, read_courses
 from pipeline_core.figures import Drawn, Rows, parity, reproduction, results, style, tables
-from pipeline_core.figures.quantities import format_number
+from pipeline_core.figures.quantities import add_unit, format_number
 from pipeline_core.run import ExperimentRun
 
 _TABLE_1: Final = {
@@ -79,7 +79,10 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
     columns = _read_columns(experiment)
     if len(columns) < 2:
         return None
-    figure, rows = style.make_canvas(2, len(columns), width=style.PAGE, height=7.2 / len(columns))
+    width = min(style.PAGE, 2.5 * len(columns) + 0.5)
+    figure, rows = style.make_canvas(
+        2, len(columns), width=width, height=1.05 * width / len(columns)
+    )
     densities = []
     for row, quantity in zip(rows, _PARITY, strict=True):
         alike = [by_quantity[quantity] for by_quantity in columns.values()]
@@ -87,7 +90,10 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
         limits = parity.find_common_range(alike, shift)
         for axes, comparison in zip(row, alike, strict=True):
             densities.append(parity.draw_panel(axes, comparison, limits, shift))
-            axes.set_xlabel(f"DFT {comparison.quantity.title} ({comparison.quantity.unit})")
+        shown = alike[0].quantity
+        title = f"{shown.title} − mean" if shift else shown.title
+        for axes in row:
+            axes.set_xlabel(add_unit(f"DFT {title}", shown.unit))
         row[0].set_ylabel("predicted")
     parity.share_scale(figure, [density for density in densities if density is not None])
     for axes, name in zip(rows[0], columns, strict=True):

@@ -106,7 +106,7 @@ def draw_table(experiment: ExperimentRun) -> Drawn:
         row = [course.name, course.run.variant]
         table.append([*row, course.epochs, seconds, split, *values])
         cells.append([*row, format_duration(seconds), *map(format_number, values)])
-    widths = [0.3, 0.24, 0.1, *[0.36 / len(shown)] * len(shown)]
+    widths = [0.7 - 0.115 * len(shown), 0.22, 0.08, *[0.115] * len(shown)]
     return tables.draw(["training", "variant", "time", *titles], cells, widths), table
 
 

@@ -52,7 +52,9 @@ class Course:
     @property
     def name(self) -> str:
         """What figures call it."""
-        return f"{self.kind}, {self.epochs} epochs" if self.epochs else "published weights"
+        if not self.epochs:
+            return "published weights"
+        return f"{self.kind}, {self.epochs} epoch{'s' if self.epochs > 1 else ''}"
 
 
 def read_courses(experiment: ExperimentRun) -> list[Course]:
