@@ -82,6 +82,8 @@ def fork(work: Callable[[int], None], n_ranks: int) -> bool:
     Returns:
         Whether one has failed; the others are killed then, since they may wait for it.
     """
+    import torch._dynamo  # noqa: F401 - as the first optimizer of each rank would, in two seconds
+
     process = get_context("fork").Process
     ranks = [process(target=work, args=(rank,)) for rank in range(n_ranks)]
     for rank in ranks:
