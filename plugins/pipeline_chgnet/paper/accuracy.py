@@ -30,6 +30,8 @@ _TABLE_2: Final = {
     "li9co7o16": "Li9Co7O16, 32 atoms",
 }
 _STEPS: Final = {"chgnet": "CHGNet (s)", "fast": "FastCHGNet (s)", "speedup": "speed-up"}
+_TITLES: Final = 84
+"""Characters of titles side by side."""
 _PARITY: Final = ("energy_per_atom", "forces")
 
 Panels = dict[str, results.Comparison]
@@ -93,11 +95,11 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
         shown = alike[0].quantity
         title = f"{shown.title} − mean" if shift else shown.title
         for axes in row:
-            axes.set_xlabel(add_unit(f"DFT {title}", shown.unit))
+            axes.set_xlabel(fill(add_unit(f"DFT {title}", shown.unit), _TITLES // len(columns)))
         row[0].set_ylabel("predicted")
     parity.share_scale(figure, [density for density in densities if density is not None])
     for axes, name in zip(rows[0], columns, strict=True):
-        axes.set_title(fill(name, 80 // len(columns)))
+        axes.set_title(fill(name, _TITLES // len(columns)))
     return figure, parity.make_table({name: [c[q] for q in _PARITY] for name, c in columns.items()})
 
 
