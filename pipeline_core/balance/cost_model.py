@@ -50,7 +50,7 @@ class CostModel:
         """All of them by name: "constant" and the kinds; JSON-able."""
         return {_CONSTANT: self.constant, **self.per}
 
-    def predict_samples(self, sizes: Mapping[str, ArrayLike]) -> Seconds:
+    def predict_seconds(self, sizes: Mapping[str, ArrayLike]) -> Seconds:
         """Return what each sample adds to the time of a batch, Σ_k c_k n_k, (n_samples,).
 
         Args:
@@ -68,9 +68,9 @@ class CostModel:
         parts = [value * np.asarray(sizes[kind], float) for kind, value in self.per.items()]
         return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
 
-    def predict_batches(self, totals: Mapping[str, ArrayLike]) -> Seconds:
+    def predict_batch_seconds(self, totals: Mapping[str, ArrayLike]) -> Seconds:
         """Return the time of each batch, (n_batches,); its sizes are the sums over its samples."""
-        return self.constant + self.predict_samples(totals)
+        return self.constant + self.predict_seconds(totals)
 
 
 def fit(totals: Mapping[str, ArrayLike], seconds: ArrayLike) -> CostModel:

@@ -99,7 +99,7 @@ def project_epochs(
     records = []
     for mode, ranks, samples in epochs:
         fitted = partition.cost == "fitted"
-        costs = cluster.model.predict_samples(samples) if fitted else task.cost(samples)
+        costs = cluster.model.predict_seconds(samples) if fitted else task.cost(samples)
         batch_size = options.batch_size if mode == "strong" else None
         batch_size = batch_size or choose_batch_size(samples, options.atoms_per_rank, ranks)
         for strategy in options.strategies:
@@ -126,7 +126,7 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
         cluster: Times.
     """
     busy = cluster.model.constant + plan.sum_loads(
-        cluster.model.predict_samples(sizes)
+        cluster.model.predict_seconds(sizes)
     )  # (n_steps, n_ranks)
     slowest = busy.max(1)
     adding = compute_ring_seconds(cluster.network, cluster.gradient_bytes, plan.n_ranks)

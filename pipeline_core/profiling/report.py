@@ -78,7 +78,7 @@ def describe_fit(
     model: CostModel, totals: Mapping[str, NDArray[np.float64]], seconds: NDArray[np.float64]
 ) -> dict[str, float]:
     """Return the coefficients of a cost model, and the median of its relative errors."""
-    errors = np.abs(model.predict_batches(totals) - seconds) / seconds
+    errors = np.abs(model.predict_batch_seconds(totals) - seconds) / seconds
     return {**model.coefficients, "relative_error": float(np.median(errors))}
 
 

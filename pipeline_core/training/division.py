@@ -125,7 +125,7 @@ class BySamples:
 
     def balance_by(self, model: CostModel | None) -> None:
         """As `Division.balance_by`."""
-        times = None if model is None else model.predict_samples(self.shares.sizes)
+        times = None if model is None else model.predict_seconds(self.shares.sizes)
         self._sampler = replace(self._sampler, times=times)
 
 

@@ -29,7 +29,9 @@ def measured():
     sizes = {"atom": draw.integers(5, 50, 40), "edge": draw.integers(100, 900, 40)}
     plan = Sampler(costs=sizes["atom"] * 1.0, batch_size=5).plan_epoch(0, 3)
     true = CostModel(2e-3, {"atom": 1e-4, "edge": 3e-6})
-    seconds = true.predict_batches({kind: plan.sum_loads(rows) for kind, rows in sizes.items()})
+    seconds = true.predict_batch_seconds(
+        {kind: plan.sum_loads(rows) for kind, rows in sizes.items()}
+    )
     times = EpochTimes.zero(len(plan), 3)
     times.shares += torch.from_numpy(seconds)
     return sizes, plan, times, true
@@ -47,7 +49,9 @@ def test_empty_shares_do_not_count(measured):
     sizes, _, _, true = measured
     plan = Sampler(costs=np.ones(40), batch_size=2).plan_epoch(0, 3)
     times = EpochTimes.zero(len(plan), 3)
-    seconds = true.predict_batches({kind: plan.sum_loads(rows) for kind, rows in sizes.items()})
+    seconds = true.predict_batch_seconds(
+        {kind: plan.sum_loads(rows) for kind, rows in sizes.items()}
+    )
     seconds[:, 2] = 1e-6  # the third rank has nothing to do and does it fast
     times.shares += torch.from_numpy(seconds)
     result = times.fit_cost_model(plan, sizes)
@@ -79,7 +83,7 @@ def test_the_first_epoch_has_given_costs_and_each_record_the_next_ones(tmp_path,
     assert all(min(model.values()) >= 0 < sum(model.values()) for model in models)
     assert used[0] is None
     for times, model in zip(used[1:], models[:-1], strict=True):
-        assert times.tolist() == CostModel.of(model).predict_samples(sizes).tolist()
+        assert times.tolist() == CostModel.of(model).predict_seconds(sizes).tolist()
 
 
 def test_given_costs_stay(tmp_path, monkeypatch):
@@ -108,7 +112,7 @@ def test_a_continued_training_has_the_same_shares(tmp_path, monkeypatch):
     used = record_plans(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    expected = CostModel.of(read_history(run)[1]["cost_model"]).predict_samples(sizes)
+    expected = CostModel.of(read_history(run)[1]["cost_model"]).predict_seconds(sizes)
     assert [times.tolist() for times in used] == [expected.tolist()]
 
 
@@ -125,7 +129,7 @@ def test_an_interrupted_epoch_keeps_its_shares(tmp_path, monkeypatch, cost):
     used = record_plans(monkeypatch)
     train_run(run)
     sizes = read_shares(run.partition, "train", 13).sizes
-    first = CostModel.of(read_history(run)[0]["cost_model"]).predict_samples(sizes)
+    first = CostModel.of(read_history(run)[0]["cost_model"]).predict_seconds(sizes)
     assert used[0].tolist() == first.tolist()
     assert (used[1] is None) == (cost == "given")
     assert len(read_history(run)) == 3
@@ -151,7 +155,7 @@ def test_the_time_of_an_edge_is_found(tmp_path):
     result = CostModel.of(read_history(run)[0]["cost_model"])
     # Many edges, so that the pass itself and the sleep's own delay matter little.
     totals = {"atom": [60, 120], "edge": [1000, 2000]}
-    less, more = result.predict_batches(totals)
+    less, more = result.predict_batch_seconds(totals)
     assert more - less == pytest.approx(1.0, rel=0.25)
 
 

@@ -89,7 +89,7 @@ class Machine:
             slowdown: Factor of what is computed, where ranks share a core.
         """
         sizes = {"atom": volumes.atoms, "edge": volumes.edges}
-        compute = slowdown * self.cost.predict_batches(sizes)
+        compute = slowdown * self.cost.predict_batch_seconds(sizes)
         latency = (self.layers + 1) * self.latency * volumes.neighbours
         transfer = self.count_bytes_received(volumes) / self.bandwidth
         whole = compute + latency + transfer
