@@ -37,6 +37,8 @@ import numpy as np
 from _data import find_mptrj
 from _sides import WARM_UP, Side, compare_sides, take_turns
 
+from pipeline_core.cli import OPENMP
+
 MODULES = {"ours": "_chgnet_ours", "heads": "_chgnet_ours", "peer": "_chgnet_peer"}
 SMALL_SIZES, SIZES, MORE_SIZES = [2], [8, 16], [8, 16, 32]
 FEW_REPEATS = 2
@@ -98,7 +100,8 @@ def measure(call: str, structures: Sequence[ase.Atoms], args: argparse.Namespace
 
 def start_side(name: str, file: Path, args: argparse.Namespace) -> Side:
     """Start a process and make its network."""
-    side = Side(Path(sys.executable), MODULES[name], args.threads)
+    openmp = {} if name == "peer" else OPENMP
+    side = Side(Path(sys.executable), MODULES[name], args.threads, openmp)
     side.ask("make", "Network", str(file), {"device": args.device, "heads": name == "heads"})
     return side
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from _sides import Side, alternate, compare_sides, make, measure_memory
 
+from pipeline_core.cli import OPENMP
+
 
 class Peer(NamedTuple):
     """Whom ours is compared with.
@@ -32,9 +34,10 @@ class Peer(NamedTuple):
 @contextmanager
 def pair(peer: Peer, threads: int) -> Iterator[dict[str, Side]]:
     """Start ours and a peer."""
+    openmp = OPENMP if peer.python == Path(sys.executable) else {}
     with (
         Side(Path(sys.executable), "_esp_ours", threads) as ours,
-        Side(peer.python, f"_esp_{peer.side}", threads) as theirs,
+        Side(peer.python, f"_esp_{peer.side}", threads, openmp) as theirs,
     ):
         yield {"ours": ours, "peer": theirs}
 

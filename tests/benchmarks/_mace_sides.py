@@ -26,7 +26,7 @@ def start_pair(args: argparse.Namespace) -> Iterator[dict[str, Side]]:
     """Start a pair of processes, by name."""
     with (
         Side(Path(sys.executable), "_mace_ours", args.threads) as ours,
-        Side(args.peers_python, "_mace_peer", args.threads) as peer,
+        Side(args.peers_python, "_mace_peer", args.threads, openmp={}) as peer,
     ):
         yield {"ours": ours, "peer": peer}
 

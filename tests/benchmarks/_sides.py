@@ -1,8 +1,8 @@
 """Sides of a benchmark with a peer: processes that take turns.
 
 The peer runs in an environment of its own (`make peers`), so each side is a process that is driven
-over a pipe. All have OpenMP's threads wait as those of our command line do: threads that spin for
-long take the cores from others.
+over a pipe. Each has OpenMP's threads wait as its users have them: ours as our command line sets
+them, a peer's as its libraries choose.
 """
 
 import json
@@ -30,12 +30,15 @@ class Side:
         python: Its interpreter.
         module: That holds the subjects.
         threads: That it may use.
+        openmp: Variables that say how OpenMP's threads wait; none for a peer.
     """
 
-    def __init__(self, python: Path, module: str, threads: int) -> None:
+    def __init__(
+        self, python: Path, module: str, threads: int, openmp: Mapping[str, str] = OPENMP
+    ) -> None:
         # e3nn 0.4.4 loads a file of its own that torch refuses by default.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-        environment |= OPENMP
+        environment |= openmp
         command = [str(python), str(HERE / "_worker.py"), module, str(threads)]
         self.process = subprocess.Popen(
             command,

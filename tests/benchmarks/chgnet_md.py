@@ -53,7 +53,7 @@ def measure(n_atoms: int, args: argparse.Namespace) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         Side(Path(sys.executable), module, threads) as ours,
         Side(Path(sys.executable), module, threads) as heads,
-        Side(Path(sys.executable), module, threads) as peer,
+        Side(Path(sys.executable), module, threads, openmp={}) as peer,
     ):
         sides, file = dict(zip(NAMES, (ours, heads, peer), strict=True)), Path(folder) / "start.npz"
         np.savez(file, **draw_start(n_atoms))

@@ -137,7 +137,7 @@ def describe_machine(args: argparse.Namespace) -> dict[str, Any]:
     with Side(Path(sys.executable), "_esp_ours", 1) as side:
         versions = {"ours": side.ask("versions", PACKAGES)}
     if "dptb" in args.peers:
-        with Side(args.peers_python, "_esp_dptb", 1) as side:
+        with Side(args.peers_python, "_esp_dptb", 1, openmp={}) as side:
             versions["peers"] = side.ask("versions", PACKAGES)
     return {"hardware": name_hardware("cpu"), "versions": versions, "repeats": args.repeats}
 
