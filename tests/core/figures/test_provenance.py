@@ -34,7 +34,7 @@ def test_of_several_trainings_the_last_one_counts(experiment):
 def test_each_plugin_has_its_fingerprint_and_each_variant_its_seed(folder):
     experiment = synthetic.add_rival(folder)
     rows = provenance.collect_rows(experiment)
-    of = experiment.registry.fingerprint
+    of = experiment.registry.compute_fingerprint
     assert [value for name, value in rows if name == "plugin"] == [
         f"{name}, source fingerprint {of(name)}" for name in ("toy", "other")
     ]

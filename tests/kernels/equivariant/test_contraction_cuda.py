@@ -91,8 +91,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, of, element, n_cha
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("capability", "dtype"), [(80, torch.float64), (90, torch.float32)])
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.contraction import cuda
 

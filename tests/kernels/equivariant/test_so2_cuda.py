@@ -52,7 +52,7 @@ def draw_case(layout, n_nodes, n_edges, channels, dtype, seed=0, kind="random"):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(
     layout=st.sampled_from(LAYOUTS),
     sizes=st.tuples(st.integers(1, 3), st.integers(0, 7), st.sampled_from([0, 1, 5, 66])),
@@ -106,8 +106,7 @@ def run_here(function, *args):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize(("capability", "dtype"), [(80, "fp64"), (90, "fp32")])
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.so2 import cuda
 

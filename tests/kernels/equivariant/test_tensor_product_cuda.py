@@ -53,7 +53,7 @@ def check(result, plan, operands, ends):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(
     plan=st.sampled_from(PLANS),
     sizes=st.tuples(st.integers(1, 4), st.integers(0, 4), st.sampled_from([0, 1, 5, 130])),
@@ -88,8 +88,7 @@ def test_interpreted_kernels_leave_out_what_is_not_wanted(interpreted, wanted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize(("capability", "dtype"), [(80, "fp64"), (90, "fp32")])
 def test_kernels_compile_for_a_gpu(compiled, capability, dtype):
     from pipeline_kernels.equivariant.tensor_product import cuda
 

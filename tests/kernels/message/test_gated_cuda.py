@@ -57,7 +57,7 @@ def mix(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, "projected bond convolution", "projected angle update"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("n_messages", "widths", "dtype"),
     [
@@ -72,6 +72,13 @@ def mix(case):
 def test_interpreted_kernels_equal_the_plain_formula(use_kernels, kind, n_messages, widths, dtype):
     case = Case.of(kind, n_messages, widths, dtype)
     close(everything(ours, case), case, RELATIVE[dtype])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["projected bond convolution", "projected angle update"])
+def test_interpreted_kernels_take_what_is_projected(use_kernels, kind):
+    case = Case.of(kind, 40, (4, 3), torch.float64)
+    close(everything(ours, case), case, RELATIVE[torch.float64])
 
 
 @pytest.mark.slow

@@ -57,8 +57,9 @@ def test_interpreted_kernels_equal_the_reference(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", ["fp32", "fp64", "bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [(80, "fp64"), (90, "fp32"), (80, "bf16"), (90, "fp16")]
+)
 def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     """The interpreter accepts more than the compiler, which needs no GPU to say so."""
     pytest.importorskip("triton")

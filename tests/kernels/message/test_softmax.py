@@ -174,8 +174,7 @@ def test_interpreted_kernels_equal_torch_by_segment(interpreted, n, shape, dtype
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize(("capability", "dtype"), [(80, "fp64"), (90, "fp32")])
 def test_kernels_compile_for_a_gpu(capability, dtype, monkeypatch, tmp_path):
     """The interpreter accepts more than the compiler, which needs no GPU to say so."""
     pytest.importorskip("triton")
