@@ -152,10 +152,13 @@ def test_a_profile_survives_an_interruption(tmp_path):
     assert (before.numpy() > steps.sum(0)).all()
     shutil.copytree(folder, tmp_path / "one")
     toy.train_on_ranks(folder, 2)
-    compute = read_history(run)[0]["profile"]["compute"]
-    assert (np.array(compute) > sleep_times(run, 0, 2).sum(0)).all()
-    assert sum(compute) < 1.5 * (sleep_times(run, 0, 2).sum() + 0.1)
+    record = read_history(run)[0]
+    assert (np.array(record["profile"]["compute"]) > sleep_times(run, 0, 2).sum(0)).all()
+    # No step counts twice: both processes together have not taken less.
+    total = np.sum([record["profile"][phase] for phase in profile.PHASES], axis=0)
+    assert (total < record["seconds"]).all()
     alone = toy.load_run(tmp_path / "one")
     train_run(alone)  # times of ranks that are no more cannot go on
     left = sleep_times(run, 0, 1)[state["progress"]["step"] :].sum()
-    assert left < read_history(alone)[0]["profile"]["compute"][0] < left + 0.5
+    record = read_history(alone)[0]
+    assert left < record["profile"]["compute"][0] < record["seconds"] - float(before.max())
