@@ -62,6 +62,12 @@ SOURCES = {
             "message/gated/native.c",
         )
     ),
+    "segments": Source(
+        (
+            LANES,
+            "message/segments/native.c",
+        )
+    ),
     "so2": Source(
         (
             LANES,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
+from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
+from pipeline_core.graphs import Arrays
 from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
 from pipeline_core.potential import Potential
@@ -47,6 +49,7 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         super().__init__()
         self.elements = tuple(elements)
         self._device, self._dtype, self._graph = torch.device(device), dtype, MovingGraph(graph)
+        self._last: _Collated | None = None
         self._module = deepcopy(module).to(self._device, dtype).eval().requires_grad_(False)
         offered = ("energy", "forces", "stress", "magmoms")
         self.implemented_properties = [name for name in offered if name in module.predicts]
@@ -74,6 +77,21 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         self.results = _convert_results(results, self.implemented_properties)
 
     def _make_batch(self, atoms: Atoms) -> Batch:
+        """Return the batch of a structure; of a graph that is still the last one, its tensors."""
+        last, cell, pbc = self._last, np.array(atoms.cell), atoms.pbc
+        if last is None or not np.array_equal(atoms.numbers, last.numbers):
+            self._check_elements(atoms)
+            last = None
+        positions, graph = self._graph.update(atoms.positions, cell, pbc)
+        if last is None or graph is not last.graph:
+            numbers = atoms.numbers.copy()
+            sample = {"atomic_numbers": numbers, "positions": positions, "cell": cell, "pbc": pbc}
+            batch = move_to_device(collate([sample | graph], self._dtype), self._device)
+            self._last = _Collated(numbers, graph, batch)
+            return batch
+        return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
+
+    def _check_elements(self, atoms: Atoms) -> None:
         unknown = [n for n, s in enumerate(atoms.symbols) if s not in self.elements]
         if unknown:
             raise ValueError(
@@ -81,15 +99,14 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
                 f"(atom {unknown[0]} of {atoms.symbols.formula.format('metal')}); train it on data "
                 "that hold the element, or choose a model that covers it"
             )
-        cell, pbc = np.array(atoms.cell), atoms.pbc
-        positions, graph = self._graph.update(atoms.positions, cell, pbc)
-        sample = {
-            "atomic_numbers": atoms.numbers,
-            "positions": positions,
-            "cell": cell,
-            "pbc": pbc,
-        }
-        return move_to_device(collate([sample | graph], self._dtype), self._device)
+
+
+class _Collated(NamedTuple):
+    """A structure as a batch, all of which but the positions serves until its graph changes."""
+
+    numbers: NDArray[np.int64]
+    graph: Arrays  # belongs to one cell and its boundaries
+    batch: Batch
 
 
 def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

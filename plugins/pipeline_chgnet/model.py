@@ -23,6 +23,7 @@ from pipeline_chgnet.options import N_ELEMENTS, CHGNetOptions
 from pipeline_chgnet.topology import Topology
 from pipeline_chgnet.weights import read_published
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.planner import Planner
 from pipeline_core.potential import Potential
 from pipeline_core.task import Outputs
 
@@ -74,6 +75,7 @@ class CHGNet(Potential):
         self.heads = build_heads(options)
         if self.heads is not None:
             self.direct = frozenset({"forces", "stress"})
+        self._planner = Planner(Topology.of, Topology.FIELDS)
 
     @classmethod
     def published(cls, version: str = "0.3.0") -> Self:
@@ -118,7 +120,7 @@ class CHGNet(Potential):
             ValueError: An element is beyond plutonium, or the batch has no bond graph.
         """
         _check_batch(batch)
-        topology = Topology.of(batch)
+        topology = self._planner.plan(batch)
         features, magmoms = self._convolve(
             self.atom_embedding(batch["atomic_numbers"] - 1),
             self._expand_bonds(batch, vectors, topology),

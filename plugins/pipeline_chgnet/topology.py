@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -39,6 +39,9 @@ class Topology:
     arm_atoms: Segments
     arm_bonds: Segments
     angle_arms: tuple[Tensor, Tensor]
+
+    FIELDS: ClassVar = ("atomic_numbers", "edge_index", "edge_bond", "bond_edge", "angle_edges")
+    """Of a batch, that the plans are made of."""
 
     @property
     def edge_rows(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,6 +9,7 @@ from ase.data import atomic_numbers, chemical_symbols
 from torch import Tensor, nn
 
 from pipeline_core.batch import Batch, count_samples
+from pipeline_core.planner import Planner
 from pipeline_core.potential import MAX_Z, Potential
 from pipeline_core.task import Outputs
 from pipeline_kernels.equivariant.contraction import AtomsByElement, Polynomial
@@ -93,6 +94,7 @@ class MACE(Potential):
                 ProductBasis(_make_polynomial(options, n_out), channels, n_elements, kernels)
             )
             self.readouts.append(Readout(channels, options.readout_features if is_last else 0))
+        self._planner = Planner(_plan_edges, ("atomic_numbers", "edge_index"))
 
     def energies(self, batch: Batch, vectors: Tensor) -> Outputs:
         """Predict the energy of each structure without the free atoms, (n_samples,) eV.
@@ -102,15 +104,13 @@ class MACE(Potential):
         """
         element = self._find_elements(batch)
         atoms = AtomsByElement.of(element)
-        receiver, sender = batch["edge_index"].unbind(1)
-        n_atoms = len(element)
-        edges = Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)
+        edges = self._planner.plan(batch)
         # The harmonics of MACE are those of the vector from sender to receiver.
         edge_harmonics = compute_spherical_harmonics(-vectors, self.options.lmax)
         radial = self.radial_basis(torch.linalg.vector_norm(vectors, dim=1))
         # As e3nn, which writes it as a linear map of a one-hot vector.
         features = (self.embedding * len(self.embedding) ** -0.5)[element][:, None]
-        energy = vectors.new_zeros(n_atoms)
+        energy = vectors.new_zeros(len(element))
         for interaction, product, readout in zip(
             self.interactions, self.products, self.readouts, strict=True
         ):
@@ -146,3 +146,10 @@ def _pad(before: Tensor, features: Tensor) -> Tensor:
     """Return features of fewer degrees with zeros for the others."""
     lacking = features.shape[1] - before.shape[1]
     return nn.functional.pad(before, (0, 0, 0, lacking)) if lacking else before
+
+
+def _plan_edges(batch: Batch) -> tuple[Segments, Segments]:
+    """Return who sends along each edge, and who receives."""
+    receiver, sender = batch["edge_index"].unbind(1)
+    n_atoms = len(batch["atomic_numbers"])
+    return Segments.of(sender, n_atoms), Segments.of(receiver, n_atoms)

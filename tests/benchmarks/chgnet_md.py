@@ -27,8 +27,9 @@ from _chgnet_sides import describe_machine
 from _sides import TOLERANCE, Side, take_turns
 from ase import units
 
-STEPS = 5
-"""Of a block whose time is taken; the forces of its start are a calculation more."""
+STEPS = 20
+"""Of a block whose time is taken; the forces of its start are a calculation more. So many that what a
+process finds gone from the caches after the turns of others hardly counts, as in a long run."""
 NAMES = ("ours", "heads", "peer")
 
 

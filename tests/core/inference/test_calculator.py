@@ -56,6 +56,48 @@ def test_forces_and_stress_are_derivatives_of_the_energy():
     assert atoms.get_potential_energy(force_consistent=True) == atoms.get_potential_energy()
 
 
+def test_steps_with_one_graph_share_its_tensors():
+    """And equal calculations from nothing, to the last bit."""
+    atoms, seen = make_argon(), []
+
+    class Watched(LennardJones):
+        def energies(self, batch, vectors):
+            seen.append(batch)
+            return super().energies(batch, vectors)
+
+    atoms.calc = make_calculator(module=Watched())
+    atoms.get_potential_energy()
+    atoms.positions += 1e-6
+    forces = atoms.get_forces()
+    atoms.set_cell(1.001 * np.array(atoms.cell), scale_atoms=True)
+    atoms.get_forces()
+    first, second, third = seen
+
+    assert second["edge_index"] is first["edge_index"]
+    assert not torch.equal(second["positions"], first["positions"])
+    assert third["edge_index"] is not first["edge_index"]
+    assert torch.allclose(third["cell"], 1.001 * first["cell"])
+    atoms.set_cell(np.array(atoms.cell) / 1.001, scale_atoms=True)
+    atoms.calc = make_calculator()
+    assert np.allclose(forces, atoms.get_forces(), rtol=0, atol=1e-13)
+
+
+def test_atoms_that_become_another_element_are_seen():
+    class Heavier(LennardJones):
+        def energies(self, batch, vectors):
+            outputs = super().energies(batch, vectors)
+            return outputs | {"energy": outputs["energy"] * batch["atomic_numbers"][0]}
+
+    atoms = make_argon()
+    atoms.calc = PotentialCalculator(Heavier(), GRAPH, ["Ar", "Kr"], dtype=torch.float64)
+    light = atoms.get_potential_energy()
+    atoms.numbers[:] = 36
+    assert atoms.get_potential_energy() == pytest.approx(2 * light)
+    atoms.numbers[0] = 54
+    with pytest.raises(ValueError, match=r"no Xe \(atom 0"):
+        atoms.get_potential_energy()
+
+
 def test_the_answer_does_not_depend_on_the_images_that_atoms_stand_in():
     atoms = make_argon()
     atoms.calc = make_calculator(torch.float32)

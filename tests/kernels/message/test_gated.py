@@ -21,10 +21,11 @@ from kernels.message.gated_case import (
     plain,
 )
 from pipeline_kernels.compiler import LEVELS
-from pipeline_kernels.message.gated import gated_messages
+from pipeline_kernels.message.gated import gated_messages, op
 from pipeline_kernels.message.gated.op import _gradient, _messages, _second
 
 RELATIVE = {torch.float32: 2e-5, torch.float64: 1e-12}
+NAMES = "tables", "route", "gain", "shift", "hidden", "factors", "projection"
 WIDTHS = [(1, 1), (4, 3), (16, 16), (20, 33), (64, 64), (70, 5)]
 
 
@@ -147,6 +148,49 @@ def test_derivatives_by_parameters_are_left_out_where_nothing_needs_them(monkeyp
     assert asked == [False, True, True, True]
 
 
+@pytest.mark.parametrize("dtype", RELATIVE)
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("kind", KINDS + PROJECTED)
+def test_forces_of_a_fixed_network_use_what_the_values_have_kept(monkeypatch, kind, widths, dtype):
+    """To the last bit alike: what is kept are the same numbers."""
+    case = Case.of(kind, 600, widths, dtype)
+    fixed = case.replace([*case.data, *(x.detach() for x in case.parameters)])
+    results = []
+    for limit in (op.MAX_KEPT, 0):
+        monkeypatch.setattr(op, "MAX_KEPT", limit)
+        sums = ours(fixed)
+        results.append(torch.autograd.grad(sums.square().sum(), fixed.data))
+    for kept, again in zip(*results, strict=True):
+        assert torch.equal(kept, again)
+
+
+@pytest.mark.parametrize(
+    ("trained", "recorded", "limit", "kept"),
+    [
+        (False, True, 2**24, 20),
+        (True, True, 2**24, 0),
+        (False, False, 2**24, 0),
+        (False, True, 9, 0),
+    ],
+)
+def test_keeps_for_forces_of_a_small_structure(monkeypatch, trained, recorded, limit, kept):
+    case, shapes = Case.of("atom convolution"), []
+    original = op._messages._opoverload
+
+    def watch(*args):
+        results = original(*args)
+        shapes.append(results[1].shape)
+        return results
+
+    monkeypatch.setattr(op, "_messages", watch)
+    monkeypatch.setattr(op, "MAX_KEPT", limit)
+    fixed = case.replace([*case.data, *(x.detach() for x in case.parameters)])
+    with torch.set_grad_enabled(recorded):
+        gated_messages(*(getattr(case if trained else fixed, name) for name in NAMES))
+
+    assert shapes == [(kept, 2 * (4 + 3))]
+
+
 @pytest.mark.parametrize("kind", ["bond convolution", "projected bond convolution"])
 def test_does_not_depend_on_the_threads(use_threads, kind):
     case = Case.of(kind, 5000, (16, 16), torch.float32)
@@ -163,9 +207,11 @@ def test_does_not_depend_on_the_threads(use_threads, kind):
 def test_operators_keep_the_rules_of_torch(kind):
     case, quick = Case.of(kind), ["test_schema", "test_faketensor"]
     g = torch.randn(case.route.n_targets, 4, dtype=torch.float64).requires_grad_()
-    opcheck(_messages, case.operands())
-    opcheck(_gradient, (g, True, *case.operands()))
-    opcheck(_gradient, (g, False, *case.operands()), test_utils=quick)
+    opcheck(_messages, (False, *case.operands()))
+    opcheck(_messages, (True, *case.operands()), test_utils=quick)
+    kept = _messages(True, *case.operands())[1].detach()
+    opcheck(_gradient, (g, True, None, *case.operands()))
+    opcheck(_gradient, (g, False, kept, *case.operands()), test_utils=quick)
     directions = [torch.randn_like(x) for x in case.data]
     fixed = case.replace([x.detach() for x in case.inputs])
     opcheck(_second, (directions, g.detach(), *fixed.operands()), test_utils=quick)
@@ -225,7 +271,6 @@ def test_large_numbers_stay_finite_and_what_is_no_number_shows(use_implementatio
 )
 def test_what_does_not_fit_is_named(change, message):
     case = Case.of("atom convolution")
-    names = "tables", "route", "gain", "shift", "hidden", "factors", "projection"
-    arguments = {name: getattr(case, name) for name in names}
+    arguments = {name: getattr(case, name) for name in NAMES}
     with pytest.raises(ValueError, match=message):
         gated_messages(**arguments | change(case))

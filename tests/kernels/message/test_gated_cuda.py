@@ -152,8 +152,9 @@ def test_operators_have_kernels_for_gpus():
     pytest.importorskip("triton")
     case = Case.of(ANGLES, 0, (4, 4), torch.float32)
     g, operands = torch.zeros(0, 4), detach(case.operands())
-    assert op._messages.implementations["cuda"](*operands).shape == (0, 4)
-    assert len(op._gradient.implementations["cuda"](g, True, *operands)) == 5
+    sums, _ = op._messages.implementations["cuda"](False, *operands)
+    assert sums.shape == (0, 4)
+    assert len(op._gradient.implementations["cuda"](g, True, None, *operands)) == 5
     assert len(op._second.implementations["cuda"](detach(case.data), g, *operands)) == 6
 
 

@@ -16,8 +16,10 @@ from pipeline_kernels.message.gated.route import (
     Inputs,
     Route,
     decode,
-    sum_rows,
+    make_kept,
 )
+from pipeline_kernels.message.segments import Segments
+from pipeline_kernels.message.segments.cpu import sum_segments
 from pipeline_kernels.native import (
     C_TYPES,
     call_routine,
@@ -41,7 +43,7 @@ POINTERS: Final = (
     *(f"d_table_{t}" for t in range(N_TABLES)),
     "d_factors",
     *ROWS,
-    *("messages", "by_sum", "by_h", "by_features", "by_factor"),
+    *("messages", "by_sum", "kept", "by_h", "by_features", "by_factor"),
     *(f"by_{name}" for name in PARAMETERS),
 )
 SIZES: Final = ("n_messages", "n_ranges", "width", "hidden", "n_features")
@@ -56,19 +58,28 @@ class Arrays(ctypes.Structure):
     )
 
 
-def values(*arguments: *Arguments) -> Tensor:
-    """Implement `reference.values`."""
+def values(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
+    """Implement `reference.values`, and keep of each message what `gradient` would do again."""
     inputs, route = decode(*arguments)
-    messages = inputs.gain.new_empty(route.n_messages, inputs.gain.shape[2])
-    _run("values", inputs, route, {"messages": messages})
-    return sum_rows(messages, route.targets)
+    outputs = {"messages": inputs.gain.new_empty(route.n_messages, inputs.gain.shape[2])}
+    kept = make_kept(keep, inputs, route)
+    if keep:
+        outputs["kept"] = kept
+    _run("values", inputs, route, outputs)
+    (sums,) = _sum_rows([outputs["messages"]], [route.targets])
+    return sums, kept
 
 
-def gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
-    """Implement `reference.gradient`."""
+def gradient(
+    g: Tensor, with_parameters: bool, kept: Tensor | None, *arguments: *Arguments
+) -> list[Tensor]:
+    """Implement `reference.gradient`, by tables and factors from what `values` has kept."""
     inputs, route = decode(*arguments)
     outputs = _make_outputs(inputs, route, with_parameters)
-    _run("gradient", inputs, route, {"gradient": g, **outputs})
+    others = {"gradient": g, **outputs}
+    if kept is not None and not with_parameters:
+        others["kept"] = kept
+    _run("gradient", inputs, route, others)
     return _sum_outputs(outputs, route)
 
 
@@ -80,7 +91,8 @@ def second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> l
     changes = dict(zip(names, directions, strict=False))
     by_sum = g.new_empty(route.n_messages, g.shape[1])
     _run("second", inputs, route, {"gradient": g, "by_sum": by_sum, **changes, **outputs})
-    return [sum_rows(by_sum, route.targets), *_sum_outputs(outputs, route)]
+    (by_g,) = _sum_rows([by_sum], [route.targets])
+    return [by_g, *_sum_outputs(outputs, route)]
 
 
 def _make_outputs(inputs: Inputs, route: Route, with_parameters: bool) -> dict[str, Tensor]:
@@ -101,11 +113,20 @@ def _sum_outputs(outputs: Mapping[str, Tensor], route: Route) -> list[Tensor]:
     """Sum what `_make_outputs` has allocated over messages and ranges."""
     others = dict(outputs)
     by_h = others.pop("by_h")
-    by_rows = by_h, by_h, others.pop("by_features", by_h)
-    derivatives = [sum_rows(x, plan) for x, plan in zip(by_rows, route.tables, strict=True)]
+    by_rows, plans = [by_h, by_h, others.pop("by_features", by_h)], [*route.tables]
     if route.factors is not None:
-        derivatives.append(sum_rows(others.pop("by_factor"), route.factors))
-    return derivatives + [partial.sum(0) for partial in others.values()]
+        by_rows.append(others.pop("by_factor"))
+        plans.append(route.factors)
+    return _sum_rows(by_rows, plans) + [partial.sum(0) for partial in others.values()]
+
+
+def _sum_rows(values: Sequence[Tensor], plans: Sequence[Segments | None]) -> list[Tensor]:
+    """Sum the values of messages that share a row; those without a plan stay as they are."""
+    present = [(x, plan) for x, plan in zip(values, plans, strict=True) if plan is not None]
+    if not present:
+        return list(values)
+    sums = iter(sum_segments(*zip(*present, strict=True)))
+    return [x if plan is None else next(sums) for x, plan in zip(values, plans, strict=True)]
 
 
 def _name_parameters(inputs: Inputs) -> dict[str, Tensor]:

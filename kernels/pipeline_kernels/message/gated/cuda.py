@@ -25,6 +25,7 @@ from pipeline_kernels.message.gated.route import (
     Inputs,
     Route,
     decode,
+    make_kept,
     sum_rows,
 )
 
@@ -33,21 +34,24 @@ MAX_WIDTH: Final = 128
 NARROW: Final = (torch.bfloat16, torch.float16)
 
 
-def values(*arguments: *Arguments) -> Tensor:
-    """Implement `reference.values`."""
+def values(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
+    """Implement `reference.values`; nothing is kept."""
     inputs, route = decode(*arguments)
+    kept = make_kept(keep, inputs, route)
     if not _has_room(inputs):
-        return reference.values(inputs.widen(), route)
+        return reference.values(inputs.widen(), route), kept
     messages, shape = _make_messages(inputs, route), _choose_shape(inputs)
     if messages.numel():
         grid = (triton.cdiv(route.n_messages, shape.block),)
         operands = _collect_operands(inputs, route)
         with torch.cuda.device_of(messages):
             compute_messages[grid](messages, *operands, route.n_messages, shape)
-    return sum_rows(messages, route.targets)
+    return sum_rows(messages, route.targets), kept
 
 
-def gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
+def gradient(
+    g: Tensor, with_parameters: bool, kept: Tensor | None, *arguments: *Arguments
+) -> list[Tensor]:
     """Implement `reference.gradient`."""
     inputs, route = decode(*arguments)
     if not _has_room(inputs):

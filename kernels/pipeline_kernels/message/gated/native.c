@@ -3,7 +3,8 @@
  * Features are the lanes of vectors; rows are filled up with zeros to whole vectors. BLOCK messages
  * go through together and stay in the second-level cache: the rows that they read are gathered,
  * products with the weights run over all of them with sums in registers, and what lies between runs
- * message by message. No pass keeps an intermediate; the next one calculates it again.
+ * message by message. No pass keeps an intermediate; the next one calculates it again, unless there
+ * is memory for what the derivative by tables and factors takes of the values.
  *
  * Derivatives by parameters are summed over ranges of messages, each with a row of its own, so that
  * the order in which all is added does not depend on the threads.
@@ -31,6 +32,7 @@ typedef struct {
     const REAL *d_tables[3], *d_factors; /* directions */
     const int64_t *rows[3], *factor_row, *target;
     REAL *messages, *by_sum;     /* of each message: its value, and the derivative by `gradient` */
+    REAL *kept;                  /* of each message: du with a hidden layer, then y; or null */
     REAL *by_h, *by_features, *by_factor;           /* of each message */
     REAL *by_projection, *by_gain, *by_shift, *by_weight, *by_bias; /* of each range */
     int64_t n_messages, n_ranges;
@@ -318,7 +320,7 @@ INLINE void gather(const int KIND, const Arrays *A, const Scratch *s, int64_t fi
                 }
                 const vec sig = sigmoid(h), u = h * sig, rest = sig - u * sig, du = rest + u;
                 s->u[o] = u;
-                if (KIND != VALUE)
+                if (KIND != VALUE || A->kept)
                     s->du[o] = du;
                 if (KIND == SECOND) {
                     s->d_u[o] = d_h * du;
@@ -326,6 +328,27 @@ INLINE void gather(const int KIND, const Arrays *A, const Scratch *s, int64_t fi
                 }
             }
     }
+}
+
+INLINE void move(int back, REAL *kept, vec *row, int64_t n, int64_t width)
+{
+    for (int64_t v = 0; v < n; v++)
+        if (back)
+            row[v] = load(kept + v * LANES, width - v * LANES);
+        else
+            store(kept + v * LANES, row[v], width - v * LANES);
+}
+
+/* Keep du and y of a block, or get them back. */
+static void move_kept(int back, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
+{
+    const int64_t H = A->hidden, D = A->width;
+    for (int64_t i = 0; i < count; i++)
+        for (int half = 0; half < 2; half++) {
+            REAL *row = A->kept + (first + i) * 2 * (H + D);
+            move(back, row + half * H, s->du + (half * BLOCK + i) * s->h, s->h, H);
+            move(back, row + 2 * H + half * D, s->y + (half * BLOCK + i) * s->d, s->d, D);
+        }
 }
 
 /* r = (mean(y²) + ε)^(-½), after y has become y + b */
@@ -368,8 +391,10 @@ INLINE void message(const int KIND, const int V, const Arrays *A, const Scratch 
             g_m *= factor;
         }
         const vec g_z0 = g_m * q1 * (q0 + p - p * q0), g_z1 = g_m * p * (q1 - q1 * q1);
-        s->by_gain[v] += g_z0 * n0, s->by_gain[V + v] += g_z1 * n1;
-        s->by_shift[v] += g_z0, s->by_shift[V + v] += g_z1;
+        if (A->by_gain) {
+            s->by_gain[v] += g_z0 * n0, s->by_gain[V + v] += g_z1 * n1;
+            s->by_shift[v] += g_z0, s->by_shift[V + v] += g_z1;
+        }
         core[v] = n0, gate[v] = n1;
         g_core[v] = g_z0 * s->gain[v], g_gate[v] = g_z1 * s->gain[V + v];
         k0 += g_core[v] * n0, k1 += g_gate[v] * n1;
@@ -381,7 +406,8 @@ INLINE void message(const int KIND, const int V, const Arrays *A, const Scratch 
     for (int64_t v = 0; v < V; v++) {
         g_core[v] = r0 * (g_core[v] - core[v] * mean0);
         g_gate[v] = r1 * (g_gate[v] - gate[v] * mean1);
-        s->by_bias[v] += g_core[v], s->by_bias[V + v] += g_gate[v];
+        if (A->by_gain)
+            s->by_bias[v] += g_core[v], s->by_bias[V + v] += g_gate[v];
     }
 }
 
@@ -498,7 +524,8 @@ INLINE void differentiate_projection(const int KIND, const Arrays *A, const Scra
             store(A->by_features + (first + i) * K + v * LANES, s->x[i * s->k + v], K - v * LANES);
 }
 
-INLINE void block(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
+/* From tables, features and directions to u, du, y and their like. */
+INLINE void go_to_y(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
 {
     if (A->n_features) {
         gather_features(A, s, A->tables[2], first, count, s->x);
@@ -513,6 +540,16 @@ INLINE void block(const int KIND, const Arrays *A, const Scratch *s, int64_t fir
         through_weight(A, s, s->u, s->y, count);
     if (A->hidden && KIND == SECOND)
         through_weight(A, s, s->d_u, s->d_y, count);
+}
+
+INLINE void block(const int KIND, const Arrays *A, const Scratch *s, int64_t first, int64_t count)
+{
+    if (KIND == FIRST && A->kept)
+        move_kept(1, A, s, first, count);
+    else
+        go_to_y(KIND, A, s, first, count);
+    if (KIND == VALUE && A->kept)
+        move_kept(0, A, s, first, count);
     switch (s->d) { /* common widths, for which loops over a row are unrolled */
     case 1:
         messages(KIND, 1, A, s, first, count);
@@ -575,14 +612,15 @@ static void transpose(const REAL *from, int64_t n_rows, int64_t width, int64_t s
                     from[(half * n_rows + r) * width + c];
 }
 
-static void pack_parameters(const Arrays *A, const Scratch *s)
+static void pack_parameters(const int KIND, const Arrays *A, const Scratch *s)
 {
     const int64_t D = A->width, H = A->hidden;
     pack(A->gain, 2, D, s->d, s->gain);
     pack(A->shift, 2, D, s->d, s->shift);
     if (A->n_features) {
         pack(A->projection, 2 * A->n_features, s->N, s->n, s->projection);
-        transpose(A->projection, A->n_features, s->N, s->k, s->backward);
+        if (KIND != VALUE)
+            transpose(A->projection, A->n_features, s->N, s->k, s->backward);
     }
     if (!H) {
         memset(s->bias, 0, 2 * s->d * BYTES);
@@ -590,7 +628,8 @@ static void pack_parameters(const Arrays *A, const Scratch *s)
     }
     pack(A->bias, 2, D, s->d, s->bias);
     pack(A->weight, 2 * H, D, s->d, s->weight);
-    transpose(A->weight, H, D, s->h, s->transposed);
+    if (KIND != VALUE)
+        transpose(A->weight, H, D, s->h, s->transposed);
 }
 
 static void store_sums(const Arrays *A, const Scratch *s, int64_t range)
@@ -616,7 +655,7 @@ INLINE void ranges(const int KIND, const Arrays *A, int64_t *counter, void *memo
 {
     Scratch s;
     scratch(A, (vec *)(((uintptr_t)memory + BYTES - 1) / BYTES * BYTES), &s);
-    pack_parameters(A, &s);
+    pack_parameters(KIND, A, &s);
     for (int64_t n; (n = __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED)) < A->n_ranges;) {
         const int64_t end = (n + 1) * A->n_messages / A->n_ranges;
         if (KIND != VALUE)

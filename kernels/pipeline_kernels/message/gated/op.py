@@ -7,13 +7,24 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.message.gated import cpu, reference
-from pipeline_kernels.message.gated.route import N_TABLES, Arguments, Inputs, Route, decode
+from pipeline_kernels.message.gated.route import (
+    N_TABLES,
+    Arguments,
+    Inputs,
+    Route,
+    count_kept,
+    decode,
+    make_kept,
+)
 from pipeline_kernels.message.segments import DTYPES
 from pipeline_kernels.operators import define_derivative, define_operator, differentiate_reference
 
 MODULE: Final = "pipeline_kernels.message.gated.cuda"
 TRITON_DEVICES: Final = {"cuda"}
 """Where kernels read tables and factors in the type that they have, and map no features."""
+MAX_KEPT: Final = 2**24
+"""Bytes that a call may keep of the values for its derivative: those of a small structure. A larger
+one takes memory that it needs elsewhere for a quarter of the time."""
 
 
 def gated_messages(
@@ -68,7 +79,19 @@ def gated_messages(
     if gain.device.type not in TRITON_DEVICES:
         factors = None if factors is None else factors.to(dtype)
         tables = [x.to(dtype) for x in tables]
-    return _messages(tables, factors, projection, parameters, *route.encode())
+    keep = _is_worth_keeping(inputs, route)
+    sums, _ = _messages(keep, tables, factors, projection, parameters, *route.encode())
+    return sums
+
+
+def _is_worth_keeping(inputs: Inputs, route: Route) -> bool:
+    """Whether a derivative by tables alone may follow, as forces of one structure need it."""
+    if inputs.gain.device.type in TRITON_DEVICES or not torch.is_grad_enabled():
+        return False
+    if any(x.requires_grad for x in inputs.parameters):
+        return False
+    n_bytes = route.n_messages * count_kept(inputs) * inputs.gain.element_size()
+    return n_bytes <= MAX_KEPT and any(x.requires_grad for x in inputs.data)
 
 
 def _check(inputs: Inputs, route: Route) -> None:
@@ -108,9 +131,10 @@ def _count_rows(route: Route, place: int) -> int:
     return route.n_messages if plan is None else plan.n_segments
 
 
-def _shape_messages(*arguments: *Arguments) -> Tensor:
+def _shape_messages(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
     inputs, route = decode(*arguments)
-    return inputs.gain.new_empty(route.n_targets, inputs.gain.shape[2])
+    sums = inputs.gain.new_empty(route.n_targets, inputs.gain.shape[2])
+    return sums, make_kept(keep, inputs, route)
 
 
 @define_operator(
@@ -119,11 +143,15 @@ def _shape_messages(*arguments: *Arguments) -> Tensor:
     cuda=f"{MODULE}:values",
     fake=_shape_messages,
 )
-def _messages(*arguments: *Arguments) -> Tensor:
-    return reference.values(*decode(*arguments))
+def _messages(keep: bool, *arguments: *Arguments) -> tuple[Tensor, Tensor]:
+    """Return the sums, and what an implementation may keep for `_gradient`."""
+    inputs, route = decode(*arguments)
+    return reference.values(inputs, route), make_kept(keep, inputs, route)
 
 
-def _shape_gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
+def _shape_gradient(
+    g: Tensor, with_parameters: bool, kept: Tensor | None, *arguments: *Arguments
+) -> list[Tensor]:
     inputs, _ = decode(*arguments)
     return [x.new_empty(x.shape) for x in (inputs.tensors if with_parameters else inputs.data)]
 
@@ -134,7 +162,9 @@ def _shape_gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) ->
     cuda=f"{MODULE}:gradient",
     fake=_shape_gradient,
 )
-def _gradient(g: Tensor, with_parameters: bool, *arguments: *Arguments) -> list[Tensor]:
+def _gradient(
+    g: Tensor, with_parameters: bool, kept: Tensor | None, *arguments: *Arguments
+) -> list[Tensor]:
     """Return derivatives by tables, factors and, if wanted, parameters."""
     derivative = reference.gradient(g, *decode(*arguments))
     return derivative.tensors if with_parameters else derivative.data
@@ -156,11 +186,17 @@ def _second(directions: Sequence[Tensor], g: Tensor, *arguments: *Arguments) -> 
     return [by_g, *derivative.tensors]
 
 
-def _messages_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
-    inputs, _ = decode(*saved)
+def _messages_backward(
+    ctx: Any, saved: Sequence[Any], g: Tensor | None, _by_kept: None
+) -> tuple[Any, ...]:
+    if g is None:
+        return (None,) * 5
+    keep, *arguments, kept = saved
+    inputs, _ = decode(*arguments)
     n_data = len(inputs.data)
     wanted = _are_wanted(ctx, slice(n_data, n_data + len(inputs.parameters)))
-    return _arrange(_gradient(g, wanted, *saved), inputs)
+    derivatives = _gradient(g, wanted, kept if keep else None, *arguments)
+    return None, *_arrange(derivatives, inputs)
 
 
 def _are_wanted(ctx: Any, places: slice) -> bool:
@@ -176,14 +212,14 @@ def _are_wanted(ctx: Any, places: slice) -> bool:
 def _gradient_backward(
     ctx: Any, saved: Sequence[Any], directions: Sequence[Tensor | None]
 ) -> tuple[Any, ...]:
-    g, with_parameters, *arguments = saved
+    g, with_parameters, _, *arguments = saved
     inputs, route = decode(*arguments)
     by_parameters = directions[len(inputs.data) :]
     if not torch.is_grad_enabled() and all(direction is None for direction in by_parameters):
         pairs = zip(inputs.data, directions, strict=False)
         changes = [torch.zeros_like(x) if change is None else change for x, change in pairs]
         by_g, *derivatives = _second(changes, g, *arguments)
-        return by_g, None, *_arrange(derivatives, inputs)
+        return by_g, None, None, *_arrange(derivatives, inputs)
 
     def differentiate(g: Tensor, *tensors: Tensor) -> list[Tensor]:
         derivative = reference.gradient(g, inputs.replace_tensors(tensors).widen(), route)
@@ -198,7 +234,7 @@ def _gradient_backward(
     ]
     needed = [x.requires_grad for x in (g, *tensors)]
     again = differentiate_reference(differentiate, [g, *tensors], needed, grads)
-    return again[0], None, *_arrange(again[1:], inputs)
+    return again[0], None, None, *_arrange(again[1:], inputs)
 
 
 def _arrange(
@@ -212,5 +248,7 @@ def _arrange(
     return list(derivatives[:N_TABLES]), by_factors, by_projection, by_parameters
 
 
-define_derivative(_messages, _messages_backward)
+define_derivative(
+    _messages, _messages_backward, keep_outputs=[1], constant_outputs=[1], materialize=False
+)
 define_derivative(_gradient, _gradient_backward, materialize=False)

@@ -138,6 +138,17 @@ def decode(*arguments: *Arguments) -> tuple[Inputs, Route]:
     return Inputs(tables, factors, projection, *parameters), Route.decode(lists, code)
 
 
+def make_kept(keep: bool, inputs: Inputs, route: Route) -> Tensor:
+    """Allocate what is kept of the values of each message, or no row."""
+    return inputs.gain.new_empty(route.n_messages if keep else 0, count_kept(inputs))
+
+
+def count_kept(inputs: Inputs) -> int:
+    """Return how many numbers are kept of a message: du with a hidden layer, and y."""
+    n_hidden = 0 if inputs.weight is None else inputs.weight.shape[1]
+    return 2 * (n_hidden + inputs.gain.shape[2])
+
+
 def gather_rows(table: Tensor, plan: Segments | None) -> Tensor:
     """Return the row of a table that each message reads, (n_messages, width)."""
     return table if plan is None else table.index_select(0, plan.index)

@@ -1,17 +1,55 @@
-"""Message passing on the CPU: numba, each row of the output written by one thread."""
+"""Message passing on the CPU, in C: each row of the output is written by one thread."""
 
+import ctypes
 import math
 from collections.abc import Sequence
+from typing import Final
 
-import numpy as np
 import torch
-from numba import njit, prange
 from torch import Tensor
 
+from pipeline_kernels.message.segments.plan import Segments
+from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
 from pipeline_kernels.threads import choose_threads
 
-Arrays = tuple[np.ndarray, ...]
-NATIVE = (torch.float32, torch.float64)  # narrower types are summed in float32
+NATIVE: Final = (torch.float32, torch.float64)
+"""Narrower types are summed in float32."""
+LIGHT: Final = 8
+"""Numbers that are copied or added in the time that other kernels take for one."""
+RANGES: Final = 4
+"""Of the output, for each thread: rows differ in how much there is to add."""
+MAX_TABLES: Final = 4
+MAX_SUMS: Final = 5
+
+
+class Sum(ctypes.Structure):
+    """One sum: `Sum` of native.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("values", "order", "offsets", "sums")),
+        *((name, ctypes.c_int64) for name in ("n_segments", "width")),
+    )
+
+
+class Sums(ctypes.Structure):
+    """What `sum_segments` of native.c reads."""
+
+    _fields_ = (
+        ("sums", Sum * MAX_SUMS),
+        ("n_sums", ctypes.c_int64),
+        ("n_ranges", ctypes.c_int64),
+    )
+
+
+class Gather(ctypes.Structure):
+    """What `gather_rows` of native.c reads."""
+
+    _fields_ = (
+        ("tables", ctypes.c_void_p * MAX_TABLES),
+        ("rows", ctypes.c_void_p * MAX_TABLES),
+        ("out", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("n_tables", "n_elements", "width", "n_ranges")),
+    )
 
 
 def gather_sum(
@@ -21,21 +59,25 @@ def gather_sum(
     offsets: Sequence[Tensor],
 ) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
-    dtype = tables[0].dtype
-    if dtype not in NATIVE:
+    first = tables[0]
+    if first.dtype not in NATIVE:
         wide = [table.float() for table in tables]
-        return gather_sum(wide, indices, orders, offsets).to(dtype)
-    n_elements = indices[0].shape[0]
-    out = tables[0].new_empty(n_elements, *tables[0].shape[1:])
-    rows = _view_matrix(out)
-    sources = tuple(_view_matrix(table) for table in tables)
-    picks = tuple(index.contiguous().numpy() for index in indices)
-    threads = choose_threads(rows.size)
-    if threads == 1:
-        _gather_rows(sources, picks, rows, 0, n_elements)
-    else:
-        bounds = np.linspace(0, n_elements, threads + 1).astype(np.int64)
-        _gather_ranges(sources, picks, rows, bounds)
+        return gather_sum(wide, indices, orders, offsets).to(first.dtype)
+    out = first.new_empty(len(indices[0]), *first.shape[1:])
+    plain = [make_plain(x) for x in tables]
+    rows = [make_plain(x) for x in indices]
+    n_threads, n_ranges = _share(out.numel())
+    arguments = Gather(
+        _list_addresses(plain),
+        _list_addresses(rows),
+        out.data_ptr(),
+        len(plain),
+        len(out),
+        math.prod(out.shape[1:]),
+        n_ranges,
+    )
+    library = load_library("segments", REAL=C_TYPES[first.dtype])
+    call_routine(library, "gather_rows", arguments, n_threads=n_threads)
     return out
 
 
@@ -43,74 +85,42 @@ def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -
     """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
     if values.dtype not in NATIVE:
         return segment_sum(values.float(), index, order, offsets).to(values.dtype)
-    n_segments = offsets.shape[0] - 1
-    out = values.new_empty(n_segments, *values.shape[1:])
-    sums, rows = _view_matrix(out), _view_matrix(values)
-    elements, starts = order.contiguous().numpy(), offsets.contiguous().numpy()
-    threads = choose_threads(rows.size + sums.size)
-    if threads == 1:
-        _sum_segments(rows, elements, starts, sums, 0, n_segments)
-    else:
-        _sum_ranges(rows, elements, starts, sums, _split_work(starts, threads))
-    return out
+    (sums,) = sum_segments([values], [Segments(index, order, offsets)])
+    return sums
 
 
-def _view_matrix(tensor: Tensor) -> np.ndarray:
-    """View a tensor as `(rows, all features)`; copies only what is not contiguous."""
-    rows = tensor.detach().numpy()
-    if tensor.ndim != 2:
-        rows = rows.reshape(tensor.shape[0], math.prod(tensor.shape[1:]))
-    return np.ascontiguousarray(rows)
+def sum_segments(values: Sequence[Tensor], plans: Sequence[Segments]) -> list[Tensor]:
+    """Sum the values of several plans in one call.
+
+    Args:
+        values: At most five tensors (n_elements, *features) of one type, float32 or float64.
+        plans: The segments of each.
+
+    Returns:
+        The sums, (n_segments, *features) each.
+    """
+    assert len(values) <= MAX_SUMS
+    results, sums, kept = [], (Sum * MAX_SUMS)(), []
+    for place, (x, plan) in enumerate(zip(values, plans, strict=True)):
+        out = x.new_empty(plan.n_segments, *x.shape[1:])
+        plain = [make_plain(y) for y in (x, plan.order, plan.offsets)]
+        results.append(out)
+        kept.append(plain)  # until C has read them
+        addresses = [y.data_ptr() if y.numel() else None for y in plain]
+        width = math.prod(out.shape[1:])
+        sums[place] = Sum(*addresses, out.data_ptr(), plan.n_segments, width)
+    n_threads, n_ranges = _share(sum(x.numel() for x in (*values, *results)))
+    library = load_library("segments", REAL=C_TYPES[values[0].dtype])
+    arguments = Sums(sums, len(results), n_ranges)
+    call_routine(library, "sum_segments", arguments, n_threads=n_threads)
+    return results
 
 
-def _split_work(offsets: np.ndarray, n_ranges: int) -> np.ndarray:
-    """Cut the segments into ranges of about equally many rows read and written."""
-    work = offsets + np.arange(len(offsets))
-    return np.searchsorted(work, np.linspace(0, work[-1], n_ranges + 1))
+def _share(n_elements: int) -> tuple[int, int]:
+    """Return the number of threads, and that of the ranges that they share."""
+    n_threads = choose_threads(n_elements // LIGHT)
+    return n_threads, 1 if n_threads == 1 else RANGES * n_threads
 
 
-@njit(cache=True, nogil=True)
-def _gather_rows(tables: Arrays, indices: Arrays, out: np.ndarray, begin: int, end: int) -> None:
-    width = out.shape[1]
-    for e in range(begin, end):
-        table, row = tables[0], indices[0][e]
-        for f in range(width):
-            out[e, f] = table[row, f]
-        # A later table finds the row of `out` still in the first-level cache.
-        for t in range(1, len(tables)):
-            table, row = tables[t], indices[t][e]
-            for f in range(width):
-                out[e, f] += table[row, f]
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def _gather_ranges(tables: Arrays, indices: Arrays, out: np.ndarray, bounds: np.ndarray) -> None:
-    for r in prange(len(bounds) - 1):
-        _gather_rows(tables, indices, out, bounds[r], bounds[r + 1])
-
-
-@njit(cache=True, nogil=True)
-def _sum_segments(
-    values: np.ndarray,
-    order: np.ndarray,
-    offsets: np.ndarray,
-    out: np.ndarray,
-    begin: int,
-    end: int,
-) -> None:
-    width = out.shape[1]
-    for s in range(begin, end):
-        for f in range(width):
-            out[s, f] = 0
-        for k in range(offsets[s], offsets[s + 1]):
-            e = order[k] if len(order) else k
-            for f in range(width):
-                out[s, f] += values[e, f]
-
-
-@njit(cache=True, nogil=True, parallel=True)
-def _sum_ranges(
-    values: np.ndarray, order: np.ndarray, offsets: np.ndarray, out: np.ndarray, bounds: np.ndarray
-) -> None:
-    for r in prange(len(bounds) - 1):
-        _sum_segments(values, order, offsets, out, bounds[r], bounds[r + 1])
+def _list_addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * MAX_TABLES)(*(tensor.data_ptr() for tensor in tensors))

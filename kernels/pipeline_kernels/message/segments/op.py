@@ -10,7 +10,6 @@ from pipeline_kernels.message.segments import cpu, reference
 from pipeline_kernels.message.segments.plan import Segments
 from pipeline_kernels.operators import define_derivative, define_operator
 
-MAX_TABLES = 4
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -72,9 +71,9 @@ def segment_sum(values: Tensor, segments: Segments) -> Tensor:
 
 
 def _check_gather(tables: Sequence[Tensor], segments: Sequence[Segments]) -> None:
-    if not 1 <= len(tables) == len(segments) <= MAX_TABLES:
+    if not 1 <= len(tables) == len(segments) <= cpu.MAX_TABLES:
         raise ValueError(
-            f"tables, segments: expected 1 to {MAX_TABLES} of each, equally many, "
+            f"tables, segments: expected 1 to {cpu.MAX_TABLES} of each, equally many, "
             f"got {len(tables)} and {len(segments)}"
         )
     first, plan = tables[0], segments[0]
