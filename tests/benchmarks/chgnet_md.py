@@ -28,8 +28,8 @@ from _sides import TOLERANCE, Side, take_turns
 from ase import units
 
 STEPS = 20
-"""Of a block whose time is taken; the forces of its start are a calculation more. So many that what a
-process finds gone from the caches after the turns of others hardly counts, as in a long run."""
+"""Of a block whose time is taken; the forces of its start are a calculation more. In so many steps,
+caches that other sides have used in their turns hardly count, as in a long run."""
 NAMES = ("ours", "heads", "peer")
 
 
