@@ -56,6 +56,7 @@ SOURCES = {
             "equivariant/contraction/native.c",
         )
     ),
+    "dirac": Source((*SAMPLES, "dirac/native.c"), {**COLOURS, "D": ("2", "4")}),
     "gated": Source(
         (
             LANES,
