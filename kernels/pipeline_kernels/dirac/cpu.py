@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from pipeline_kernels.dirac.geometry import ALL, apply_signs
 from pipeline_kernels.dirac.lanes import Lanes, make_lanes
 from pipeline_kernels.threads import choose_threads
 
-HALVES = 4  # of a lattice of spinors, in the memory of `combine_hops`
+HALVES = 4  # of a lattice of spinors, in the memory of a routine
 
 
 class Task(ctypes.Structure):
@@ -47,18 +48,34 @@ def count_lanes(library: ctypes.CDLL) -> int:
     return native.compute_size(library, "n_lanes")
 
 
+class Plan(NamedTuple):
+    """What fields of one shape take.
+
+    Attributes:
+        task: the argument of the routines.
+        n_groups: vectors of configurations.
+        n_units: vectors of fields.
+        n_bytes: memory of a thread for `HALVES` of a unit.
+    """
+
+    task: Task
+    n_groups: int
+    n_units: int
+    n_bytes: int
+
+
 @lru_cache(maxsize=256)
-def make_task(
+def make_plan(
     library: ctypes.CDLL, extents: tuple[int, ...], batch: int, n_rhs: int
-) -> tuple[Task, int, int]:
-    """Return the task, its number of groups of configurations, and that of units."""
+) -> Plan:
+    """Return the plan for fields `(batch, n_rhs, ...)`."""
     lanes = make_lanes(extents, count_lanes(library))
     tables = lanes.sites, lanes.neighbours, lanes.permutations
     pointers = [table.data_ptr() for table in tables]
     task = Task(*pointers, lanes.half, lanes.n_parts, batch, n_rhs)
     task.lanes = lanes
     counts = [native.compute_size(library, name, task) for name in ("count_groups", "count_units")]
-    return task, *counts  # type: ignore[return-value]
+    return Plan(task, *counts, native.compute_size(library, "memory_size", task, HALVES))
 
 
 def pack_links(
@@ -74,7 +91,7 @@ def pack_links(
         library = load_library(links.shape[-1], len(extents), links.dtype)
     except native.UnavailableError:  # of which the user has been warned
         return None
-    task, n_groups, _ = make_task(library, tuple(extents), len(links), 1)
+    task, n_groups, _, _ = make_plan(library, tuple(extents), len(links), 1)
     signed = native.make_plain(apply_signs(links.detach(), extents, boundary))
     shape = n_groups, 2, task.half, len(extents), links[0, 0, 0].numel() * 2, count_lanes(library)
     packed = torch.empty(shape, dtype=links.real.dtype)
@@ -103,7 +120,7 @@ def combine_hops(
         packed = pack_links(links, extents, boundary)
     assert packed is not None
     batch, n_rhs = psi.shape[:2]
-    task, _, n_units = make_task(library, tuple(extents), batch, n_rhs)
+    task, _, n_units, n_bytes = make_plan(library, tuple(extents), batch, n_rhs)
     plain = native.make_plain(psi)
     added = None if other is None else plain if other is psi else native.make_plain(other)
     native.call_routine(
@@ -118,7 +135,7 @@ def combine_hops(
         parity,
         int(adjoint),
         n_threads=min(n_units, choose_threads(8 * out.numel())),
-        n_bytes=native.compute_size(library, "memory_size", task, HALVES),
+        n_bytes=n_bytes,
     )
     return out
 
@@ -137,7 +154,7 @@ def hop_gradient(
     if psi.numel() == 0:
         return psi.new_zeros(batch, *shape)
     library = load_library(n, len(extents), psi.dtype)
-    task, n_groups, _ = make_task(library, tuple(extents), batch, n_rhs)
+    task, n_groups, _, _ = make_plan(library, tuple(extents), batch, n_rhs)
     copies = count_lanes(library) // task.n_parts if batch == 1 else batch
     out = torch.empty(copies, *shape, dtype=psi.dtype)
     native.call_routine(

@@ -15,8 +15,6 @@ from pipeline_kernels.dirac import cpu
 from pipeline_kernels.dirac.operator import DiracOperator
 from pipeline_kernels.threads import choose_threads
 
-WORK_HALVES = 3  # of a lattice of spinors, in the memory of `iterate_normal`
-
 
 class Equation(ctypes.Structure):
     """What is solved: `Equation` in native.c."""
@@ -101,9 +99,8 @@ class _PackedState:
         links = operator.links
         self.operator, self.shape = operator, shape
         self.library = cpu.load_library(links.shape[-1], len(operator.extents), links.dtype)
-        self.task, _, self.n_units = cpu.make_task(
-            self.library, operator.extents, shape[0], shape[1]
-        )
+        plan = cpu.make_plan(self.library, operator.extents, shape[0], shape[1])
+        self.task, _, self.n_units, self.n_bytes = plan
         self.n_lanes = cpu.count_lanes(self.library)
         numbers = 2 * shape[-2] * shape[-1]
         packed = self.n_units, self.task.half, numbers, self.n_lanes
@@ -128,7 +125,7 @@ class _PackedState:
             self.task,
             equation,
             n_threads=min(self.n_units, choose_threads(64 * residual.numel())),
-            n_bytes=native.compute_size(self.library, "memory_size", self.task, WORK_HALVES),
+            n_bytes=self.n_bytes,
         )
         step = torch.empty_like(residual, memory_format=torch.contiguous_format)
         self._call("unpack_odd", step, x)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels.dirac.cases import draw_links, draw_spinors, write_out_gammas, write_out_hops
+from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas, write_out_hops
 from torch.testing import assert_close
 
 from pipeline_kernels.dirac import hop, hop_gradient, join, reference, split
@@ -32,18 +32,6 @@ CASES = {
 def choose_tolerance(dtype):
     eps = torch.finfo(dtype).eps
     return {"rtol": 50 * eps, "atol": 200 * eps}
-
-
-@pytest.fixture(scope="module")
-def compiled_c(use_implementation):
-    with use_implementation("C"):
-        yield
-
-
-@pytest.fixture(scope="module", params=["C", "reference"])
-def implementation(request, use_implementation):
-    with use_implementation(request.param):
-        yield request.param
 
 
 @pytest.mark.parametrize("D", [2, 4])
