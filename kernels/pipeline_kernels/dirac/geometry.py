@@ -46,7 +46,8 @@ def find_parities(extents: tuple[int, ...], device: torch.device) -> tuple[Tenso
         shape[mu] = extent
         parity = parity + torch.arange(extent).reshape(shape)
     flat = parity.flatten() % 2
-    return tuple((flat == p).nonzero()[:, 0].to(device) for p in (EVEN, ODD))  # type: ignore[return-value]
+    even, odd = ((flat == p).nonzero()[:, 0].to(device) for p in (EVEN, ODD))
+    return even, odd
 
 
 @lru_cache(maxsize=64)

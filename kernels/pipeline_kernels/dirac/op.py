@@ -209,9 +209,8 @@ def _combine_backward(ctx: Any, saved: Sequence[Any], G: Tensor) -> tuple[Tensor
     by_psi = by_other = by_links = None
     by_hops = reference.multiply_diagonal(G, a, -b)
     if ctx.needs_input_grad[0]:
-        by_psi = combine_hops(
-            by_hops, None, links, packed, extents, boundary, PLAIN, _find_source(parity), not adjoint
-        )
+        where = _find_source(parity), not adjoint
+        by_psi = combine_hops(by_hops, None, links, packed, extents, boundary, PLAIN, *where)
     if ctx.needs_input_grad[1]:
         by_other = reference.multiply_diagonal(G, c, -d)
     if ctx.needs_input_grad[2]:

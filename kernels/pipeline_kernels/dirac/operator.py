@@ -64,7 +64,7 @@ class DiracOperator:
         return self._combine(psi, psi, (-self.kappa, 0.0, 1.0, mu), ALL, adjoint)
 
     def apply_even_odd(self, psi: Tensor, *, adjoint: bool = False) -> Tensor:
-        """Return Mhat psi or Mhat^dagger psi, of spinors on odd sites `(batch, n_rhs, V/2, S, N)`."""
+        """Return Mhat psi or Mhat^dagger psi, spinors on odd sites `(batch, n_rhs, V/2, S, N)`."""
         self._check("psi", psi, ODD)
         mu = -self.two_kappa_mu if adjoint else self.two_kappa_mu
         even = self._hop_to_even(psi, adjoint)

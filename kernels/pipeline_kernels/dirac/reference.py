@@ -21,7 +21,8 @@ def make_gammas(dimension: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
     With Pauli's matrices s_k: gamma_0 = s_1, gamma_1 = s_2, gamma5 = s_3 in 2 dimensions. In 4,
 
-        gamma_0 = (0 1; 1 0),  gamma_k = (0 -i s_k; i s_k 0),  gamma5 = gamma_1 gamma_2 gamma_3 gamma_0.
+        gamma_0 = (0 1; 1 0),  gamma_k = (0 -i s_k; i s_k 0),
+        gamma5 = gamma_1 gamma_2 gamma_3 gamma_0.
     """
     pauli = torch.tensor(
         [[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]], dtype=torch.complex128
@@ -86,11 +87,13 @@ def _hop(
     full = psi if parity == ALL else _embed(psi, extents, 1 - parity)
     signed = apply_signs(links, extents, boundary)
     total = torch.zeros_like(full)
-    for mu, (ahead, behind, minus, plus) in enumerate(_iterate_directions(psi, extents, adjoint)):
+    for mu, (ahead, behind, minus, plus) in enumerate(_list_directions(psi, extents, adjoint)):
         U = signed[:, mu]
         total = total + _transport(minus, U, full[:, :, ahead])
         total = total + _transport(plus, U.mT.conj_physical()[:, behind], full[:, :, behind])
-    return total if parity == ALL else total[:, :, find_parities(tuple(extents), psi.device)[parity]]
+    if parity == ALL:
+        return total
+    return total[:, :, find_parities(tuple(extents), psi.device)[parity]]
 
 
 def hop_gradient(
@@ -114,7 +117,7 @@ def hop_gradient(
     if parity != ALL:
         chi, psi = _embed(chi, extents, parity), _embed(psi, extents, 1 - parity)
     by_links = []
-    for ahead, _, minus, plus in _iterate_directions(psi, extents, adjoint):
+    for ahead, _, minus, plus in _list_directions(psi, extents, adjoint):
         left = torch.einsum("st,brxtj->brxsj", minus, chi)
         right = torch.einsum("st,brxtj->brxsj", plus, psi)
         by_links.append(
@@ -124,7 +127,7 @@ def hop_gradient(
     return apply_signs(torch.stack(by_links, dim=1), extents, boundary)
 
 
-def _iterate_directions(
+def _list_directions(
     psi: Tensor, extents: Sequence[int], adjoint: bool
 ) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Return sites x + mu and x - mu, 1 - gamma_mu and 1 + gamma_mu of each direction.

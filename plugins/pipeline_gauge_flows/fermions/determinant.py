@@ -1,7 +1,7 @@
 """Exact determinants of Wilson's Dirac operator on small lattices, and their derivatives.
 
-With odd sites only, log |det M| = (N S V / 4) log(1 + mu~^2) + log |det Mhat|, where Mhat is a matrix
-of N S V / 2 rows: 48 for SU(3) on 4x4, 1536 on 4^4. The derivative by links is that of
+With odd sites only, log |det M| = (N S V / 4) log(1 + mu~^2) + log |det Mhat|, where Mhat is a
+matrix of N S V / 2 rows: 48 for SU(3) on 4x4, 1536 on 4^4. The derivative by links is that of
 Re tr(log Mhat): with chi_k the columns of the adjoint of the inverse and e_k unit vectors,
 
     d log |det Mhat| = Re sum_k chi_k^dagger dMhat e_k.

@@ -1,6 +1,6 @@
 """Hops of Dirac's operator: C, and plain PyTorch where there is none.
 
-Oracles: the operator written out hop by hop as a dense matrix, torch's derivatives of it, gradcheck.
+Oracles: the operator written out hop by hop as a dense matrix, torch's derivatives, gradcheck.
 """
 
 import pytest
@@ -86,12 +86,10 @@ def test_c_equals_the_reference(
     factors = [0.3, -0.7, 1.1, 0.4]
     exact = [x.to(torch.complex128) for x in (psi, chi, links)]
     tables = [*extents], [*signs]
-    expected = reference.combine_hops(
-        exact[0], exact[1] if with_other else None, exact[2], None, *tables, factors, parity, adjoint
-    )
-    result = combine_hops(
-        psi, chi if with_other else None, links, None, *tables, factors, parity, adjoint
-    )
+    others = [x if with_other else None for x in (chi, exact[1])]
+    rest = None, *tables, factors, parity, adjoint
+    expected = reference.combine_hops(exact[0], others[1], exact[2], *rest)
+    result = combine_hops(psi, others[0], links, *rest)
     assert result.dtype == dtype
     assert_close(result.to(torch.complex128), expected, **choose_tolerance(dtype))
     expected = reference.hop_gradient(exact[1], exact[0], *tables, parity, adjoint)

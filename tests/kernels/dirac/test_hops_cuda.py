@@ -23,12 +23,13 @@ CASES = [
 
 def make_case(extents, n_colours, batch, n_rhs, dtype, parity, adjoint):
     """Spinors, others, links and what else both functions take."""
-    spinors = [
-        draw_spinors(extents, n_colours, batch, n_rhs, dtype, seed, parity != ALL) for seed in (1, 2)
-    ]
+    halved = parity != ALL
+    psi, chi = (
+        draw_spinors(extents, n_colours, batch, n_rhs, dtype, seed, halved) for seed in (1, 2)
+    )
     links = draw_links(extents, n_colours, batch, dtype)
     boundary = [-1] + [1] * (len(extents) - 1)
-    return *spinors, links, [[*extents], boundary], [parity, adjoint]
+    return psi, chi, links, [[*extents], boundary], [parity, adjoint]
 
 
 def close(result, expected):

@@ -108,7 +108,8 @@ def test_derivatives_by_links_are_those_of_differences(extents, n_colours, form)
     h = 2e-3
     slope = (8 * (value(h) - value(-h)) - (value(2 * h) - value(-2 * h))) / (12 * h)
     operator = DiracOperator(links, extents, **MASSES)
-    G = operator.differentiate(chi, psi) if form == "all" else operator.differentiate_even_odd(chi, psi)
+    differentiate = operator.differentiate if form == "all" else operator.differentiate_even_odd
+    G = differentiate(chi, psi)
     assert_close(inner(G, X @ links).flatten(1).sum(1).real, slope, rtol=1e-8, atol=0)
     leaf = links.clone().requires_grad_()
     (by_torch,) = torch.autograd.grad(inner(chi, apply(leaf)).sum().real, leaf)

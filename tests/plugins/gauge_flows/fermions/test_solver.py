@@ -1,7 +1,7 @@
 """Solutions of Dirac's equation.
 
-Oracles: the residual itself, torch.linalg.solve, the propagator of free quarks in momentum space and
-its dispersion (Gattringer and Lang, Quantum Chromodynamics on the Lattice, section 5.1).
+Oracles: the residual itself, torch.linalg.solve, the propagator of free quarks in momentum space
+and its dispersion (Gattringer and Lang, Quantum Chromodynamics on the Lattice, section 5.1).
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ def test_fields_do_not_change_each_other():
 
 @pytest.mark.parametrize("extents", [(16, 8), (8, 4, 4, 4)])
 def test_propagators_of_free_quarks(extents):
-    """M(p)^-1 = (A - 2 i kappa sum gamma sin p - i mu~ gamma5) / (A^2 + 4 kappa^2 sum sin^2 p + mu~^2)."""
+    """M(p)^-1 = (A - 2 i kappa sum_mu gamma_mu sin p_mu - i mu~ gamma5) / B.
+
+    A = 1 - 2 kappa sum_mu cos p_mu, B = A^2 + 4 kappa^2 sum_mu sin^2 p_mu + mu~^2.
+    """
     lattice = Lattice(extents, 2)
     D, V = lattice.dimension, lattice.volume
     operator = DiracOperator(make_cold(lattice), extents, **MASSES)
@@ -115,9 +118,9 @@ def test_propagators_of_free_quarks(extents):
 
 @pytest.mark.parametrize("extents", [(12, 6), (8, 4, 4, 4)])
 def test_dispersion_of_free_quarks(extents):
-    """cosh E = (a^2 + 4 kappa^2 (1 + sum sin^2 p_k) + mu~^2) / (4 a kappa), a = 1 - 2 kappa sum cos p_k.
+    """cosh E = (a^2 + 4 kappa^2 (1 + sum_k sin^2 p_k) + mu~^2) / (4 a kappa).
 
-    The pole of the propagator above: tr gamma_0 S(t) is a hyperbolic cosine about the middle.
+    a = 1 - 2 kappa sum_k cos p_k. The pole of the propagator above: tr gamma_0 S(t) is a hyperbolic cosine about the middle.
     """
     lattice = Lattice(extents, 2)
     D, kappa = lattice.dimension, MASSES["kappa"]
