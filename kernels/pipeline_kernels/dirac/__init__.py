@@ -16,7 +16,7 @@ m0 = 1 / (2 kappa) - D.
 | psi_e     | spinors on the even sites, `(batch, n_rhs, V/2, S, N)`; psi_o on the odd ones       |
 | V         | sites row by row, the last direction fastest; direction 0 is time; extents even     |
 | boundary  | a sign a direction: -1 is antiperiodic; by default time is, space is periodic       |
-| gamma_mu  | Hermitian, chiral (`reference.make_gammas`): gamma5 = diag(1, 1, -1, -1) |
+| gamma_mu  | Hermitian, chiral (`reference.make_gammas`): gamma5 = diag(1, 1, -1, -1)            |
 | even, odd | parity of the sum of the coordinates; each half keeps the order of the sites        |
 
 Signs of the boundary multiply the links that leave the last sites. gamma5 M(mu~) gamma5 =

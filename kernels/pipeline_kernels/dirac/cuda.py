@@ -101,6 +101,14 @@ def count_turns(dimension, mu, s):
     return ((0, 0), (3, 3), (2, 0), (3, 1))[mu][s]
 
 
+@triton.constexpr_function
+def count_turns_back(dimension, mu, row):
+    """Return the power of i in a row of the adjoint of the corner."""
+    if dimension == 2:
+        return (0, 1)[mu]
+    return ((0, 0), (1, 1), (0, 2), (1, 3))[mu][row]
+
+
 @triton.jit
 def _hop(
     arrays,
@@ -136,18 +144,17 @@ def _hop(
     for s in tl.static_range(D):
         sign = 1 - 2 * (s // (D // 2))
         for i in tl.static_range(N):
-            place = 2 * (s * N + i)
-            b = sign * tl.load(factors + 1)
-            re, im = multiply_numbers(tl.load(factors), b, total[place], total[place + 1])
+            to = at + 2 * (s * N + i)
+            u, v = total[2 * (s * N + i)], total[2 * (s * N + i) + 1]
+            re, im = multiply_numbers(tl.load(factors), sign * tl.load(factors + 1), u, v)
             if HAS_OTHER:
-                u = tl.load(other + at + place, kept, 0.0)
-                v = tl.load(other + at + place + 1, kept, 0.0)
+                u, v = tl.load(other + to, kept, 0.0), tl.load(other + to + 1, kept, 0.0)
                 d = sign * tl.load(factors + 3)
                 u, v = multiply_numbers(tl.load(factors + 2), d, u, v)
                 re += u
                 im += v
-            tl.store(out + at + place, re, kept)
-            tl.store(out + at + place + 1, im, kept)
+            tl.store(out + to, re, kept)
+            tl.store(out + to + 1, im, kept)
 
 
 @triton.jit
@@ -218,11 +225,10 @@ def _add_half(
             if s < HALF:
                 re, im = h[2 * (i * HALF + s)], h[2 * (i * HALF + s) + 1]
             else:
-                row: tl.constexpr = find_partner(D, MU, s - HALF)
-                re, im = h[2 * (i * HALF + row)], h[2 * (i * HALF + row) + 1]
-                re, im = _turn(re, im, 4 + 2 * MINUS - count_turns(D, MU, row))
-            place: tl.constexpr = 2 * (s * N + i)
-            out = out + (total[place] + re, total[place + 1] + im)  # noqa: RUF005
+                re = h[2 * (i * HALF + find_partner(D, MU, s - HALF))]
+                im = h[2 * (i * HALF + find_partner(D, MU, s - HALF)) + 1]
+                re, im = _turn(re, im, count_turns_back(D, MU, s - HALF) + 2 * MINUS)
+            out = out + (total[2 * (s * N + i)] + re, total[2 * (s * N + i) + 1] + im)  # noqa: RUF005
     return out
 
 
@@ -249,9 +255,8 @@ def _transport(U, h, N: tl.constexpr):
         for s in tl.static_range(HALF):
             re, im = multiply_numbers(U[2 * N * i], U[2 * N * i + 1], h[2 * s], h[2 * s + 1])
             for j in tl.static_range(1, N):
-                entry: tl.constexpr = 2 * (N * i + j)
-                place: tl.constexpr = 2 * (j * HALF + s)
-                x, y = multiply_numbers(U[entry], U[entry + 1], h[place], h[place + 1])
+                u, v = U[2 * (N * i + j)], U[2 * (N * i + j) + 1]
+                x, y = multiply_numbers(u, v, h[2 * (j * HALF + s)], h[2 * (j * HALF + s) + 1])
                 re += x
                 im += y
             out = out + (re, im)  # noqa: RUF005
@@ -267,9 +272,9 @@ def _add_outer(total, first, second, N: tl.constexpr):
         for j in tl.static_range(N):
             re, im = total[2 * (N * i + j)], total[2 * (N * i + j) + 1]
             for s in tl.static_range(HALF):
-                a: tl.constexpr = 2 * (i * HALF + s)
-                b: tl.constexpr = 2 * (j * HALF + s)
-                x, y = multiply_numbers(first[a], first[a + 1], second[b], -second[b + 1])
+                a, b = first[2 * (i * HALF + s)], first[2 * (i * HALF + s) + 1]
+                u, v = second[2 * (j * HALF + s)], second[2 * (j * HALF + s) + 1]
+                x, y = multiply_numbers(a, b, u, -v)
                 re += x
                 im += y
             out = out + (re, im)  # noqa: RUF005

@@ -71,7 +71,7 @@ def choose_cuts(extents: Sequence[int], n_lanes: int) -> list[int]:
         ready = [mu for mu, extent in enumerate(inner) if extent % 4 == 0]
         if not ready:
             break
-        cuts[max(ready, key=lambda mu: inner[mu])] *= 2
+        cuts[max(ready, key=inner.__getitem__)] *= 2
     return cuts
 
 

@@ -59,7 +59,7 @@ def test_solutions_have_the_residual_that_is_asked_for(mixed, extents, n_colours
     assert (norm(operator.apply(solver.solve(eta).spinors) - eta) < 1e-9 * norm(eta)).all()
 
 
-def test_solutions_are_those_of_torch_and_of_plain_iterations(monkeypatch):
+def test_solutions_are_those_of_torch_and_of_plain_iterations():
     lattice = Lattice((4, 4), 3)
     operator = DiracOperator(draw_hot(lattice, 2, make_generator(0)), (4, 4), **MASSES)
     b = draw_spinors(lattice, 2, 3, halved=True)
