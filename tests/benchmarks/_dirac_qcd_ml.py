@@ -24,9 +24,7 @@ class Operator:
         extents, self.kappa = options["extents"], options["kappa"]
         self.basis = match_gammas(ours, torch.stack(list(gamma)))
         self.shape = psi.shape
-        self.operator = dirac_wilson(
-            links.view(4, *extents, 3, 3), 1 / (2 * self.kappa) - 4
-        )
+        self.operator = dirac_wilson(links.view(4, *extents, 3, 3), 1 / (2 * self.kappa) - 4)
         theirs = torch.einsum("ts,rxsi->rxti", self.basis, psi)
         self.psi = list(theirs.reshape(len(psi), *extents, 4, 3).contiguous())
         self.calls = {"operator": self.run}

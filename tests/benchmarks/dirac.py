@@ -73,9 +73,7 @@ def measure_size(
     """Time both sides of both cases in turn."""
     links, psi, chi = draw_case(extents, n_rhs, dtype)
     operator = DiracOperator(links, extents, KAPPA, boundary=PERIODIC)
-    plain = [
-        kind(links, extents, KAPPA, PERIODIC) for kind in (DirectionByDirection, AllAtOnce)
-    ]
+    plain = [kind(links, extents, KAPPA, PERIODIC) for kind in (DirectionByDirection, AllAtOnce)]
     ordered = order_plain(psi)
     expected = order_plain(operator.apply(psi))
     difference = max(float((way(ordered) - expected).abs().max()) for way in plain)

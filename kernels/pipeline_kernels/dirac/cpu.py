@@ -17,7 +17,7 @@ HALVES = 4  # of a lattice of spinors, in the memory of a routine
 
 
 class Task(ctypes.Structure):
-    """Lattice and fields: `Lattice` in native.c."""
+    """Lattice and fields: `Lattice` in lattice.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("sites", "neighbours", "permutations")),
@@ -27,7 +27,7 @@ class Task(ctypes.Structure):
 
 
 class Factors(ctypes.Structure):
-    """Numbers before hops and other spinors: `Factors` in native.c."""
+    """Numbers before hops and other spinors: `Factors` in hops.c."""
 
     _fields_ = (("numbers", ctypes.c_double * 4),)
 
@@ -65,9 +65,7 @@ class Plan(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def make_plan(
-    library: ctypes.CDLL, extents: tuple[int, ...], batch: int, n_rhs: int
-) -> Plan:
+def make_plan(library: ctypes.CDLL, extents: tuple[int, ...], batch: int, n_rhs: int) -> Plan:
     """Return the plan for fields `(batch, n_rhs, ...)`."""
     lanes = make_lanes(extents, count_lanes(library))
     tables = lanes.sites, lanes.neighbours, lanes.permutations
@@ -78,9 +76,7 @@ def make_plan(
     return Plan(task, *counts, native.compute_size(library, "memory_size", task, HALVES))
 
 
-def pack_links(
-    links: Tensor, extents: Sequence[int], boundary: Sequence[int]
-) -> Tensor | None:
+def pack_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> Tensor | None:
     """Return links, with the signs of the boundary, in the order of the lanes.
 
     None where C has no part: on other devices than the CPU, or where there is no library.

@@ -89,7 +89,7 @@ def _view_numbers(x: Tensor) -> Tensor:
 
 @triton.constexpr_function
 def find_partner(dimension, mu, s):
-    """Return the column of row s of the corner of gamma_mu (native.c)."""
+    """Return the column of row s of the corner of gamma_mu (hops.c)."""
     return 0 if dimension == 2 else (1 - s if mu in (1, 2) else s)
 
 
@@ -214,9 +214,7 @@ def _project(
 
 
 @triton.jit
-def _add_half(
-    total, h, MU: tl.constexpr, MINUS: tl.constexpr, D: tl.constexpr, N: tl.constexpr
-):
+def _add_half(total, h, MU: tl.constexpr, MINUS: tl.constexpr, D: tl.constexpr, N: tl.constexpr):
     """Add the whole of a spinor of which `_project` gives the upper half."""
     HALF: tl.constexpr = D // 2
     out = ()

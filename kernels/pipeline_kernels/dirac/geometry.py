@@ -64,9 +64,7 @@ def find_neighbours(extents: tuple[int, ...], device: torch.device) -> tuple[Ten
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
-def make_signs(
-    extents: tuple[int, ...], boundary: tuple[int, ...], device: torch.device
-) -> Tensor:
+def make_signs(extents: tuple[int, ...], boundary: tuple[int, ...], device: torch.device) -> Tensor:
     """Return the sign of each link: that of the boundary where it leaves the last site, (D, V)."""
     signs = torch.ones(len(extents), *extents, dtype=torch.float64)
     for mu, sign in enumerate(boundary):

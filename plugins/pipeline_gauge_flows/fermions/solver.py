@@ -78,12 +78,15 @@ class DiracSolver:
         """
         dtype = self.inner.links.dtype
         search, n_replacements = NormalSolver(self.inner, b.shape), 0
+        # Of unit length: squares of small residuals are numbers of single precision, too.
+        size = _square(b).sqrt()
+        b = b * _spread(torch.where(size > 0, 1 / size, 1.0), b)
         x, residual, norm = torch.zeros_like(b), b, _square(b)
         goal, best = self.tolerance**2 * norm, torch.full_like(norm, torch.inf)
         while bool((pending := ~(norm <= goal)).any()):
             stuck = (pending & ~(norm <= 0.5 * best)).any()  # or not a number
             if stuck or search.n_iterations >= self.max_iterations:
-                self._refuse(norm, goal, search.n_iterations)
+                self._refuse(norm, search.n_iterations)
             aim = torch.maximum(_MARGIN**2 * goal, _REDUCTION[dtype] ** 2 * norm)
             left = self.max_iterations - search.n_iterations
             # A field that has arrived stays as it is.
@@ -92,8 +95,7 @@ class DiracSolver:
             residual = b - self._apply_normal(x)
             best, norm = torch.minimum(best, norm), _square(residual)
             n_replacements += 1
-        relative = (norm / _square(b).clamp_min(torch.finfo(torch.float64).tiny)).sqrt()
-        return Solution(x, relative, search.n_iterations, n_replacements)
+        return Solution(x * _spread(size, x), norm.sqrt(), search.n_iterations, n_replacements)
 
     def solve_even_odd(self, b: Tensor, *, adjoint: bool = False) -> Solution:
         """Solve Mhat x = b, or Mhat^dagger x = b, on odd sites."""
@@ -127,8 +129,8 @@ class DiracSolver:
     def _apply_normal(self, x: Tensor) -> Tensor:
         return self.operator.apply_even_odd(self.operator.apply_even_odd(x), adjoint=True)
 
-    def _refuse(self, norm: Tensor, goal: Tensor, n_iterations: int) -> None:
-        reached = float((norm / goal).max().sqrt()) * self.tolerance
+    def _refuse(self, norm: Tensor, n_iterations: int) -> None:
+        reached = float(norm.max().sqrt())
         raise ValueError(
             f"conjugate gradients: |r| / |b| is {reached:.1e} after {n_iterations} iterations, not "
             f"{self.tolerance:.1e}; raise the tolerance or max_iterations, give links in double "
@@ -139,3 +141,8 @@ class DiracSolver:
 def _square(psi: Tensor) -> Tensor:
     """Return |psi|^2 of each field, (batch, n_rhs) float64."""
     return torch.view_as_real(psi.resolve_conj()).double().square().flatten(2).sum(-1)
+
+
+def _spread(numbers: Tensor, like: Tensor) -> Tensor:
+    """Return one number a field, (batch, n_rhs), as a factor of spinors."""
+    return numbers[:, :, None, None, None].to(like.real.dtype)

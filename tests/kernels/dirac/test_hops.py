@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas, write_out_hops
 from torch.testing import assert_close
 
+from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas, write_out_hops
 from pipeline_kernels.dirac import hop, hop_gradient, join, reference, split
 from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD
 from pipeline_kernels.dirac.op import combine_hops

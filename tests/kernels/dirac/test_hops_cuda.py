@@ -5,9 +5,9 @@ Oracle: the formula in plain PyTorch (`reference`).
 
 import pytest
 import torch
-from kernels.dirac.dirac_case import draw_links, draw_spinors
 from torch.testing import assert_close
 
+from kernels.dirac.dirac_case import draw_links, draw_spinors
 from pipeline_kernels.dirac import DiracOperator, reference
 from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD
 

@@ -9,9 +9,9 @@ import math
 
 import pytest
 import torch
-from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas, write_out_hops
 from torch.testing import assert_close
 
+from kernels.dirac.dirac_case import draw_links, draw_spinors, write_out_gammas, write_out_hops
 from pipeline_kernels.dirac import DiracOperator, join, split
 from pipeline_kernels.dirac.reference import make_gammas
 from pipeline_kernels.su3 import draw_haar
@@ -59,13 +59,13 @@ def test_adjoints_and_gamma5_hermiticity(extents, n_colours):
 @pytest.mark.parametrize(("extents", "n_colours"), LATTICES)
 def test_gauge_covariance(extents, n_colours):
     links, psi = draw_links(extents, n_colours), draw_spinors(extents, n_colours)
-    O = draw_haar(links.shape[2], n_colours, torch.Generator().manual_seed(3), links.dtype)
-    sites = torch.arange(len(O)).reshape(extents)
-    ends = torch.stack([O[sites.roll(-1, mu).flatten()] for mu in range(len(extents))])
-    turned = O @ links @ ends.mH
+    gauge = draw_haar(links.shape[2], n_colours, torch.Generator().manual_seed(3), links.dtype)
+    sites = torch.arange(len(gauge)).reshape(extents)
+    ends = torch.stack([gauge[sites.roll(-1, mu).flatten()] for mu in range(len(extents))])
+    turned = gauge @ links @ ends.mH
 
     def turn(psi):
-        return torch.einsum("xij,brxsj->brxsi", O, psi)
+        return torch.einsum("xij,brxsj->brxsi", gauge, psi)
 
     plain = DiracOperator(links, extents, **MASSES).apply(psi)
     assert_close(DiracOperator(turned, extents, **MASSES).apply(turn(psi)), turn(plain))
@@ -126,10 +126,10 @@ def test_free_quarks_in_momentum_space(extents, boundary):
     operator = DiracOperator(links, extents, **MASSES, boundary=signs)
     gammas, gamma5 = write_out_gammas(D)
     axes = [
-        2 * math.pi * (torch.arange(n) + (0.5 if sign == -1 else 0)) / n
+        2 * math.pi * (torch.arange(n).double() + (0.5 if sign == -1 else 0)) / n
         for n, sign in zip(extents, signs, strict=True)
     ]
-    momenta = torch.cartesian_prod(*axes).double()  # (V, D)
+    momenta = torch.cartesian_prod(*axes)  # (V, D)
     places = torch.tensor(list(itertools.product(*map(range, extents)))).double()
     waves = torch.polar(torch.ones(V, V).double(), places @ momenta.mT)  # (site, momentum)
     spinors = draw_spinors(extents, 2)[0, 0]  # (momentum, S, N)

@@ -120,7 +120,8 @@ def test_propagators_of_free_quarks(extents):
 def test_dispersion_of_free_quarks(extents):
     """cosh E = (a^2 + 4 kappa^2 (1 + sum_k sin^2 p_k) + mu~^2) / (4 a kappa).
 
-    a = 1 - 2 kappa sum_k cos p_k. The pole of the propagator above: tr gamma_0 S(t) is a hyperbolic cosine about the middle.
+    a = 1 - 2 kappa sum_k cos p_k. The pole of the propagator above: tr gamma_0 S(t) is a hyperbolic
+    cosine about the middle.
     """
     lattice = Lattice(extents, 2)
     D, kappa = lattice.dimension, MASSES["kappa"]
