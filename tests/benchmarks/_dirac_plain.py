@@ -47,7 +47,7 @@ class DirectionByDirection:
 
     def __call__(self, psi: Tensor) -> Tensor:
         """Return M psi, (V, N, S, n_rhs)."""
-        V, N, S, n_rhs = psi.shape
+        V, N, _, n_rhs = psi.shape
         out, half = psi.clone(), self.half
         for mu, column in enumerate(self.columns):
             swapped = column[0] != 0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import native
-from pipeline_kernels.dirac.geometry import ALL, apply_signs
+from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs
 from pipeline_kernels.dirac.lanes import Lanes, make_lanes
 from pipeline_kernels.threads import choose_threads
 
@@ -72,8 +72,11 @@ def make_plan(library: ctypes.CDLL, extents: tuple[int, ...], batch: int, n_rhs:
     pointers = [table.data_ptr() for table in tables]
     task = Task(*pointers, lanes.half, lanes.n_parts, batch, n_rhs)
     task.lanes = lanes
-    counts = [native.compute_size(library, name, task) for name in ("count_groups", "count_units")]
-    return Plan(task, *counts, native.compute_size(library, "memory_size", task, HALVES))
+    n_groups, n_units = (
+        native.compute_size(library, name, task) for name in ("count_groups", "count_units")
+    )
+    n_bytes = native.compute_size(library, "memory_size", task, HALVES)
+    return Plan(task, n_groups, n_units, n_bytes)
 
 
 def pack_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> Tensor | None:
@@ -101,13 +104,11 @@ def combine_hops(
     other: Tensor | None,
     links: Tensor,
     packed: Tensor | None,
-    extents: Sequence[int],
-    boundary: Sequence[int],
     factors: Sequence[float],
-    parity: int,
-    adjoint: bool,
+    *where: *Where,
 ) -> Tensor:
     """Implement `reference.combine_hops`."""
+    extents, boundary, parity, adjoint = where
     out = torch.empty(psi.shape, dtype=psi.dtype)
     if psi.numel() == 0:
         return out
@@ -136,15 +137,9 @@ def combine_hops(
     return out
 
 
-def hop_gradient(
-    chi: Tensor,
-    psi: Tensor,
-    extents: Sequence[int],
-    boundary: Sequence[int],
-    parity: int,
-    adjoint: bool,
-) -> Tensor:
+def hop_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     """Implement `reference.hop_gradient`."""
+    extents, boundary, parity, adjoint = where
     batch, n_rhs, n_sites, _, n = psi.shape
     shape = len(extents), n_sites if parity == ALL else 2 * n_sites, n, n
     if psi.numel() == 0:

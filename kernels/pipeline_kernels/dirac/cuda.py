@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline_kernels.dirac.geometry import ALL, apply_signs, find_neighbours, find_parities
+from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs, find_neighbours, find_parities
 from pipeline_kernels.su3.matrices_cuda import adjoint as adjoint_of
 from pipeline_kernels.su3.matrices_cuda import multiply_numbers
 
-BLOCK = 64  # sites of a program
+BLOCK = tl.constexpr(64)  # sites of a program
 HERE, THERE = 1, 2  # chi at the begin of a link, at its end
 
 
@@ -25,13 +25,11 @@ def combine_hops(
     other: Tensor | None,
     links: Tensor,
     packed: Tensor | None,
-    extents: Sequence[int],
-    boundary: Sequence[int],
     factors: Sequence[float],
-    parity: int,
-    adjoint: bool,
+    *where: *Where,
 ) -> Tensor:
     """Implement `reference.combine_hops`."""
+    extents, boundary, parity, adjoint = where
     out = psi.new_empty(psi.shape)
     if out.numel() == 0:
         return out
@@ -43,21 +41,15 @@ def combine_hops(
     tables = sites, *find_neighbours(tuple(extents), psi.device), numbers
     constants = len(extents), n_colours, int(adjoint), int(parity != ALL), int(other is not None)
     with torch.cuda.device_of(psi):
-        _hop[(triton.cdiv(n_sites, BLOCK), batch * n_rhs)](
-            arrays, tables, (n_sites, links.shape[2], n_rhs), *constants, BLOCK
+        _hop[(triton.cdiv(n_sites, BLOCK.value), batch * n_rhs)](
+            arrays, tables, (n_sites, links.shape[2], n_rhs), *constants
         )
     return out
 
 
-def hop_gradient(
-    chi: Tensor,
-    psi: Tensor,
-    extents: Sequence[int],
-    boundary: Sequence[int],
-    parity: int,
-    adjoint: bool,
-) -> Tensor:
+def hop_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     """Implement `reference.hop_gradient`."""
+    extents, boundary, parity, adjoint = where
     batch, n_rhs, n_sites, _, n = psi.shape
     volume = n_sites if parity == ALL else 2 * n_sites
     out = psi.new_zeros(batch, len(extents), volume, n, n)
@@ -70,8 +62,8 @@ def hop_gradient(
         sites = _list_sites(extents, half, psi.device)
         constants = len(extents), n, int(adjoint), int(parity != ALL), ends
         with torch.cuda.device_of(psi):
-            _differentiate_links[(triton.cdiv(len(sites), BLOCK), batch)](
-                arrays, (sites, ahead), (len(sites), n_sites, volume, n_rhs), *constants, BLOCK
+            _differentiate_links[(triton.cdiv(len(sites), BLOCK.value), batch)](
+                arrays, (sites, ahead), (len(sites), n_sites, volume, n_rhs), *constants
             )
     return apply_signs(out, extents, boundary)
 
@@ -119,7 +111,6 @@ def _hop(
     ADJOINT: tl.constexpr,
     HALVED: tl.constexpr,
     HAS_OTHER: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
     psi, other, links, out = arrays
     sites, ahead, behind, factors = tables
@@ -167,7 +158,6 @@ def _differentiate_links(
     ADJOINT: tl.constexpr,
     HALVED: tl.constexpr,
     ENDS: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
     chi, psi, out = arrays
     sites, ahead = tables

@@ -12,6 +12,9 @@ DIMENSIONS: Final = (2, 4)
 EVEN, ODD, ALL = 0, 1, 2
 """Sites that a result stands on: one parity, or all."""
 
+Where = tuple[Sequence[int], Sequence[int], int, bool]
+"""Hops: extents, signs of the boundary, parity of the result, whether the adjoint is meant."""
+
 
 def check_extents(extents: Sequence[int], boundary: Sequence[int]) -> None:
     """Refuse extents and signs that no operator is defined for.

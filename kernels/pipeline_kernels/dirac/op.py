@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pipeline_kernels.dirac import cpu, reference
-from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, check_extents, choose_boundary
+from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, Where, check_extents, choose_boundary
 from pipeline_kernels.operators import define_derivative, define_operator
 from pipeline_kernels.su3.matrices import DTYPES, check_matrices
 
@@ -46,7 +46,7 @@ def hop(
     check_links(links, extents, boundary)
     check_spinors("psi", psi, extents, parity)
     check_like_links("psi", psi, links)
-    return combine_hops(psi, None, links, None, [*extents], [*boundary], PLAIN, parity, adjoint)
+    return combine_hops(psi, None, links, None, PLAIN, [*extents], [*boundary], parity, adjoint)
 
 
 def hop_gradient(
@@ -168,16 +168,11 @@ def combine_hops(
     other: Tensor | None,
     links: Tensor,
     packed: Tensor | None,
-    extents: Sequence[int],
-    boundary: Sequence[int],
     factors: Sequence[float],
-    parity: int,
-    adjoint: bool,
+    *where: *Where,
 ) -> Tensor:
     """Be the operator of `reference.combine_hops`."""
-    return reference.combine_hops(
-        psi, other, links, packed, extents, boundary, factors, parity, adjoint
-    )
+    return reference.combine_hops(psi, other, links, packed, factors, *where)
 
 
 @define_operator(
@@ -186,16 +181,9 @@ def combine_hops(
     cuda="pipeline_kernels.dirac.cuda:hop_gradient",
     fake=_make_links,
 )
-def gather_gradient(
-    chi: Tensor,
-    psi: Tensor,
-    extents: Sequence[int],
-    boundary: Sequence[int],
-    parity: int,
-    adjoint: bool,
-) -> Tensor:
+def gather_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     """Be the operator of `reference.hop_gradient`."""
-    return reference.hop_gradient(chi, psi, extents, boundary, parity, adjoint)
+    return reference.hop_gradient(chi, psi, *where)
 
 
 def _find_source(parity: int) -> int:
@@ -204,13 +192,13 @@ def _find_source(parity: int) -> int:
 
 
 def _combine_backward(ctx: Any, saved: Sequence[Any], G: Tensor) -> tuple[Tensor | None, ...]:
-    psi, _, links, packed, extents, boundary, factors, parity, adjoint = saved
+    psi, _, links, packed, factors, extents, boundary, parity, adjoint = saved
     a, b, c, d = factors
     by_psi = by_other = by_links = None
     by_hops = reference.multiply_diagonal(G, a, -b)
     if ctx.needs_input_grad[0]:
-        where = _find_source(parity), not adjoint
-        by_psi = combine_hops(by_hops, None, links, packed, extents, boundary, PLAIN, *where)
+        where = extents, boundary, _find_source(parity), not adjoint
+        by_psi = combine_hops(by_hops, None, links, packed, PLAIN, *where)
     if ctx.needs_input_grad[1]:
         by_other = reference.multiply_diagonal(G, c, -d)
     if ctx.needs_input_grad[2]:
@@ -223,10 +211,10 @@ def _gradient_backward(ctx: Any, saved: Sequence[Any], G: Tensor) -> tuple[Tenso
     chi, psi, extents, boundary, parity, adjoint = saved
     by_chi = by_psi = None
     if ctx.needs_input_grad[0]:
-        by_chi = combine_hops(psi, None, G, None, extents, boundary, PLAIN, parity, adjoint)
+        by_chi = combine_hops(psi, None, G, None, PLAIN, extents, boundary, parity, adjoint)
     if ctx.needs_input_grad[1]:
-        source = _find_source(parity)
-        by_psi = combine_hops(chi, None, G, None, extents, boundary, PLAIN, source, not adjoint)
+        where = extents, boundary, _find_source(parity), not adjoint
+        by_psi = combine_hops(chi, None, G, None, PLAIN, *where)
     return by_chi, by_psi
 
 

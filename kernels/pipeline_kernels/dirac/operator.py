@@ -131,9 +131,9 @@ class DiracOperator:
             other,
             self.links,
             self.packed,
+            factors,
             self.extents,
             self.boundary,
-            factors,
             parity,
             adjoint,
         )

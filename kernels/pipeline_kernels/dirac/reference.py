@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pipeline_kernels.dirac.geometry import (
     ALL,
+    Where,
     apply_signs,
     find_neighbours,
     find_parities,
@@ -41,9 +42,10 @@ def make_gammas(dimension: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def multiply_diagonal(psi: Tensor, a: float, b: float) -> Tensor:
     """Return (a + i b gamma5) psi, of spinors `(..., S, N)`."""
-    _, gamma5 = make_gammas(psi.shape[-2], psi.device)
-    factors = torch.complex(torch.full_like(gamma5, a), b * gamma5)
-    return psi * factors.to(psi.dtype)[:, None]
+    if b == 0:
+        return psi if a == 1 else psi * a
+    upper, lower = psi.chunk(2, dim=-2)
+    return torch.cat([complex(a, b) * upper, complex(a, -b) * lower], dim=-2)
 
 
 def combine_hops(
@@ -51,11 +53,8 @@ def combine_hops(
     other: Tensor | None,
     links: Tensor,
     packed: Tensor | None,
-    extents: Sequence[int],
-    boundary: Sequence[int],
     factors: Sequence[float],
-    parity: int,
-    adjoint: bool,
+    *where: *Where,
 ) -> Tensor:
     """Return (a + i b gamma5) H psi + (c + i d gamma5) other.
 
@@ -64,14 +63,12 @@ def combine_hops(
         other: spinors where the result is, or None.
         links: `(batch, D, V, N, N)`.
         packed: links as C reads them; not needed here.
-        extents: sites along each direction.
-        boundary: signs of the boundary.
         factors: a, b, c, d.
-        parity: where the result is: on even sites, on odd ones, or on all.
-        adjoint: whether to take H^dagger = gamma5 H gamma5 in the place of H.
+        where: extents, signs of the boundary, parity of the result, and whether to take H^dagger =
+            gamma5 H gamma5 in the place of H.
     """
     a, b, c, d = factors
-    hopped = multiply_diagonal(_hop(psi, links, extents, boundary, parity, adjoint), a, b)
+    hopped = multiply_diagonal(_hop(psi, links, *where), a, b)
     return hopped if other is None else hopped + multiply_diagonal(other, c, d)
 
 
@@ -96,24 +93,15 @@ def _hop(
     return total[:, :, find_parities(tuple(extents), psi.device)[parity]]
 
 
-def hop_gradient(
-    chi: Tensor,
-    psi: Tensor,
-    extents: Sequence[int],
-    boundary: Sequence[int],
-    parity: int,
-    adjoint: bool,
-) -> Tensor:
+def hop_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
     """Return the derivative of Re(chi^dagger H psi) by the links, `(batch, D, V, N, N)`.
 
     Args:
         chi: spinors where `combine_hops` has its result.
         psi: spinors that it takes.
-        extents: sites along each direction.
-        boundary: signs of the boundary.
-        parity: where chi is: on even sites, on odd ones, or on all.
-        adjoint: whether to take H^dagger.
+        where: as there.
     """
+    extents, boundary, parity, adjoint = where
     if parity != ALL:
         chi, psi = _embed(chi, extents, parity), _embed(psi, extents, 1 - parity)
     by_links = []

@@ -62,12 +62,13 @@ class _LogDeterminant(torch.autograd.Function):
         ctx: Any, links: Tensor, extents: tuple[int, ...], kappa: float, two_kappa_mu: float
     ) -> Tensor:
         ctx.operator = DiracOperator(links.detach(), extents, kappa, two_kappa_mu)
+        factors: Tensor
         factors, ctx.pivots = torch.linalg.lu_factor(build_matrix(ctx.operator))
         ctx.save_for_backward(factors)
         return factors.diagonal(dim1=-2, dim2=-1).abs().double().log().sum(-1)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, by_value: Tensor) -> tuple[Tensor | None, ...]:
         (factors,) = ctx.saved_tensors
         operator = ctx.operator

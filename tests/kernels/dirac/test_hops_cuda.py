@@ -45,7 +45,7 @@ def test_interpreted_kernels_equal_the_reference(interpreted, case):
 
     psi, chi, links, tables, where = make_case(*case)
     for other in (chi, None):
-        arguments = psi, other, links, None, *tables, FACTORS, *where
+        arguments = psi, other, links, None, FACTORS, *tables, *where
         close(interpreted(cuda.combine_hops, *arguments), reference.combine_hops(*arguments))
     arguments = chi, psi, *tables, *where
     close(interpreted(cuda.hop_gradient, *arguments), reference.hop_gradient(*arguments))
@@ -55,7 +55,7 @@ def iterate_kernels(pointer, D, n_colours):
     """Yield kernels with their signatures and constants."""
     from pipeline_kernels.dirac import cuda
 
-    common = {"D": D, "N": n_colours, "ADJOINT": 0, "HALVED": 1, "BLOCK": cuda.BLOCK}
+    common = {"D": D, "N": n_colours, "ADJOINT": 0, "HALVED": 1}
     for kernel, n_arrays, tables, n_sizes, own in (
         (cuda._hop, 4, ("*i64", "*i64", "*i64", pointer), 3, {"HAS_OTHER": 1}),
         (cuda._differentiate_links, 3, ("*i64", "*i64"), 4, {"ENDS": 3}),
@@ -89,8 +89,8 @@ def test_gpu_equals_the_reference(gpu, case):
     there = [x.to(gpu) for x in (psi, chi, links)]
     from pipeline_kernels.dirac import cuda
 
-    result = cuda.combine_hops(*there, None, *tables, FACTORS, *where)
-    close(result.cpu(), reference.combine_hops(psi, chi, links, None, *tables, FACTORS, *where))
+    result = cuda.combine_hops(*there, None, FACTORS, *tables, *where)
+    close(result.cpu(), reference.combine_hops(psi, chi, links, None, FACTORS, *tables, *where))
     result = cuda.hop_gradient(there[1], there[0], *tables, *where)
     close(result.cpu(), reference.hop_gradient(chi, psi, *tables, *where))
 
