@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from pipeline_core import store
 from pipeline_core.run import Run
 from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.frozen_paths import find_frozen_paths
+from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.masks import Update, list_updates
 from pipeline_gauge_flows.options import GaugeGraphOptions
@@ -43,7 +43,29 @@ class FlowLayout:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Return the structure that `to_dict` has turned into JSON-able values."""
         lattice = Lattice(tuple(content["extents"]), content["n_colours"])
-        return cls(lattice, tuple(Update(**update) for update in content["updates"]))
+        updates = (_read_update(update, lattice.dimension) for update in content["updates"])
+        return cls(lattice, tuple(updates))
+
+    def take_plaquettes(self, trained: FlowLayout) -> FlowLayout:
+        """Return this layout with the plaquettes of another, if both move the same links."""
+        pairs = zip(self.updates, trained.updates, strict=False)
+        is_same = len(self.updates) == len(trained.updates) and all(
+            one == replace(other, plaquette=one.plaquette) for one, other in pairs
+        )
+        return replace(self, updates=trained.updates) if is_same else self
+
+
+def _read_update(content: Mapping[str, Any], dimension: int) -> Update:
+    """Return an update from JSON-able values.
+
+    Those of earlier versions do not name the plaquette: it was that frozen one whose place among
+    them is the number of the sweep, which left out planes where there were few sweeps.
+    """
+    update = Update(**content)
+    if "plaquette" in content:
+        return update
+    numbers = find_frozen_numbers(update, dimension)
+    return replace(update, plaquette=numbers[update.sweep % len(numbers)])
 
 
 def write_layout(run: Run) -> dict[str, Any]:

@@ -10,6 +10,9 @@
 | location  | all D links that leave a site of one class x mod 2, or in every  | 2^D               |
 |           | other sweep all that arrive there; arXiv:2305.02402              |                   |
 
+Which links those papers mean by M2, M4 and location updates is inferred from the numbers of
+layers in arXiv:2502.00263: M2, M4, M2 and M4 make its 48 with 8 and 16, and 2^4 sites its 16.
+
 A sweep moves each link once. No plaquette through an active link of `direction` and `m4` contains a
 second one; with `m4` no 1x2 rectangle does either, so that actions with rectangles see single
 active links too. With `location` this holds for one of the two plaquettes in each plane of an
@@ -41,16 +44,20 @@ class Update:
         pattern: How they are chosen.
         sweep: Number of the sweep among those with this pattern, from 0.
         step: Number of the layer in its sweep.
+        plaquette: The one by which a layer with a fixed active loop moves them: its place in
+            `frozen_paths.list_plaquette_paths`.
     """
 
     pattern: Pattern
     sweep: int
     step: int
+    plaquette: int = 0
 
     @property
     def first(self) -> Update:
         """The first update with the same active links: tables are made for this one alone."""
-        return replace(self, sweep=self.sweep % 2 if self.pattern == "location" else 0)
+        sweep = self.sweep % 2 if self.pattern == "location" else 0
+        return replace(self, sweep=sweep, plaquette=0)
 
     def find_active(self, lattice: Lattice) -> Tensor:
         """Return which links are moved, (D, V) bool.
@@ -85,13 +92,41 @@ def list_updates(blocks: Iterable[tuple[Pattern, int]], dimension: int) -> list[
         blocks: Patterns in order, each with a number of sweeps.
         dimension: D.
     """
-    updates, sweeps = [], dict.fromkeys(_PERIODS, 0)
+    updates: list[Update] = []
+    sweeps = dict.fromkeys(_PERIODS, 0)
     for pattern, n_sweeps in blocks:
         for _ in range(n_sweeps):
-            layers = range(count_steps(pattern, dimension))
-            updates += [Update(pattern, sweeps[pattern], step) for step in layers]
+            number = sum(sweeps.values())
+            for step in range(count_steps(pattern, dimension)):
+                plaquette = _choose_plaquette(pattern, sweeps[pattern], step, number, dimension)
+                updates.append(Update(pattern, sweeps[pattern], step, plaquette))
             sweeps[pattern] += 1
     return updates
+
+
+def _choose_plaquette(pattern: Pattern, sweep: int, step: int, number: int, dimension: int) -> int:
+    """Return the plaquette of a layer, so that a few sweeps have all of them as active loops.
+
+    Sweep n takes the plane of mu and nu = mu + 1 + n mod (D - 1), modulo D, on the side of x + nu,
+    the next D - 1 sweeps on that of x - nu. All links of a direction take the same one, so that a
+    plane that has its turn has it at each site; two sweeps have all planes, and in two and three
+    dimensions one has. With `location`, of which a sweep's frozen plaquettes lie on one side, the
+    plane changes from layer to layer instead.
+
+    Args:
+        pattern: Of the layer.
+        sweep: Number of the sweep among those with this pattern.
+        step: Number of the layer in the sweep.
+        number: Number of the sweep among all.
+        dimension: D.
+    """
+    n_planes = dimension - 1
+    if pattern == "location":
+        return (sweep + step) % n_planes + (0 if sweep % 2 else n_planes)
+    mu = step // _PERIODS[pattern]
+    nu = (mu + 1 + number % n_planes) % dimension
+    side = number // n_planes % 2
+    return side * n_planes + nu - (nu > mu)
 
 
 def check_extents(pattern: Pattern, lattice: Lattice) -> None:

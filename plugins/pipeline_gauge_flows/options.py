@@ -30,17 +30,31 @@ class StapleOptions(Section):
     loop is one plaquette at the start."""
 
 
+class ConvolutionOptions(Section):
+    """A network that carries untraced loops from site to site before it takes their traces."""
+
+    n_layers: Count = 2
+    """Layers, each of which sees one site further; in two dimensions 'direction' leaves no loop at
+    the nearest sites."""
+    width: Count = 4
+    """Loops at each site after a layer."""
+
+
 class Loops(Section):
     """Active loops of a layer, and what it knows of their surroundings."""
 
     loops: Literal["plaquette", "learned"] = "plaquette"
-    """Whether the active loop is one plaquette, another one in each sweep, or is learned; residual
-    layers weigh all plaquettes of a link, or with learned ones all paths of its network."""
+    """Whether the active loop is one plaquette, of another plane in each sweep, or is learned;
+    residual layers weigh all plaquettes of a link, or with learned ones all paths of its
+    network."""
     learned_with: list[Pattern] = ["direction", "m4"]
     """Masks with which active loops are learned; with the others they are plaquettes."""
     staples: StapleOptions = StapleOptions()
     hidden: list[Count] = [32, 32]
     """Widths of the network from traces of frozen loops to the parameters of the map."""
+    convolution: ConvolutionOptions | None = None
+    """What is added to the loops beside an active link: those of its neighbourhood; null for
+    none."""
 
     def check_learned(self, pattern: Pattern) -> bool:
         """Return whether active loops are learned with a mask."""
@@ -51,6 +65,9 @@ class SpectralOptions(Loops):
     """Spectral coupling layers: splines of the eigenvalues of active loops."""
 
     kind: Literal["spectral"] = "spectral"
+    active_loops: Count = 1
+    """Active loops of each link, by which it moves one after the other: as many of its plaquettes,
+    or of learned loops."""
     bins: Bins = 8
     """Bins of a rational-quadratic spline."""
 

@@ -25,6 +25,7 @@ from pipeline_gauge_flows.context import (
     compute_shape_features,
     count_loop_traces,
 )
+from pipeline_gauge_flows.convolution import make_convolution
 from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer, Moved
@@ -58,14 +59,16 @@ class ResidualLayer(Layer):
         self._n_paths, n_more = len(numbers), 0
         self.staples = None
         if options.check_learned(update.pattern):
-            loops, plaquettes = options.staples, find_frozen_numbers(update, dimension)
-            plaquette = plaquettes[update.sweep % len(plaquettes)]
+            loops = options.staples
             self.staples = StapleNetwork(
-                dimension, loops.width, loops.n_layers, plaquette, loops.gain
+                dimension, loops.width, loops.n_layers, [update.plaquette], loops.gain
             )
             n_more = n_colours - 1
         self._n_terms = self._n_paths + (self.staples is not None)
         n_features = count_loop_traces(self._n_paths, n_colours) + n_more
+        self.convolution = make_convolution(options.convolution, dimension, n_colours)
+        if self.convolution is not None:
+            n_features += self.convolution.n_features
         self.conditioner = Conditioner(n_features, options.hidden, self._n_terms)
 
     def move(self, active: Tensor, links: Tensor, lattice: Lattice, inverse: bool) -> Moved:
@@ -84,11 +87,14 @@ class ResidualLayer(Layer):
         paths = table.multiply_links(links.flatten(1, 2))
         features = compute_loop_traces(paths)
         if self.staples is not None:
-            raw = self.staples(links, paths, self.update, lattice)
+            raw = self.staples(links, paths, self.update, lattice)[:, :, 0]
             features = torch.cat([features, compute_shape_features(raw)], dim=-1)
             # The norm of Frobenius bounds the singular values.
             size = raw.abs().square().sum((-2, -1), keepdim=True).sqrt()
             paths = torch.cat([paths, (raw / size).unsqueeze(2)], dim=2)
+        if self.convolution is not None:
+            more = self.convolution(links, self.update, lattice)
+            features = torch.cat([features, more], dim=-1)
         steps = self._bound_weights(self.conditioner(features))
         return (steps[..., None, None] * paths.to(torch.complex128)).sum(2)
 

@@ -7,10 +7,14 @@
 | P_SU(N), Eqs. 9 and 10                | `project`: M (M^dag M)^-1/2 over the principal root of  |
 |                                       | its determinant                                         |
 
-The map L' = W L of class functions has conjugation-equivariant W, and U' = W U.
+The map L' = W L of class functions has conjugation-equivariant W, and U' = W U. A link with several
+active loops is moved by each of them, one after the other: all staples are frozen, so that the
+logarithms of the determinants add up.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 import torch
 from torch import Tensor
@@ -20,6 +24,7 @@ from pipeline_gauge_flows.context import (
     compute_shape_features,
     compute_staple_traces,
 )
+from pipeline_gauge_flows.convolution import make_convolution
 from pipeline_gauge_flows.frozen_paths import find_frozen_numbers, find_frozen_paths
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer, Moved
@@ -43,41 +48,55 @@ class SpectralLayer(Layer):
         self, update: Update, options: SpectralOptions, dimension: int, n_colours: int
     ) -> None:
         super().__init__(update)
-        numbers = find_frozen_numbers(update, dimension)
-        self._plaquette = update.sweep % len(numbers)
-        self._shape = (n_colours - 1, 3 * options.bins + 1)
+        numbers, n_loops = find_frozen_numbers(update, dimension), options.active_loops
+        first = numbers.index(update.plaquette)
+        self._plaquettes = [(first + k) % len(numbers) for k in range(n_loops)]
+        self._shape = (n_loops, n_colours - 1, 3 * options.bins + 1)
         self.staples = None
         n_paths, n_more = len(numbers) - 1, 0
         if options.check_learned(update.pattern):
-            loops = options.staples
-            self.staples = StapleNetwork(
-                dimension, loops.width, loops.n_layers, numbers[self._plaquette], loops.gain
-            )
+            loops, starts = options.staples, [numbers[k] for k in self._plaquettes]
+            self.staples = StapleNetwork(dimension, loops.width, loops.n_layers, starts, loops.gain)
             n_paths, n_more = n_paths + 1, n_colours - 1
-        n_features = (1 if n_colours == 2 else 2) * n_paths + n_more
-        n_parameters = self._shape[0] * self._shape[1]
-        self.conditioner = Conditioner(n_features, options.hidden, n_parameters)
+        n_features = n_loops * ((1 if n_colours == 2 else 2) * n_paths + n_more)
+        self.convolution = make_convolution(options.convolution, dimension, n_colours)
+        if self.convolution is not None:
+            n_features += self.convolution.n_features
+        self.conditioner = Conditioner(n_features, options.hidden, prod(self._shape))
 
     def move(self, active: Tensor, links: Tensor, lattice: Lattice, inverse: bool) -> Moved:
         """Map the active links."""
-        staple, features = self._compute_context(links, lattice)
-        parameters = self.conditioner(features).reshape(-1, *self._shape)
-        loop = active @ staple.mH
-        turn, log_det = spectral_map(loop.flatten(0, 1), parameters, inverse=inverse)
-        return turn.view_as(active) @ active, log_det.view(active.shape[:2])
+        staples, features = self._compute_context(links, lattice)
+        parameters = self.conditioner(features).unflatten(-1, self._shape)
+        loops, log_dets = range(len(self._plaquettes)), []
+        for k in reversed(loops) if inverse else loops:
+            loop = active @ staples[:, :, k].mH
+            turn, log_det = spectral_map(
+                loop.flatten(0, 1), parameters[:, :, k].flatten(0, 1), inverse=inverse
+            )
+            active = turn.view_as(active) @ active
+            log_dets.append(log_det.view(active.shape[:2]))
+        return active, torch.stack(log_dets).sum(0)
 
     def _compute_context(self, links: Tensor, lattice: Lattice) -> tuple[Tensor, Tensor]:
-        """Return staples in SU(N), (batch, n_active, N, N), and features of the context."""
+        """Return staples in SU(N), (batch, n_active, n_loops, N, N), and features."""
         paths = find_frozen_paths(self.update, lattice, links.device).multiply_links(
             links.flatten(1, 2)
         )
         if self.staples is None:
-            staple = paths[:, :, self._plaquette]
-            others = torch.cat(
-                [paths[:, :, : self._plaquette], paths[:, :, self._plaquette + 1 :]], dim=2
-            )
-            return staple, compute_staple_traces(others, staple)
-        raw = self.staples(links, paths, self.update, lattice)
-        staple = project(raw)
-        traces = compute_staple_traces(paths, staple)
-        return staple, torch.cat([traces, compute_shape_features(raw)], dim=-1)
+            staples = paths[:, :, self._plaquettes]
+            features = [
+                compute_staple_traces(
+                    torch.cat([paths[:, :, :k], paths[:, :, k + 1 :]], dim=2), paths[:, :, k]
+                )
+                for k in self._plaquettes
+            ]
+        else:
+            raw = self.staples(links, paths, self.update, lattice)
+            staples = project(raw)
+            features = [compute_staple_traces(paths, staple) for staple in staples.unbind(2)] + [
+                compute_shape_features(raw).flatten(2)
+            ]
+        if self.convolution is not None:
+            features.append(self.convolution(links, self.update, lattice))
+        return staples, torch.cat(features, dim=-1)

@@ -14,6 +14,7 @@ R_mu,nu = S_nu(x) S_mu(x+nu) S_nu(x+mu)^dag and L_mu,nu = S_nu(x-nu)^dag S_mu(x-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -32,7 +33,7 @@ def clear_active(links: Tensor, update: Update, lattice: Lattice) -> Tensor:
 
 
 class StapleNetwork(nn.Module):
-    """Linear layers on the staples of all links, 1 -> width -> ... -> width -> 1 channels.
+    """Linear layers on the staples of all links, 1 -> width -> ... -> width -> n_loops channels.
 
     At the start each layer passes on its first channel, and the last takes one plaquette's staple,
     up to noise: a network that passed on its input at the active links too, as in the paper's
@@ -42,15 +43,16 @@ class StapleNetwork(nn.Module):
         dimension: D.
         width: Channels between the layers, N_h.
         n_layers: Number of layers, N_l.
-        plaquette: Number of the plaquette at the start: place of its staple among R_nu, L_nu.
+        plaquettes: Number of the plaquette at the start, of each active loop: place of its staple
+            among R_nu, L_nu. The paper has one loop.
         gain: Of the noise, Xavier's normal distribution.
     """
 
     def __init__(
-        self, dimension: int, width: int, n_layers: int, plaquette: int, gain: float
+        self, dimension: int, width: int, n_layers: int, plaquettes: Sequence[int], gain: float
     ) -> None:
         super().__init__()
-        widths = [1, *[width] * (n_layers - 1), 1]
+        widths = [1, *[width] * (n_layers - 1), len(plaquettes)]
         n_blocks = 1 + 2 * (dimension - 1)
         self.coefficients = nn.ParameterList()
         for number, (n_in, n_out) in enumerate(pairwise(widths)):
@@ -61,7 +63,8 @@ class StapleNetwork(nn.Module):
                 noise.zero_()
             start = torch.zeros(n_out, n_blocks, n_in)
             if number == n_layers - 1:
-                start[:, 1 + plaquette] = 1 / n_in
+                for loop, plaquette in enumerate(plaquettes):
+                    start[loop, 1 + plaquette] = 1 / n_in
             elif number == 0:
                 start[:, 0] = 1
             else:
@@ -69,7 +72,7 @@ class StapleNetwork(nn.Module):
             self.coefficients.append(nn.Parameter(noise + start.flatten(1)))
 
     def forward(self, links: Tensor, paths: Tensor, update: Update, lattice: Lattice) -> Tensor:
-        """Return the active staples, (batch, n_active, N, N).
+        """Return the active staples, (batch, n_active, n_loops, N, N).
 
         Args:
             links: (batch, D, V, N, N).
@@ -82,8 +85,9 @@ class StapleNetwork(nn.Module):
         if not hidden:
             # All that one layer can see of the links around is there already.
             blocks = [1 + number for number in find_frozen_numbers(update, lattice.dimension)]
-            combined: Tensor = last[0, blocks, None, None] * paths[:, :, : len(blocks)]
-            return combined.sum(2)
+            frozen = paths[:, :, : len(blocks)]
+            combined = [(row[blocks, None, None] * frozen).sum(2) for row in last]
+            return torch.stack(combined, dim=2)
         tables, mask = (
             make_neighbours(lattice, links.device),
             find_active_mask(update, lattice, links.device),
@@ -91,5 +95,5 @@ class StapleNetwork(nn.Module):
         staples = clear_active(links, update, lattice).unsqueeze(1)
         for coefficients in hidden:
             staples = staple_layer(staples, coefficients, *tables)
-        staples = staple_layer(staples, last, *tables, mask=mask)[:, 0]
-        return staples.flatten(1, 2)[:, find_active_links(update, lattice, links.device)]
+        staples = staple_layer(staples, last, *tables, mask=mask).flatten(2, 3)
+        return staples[:, :, find_active_links(update, lattice, links.device)].transpose(1, 2)

@@ -35,6 +35,9 @@ def build_task(run: Run) -> Task:
     options = run.get_section("model", GaugeOptions)
     train = run.get_section("train", GaugeTrainOptions)
     structure = read_layout(run)
+    if run.metadata is not None:
+        # A trained flow keeps its plaquettes, whatever the rule for new ones is.
+        structure = structure.take_plaquettes(FlowLayout.from_dict(run.metadata["structure"]))
     try:
         _refuse_idle(options, train, structure)
     except ValueError as error:

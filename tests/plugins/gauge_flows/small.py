@@ -20,7 +20,12 @@ from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_neighbours
 from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.masks import list_updates
 from pipeline_gauge_flows.network import build_flow
-from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
+from pipeline_gauge_flows.options import (
+    ConvolutionOptions,
+    ResidualOptions,
+    SpectralOptions,
+    StapleOptions,
+)
 from pipeline_kernels.su3 import draw_haar
 
 STAPLES = StapleOptions(width=2, n_layers=3)
@@ -30,9 +35,14 @@ LAYERS = {
         bins=4, hidden=[8], loops="learned", staples=STAPLES,
         learned_with=["direction", "location", "m4"],
     ),
+    "plaquettes": SpectralOptions(bins=4, hidden=[8], active_loops=3),
+    "wide": SpectralOptions(
+        bins=4, hidden=[8], loops="learned", staples=STAPLES, active_loops=2,
+        convolution=ConvolutionOptions(width=2), learned_with=["direction", "location", "m4"],
+    ),
     "residual": ResidualOptions(hidden=[8], rectangles=True),
     "residual_learned": ResidualOptions(
-        hidden=[8], loops="learned", staples=STAPLES,
+        hidden=[8], loops="learned", staples=STAPLES, convolution=ConvolutionOptions(width=2),
         learned_with=["direction", "location", "m4"],
     ),
 }  # fmt: skip

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from pipeline_gauge_flows.frozen_paths import (
     find_frozen_numbers,
@@ -14,11 +17,13 @@ from pipeline_gauge_flows.frozen_paths import (
     list_rectangle_paths,
 )
 from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.loops import multiply_path
 from pipeline_gauge_flows.masks import Update, count_steps, find_active_links, list_updates
 from plugins.gauge_flows.small import draw_links, multiply_plaquettes
 
 CPU = torch.device("cpu")
+EXPERIMENTS = Path(__file__).parents[3] / "workflows/experiments/gauge_flows"
 SMALLEST = {"direction": 2, "location": 2, "m4": 4}
 
 
@@ -100,6 +105,76 @@ def test_location_updates_have_half_their_plaquettes(dimension, sweep):
     backward = range(dimension - 1, 2 * (dimension - 1))
     expected = range(dimension - 1) if sweep else backward  # R_nu lies on the side of x + nu
     assert find_frozen_numbers(update, dimension) == tuple(expected)
+
+
+def list_masks():
+    """Return the blocks of layers of all experiments, and two of few sweeps."""
+    blocks = {"two patterns": [("direction", 1), ("m4", 1)], "location": [("location", 2)]}
+    for path in EXPERIMENTS.glob("*.yaml"):
+        graph = yaml.safe_load(path.read_text()).get("graph")
+        if graph is not None:
+            masks = [(one["mask"], one.get("sweeps", 1)) for one in graph["masks"]]
+            blocks[path.stem] = masks * graph.get("repeats", 1)
+    assert {"loops_2d", "loops_4d", "loops_paper", "smoke"} <= blocks.keys()
+    return blocks
+
+
+def find_active_loops(update, lattice):
+    """Return the links of the plaquettes by which a layer moves its links, rising, (4, n)."""
+    frozen = find_frozen_paths(update, lattice, CPU)
+    path = frozen.groups[0].links[:, :, frozen.numbers.index(update.plaquette)]
+    links = torch.cat([path, find_active_links(update, lattice, CPU)[None]])
+    return links.sort(dim=0).values
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 4])
+@pytest.mark.parametrize("blocks", [pytest.param(b, id=name) for name, b in list_masks().items()])
+def test_every_plaquette_is_an_active_loop_and_every_link_moves(blocks, dimension):
+    """So is every plane. Oracle: the number of plaquettes, D (D - 1) / 2 at each site."""
+    lattice = Lattice((4,) * dimension, 3)
+    updates = list_updates(blocks, dimension)
+    moved = sum(update.find_active(lattice).int() for update in updates)
+    assert (moved == sum(n for _, n in blocks)).all()
+    loops = torch.cat([find_active_loops(update, lattice) for update in updates], dim=1)
+    planes = torch.stack([loops[0], loops[-1]]) // lattice.volume  # of the rising numbers
+    assert planes.unique(dim=1).T.tolist() == [list(plane) for plane in lattice.planes]
+    n_loops = loops.unique(dim=1).shape[1]
+    assert n_loops == len(lattice.planes) * lattice.volume or {p for p, _ in blocks} == {"location"}
+
+
+def test_each_plaquette_has_its_turn_twice_on_4_4():
+    """In `loops_4d`: 12 active loops at each site, and 6 plaquettes."""
+    lattice = Lattice((4,) * 4, 3)
+    updates = list_updates(list_masks()["loops_4d"], 4)
+    loops = torch.cat([find_active_loops(update, lattice) for update in updates], dim=1)
+    counts = loops.unique(dim=1, return_counts=True)[1]
+    assert counts.tolist() == [2] * lattice.n_plaquettes
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 4])
+@pytest.mark.parametrize("pattern", ["direction", "m4"])
+def test_one_sweep_has_as_many_planes_as_directions(pattern, dimension):
+    """One for each direction is all that a sweep of single plaquettes can have at all sites."""
+    lattice = Lattice((4,) * dimension, 3)
+    updates = list_updates([(pattern, 1)], dimension)
+    loops = torch.cat([find_active_loops(update, lattice) for update in updates], dim=1)
+    n_planes = min(dimension, len(lattice.planes))
+    assert loops.unique(dim=1).shape[1] == n_planes * lattice.volume
+
+
+def test_layouts_of_earlier_versions_keep_their_plaquettes():
+    """Which their files do not name: they were the frozen ones of their sweeps' numbers."""
+    updates = tuple(list_updates([("m4", 2), ("direction", 1), ("location", 2)], 4))
+    layout = FlowLayout(Lattice((4,) * 4, 3), updates)
+    content = json.loads(json.dumps(layout.to_dict()))
+    assert FlowLayout.from_dict(content) == layout
+    for update in content["updates"]:
+        del update["plaquette"]
+    old = FlowLayout.from_dict(content)
+    # At x mod 2 with all links active frozen are those behind it, 3 to 5, then those before it.
+    assert [u.plaquette for u in old.updates] == [0] * 16 + [1] * 16 + [0] * 8 + [3] * 16 + [1] * 16
+    assert layout.take_plaquettes(old) == old
+    assert FlowLayout(layout.lattice, updates[:8]).take_plaquettes(old).updates == updates[:8]
 
 
 def test_numbers_of_layers():

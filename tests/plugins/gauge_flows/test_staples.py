@@ -17,13 +17,18 @@ LATTICES = [Lattice((4, 4), 3), Lattice((4, 4), 2), Lattice((2, 4, 2), 3), Latti
 
 
 def compute_staples(net, links, update, lattice):
+    """Return the active staples of the first loop."""
+    return compute_all_staples(net, links, update, lattice)[:, :, 0]
+
+
+def compute_all_staples(net, links, update, lattice):
     paths = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))
     return net(links, paths, update, lattice)
 
 
 def make_network(dimension, **options):
     torch.manual_seed(0)
-    defaults = {"width": 3, "n_layers": 3, "plaquette": 1, "gain": 0.5}
+    defaults = {"width": 3, "n_layers": 3, "plaquettes": [1], "gain": 0.5}
     return StapleNetwork(dimension, **defaults | options).double()
 
 
@@ -62,11 +67,27 @@ def test_active_staples_know_nothing_of_active_links(pattern):
 def test_without_noise_the_start_is_a_plaquette(n_layers, plaquette):
     lattice, update = Lattice((4, 4, 2), 3), Update("direction", 0, 2)
     links = draw_links(lattice)
-    net = make_network(3, n_layers=n_layers, plaquette=plaquette, gain=0.0)
+    starts = [plaquette, (plaquette + 1) % 4]
+    net = make_network(3, n_layers=n_layers, plaquettes=starts, gain=0.0)
     expected = find_frozen_paths(update, lattice, CPU).multiply_links(links.flatten(1, 2))[
-        :, :, plaquette
+        :, :, starts
     ]
-    torch.testing.assert_close(compute_staples(net, links, update, lattice), expected)
+    torch.testing.assert_close(compute_all_staples(net, links, update, lattice), expected)
+
+
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_each_loop_is_that_of_a_network_with_its_coefficients_alone(n_layers):
+    lattice, update = Lattice((4, 2), 3), Update("direction", 0, 1)
+    links, both = draw_links(lattice), make_network(2, n_layers=n_layers, plaquettes=[0, 1])
+    for loop in range(2):
+        alone = make_network(2, n_layers=n_layers)
+        rows = [c.detach() for c in both.coefficients]
+        rows[-1] = rows[-1][loop : loop + 1]
+        alone.load_state_dict({f"coefficients.{n}": c for n, c in enumerate(rows)})
+        torch.testing.assert_close(
+            compute_all_staples(both, links, update, lattice)[:, :, loop],
+            compute_staples(alone, links, update, lattice),
+        )
 
 
 def test_two_layers_by_hand():

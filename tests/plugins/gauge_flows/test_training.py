@@ -6,6 +6,7 @@ ran on one rank, and a heat bath.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -165,6 +166,19 @@ def test_weights_move_to_a_larger_volume(tmp_path):
     other["train"] = larger["train"]
     with pytest.raises(ValueError, match="its weights do not fit"):
         call(make_run(tmp_path / "other", **other), "train")
+
+
+def test_a_trained_flow_keeps_its_plaquettes(tmp_path):
+    """A model of an earlier version does not name them; see `test_masks`."""
+    small = {"lattice": {"extents": [2, 2, 2]}, "masks": [{"mask": "direction"}]}
+    run = make_run(tmp_path, **make_sections(graph=small))
+    task = build_task(run)
+    metadata = json.loads(json.dumps(task.metadata))
+    for update in metadata["structure"]["updates"]:
+        del update["plaquette"]
+    both = [one.module.flow.layers for one in (task, build_task(run, metadata))]
+    plaquettes = [[layer.update.plaquette for layer in layers] for layers in both]
+    assert plaquettes == [[0, 0, 1, 1, 0, 0], [0] * 6]
 
 
 ENSEMBLE = {

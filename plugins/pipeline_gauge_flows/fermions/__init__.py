@@ -1,1 +1,0 @@
-"""Solvers and determinants of Wilson's Dirac operator (`pipeline_kernels.dirac`)."""
