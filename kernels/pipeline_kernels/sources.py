@@ -56,6 +56,13 @@ SOURCES = {
             "equivariant/contraction/native.c",
         )
     ),
+    "dirac": Source(
+        (
+            *SAMPLES,
+            *(f"dirac/{part}.c" for part in ("lattice", "hops", "gradient", "solver")),
+        ),
+        {**COLOURS, "D": ("2", "4")},
+    ),
     "gated": Source(
         (
             LANES,

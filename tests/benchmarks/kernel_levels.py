@@ -20,6 +20,7 @@ from message_ops import name_hardware
 from torch import Tensor
 
 from pipeline_kernels import compiler, native
+from pipeline_kernels.dirac import hop
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import (
     AtomsByElement,
@@ -162,6 +163,9 @@ def list_matrix_cases(n: int, n_colours: int, dtype: torch.dtype) -> Iterator[tu
         "su3_staples",
         make_gradient(lambda S, c: staple_layer(S, c, after, before, mask), fields, weights),
     )
+    links = draw_haar(4 * 256, n_colours, None, dtype).view(1, 4, 256, n_colours, n_colours)
+    psi = torch.randn(1, 4, 256, 4, n_colours, dtype=dtype)
+    yield "dirac", make_gradient(lambda psi, U: hop(psi, U, (4, 4, 4, 4)), psi, links)
 
 
 def list_cases(args: argparse.Namespace) -> Iterator[tuple[str, Call]]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -67,45 +66,3 @@ def generators() -> Callable[[int], Tensor]:
 def turned() -> Callable[[Tensor, Tensor], Tensor]:
     """Matrices times those of coordinates in the algebra: `(U, x)`."""
     return _turn
-
-
-def _run_front_end(capability: int, kernel: Any, signature: Any, constants: Any) -> str:
-    from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-
-    target = GPUTarget("cuda", capability, 32)
-    backend, context, stages = make_backend(target), ir.context(), {}
-    options = backend.parse_options({})
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    ordered = {name: signature[name] for name in kernel.arg_names}
-    source = ASTSource(kernel, signature=ordered, constexprs=constants)
-    tools = backend.get_codegen_implementation(options), backend.get_module_map()
-    module = source.make_ir(target, options, *tools, context)
-    backend.add_stages(stages, options, source.language)
-    return str(stages["ttir"](module, {}))
-
-
-@pytest.fixture(scope="session")
-def front_end() -> Callable[..., str]:
-    """Give what Triton's front end makes of a kernel, its arguments as those of `compiled`.
-
-    There types and shapes are checked, in a second; the rest takes minutes for N = 3.
-    """
-    pytest.importorskip("triton")
-    return _run_front_end
-
-
-@pytest.fixture(scope="module", params=["C", "reference"])
-def implementation(request, use_implementation):
-    """Everything in the test is calculated by C, then by what stands in where there is none."""
-    with use_implementation(request.param):
-        yield request.param
-
-
-@pytest.fixture(scope="module")
-def compiled_c(use_implementation):
-    """Everything in the test is calculated by C: its oracle is the reference."""
-    with use_implementation("C"):
-        yield

@@ -1,0 +1,222 @@
+"""Hops as operators: devices, shapes, derivatives, checks."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+from pipeline_kernels.dirac import cpu, reference
+from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, Where, check_extents, choose_boundary
+from pipeline_kernels.operators import define_derivative, define_operator
+from pipeline_kernels.su3.matrices import DTYPES, check_matrices
+
+PLAIN = (1.0, 0.0, 0.0, 0.0)
+
+
+def hop(
+    psi: Tensor,
+    links: Tensor,
+    extents: Sequence[int],
+    *,
+    boundary: Sequence[int] | None = None,
+    parity: int = ALL,
+    adjoint: bool = False,
+) -> Tensor:
+    """Return H psi, or one of its halves H_eo psi_o and H_oe psi_e.
+
+    Differentiable any number of times by spinors and links. Nothing but the arguments is kept.
+
+    Args:
+        psi: spinors `(batch, n_rhs, V, S, N)`, or those of the other parity `(batch, n_rhs, V/2,
+            S, N)`.
+        links: `(batch, D, V, N, N)` of the same type, complex64 or complex128.
+        extents: sites along each direction, all even.
+        boundary: a sign for each direction; by default -1 for time, 1 for space.
+        parity: sites of the result: `geometry.EVEN`, `ODD` or `ALL`.
+        adjoint: whether to take H^dagger = gamma5 H gamma5.
+
+    Returns:
+        Spinors of the shape of psi.
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    boundary = choose_boundary(extents) if boundary is None else boundary
+    check_links(links, extents, boundary)
+    check_spinors("psi", psi, extents, parity)
+    check_like_links("psi", psi, links)
+    return combine_hops(psi, None, links, None, PLAIN, [*extents], [*boundary], parity, adjoint)
+
+
+def hop_gradient(
+    chi: Tensor,
+    psi: Tensor,
+    extents: Sequence[int],
+    *,
+    boundary: Sequence[int] | None = None,
+    parity: int = ALL,
+    adjoint: bool = False,
+) -> Tensor:
+    """Return the derivative of Re(chi^dagger H psi) by the links, summed over right-hand sides.
+
+        G_mu(x) = sum_s [ ((1 - gamma_mu) chi(x))_s psi(x+mu)_s^dagger
+                        + ((1 + gamma_mu) psi(x))_s chi(x+mu)_s^dagger ]
+
+    Differentiable any number of times.
+
+    Args:
+        chi: spinors `(batch, n_rhs, V, S, N)`, or those of `parity`, `(batch, n_rhs, V/2, S, N)`.
+        psi: the same, of the other parity.
+        extents: sites along each direction, all even.
+        boundary: a sign for each direction; by default -1 for time, 1 for space.
+        parity: sites of chi: `geometry.EVEN`, `ODD` or `ALL`.
+        adjoint: whether to take H^dagger.
+
+    Returns:
+        Tensor `(batch, D, V, N, N)`. If links move as exp(t X) U, the derivative by t is
+        Re tr(X U G^dagger).
+
+    Raises:
+        ValueError: if the arguments do not fit together.
+    """
+    boundary = choose_boundary(extents) if boundary is None else boundary
+    check_extents(extents, boundary)
+    check_spinors("psi", psi, extents, parity)
+    if chi.shape != psi.shape or chi.dtype != psi.dtype or chi.device != psi.device:
+        raise ValueError(
+            f"chi: expected {psi.dtype} {tuple(psi.shape)} as psi, got {chi.dtype} "
+            f"{tuple(chi.shape)}"
+        )
+    return gather_gradient(chi, psi, [*extents], [*boundary], parity, adjoint)
+
+
+def check_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> None:
+    """Refuse links that do not belong to the lattice.
+
+    Raises:
+        ValueError: if so.
+    """
+    check_extents(extents, boundary)
+    check_matrices("links", links)
+    if links.ndim != 5 or links.shape[1:3] != (len(extents), prod(extents)):
+        raise ValueError(
+            f"links: expected (batch, {len(extents)}, {prod(extents)}, N, N) for extents "
+            f"{tuple(extents)}, got {tuple(links.shape)}"
+        )
+
+
+def check_spinors(name: str, psi: Tensor, extents: Sequence[int], parity: int) -> None:
+    """Refuse spinors that do not belong to the lattice.
+
+    Args:
+        name: of the argument, for the message.
+        psi: the argument.
+        extents: sites along each direction.
+        parity: sites of a result; unless it is `ALL`, spinors stand on half the sites.
+
+    Raises:
+        ValueError: if so.
+    """
+    if parity not in (EVEN, ODD, ALL):
+        raise ValueError(f"parity: expected 0 (even), 1 (odd) or 2 (all sites), got {parity}")
+    n_sites, n_spins = prod(extents) // (1 if parity == ALL else 2), len(extents)
+    if psi.ndim != 5 or psi.shape[2:4] != (n_sites, n_spins) or psi.shape[4] not in (2, 3):
+        raise ValueError(
+            f"{name}: expected (batch, n_rhs, {n_sites}, {n_spins}, N) for extents "
+            f"{tuple(extents)} and parity {parity}, got {tuple(psi.shape)}"
+        )
+    if psi.dtype not in DTYPES:
+        raise ValueError(f"{name}: expected one dtype of {DTYPES}, got {psi.dtype}")
+
+
+def check_like_links(name: str, psi: Tensor, links: Tensor) -> None:
+    """Refuse spinors of another batch, type, group or device than the links.
+
+    Raises:
+        ValueError: if so.
+    """
+    if psi.shape[0] != links.shape[0] or psi.shape[-1] != links.shape[-1]:
+        raise ValueError(
+            f"{name}: expected a batch of {links.shape[0]} and {links.shape[-1]} colours as the "
+            f"links, got {tuple(psi.shape)}"
+        )
+    if psi.dtype != links.dtype or psi.device != links.device:
+        raise ValueError(
+            f"{name}: expected {links.dtype} on {links.device} as the links, got {psi.dtype} on "
+            f"{psi.device}"
+        )
+
+
+def _make_spinors(psi: Tensor, *_: object) -> Tensor:
+    return psi.new_empty(psi.shape)
+
+
+def _make_links(chi: Tensor, psi: Tensor, extents: Sequence[int], *_: object) -> Tensor:
+    n = chi.shape[-1]
+    return chi.new_empty(chi.shape[0], len(extents), prod(extents), n, n)
+
+
+@define_operator(
+    "dirac_combine_hops",
+    cpu=cpu.combine_hops,
+    cuda="pipeline_kernels.dirac.cuda:combine_hops",
+    fake=_make_spinors,
+)
+def combine_hops(
+    psi: Tensor,
+    other: Tensor | None,
+    links: Tensor,
+    packed: Tensor | None,
+    factors: Sequence[float],
+    *where: *Where,
+) -> Tensor:
+    """Be the operator of `reference.combine_hops`."""
+    return reference.combine_hops(psi, other, links, packed, factors, *where)
+
+
+@define_operator(
+    "dirac_hop_gradient",
+    cpu=cpu.hop_gradient,
+    cuda="pipeline_kernels.dirac.cuda:hop_gradient",
+    fake=_make_links,
+)
+def gather_gradient(chi: Tensor, psi: Tensor, *where: *Where) -> Tensor:
+    """Be the operator of `reference.hop_gradient`."""
+    return reference.hop_gradient(chi, psi, *where)
+
+
+def _find_source(parity: int) -> int:
+    """Return where spinors are whose hops end at a parity."""
+    return ALL if parity == ALL else 1 - parity
+
+
+def _combine_backward(ctx: Any, saved: Sequence[Any], G: Tensor) -> tuple[Tensor | None, ...]:
+    psi, _, links, packed, factors, extents, boundary, parity, adjoint = saved
+    a, b, c, d = factors
+    by_psi = by_other = by_links = None
+    by_hops = reference.multiply_diagonal(G, a, -b)
+    if ctx.needs_input_grad[0]:
+        where = extents, boundary, _find_source(parity), not adjoint
+        by_psi = combine_hops(by_hops, None, links, packed, PLAIN, *where)
+    if ctx.needs_input_grad[1]:
+        by_other = reference.multiply_diagonal(G, c, -d)
+    if ctx.needs_input_grad[2]:
+        by_links = gather_gradient(by_hops, psi, extents, boundary, parity, adjoint)
+    return by_psi, by_other, by_links
+
+
+def _gradient_backward(ctx: Any, saved: Sequence[Any], G: Tensor) -> tuple[Tensor | None, ...]:
+    # Re(conj(G) gradient) is Re(chi^dagger H psi) with G in the place of the links.
+    chi, psi, extents, boundary, parity, adjoint = saved
+    by_chi = by_psi = None
+    if ctx.needs_input_grad[0]:
+        by_chi = combine_hops(psi, None, G, None, PLAIN, extents, boundary, parity, adjoint)
+    if ctx.needs_input_grad[1]:
+        where = extents, boundary, _find_source(parity), not adjoint
+        by_psi = combine_hops(chi, None, G, None, PLAIN, *where)
+    return by_chi, by_psi
+
+
+define_derivative(combine_hops, _combine_backward)
+define_derivative(gather_gradient, _gradient_backward)

@@ -1,0 +1,1 @@
+"""Solvers and determinants of Wilson's Dirac operator (`pipeline_kernels.dirac`)."""
