@@ -1,6 +1,6 @@
 """A training step of a gauge flow against the same flow in plain PyTorch, in turn, same weights.
 
-    python tests/benchmarks/gauge_step.py [--cases 2d 4d_plaquette 4d_learned 4d_staples] [--small]
+    python tests/benchmarks/gauge_step.py [--cases 2d 4d_plaquette ...] [--small]
 
 | case           | SU(3) flow                                                                  |
 |----------------|-----------------------------------------------------------------------------|
@@ -8,6 +8,7 @@
 | `4d_plaquette` | 4^4, a fixed plaquette                                                      |
 | `4d_learned`   | 4^4, learned loops of one layer                                             |
 | `4d_staples`   | 2x2x4x4, staple networks of the paper: three layers, width 8                |
+| `4d_residual`  | 4^4, residual layers: steps along the gradient of all plaquettes            |
 
 | call      | what                                                                              |
 |-----------|-----------------------------------------------------------------------------------|
@@ -16,8 +17,9 @@
 | `draw`    | the same from random numbers, with the weights                                    |
 
 Each flow is one sweep of the mask `direction`. The peer is the same module with other operators:
-`torch.linalg.eig` and autograd for the spectral map, `torch.linalg.svd` for the projection, indexed
-products for paths and staples. Both map complex64 links; the peer's angles are of that type, ours
+`torch.linalg.eig` and autograd for the spectral map, `torch.linalg.svd` for the projection,
+`torch.linalg.slogdet` of the 8 x 8 Jacobian for the residual step, indexed products for paths and
+staples. Both map complex64 links; the peer's angles are of that type, ours
 of double precision. `deviation` is the largest difference of links, log-determinants and, for a
 step, gradients, in double precision, relative to the largest number or one.
 
@@ -49,10 +51,11 @@ from pipeline_gauge_flows.layout import FlowLayout
 from pipeline_gauge_flows.masks import list_updates
 from pipeline_gauge_flows.network import GaugeModule, build_flow
 from pipeline_gauge_flows.objective import Divergence
-from pipeline_gauge_flows.options import SpectralOptions, StapleOptions
+from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
 from pipeline_gauge_flows.samples import make_batch
 from pipeline_gauge_flows.sampling import push
 from pipeline_kernels.su3.paths import reference as paths_reference
+from pipeline_kernels.su3.residual import reference as residual_reference
 from pipeline_kernels.su3.splines import evaluate_spline
 from pipeline_kernels.su3.staples import reference as staples_reference
 
@@ -67,12 +70,14 @@ class Case(NamedTuple):
         batch: Configurations.
         layers: Of staple networks; 0 for a fixed plaquette.
         width: Of staple networks.
+        is_residual: Whether its layers are residual ones, not spectral ones.
     """
 
     extents: tuple[int, ...]
     batch: int
     layers: int
     width: int = 8
+    is_residual: bool = False
 
 
 CASES = {
@@ -80,6 +85,7 @@ CASES = {
     "4d_plaquette": Case((4, 4, 4, 4), 16, 0),
     "4d_learned": Case((4, 4, 4, 4), 16, 1),
     "4d_staples": Case((2, 2, 4, 4), 16, 3),
+    "4d_residual": Case((4, 4, 4, 4), 16, 0, is_residual=True),
 }
 
 
@@ -94,7 +100,8 @@ class Subject:
     def __init__(self, case: Case, dtype: torch.dtype) -> None:
         lattice = Lattice(case.extents, 3)
         staples = StapleOptions(n_layers=max(1, case.layers), width=case.width)
-        options = SpectralOptions(loops="learned" if case.layers else "plaquette", staples=staples)
+        kind = ResidualOptions if case.is_residual else SpectralOptions
+        options = kind(loops="learned" if case.layers else "plaquette", staples=staples)
         updates = tuple(list_updates([("direction", 1)], lattice.dimension))
         torch.manual_seed(0)
         self.flow = build_flow(options, FlowLayout(lattice, updates)).to(dtype)
@@ -166,6 +173,30 @@ def project_by_svd(M: Tensor) -> Tensor:
     return U * torch.polar(torch.ones_like(angle), -angle)[..., None, None]
 
 
+def apply_plain_step(
+    U: Tensor, paths: Tensor, weights: Tensor, inverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return moved links and log-determinants of the residual step, or of its inverse."""
+    if not inverse:
+        return residual_reference.residual_step(U, paths, weights, False)
+    with torch.no_grad():
+        source, _ = residual_reference.residual_step(U.to(torch.complex128), paths, weights, True)
+    if torch.is_grad_enabled():
+        source = attach_derivatives(source, U, paths, weights)
+    _, log_det = residual_reference.residual_step(source, paths, weights, False)
+    return source.to(U.dtype), -log_det
+
+
+def attach_derivatives(source: Tensor, U: Tensor, paths: Tensor, weights: Tensor) -> Tensor:
+    """Return the source with its derivatives: one step of Newton's iteration, of constant slope."""
+    sigma = (weights[..., None, None] * paths).sum(1)
+    g, slope = residual_reference.compute_slope(source @ sigma.mH)
+    turn = torch.matrix_exp(residual_reference.make_element(g, 3))
+    error = residual_reference.compute_components(source @ U.to(turn.dtype).mH @ turn)
+    step = torch.linalg.solve(slope.detach(), error)
+    return source - residual_reference.make_element(step, 3) @ source
+
+
 def apply_plain_staple_layer(
     S: Tensor, coefficients: Tensor, forward: Tensor, backward: Tensor, mask: Tensor | None = None
 ) -> Tensor:
@@ -182,6 +213,7 @@ def use_plain_torch() -> Iterator[None]:
     with (
         patch.multiple(f"{package}.spectral", spectral_map=apply_eig_map, project=project_by_svd),
         patch(f"{package}.staples.staple_layer", apply_plain_staple_layer),
+        patch(f"{package}.residual.residual_step", apply_plain_step),
         patch(f"{package}.frozen_paths.path_products", paths_reference.path_products),
         patch("pipeline_kernels.su3.haar.project", project_by_svd),
     ):

@@ -4,6 +4,7 @@
 |-------------------------------------|------------------------------------------------------------|
 | `eigenangles`                       | theta_k of `U = sum_k exp(i theta_k) P_k`                  |
 | `spectral_map`                      | `W = sum_k exp(i theta'_k - i theta_k) P_k`, its log-det   |
+| `residual_step`                     | a step along the gradient of loops, its log-determinant    |
 | `polar`, `project`                  | `M (M^dagger M)^(-1/2)`, and that with a determinant of 1  |
 | `exponential`, `logarithm`          | maps between algebra and group                             |
 | `plaquette_staples`, `staple_layer` | staples, and combinations of links and staples             |
@@ -27,6 +28,7 @@ from pipeline_kernels.su3.haar import draw_haar
 from pipeline_kernels.su3.logarithm import logarithm
 from pipeline_kernels.su3.paths import path_products
 from pipeline_kernels.su3.projection import polar, project
+from pipeline_kernels.su3.residual import residual_step
 from pipeline_kernels.su3.spectral import spectral_map
 from pipeline_kernels.su3.staples import plaquette_staples, staple_layer
 
@@ -39,6 +41,7 @@ __all__ = [
     "plaquette_staples",
     "polar",
     "project",
+    "residual_step",
     "spectral_map",
     "staple_layer",
 ]

@@ -37,7 +37,7 @@ def define_with_gradient(
         cpu: the module `cpu.py`.
         fake: returns empty tensors of the shapes and types of the results of `value`.
         n_inputs: by how many arguments, the first ones, it is differentiated.
-        keep_result: whether `gradient` takes the result, of which there is one.
+        keep_result: whether `gradient` takes the first result.
 
     Returns:
         Both operators, the first differentiable any number of times.

@@ -76,8 +76,9 @@ INLINE void transpose(vec *a)
                   (begin = part * LANES < NUMBERS - LANES ? part * LANES : NUMBERS - LANES, 1);   \
                   part++)
 
-/* n matrices, at most LANES, one after the other; lanes beyond n hold copies of the first. */
-INLINE mat load(const REAL *x, int64_t n)
+/* n matrices, at most LANES, of which each begins `stride` numbers after the one before; lanes
+ * beyond n hold copies of the first. */
+INLINE mat load_strided(const REAL *x, int64_t stride, int64_t n)
 {
     vec numbers[NUMBERS];
     EACH_PART(begin)
@@ -85,7 +86,7 @@ INLINE mat load(const REAL *x, int64_t n)
         vec rows[LANES];
         UNROLLED for (int l = 0; l < LANES; l++)
             rows[l] = __builtin_convertvector(
-                *(const row *)(x + (l < n ? l : 0) * NUMBERS + begin), vec);
+                *(const row *)(x + (l < n ? l : 0) * stride + begin), vec);
         transpose(rows);
         UNROLLED for (int i = 0; i < LANES; i++) numbers[begin + i] = rows[i];
     }
@@ -94,7 +95,9 @@ INLINE mat load(const REAL *x, int64_t n)
     return a;
 }
 
-INLINE void store(REAL *x, const mat *a, int64_t n)
+INLINE mat load(const REAL *x, int64_t n) { return load_strided(x, NUMBERS, n); }
+
+INLINE void store_strided(REAL *x, const mat *a, int64_t stride, int64_t n)
 {
     vec numbers[NUMBERS];
     EACH(i, j)
@@ -109,9 +112,11 @@ INLINE void store(REAL *x, const mat *a, int64_t n)
         transpose(rows);
         UNROLLED for (int l = 0; l < LANES; l++)
             if (l < n)
-                *(row *)(x + l * NUMBERS + begin) = __builtin_convertvector(rows[l], row);
+                *(row *)(x + l * stride + begin) = __builtin_convertvector(rows[l], row);
     }
 }
+
+INLINE void store(REAL *x, const mat *a, int64_t n) { store_strided(x, a, NUMBERS, n); }
 
 /* The same for a real vector per matrix, `width` numbers each. */
 INLINE void load_rows(const double *x, int64_t width, int64_t n, vec *rows)

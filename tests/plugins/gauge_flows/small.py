@@ -14,7 +14,6 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
-from pipeline_gauge_flows import algebra
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_neighbours
 from pipeline_gauge_flows.layout import FlowLayout
@@ -27,6 +26,7 @@ from pipeline_gauge_flows.options import (
     StapleOptions,
 )
 from pipeline_kernels.su3 import draw_haar
+from pipeline_kernels.su3.residual.reference import compute_components, make_basis
 
 STAPLES = StapleOptions(width=2, n_layers=3)
 LAYERS = {
@@ -127,7 +127,7 @@ def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor
     the column's, U -> exp(t T) U.
     """
     _, n_directions, volume, n_colours, _ = links.shape
-    n_links, generators = n_directions * volume, algebra.make_basis(n_colours, links.device)
+    n_links, generators = n_directions * volume, make_basis(n_colours, links.device)
     n = n_links * len(generators)
     flat, there = links.flatten(1, 2), map_links(links)
     columns = torch.zeros(n, n, dtype=torch.float64)
@@ -139,7 +139,7 @@ def jacobian(map_links, links: torch.Tensor, step: float = 1e-5) -> torch.Tensor
             moved[rows, link] = turned @ flat[0, link]
         image = map_links(moved.view(n, *links.shape[1:]))
         turn = (image @ there.mH).flatten(1, 2)  # close to 1
-        columns += weight * algebra.compute_components(turn).flatten(1)
+        columns += weight * compute_components(turn).flatten(1)
     return columns.T / (12 * step)
 
 

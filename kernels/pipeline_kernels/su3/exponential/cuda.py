@@ -43,18 +43,32 @@ def exponential_gradient(A: Tensor, G: Tensor) -> Tensor:
 @triton.jit
 def _exponentiate(inputs, results, total, N: tl.constexpr, BLOCK: tl.constexpr):
     h = hermitian_part(mat.load(inputs[0], total, N, BLOCK))
-    square = multiply(h, h)
-    f = _compute_coefficients(_compute_invariants(h, square), False)[0]
-    mat.store(results[0], _evaluate_polynomial(f, h, square), total, BLOCK)
+    mat.store(results[0], exponentiate(h), total, BLOCK)
 
 
 @triton.jit
 def _differentiate_exponential(inputs, results, total, N: tl.constexpr, BLOCK: tl.constexpr):
     h = hermitian_part(mat.load(inputs[0], total, N, BLOCK))
+    g = mat.load(inputs[1], total, N, BLOCK)
+    mat.store(results[0], pull_exponential(h, g), total, BLOCK)
+
+
+@triton.jit
+def exponentiate(h):
+    """Return exp(i h) for h Hermitian and traceless."""
     square = multiply(h, h)
-    by = _compute_coefficients(_compute_invariants(h, square), True)
+    f = _compute_coefficients(compute_invariants(h, square), False)[0]
+    return _evaluate_polynomial(f, h, square)
+
+
+@triton.jit
+def pull_exponential(h, g):
+    """Return the derivative by `i h`, in the algebra, from that by exp(i h), g."""
+    N: tl.constexpr = mat.count_colours(len(h))
+    square = multiply(h, h)
+    by = _compute_coefficients(compute_invariants(h, square), True)
     f = by[0]
-    g = adjoint(mat.load(inputs[1], total, N, BLOCK))
+    g = adjoint(g)
     by_h = _symmetrize(scale_complex(g, f[2], f[3]))
     if N == 3:
         part = multiply(h, _symmetrize(scale_complex(g, f[4], f[5])))
@@ -64,8 +78,7 @@ def _differentiate_exponential(inputs, results, total, N: tl.constexpr, BLOCK: t
     else:
         by_h = add_scaled(by_h, h, _trace_polynomial(g, by[1], h, square))
     mean, _ = trace(by_h)
-    by_h = multiply_i(add_scalar(by_h, -mean / N, tl.zeros_like(mean)))
-    mat.store(results[0], by_h, total, BLOCK)
+    return multiply_i(add_scalar(by_h, -mean / N, tl.zeros_like(mean)))
 
 
 @triton.jit
@@ -95,7 +108,7 @@ def _evaluate_polynomial(f, h, square):
 
 
 @triton.jit
-def _compute_invariants(h, square):
+def compute_invariants(h, square):
     """Return c of `h^N = c[0] + .. + c[N-2] h^(N-2)`."""
     norm, _ = trace(square)
     if len(h) == 8:
