@@ -46,9 +46,10 @@ class ModelInfo:
         options: Pydantic model of the experiment's `model` section.
         data_kind: What a sample is ("structure", "point", "configuration").
         predicts: Names of the fields that the model can predict.
-        sections: Pydantic models of the stage sections that differ from the engine's own. That of
-            `infer` may have a property `files`: what the stage reads beside the artifacts; that of
-            `profile` derives from the engine's `ProfileOptions`.
+        sections: Pydantic models of the stage sections that differ from the engine's own. Those of
+            `evaluate` and `infer` may have a property `datasets`: names of further datasets that
+            the stage reads; that of `infer` a property `files`: what it reads beside the artifacts;
+            that of `profile` derives from the engine's `ProfileOptions`.
         dataset: Pydantic model of the dataset files that name this plugin, derived from
             `pipeline_core.config.datasets.DatasetFile`; None for the engine's own.
         upgrades: From each earlier version of the module's weights and metadata, counted from 1,

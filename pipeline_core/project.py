@@ -13,7 +13,7 @@ from pipeline_core.config.sections import ENGINE_SECTIONS, OF_VARIANT
 from pipeline_core.config.yaml_files import find_line, read_yaml, validate_content
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.run import DatasetRun, ExperimentRun, Run, name_datasets
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ class Project:
             graph=folder / "graph.h5",
             partition=folder / "partition.h5",
             model=folder / "model.pt",
+            further={name: self.load_dataset(name) for name in name_datasets(sections)},
         )
 
 

@@ -9,7 +9,7 @@ from here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -118,6 +118,7 @@ class Run:
         device: "auto", "cpu" or "cuda"; belongs to the machine, so no artifact depends on it.
         metadata: What a trained model says of itself (`Task.metadata`), for a plugin that rebuilds
             it or starts from it; None for a new one.
+        further: Datasets beside `dataset` that sections name, by name.
     """
 
     experiment: str
@@ -134,6 +135,7 @@ class Run:
     model: Path
     device: str = "auto"
     metadata: Mapping[str, Any] | None = None
+    further: Mapping[str, DatasetRun] = field(default_factory=dict)
 
     @property
     def data(self) -> Path:
@@ -197,6 +199,16 @@ class Run:
         """The plugin's own options."""
         return self.sections["model"]
 
+    @property
+    def datasets(self) -> list[DatasetRun]:
+        """All datasets that a stage reads."""
+        own = [] if self.dataset is None else [self.dataset]
+        return [*own, *(one for one in self.further.values() if one not in own)]
+
+    def list_further(self, stage: str) -> list[DatasetRun]:
+        """Return the datasets beside its own that a stage reads."""
+        return [self.further[name] for name in _list_names(self.sections, stage)]
+
     def get_section(self, stage: str, kind: type[Options]) -> Options:
         """Return the section of a stage, checked to be of the type that the caller works with.
 
@@ -237,6 +249,16 @@ class Run:
             key: self.sections[key].model_dump(mode="json")
             for key in keys.get(stage, [stage, "model"])
         }
+
+
+def name_datasets(sections: Mapping[str, BaseModel]) -> list[str]:
+    """Return the names of all datasets that sections name, each once."""
+    return list(dict.fromkeys(name for stage in sections for name in _list_names(sections, stage)))
+
+
+def _list_names(sections: Mapping[str, BaseModel], stage: str) -> list[str]:
+    names: list[str] = getattr(sections.get(stage), "datasets", [])
+    return names
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,7 @@ class Plan:
             start = getattr(run.sections["train"], "start_from", None) if stage == "train" else None
             if start is not None and not start.startswith(PUBLISHED):
                 files.append(Path(start))
+            files += [dataset.data for dataset in run.list_further(stage)]
             if stage == "infer":
                 files += getattr(run.sections["infer"], "files", [])
             return [str(path) for path in files]
@@ -299,7 +300,7 @@ def find_raw_files(dataset: DatasetRun) -> list[Path]:
 
 def explain_missing(experiment: ExperimentRun) -> str | None:
     """Return what is wrong with the raw files of an experiment; None if they can be had."""
-    datasets = {run.dataset.name: run.dataset for run in experiment.runs.values() if run.dataset}
+    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
     try:
         for dataset in datasets.values():
             find_raw_files(dataset)
@@ -315,8 +316,7 @@ def check_names(experiment: ExperimentRun) -> None:
         ValueError: They cannot.
     """
     names = [*experiment.runs, *experiment.experiment.split("/")]
-    if experiment.file.dataset is not None:
-        names.append(experiment.file.dataset)
+    names += [dataset.name for run in experiment.runs.values() for dataset in run.datasets]
     for name in names:
         if not re.fullmatch(NAME, name):
             raise ValueError(

@@ -54,9 +54,10 @@ def load_checked(project: Project, name: str) -> ExperimentRun:
     """
     experiment = project.load_experiment(name)
     check_names(experiment)
-    dataset = experiment.runs[BASE].dataset
-    for part in dataset.parts if dataset is not None else ():
-        _check_files(part)
+    datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
+    for dataset in datasets.values():
+        for part in dataset.parts:
+            _check_files(part)
     return experiment
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from pipeline_core import PROJECT
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
 from pipeline_core.project import Project
+from pipeline_core.workflow import Plan
 
 EXPERIMENT = """\
 description: A test
@@ -47,6 +49,21 @@ def model():
         sections={"train": ShortTraining},
     )
 """
+READS_MORE = """
+class Reads(Section):
+    beside: list[str] = []
+
+    @property
+    def datasets(self):
+        return self.beside
+
+@hookimpl
+def model():
+    return ModelInfo(
+        name="reads_more", summary="Reads datasets beside that of the experiment", citation="none",
+        options=Options, sections={"evaluate": Reads, "infer": Reads},
+    )
+"""
 OWN_GRAPH = """
 @hookimpl
 def graph(run):
@@ -60,6 +77,7 @@ def project(tmp_path, monkeypatch):
     sources = {
         "toy": write_model_source("toy"),
         "other": OTHER,
+        "reads_more": OTHER.partition("class ShortTraining")[0] + READS_MORE,
         "owner": write_model_source("owner") + OWN_GRAPH,
         "points": write_model_source("points").replace("summary=", "data_kind='point', summary="),
     }
@@ -270,3 +288,34 @@ def test_ranks_belong_to_a_variant_and_to_no_artifact(project):
     assert alone.partition == base.partition
     for stage in ("graph", "partition", "train", "evaluate", "infer", "figures"):
         assert alone.select_params(stage) == base.select_params(stage)
+
+
+def test_stages_read_the_datasets_that_their_sections_name(project):
+    text = """
+        description: A test
+        plugin: reads_more
+        dataset: water
+        evaluate: {beside: [ice, steam]}
+        variants:
+          cold: {evaluate: {beside: []}, infer: {beside: [ice]}}
+    """
+    write(project.workflows, text)
+    with pytest.raises(ValueError, match=r"ice\.yaml: no such file"):
+        project.run("toy/first")
+    source = (project.workflows / "datasets/water.yaml").read_text()
+    for name in ("ice", "steam"):
+        (project.workflows / f"datasets/{name}.yaml").write_text(source)
+    run = project.run("toy/first")
+    assert [one.name for one in run.datasets] == ["water", "ice", "steam"]
+    config = {"experiments": [], "workflows": str(project.workflows), "results": "made"}
+    plan = Plan(config, project.registry)
+    for variant, stage, names in (
+        ("base", "evaluate", ["water", "ice", "steam"]),
+        ("base", "infer", ["water"]),
+        ("base", "train", ["water"]),
+        ("cold", "evaluate", ["water"]),
+        ("cold", "infer", ["water", "ice"]),
+    ):
+        read = plan.inputs(stage)(SimpleNamespace(experiment="toy/first", variant=variant))
+        data = [path for path in read if path.endswith("data.h5")]
+        assert data == [f"made/datasets/{name}/data.h5" for name in names]
