@@ -8,7 +8,8 @@ readers, and `flow`:
 | `prior`      | "haar" or "ensemble"                                                            |
 | `action`     | of the distribution that the flow leads to; with an ensemble `start` that where |
 |              | it starts                                                                       |
-| `lattices`   | a report each, that of the training first                                       |
+| `lattices`   | a report each, that of the training first; of a flow that starts from an        |
+|              | ensemble one for each dataset                                                   |
 | `volume_law` | ESS on each lattice beside ESS(V0)^(V/V0)                                       |
 | `cost`       | of an independent configuration, see `cost`; None where it was not timed        |
 
@@ -16,7 +17,7 @@ A report; numbers with errors are `value` and `error`:
 
 | key                   | content                                                                |
 |-----------------------|------------------------------------------------------------------------|
-| `extents`, `volume`   | the lattice                                                            |
+| `extents`, `volume`   | the lattice; with an ensemble `dataset`, its name                      |
 | `n_samples`           | that the flow has drawn, or mapped                                     |
 | `ess`                 | effective sample size over their number (Eq. 11)                       |
 | `k_hat`               | Pareto shape of the weights, None without a tail; `k_hat_limit` beyond |

@@ -7,7 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
@@ -22,6 +24,7 @@ from pipeline_gauge_flows.evaluation.inputs import (
     list_unseen_splits,
     load_flow,
     open_ensemble,
+    open_transfer,
     select_configurations,
 )
 from pipeline_gauge_flows.evaluation.observables import Observables
@@ -72,6 +75,11 @@ def evaluate_flow(run: Run) -> Summary:
     """
     options = run.get_section("evaluate", GaugeEvaluateOptions)
     model = run.get_section("model", GaugeOptions)
+    if model.prior == "haar" and options.ensembles:
+        raise ValueError(
+            f"{run.experiment}: evaluate.ensembles: the flow starts from the Haar measure and "
+            "draws its configurations itself; name their lattices in evaluate.lattices"
+        )
     with connect_ranks(run.device, run.state) as ranks, ExitStack() as stack:
         task, flow = load_flow(run, ranks.device)
         ensemble = open_ensemble(run)
@@ -173,45 +181,72 @@ def _evaluate_ensemble(
 
     Raises:
         ValueError: Further lattices are named, of which there is no ensemble, or costs of drawing,
-            or no configurations are left.
+            or no configurations are left, or a further ensemble is not one for the flow.
     """
-    lattice = flow.lattice
+    _refuse_drawing(run, options)
+    assert run.dataset is not None
+    chosen = select_configurations(
+        run, ensemble, options.splits or list_unseen_splits(run), "evaluate.splits"
+    )
+    made = [_map_configurations(run, flow, options, (ensemble, chosen), 0, ranks)]
+    for number, name in enumerate(options.ensembles, 1):
+        other, there = open_transfer(run, flow, name, "evaluate.ensembles")
+        with other:
+            pair = (other, np.arange(len(other)))
+            made.append(_map_configurations(run, there, options, pair, number, ranks))
+    parts = [part for part, _ in made]
+    if not ranks.is_rank_zero:
+        return {}, parts
+    names = [run.dataset.name, *options.ensembles]
+    reports = [{"dataset": name, **one} for name, (_, one) in zip(names, made, strict=True)]
+    base = make_base_action(run, flow.lattice)
+    assert base is not None
+    return {
+        **_describe_theory(run),
+        "start": base.options.model_dump(mode="json"),
+        "lattices": reports,
+        "volume_law": compare_volumes(reports),
+        "cost": None,
+    }, parts
+
+
+def _refuse_drawing(run: Run, options: GaugeEvaluateOptions) -> None:
+    """Refuse what is asked of a flow that draws its configurations."""
     if options.lattices:
         raise ValueError(
             f"{run.experiment}: evaluate.lattices: the flow starts from an ensemble, which is of "
-            "one lattice; remove the key"
+            "one lattice; remove the key, or name datasets of other lattices in evaluate.ensembles"
         )
     if options.cost is not None and "cost" in options.model_fields_set:
         raise ValueError(
             f"{run.experiment}: evaluate.cost: the flow starts from an ensemble and draws no "
             "configurations of its own; remove the key"
         )
+
+
+def _map_configurations(
+    run: Run,
+    flow: Flow,
+    options: GaugeEvaluateOptions,
+    pair: tuple[Ensemble, NDArray[np.int64]],
+    number: int,
+    ranks: Ranks,
+) -> tuple[LatticeSeries, dict[str, Any]]:
+    """Map configurations of one ensemble; return their series, and on rank 0 the report."""
+    lattice = flow.lattice
     base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
     assert base is not None
-    chosen = select_configurations(
-        run, ensemble, options.splits or list_unseen_splits(run), "evaluate.splits"
-    )
     observables = Observables(options.observables, lattice)
-    series = map_ensemble(
-        flow, (base, target), (ensemble, chosen), observables, options.batch_size, ranks
-    )
+    series = map_ensemble(flow, (base, target), pair, observables, options.batch_size, ranks)
     own = {name: series[name] for name in ("log_weight", "log_weight_identity")}
     after = select_prefix(series, END)
     own |= {"action": after.pop("target"), **after}
-    parts = [LatticeSeries(lattice, own, Reference())]
+    part = LatticeSeries(lattice, own, Reference())
     if not ranks.is_rank_zero:
-        return {}, parts
-    pair = (compute_known(base), compute_known(target))
-    bootstrap = _make_bootstrap(run, options, 0)
-    report = report_ensemble(own, lattice, split_chains(ensemble, chosen), pair, bootstrap)
-    start = base.options.model_dump(mode="json")
-    return {
-        **_describe_theory(run),
-        "start": start,
-        "lattices": [report],
-        "volume_law": compare_volumes([report]),
-        "cost": None,
-    }, parts
+        return part, {}
+    known = (compute_known(base), compute_known(target))
+    bootstrap = _make_bootstrap(run, options, number)
+    return part, report_ensemble(own, lattice, split_chains(*pair), known, bootstrap)
 
 
 def _describe_theory(run: Run) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline_gauge_flows.evaluation.cost import find_cheapest
@@ -20,7 +20,11 @@ def make_headline(content: Mapping[str, Any]) -> dict[str, Any]:
     first = content["lattices"][0]
     return {
         "verdict": _write_verdict(first),
-        "numbers": [*_list_numbers(first), *_list_cost(content["cost"])],
+        "numbers": [
+            *_list_numbers(first),
+            *_list_volumes(content["volume_law"]),
+            *_list_cost(content["cost"]),
+        ],
     }
 
 
@@ -78,6 +82,13 @@ def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     yield _make_number(
         "Plaquette", _format_value(plaquette["flow"]), "; ".join(_list_references(plaquette))
     )
+
+
+def _list_volumes(law: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    for entry in law[1:]:
+        extents = "x".join(map(str, entry["extents"]))
+        note = f"without training; {_format_value(entry['expected'])} by ESS(V0)^(V/V0)"
+        yield _make_number(f"The same on {extents}", _format_value(entry["ess"]), note)
 
 
 def _list_references(observable: Mapping[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.layout import read_ensemble_options
 from pipeline_gauge_flows.network import GaugeModule
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
 
@@ -38,6 +39,40 @@ def open_ensemble(run: Run) -> Ensemble | None:
         ensemble.close()
         return None
     return ensemble
+
+
+def open_transfer(run: Run, flow: Flow, name: str, key: str) -> tuple[Ensemble, Flow]:
+    """Open an ensemble that a flow was not trained on, and put the flow on its lattice.
+
+    Args:
+        run: Of the flow.
+        flow: It starts from an ensemble.
+        name: Of the dataset.
+        key: Of the option that names it.
+
+    Raises:
+        ValueError: It is that of the experiment, it holds no configurations, or none of the action
+            that the flow starts from, or the flow does not act there: by its group, its dimension
+            or its masks.
+    """
+    own = read_ensemble_options(run)
+    assert own is not None
+    if run.dataset == run.further[name]:
+        raise ValueError(
+            f"{run.experiment}: {key}: {name!r} is the dataset of the experiment, part of which "
+            "the flow was trained on; remove it, `splits` chooses among its configurations"
+        )
+    ensemble = Ensemble(run.further[name].data)
+    try:
+        if len(ensemble) < 2:
+            raise ValueError(
+                f"{ensemble.path}: holds {len(ensemble)} configurations; name one that has some"
+            )
+        ensemble.require(ensemble.lattice, own.action)
+        return ensemble, flow.move_to(ensemble.lattice)
+    except ValueError as error:
+        ensemble.close()
+        raise ValueError(f"{run.experiment}: {key}: dataset {name!r}: {error}") from None
 
 
 def list_unseen_splits(run: Run) -> list[str]:

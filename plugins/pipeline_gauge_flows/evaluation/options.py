@@ -61,6 +61,10 @@ class GaugeEvaluateOptions(Section):
     """Configurations that a rank maps at a time."""
     lattices: list[Extents] = []
     """Further lattices on which the same flow is evaluated, for ESS(V) = ESS(V0)^(V/V0)."""
+    ensembles: list[str] = []
+    """Further datasets whose configurations a flow that starts from an ensemble maps, all of them
+    and without training: of the action that it starts from, on any lattice that its masks close on.
+    They stand beside ESS(V) = ESS(V0)^(V/V0)."""
     splits: list[SplitName] | None = None
     """Configurations of the dataset that are mapped; null for all that the training has not
     seen."""
@@ -69,3 +73,8 @@ class GaugeEvaluateOptions(Section):
     """Of the bootstrap that errors are from."""
     cost: CostOptions | None = CostOptions()
     """What an independent configuration costs beside heat bath and HMC; null to time nothing."""
+
+    @property
+    def datasets(self) -> list[str]:
+        """Datasets that the stage reads beside that of the experiment."""
+        return self.ensembles

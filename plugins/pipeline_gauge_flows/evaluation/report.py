@@ -139,7 +139,7 @@ def compare_volumes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
                 "ess": report["ess"],
                 "expected": expected.to_dict(),
                 "sigmas": None
-                if power == 1
+                if report is first
                 else ours.measure_distance(expected.value, expected.error),
             }
         )

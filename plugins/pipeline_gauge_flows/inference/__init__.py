@@ -16,6 +16,7 @@ The report; numbers with errors are `value` and `error`, all of the same resampl
 | key                   | content                                                                |
 |-----------------------|------------------------------------------------------------------------|
 | `parameter`           | of the action; from `start` to `end`                                   |
+| `dataset`             | of which configurations were mapped                                    |
 | `n_configurations`    | that were mapped; `n_blocks` that were resampled                       |
 | `weights`             | `ess` with the `flow` and with the `identity` in its place             |
 | `observables`         | by name, `conjugate` being the derivative of the action, a report each |

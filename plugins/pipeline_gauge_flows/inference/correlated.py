@@ -12,13 +12,17 @@ import numpy as np
 import torch
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.run import Run
+from pipeline_core.run import DatasetRun, Run
 from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.origins import GeneratedEnsemble, Sample
 from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
 from pipeline_gauge_flows.ensembles.storage import Ensemble
-from pipeline_gauge_flows.evaluation.inputs import open_ensemble, select_configurations
+from pipeline_gauge_flows.evaluation.inputs import (
+    open_ensemble,
+    open_transfer,
+    select_configurations,
+)
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.resampling import Value, compute_value, replace_not_finite
 from pipeline_gauge_flows.evaluation.series import (
@@ -40,7 +44,7 @@ from pipeline_gauge_flows.inference.derivative import (
     find_step,
 )
 from pipeline_gauge_flows.inference.options import DerivativeOptions
-from pipeline_gauge_flows.layout import read_ensemble_options
+from pipeline_gauge_flows.options import GaugeOptions
 from pipeline_gauge_flows.task import make_base_action, read_target_action
 
 Averages = dict[str, Value]
@@ -63,16 +67,14 @@ def differentiate(
         ValueError: The flow starts from the Haar measure, its actions differ in more than one
             parameter, or there are no configurations.
     """
-    lattice = flow.lattice
-    base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
-    ensemble = open_ensemble(run)
-    if base is None or ensemble is None:
-        raise ValueError(
-            f"{run.experiment}: infer.derivatives: the flow does not start from configurations of "
-            "an ensemble; set model.prior to 'ensemble' with a dataset that has some"
-        )
+    dataset, ensemble, flow = _open_configurations(run, flow, options)
     with ensemble:
-        chosen = select_configurations(run, ensemble, options.splits, "infer.derivatives.splits")
+        lattice, chosen = flow.lattice, np.arange(len(ensemble))
+        if options.ensemble is None:
+            key = "infer.derivatives.splits"
+            chosen = select_configurations(run, ensemble, options.splits, key)
+        base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
+        assert base is not None
         step = find_step(base.options, target.options)
         observables = Observables(options.observables, lattice)
         pair = (ensemble, chosen)
@@ -86,9 +88,9 @@ def differentiate(
             series, step, rows, options.fractions, options.resamples, seed
         )
         clocks.append(time.perf_counter())
-        second = _measure_second(run, options, (base, target), step, ensemble, len(chosen))
+        second = _measure_second(dataset, options, (base, target), step, ensemble, len(chosen))
         clocks.append(time.perf_counter())
-    report = _make_header(series, step, estimates, options, seed)
+    report = {"dataset": dataset.name, **_make_header(series, step, estimates, options, seed)}
     first = _make_averages({name: rows.estimate(one) for name, one in estimates.before.items()})
     exact = _compute_known_differences(base, target, step)
     report["observables"] = {
@@ -101,6 +103,23 @@ def differentiate(
     }
     report["independent_configurations"] = None if second is None else 2 * len(chosen)
     return replace_not_finite(report), series
+
+
+def _open_configurations(
+    run: Run, flow: Flow, options: DerivativeOptions
+) -> tuple[DatasetRun, Ensemble, Flow]:
+    """Open the dataset that is mapped, and put the flow on its lattice."""
+    if run.get_section("model", GaugeOptions).prior == "ensemble":
+        if (name := options.ensemble) is not None:
+            transfer = open_transfer(run, flow, name, "infer.derivatives.ensemble")
+            return run.further[name], *transfer
+        ensemble = open_ensemble(run)
+        if run.dataset is not None and ensemble is not None:
+            return run.dataset, ensemble, flow
+    raise ValueError(
+        f"{run.experiment}: infer.derivatives: the flow does not start from configurations of an "
+        "ensemble; set model.prior to 'ensemble' with a dataset that has some"
+    )
 
 
 def write_derivatives(group: h5py.Group, series: Series) -> None:
@@ -180,7 +199,7 @@ def _compute_known_differences(
 
 
 def _measure_second(
-    run: Run,
+    dataset: DatasetRun,
     options: DerivativeOptions,
     actions: tuple[GaugeAction, GaugeAction],
     step: Step,
@@ -188,9 +207,8 @@ def _measure_second(
     n: int,
 ) -> Averages | None:
     """Return averages over a second ensemble, made as the dataset was; None without one."""
-    dataset = read_ensemble_options(run)
-    assert isinstance(dataset, EnsembleDataset)
-    made = dataset.generate
+    assert isinstance(dataset.options, EnsembleDataset)
+    made = dataset.options.generate
     if not options.independent or made is None:
         return None
     # As many as there are of the first, of each chain.

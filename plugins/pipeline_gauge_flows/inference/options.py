@@ -49,8 +49,11 @@ class DerivativeOptions(Section):
     The flow starts from an ensemble.
     """
 
+    ensemble: str | None = None
+    """Dataset whose configurations are mapped, without training; null for that of the experiment.
+    It is of the action that the flow starts from, on any lattice that its masks close on."""
     splits: list[SplitName] = ["val", "test"]
-    """Configurations of the dataset that count."""
+    """Configurations of the dataset that count; of another one than that of the experiment all."""
     observables: ObservableOptions = ObservableOptions()
     fractions: list[Fraction] = [1.0, 0.5, 0.25, 0.125, 0.0625]
     """Parts of the flow's step of the parameter at which epsilon-reweighting is tried; its limit
@@ -63,6 +66,15 @@ class DerivativeOptions(Section):
     batch_size: Count = 64
     """Configurations that a rank maps at a time."""
 
+    @model_validator(mode="after")
+    def _check_splits(self) -> Self:
+        if self.ensemble is not None and "splits" in self.model_fields_set:
+            raise ValueError(
+                "splits: of the dataset of the experiment, but `ensemble` names another one, whose "
+                "configurations all count; remove one of the two"
+            )
+        return self
+
 
 class GaugeInferOptions(Section):
     """Use of the trained flow."""
@@ -71,3 +83,9 @@ class GaugeInferOptions(Section):
     """Configurations to be written; null for none."""
     derivatives: DerivativeOptions | None = None
     """Derivatives of observables; null for none."""
+
+    @property
+    def datasets(self) -> list[str]:
+        """Datasets that the stage reads beside that of the experiment."""
+        named = None if self.derivatives is None else self.derivatives.ensemble
+        return [] if named is None else [named]

@@ -46,7 +46,13 @@ from pipeline_gauge_flows.exact import (
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.small import load_project, make_flow
-from plugins.gauge_flows.trained import ONE, make_fresh_run, replace_section, run_on_two_ranks
+from plugins.gauge_flows.trained import (
+    ONE,
+    add_ensemble,
+    make_fresh_run,
+    replace_section,
+    run_on_two_ranks,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 SQUARE = {"lattice": {"extents": [4, 4]}, "masks": [{"mask": "direction"}]}
@@ -174,7 +180,7 @@ def test_what_is_said_first(identity, measured):
     titles = [number["title"] for number in metrics["headline"]["numbers"]]
     assert titles == [
         "Effective sample size", "Forward effective sample size", "log Z", "KL(q, p)",
-        "Acceptance", "Plaquette",
+        "Acceptance", "Plaquette", "The same on 4x8",
     ]  # fmt: skip
     # The engine's figures of errors have nothing to say of it, and do not fail.
     assert results.read_metrics(identity) is None
@@ -282,6 +288,61 @@ def test_a_flow_between_couplings_has_the_ratio_of_partition_functions(between):
     assert metrics["flow"]["start"]["beta"] == 1.0
 
 
+@pytest.fixture(scope="module")
+def transferred(between):
+    """The same flow, which may name ensembles that fit and some that do not."""
+    run = add_ensemble(
+        between, "long", {**THEORY, "lattice": {"extents": [4, 8]}, "generate": HEATBATH}
+    )
+    few = {**HEATBATH, "n_configurations": 2}
+    for name, extents, change in (
+        ("group", [4, 4], {"n_colours": 2}),
+        ("dimension", [4, 4, 4], {}),
+        ("mask", [4, 5], {}),
+    ):
+        lattice = {"extents": extents, **change}
+        run = add_ensemble(run, name, {**THEORY, "lattice": lattice, "generate": few})
+    run = add_ensemble(run, "action", {**THEORY, "action": {"beta": 1.2}, "generate": few})
+    return add_ensemble(run, "none", THEORY)
+
+
+@pytest.mark.slow
+def test_a_flow_acts_on_an_ensemble_of_another_volume(transferred):
+    """Oracle: exact partition functions of twice the volume, where the volume law is exact too."""
+    _, metrics = call_evaluate(transferred, ensembles=["long"])
+    first, second = metrics["flow"]["lattices"]
+    assert (first["dataset"], second["dataset"]) == ("ensemble", "long")
+    assert (second["extents"], second["n_samples"]) == ([4, 8], 400)
+    a, b, c = (compute_torus_log_z(beta, 3, 32) for beta in (1.0, 1.1, 1.2))
+    assert compute_sigmas(second["ess"], math.exp(2 * (b - a) - (c - a))) < SIGMAS
+    assert compute_sigmas(second["log_z"]["estimate"], b - a) < SIGMAS
+    law = metrics["flow"]["volume_law"]
+    assert law[0]["sigmas"] is None
+    assert law[1]["expected"]["value"] == pytest.approx(first["ess"]["value"] ** 2)
+    assert abs(law[1]["sigmas"]) < SIGMAS
+    titles = [number["title"] for number in metrics["headline"]["numbers"]]
+    assert "The same on 4x8" in titles
+    with SampleFile(transferred.predictions, "predictions") as file:
+        np.testing.assert_array_equal(np.bincount(file.read_column("lattice")), [320, 400])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("group", r"'group': a flow of SU\(3\) in 2 dimensions cannot act on SU\(2\) in 2"),
+        ("dimension", r"'dimension': a flow of SU\(3\) in 2 dimensions cannot act on .* in 3"),
+        ("mask", r"'mask': extents \[4, 5\]: the mask 'direction' repeats after 2 sites"),
+        ("action", r"'action': .* of action .*beta=1.2.*, not .*beta=1.0.*choose a dataset"),
+        ("none", r"'none': .*holds 0 configurations"),
+        ("ensemble", r"'ensemble' is the dataset of the experiment"),
+    ],
+)
+def test_ensembles_that_do_not_fit_are_refused(transferred, name, message):
+    run = replace(transferred, further={**transferred.further, "ensemble": transferred.dataset})
+    with pytest.raises(ValueError, match=rf"evaluate\.ensembles: .*{message}"):
+        call_evaluate(run, ensembles=[name], resamples=50)
+
+
 def test_what_cannot_be_evaluated_is_refused(identity, between):
     with pytest.raises(ValueError, match=r"evaluate\.lattices: .*mask 'direction' repeats"):
         call_evaluate(identity, samples=4, lattices=[[4, 5]])
@@ -289,6 +350,8 @@ def test_what_cannot_be_evaluated_is_refused(identity, between):
         call_evaluate(identity, samples=4, lattices=[[4, 4, 4]])
     with pytest.raises(ValueError, match=r"evaluate\.lattices: the flow starts from an ensemble"):
         call_evaluate(between, lattices=[[4, 8]])
+    with pytest.raises(ValueError, match=r"evaluate\.ensembles: the flow starts from the Haar"):
+        call_evaluate(identity, ensembles=["ensemble"])
     with pytest.raises(ValueError, match=r"evaluate\.cost: the flow starts from an ensemble"):
         call_evaluate(between, cost=CostOptions())
 

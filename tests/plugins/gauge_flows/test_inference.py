@@ -38,7 +38,13 @@ from pipeline_gauge_flows.inference.options import (
 )
 from pipeline_gauge_flows.inference.sample import write_samples
 from plugins.gauge_flows.made_up import STEP, draw_shift
-from plugins.gauge_flows.trained import ONE, make_fresh_run, replace_section, run_on_two_ranks
+from plugins.gauge_flows.trained import (
+    ONE,
+    add_ensemble,
+    make_fresh_run,
+    replace_section,
+    run_on_two_ranks,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lossy_conversion")
 SIGMAS = 4.0
@@ -135,6 +141,29 @@ def between(tmp_path_factory):
         graph=SQUARE,
         model={"prior": "ensemble", "action": {"beta": 2.0, "anisotropy": 0.1}},
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_derivatives_on_an_ensemble_of_another_volume(between):
+    """Oracle: the covariance at both ends, which needs no flow; nothing is trained again."""
+    chain = {
+        "method": "heatbath", "n_configurations": 600, "thermalisation": 30, "chains": 3,
+    }  # fmt: skip
+    theory = {"lattice": {"extents": [4, 8]}, "action": {"beta": 2.0}, "generate": chain}
+    run = add_ensemble(between, "long", theory)
+    options = DerivativeOptions(ensemble="long", resamples=100, fractions=[1.0])
+    _, run = call_infer(run, derivatives=options)
+    with store.open_artifact(run.inference, SCHEMA) as file:
+        report = json.loads(file["derivatives"].attrs["report"])
+    assert (report["dataset"], report["n_configurations"]) == ("long", 600)
+    assert report["independent_configurations"] == 1200
+    conjugate = report["observables"][CONJUGATE]
+    assert abs(conjugate["ends"]["sigmas"]) < SIGMAS
+    difference = conjugate["flow"]["value"] - conjugate["independent"]["value"]
+    error = np.hypot(conjugate["flow"]["error"], conjugate["independent"]["error"])
+    assert abs(difference) < SIGMAS * error
+    with pytest.raises(ValueError, match="splits: of the dataset of the experiment"):
+        DerivativeOptions(ensemble="long", splits=["test"])
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
 from pipeline_core.run import Run
 from pipeline_core.testing.projects import call
-from plugins.gauge_flows.small import make_run
+from pipeline_gauge_flows.data import make_data
+from plugins.gauge_flows.small import load_project, make_run
 
 ONE = Ranks(World(), torch.device("cpu"))
 IDLE = {"epochs": 1, "batch_size": 4, "precision": "64-true", "optimizer": {"lr": 1e-12}}
@@ -48,6 +49,16 @@ def make_fresh_run(folder: Path, dataset: dict[str, Any] | None = None, **sectio
         run = make_run(folder, **content)
     call(run, "train")
     return run
+
+
+def add_ensemble(run: Run, name: str, content: dict[str, Any]) -> Run:
+    """Return a run that may name one more dataset, whose data are made."""
+    folder = run.folder.parents[2]
+    path = folder / f"workflows/datasets/{name}.yaml"
+    path.write_text(yaml.safe_dump({"plugin": "gauge_flows", "description": "More.", **content}))
+    dataset = load_project(folder).load_dataset(name)
+    make_data(dataset)
+    return replace(run, further={**run.further, name: dataset})
 
 
 def replace_section(run: Run, stage: str, options: Any) -> Run:
