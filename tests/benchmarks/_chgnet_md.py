@@ -11,7 +11,8 @@ from ase.md.verlet import VelocityVerlet
 
 from pipeline_core.config.sections import GraphOptions
 
-FEMTOSECONDS = {"simulate": 20, "simulate_long": 20_000}
+SIMULATIONS = {"simulate": (20, 1.0), "simulate_long": (10_000, 2.0)}
+"""Steps, and the length of one in fs."""
 
 
 class Dynamics:
@@ -27,7 +28,7 @@ class Dynamics:
         self.calculator = make_calculator(options["side"])
         self.drift = np.nan
         self.calls = {"step": self.step, "block": self.block}
-        self.calls |= {name: lambda n=n: self.simulate(n) for name, n in FEMTOSECONDS.items()}
+        self.calls |= {name: lambda of=of: self.simulate(*of) for name, of in SIMULATIONS.items()}
         self.atoms = self.start()
 
     def start(self) -> ase.Atoms:
@@ -45,13 +46,13 @@ class Dynamics:
         """Go some steps from the start; its own forces are a calculation more."""
         VelocityVerlet(self.start(), units.fs).run(self.steps)
 
-    def simulate(self, n_steps: int) -> None:
+    def simulate(self, n_steps: int, timestep: float) -> None:
         """Run without a thermostat and note the slope of the total energy, meV/atom/ps."""
         atoms, energies = self.start(), []
-        dynamics = VelocityVerlet(atoms, units.fs)
+        dynamics = VelocityVerlet(atoms, timestep * units.fs)
         dynamics.attach(lambda: energies.append(atoms.get_total_energy()))
         dynamics.run(n_steps)
-        picoseconds = 1e-3 * np.arange(len(energies))
+        picoseconds = 1e-3 * timestep * np.arange(len(energies))
         self.drift = 1e3 * np.polyfit(picoseconds, energies, 1)[0] / len(atoms)
 
     def result(self) -> dict[str, np.ndarray]:

@@ -14,12 +14,15 @@ from pipeline_chgnet.options import CHGNetOptions
 from pipeline_core.batch import collate, move_to_device
 from pipeline_core.config.sections import GraphOptions
 from pipeline_core.graphs import build_graph
+from pipeline_core.training.allocator import keep_freed_memory
 
 
 class Network(TrainedNetwork):
     """The plugin; starts from finished neighbour graphs."""
 
     def __init__(self, arrays: Arrays, options: dict[str, Any]) -> None:
+        if options["training"]:
+            keep_freed_memory()  # as the command that trains does
         model, device = build_model(options["heads"]), options["device"]
         energies = model.atom_energies
         model.to(device).atom_energies = energies.to(device)

@@ -9,7 +9,8 @@
 
 All get the same structures of MPtrj, drawn at random with a fixed seed, in single precision, start
 from finished neighbour graphs, put them into a batch within the time measured, and may use the same
-number of threads. Each is a process of its own; a new one is started for each batch.
+number of threads. Each is a process of its own; a new one is started for each batch. Processes run
+as those of their users: training here keeps memory that it frees, that of the package does not.
 
 Times are medians of calls in turn, one process at a time. Memory is the growth of the resident
 memory of a process during a call, beyond what stays between calls (on a GPU: of allocated memory),
@@ -98,18 +99,19 @@ def measure(call: str, structures: Sequence[ase.Atoms], args: argparse.Namespace
     }
 
 
-def start_side(name: str, file: Path, args: argparse.Namespace) -> Side:
+def start_side(name: str, call: str, file: Path, args: argparse.Namespace) -> Side:
     """Start a process and make its network."""
     openmp = {} if name == "peer" else OPENMP
     side = Side(Path(sys.executable), MODULES[name], args.threads, openmp)
-    side.ask("make", "Network", str(file), {"device": args.device, "heads": name == "heads"})
+    options = {"device": args.device, "heads": name == "heads", "training": call == "step"}
+    side.ask("make", "Network", str(file), options)
     return side
 
 
 def measure_times(call: str, file: Path, args: argparse.Namespace) -> tuple[dict[str, Any], float]:
     """Return times, counts of operators and the deviation; and the rate of matrix products."""
     with ExitStack() as stack:
-        sides = {name: stack.enter_context(start_side(name, file, args)) for name in MODULES}
+        sides = {name: stack.enter_context(start_side(name, call, file, args)) for name in MODULES}
         exact = {name: sides[name] for name in ("ours", "peer")}
         deviation = max(compare_sides(exact, file.parent).values())
         times = take_turns(sides, call, args.repeats)
@@ -132,7 +134,7 @@ def measure_memory(call: str, file: Path, args: argparse.Namespace) -> dict[str,
     """Return the memory of a call of each side, which is alone."""
     peak = {}
     for name in MODULES:
-        with start_side(name, file, args) as side:
+        with start_side(name, call, file, args) as side:
             for _ in range(WARM_UP):
                 side.ask("seconds", call)
             peak[name] = side.ask("peak_bytes", call)

@@ -7,9 +7,9 @@ The last line printed is one JSON object. The sides are those of `_chgnet_sides.
 is an ASE calculator in a process of its own, with the same cells, velocities and number of threads:
 MgO, 8 and 32 atoms, 300 K, velocity Verlet, 1 fs. They take turns. Times are medians of a
 calculation, over blocks of them from the same start, neighbour lists included. `drift` is the slope
-of the total energy, meV/atom/ps, without a thermostat: over 20 ps with `--full`, else over 20 fs,
-which shows that both sides integrate the same and no more. `operators` are calls of one calculation
-that reach torch's dispatcher, or those of the plugin that go past it.
+of the total energy, meV/atom/ps, without a thermostat: over 20 ps in steps of 2 fs with `--full`,
+else over 20 fs, which shows that both sides integrate the same and no more. `operators` are calls
+of one calculation that reach torch's dispatcher, or those of the plugin that go past it.
 """
 
 import argparse
