@@ -14,7 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 # No OpenMP: torch and numba bring one each, and idle threads of one take the cores of another.
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-shared", "-fPIC")
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+)
 # Written out, since compilers before 2021 do not know these names.
 V2 = ("-msse4.2", "-mpopcnt")
 V3 = (*V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt", "-mmovbe")

@@ -15,10 +15,7 @@ import ctypes
 import os
 import shlex
 import subprocess
-import threading
 import warnings
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -37,12 +34,22 @@ C_TYPES = {
 }
 LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # of what torch names so
 PREBUILT = FOLDER / "prebuilt"
-MAX_KEPT = 2**26  # bytes of memory that a thread keeps from call to call
+MAX_ARGUMENTS = 24  # of a routine: as in crew.c
 
 _failures: dict[str, str] = {}
-_thread = threading.local()
 
 Argument = Tensor | np.ndarray | ctypes.Structure | int | None
+
+
+class _Call(ctypes.Structure):
+    """`Call` of crew.c."""
+
+    _fields_ = (
+        ("routine", ctypes.c_void_p),
+        ("n_arguments", ctypes.c_int64),
+        ("n_bytes", ctypes.c_int64),
+        ("arguments", ctypes.c_int64 * MAX_ARGUMENTS),
+    )
 
 
 class UnavailableError(RuntimeError):
@@ -134,25 +141,22 @@ def call_routine(
             without any), structures by theirs, numbers as `int64_t`.
         n_threads: number of threads.
         n_bytes: of memory that each thread needs.
+
+    Raises:
+        MemoryError: if no thread can have so much.
     """
-    routine, counter = getattr(library, name), ctypes.c_int64(0)
-    values = [*map(_convert, arguments), ctypes.byref(counter)]
-
-    def work() -> None:
-        if n_bytes == 0:
-            routine(*values)
-            return
-        own = np.empty(n_bytes, np.uint8) if n_bytes > MAX_KEPT else get_memory(n_bytes)
-        routine(*values, ctypes.c_void_p(own.ctypes.data))
-
-    run_in_threads(work, n_threads)
+    numbers = [*map(_convert, arguments)]
+    assert len(numbers) <= MAX_ARGUMENTS
+    call = _Call(_find_address(library, name), len(numbers), n_bytes, (*numbers,))
+    if load_library("crew").run(ctypes.byref(call), ctypes.c_int64(n_threads)):
+        raise MemoryError(f"{n_threads} threads of {n_bytes / 2**20:.0f} MiB each for {name}")
 
 
 def compute_size(library: ctypes.CDLL, name: str, *arguments: Argument) -> int:
     """Call a function that returns an `int64_t`, with arguments as `call_routine` passes them."""
     function = getattr(library, name)
     function.restype = ctypes.c_int64
-    size: int = function(*map(_convert, arguments))
+    size: int = function(*(ctypes.c_int64(_convert(x)) for x in arguments))
     return size
 
 
@@ -163,55 +167,18 @@ def make_plain(tensor: Tensor) -> Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def _convert(argument: Argument) -> ctypes.c_void_p | ctypes.c_int64:
+def _convert(argument: Argument) -> int:
+    """Return an address or a number as a word."""
     if isinstance(argument, Tensor):
         assert argument.is_contiguous()
-        return ctypes.c_void_p(argument.data_ptr() if argument.numel() else None)
+        return argument.data_ptr() if argument.numel() else 0
     if isinstance(argument, np.ndarray):
-        return ctypes.c_void_p(argument.ctypes.data)
+        return argument.ctypes.data
     if isinstance(argument, ctypes.Structure):
-        return ctypes.c_void_p(ctypes.addressof(argument))
-    return ctypes.c_void_p(None) if argument is None else ctypes.c_int64(argument)
-
-
-def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
-    """Run `work` in so many threads at once, one of them the caller's.
-
-    Each call has to take its pieces from a counter that all share, until none is left: a thread
-    that starts late then finds nothing to do, and what has not started when the caller has finished
-    is cancelled.
-
-    Args:
-        work: calls C and returns when no piece is left.
-        n_threads: number of threads.
-    """
-    if n_threads == 1:
-        work()
-        return
-    helpers = [_make_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
-    try:
-        work()
-    finally:
-        running = [helper for helper in helpers if not helper.cancel()]
-        for helper in running:
-            helper.exception()  # waits
-    for helper in running:
-        helper.result()
-
-
-def get_memory(n_bytes: int) -> np.ndarray:
-    """Return memory of the calling thread, kept from one call to the next.
-
-    A new allocation of this size would be handed over by the system page by page, which takes
-    longer than many a kernel.
-    """
-    kept: np.ndarray | None = getattr(_thread, "memory", None)
-    if kept is None or kept.nbytes < n_bytes:
-        kept = _thread.memory = np.empty(n_bytes, np.uint8)
-    return kept
+        return ctypes.addressof(argument)
+    return argument or 0
 
 
 @cache
-def _make_pool(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked one (a data loader's worker) inherits none."""
-    return ThreadPoolExecutor(os.cpu_count(), f"pipeline_kernels-{process}")
+def _find_address(library: ctypes.CDLL, name: str) -> int | None:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value

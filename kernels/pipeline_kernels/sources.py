@@ -56,6 +56,7 @@ SOURCES = {
             "equivariant/contraction/native.c",
         )
     ),
+    "crew": Source(("crew.c",), {}),
     "dirac": Source(
         (
             *SAMPLES,

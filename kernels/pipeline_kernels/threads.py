@@ -1,4 +1,9 @@
-"""How many threads a numba kernel may use: as many as torch, as far as the work repays them."""
+"""Threads of a kernel: as many as torch has, as far as the work repays them."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numba
 import torch
@@ -24,3 +29,34 @@ def choose_threads(n_elements: int) -> int:
     if n > 1:
         numba.set_num_threads(n)
     return n
+
+
+def run_in_threads(work: Callable[[], None], n_threads: int) -> None:
+    """Run `work` in so many threads at once, one of them the caller's.
+
+    Each call has to take its pieces from a counter that all share, until none is left: a thread
+    that starts late then finds nothing to do, and what has not started when the caller has finished
+    is cancelled. Routines in C have threads that start sooner: `native.call_routine`.
+
+    Args:
+        work: calls numba without the interpreter's lock and returns when no piece is left.
+        n_threads: number of threads.
+    """
+    if n_threads == 1:
+        work()
+        return
+    helpers = [_make_pool(os.getpid()).submit(work) for _ in range(n_threads - 1)]
+    try:
+        work()
+    finally:
+        running = [helper for helper in helpers if not helper.cancel()]
+        for helper in running:
+            helper.exception()  # waits
+    for helper in running:
+        helper.result()
+
+
+@cache
+def _make_pool(process: int) -> ThreadPoolExecutor:
+    """Threads of this process: a forked one (a data loader's worker) inherits none."""
+    return ThreadPoolExecutor(os.cpu_count(), f"pipeline_kernels-{process}")

@@ -6,9 +6,7 @@ Oracle: what the C standard says the few lines below return.
 import ctypes
 import subprocess
 import sys
-import threading
 import warnings
-from itertools import count
 
 import numpy as np
 import pytest
@@ -176,43 +174,3 @@ def test_the_folder_follows_the_environment(tmp_path, monkeypatch, variables, ex
         monkeypatch.setenv(name, str(tmp_path / value))
     assert native._open_cache() == tmp_path / expected
     assert (tmp_path / expected).stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_threads_share_the_pieces(n_threads):
-    numbers, done, idents = count(), [], set()
-    together = threading.Barrier(n_threads)
-
-    def work():
-        together.wait(10)
-        idents.add(threading.get_ident())
-        while (piece := next(numbers)) < 100:
-            done.append(piece)
-
-    native.run_in_threads(work, n_threads)
-    assert sorted(done) == list(range(100))
-    assert len(idents) == n_threads
-
-
-def test_an_error_in_a_thread_is_raised():
-    here = threading.get_ident()
-    started = threading.Event()
-
-    def work():
-        if threading.get_ident() != here:
-            started.set()
-            raise ValueError("piece 3")
-        assert started.wait(10)
-
-    with pytest.raises(ValueError, match="piece 3"):
-        native.run_in_threads(work, 2)
-
-
-def test_a_thread_keeps_its_memory():
-    own = native.get_memory(100)
-    assert native.get_memory(50) is own
-    others = []
-    thread = threading.Thread(target=lambda: others.append(native.get_memory(100)))
-    thread.start()
-    thread.join()
-    assert others[0] is not own

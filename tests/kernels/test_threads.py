@@ -1,12 +1,14 @@
-"""The number of numba's threads follows torch's."""
+"""Threads of kernels: the number of numba's follows torch's, and they share the pieces."""
 
 import subprocess
 import sys
+import threading
+from itertools import count
 
 import numba
 import pytest
 
-from pipeline_kernels.threads import GRAIN_SIZE, choose_threads
+from pipeline_kernels.threads import GRAIN_SIZE, choose_threads, run_in_threads
 
 FORK_AFTER_THREADS = """
 import os, torch
@@ -45,3 +47,33 @@ def test_small_work_stays_on_one_thread():
 def test_a_forked_process_with_one_thread_can_run_kernels():
     """As the workers of `torch.utils.data.DataLoader` do after the parent has used its threads."""
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_AFTER_THREADS], check=True)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_threads_share_the_pieces(n_threads):
+    numbers, done, idents = count(), [], set()
+    together = threading.Barrier(n_threads)
+
+    def work():
+        together.wait(10)
+        idents.add(threading.get_ident())
+        while (piece := next(numbers)) < 100:
+            done.append(piece)
+
+    run_in_threads(work, n_threads)
+    assert sorted(done) == list(range(100))
+    assert len(idents) == n_threads
+
+
+def test_an_error_in_a_thread_is_raised():
+    here = threading.get_ident()
+    started = threading.Event()
+
+    def work():
+        if threading.get_ident() != here:
+            started.set()
+            raise ValueError("piece 3")
+        assert started.wait(10)
+
+    with pytest.raises(ValueError, match="piece 3"):
+        run_in_threads(work, 2)

@@ -26,7 +26,7 @@ from pipeline_gauge_flows.ensembles.subgroups import (
     reunitarize,
     sum_staples,
 )
-from pipeline_kernels import native
+from pipeline_kernels.threads import run_in_threads
 
 Links = NDArray[np.complex128]
 Sites = NDArray[np.int64]
@@ -89,7 +89,7 @@ class Sweeps:
                         piece = sites[begin : begin + _PIECE]
                         body(links, self._tables, mu, piece)
 
-                native.run_in_threads(work, min(self.threads, -(-len(sites) // _PIECE)))
+                run_in_threads(work, min(self.threads, -(-len(sites) // _PIECE)))
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -8,11 +8,10 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_kernels import native
 from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
 from pipeline_kernels.message import Segments
-from pipeline_kernels.threads import choose_threads
+from pipeline_kernels.threads import choose_threads, run_in_threads
 
 Reals = NDArray[np.floating]
 Integers = NDArray[np.int64]
@@ -38,7 +37,7 @@ def bond_density(
         while (start := next(numbers) * CHUNK) < n:
             _project(edges, lists, norms, radial, out, start, min(start + CHUNK, n))
 
-    native.run_in_threads(work, choose_threads(density.numel()))
+    run_in_threads(work, choose_threads(density.numel()))
     return density.to(dtype)
 
 
