@@ -13,6 +13,7 @@ Numbers are float64 whatever the precision of the links.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,11 +23,40 @@ from pipeline_gauge_flows.lattice import Lattice, make_neighbours
 from pipeline_gauge_flows.loops import compute_real_trace, project_to_algebra, sum_plaquettes
 from pipeline_kernels.su3 import plaquette_staples
 
-__all__ = ["ActionOptions", "GaugeAction"]
+__all__ = ["Action", "ActionOptions", "GaugeAction", "WholeAction"]
+
+
+class Action(Protocol):
+    """An action of gauge links, or a term of one."""
+
+    lattice: Lattice
+
+    def __call__(self, links: Tensor) -> Tensor:
+        """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
+        ...
+
+    def force(self, links: Tensor) -> Tensor:
+        """Return F = -grad S in the algebra, of the shape of the links."""
+        ...
+
+    def refresh(self, links: Tensor, generator: torch.Generator) -> None:
+        """Draw the other fields that S depends on, if any, from their distribution at the links."""
+        ...
+
+
+class WholeAction(Action, Protocol):
+    """All terms of an action, as a function of the links alone."""
+
+    options: ActionOptions
+
+    @property
+    def gauge(self) -> GaugeAction:
+        """The term of the gauge field; the action itself where there is no other."""
+        ...
 
 
 class GaugeAction:
-    """An action of gauge links.
+    """The action of the gauge field: that of the links alone, without quarks.
 
     Args:
         options: Which.
@@ -40,6 +70,11 @@ class GaugeAction:
         self.weights = options.beta * (options.c0 + options.anisotropy * self.signs)
         """Coefficient of -Re tr P / N in each plane, (planes,)."""
         self.rectangle_weight = options.beta * options.c1
+
+    @property
+    def gauge(self) -> GaugeAction:
+        """The action itself."""
+        return self
 
     def __call__(self, links: Tensor) -> Tensor:
         """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
@@ -68,11 +103,15 @@ class GaugeAction:
                     total = total + compute_real_trace(there, back).sum(1)
         return total
 
+    def refresh(self, links: Tensor, generator: torch.Generator) -> None:
+        """Draw nothing: there are no fields but the links."""
+
     def compute_identity_terms(self, links: Tensor) -> tuple[Tensor, Tensor]:
         """Return |grad S|^2 and the Laplacian of S, each (batch,) float64.
 
         Their expectation values are equal in every ensemble of this action, since the integral of
-        div(exp(-S) grad S) over the group is zero.
+        div(exp(-S) grad S) over the group is zero; with other terms of the action `multiply_force`
+        adds to the first.
 
         Raises:
             ValueError: Rectangles wind around an extent of 2, where the Laplacian is another.
@@ -81,12 +120,21 @@ class GaugeAction:
             raise ValueError("rectangles around an extent of 2 hold a link twice")
         n = self.lattice.n_colours
         force = self.force(links)
-        square = 2 * torch.view_as_real(force).double().square().flatten(1).sum(1)
+        square = _multiply(force, force)
         # Every link of a loop gives the quadratic Casimir times the loop.
         loops = 4 * (sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
             loops = loops + 6 * self.rectangle_weight * self.sum_rectangles(links)
         return square, (n**2 - 1) / (2 * n) * loops / n
+
+    def multiply_force(self, links: Tensor, other: Action) -> Tensor:
+        """Return grad S . grad S_other, (batch,) float64.
+
+        Args:
+            links: (batch, D, V, N, N).
+            other: Another term; its pseudofermions have been drawn for these links.
+        """
+        return _multiply(self.force(links), other.force(links))
 
     def force(self, links: Tensor) -> Tensor:
         """Return the force on the momenta, (batch, D, V, N, N) in the algebra.
@@ -137,3 +185,8 @@ class GaugeAction:
                 total = total + moved @ side[:, ahead[down]]
             totals.append(total)
         return torch.stack(totals, dim=1)
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of two gradients, (batch,) float64: in the metric -2 tr X Y."""
+    return 2 * compute_real_trace(a, b).flatten(1).sum(1)

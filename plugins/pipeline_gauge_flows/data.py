@@ -18,7 +18,6 @@ from pipeline_core.importing.splits import divide
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 from pipeline_core.store import write_json
-from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.measurements import Measurements, find_warnings
 from pipeline_gauge_flows.ensembles.origins import FileEnsemble, GeneratedEnsemble, Origin
@@ -59,9 +58,8 @@ def _write_data(
 ) -> dict[str, Any]:
     """Write `run.data`; return the content of the report."""
     lattice = Lattice(tuple(options.lattice.extents), options.lattice.n_colours)
-    action = GaugeAction(options.action, lattice)
-    origin = _make_origin(options, files, action)
-    columns, measured = Columns(), Measurements(action)
+    origin = _make_origin(options, files, lattice)
+    columns, measured = Columns(), Measurements(options.action, lattice)
     fields = make_configuration_fields(lattice)
     record = run.make_provenance()
     record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
@@ -86,12 +84,12 @@ def _write_data(
 
 
 def _make_origin(
-    options: EnsembleDataset, files: list[dict[str, Path]], action: GaugeAction
+    options: EnsembleDataset, files: list[dict[str, Path]], lattice: Lattice
 ) -> Origin | None:
     if options.generate is not None:
-        return GeneratedEnsemble(action, options.generate)
+        return GeneratedEnsemble(options.action, lattice, options.generate)
     if options.sources:
-        return FileEnsemble(options.sources, files, action.lattice, options.action)
+        return FileEnsemble(options.sources, files, lattice, options.action)
     return None
 
 

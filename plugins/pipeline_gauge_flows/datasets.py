@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -25,6 +27,19 @@ RECTANGLES: Final = {"wilson": 0.0, "symanzik": -1 / 12, "iwasaki": -0.331}
 """Coefficient c1 of the 1x2 rectangles; that of the plaquettes is c0 = 1 - 8 c1."""
 
 
+def require_fermions(extents: Sequence[int]) -> None:
+    """Check that a lattice holds quarks.
+
+    Raises:
+        ValueError: It has neither two nor four directions, or an odd extent.
+    """
+    if len(extents) not in (2, 4) or any(extent % 2 for extent in extents):
+        raise ValueError(
+            f"action.fermions: Wilson's operator is even-odd preconditioned in two and four "
+            f"dimensions, but the lattice has extents {list(extents)}; make them even"
+        )
+
+
 class LatticeOptions(Section):
     """A periodic lattice of SU(N) links."""
 
@@ -34,18 +49,33 @@ class LatticeOptions(Section):
     """N of SU(N)."""
 
 
+class FermionOptions(Section):
+    """A doublet of Wilson quarks, N_f = 2, with a twisted mass: -2 log |det M| of the action.
+
+    M = 1 - kappa H + i two_kappa_mu gamma5 (`pipeline_kernels.dirac`), antiperiodic in time.
+    """
+
+    kappa: Positive
+    """Hopping parameter."""
+    two_kappa_mu: float = 0.0
+    """Twisted mass, 2 kappa mu."""
+
+
 class ActionOptions(Section):
     """S = -(beta/N) (c0 sum of Re tr plaquettes + c1 sum of Re tr rectangles) + anisotropy O.
 
     c1 is 0 (Wilson), -1/12 (tree-level Symanzik, Luescher and Weisz) or -0.331 (Iwasaki), and
     c0 = 1 - 8 c1. O is the operator of Eq. 16 of arXiv:2502.00263, with which the plaquettes in
-    time weigh 1 + anisotropy and the others 1 - anisotropy under the Wilson action.
+    time weigh 1 + anisotropy and the others 1 - anisotropy under the Wilson action. Quarks add
+    their determinant.
     """
 
     name: Literal["wilson", "symanzik", "iwasaki"] = "wilson"
     beta: float
     anisotropy: float = 0.0
     """lambda of Eqs. 14 and 16."""
+    fermions: FermionOptions | None = None
+    """Dynamical quarks; null for none."""
 
     @property
     def c1(self) -> float:
@@ -97,14 +127,45 @@ class HeatbathOptions(MarkovChain):
 class HmcOptions(MarkovChain):
     """Hybrid Monte Carlo with the second-order minimum-norm integrator of Omelyan et al.
 
-    One update is one trajectory with its acceptance test.
+    One update is one trajectory with its acceptance test. Quarks are pseudofermions: one for the
+    determinant, or with `masses` one for that of the heaviest doublet and one for each ratio of two
+    neighbours down to the quarks of the action (Hasenbusch, Phys. Lett. B 519, 177 (2001)).
     """
 
     method: Literal["hmc"]
-    n_steps: Count = 10
-    """Integration steps of a trajectory."""
+    n_steps: Count | list[Count] = 10
+    """Integration steps of a trajectory; or a number for the gauge action and for each
+    pseudofermion, the heaviest first, each a time scale of its own: the steps of one in a half step
+    of the next."""
     tau: Positive = 1.0
     """Length of a trajectory."""
+    masses: list[Positive] = []
+    """Twisted masses 2 kappa mu of the doublets that precondition, the heaviest first."""
+
+    def check_terms(self, action: ActionOptions) -> None:
+        """Check that masses and time scales fit an action.
+
+        Raises:
+            ValueError: They do not.
+        """
+        if self.masses and action.fermions is None:
+            raise ValueError(
+                "generate.masses: the action has no quarks to be preconditioned; remove the key, "
+                "or set action.fermions"
+            )
+        if action.fermions is not None:
+            falling = [*self.masses, abs(action.fermions.two_kappa_mu)]
+            if any(heavy <= light for heavy, light in pairwise(falling)):
+                raise ValueError(
+                    f"generate.masses {self.masses}: each has to be above the next, and the last "
+                    f"above two_kappa_mu {falling[-1]:g} of the quarks; sort them"
+                )
+        n_terms = 1 if action.fermions is None else 2 + len(self.masses)
+        if isinstance(self.n_steps, list) and len(self.n_steps) != n_terms:
+            raise ValueError(
+                f"generate.n_steps {self.n_steps}: this action has {n_terms} terms, of the gauge "
+                "field and of pseudofermions; give a number for each, or one for all"
+            )
 
 
 Generate = Annotated[HeatbathOptions | HmcOptions, Field(discriminator="method")]
@@ -152,11 +213,25 @@ class EnsembleDataset(DatasetFile):
 
     @model_validator(mode="after")
     def _check_update(self) -> EnsembleDataset:
-        if isinstance(self.generate, HeatbathOptions) and self.action.name != "wilson":
-            raise ValueError(
-                f"generate.method 'heatbath' has the Wilson action only, not "
-                f"{self.action.name!r}; choose method: hmc"
-            )
+        if isinstance(self.generate, HeatbathOptions):
+            if self.action.name != "wilson":
+                raise ValueError(
+                    f"generate.method 'heatbath' has the Wilson action only, not "
+                    f"{self.action.name!r}; choose method: hmc"
+                )
+            if self.action.fermions is not None:
+                raise ValueError(
+                    "generate.method 'heatbath' has no quarks; choose method: hmc, or remove "
+                    "action.fermions"
+                )
+        if isinstance(self.generate, HmcOptions):
+            self.generate.check_terms(self.action)
+        return self
+
+    @model_validator(mode="after")
+    def _check_fermions(self) -> EnsembleDataset:
+        if self.action.fermions is not None:
+            require_fermions(self.lattice.extents)
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.flow import Flow, Memory
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer
@@ -64,7 +64,7 @@ class GaugeModule(nn.Module):
             weights (Vaitl et al., arXiv:2207.08219). Its value is the same.
     """
 
-    def __init__(self, flow: Flow, base: GaugeAction | None = None, by_path: bool = False) -> None:
+    def __init__(self, flow: Flow, base: WholeAction | None = None, by_path: bool = False) -> None:
         super().__init__()
         self.flow = flow
         self._base, self._by_path = base, by_path

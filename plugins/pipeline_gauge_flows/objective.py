@@ -23,8 +23,9 @@ from torch import Tensor
 
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.exact import expand_characters
+from pipeline_gauge_flows.lattice import draw_hot
 
 Kind = Literal["reverse_kl", "forward_kl"]
 
@@ -36,11 +37,18 @@ LARGEST_EXPONENT: Final = 300.0
 """Largest magnitude of log w - c that is taken to the exponent; its square stays finite."""
 
 
-def estimate_log_z(action: GaugeAction) -> float:
-    """Return a rough log Z: that of independent plaquettes with the coupling of each plane."""
-    lattice = action.lattice
-    free = [expand_characters(float(weight), lattice.n_colours).a[0] for weight in action.weights]
-    return lattice.volume * float(torch.tensor(free).log().sum())
+def estimate_log_z(action: WholeAction) -> float:
+    """Return a rough log Z: that of independent plaquettes with the coupling of each plane.
+
+    Quarks add what they have on random links.
+    """
+    lattice, gauge = action.lattice, action.gauge
+    free = [expand_characters(float(weight), lattice.n_colours).a[0] for weight in gauge.weights]
+    log_z = lattice.volume * float(torch.tensor(free).log().sum())
+    if gauge is action:
+        return log_z
+    links = draw_hot(lattice, 1, torch.Generator().manual_seed(0))
+    return log_z + float(gauge(links) - action(links))
 
 
 class Divergence:
@@ -56,7 +64,7 @@ class Divergence:
     """
 
     def __init__(
-        self, kind: Kind, action: GaugeAction, base: GaugeAction | None, scale: float
+        self, kind: Kind, action: WholeAction, base: WholeAction | None, scale: float
     ) -> None:
         self._kind, self._action, self._base, self._scale = kind, action, base, scale
         self.weights: dict[str, float] = {kind: 1.0, **dict.fromkeys(_MONITORS[kind], 0.0)}

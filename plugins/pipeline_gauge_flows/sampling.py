@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.flow import Flow
 
 
@@ -35,7 +35,7 @@ class Proposals:
 
 
 def push(
-    flow: Flow, links: Tensor, action: GaugeAction, base: GaugeAction | None = None
+    flow: Flow, links: Tensor, action: WholeAction, base: WholeAction | None = None
 ) -> Proposals:
     """Return what a flow makes of configurations.
 
@@ -51,7 +51,7 @@ def push(
         return Proposals(moved, log_base - log_det, action(moved))
 
 
-def compute_log_density(flow: Flow, links: Tensor, base: GaugeAction | None = None) -> Tensor:
+def compute_log_density(flow: Flow, links: Tensor, base: WholeAction | None = None) -> Tensor:
     """Return log q of configurations, (n,), up to the log Z of what the flow starts from.
 
     Args:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from pipeline_core.run import Run
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.precision import choose_dtype
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.fermions.effective import make_action
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layout import FlowLayout, read_ensemble_options, read_layout
 from pipeline_gauge_flows.network import GaugeModule, build_flow
@@ -42,7 +43,7 @@ def build_task(run: Run) -> Task:
         _refuse_idle(options, train, structure)
     except ValueError as error:
         raise ValueError(f"{run.experiment}: {error}") from None
-    target = GaugeAction(read_target_action(run), structure.lattice)
+    target = make_action(read_target_action(run), structure.lattice)
     base = make_base_action(run, structure.lattice)
     flow = build_flow(options.layers, structure, train.memory)
     return Task(
@@ -74,7 +75,7 @@ def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: Flo
         )
 
 
-def _estimate_log_z(run: Run, target: GaugeAction, base: GaugeAction | None) -> float:
+def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> float:
     """Return a rough log Z, of an ensemble's flow the log of the ratio of both."""
     if base is None:
         return estimate_log_z(target)
@@ -100,7 +101,7 @@ def read_target_action(run: Run) -> ActionOptions:
     return ensemble.action
 
 
-def make_base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
+def make_base_action(run: Run, lattice: Lattice) -> WholeAction | None:
     """Return the action of the distribution that a flow starts from; None for the Haar measure.
 
     Raises:
@@ -114,7 +115,7 @@ def make_base_action(run: Run, lattice: Lattice) -> GaugeAction | None:
             f"{run.experiment}: model.prior 'ensemble' starts from configurations, but the "
             "experiment names no dataset; add the key `dataset`, or choose the prior 'haar'"
         )
-    return GaugeAction(ensemble.action, lattice)
+    return make_action(ensemble.action, lattice)
 
 
 def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.actions import GaugeAction
-from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
-from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
+from pipeline_gauge_flows.datasets import ActionOptions, HeatbathOptions, HmcOptions
+from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo, TimeScale
 from pipeline_gauge_flows.ensembles.statistics import estimate
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.fermions.pseudofermions import split_action
 from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
 from pipeline_kernels.su3 import project
 
@@ -42,6 +43,22 @@ class Chains(Protocol):
     def summarize(self) -> dict[str, Any]:
         """Return statistics of the updates since `begin`, JSON-able."""
         ...
+
+
+def make_chains(
+    action: ActionOptions, lattice: Lattice, options: HeatbathOptions | HmcOptions, n_updates: int
+) -> Chains:
+    """Return chains at their start.
+
+    Args:
+        action: What is sampled.
+        lattice: Where.
+        options: How.
+        n_updates: Updates that will be made after `begin`.
+    """
+    if isinstance(options, HeatbathOptions):
+        return HeatbathChains(GaugeAction(action, lattice), options)
+    return HmcChains(action, lattice, options, n_updates)
 
 
 class HeatbathChains:
@@ -77,15 +94,19 @@ class HmcChains:
     """Hybrid Monte Carlo, all chains in one batch.
 
     Args:
-        action: The action.
+        action: What is sampled.
+        lattice: Where.
         options: How.
         n_updates: Updates that will be made after `begin`.
     """
 
-    def __init__(self, action: GaugeAction, options: HmcOptions, n_updates: int) -> None:
-        self.links = _draw_start(action.lattice, options)
+    def __init__(
+        self, action: ActionOptions, lattice: Lattice, options: HmcOptions, n_updates: int
+    ) -> None:
+        self.links = _draw_start(lattice, options)
         generator = torch.Generator().manual_seed(_derive_seed(options.seed, 1))
-        self._sampler = HybridMonteCarlo(action, options.n_steps, options.tau, generator)
+        scales = make_time_scales(action, lattice, options)
+        self._sampler = HybridMonteCarlo(scales, options.tau, generator)
         self._every = max(1, n_updates // _REVERSED)
         self.begin()
 
@@ -122,6 +143,16 @@ class HmcChains:
             "exp_minus_violation": estimate(list(weight)).to_dict(),
             "irreversibility": max(self._irreversible),
         }
+
+
+def make_time_scales(
+    action: ActionOptions, lattice: Lattice, options: HmcOptions
+) -> list[TimeScale]:
+    """Return the terms of an action with their time scales, the fastest first."""
+    terms = split_action(action, lattice, options.masses)
+    if isinstance(options.n_steps, int):
+        return [TimeScale(terms, options.n_steps)]
+    return [TimeScale([term], n) for term, n in zip(terms, options.n_steps, strict=True)]
 
 
 def _draw_start(lattice: Lattice, options: HeatbathOptions | HmcOptions) -> Tensor:

@@ -3,18 +3,25 @@
 | symbol                     | here                                                              |
 |----------------------------|-------------------------------------------------------------------|
 | H = -sum tr P^2 + S        | `HybridMonteCarlo.energy`; P is in the algebra of SU(N)           |
-| dU/dt = P U, dP/dt = F     | `HybridMonteCarlo.integrate`; F is `GaugeAction.force`            |
+| dU/dt = P U, dP/dt = F     | `HybridMonteCarlo.integrate`; F is `Action.force`, of all terms   |
 | dH                         | `Trajectory.violation`: H at the end less H at the start          |
+
+S is a sum of terms. Those of one time scale move the momenta together; in each half of its step the
+next faster scale makes all of its own steps, and the fastest moves the links: Sexton and
+Weingarten, Nucl. Phys. B 380, 665 (1992). Terms with pseudofermions draw them anew before each
+trajectory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor
 
+from pipeline_gauge_flows.actions import Action
 from pipeline_gauge_flows.loops import project_to_algebra
 from pipeline_kernels.su3 import exponential
 
@@ -23,16 +30,24 @@ _LAMBDA: Final = 0.1931833275037836
 151, 272 (2003); Takaishi and de Forcrand, Phys. Rev. E 73, 036706 (2006)."""
 
 
-class Action(Protocol):
-    """What a trajectory needs of an action, such as `GaugeAction`."""
+@dataclass(frozen=True)
+class TimeScale:
+    """Terms of an action that are integrated with one step.
 
-    def __call__(self, links: Tensor) -> Tensor:
-        """Return S, (batch,) float64."""
-        ...
+    Attributes:
+        terms: The terms.
+        n_steps: Steps in a half step of the next slower scale; of the slowest, in a trajectory.
+    """
+
+    terms: Sequence[Action]
+    n_steps: int
 
     def force(self, links: Tensor) -> Tensor:
-        """Return F = -grad S, of the shape of the links."""
-        ...
+        """Return F of all terms together, of the shape of the links."""
+        total = self.terms[0].force(links)
+        for term in self.terms[1:]:
+            total = total + term.force(links)
+        return total
 
 
 @dataclass(frozen=True)
@@ -54,24 +69,22 @@ class HybridMonteCarlo:
     """Trajectories of several Markov chains at once.
 
     Args:
-        action: The action.
-        n_steps: Integration steps of a trajectory.
-        tau: Its length.
-        generator: Of momenta and acceptance tests, on the CPU.
+        scales: The terms of the action by their time scales, the fastest first.
+        tau: Length of a trajectory.
+        generator: Of momenta, pseudofermions and acceptance tests, on the CPU.
     """
 
-    def __init__(
-        self, action: Action, n_steps: int, tau: float, generator: torch.Generator
-    ) -> None:
-        self.action, self.n_steps, self.tau, self.generator = action, n_steps, tau, generator
+    def __init__(self, scales: Sequence[TimeScale], tau: float, generator: torch.Generator) -> None:
+        self.scales, self.tau, self.generator = scales, tau, generator
+        self._forces: list[tuple[Tensor, Tensor] | None] = [None] * len(scales)
 
     def run_trajectory(self, links: Tensor) -> Trajectory:
-        """Integrate from fresh momenta and accept by Metropolis' test.
+        """Integrate from fresh momenta and pseudofermions; accept by Metropolis' test.
 
         Raises:
             ValueError: The action of the start is not finite.
         """
-        momenta = self.draw_momenta(links)
+        momenta = self.refresh(links)
         start = self.energy(links, momenta)
         if not torch.isfinite(start).all():
             raise ValueError(
@@ -86,6 +99,13 @@ class HybridMonteCarlo:
         chosen = accepted[:, None, None, None, None]
         return Trajectory(torch.where(chosen, moved, links), accepted, violation)
 
+    def refresh(self, links: Tensor) -> Tensor:
+        """Draw pseudofermions of all terms, and return momenta."""
+        for scale in self.scales:
+            for term in scale.terms:
+                term.refresh(links, self.generator)
+        return self.draw_momenta(links)
+
     def draw_momenta(self, links: Tensor) -> Tensor:
         """Draw momenta with density exp(tr P^2), of the shape of the links."""
         gauss = torch.randn(links.shape, generator=self.generator, dtype=torch.complex128)
@@ -94,25 +114,41 @@ class HybridMonteCarlo:
     def energy(self, links: Tensor, momenta: Tensor) -> Tensor:
         """Return H, (batch,) float64."""
         kinetic = torch.view_as_real(momenta).square().flatten(1).sum(1)
-        return kinetic + self.action(links)
+        actions = [term(links) for scale in self.scales for term in scale.terms]
+        return kinetic + torch.stack(actions).sum(0)
 
     def integrate(self, links: Tensor, momenta: Tensor) -> tuple[Tensor, Tensor]:
         """Return links and momenta at the end of a trajectory, by Omelyan's integrator."""
-        step = self.tau / self.n_steps
-        momenta = momenta + _LAMBDA * step * self.action.force(links)
-        for number in range(self.n_steps):
-            links = exponential(step / 2 * momenta) @ links
-            momenta = momenta + (1 - 2 * _LAMBDA) * step * self.action.force(links)
-            links = exponential(step / 2 * momenta) @ links
-            last = number == self.n_steps - 1
-            momenta = momenta + (1 if last else 2) * _LAMBDA * step * self.action.force(links)
-        return links, momenta
+        self._forces = [None] * len(self.scales)
+        return self._advance(len(self.scales) - 1, self.tau, links, momenta)
 
     def measure_irreversibility(self, links: Tensor) -> float:
         """Return the largest change of an element of a link by going there and back."""
-        momenta = self.draw_momenta(links)
+        momenta = self.refresh(links)
         back, _ = self.integrate(*_reverse(self.integrate(links, momenta)))
         return float((back - links).abs().max())
+
+    def _advance(
+        self, level: int, time: float, links: Tensor, momenta: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Integrate over a time with a time scale and all that are faster."""
+        if level < 0:
+            return exponential(time * momenta) @ links, momenta
+        step = time / self.scales[level].n_steps
+        for _ in range(self.scales[level].n_steps):
+            momenta = momenta + _LAMBDA * step * self._compute_force(level, links)
+            links, momenta = self._advance(level - 1, step / 2, links, momenta)
+            momenta = momenta + (1 - 2 * _LAMBDA) * step * self._compute_force(level, links)
+            links, momenta = self._advance(level - 1, step / 2, links, momenta)
+            momenta = momenta + _LAMBDA * step * self._compute_force(level, links)
+        return links, momenta
+
+    def _compute_force(self, level: int, links: Tensor) -> Tensor:
+        """Return the force of a time scale; where one step ends the next begins, with the same."""
+        last = self._forces[level]
+        if last is None or last[0] is not links:
+            last = self._forces[level] = links, self.scales[level].force(links)
+        return last[1]
 
 
 def _reverse(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

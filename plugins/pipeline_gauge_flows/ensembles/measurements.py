@@ -9,15 +9,21 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import Action, GaugeAction
+from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.ensembles.origins import Sample
 from pipeline_gauge_flows.ensembles.statistics import Estimate, compute_drift, estimate
 from pipeline_gauge_flows.exact import compute_torus_plaquette, expand_strong_coupling
+from pipeline_gauge_flows.fermions.pseudofermions import split_action
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.observables import average_plaquettes
 
 Floats = NDArray[np.float64]
 
+_SEED: Final = 0
+"""Of the pseudofermions with which the action is checked."""
 _SIGMAS: Final = 6.0
 """Standard errors by which the identity of the action may fail."""
 _RELATIVE: Final = 1e-3
@@ -34,12 +40,15 @@ class Measurements:
 
     Args:
         action: What the configurations should be of.
+        lattice: Where.
     """
 
-    def __init__(self, action: GaugeAction) -> None:
-        self.action = action
+    def __init__(self, action: ActionOptions, lattice: Lattice) -> None:
+        self.action = GaugeAction(action, lattice)
+        self._quarks = split_action(action, lattice)[1:]
+        self._generator = torch.Generator().manual_seed(_SEED)
         self._series: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
-        self._check = action.rectangle_weight == 0 or min(action.lattice.extents) > 2
+        self._check = self.action.rectangle_weight == 0 or min(lattice.extents) > 2
 
     def add(self, drawn: Sample) -> dict[str, Floats]:
         """Measure a configuration and return its fields.
@@ -59,8 +68,13 @@ class Measurements:
             square, laplacian = (
                 value.item() for value in self.action.compute_identity_terms(links)
             )
-            self._append(drawn.chain, square=square, laplacian=laplacian)
+            product = sum(self._multiply_force(links, quark) for quark in self._quarks)
+            self._append(drawn.chain, square=square, product=product, laplacian=laplacian)
         return {"plaquette": planes, "action": action}
+
+    def _multiply_force(self, links: Tensor, quarks: Action) -> float:
+        quarks.refresh(links, self._generator)
+        return self.action.multiply_force(links, quarks).item()
 
     def _append(self, chain: int, **values: Any) -> None:
         for name, value in values.items():
@@ -88,21 +102,24 @@ class Measurements:
         }
 
     def compute_identity(self) -> dict[str, Any] | None:
-        """Return <|grad S|^2> beside <Laplacian of S>, which an ensemble of the action has equal.
+        """Return <grad S . grad S_all> beside <Laplacian of S>, S the action of the gauge field.
 
-        None where it cannot be told.
+        Ensembles of the whole action S_all have them equal. Its gradient by quarks is that of
+        pseudofermions that are drawn for each configuration: on average the same. None where
+        it cannot be told.
         """
         if not self._check or self.action.options.beta == 0:
             return None
-        squares, laplacians = self.list_chains("square"), self.list_chains("laplacian")
-        difference = estimate([a - b for a, b in zip(squares, laplacians, strict=True)])
-        square, laplacian = estimate(squares).mean, estimate(laplacians).mean
+        names = "square", "product", "laplacian"
+        rows = [self.list_chains(name) for name in names]
+        difference = estimate([a + b - c for a, b, c in zip(*rows, strict=True)])
+        square, product, laplacian = (estimate(chains).mean for chains in rows)
         return {
-            "gradient_square": square,
+            "gradient_square": square + product,
             "laplacian": laplacian,
             "sigmas": difference.mean / difference.error if difference.error > 0 else 0.0,
-            # The action of the same form that the configurations look like.
-            "beta": self.action.options.beta * laplacian / square,
+            # The action of the same form, with the same quarks, that the configurations look like.
+            "beta": self.action.options.beta * (laplacian - product) / square,
         }
 
     def require_action(self) -> None:
@@ -129,7 +146,7 @@ class Measurements:
     def _find_known_plaquette(self, measured: Estimate) -> dict[str, Any] | None:
         """Return what the plaquette should be, where that is known."""
         lattice, options = self.action.lattice, self.action.options
-        if options.name != "wilson" or options.anisotropy != 0:
+        if options.name != "wilson" or options.anisotropy != 0 or options.fermions is not None:
             return None
         if lattice.dimension == 2:
             how, value = (

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import provenance
-from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.datasets import (
     ActionOptions,
     FileSource,
     HeatbathOptions,
     HmcOptions,
 )
-from pipeline_gauge_flows.ensembles.chains import Chains, HeatbathChains, HmcChains
+from pipeline_gauge_flows.ensembles.chains import make_chains
 from pipeline_gauge_flows.formats import READERS, Configuration
 from pipeline_gauge_flows.lattice import Lattice
 
@@ -67,17 +66,16 @@ class GeneratedEnsemble:
 
     Args:
         action: The action.
+        lattice: Where.
         options: How.
     """
 
-    def __init__(self, action: GaugeAction, options: HeatbathOptions | HmcOptions) -> None:
+    def __init__(
+        self, action: ActionOptions, lattice: Lattice, options: HeatbathOptions | HmcOptions
+    ) -> None:
         self._options = options
         self._length = options.n_configurations // options.chains
-        self._chains: Chains
-        if isinstance(options, HeatbathOptions):
-            self._chains = HeatbathChains(action, options)
-        else:
-            self._chains = HmcChains(action, options, self._length * options.separation)
+        self._chains = make_chains(action, lattice, options, self._length * options.separation)
 
     def __iter__(self) -> Iterator[Sample]:
         """Thermalise, then yield one configuration of each chain in turn."""

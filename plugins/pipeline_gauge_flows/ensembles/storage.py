@@ -25,7 +25,7 @@ def make_configuration_fields(lattice: Lattice) -> list[Field]:
     return [
         Field("links", lattice.shape, "1", "sample", "c16", "U_mu(x) leads from x to x + mu."),
         Field("plaquette", planes, "1", "sample", "f8", "Mean of Re tr P / N in each plane."),
-        Field("action", (), "1", "sample", "f8", "Action S.", exact=True),
+        Field("action", (), "1", "sample", "f8", "Action S of the gauge field.", exact=True),
         Field("chain", (), "1", "sample", "i4", "Markov chain, whose configurations are in order."),
         FIELDS["group"],
         FIELDS["source"],

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.run import Run
 from pipeline_core.training.checkpoint import load_model
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import GaugeAction, WholeAction
 from pipeline_gauge_flows.datasets import HeatbathOptions, HmcOptions
 from pipeline_gauge_flows.ensembles.chains import Chains, HeatbathChains, HmcChains
 from pipeline_gauge_flows.ensembles.statistics import estimate
@@ -36,7 +36,7 @@ _SHORTEST: Final = 32
 
 def measure_costs(
     run: Run,
-    action: GaugeAction,
+    action: WholeAction,
     options: CostOptions,
     series: Series,
     ess: float | None,
@@ -62,7 +62,7 @@ def measure_costs(
         "flow": compute_flow_cost(series, ess, tau_int, device),
         "hmc": _measure_hmc(action, options, run.seed),
     }
-    if action.rectangle_weight == 0:
+    if isinstance(action, GaugeAction) and action.rectangle_weight == 0:
         costs["heatbath"] = _measure_heatbath(action, options, run.seed)
     return costs | compare_costs(costs)
 
@@ -88,7 +88,7 @@ def compute_flow_cost(
 
 
 def measure_chain_cost(
-    chains: Chains, action: GaugeAction, warm: int, n_updates: int
+    chains: Chains, action: WholeAction, warm: int, n_updates: int
 ) -> dict[str, Any]:
     """Time updates of Markov chains and find their autocorrelation.
 
@@ -193,7 +193,7 @@ def _measure_heatbath(action: GaugeAction, options: CostOptions, seed: int) -> d
     return measure_chain_cost(chains, action, options.thermalisation, options.updates)
 
 
-def _measure_hmc(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
+def _measure_hmc(action: WholeAction, options: CostOptions, seed: int) -> dict[str, Any]:
     n = options.hmc_chains
     chain = HmcOptions(
         method="hmc",
@@ -204,5 +204,5 @@ def _measure_hmc(action: GaugeAction, options: CostOptions, seed: int) -> dict[s
         seed=seed,
     )
     n_updates = max(_SHORTEST, options.updates // n)
-    chains = HmcChains(action, chain, n_updates)
+    chains = HmcChains(action.options, action.lattice, chain, n_updates)
     return measure_chain_cost(chains, action, options.thermalisation, n_updates)

@@ -16,7 +16,6 @@ from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
-from pipeline_gauge_flows.actions import GaugeAction
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.cost import measure_costs
 from pipeline_gauge_flows.evaluation.headline import check_tail, make_headline
@@ -48,6 +47,7 @@ from pipeline_gauge_flows.evaluation.series import (
     split_chains,
 )
 from pipeline_gauge_flows.evaluation.theory import compute_known
+from pipeline_gauge_flows.fermions.effective import make_action
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.options import GaugeOptions
@@ -151,7 +151,7 @@ def _evaluate_lattice(
     ranks: Ranks,
 ) -> LatticeSeries:
     lattice = flow.lattice
-    action = GaugeAction(read_target_action(run), lattice)
+    action = make_action(read_target_action(run), lattice)
     observables = Observables(options.observables, lattice)
     # Other configurations on each lattice.
     samples = HaarSamples(lattice, options.samples, run.seed, "test", torch.complex128, number)
@@ -234,7 +234,7 @@ def _map_configurations(
 ) -> tuple[LatticeSeries, dict[str, Any]]:
     """Map configurations of one ensemble; return their series, and on rank 0 the report."""
     lattice = flow.lattice
-    base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
+    base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
     assert base is not None
     observables = Observables(options.observables, lattice)
     series = map_ensemble(flow, (base, target), pair, observables, options.batch_size, ranks)
@@ -268,7 +268,7 @@ def _measure_costs(
 ) -> dict[str, Any] | None:
     if options.cost is None:
         return None
-    action = GaugeAction(read_target_action(run), lattice)
+    action = make_action(read_target_action(run), lattice)
     ess = report["ess"]["value"] if check_tail(report) else None
     tau = report["metropolis"]["tau_int"]
     return measure_costs(run, action, options.cost, part.series, ess, tau, ranks.device)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.observables import Observables
@@ -35,7 +35,7 @@ START, END = "start:", "end:"
 
 def draw_series(
     flow: Flow,
-    action: GaugeAction,
+    action: WholeAction,
     samples: HaarSamples,
     observables: Observables,
     batch_size: int,
@@ -71,7 +71,7 @@ def draw_series(
 
 def map_back(
     flow: Flow,
-    action: GaugeAction,
+    action: WholeAction,
     ensemble: tuple[Ensemble, Numbers],
     observables: Observables,
     batch_size: int,
@@ -106,7 +106,7 @@ def map_back(
 
 def map_ensemble(
     flow: Flow,
-    actions: tuple[GaugeAction, GaugeAction],
+    actions: tuple[WholeAction, WholeAction],
     ensemble: tuple[Ensemble, Numbers],
     observables: Observables,
     batch_size: int,

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import GaugeAction, WholeAction
 from pipeline_gauge_flows.exact import (
     CUBE_WEIGHTS,
     NEXT_ORDER,
@@ -64,11 +64,11 @@ class KnownValues:
         return averages
 
 
-def compute_known(action: GaugeAction) -> KnownValues | None:
+def compute_known(action: WholeAction) -> KnownValues | None:
     """Return what theory knows of an action; None where it knows nothing."""
-    lattice, weights = action.lattice, action.weights.tolist()
-    if action.rectangle_weight != 0:
+    if not isinstance(action, GaugeAction) or action.rectangle_weight != 0:
         return None
+    lattice, weights = action.lattice, action.weights.tolist()
     if lattice.dimension == 2:
         (beta,), n = weights, lattice.n_colours
         plaquette = compute_torus_plaquette(beta, n, lattice.volume)

@@ -123,6 +123,8 @@ def describe_theory(flow: Report) -> str:
         parts.append(_ACTIONS[action["name"]])
     if action["anisotropy"]:
         parts.append(f"λ = {action['anisotropy']:g}")
+    if quarks := action.get("fermions"):
+        parts.append(f"κ = {quarks['kappa']:g}, 2κμ = {quarks['two_kappa_mu']:g}")
     return ", ".join(parts)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import DatasetRun, Run
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.datasets import EnsembleDataset
 from pipeline_gauge_flows.ensembles.origins import GeneratedEnsemble, Sample
 from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
@@ -35,6 +35,7 @@ from pipeline_gauge_flows.evaluation.series import (
 )
 from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates
+from pipeline_gauge_flows.fermions.effective import make_action
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.derivative import (
     CONJUGATE,
@@ -73,7 +74,7 @@ def differentiate(
         if options.ensemble is None:
             key = "infer.derivatives.splits"
             chosen = select_configurations(run, ensemble, options.splits, key)
-        base, target = make_base_action(run, lattice), GaugeAction(read_target_action(run), lattice)
+        base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
         assert base is not None
         step = find_step(base.options, target.options)
         observables = Observables(options.observables, lattice)
@@ -181,7 +182,7 @@ def _make_averages(estimates: Mapping[str, Estimate]) -> Averages:
 
 
 def _compute_known_differences(
-    base: GaugeAction, target: GaugeAction, step: Step
+    base: WholeAction, target: WholeAction, step: Step
 ) -> dict[str, float]:
     """Return what the estimates should be, by name, as far as theory knows."""
     ends = [compute_known(action) for action in (base, target)]
@@ -189,7 +190,7 @@ def _compute_known_differences(
         return {}
     start, end = (one.average_plaquettes(base.lattice) for one in ends if one is not None)
     # Of the Wilson action, which alone is known.
-    slopes = (target.weights - base.weights).numpy() / step.length
+    slopes = (target.gauge.weights - base.gauge.weights).numpy() / step.length
     planes = ends[1].planes - ends[0].planes
     conjugate = -base.lattice.volume * float(slopes @ planes)
     return {
@@ -201,7 +202,7 @@ def _compute_known_differences(
 def _measure_second(
     dataset: DatasetRun,
     options: DerivativeOptions,
-    actions: tuple[GaugeAction, GaugeAction],
+    actions: tuple[WholeAction, WholeAction],
     step: Step,
     ensemble: Ensemble,
     n: int,
@@ -217,7 +218,8 @@ def _measure_second(
     base, target = actions
     observables = Observables(options.observables, ensemble.lattice)
     values: dict[str, list[list[float]]] = {}
-    for batch in _split_batches(iter(GeneratedEnsemble(target, chain))):
+    second = GeneratedEnsemble(target.options, target.lattice, chain)
+    for batch in _split_batches(iter(second)):
         links = torch.from_numpy(np.stack([one.links for one in batch]))
         columns = {"base": base(links), "target": target(links), **observables(links)}
         columns[CONJUGATE] = (columns["target"] - columns["base"]) / step.length

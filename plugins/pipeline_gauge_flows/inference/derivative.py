@@ -10,8 +10,9 @@ w = exp(-S_2(f(U)) + S_1(U) + log det f'):
 | its limit            | -(<O C> - <O><C>), C = dS/dlambda                                        |
 | independent          | [<O>_2 - <O>_1] / (lambda_2 - lambda_1) from two ensembles               |
 
-Eq. 13 as printed lacks the denominator and takes w to be normalised. Actions are linear in lambda,
-so that C = (S_2 - S_1) / (lambda_2 - lambda_1); by the anisotropy it is the operator of Eq. 16.
+Eq. 13 as printed lacks the denominator and takes w to be normalised. Actions are linear in beta and
+in the anisotropy, so that C = (S_2 - S_1) / (lambda_2 - lambda_1); by the anisotropy it is the
+operator of Eq. 16. By parameters of quarks C is that quotient, too: up to the step.
 Differences equal the mean of the derivatives at both ends up to the square of the step; it is given
 beside them. All are computed of the same resampled configurations.
 """
@@ -45,7 +46,7 @@ Floats = NDArray[np.float64]
 
 CONJUGATE: Final = "conjugate"
 """Name of C among the observables."""
-PARAMETERS: Final = ("beta", "anisotropy")
+PARAMETERS: Final = ("beta", "anisotropy", "kappa", "two_kappa_mu")
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,22 @@ def find_step(base: ActionOptions, target: ActionOptions) -> Step:
     Raises:
         ValueError: There is none, or more than one.
     """
-    differing = [name for name in PARAMETERS if getattr(base, name) != getattr(target, name)]
-    if base.name != target.name or len(differing) != 1:
+    old, new = _list_parameters(base), _list_parameters(target)
+    differing = [name for name in old if new.get(name) != old[name]]
+    if old.keys() != new.keys() or len(differing) != 1 or differing[0] not in PARAMETERS:
         raise ValueError(
             f"infer.derivatives: the flow leads from {base!r} to {target!r}; a derivative needs "
-            f"two actions that differ in one of {' and '.join(PARAMETERS)} alone"
+            f"two actions that differ in one of {', '.join(PARAMETERS)} alone"
         )
     (name,) = differing
-    return Step(name, getattr(base, name), getattr(target, name))
+    return Step(name, old[name], new[name])
+
+
+def _list_parameters(action: ActionOptions) -> dict[str, Any]:
+    """Return what an action is, those of its quarks among the others."""
+    content = action.model_dump()
+    quarks = content.pop("fermions")
+    return content | (quarks or {})
 
 
 class DerivativeEstimates:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pipeline_core.fields import Field
 from pipeline_core.run import Run
 from pipeline_core.samples import SampleWriter
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.ensembles.measurements import Measurements
 from pipeline_gauge_flows.ensembles.origins import Sample
 from pipeline_gauge_flows.ensembles.storage import make_configuration_fields, write_theory
@@ -85,9 +85,9 @@ class Files:
         options: Formats and method.
     """
 
-    def __init__(self, run: Run, action: GaugeAction, options: SampleOptions) -> None:
+    def __init__(self, run: Run, action: WholeAction, options: SampleOptions) -> None:
         self._action, self._options, self._folder = action, options, find_folder(run)
-        self._measured, self._count = Measurements(action), 0
+        self._measured, self._count = Measurements(action.options, action.lattice), 0
         self._chain = options.method == "metropolis"
         self._stack = ExitStack()
         self._writer: SampleWriter | None = None

@@ -11,8 +11,9 @@ import torch
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import Run
-from pipeline_gauge_flows.actions import GaugeAction
+from pipeline_gauge_flows.actions import WholeAction
 from pipeline_gauge_flows.evaluation.metropolis import Acceptance
+from pipeline_gauge_flows.fermions.effective import make_action
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.inference.files import Files, Proposal, require_writable
 from pipeline_gauge_flows.inference.options import SampleOptions
@@ -46,7 +47,7 @@ def write_samples(
             lattice, or a weight is not finite.
     """
     flow = _move_to_lattice(run, flow, options)
-    action = GaugeAction(read_target_action(run), flow.lattice)
+    action = make_action(read_target_action(run), flow.lattice)
     require_writable(run, options, flow.lattice)
     chain = options.method == "metropolis"
     separation = options.separation if chain else 1
@@ -72,7 +73,7 @@ def write_samples(
 
 
 def draw_proposals(
-    run: Run, flow: Flow, action: GaugeAction, total: int, batch_size: int, ranks: Ranks
+    run: Run, flow: Flow, action: WholeAction, total: int, batch_size: int, ranks: Ranks
 ) -> Iterator[Proposal]:
     """Yield so many configurations of a flow in order, on rank 0; others draw and yield nothing.
 

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.expected import read_paper
 from pipeline_core.run import ExperimentRun, Run
+from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.curves import Floats, count_steps_per_epoch, read_curve
 from pipeline_gauge_flows.figures.runs import Group
@@ -20,7 +21,7 @@ from pipeline_gauge_flows.options import GaugeOptions
 _PAPERS: Final = {"learned": "ess_learned", "plaquette": "ess_plaquette"}
 """Ids of the paper's effective sample sizes."""
 _PAPERS_LATTICE: Final = ([4, 4, 4, 4], 3)
-_PAPERS_ACTION: Final = {"name": "wilson", "beta": 2.0, "anisotropy": 0.0}
+_PAPERS_ACTION: Final = ActionOptions(beta=2.0)
 _WIDTHS: Final = (3.0, 1.0, 3.0, 1.0)
 
 
@@ -155,7 +156,8 @@ def _match_paper(flow: Mapping[str, Any]) -> bool:
     """Return whether a flow leads from the Haar measure to the theory of the paper's figure 1."""
     first = flow["lattices"][0]
     same_lattice = (first["extents"], first["n_colours"]) == _PAPERS_LATTICE
-    return flow["prior"] == "haar" and same_lattice and flow["action"] == _PAPERS_ACTION
+    same_action = ActionOptions.model_validate(flow["action"]) == _PAPERS_ACTION
+    return flow["prior"] == "haar" and same_lattice and same_action
 
 
 def _make_table(group: Group) -> Rows:

@@ -26,6 +26,8 @@ from pipeline_core.store import read_provenance
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.data import make_data
 from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.ensembles.measurements import Measurements
+from pipeline_gauge_flows.ensembles.origins import Sample
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.ensembles.sweeps import Sweeps
 from pipeline_gauge_flows.exact import compute_torus_plaquette
@@ -34,6 +36,7 @@ from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.observables import average_plaquettes
 
 SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
+QUARKS = {"beta": 2.0, "fermions": {"kappa": 0.3, "two_kappa_mu": 0.3}}
 FILES = {"lattice": {"extents": [2, 3, 2, 3]}, "action": {"beta": 4.0}}
 
 
@@ -145,6 +148,32 @@ def test_generated_ensemble_has_the_exact_plaquette(dataset, method):
         assert json.loads(file.attributes["statistics"]) == statistics
     np.testing.assert_allclose(planes[[3, 0]], expected, rtol=1e-12)
     np.testing.assert_allclose(planes.mean(), plaquette["mean"], rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_quarks_are_in_the_ensemble(dataset):
+    """The identity holds with them, and not without."""
+    generate = {
+        "method": "hmc", "n_configurations": 640, "chains": 32, "thermalisation": 20,
+        "masses": [0.6], "n_steps": [1, 1, 2], "start": "cold",
+    }  # fmt: skip
+    run = dataset(**{**SMALL, "action": QUARKS}, generate=generate)
+    summary = make_data(run)
+    statistics = read_report(run)["statistics"]
+    assert statistics["known_plaquette"] is None
+    assert abs(statistics["identity"]["sigmas"]) < 4
+    assert statistics["identity"]["beta"] == pytest.approx(2.0, rel=0.1)
+    weight = statistics["origin"]["exp_minus_violation"]
+    assert abs(weight["mean"] - 1) < 4 * weight["error"]
+    assert summary["irreversibility"] < 1e-9
+    with Ensemble(run.data) as ensemble:
+        assert ensemble.action == ActionOptions.model_validate(QUARKS)
+        pure = Measurements(ActionOptions(beta=2.0), ensemble.lattice)
+        links = ensemble.read_links(range(len(ensemble))).numpy()
+        for chain, one in zip(ensemble.chain, links, strict=True):
+            pure.add(Sample(one, int(chain), "", ""))
+    with pytest.raises(ValueError, match="the configurations are not of the action"):
+        pure.require_action()
 
 
 @pytest.mark.slow
@@ -300,6 +329,32 @@ def test_damaged_and_missing_files_are_refused(dataset, tmp_path):
                 "action": {"name": "iwasaki", "beta": 2.0},
             },
             "choose method: hmc",
+        ),
+        (
+            {"generate": {"method": "heatbath", "n_configurations": 1}, "action": QUARKS},
+            "'heatbath' has no quarks; choose method: hmc",
+        ),
+        (
+            {"lattice": {"extents": [3, 4]}, "action": QUARKS},
+            r"even-odd preconditioned .* extents \[3, 4\]; make them even",
+        ),
+        (
+            {"generate": {"method": "hmc", "n_configurations": 1, "masses": [0.5]}},
+            "no quarks to be preconditioned",
+        ),
+        (
+            {
+                "generate": {"method": "hmc", "n_configurations": 1, "masses": [0.3, 0.5]},
+                "action": QUARKS,
+            },
+            "each has to be above the next",
+        ),
+        (
+            {
+                "generate": {"method": "hmc", "n_configurations": 1, "n_steps": [1, 2, 3]},
+                "action": QUARKS,
+            },
+            r"n_steps \[1, 2, 3\]: this action has 2 terms",
         ),
         ({"sources": [{"reader": "ildg", "path": "*"}]}, "hold four dimensions, not 2"),
         (

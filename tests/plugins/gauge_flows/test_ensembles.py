@@ -20,7 +20,7 @@ from torch.testing import assert_close
 
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
 from pipeline_gauge_flows.ensembles import sweeps
-from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo
+from pipeline_gauge_flows.ensembles.hmc import HybridMonteCarlo, TimeScale
 from pipeline_gauge_flows.ensembles.philox import draw_philox, make_key
 from pipeline_gauge_flows.ensembles.statistics import ChainRows, Estimate, compute_drift, estimate
 from pipeline_gauge_flows.ensembles.subgroups import draw_cosine, draw_quaternion
@@ -235,7 +235,7 @@ def test_integrator_is_reversible_and_of_second_order(name):
     links = draw_hot(ours.lattice, 2, make_generator())
     violations = []
     for n_steps in (8, 16, 32):
-        sampler = HybridMonteCarlo(ours, n_steps, 1.0, make_generator(1))
+        sampler = HybridMonteCarlo([TimeScale([ours], n_steps)], 1.0, make_generator(1))
         momenta = sampler.draw_momenta(links)
         start = sampler.energy(links, momenta)
         violations.append(sampler.energy(*sampler.integrate(links, momenta)) - start)
@@ -247,7 +247,7 @@ def test_integrator_is_reversible_and_of_second_order(name):
 def test_momenta_are_normal_along_every_generator():
     """K = sum of p_a^2 / 2 over (N^2 - 1) n_links generators."""
     lattice = Lattice((6, 6), 3)
-    sampler = HybridMonteCarlo(make_action(lattice, 0.0), 1, 1.0, make_generator())
+    sampler = HybridMonteCarlo([TimeScale([make_action(lattice, 0.0)], 1)], 1.0, make_generator())
     links = make_cold(lattice, 200)
     kinetic = sampler.energy(links, sampler.draw_momenta(links))
     n = 8 * lattice.n_links
@@ -262,7 +262,7 @@ def test_momenta_are_normal_along_every_generator():
 def test_hmc_has_the_exact_plaquette_whatever_the_step(extents, n, beta):
     """A step so long that a part is refused: the acceptance test makes up for it."""
     lattice = Lattice(extents, n)
-    sampler = HybridMonteCarlo(make_action(lattice, beta), 3, 1.5, make_generator())
+    sampler = HybridMonteCarlo([TimeScale([make_action(lattice, beta)], 3)], 1.5, make_generator())
     links, chains, weights, accepted = draw_hot(lattice, 32, make_generator(1)), [], [], []
     for i in range(110):
         trajectory = sampler.run_trajectory(links)
@@ -294,7 +294,7 @@ def test_hmc_and_heatbath_agree(
     ours = make_action(lattice, beta)
     series = [plaquette(one, lattice).item() for one in run_heatbath(ours, n_bath)]
     bath = estimate([np.array(series)])
-    sampler = HybridMonteCarlo(ours, n_steps, 1.0, make_generator())
+    sampler = HybridMonteCarlo([TimeScale([ours], n_steps)], 1.0, make_generator())
     links, chains = draw_hot(lattice, n_chains, make_generator(1)), []
     for i in range(sum(updates)):
         links = sampler.run_trajectory(links).links
@@ -314,7 +314,7 @@ def test_hmc_and_heatbath_agree(
 @pytest.mark.parametrize("name", ["symanzik", "iwasaki"])
 def test_hmc_of_improved_actions_obeys_the_identity(name):
     ours = make_action(Lattice((4, 3), 3), 3.0, name)
-    sampler = HybridMonteCarlo(ours, 6, 1.0, make_generator())
+    sampler = HybridMonteCarlo([TimeScale([ours], 6)], 1.0, make_generator())
     links, squares, laplacians = draw_hot(ours.lattice, 64, make_generator(1)), [], []
     for i in range(50):
         links = sampler.run_trajectory(links).links
@@ -332,7 +332,9 @@ def test_hmc_refuses_links_without_an_action():
     links = make_cold(lattice)
     links[0, 0, 0] = math.nan
     with pytest.raises(ValueError, match="action of the links is nan"):
-        HybridMonteCarlo(make_action(lattice, 1.0), 2, 1.0, make_generator()).run_trajectory(links)
+        HybridMonteCarlo(
+            [TimeScale([make_action(lattice, 1.0)], 2)], 1.0, make_generator()
+        ).run_trajectory(links)
 
 
 def draw_autoregressive(n: int, rho: float, seed: int) -> np.ndarray:

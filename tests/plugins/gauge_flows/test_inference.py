@@ -17,6 +17,7 @@ from pipeline_core import store
 from pipeline_core.fields import SPLITS
 from pipeline_core.samples import SampleFile
 from pipeline_gauge_flows.actions import ActionOptions
+from pipeline_gauge_flows.datasets import FermionOptions
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.inputs import load_flow
@@ -121,9 +122,12 @@ def test_the_step_is_in_one_parameter():
     step = find_step(base, ActionOptions(beta=2.0, anisotropy=0.1))
     assert step == Step("anisotropy", 0.0, 0.1)
     two = ActionOptions(beta=2.1, anisotropy=0.1)
-    for other in (base, two, ActionOptions(name="iwasaki", beta=2.1)):
-        with pytest.raises(ValueError, match="differ in one of beta and anisotropy alone"):
+    quarks = ActionOptions(beta=2.0, fermions=FermionOptions(kappa=0.15))
+    for other in (base, two, ActionOptions(name="iwasaki", beta=2.1), quarks):
+        with pytest.raises(ValueError, match="differ in one of beta, anisotropy, kappa, two_kappa"):
             find_step(base, other)
+    twisted = ActionOptions(beta=2.0, fermions=FermionOptions(kappa=0.15, two_kappa_mu=0.1))
+    assert find_step(quarks, twisted) == Step("two_kappa_mu", 0.0, 0.1)
 
 
 @pytest.fixture(scope="module")

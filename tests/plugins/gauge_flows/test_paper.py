@@ -68,6 +68,10 @@ def test_the_papers_values_stand_beside_its_own_theory_alone(tmp_path, loops):
     ({"prior": "ensemble"}, "4×4×4×4, β = 2"),
     ({"action": {**PAPERS["action"], "name": "iwasaki"}}, "4×4×4×4, β = 2, Iwasaki"),
     ({"action": {**PAPERS["action"], "anisotropy": 0.1}}, "4×4×4×4, β = 2, λ = 0.1"),
+    (
+        {"action": {**PAPERS["action"], "fermions": {"kappa": 0.16, "two_kappa_mu": 0.02}}},
+        "4×4×4×4, β = 2, κ = 0.16, 2κμ = 0.02",
+    ),
     ({"lattices": [{"extents": [4, 4, 4, 4], "n_colours": 2}]}, "SU(2), 4×4×4×4, β = 2"),
 ])  # fmt: skip
 def test_the_papers_theory_is_no_other(changes, title):

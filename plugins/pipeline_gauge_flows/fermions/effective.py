@@ -1,0 +1,65 @@
+"""Actions with quarks as functions of the links alone, with exact determinants: small lattices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.actions import GaugeAction, WholeAction
+from pipeline_gauge_flows.datasets import ActionOptions, require_fermions
+from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.loops import project_to_algebra
+
+
+def make_action(options: ActionOptions, lattice: Lattice) -> WholeAction:
+    """Return an action as a function of the links, with or without quarks.
+
+    Raises:
+        ValueError: There are quarks, and the lattice does not hold any.
+    """
+    kind = GaugeAction if options.fermions is None else EffectiveAction
+    return kind(options, lattice)
+
+
+class EffectiveAction:
+    """S of the gauge field, and -2 log |det M| of a doublet of quarks.
+
+    Args:
+        options: The action, with quarks.
+        lattice: Where.
+
+    Raises:
+        ValueError: The lattice does not hold any.
+    """
+
+    def __init__(self, options: ActionOptions, lattice: Lattice) -> None:
+        assert options.fermions is not None
+        require_fermions(lattice.extents)
+        self.options, self.lattice = options, lattice
+        self._gauge, self._quarks = GaugeAction(options, lattice), options.fermions
+
+    @property
+    def gauge(self) -> GaugeAction:
+        """The term of the gauge field."""
+        return self._gauge
+
+    def __call__(self, links: Tensor) -> Tensor:
+        """Return S, (batch,) float64, of links (batch, D, V, N, N); differentiable by them."""
+        return self.gauge(links) - 2 * self._compute_log_determinant(links)
+
+    def force(self, links: Tensor) -> Tensor:
+        """Return F = -grad S in the algebra, of the shape of the links."""
+        with torch.enable_grad():
+            leaf = links.detach().requires_grad_()
+            total = self._compute_log_determinant(leaf).sum()
+            (gradient,) = torch.autograd.grad(total, leaf)
+        return self.gauge.force(links) - project_to_algebra(links @ gradient.mH)
+
+    def refresh(self, links: Tensor, generator: torch.Generator) -> None:
+        """Draw nothing: there are no fields but the links."""
+
+    def _compute_log_determinant(self, links: Tensor) -> Tensor:
+        quarks = self._quarks
+        double = links.to(torch.complex128)
+        return compute_log_determinant(double, self.lattice, quarks.kappa, quarks.two_kappa_mu)

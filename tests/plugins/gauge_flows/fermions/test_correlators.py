@@ -1,0 +1,72 @@
+"""Correlators of mesons.
+
+Oracle: the exact propagator of free quarks in momentum space (Gattringer and Lang, Quantum
+Chromodynamics on the Lattice, section 5.1); gauge invariance; translations.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_gauge_flows.datasets import FermionOptions
+from pipeline_gauge_flows.fermions.correlators import compute_pion_correlator
+from pipeline_gauge_flows.lattice import Lattice, draw_hot, make_cold
+from pipeline_kernels.su3 import draw_haar
+from plugins.gauge_flows.small import transform_gauge
+
+QUARKS = FermionOptions(kappa=0.12, two_kappa_mu=0.2)
+
+
+def make_generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("extents", [(8, 4), (6, 2, 4, 2)])
+def test_pion_of_free_quarks(extents):
+    """|S(t, p)|^2 = S N / B in momentum space, B as below; C(t) sums over the momenta of space."""
+    lattice = Lattice(extents, 2)
+    kappa, mu = QUARKS.kappa, QUARKS.two_kappa_mu
+    momenta = [
+        2 * math.pi * (torch.arange(n).double() + (0.5 if nu == 0 else 0)) / n
+        for nu, n in enumerate(extents)
+    ]
+    p = torch.stack(torch.meshgrid(*momenta, indexing="ij"), -1)  # (T, ..., D)
+    A = 1 - 2 * kappa * p.cos().sum(-1)
+    B = A**2 + 4 * kappa**2 * p.sin().square().sum(-1) + mu**2
+    # Components of S(p) along 1, gamma_nu and gamma5, which are orthogonal under the trace.
+    parts = [A, *(-2 * kappa * p.sin()).unbind(-1), torch.full_like(A, mu)]
+    wave = torch.polar(
+        torch.ones(extents[0], extents[0]).double(),
+        torch.outer(torch.arange(extents[0]).double(), momenta[0]),
+    )
+    expected = torch.zeros(extents[0]).double()
+    for part in parts:
+        in_time = torch.einsum("tk,k...->t...", wave, (part / B).to(wave.dtype)) / extents[0]
+        expected += in_time.abs().square().flatten(1).sum(1)
+    expected *= lattice.dimension * lattice.n_colours / math.prod(extents[1:])
+    measured = compute_pion_correlator(make_cold(lattice), lattice, QUARKS)
+    assert_close(measured, expected[None], rtol=1e-9, atol=0)
+
+
+def test_time_is_counted_from_the_source():
+    lattice = Lattice((4, 2, 2, 2), 3)
+    links = draw_hot(lattice, 2, make_generator())
+    source = 2 * 8 + 5  # t = 2
+    moved = links.reshape(2, 4, 4, 2, 2, 2, 3, 3).roll((-2, -1, 0, -1), (2, 3, 4, 5))
+    there = compute_pion_correlator(links, lattice, QUARKS, source)
+    # Antiperiodic quarks see no difference: signs of a gauge transformation.
+    here = compute_pion_correlator(moved.reshape(links.shape), lattice, QUARKS)
+    assert_close(there, here, rtol=1e-9, atol=0)
+    assert (there[:, 0] > there[:, 2]).all()
+
+
+def test_gauge_invariance():
+    lattice = Lattice((4, 2), 3)
+    links = draw_hot(lattice, 1, make_generator())
+    turned = transform_gauge(links, draw_haar(lattice.volume, 3, make_generator(1)), lattice)
+    values = [compute_pion_correlator(one, lattice, QUARKS, 3) for one in (links, turned)]
+    assert_close(*values, rtol=1e-9, atol=0)
