@@ -13,7 +13,7 @@ from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs
 from pipeline_kernels.dirac.lanes import Lanes, make_lanes
 from pipeline_kernels.threads import choose_threads
 
-HALVES = 4  # of a lattice of spinors, in the memory of a routine
+HALVES = 3  # of a lattice of spinors, in the memory of a routine
 
 
 class Task(ctypes.Structure):
@@ -30,6 +30,12 @@ class Factors(ctypes.Structure):
     """Numbers before hops and other spinors: `Factors` in hops.c."""
 
     _fields_ = (("numbers", ctypes.c_double * 4),)
+
+
+@lru_cache(maxsize=64)
+def make_factors(a: float, b: float, c: float, d: float) -> Factors:
+    """Return the argument of `combine_hops`."""
+    return Factors((a, b, c, d))
 
 
 def load_library(n_colours: int, dimension: int, dtype: torch.dtype) -> ctypes.CDLL:
@@ -109,7 +115,8 @@ def combine_hops(
 ) -> Tensor:
     """Implement `reference.combine_hops`."""
     extents, boundary, parity, adjoint = where
-    out = torch.empty(psi.shape, dtype=psi.dtype)
+    plain = native.make_plain(psi)
+    out = torch.empty_like(plain)
     if psi.numel() == 0:
         return out
     library = load_library(links.shape[-1], len(extents), links.dtype)
@@ -118,7 +125,6 @@ def combine_hops(
     assert packed is not None
     batch, n_rhs = psi.shape[:2]
     task, _, n_units, n_bytes = make_plan(library, tuple(extents), batch, n_rhs)
-    plain = native.make_plain(psi)
     added = None if other is None else plain if other is psi else native.make_plain(other)
     native.call_routine(
         library,
@@ -128,7 +134,7 @@ def combine_hops(
         packed,
         out,
         task,
-        Factors(tuple(factors)),
+        make_factors(*factors),
         parity,
         int(adjoint),
         n_threads=min(n_units, choose_threads(8 * out.numel())),

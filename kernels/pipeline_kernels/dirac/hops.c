@@ -133,45 +133,58 @@ INLINE void combine(vec *out, number sum[SPINS][N], const vec *other, const Fact
     }
 }
 
-/* One half of the lattice from the other one. */
-INLINE void hop_as(const Lattice *lattice, const Permutations *lanes, const vec *links,
-                   const vec *psi, const vec *other, vec *out, int64_t parity,
-                   const Factors *factors, const int adjoint)
+typedef struct {
+    const Lattice *lattice;
+    const Permutations *lanes;
+    const vec *links;
+    const Factors *factors;
+    int64_t adjoint;
+} Hops;
+
+/* The spinor at one site from those of the other parity, `psi`, and the one there, or null. */
+INLINE void hop_as(const Hops *hops, const vec *psi, const vec *other, vec *out, int64_t parity,
+                   int64_t x, const int adjoint)
 {
-    const int64_t half = lattice->half;
-    const vec *own = links + parity * half * D * NUMBERS;
-    const vec *others = links + (1 - parity) * half * D * NUMBERS;
-    for (int64_t x = 0; x < half; x++) {
-        const int64_t *next = lattice->neighbours + (parity * half + x) * D * 2;
-        number sum[SPINS][N];
-        UNROLLED for (int s = 0; s < SPINS; s++) UNROLLED for (int i = 0; i < N; i++) sum[s][i] =
-            (number){{0}, {0}};
+    const int64_t half = hops->lattice->half;
+    const vec *own = hops->links + (parity * half + x) * D * NUMBERS;
+    const vec *others = hops->links + (1 - parity) * half * D * NUMBERS;
+    const int64_t *next = hops->lattice->neighbours + (parity * half + x) * D * 2;
+    number sum[SPINS][N];
+    UNROLLED for (int s = 0; s < SPINS; s++) UNROLLED for (int i = 0; i < N; i++) sum[s][i] =
+        (number){{0}, {0}};
 #define BOTH(mu)                                                                                  \
     {                                                                                             \
         const int64_t up = next[2 * (mu)] >> 1, down = next[2 * (mu) + 1] >> 1;                   \
-        add_hop(sum, psi + up * SPINOR, own + (x * D + (mu)) * NUMBERS,                           \
-                next[2 * (mu)] & 1 ? &lanes->lanes[mu][0] : 0, mu, 1, adjoint);                   \
+        add_hop(sum, psi + up * SPINOR, own + (mu) * NUMBERS,                                     \
+                next[2 * (mu)] & 1 ? &hops->lanes->lanes[mu][0] : 0, mu, 1, adjoint);             \
         add_hop(sum, psi + down * SPINOR, others + (down * D + (mu)) * NUMBERS,                   \
-                next[2 * (mu) + 1] & 1 ? &lanes->lanes[mu][1] : 0, mu, 0, adjoint);               \
+                next[2 * (mu) + 1] & 1 ? &hops->lanes->lanes[mu][1] : 0, mu, 0, adjoint);         \
     }
-        BOTH(0)
-        BOTH(1)
+    BOTH(0)
+    BOTH(1)
 #if D == 4
-        BOTH(2)
-        BOTH(3)
+    BOTH(2)
+    BOTH(3)
 #endif
 #undef BOTH
-        combine(out + x * SPINOR, sum, other ? other + x * SPINOR : 0, factors);
-    }
+    combine(out, sum, other, hops->factors);
 }
 
-static void hop(const Lattice *lattice, const Permutations *lanes, const vec *links, const vec *psi,
-                const vec *other, vec *out, int64_t parity, const Factors *factors, int64_t adjoint)
+static void hop_to_site(const Hops *hops, const vec *psi, const vec *other, vec *out,
+                        int64_t parity, int64_t x)
 {
-    if (adjoint)
-        hop_as(lattice, lanes, links, psi, other, out, parity, factors, 1);
+    if (hops->adjoint)
+        hop_as(hops, psi, other, out, parity, x, 1);
     else
-        hop_as(lattice, lanes, links, psi, other, out, parity, factors, 0);
+        hop_as(hops, psi, other, out, parity, x, 0);
+}
+
+/* One half of the lattice from the other one, with spinors of its own, or null. */
+static void hop_to_half(const Hops *hops, const vec *psi, const vec *other, vec *out,
+                        int64_t parity)
+{
+    for (int64_t x = 0; x < hops->lattice->half; x++)
+        hop_to_site(hops, psi, other ? other + x * SPINOR : 0, out + x * SPINOR, parity, x);
 }
 
 static Permutations read_permutations(const Lattice *lattice)
@@ -185,31 +198,37 @@ static Permutations read_permutations(const Lattice *lattice)
 }
 
 /* (a + i b gamma5) H psi + (c + i d gamma5) other on the sites of `parity`; spinors in their usual
- * layout, `other` may be null. */
+ * layout, `other` may be null. Sites of both parities are treated in turn, so that links are still
+ * at hand when the hop back needs them. */
 void combine_hops(const REAL *psi, const REAL *other, const REAL *packed, REAL *out,
                   const Lattice *lattice, const Factors *factors, int64_t parity, int64_t adjoint,
                   int64_t *counter, void *memory)
 {
     const Permutations lanes = read_permutations(lattice);
-    const int64_t size = lattice->half * SPINOR, group_size = 2 * lattice->half * D * NUMBERS;
+    const int64_t half = lattice->half, size = half * SPINOR;
     const int halved = parity != ALL;
-    vec *source = aligned(memory), *result = source + 2 * size, *added = result + size;
+    vec *source = aligned(memory); /* source + p * size: the sites of parity p */
     FOR_UNITS(n_units(lattice))
     {
-        const vec *links = (const vec *)packed + group_of(lattice, unit) * group_size;
-        for (int p = 0; p < 2; p++) /* source + p * size: the sites of parity p */
-            if (!halved || p != parity)
+        const vec *links = (const vec *)packed + group_of(lattice, unit) * 2 * half * D * NUMBERS;
+        const Hops hops = {lattice, &lanes, links, factors, adjoint};
+        const Rows rows = rows_of_spinors(lattice, unit, parity);
+        for (int p = 0; p < 2; p++)
+            if (p != parity)
                 gather_spinors(lattice, source + p * size, psi, unit, p, halved);
-        for (int p = 0; p < 2; p++) {
-            if (halved && p != parity)
-                continue;
-            const vec *with = other == 0 ? 0 : added;
-            if (other == psi && !halved)
-                with = source + p * size;
-            else if (other)
-                gather_spinors(lattice, added, other, unit, p, halved);
-            hop(lattice, &lanes, links, source + (1 - p) * size, with, result, p, factors, adjoint);
-            scatter_spinors(lattice, out, result, unit, p, halved);
-        }
+        for (int64_t x = 0; x < half; x++)
+            for (int p = 0; p < 2; p++) {
+                if (halved && p != parity)
+                    continue;
+                const int64_t *sites = lattice->sites + (p * half + x) * lattice->n_parts;
+                const vec *with = other ? source + p * size + x * SPINOR : 0;
+                vec added[SPINOR], result[SPINOR];
+                if (other && (halved || other != psi)) {
+                    gather(added, other, &rows, sites, SPINOR);
+                    with = added;
+                }
+                hop_to_site(&hops, source + (1 - p) * size, with, result, p, x);
+                scatter(out, result, &rows, sites, SPINOR);
+            }
     }
 }

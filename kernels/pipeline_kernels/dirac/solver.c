@@ -14,8 +14,8 @@ static void apply_even_odd(const Lattice *lattice, const Permutations *lanes, co
     const double scale = 1 / (1 + twist * twist);
     const Factors there = {{scale, -twist * scale}, {0, 0}};
     const Factors back = {{-equation->kappa * equation->kappa, 0}, {1, twist}};
-    hop(lattice, lanes, links, psi, 0, even, 0, &there, adjoint);
-    hop(lattice, lanes, links, even, psi, out, 1, &back, adjoint);
+    hop_to_half(&(Hops){lattice, lanes, links, &there, adjoint}, psi, 0, even, 0);
+    hop_to_half(&(Hops){lattice, lanes, links, &back, adjoint}, even, psi, out, 1);
 }
 
 /* Re a^dagger b of each field, in all its lanes. */
