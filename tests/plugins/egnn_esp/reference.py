@@ -1,12 +1,15 @@
-"""What CP2K printed, and datasets of it."""
+"""What CP2K printed, datasets of it, and how the data stage refuses one."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pytest
 import yaml
 
 from pipeline_core.builtin import load_registry
@@ -14,6 +17,7 @@ from pipeline_core.run import DatasetRun
 from pipeline_core.units import HARTREE
 from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset, PackedSource
 from pipeline_egnn_esp.matrices import BlockMatrix
+from pipeline_egnn_esp.sources import make_data
 from pipeline_egnn_esp.sources.cp2k_matrices import read_run
 from pipeline_egnn_esp.sources.packed import read_packed
 
@@ -71,3 +75,19 @@ def write_dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> Datase
     options = MatrixDataset.model_validate(content)
     results = folder / "results/datasets/matrices"
     return DatasetRun("matrices", path, options, results, load_registry())
+
+
+def refuse(run: DatasetRun, *words: str) -> None:
+    """Check that the data stage refuses a dataset, says these words, and writes nothing."""
+    with pytest.raises(ValueError, match=r".") as caught:
+        make_data(run)
+    for word in words:
+        assert re.search(word, str(caught.value)), (word, str(caught.value))
+    assert not run.data.exists()
+
+
+def change_file(path: Path, change: Callable[[str], str]) -> None:
+    before = path.read_text()
+    after = change(before)
+    assert after != before
+    path.write_text(after)

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from pipeline_core.run import DatasetRun
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_sound
-from pipeline_egnn_esp.datasets import CP2KSource, MatrixDataset
+from pipeline_egnn_esp.datasets import CP2KSource
 from pipeline_egnn_esp.matrices import BlockMatrix
 from pipeline_egnn_esp.sources import make_data
 from pipeline_egnn_esp.sources.csr import read_csr, write_csr
 from pipeline_egnn_esp.sources.deeph import write_deeph
 from plugins.egnn_esp.reference import (
-    HAFNIA,
     WATER,
-    WHOLE,
+    change_file,
     read_matrices_of,
     read_shipped,
+    refuse,
     write_dataset,
 )
 
@@ -37,25 +32,9 @@ KS = "job-ks-KS_SPIN_1_R_{}-1_0.csr"
 S = "job-s-S_SPIN_1_R_{}-1_0.csr"
 
 
-def refuse(run: DatasetRun, *words: str) -> None:
-    """Check that the data stage refuses a dataset, says these words, and writes nothing."""
-    with pytest.raises(ValueError, match=r".") as caught:
-        make_data(run)
-    for word in words:
-        assert re.search(word, str(caught.value)), (word, str(caught.value))
-    assert not run.data.exists()
-
-
 def make_cp2k_dataset(folder: Path, **options: Any) -> DatasetRun:
     source = {"reader": "cp2k_matrices", "path": f"{folder}/out.log", **options}
     return write_dataset(folder.parent, source, split={"val": 0, "test": 0})
-
-
-def change_file(path: Path, change: Callable[[str], str]) -> None:
-    before = path.read_text()
-    after = change(before)
-    assert after != before
-    path.write_text(after)
 
 
 def test_a_single_atom_is_sound():
@@ -167,33 +146,6 @@ def test_exchanged_atoms_of_different_elements(water_runs, tmp_path):
     )
 
 
-@pytest.mark.parametrize("pair", [(0, 2), (5, 9)], ids=["Hf", "O"])
-def test_exchanged_atoms_of_one_element(tmp_path, pair):
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        _copy(file)
-        positions = file["000/positions"][()]
-        positions[list(pair)] = positions[list(pair[::-1])]
-        file["000/positions"][...] = positions
-    refuse(
-        make_packed_dataset(tmp_path),
-        "set.h5: 000|set.h5:000",
-        "not symmetric about the line",
-        "not in the order",
-    )
-
-
-def test_positions_that_are_not_those_of_the_images(tmp_path):
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        _copy(file)
-        fractional = file["000/positions"][()] @ np.linalg.inv(file["000/cell"][()])
-        file["000/positions"][...] = (fractional % 1) @ file["000/cell"][()]
-    refuse(
-        make_packed_dataset(tmp_path),
-        "set.h5:000",
-        "positions are not those that the images refer to",
-    )
-
-
 def test_folded_matrices_of_the_gamma_point(water_runs, tmp_path):
     folder = Path(shutil.copytree(water_runs / "chain_gamma", tmp_path / "run"))
     words = "cell that is 3.1 Å across, with a cutoff of 12 Å: they are folded"
@@ -288,150 +240,6 @@ def _drop_p(matrix: BlockMatrix) -> BlockMatrix:
 
 def _swap(text: str, first: str, second: str) -> str:
     return text.replace(first, "*").replace(second, first).replace("*", second)
-
-
-def _copy(file: h5py.File) -> None:
-    path = Path(__file__).parents[3] / "workflows/datasets/hfo2/matrices/cubic-0600K.h5"
-    with h5py.File(path) as source:
-        file.attrs.update(source.attrs)
-        source.copy("000", file)
-
-
-def make_packed_dataset(folder: Path, **options: Any) -> DatasetRun:
-    source = {"reader": "packed", "path": f"{folder}/set.h5", "basis": HAFNIA, **options}
-    return write_dataset(folder, source, split={"val": 0, "test": 0})
-
-
-def _replace(file: h5py.File, name: str, values: np.ndarray) -> None:
-    del file["000"][name]
-    file["000"][name] = values
-
-
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda f: _replace(f, "H", f["000/H"][:-3]), ["truncated: H has .* elements"]),
-    (lambda f: f.attrs.__delitem__("energy_unit"), ["does not say the unit", "set .*energy_unit"]),
-    (lambda f: f["000"].__delitem__("S"), ["lacks S", "a structure needs"]),
-    (lambda f: _replace(f, "S", f["000/S"][:-3]), ["truncated: S has .* elements"]),
-    (lambda f: _replace(f, "S_powers", f["000/S_powers"][:-1]), ["S_powers", "too short"]),
-    (lambda f: _replace(f, "atom_pairs", f["000/atom_pairs"][1:]), ["differ in length"]),
-    (lambda f: f["000/atomic_numbers"].write_direct(np.full(12, 14, "i4")), ["holds Si", "Si: "]),
-    (lambda f: _replace(f, "H", np.full(len(f["000/H"]), np.nan)), ["no finite"]),
-    (lambda f: f["000"].__delitem__("H_powers"), ["whole numbers", "H_powers", "write"]),
-    (lambda f: _replace(f, "atom_pairs", -f["000/atom_pairs"][()]), ["lacks|hermitian pair"]),
-])  # fmt: skip
-def test_a_bad_packed_file(tmp_path, change, words):
-    with h5py.File(tmp_path / "set.h5", "w") as file:
-        _copy(file)
-        change(file)
-    refuse(make_packed_dataset(tmp_path), "set.h5", *words)
-
-
-@pytest.mark.parametrize(
-    "basis", [{"Hf": [0, 1, 2], "O": [0, 1]}, {"Hf": [2, 1, 0, 0], "O": [1, 0]}]
-)
-def test_a_wrong_basis_of_a_packed_file(tmp_path, basis):
-    shutil.copy(WHOLE, tmp_path / "set.h5")
-    refuse(make_packed_dataset(tmp_path, basis=basis), "set.h5", "basis|shells", "correct")
-
-
-def test_a_packed_file_that_is_none(tmp_path):
-    (tmp_path / "set.h5").write_bytes((WHOLE).read_bytes()[:5000])
-    refuse(make_packed_dataset(tmp_path), "set.h5", "cannot be read", "again")
-
-
-def make_deeph_dataset(folder: Path, **options: Any) -> DatasetRun:
-    source = {"reader": "deeph", "path": f"{folder}/hamiltonians.h5", **options}
-    return write_dataset(folder, source, split={"val": 0, "test": 0})
-
-
-def _write_file(path: Path, text: str) -> None:
-    assert path.read_text() != text
-    path.write_text(text)
-
-
-def _edit(path: Path, change: Callable[[h5py.File], None]) -> None:
-    with h5py.File(path, "a") as file:
-        change(file)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda p: (p / "overlaps.h5").unlink(), ["overlaps.h5: is missing"]),
-    (lambda p: (p / "lat.dat").unlink(), ["lat.dat: is missing"]),
-    (lambda p: _write_file(p / "lat.dat", "1 2\n3 4\n"), [r"lat.dat: has the shape \(2, 2\)"]),
-    (lambda p: _write_file(p / "site_positions.dat", "1 x\n"), ["site_positions.dat: is no table"]),
-    (lambda p: _write_file(p / "element.dat", ""), ["element.dat: is no table"]),
-    (lambda p: change_file(p / "element.dat", lambda t: t.replace("8", "800")), ["no element"]),
-    (lambda p: change_file(p / "orbital_types.dat", lambda t: t + "0\n"), ["4 lines for 3 atoms"]),
-    (
-        lambda p: _write_file(p / "orbital_types.dat", "0 1\n0\n0 1\n"),
-        [r"atom 3 \(H\) has the shells"],
-    ),
-    (lambda p: _write_file(p / "orbital_types.dat", "0\n0\n0\n"), ["orbital_types.dat gives"]),
-    (
-        lambda p: _write_file(p / "info.json", json.dumps({"isspinful": True})),
-        ["spinors", "spin-orbit"],
-    ),
-    (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 1, 1]", "x")), ["'x' names"]),
-    (lambda p: _edit(p / "overlaps.h5", lambda f: f.move("[0, 0, 0, 3, 3]", "[0, 0, 0, 4, 3]")),
-     ["names an atom of 3"]),
-    (lambda p: _edit(p / "hamiltonians.h5", lambda f: f["[0, 0, -1, 1, 1]"].write_direct(
-        np.ones((4, 4)))), ["hamiltonian is not hermitian: .* transpose of H_ji"]),
-])  # fmt: skip
-def test_a_bad_folder_of_deeph(chain, tmp_path, change, words):
-    folder = tmp_path / "deeph"
-    write_deeph(folder, read_matrices_of(chain, cutoff=6.0))
-    change(folder)
-    refuse(make_deeph_dataset(folder), "deeph", *words)
-
-
-@pytest.mark.slow
-def test_orbitals_in_another_order_than_stated(tmp_path):
-    write_deeph(tmp_path, read_shipped("cubic-0600K"), order="cp2k")
-    assert make_data(make_deeph_dataset(tmp_path, order="cp2k"))["samples"] == 1
-    shutil.rmtree(tmp_path / "results")
-    refuse(
-        make_deeph_dataset(tmp_path), "not symmetric about the line", "order stated .basis, order."
-    )
-
-
-@pytest.mark.parametrize(("content", "message"), [
-    ({"split": {"method": "energy"}}, "matrices come without energies"),
-    ({"split": {"method": "group"}}, "set `group` of every source"),
-    ({"sources": []}, "at least 1 item"),
-    ({"sources": [{"reader": "packed", "path": "x", "basis": {"Qq": [0]}}]}, "'Qq' is no element"),
-    ({"sources": [{"reader": "packed", "path": "x", "basis": {"H": []}}]}, "at least 1 item"),
-    ({"sources": [{"reader": "openmx", "path": "x"}]}, "packed.*cp2k_matrices.*deeph.*pyscf"),
-])  # fmt: skip
-def test_a_bad_dataset_file(content, message):
-    source = {"reader": "cp2k_matrices", "path": "x"}
-    with pytest.raises(ValidationError, match=message):
-        MatrixDataset.model_validate({"description": "x", "sources": [source], **content})
-
-
-def test_no_file_matches(tmp_path):
-    refuse(
-        make_packed_dataset(tmp_path),
-        "matrices.yaml:.*sources.0.path: no file matches",
-        "correct the",
-    )
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    ('Lattice="4 0 0 0 4 0 0 0 4" pbc="T T T"', r"a\.xyz, frame 0: is periodic.*remove its cell"),
-    ("charge=-1", r"a\.xyz, frame 0: has the charge -1.*remove the frame"),
-])  # fmt: skip
-def test_molecules_are_neutral_and_not_periodic(tmp_path, words, message):
-    pytest.importorskip("pyscf")
-    (tmp_path / "a.xyz").write_text(f"1\nProperties=species:S:1:pos:R:3 {words}\nHe 0 0 0\n")
-    refuse(write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"}), message)
-
-
-def test_molecules_need_pyscf(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyscf", None)
-    (tmp_path / "a.xyz").write_text("1\n\nHe 0 0 0\n")
-    run = write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"})
-    refuse(run, "PySCF, which is not installed", "quantum-chemistry")
 
 
 def test_a_structure_file_may_be_named(chain):
