@@ -7,7 +7,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core import store
-from pipeline_core.figures import provenance, style, tables
+from pipeline_core.figures import provenance
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,3 @@ def test_the_raw_data_are_known_by_the_hash_of_their_hashes(folder):
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     expected = f"2 files, SHA-256 of their hashes {digest[:16]}"
     assert dict(provenance.collect_rows(experiment))["raw data"] == expected
-
-
-def test_a_table_keeps_all_words_and_stays_on_the_page():
-    rows = [["short", "many words " * 30], ["", "the end"]]
-    with style.apply_style():
-        figure = tables.draw(["what", "value"], rows, [0.3, 0.7])
-        figure.draw_without_rendering()
-        texts = figure.axes[0].texts
-        inside = [figure.bbox.padded(1).contains(*text.get_window_extent().max) for text in texts]
-    assert all(inside)
-    words = " ".join(text.get_text() for text in texts).split()
-    assert words.count("many") == 30
-    assert {"what", "value", "short", "end"} <= set(words)
