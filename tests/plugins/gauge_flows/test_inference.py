@@ -170,6 +170,34 @@ def test_derivatives_on_an_ensemble_of_another_volume(between):
         DerivativeOptions(ensemble="long", splits=["test"])
 
 
+@pytest.mark.slow
+def test_derivatives_by_a_mass_of_quarks(tmp_path):
+    """Exact determinants reweight what pseudofermions drew at the other mass, and agree."""
+    theory = {
+        "lattice": {"extents": [4, 4], "n_colours": 2},
+        "action": {"beta": 2.0, "fermions": {"kappa": 0.3, "two_kappa_mu": 0.3}},
+        "generate": {
+            "method": "hmc", "n_configurations": 960, "chains": 16, "thermalisation": 20,
+            "n_steps": 4, "start": "cold",
+        },
+        "split": {"val": 0.05, "test": 0.9},
+    }  # fmt: skip
+    end = {"beta": 2.0, "fermions": {"kappa": 0.3, "two_kappa_mu": 0.4}}
+    model = {"prior": "ensemble", "action": end}
+    run = make_fresh_run(tmp_path, theory, graph=SQUARE, model=model)
+    _, run = call_infer(run, derivatives=DerivativeOptions(resamples=100, fractions=[1.0]))
+    with store.open_artifact(run.inference, SCHEMA) as file:
+        report = json.loads(file["derivatives"].attrs["report"])
+    assert report["parameter"] == "two_kappa_mu"
+    assert 0.5 < report["weights"]["flow"]["ess"]["value"] < 0.999
+    conjugate = report["observables"][CONJUGATE]
+    assert conjugate["known"] is None
+    flow, independent = (conjugate[key] for key in ("flow", "independent"))
+    error = np.hypot(flow["error"], independent["error"])
+    assert abs(flow["value"] - independent["value"]) < SIGMAS * error
+    assert error < 0.4 * abs(flow["value"])
+
+
 @pytest.fixture(scope="module")
 def report(between):
     options = DerivativeOptions(resamples=300, fractions=[1.0, 0.5])
