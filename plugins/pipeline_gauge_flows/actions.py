@@ -21,7 +21,7 @@ from torch import Tensor
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.lattice import Lattice, make_neighbours
 from pipeline_gauge_flows.loops import compute_real_trace, project_to_algebra, sum_plaquettes
-from pipeline_kernels.su3 import plaquette_staples
+from pipeline_kernels.su3 import plaquette_staples, staple_layer
 
 __all__ = ["Action", "ActionOptions", "GaugeAction", "WholeAction"]
 
@@ -141,25 +141,32 @@ class GaugeAction:
 
         It is F = -grad S, where dS/dt = -2 tr(X grad S) if every link moves as exp(t X) U.
         """
-        staples = plaquette_staples(links, *make_neighbours(self.lattice, links.device))
-        weights = self._staple_weights.to(links.device, staples.real.dtype)
-        # Complex numbers as pairs of real ones: the weights are real.
-        total = torch.einsum("kd,bkdvijc->bdvijc", weights, torch.view_as_real(staples))
-        total = torch.view_as_complex(total.contiguous())
+        neighbours = make_neighbours(self.lattice, links.device)
+        rows, row = self._staple_weights
+        rows = rows.to(links.device, links.real.dtype)
+        sums = staple_layer(links.unsqueeze(1), rows, *neighbours)  # (batch, rows, D, V, N, N)
+        total = sums[:, row, range(self.lattice.dimension)]
         if self.rectangle_weight != 0:
+            staples = plaquette_staples(links, *neighbours)
             total = total + self.rectangle_weight * self._sum_rectangle_staples(links, staples)
         return project_to_algebra(links @ total.mH) * (-0.5 / self.lattice.n_colours)
 
     @cached_property
-    def _staple_weights(self) -> Tensor:
-        """Coefficient of each staple in the order of the kernel, (2 (D - 1), D) float64."""
+    @torch.inference_mode(False)
+    def _staple_weights(self) -> tuple[Tensor, list[int]]:
+        """Different rows of weights as the kernel reads them, float64, and which each link takes.
+
+        The link itself has none, then come the staples R_nu and L_nu.
+        """
         weights, plane = self.weights.tolist(), self.lattice.planes.index
         directions = range(self.lattice.dimension)
-        columns = [
-            [weights[plane((min(mu, nu), max(mu, nu)))] for nu in directions if nu != mu]
-            for mu in directions
-        ]
-        return torch.tensor(columns, dtype=torch.float64).mT.repeat(2, 1)
+        rows = []
+        for mu in directions:
+            others = [weights[plane((min(mu, nu), max(mu, nu)))] for nu in directions if nu != mu]
+            rows.append([0.0, *others, *others])
+        different = [row for number, row in enumerate(rows) if row not in rows[:number]]
+        table = torch.tensor(different, dtype=torch.float64)
+        return table, [different.index(row) for row in rows]
 
     def _sum_rectangle_staples(self, links: Tensor, staples: Tensor) -> Tensor:
         """Return the sum of what rectangles leave of each link, (batch, D, V, N, N).
