@@ -34,6 +34,7 @@ real function f, the tensor G with df = Re sum conj(G) dU.
 | `hop_gradient`    | derivative of Re(chi^dagger H psi) by the links: forces     |
 | `split`, `join`   | spinors on all sites to halves and back                     |
 | `NormalSolver`    | conjugate gradients on Mhat^dagger Mhat in one precision    |
+| `compute_residual`| b - Mhat^dagger Mhat x                                      |
 
     operator = DiracOperator(links, extents=(4, 4, 4, 4), kappa=0.177, two_kappa_mu=0.177)
     chi = operator.apply(psi)                                # M psi
@@ -48,6 +49,14 @@ configurations of a batch, do (`lanes.py`).
 from pipeline_kernels.dirac.geometry import join, split
 from pipeline_kernels.dirac.op import hop, hop_gradient
 from pipeline_kernels.dirac.operator import DiracOperator
-from pipeline_kernels.dirac.solver import NormalSolver
+from pipeline_kernels.dirac.solver import NormalSolver, compute_residual
 
-__all__ = ["DiracOperator", "NormalSolver", "hop", "hop_gradient", "join", "split"]
+__all__ = [
+    "DiracOperator",
+    "NormalSolver",
+    "compute_residual",
+    "hop",
+    "hop_gradient",
+    "join",
+    "split",
+]

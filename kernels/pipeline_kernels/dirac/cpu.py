@@ -13,7 +13,7 @@ from pipeline_kernels.dirac.geometry import ALL, Where, apply_signs
 from pipeline_kernels.dirac.lanes import Lanes, make_lanes
 from pipeline_kernels.threads import choose_threads
 
-HALVES = 3  # of a lattice of spinors, in the memory of a routine
+HALVES = 5  # of a lattice of spinors, in the memory of a routine
 
 
 class Task(ctypes.Structure):

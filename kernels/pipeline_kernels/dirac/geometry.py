@@ -65,22 +65,15 @@ def find_neighbours(extents: tuple[int, ...], device: torch.device) -> tuple[Ten
     return ahead.to(device), behind.to(device)
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)
-def make_signs(extents: tuple[int, ...], boundary: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return the sign of each link: that of the boundary where it leaves the last site, (D, V)."""
-    signs = torch.ones(len(extents), *extents, dtype=torch.float64)
-    for mu, sign in enumerate(boundary):
-        signs[mu].select(mu, extents[mu] - 1).mul_(sign)
-    return signs.flatten(1).to(device)
-
-
 def apply_signs(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) -> Tensor:
-    """Return links `(batch, D, V, N, N)` times the signs of the boundary."""
+    """Return links `(batch, D, V, N, N)` times the signs of the boundary, where they leave it."""
     if all(sign == 1 for sign in boundary):
         return links
-    signs = make_signs(tuple(extents), tuple(boundary), links.device)
-    return links * signs.to(links.real.dtype)[:, :, None, None]
+    signed = links.clone()
+    for mu, sign in enumerate(boundary):
+        if sign == -1:
+            signed[:, mu].unflatten(1, list(extents)).select(1 + mu, -1).neg_()
+    return signed
 
 
 def split(psi: Tensor, extents: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -184,18 +184,3 @@ void pack_links(const REAL *links, REAL *packed, const Lattice *lattice, int64_t
         }
     }
 }
-
-/* Spinors on odd sites (batch, n_rhs, V / 2, ...) as (units, half, SPINOR, LANES), and back. */
-void pack_odd(const REAL *psi, REAL *packed, const Lattice *lattice, int64_t *counter)
-{
-    const int64_t size = lattice->half * SPINOR;
-    FOR_UNITS(n_units(lattice))
-        gather_spinors(lattice, (vec *)packed + unit * size, psi, unit, 1, 1);
-}
-
-void unpack_odd(REAL *psi, const REAL *packed, const Lattice *lattice, int64_t *counter)
-{
-    const int64_t size = lattice->half * SPINOR;
-    FOR_UNITS(n_units(lattice))
-        scatter_spinors(lattice, psi, (const vec *)packed + unit * size, unit, 1, 1);
-}

@@ -1,4 +1,6 @@
-/* Conjugate gradients on Mhat^dagger Mhat (see the package). Stands on hops.c. */
+/* Conjugate gradients on Mhat^dagger Mhat (see the package), for spinors on odd sites,
+ * (batch, n_rhs, V / 2, ...). Stands on hops.c. */
+#include <math.h>
 
 typedef struct {
     double kappa, twist; /* twist: 2 kappa mu */
@@ -57,26 +59,39 @@ static int find_done(const double *norm, const double *goal, int *done)
     return all_done;
 }
 
-/* Iterates x, r and p, (units, half, SPINOR, LANES), from where they are until |r|^2 <= goal. `last`
- * holds |r|^2 of the step before, zero to begin with r as direction; both are (units, LANES). A field
- * that is done waits for the others of its unit. `counts` gets the iterations of each unit. */
-void iterate_normal(REAL *x, REAL *r, REAL *p, const REAL *packed, double *last, const double *goal,
-                    int64_t *counts, const Lattice *lattice, const Equation *equation,
-                    int64_t *counter, void *memory)
+/* The number of each lane's field among (batch, n_rhs); infinity in a lane without a field. */
+static void spread_goals(const Lattice *lattice, int64_t unit, const double *goals, double *goal)
+{
+    for (int64_t l = 0; l < LANES; l++) {
+        const int64_t field = field_of(lattice, unit, l / lattice->n_parts);
+        goal[l] = field < 0 ? INFINITY : goals[field];
+    }
+}
+
+/* Iterates from a residual until |r|^2 <= goal, and writes what is to be added to x. The direction of
+ * the search, (units, half, SPINOR, LANES), and |r|^2 of the step before, (units, LANES), zero to
+ * begin with r as direction, stay for the next call. A field that is done waits for the others of
+ * its unit. `counts` gets the iterations of each unit. */
+void iterate_normal(const REAL *r, REAL *step, REAL *search, const REAL *packed, double *last,
+                    const double *goals, int64_t *counts, const Lattice *lattice,
+                    const Equation *equation, int64_t *counter, void *memory)
 {
     const Permutations lanes = read_permutations(lattice);
     const int64_t size = lattice->half * SPINOR, group_size = 2 * lattice->half * D * NUMBERS;
     vec *even = aligned(memory), *middle = even + size, *image = middle + size;
+    vec *residual = image + size, *solution = residual + size;
     FOR_UNITS(n_units(lattice))
     {
         const vec *links = (const vec *)packed + group_of(lattice, unit) * group_size;
-        vec *solution = (vec *)x + unit * size, *residual = (vec *)r + unit * size;
-        vec *direction = (vec *)p + unit * size;
-        double norm[LANES], curvature[LANES], *before = last + unit * LANES;
+        vec *direction = (vec *)search + unit * size;
+        double norm[LANES], goal[LANES], curvature[LANES], *before = last + unit * LANES;
         int done[LANES];
         int64_t n = 0;
+        gather_spinors(lattice, residual, r, unit, 1, 1);
+        memset(solution, 0, size * sizeof(vec));
+        spread_goals(lattice, unit, goals, goal);
         multiply_fields(lattice, residual, residual, norm);
-        for (; !find_done(norm, goal + unit * LANES, done) && n < equation->max_iterations; n++) {
+        for (; !find_done(norm, goal, done) && n < equation->max_iterations; n++) {
             const vec beta = divide(norm, before, done, 1), taken = divide(norm, norm, done, 0);
             for (int64_t k = 0; k < size; k++)
                 direction[k] = taken * residual[k] + beta * direction[k];
@@ -93,5 +108,35 @@ void iterate_normal(REAL *x, REAL *r, REAL *p, const REAL *packed, double *last,
             multiply_fields(lattice, residual, residual, norm);
         }
         counts[unit] = n;
+        scatter_spinors(lattice, step, solution, unit, 1, 1);
+    }
+}
+
+/* r = b - Mhat^dagger Mhat x, and |r|^2 of each field, (batch, n_rhs). */
+void compute_residual(const REAL *x, const REAL *b, REAL *r, double *norms, const REAL *packed,
+                      const Lattice *lattice, const Equation *equation, int64_t *counter,
+                      void *memory)
+{
+    const Permutations lanes = read_permutations(lattice);
+    const int64_t size = lattice->half * SPINOR, group_size = 2 * lattice->half * D * NUMBERS;
+    vec *even = aligned(memory), *middle = even + size, *image = middle + size;
+    vec *given = image + size;
+    FOR_UNITS(n_units(lattice))
+    {
+        const vec *links = (const vec *)packed + group_of(lattice, unit) * group_size;
+        double norm[LANES];
+        gather_spinors(lattice, given, x, unit, 1, 1);
+        apply_even_odd(lattice, &lanes, links, equation, given, even, middle, 0);
+        apply_even_odd(lattice, &lanes, links, equation, middle, even, image, 1);
+        gather_spinors(lattice, given, b, unit, 1, 1);
+        for (int64_t k = 0; k < size; k++)
+            image[k] = given[k] - image[k];
+        scatter_spinors(lattice, r, image, unit, 1, 1);
+        multiply_fields(lattice, image, image, norm);
+        for (int64_t l = 0; l < LANES; l += lattice->n_parts) {
+            const int64_t field = field_of(lattice, unit, l / lattice->n_parts);
+            if (field >= 0)
+                norms[field] = norm[l];
+        }
     }
 }

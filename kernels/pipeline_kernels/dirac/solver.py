@@ -62,6 +62,26 @@ class NormalSolver:
         return step
 
 
+def compute_residual(operator: DiracOperator, x: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return b - Mhat^dagger Mhat x and its square, not differentiable.
+
+    Args:
+        operator: Mhat.
+        x: `(batch, n_rhs, V/2, S, N)`, on odd sites.
+        b: of the same shape.
+
+    Returns:
+        The residual, of the same shape, and |r|^2 of each field, `(batch, n_rhs)` float64.
+    """
+    if operator.packed is None:
+        residual = b - operator.apply_even_odd(operator.apply_even_odd(x), adjoint=True)
+        return residual, _multiply(residual, residual)
+    x, b = native.make_plain(x), native.make_plain(b)
+    residual, norm = torch.empty_like(b), torch.empty(b.shape[:2], dtype=torch.float64)
+    _Call(operator, b.shape).run("compute_residual", x, b, residual, norm, operator.packed)
+    return residual, norm
+
+
 @dataclass
 class _PlainState:
     """The iteration in PyTorch."""
@@ -93,58 +113,42 @@ class _PlainState:
 
 
 class _PackedState:
-    """The iteration in C, with spinors in the order of the lanes."""
+    """The iteration in C; the direction of the search is in the order of the lanes."""
+
+    def __init__(self, operator: DiracOperator, shape: torch.Size) -> None:
+        self.operator = operator
+        self.call = _Call(operator, shape)
+        library, task = self.call.library, self.call.task
+        n_lanes, numbers = cpu.count_lanes(library), 2 * shape[-2] * shape[-1]
+        packed = self.call.n_units, task.half, numbers, n_lanes
+        self.direction = torch.zeros(packed, dtype=operator.links.real.dtype)
+        self.last = torch.zeros(self.call.n_units, n_lanes, dtype=torch.float64)
+
+    def iterate(self, residual: Tensor, goal: Tensor, max_iterations: int) -> tuple[Tensor, int]:
+        residual = native.make_plain(residual)
+        step, counts = torch.empty_like(residual), torch.zeros(self.call.n_units, dtype=torch.int64)
+        fields = residual, step, self.direction, self.operator.packed
+        numbers = self.last, goal.contiguous(), counts
+        self.call.run("iterate_normal", *fields, *numbers, max_iterations=max_iterations)
+        return step, int(counts.max())
+
+
+class _Call:
+    """Calls routines for fields of one shape."""
 
     def __init__(self, operator: DiracOperator, shape: torch.Size) -> None:
         links = operator.links
-        self.operator, self.shape = operator, shape
+        self.equation = operator.kappa, operator.two_kappa_mu
         self.library = cpu.load_library(links.shape[-1], len(operator.extents), links.dtype)
         plan = cpu.make_plan(self.library, operator.extents, shape[0], shape[1])
         self.task, _, self.n_units, self.n_bytes = plan
-        self.n_lanes = cpu.count_lanes(self.library)
-        numbers = 2 * shape[-2] * shape[-1]
-        packed = self.n_units, self.task.half, numbers, self.n_lanes
-        self.direction = torch.zeros(packed, dtype=links.real.dtype)
-        self.last = torch.zeros(self.n_units, self.n_lanes, dtype=torch.float64)
+        self.n_threads = min(self.n_units, choose_threads(64 * shape.numel()))
 
-    def iterate(self, residual: Tensor, goal: Tensor, max_iterations: int) -> tuple[Tensor, int]:
-        r, x = torch.empty_like(self.direction), torch.zeros_like(self.direction)
-        self._call("pack_odd", native.make_plain(residual), r)
-        counts = torch.zeros(self.n_units, dtype=torch.int64)
-        equation = Equation(self.operator.kappa, self.operator.two_kappa_mu, max_iterations)
-        native.call_routine(
-            self.library,
-            "iterate_normal",
-            x,
-            r,
-            self.direction,
-            self.operator.packed,
-            self.last,
-            self._spread_over_lanes(goal),
-            counts,
-            self.task,
-            equation,
-            n_threads=min(self.n_units, choose_threads(64 * residual.numel())),
-            n_bytes=self.n_bytes,
-        )
-        step = torch.empty_like(residual, memory_format=torch.contiguous_format)
-        self._call("unpack_odd", step, x)
-        return step, int(counts.max())
-
-    def _call(self, routine: str, *arrays: Tensor) -> None:
-        n_threads = min(self.n_units, choose_threads(arrays[0].numel()))
-        native.call_routine(self.library, routine, *arrays, self.task, n_threads=n_threads)
-
-    def _spread_over_lanes(self, goal: Tensor) -> Tensor:
-        """Return goals (batch, n_rhs) as (n_units, n_lanes); lanes without a field get infinity."""
-        n_fields, n_parts = self.n_lanes // self.task.n_parts, self.task.n_parts
-        several = self.shape[0] > 1
-        rows = goal.mT if several else goal  # the last axis is that of the fields of a unit
-        missing = -rows.shape[1] % n_fields
-        padded = torch.nn.functional.pad(rows, (0, missing), value=float("inf"))
-        units = padded.reshape(len(rows), -1, n_fields)
-        units = units.transpose(0, 1).reshape(-1, n_fields) if several else units[0]
-        return units.repeat_interleave(n_parts, dim=1).contiguous()
+    def run(self, routine: str, *arrays: Tensor | None, max_iterations: int = 0) -> None:
+        """Call a routine."""
+        equation = Equation(*self.equation, max_iterations)
+        sizes = {"n_threads": self.n_threads, "n_bytes": self.n_bytes}
+        native.call_routine(self.library, routine, *arrays, self.task, equation, **sizes)
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_kernels.dirac import DiracOperator, NormalSolver, join, split
+from pipeline_kernels.dirac import DiracOperator, NormalSolver, compute_residual, join, split
 
 _REDUCTION: Final = {torch.complex64: 1e-3, torch.complex128: 1e-9}
 """Of the residual in the precision of the iterations, before the true one replaces it."""
@@ -48,6 +48,8 @@ class Solution:
 class DiracSolver:
     """Solves equations of one operator for any number of right-hand sides at once.
 
+    Solutions are not differentiable.
+
     Args:
         operator: M, with links in double precision if the tolerance is below 1e-6.
         tolerance: Largest |r| / |b| of the normal equation.
@@ -67,6 +69,7 @@ class DiracSolver:
         dtype = torch.complex64 if mixed else operator.links.dtype
         self.inner = operator if dtype == operator.links.dtype else operator.convert(dtype)
 
+    @torch.no_grad()
     def solve_normal(self, b: Tensor) -> Solution:
         """Solve Mhat^dagger Mhat x = b.
 
@@ -82,21 +85,21 @@ class DiracSolver:
         size = _square(b).sqrt()
         b = b * _spread(torch.where(size > 0, 1 / size, 1.0), b)
         x, residual, norm = torch.zeros_like(b), b, _square(b)
-        goal, best = self.tolerance**2 * norm, torch.full_like(norm, torch.inf)
+        goal, best = self.tolerance**2, torch.full_like(norm, torch.inf)
         while bool((pending := ~(norm <= goal)).any()):
             stuck = (pending & ~(norm <= 0.5 * best)).any()  # or not a number
             if stuck or search.n_iterations >= self.max_iterations:
                 self._refuse(norm, search.n_iterations)
-            aim = torch.maximum(_MARGIN**2 * goal, _REDUCTION[dtype] ** 2 * norm)
+            aim = (_REDUCTION[dtype] ** 2 * norm).clamp_min(_MARGIN**2 * goal)
+            aim = torch.where(pending, aim, torch.inf)  # what has arrived stays as it is
             left = self.max_iterations - search.n_iterations
-            # A field that has arrived stays as it is.
-            aim = torch.where(pending, aim, torch.inf)
             x = x + search.iterate(residual.to(dtype), aim, left).to(x.dtype)
-            residual = b - self._apply_normal(x)
-            best, norm = torch.minimum(best, norm), _square(residual)
+            best = torch.minimum(best, norm)
+            residual, norm = compute_residual(self.operator, x, b)
             n_replacements += 1
         return Solution(x * _spread(size, x), norm.sqrt(), search.n_iterations, n_replacements)
 
+    @torch.no_grad()
     def solve_even_odd(self, b: Tensor, *, adjoint: bool = False) -> Solution:
         """Solve Mhat x = b, or Mhat^dagger x = b, on odd sites."""
         if adjoint:
@@ -107,6 +110,7 @@ class DiracSolver:
             spinors = normal.spinors
         return Solution(spinors, normal.residual, normal.n_iterations, normal.n_replacements)
 
+    @torch.no_grad()
     def solve(self, eta: Tensor) -> Solution:
         """Solve M psi = eta.
 
@@ -125,9 +129,6 @@ class DiracSolver:
             odd_solution.n_iterations,
             odd_solution.n_replacements,
         )
-
-    def _apply_normal(self, x: Tensor) -> Tensor:
-        return self.operator.apply_even_odd(self.operator.apply_even_odd(x), adjoint=True)
 
     def _refuse(self, norm: Tensor, n_iterations: int) -> None:
         reached = float(norm.max().sqrt())
