@@ -43,10 +43,13 @@ from pipeline_gauge_flows.exact import (
     compute_torus_plaquette,
     expand_strong_coupling,
 )
+from pipeline_gauge_flows.formats.configuration import Configuration
+from pipeline_gauge_flows.formats.nersc import write_nersc
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.samples import HaarSamples
 from plugins.gauge_flows.small import load_project, make_flow
 from plugins.gauge_flows.trained import (
+    IDLE,
     ONE,
     add_ensemble,
     make_fresh_run,
@@ -324,6 +327,35 @@ def test_a_flow_acts_on_an_ensemble_of_another_volume(transferred):
     assert "The same on 4x8" in titles
     with SampleFile(transferred.predictions, "predictions") as file:
         np.testing.assert_array_equal(np.bincount(file.read_column("lattice")), [320, 400])
+
+
+@pytest.mark.slow
+def test_a_flow_acts_on_an_imported_ensemble(tmp_path):
+    """Oracle: the same configurations before NERSC files were made of them."""
+    chain = {"method": "heatbath", "n_configurations": 12, "thermalisation": 5}
+    small = {"action": {"beta": 1.0}, "lattice": {"extents": [2, 2, 2, 2]}}
+    run = make_fresh_run(
+        tmp_path,
+        {**small, "generate": chain, "split": {"val": 0.4, "test": 0.4}},
+        graph={"lattice": {"extents": [2, 2, 2, 2]}, "masks": [{"mask": "direction"}]},
+        model={"prior": "ensemble", "action": {"beta": 1.5}, "layers": {"kind": "residual"}},
+        train={**IDLE, "batch_size": 2, "optimizer": {"lr": 0.1}},
+    )
+    long = {**small, "lattice": {"extents": [4, 2, 2, 2]}}
+    run = add_ensemble(run, "made", {**long, "generate": chain})
+    (tmp_path / "raw").mkdir()
+    with Ensemble(run.further["made"].data) as made:
+        for number, links in enumerate(made.read_links(range(12)).numpy()):
+            write_nersc(tmp_path / f"raw/lat.{number}", Configuration(made.lattice, links, None))
+    files = {"sources": [{"reader": "nersc", "path": "../../raw/lat.*"}], "check_action": False}
+    run = add_ensemble(run, "read", {**long, **files})
+    _, metrics = call_evaluate(run, ensembles=["made", "read"])
+    made, read = metrics["flow"]["lattices"][1:]
+    assert abs(made["ess"]["value"] - made["identity"]["ess"]["value"]) > 0.01  # links are moved
+    assert read["ess"]["value"] == pytest.approx(made["ess"]["value"], rel=1e-9)
+    with SampleFile(run.predictions, "predictions") as file:
+        lattice, weight = file.read_column("lattice"), file.read_column("log_weight")
+    np.testing.assert_allclose(weight[lattice == 2], weight[lattice == 1], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(
