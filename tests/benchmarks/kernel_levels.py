@@ -40,6 +40,7 @@ from pipeline_kernels.su3 import (
     logarithm,
     path_products,
     polar,
+    residual_step,
     spectral_map,
     staple_layer,
 )
@@ -149,6 +150,9 @@ def list_matrix_cases(n: int, n_colours: int, dtype: torch.dtype) -> Iterator[tu
     yield "su3_exponential", make_gradient(exponential, M - M.mH)
     yield "su3_logarithm", make_gradient(logarithm, U)
     yield "su3_projection", make_gradient(polar, M)
+    paths = draw_haar(6 * n, n_colours, None, dtype).view(n, 6, n_colours, n_colours)
+    steps = torch.rand(n, 6, dtype=torch.float64) / 6
+    yield "su3_residual", make_gradient(residual_step, U, paths, steps)
     yield "su3_spectral", make_gradient(spectral_map, U, parameters)
     table = torch.randint(32, (4, 8, 16))
     adjoint = torch.rand(4, 16) < 0.5
