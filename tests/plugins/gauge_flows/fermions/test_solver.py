@@ -1,7 +1,8 @@
 """Solutions of Dirac's equation.
 
-Oracles: the residual itself, torch.linalg.solve, the propagator of free quarks in momentum space
-and its dispersion (Gattringer and Lang, Quantum Chromodynamics on the Lattice, section 5.1).
+Oracles: the residual itself, linearity, torch.linalg.solve, the propagator of free quarks in
+momentum space and its dispersion (Gattringer and Lang, Quantum Chromodynamics on the Lattice,
+section 5.1).
 """
 
 from __future__ import annotations
@@ -82,6 +83,15 @@ def test_fields_do_not_change_each_other():
         operator = DiracOperator(links[k : k + 1], (4, 4), **MASSES)
         alone = DiracSolver(operator).solve_normal(b[k : k + 1])
         assert_close(together.spinors[k : k + 1], alone.spinors, rtol=0, atol=1e-8)
+
+
+def test_sizes_of_right_hand_sides_do_not_matter():
+    lattice = Lattice((4, 4), 3)
+    operator = DiracOperator(draw_hot(lattice, 1, make_generator(0)), (4, 4), **MASSES)
+    solver, b = DiracSolver(operator, 1e-12), draw_spinors(lattice, 1, 1, halved=True)
+    expected = solver.solve_normal(b).spinors
+    for size in (2.0**-100, 2.0**100):  # squares that single precision does not hold
+        assert torch.equal(solver.solve_normal(size * b).spinors / size, expected)
 
 
 @pytest.mark.parametrize("extents", [(16, 8), (8, 4, 4, 4)])
