@@ -27,14 +27,14 @@ M(-mu~)^dagger. With odd sites only (even-odd preconditioning),
 and det M = (1 + mu~^2)^(N S V / 4) det Mhat. Derivatives by links are those that torch takes: of a
 real function f, the tensor G with df = Re sum conj(G) dU.
 
-| function or class | what it calculates                                          |
-|-------------------|-------------------------------------------------------------|
-| `DiracOperator`   | M, Mhat, their adjoints and derivatives for given links     |
-| `hop`             | H psi, or a half of it, differentiable by spinors and links |
-| `hop_gradient`    | derivative of Re(chi^dagger H psi) by the links: forces     |
-| `split`, `join`   | spinors on all sites to halves and back                     |
-| `NormalSolver`    | conjugate gradients on Mhat^dagger Mhat in one precision    |
-| `compute_residual`| b - Mhat^dagger Mhat x                                      |
+| function or class  | what it calculates                                          |
+|--------------------|-------------------------------------------------------------|
+| `DiracOperator`    | M, Mhat, their adjoints and derivatives for given links     |
+| `hop`              | H psi, or a half of it, differentiable by spinors and links |
+| `hop_gradient`     | derivative of Re(chi^dagger H psi) by the links: forces     |
+| `split`, `join`    | spinors on all sites to halves and back                     |
+| `NormalSolver`     | conjugate gradients on Mhat^dagger Mhat in one precision    |
+| `compute_residual` | b - Mhat^dagger Mhat x                                      |
 
     operator = DiracOperator(links, extents=(4, 4, 4, 4), kappa=0.177, two_kappa_mu=0.177)
     chi = operator.apply(psi)                                # M psi

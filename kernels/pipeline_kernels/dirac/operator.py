@@ -59,20 +59,20 @@ class DiracOperator:
 
     def apply(self, psi: Tensor, *, adjoint: bool = False) -> Tensor:
         """Return M psi or M^dagger psi, of spinors `(batch, n_rhs, V, S, N)`."""
-        self._check("psi", psi, ALL)
+        self.check("psi", psi, ALL)
         mu = -self.two_kappa_mu if adjoint else self.two_kappa_mu
         return self._combine(psi, psi, (-self.kappa, 0.0, 1.0, mu), ALL, adjoint)
 
     def apply_even_odd(self, psi: Tensor, *, adjoint: bool = False) -> Tensor:
         """Return Mhat psi or Mhat^dagger psi, spinors on odd sites `(batch, n_rhs, V/2, S, N)`."""
-        self._check("psi", psi, ODD)
+        self.check("psi", psi, ODD)
         mu = -self.two_kappa_mu if adjoint else self.two_kappa_mu
         even = self._hop_to_even(psi, adjoint)
         return self._combine(even, psi, (-(self.kappa**2), 0.0, 1.0, mu), ODD, adjoint)
 
     def hop(self, psi: Tensor, parity: int = ALL, *, adjoint: bool = False) -> Tensor:
         """Return H psi; of one parity from spinors of the other."""
-        self._check("psi", psi, parity)
+        self.check("psi", psi, parity)
         return self._combine(psi, None, (1.0, 0.0, 0.0, 0.0), parity, adjoint)
 
     def differentiate(self, chi: Tensor, psi: Tensor) -> Tensor:
@@ -85,8 +85,8 @@ class DiracOperator:
         Returns:
             G, `(batch, D, V, N, N)`, with d Re(chi^dagger M psi) = Re sum conj(G) dU.
         """
-        self._check("chi", chi, ALL)
-        self._check("psi", psi, ALL)
+        self.check("chi", chi, ALL)
+        self.check("psi", psi, ALL)
         by_hops = gather_gradient(chi, psi, [*self.extents], [*self.boundary], ALL, False)
         return -self.kappa * by_hops
 
@@ -100,8 +100,8 @@ class DiracOperator:
         Returns:
             G, `(batch, D, V, N, N)`, as `differentiate` returns it.
         """
-        self._check("chi", chi, ODD)
-        self._check("psi", psi, ODD)
+        self.check("chi", chi, ODD)
+        self.check("psi", psi, ODD)
         tables = [*self.extents], [*self.boundary]
         by_hops = gather_gradient(chi, self._hop_to_even(psi, False), *tables, ODD, False)
         by_hops = by_hops + gather_gradient(self._hop_to_even(chi, True), psi, *tables, EVEN, False)
@@ -138,6 +138,16 @@ class DiracOperator:
             adjoint,
         )
 
-    def _check(self, name: str, psi: Tensor, parity: int) -> None:
+    def check(self, name: str, psi: Tensor, parity: int) -> None:
+        """Refuse spinors that the operator does not take.
+
+        Args:
+            name: of the argument, for the message.
+            psi: the argument.
+            parity: its sites: `geometry.ALL`, or one of the others for half of them.
+
+        Raises:
+            ValueError: if so.
+        """
         check_spinors(name, psi, self.extents, parity)
         check_like_links(name, psi, self.links)

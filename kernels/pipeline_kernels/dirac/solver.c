@@ -59,7 +59,7 @@ static int find_done(const double *norm, const double *goal, int *done)
     return all_done;
 }
 
-/* The number of each lane's field among (batch, n_rhs); infinity in a lane without a field. */
+/* The goal of each lane's field, of those of (batch, n_rhs); infinity in a lane without one. */
 static void spread_goals(const Lattice *lattice, int64_t unit, const double *goals, double *goal)
 {
     for (int64_t l = 0; l < LANES; l++) {

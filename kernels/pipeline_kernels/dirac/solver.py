@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pipeline_kernels import native
 from pipeline_kernels.dirac import cpu
+from pipeline_kernels.dirac.geometry import ODD
 from pipeline_kernels.dirac.operator import DiracOperator
 from pipeline_kernels.threads import choose_threads
 
@@ -56,7 +57,20 @@ class NormalSolver:
 
         Returns:
             What is to be added to x, of the shape of the residual.
+
+        Raises:
+            ValueError: if an argument is of another shape or type.
         """
+        self.operator.check("residual", residual, ODD)
+        if residual.shape != self.shape:
+            raise ValueError(
+                f"residual: expected {tuple(self.shape)} as declared, got {tuple(residual.shape)}"
+            )
+        if goal.shape != self.shape[:2] or goal.dtype != torch.float64:
+            raise ValueError(
+                f"goal: expected float64 {tuple(self.shape[:2])}, got {goal.dtype} "
+                f"{tuple(goal.shape)}"
+            )
         step, n = self.state.iterate(residual, goal, max_iterations)
         self.n_iterations += n
         return step
@@ -72,7 +86,14 @@ def compute_residual(operator: DiracOperator, x: Tensor, b: Tensor) -> tuple[Ten
 
     Returns:
         The residual, of the same shape, and |r|^2 of each field, `(batch, n_rhs)` float64.
+
+    Raises:
+        ValueError: if x or b are none of the operator's spinors, or differ in shape.
     """
+    operator.check("x", x, ODD)
+    operator.check("b", b, ODD)
+    if x.shape != b.shape:
+        raise ValueError(f"x: expected {tuple(b.shape)} as b, got {tuple(x.shape)}")
     if operator.packed is None:
         residual = b - operator.apply_even_odd(operator.apply_even_odd(x), adjoint=True)
         return residual, _multiply(residual, residual)

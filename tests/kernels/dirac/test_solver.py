@@ -76,3 +76,16 @@ def test_a_search_goes_on_from_where_it_was():
     x = first + parts.iterate(residual, goal, 7)
     assert parts.n_iterations == 12
     assert_close(x, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_does_not_fit_is_refused():
+    operator, x, b = make_case((4, 4), 3, 1, 2)
+    solver, goal = NormalSolver(operator, b.shape), torch.zeros(1, 2).double()
+    with pytest.raises(ValueError, match=r"x: expected \(1, 2, 8, 2, 3\) as b"):
+        compute_residual(operator, x[:, :1], b)
+    with pytest.raises(ValueError, match=r"b: expected torch\.complex128"):
+        compute_residual(operator, x, b.to(torch.complex64))
+    with pytest.raises(ValueError, match=r"residual: expected \(1, 2, 8, 2, 3\) as declared"):
+        solver.iterate(b[:, :1], goal, 3)
+    with pytest.raises(ValueError, match=r"goal: expected float64 \(1, 2\)"):
+        solver.iterate(b, goal.float(), 3)
