@@ -27,15 +27,19 @@ RECTANGLES: Final = {"wilson": 0.0, "symanzik": -1 / 12, "iwasaki": -0.331}
 """Coefficient c1 of the 1x2 rectangles; that of the plaquettes is c0 = 1 - 8 c1."""
 
 
-def require_fermions(extents: Sequence[int]) -> None:
+def require_fermions(extents: Sequence[int], key: str = "action.fermions") -> None:
     """Check that a lattice holds quarks.
+
+    Args:
+        extents: Of the lattice.
+        key: Which asks for them.
 
     Raises:
         ValueError: It has neither two nor four directions, or an odd extent.
     """
     if len(extents) not in (2, 4) or any(extent % 2 for extent in extents):
         raise ValueError(
-            f"action.fermions: Wilson's operator is even-odd preconditioned in two and four "
+            f"{key}: Wilson's operator is even-odd preconditioned in two and four "
             f"dimensions, but the lattice has extents {list(extents)}; make them even"
         )
 

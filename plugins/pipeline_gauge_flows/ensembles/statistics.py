@@ -80,9 +80,7 @@ def estimate(chains: Sequence[Floats], tau_int: float | None = None) -> Estimate
         return Estimate(mean, float(error), tau, None, count)
     if spread <= 1e-14 * abs(mean):
         return Estimate(mean, 0.0, 0.5, 0.0, count)
-    observable = _import_pyerrors().Obs(
-        list(chains), [f"chain|{i:04d}" for i in range(len(chains))]
-    )
+    observable = import_pyerrors().Obs(list(chains), [f"chain|{i:04d}" for i in range(len(chains))])
     observable.gamma_method()
     return Estimate(
         mean,
@@ -106,7 +104,8 @@ def compute_drift(chains: Sequence[Floats]) -> float | None:
     return float((second.mean - first.mean) / error) if error > 0 else 0.0
 
 
-def _import_pyerrors() -> Any:
+def import_pyerrors() -> Any:
+    """Return the module, imported without warnings of what it imports."""
     with warnings.catch_warnings():
         # It imports a module that SciPy announces to remove.
         warnings.simplefilter("ignore", DeprecationWarning)

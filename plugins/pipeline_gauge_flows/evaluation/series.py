@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Series = dict[str, Floats]
 """Name -> (n, ...), a row for each configuration, in order."""
+Measure = Callable[[Tensor, Sequence[int]], Mapping[str, Tensor]]
+"""From links (batch, D, V, N, N) and the numbers of the configurations in their file to columns."""
 
 START, END = "start:", "end:"
 """Prefixes of what is measured before and after a map."""
@@ -111,6 +113,7 @@ def map_ensemble(
     observables: Observables,
     batch_size: int,
     ranks: Ranks,
+    correlate: Measure | None = None,
 ) -> Series:
     """Map configurations of the ensemble that a flow starts from.
 
@@ -121,10 +124,14 @@ def map_ensemble(
         observables: What is measured of them.
         batch_size: Configurations that a rank maps at a time.
         ranks: Who shares the work.
+        correlate: What is measured beside them, and depends on the numbers of configurations.
 
     Returns:
-        `log_weight`; `log_weight_identity`, that without the flow; and before (`start:`) and after
-        (`end:`) the map both actions (`base`, `target`) and the observables.
+        `log_weight`; `log_weight_identity`, that without the flow; before (`start:`) and after
+        (`end:`) the map both actions (`base`, `target`) and the observables; and of each
+        configuration the mean times of its batch, `seconds_flow` for the map,
+        `seconds_reweighting` for the two actions of its weight, and `seconds_measurement` for one
+        measurement.
 
     Raises:
         ValueError: A weight is not finite.
@@ -132,14 +139,32 @@ def map_ensemble(
     (file, chosen), (base, target) = ensemble, actions
 
     def compute_columns(numbers: range) -> Mapping[str, Tensor]:
-        links = file.read_links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
-        mapped = push(flow, links, target, base)
-        columns = {"log_weight": mapped.log_weight}
-        for prefix, one in ((START, links), (END, mapped.links)):
-            values = {"base": base(one), "target": target(one), **observables(one)}
-            columns |= {f"{prefix}{name}": value for name, value in values.items()}
-        identity = columns[f"{START}base"] - columns[f"{START}target"]
-        return {**columns, "log_weight_identity": identity}
+        rows = chosen[numbers.start : numbers.stop].tolist()
+        links = file.read_links(rows).to(ranks.device)
+        clocks = [time.perf_counter()]
+        moved, log_det = flow(links)
+        log_det = log_det.cpu()  # where a GPU is waited for
+        clocks.append(time.perf_counter())
+        there, here = target(moved).cpu(), base(links).cpu()
+        clocks.append(time.perf_counter())
+        columns: dict[str, Tensor] = {}
+        for prefix, one in ((START, links), (END, moved)):
+            values = observables(one)
+            if correlate is not None:
+                values |= correlate(one, rows)
+            columns |= {f"{prefix}{name}": value.cpu() for name, value in values.items()}
+        clocks.append(time.perf_counter())
+        unmoved = target(links).cpu()
+        columns |= {
+            f"{START}base": here, f"{START}target": unmoved,
+            f"{END}base": base(moved), f"{END}target": there,
+        }  # fmt: skip
+        seconds = torch.tensor(clocks, dtype=torch.float64).diff() / len(rows)
+        seconds[2] /= 2  # before and after
+        names = ("seconds_flow", "seconds_reweighting", "seconds_measurement")
+        columns |= {k: x.expand(len(rows)) for k, x in zip(names, seconds, strict=True)}
+        weights = {"log_weight": here + log_det - there, "log_weight_identity": here - unmoved}
+        return weights | columns
 
     return _gather_batches(len(chosen), batch_size, ranks, compute_columns)
 
@@ -196,6 +221,7 @@ def list_observables(series: Series) -> Sequence[str]:
     """Return the names of the scalar observables among columns."""
     other = {
         "log_weight", "log_weight_identity", "action", "seconds", "cpu_seconds", "planes",
-        "base", "target",
+        "base", "target", "seconds_flow", "seconds_reweighting", "seconds_measurement",
+        "pion",
     }  # fmt: skip
     return [name for name in series if name not in other]

@@ -1,1 +1,1 @@
-"""Solvers and determinants of Wilson's Dirac operator (`pipeline_kernels.dirac`)."""
+"""Quarks on Wilson's Dirac operator (`pipeline_kernels.dirac`): solver, determinants, mesons."""

@@ -1,8 +1,8 @@
 """Correlators of mesons from propagators.
 
-| symbol                              | here                      |
-|-------------------------------------|---------------------------|
-| C(t) = sum_x |S(x + t, source)|^2   | `compute_pion_correlator` |
+| symbol                              | here                                               |
+|-------------------------------------|----------------------------------------------------|
+| C(t) = sum_x |S(x + t, source)|^2   | `compute_pion_correlator`, `correlate_pion`        |
 
 with S = M^-1 and a sum over spins and colours of both ends. It is that of the charged pseudoscalar:
 by gamma5-hermiticity the propagator of the other flavour, with -mu, is the adjoint of S.
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pipeline_gauge_flows.datasets import FermionOptions
 from pipeline_gauge_flows.fermions.solver import DiracSolver
+from pipeline_gauge_flows.fermions.sources import Sources, make_point_sources, stack_sources
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_kernels.dirac import DiracOperator
 
@@ -30,12 +31,27 @@ def compute_pion_correlator(
         quarks: Of which the meson is made.
         source: Site of the source; t is counted from there.
     """
-    extents, d, n = lattice.extents, lattice.dimension, lattice.n_colours
-    operator = DiracOperator(links, extents, quarks.kappa, quarks.two_kappa_mu)
-    eta = torch.zeros(d * n, lattice.volume, d * n, dtype=links.dtype, device=links.device)
-    eta[:, source] = torch.eye(d * n, dtype=links.dtype, device=links.device)
-    eta = eta.reshape(1, d * n, lattice.volume, d, n).expand(len(links), -1, -1, -1, -1)
+    sources = stack_sources([make_point_sources(lattice, [source])])
+    return correlate_pion(links, lattice, quarks, sources)
+
+
+def correlate_pion(
+    links: Tensor, lattice: Lattice, quarks: FermionOptions, sources: Sources
+) -> Tensor:
+    """Return C(t) of one point, as an average over sources, (batch, T) float64.
+
+    Args:
+        links: (batch, D, V, N, N).
+        lattice: Their lattice.
+        quarks: Of which the meson is made.
+        sources: Of each configuration, or the same for all in a batch of one.
+    """
+    operator = DiracOperator(links, lattice.extents, quarks.kappa, quarks.two_kappa_mu)
+    eta = sources.spinors.to(links).expand(len(links), -1, -1, -1, -1)
     psi = DiracSolver(operator).solve(eta).spinors
-    density = torch.view_as_real(psi).square().sum((1, 3, 4, 5))  # (batch, V)
-    slices = density.reshape(len(links), extents[0], -1).sum(2)
-    return slices.roll(-int(lattice.coordinates[source, 0]), 1)
+    density = torch.view_as_real(psi).double().square().sum((3, 4, 5))  # (batch, n_rhs, V)
+    n_times = lattice.extents[0]
+    slices = density.reshape(*density.shape[:2], n_times, -1).sum(3)
+    places = sources.times.to(links.device)[..., None] + torch.arange(n_times, device=links.device)
+    from_source = slices.gather(2, (places % n_times).expand_as(slices))
+    return from_source.sum(1) * sources.weight

@@ -16,6 +16,8 @@ from pipeline_gauge_flows.figures.runs import Report
 
 CONJUGATE: Final = "conjugate"
 """The derivative of the action by the parameter, among the observables."""
+ELEMENT: Final = "pion_element"
+"""With `_<t_min>` the matrix element of Eq. 15."""
 _TITLES: Final = {
     "plaquette": "plaquette",
     "plaquette_time": "temporal plaquettes",
@@ -55,10 +57,26 @@ class Derivatives:
         return reports
 
     @property
+    def pion(self) -> Report | None:
+        """What is said of the pion; None without one."""
+        pion: Report | None = self.report["pion"]
+        return pion
+
+    @property
+    def headline(self) -> str:
+        """Name of the observable of which the costs are told."""
+        return CONJUGATE if self.pion is None else f"{ELEMENT}_{self.pion['t_min']}"
+
+    @property
+    def loops(self) -> dict[str, Report]:
+        """Reports on what is made of links alone."""
+        return {k: one for k, one in self.observables.items() if not k.startswith("pion_")}
+
+    @property
     def shown(self) -> list[str]:
         """Names of the observables that have panels of their own."""
-        liked = [CONJUGATE, "plaquette_time", "plaquette", *self.observables]
-        return list(dict.fromkeys(name for name in liked if name in self.observables))[:2]
+        liked = [CONJUGATE, "plaquette_time", "plaquette", *self.loops]
+        return list(dict.fromkeys(name for name in liked if name in self.loops))[:2]
 
 
 def read_derivatives(experiment: ExperimentRun) -> list[Derivatives]:
@@ -167,7 +185,7 @@ def _draw_bars(
 
 def _draw_ratios(axes: Axes, one: Derivatives, experiment: ExperimentRun) -> None:
     """Draw errors of the other estimators over that of the flow."""
-    observables, symbol = one.observables, _name_parameter(one.report)
+    observables, symbol = one.loops, _name_parameter(one.report)
     for key, (label, colour, marker) in _RATIOS.items():
         points = [
             (ratio, -place)

@@ -19,10 +19,15 @@ The report; numbers with errors are `value` and `error`, all of the same resampl
 | `dataset`             | of which configurations were mapped                                    |
 | `n_configurations`    | that were mapped; `n_blocks` that were resampled                       |
 | `weights`             | `ess` with the `flow` and with the `identity` in its place             |
-| `observables`         | by name, `conjugate` being the derivative of the action, a report each |
-| `seconds`             | of wall time and a rank, for a configuration: `mapped` with its weight |
-|                       | and measured at both ends; `generated` and measured, of the second     |
-|                       | ensemble with its thermalisation, None if there is none                |
+| `observables`         | by name, `conjugate` being the derivative of the action, a report      |
+|                       | each; of the pion `pion_<t>`, its correlator, and of fits from t_min   |
+|                       | `pion_mass_<t_min>` and `pion_element_<t_min>`, log(M) / 2, whose      |
+|                       | derivative is the matrix element of Eq. 15                             |
+| `seconds`             | of wall time and a rank, for a configuration, the terms of Eq. 19:     |
+|                       | `flow`, `reweighting`, `measurement` once, and `generation` of the     |
+|                       | second ensemble with its thermalisation, None if there is none         |
+| `pion`                | `masses` of fit ranges [`t_min`, T/2] at `start` and `end`, and        |
+|                       | `effective_masses` of t and t + 1; None if it was not asked for        |
 | `independent_configurations` | of both ensembles of the estimate `independent` together        |
 
 The report on an observable:

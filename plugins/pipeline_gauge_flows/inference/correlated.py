@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any, Final
 
 import h5py
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.run import DatasetRun, Run
 from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.datasets import EnsembleDataset
-from pipeline_gauge_flows.ensembles.origins import GeneratedEnsemble, Sample
-from pipeline_gauge_flows.ensembles.statistics import Estimate, estimate
+from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.ensembles.storage import Ensemble
 from pipeline_gauge_flows.evaluation.inputs import (
     open_ensemble,
@@ -29,7 +26,6 @@ from pipeline_gauge_flows.evaluation.series import (
     END,
     START,
     Series,
-    list_observables,
     map_ensemble,
     split_chains,
 )
@@ -45,15 +41,17 @@ from pipeline_gauge_flows.inference.derivative import (
     find_step,
 )
 from pipeline_gauge_flows.inference.options import DerivativeOptions
+from pipeline_gauge_flows.inference.pion import add_masses, make_correlator, report_pion
+from pipeline_gauge_flows.inference.second import Measurement, make_second
+from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.options import GaugeOptions
 from pipeline_gauge_flows.task import make_base_action, read_target_action
 
 Averages = dict[str, Value]
+Floats = NDArray[np.float64]
 
-_BATCH: Final = 64
-"""Configurations of a second ensemble that are measured at a time."""
-_SEED: Final = 1
-"""Added to the seed of the dataset for a second ensemble."""
+_SOURCES: Final = 1
+"""Numbers the seed of the sources of quarks among those of the run."""
 
 
 def differentiate(
@@ -77,33 +75,47 @@ def differentiate(
         base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
         assert base is not None
         step = find_step(base.options, target.options)
-        observables = Observables(options.observables, lattice)
         pair = (ensemble, chosen)
-        clocks = [time.perf_counter()]
-        series = map_ensemble(flow, (base, target), pair, observables, options.batch_size, ranks)
-        clocks.append(time.perf_counter())
+        measurement = _make_measurement(run, options, base.options, lattice)
+        series = map_ensemble(
+            flow, (base, target), pair, measurement.observables, options.batch_size, ranks,
+            measurement.correlator,
+        )  # fmt: skip
         if not ranks.is_rank_zero:
             return {}, series
         rows, seed = split_chains(ensemble, chosen), (run.seed, 0)
         estimates = DerivativeEstimates(
             series, step, rows, options.fractions, options.resamples, seed
         )
-        clocks.append(time.perf_counter())
-        second = _measure_second(dataset, options, (base, target), step, ensemble, len(chosen))
-        clocks.append(time.perf_counter())
+        second = None
+        if options.independent:
+            second = make_second(dataset, (base, target), step, ensemble, measurement, len(chosen))
+    if measurement.correlator is not None:
+        add_masses(estimates, lattice)
     report = {"dataset": dataset.name, **_make_header(series, step, estimates, options, seed)}
-    first = _make_averages({name: rows.estimate(one) for name, one in estimates.before.items()})
+    first = _average(estimates, estimates.before, rows)
+    other = None if second is None else _average(estimates, second.columns, second.chains)
     exact = _compute_known_differences(base, target, step)
     report["observables"] = {
-        name: _report_observable(name, estimates, exact, (first, second), step)
-        for name in estimates.before
+        name: _report_observable(name, estimates, exact, (first, other), step)
+        for name in estimates.names
     }
-    report["seconds"] = {
-        "mapped": ranks.size * (clocks[1] - clocks[0]) / len(chosen),
-        "generated": None if second is None else (clocks[3] - clocks[2]) / len(chosen),
-    }
+    report["pion"] = report_pion(measurement.correlator, estimates)
+    terms = ("flow", "reweighting", "measurement")
+    report["seconds"] = {name: float(series[f"seconds_{name}"].mean()) for name in terms}
+    report["seconds"]["generation"] = None if second is None else second.seconds
     report["independent_configurations"] = None if second is None else 2 * len(chosen)
     return replace_not_finite(report), series
+
+
+def _make_measurement(
+    run: Run, options: DerivativeOptions, action: ActionOptions, lattice: Lattice
+) -> Measurement:
+    observables = Observables(options.observables, lattice)
+    if options.pion is None:
+        return Measurement(observables, None)
+    seed = (run.seed, _SOURCES)
+    return Measurement(observables, make_correlator(options.pion, action, lattice, seed))
 
 
 def _open_configurations(
@@ -176,9 +188,13 @@ def _report_observable(
     return report
 
 
-def _make_averages(estimates: Mapping[str, Estimate]) -> Averages:
-    """Return averages over Markov chains with their errors."""
-    return {name: Value(one.mean, one.error) for name, one in estimates.items()}
+def _average(
+    estimates: DerivativeEstimates, columns: Mapping[str, Floats], chains: ChainRows
+) -> Averages:
+    """Return averages over Markov chains with their errors, and functions of them."""
+    both = {**columns, **estimates.linearise(columns)}
+    means = {name: chains.estimate(values) for name, values in both.items()}
+    return {name: Value(one.mean, one.error) for name, one in means.items()}
 
 
 def _compute_known_differences(
@@ -197,43 +213,3 @@ def _compute_known_differences(
         CONJUGATE: conjugate / step.length,
         **{name: (end[name] - start[name]) / step.length for name in start},
     }
-
-
-def _measure_second(
-    dataset: DatasetRun,
-    options: DerivativeOptions,
-    actions: tuple[WholeAction, WholeAction],
-    step: Step,
-    ensemble: Ensemble,
-    n: int,
-) -> Averages | None:
-    """Return averages over a second ensemble, made as the dataset was; None without one."""
-    assert isinstance(dataset.options, EnsembleDataset)
-    made = dataset.options.generate
-    if not options.independent or made is None:
-        return None
-    # As many as there are of the first, of each chain.
-    count = -(-n // made.chains) * made.chains
-    chain = made.model_copy(update={"seed": made.seed + _SEED, "n_configurations": count})
-    base, target = actions
-    observables = Observables(options.observables, ensemble.lattice)
-    values: dict[str, list[list[float]]] = {}
-    second = GeneratedEnsemble(target.options, target.lattice, chain)
-    for batch in _split_batches(iter(second)):
-        links = torch.from_numpy(np.stack([one.links for one in batch]))
-        columns = {"base": base(links), "target": target(links), **observables(links)}
-        columns[CONJUGATE] = (columns["target"] - columns["base"]) / step.length
-        for name in [CONJUGATE, *list_observables({k: v.numpy() for k, v in columns.items()})]:
-            rows = values.setdefault(name, [[] for _ in range(made.chains)])
-            for one, value in zip(batch, columns[name].tolist(), strict=True):
-                rows[one.chain].append(value)
-    # As of the first, whose chains may be too short for an autocorrelation of their own.
-    tau = split_chains(ensemble, np.arange(len(ensemble))).tau_int
-    return _make_averages(
-        {name: estimate([np.array(row) for row in rows], tau) for name, rows in values.items()}
-    )
-
-
-def _split_batches(drawn: Iterator[Sample]) -> Iterator[list[Sample]]:
-    while batch := list(islice(drawn, _BATCH)):
-        yield batch

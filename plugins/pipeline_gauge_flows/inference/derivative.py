@@ -10,6 +10,7 @@ w = exp(-S_2(f(U)) + S_1(U) + log det f'):
 | its limit            | -(<O C> - <O><C>), C = dS/dlambda                                        |
 | independent          | [<O>_2 - <O>_1] / (lambda_2 - lambda_1) from two ensembles               |
 
+In place of <O> there may be a function of averages, such as the mass of a hadron (`masses`).
 Eq. 13 as printed lacks the denominator and takes w to be normalised. Actions are linear in beta and
 in the anisotropy, so that C = (S_2 - S_1) / (lambda_2 - lambda_1); by the anisotropy it is the
 operator of Eq. 16. By parameters of quarks C is that quotient, too: up to the step.
@@ -19,9 +20,9 @@ beside them. All are computed of the same resampled configurations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +42,15 @@ from pipeline_gauge_flows.evaluation.series import (
     list_observables,
     select_prefix,
 )
+from pipeline_gauge_flows.inference.masses import CORRELATOR
 
 Floats = NDArray[np.float64]
 
 CONJUGATE: Final = "conjugate"
 """Name of C among the observables."""
 PARAMETERS: Final = ("beta", "anisotropy", "kappa", "two_kappa_mu")
+_SMALL_PART: Final = 1e-2
+"""Of the step, along which functions of averages are differentiated where these are derivatives."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,17 @@ def _list_parameters(action: ActionOptions) -> dict[str, Any]:
     return content | (quarks or {})
 
 
+class FunctionOfMeans(Protocol):
+    """A function of averages of several observables."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the observables, or of functions before it."""
+
+    def __call__(self, means: Floats) -> Floats:
+        """Return it for rows of averages, (m, inputs) -> (m,), to first order about the first."""
+
+
 class DerivativeEstimates:
     """Estimates of derivatives from configurations before and after a flow.
 
@@ -107,6 +122,7 @@ class DerivativeEstimates:
     Attributes:
         before: Observables of U, with `conjugate`; name -> (n,).
         after: Those of f(U).
+        functions: Functions of the averages, which are differentiated as observables are.
         blocks: Number of the block of each configuration that is resampled, (n,).
     """
 
@@ -119,7 +135,11 @@ class DerivativeEstimates:
         n_resamples: int,
         seed: Sequence[int],
     ) -> None:
-        self.before, self.after = (_select_side(series, prefix, step) for prefix in (START, END))
+        self.before, self.after = (
+            name_columns(select_prefix(series, prefix), step) for prefix in (START, END)
+        )
+        self.functions: dict[str, FunctionOfMeans] = {}
+        self._averages: dict[tuple[str, str], Floats] = {}
         self._step, self._fractions = step, sorted(fractions, reverse=True)
         watched = [self.before["plaquette"], self.before[CONJUGATE], series["log_weight"]]
         self.blocks = make_blocks(chains, watched, len(series["log_weight"]))
@@ -137,7 +157,7 @@ class DerivativeEstimates:
         }
         same = compute_value(self.estimate_by_epsilon(name, 1.0))
         limit, ours = compute_value(ends[0]), compute_value(flow)
-        best = min({**scan, 0.0: limit}.items(), key=lambda item: item[1].error)
+        best = min({**scan, 0.0: limit}.items(), key=_get_error)
         middle = (ends[0] + ends[1]) / 2
         return {
             "flow": ours.to_dict(),
@@ -157,23 +177,44 @@ class DerivativeEstimates:
             },
         }
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all that is differentiated."""
+        return [*self.before, *self.functions]
+
+    def average(self, name: str, weight: str = "") -> Floats:
+        """Return an average, or a function of some, (1 + n_resamples,).
+
+        Args:
+            name: Of the observable or the function.
+            weight: Empty for U; `w ` for f(U) with its weight; `<fraction> w ` for U with the
+                weight of a part of the step.
+        """
+        if name in self.functions:
+            if (name, weight) not in self._averages:
+                function = self.functions[name]
+                means = np.stack([self.average(one, weight) for one in function.inputs], 1)
+                self._averages[name, weight] = function(means)
+            return self._averages[name, weight]
+        mean = self._means[f"{weight}{name}"]
+        whole: Floats = self._middles[name] + (mean / self._means[weight[:-1]] if weight else mean)
+        return whole
+
     def flow_derivative(self, name: str) -> Floats:
         """Return the flow's estimate of a derivative, (1 + n_resamples,)."""
-        means = self._means
-        difference = means[f"w {name}"] / means["w"] - means[name]
-        derivative: Floats = difference / self._step.length
+        derivative: Floats = self._subtract_start(name, "w ") / self._step.length
         return derivative
 
     def estimate_by_epsilon(self, name: str, fraction: float) -> Floats:
         """Return the estimate of epsilon-reweighting at a part of the step."""
-        means = self._means
-        weight = f"{fraction} w"
-        difference = means[f"{weight} {name}"] / means[weight] - means[name]
+        difference = self._subtract_start(name, f"{fraction} w ")
         derivative: Floats = difference / (fraction * self._step.length)
         return derivative
 
     def estimate_covariance(self, name: str, end: str) -> Floats:
         """Return the derivative at one end of the step as a covariance with C."""
+        if name in self.functions:
+            return self._differentiate_along(self.functions[name], end)
         means = self._means
         if end == START:
             mean, other = means[name], means[CONJUGATE]
@@ -184,12 +225,43 @@ class DerivativeEstimates:
         derivative: Floats = mean * other - product
         return derivative
 
+    def linearise(self, columns: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Return the functions of the averages of columns, as columns of which they are averages.
+
+        Their fluctuations are, to first order, those of the functions.
+        """
+        linear = dict(columns)
+        for name, function in self.functions.items():
+            rows = np.stack([linear[one] for one in function.inputs], axis=1)
+            linear[name] = function(np.concatenate([rows.mean(0, keepdims=True), rows]))[1:]
+        return {name: linear[name] for name in self.functions}
+
+    def _subtract_start(self, name: str, weight: str) -> Floats:
+        """Return a weighted average less that of U."""
+        if name in self.functions:
+            return self.average(name, weight) - self.average(name)
+        means = self._means
+        difference: Floats = means[f"{weight}{name}"] / means[weight[:-1]] - means[name]
+        return difference
+
+    def _differentiate_along(self, function: FunctionOfMeans, end: str) -> Floats:
+        """Return the derivative of a function whose inputs change by their derivatives."""
+        weight = "" if end == START else "w "
+        means = np.stack([self.average(one, weight) for one in function.inputs], 1)
+        slopes = np.stack([self.estimate_covariance(one, end) for one in function.inputs], 1)
+        length = _SMALL_PART * self._step.length
+        ahead, behind = function(means + length * slopes), function(means - length * slopes)
+        derivative: Floats = (ahead - behind) / (2 * length)
+        return derivative
+
     def _make_columns(self, series: Series) -> dict[str, Floats]:
         weight = _compute_weights(series["log_weight"])
         columns = {"w": weight}
         identity = series["log_weight_identity"]
         small = {f: _compute_weights(f * identity) for f in {1.0, *self._fractions}}
         columns |= {f"{f} w": one for f, one in small.items()}
+        # Less one constant at both ends, so that differences keep digits.
+        self._middles = {name: float(values.mean()) for name, values in self.before.items()}
         c, c_after = self._center(CONJUGATE)
         for name in self.before:
             before, after = self._center(name)
@@ -199,8 +271,8 @@ class DerivativeEstimates:
         return columns
 
     def _center(self, name: str) -> tuple[Floats, Floats]:
-        """Return an observable at both ends less one constant, so that differences keep digits."""
-        middle = self.before[name].mean()
+        """Return an observable at both ends less its constant."""
+        middle = self._middles[name]
         return self.before[name] - middle, self.after[name] - middle
 
 
@@ -210,10 +282,24 @@ def compute_independent(first: Value, second: Value, step: Step) -> Value:
     return Value((second.value - first.value) / step.length, error)
 
 
-def _select_side(series: Series, prefix: str, step: Step) -> dict[str, Floats]:
-    columns = select_prefix(series, prefix)
-    conjugate = (columns["target"] - columns["base"]) / step.length
-    return {CONJUGATE: conjugate} | {name: columns[name] for name in list_observables(columns)}
+def name_columns(columns: Mapping[str, Floats], step: Step) -> dict[str, Floats]:
+    """Return the scalar observables of configurations, C before them and slices after them.
+
+    Args:
+        columns: Both actions and what was measured, (n, ...).
+        step: Between the actions.
+    """
+    named = {CONJUGATE: (columns["target"] - columns["base"]) / step.length}
+    named |= {name: columns[name] for name in list_observables(dict(columns))}
+    slices = columns.get(CORRELATOR)
+    if slices is not None:
+        named |= {f"{CORRELATOR}_{t}": column for t, column in enumerate(slices.T)}
+    return named
+
+
+def _get_error(item: tuple[float, Value]) -> float:
+    error = item[1].error
+    return error if np.isfinite(error) else np.inf
 
 
 def _compute_weights(log_weight: Floats) -> Floats:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline_core.config.sections import Count, Section
-from pipeline_gauge_flows.datasets import NotNegativeInt
+from pipeline_gauge_flows.datasets import FermionOptions, NotNegativeInt
 from pipeline_gauge_flows.evaluation.options import Extents, ObservableOptions, SplitName
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -43,6 +43,21 @@ class SampleOptions(Section):
         return self
 
 
+class PionOptions(Section):
+    """The charged pion: its mass by fits of its correlator, and their derivatives."""
+
+    quarks: FermionOptions | None = None
+    """Of which the pion is made; null for those of the action."""
+    source: Literal["point", "z2", "z4"] = "z4"
+    """point: all spins and colours at random sites. z2, z4: such noise on random slices of time."""
+    n_sources: Count = 16
+    """Points or slices of each configuration; a point takes as many inversions as spins and colours
+    together, a slice takes one."""
+    t_min: Count | None = None
+    """Start of the fit range [t_min, T/2] of which the table of costs tells; null for T/4. All
+    ranges are fitted."""
+
+
 class DerivativeOptions(Section):
     """Derivatives by the parameter in which the flow's two actions differ (Eqs. 12 and 13).
 
@@ -55,6 +70,8 @@ class DerivativeOptions(Section):
     splits: list[SplitName] = ["val", "test"]
     """Configurations of the dataset that count; of another one than that of the experiment all."""
     observables: ObservableOptions = ObservableOptions()
+    pion: PionOptions | None = None
+    """The pion beside them; null for none."""
     fractions: list[Fraction] = [1.0, 0.5, 0.25, 0.125, 0.0625]
     """Parts of the flow's step of the parameter at which epsilon-reweighting is tried; its limit
     of no step at all is always there."""

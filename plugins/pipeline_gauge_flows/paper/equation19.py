@@ -16,7 +16,7 @@ from pipeline_core.run import ExperimentRun
 from pipeline_core.training.checkpoint import load_model
 from pipeline_gauge_flows.evaluation.cost import read_training_seconds
 from pipeline_gauge_flows.figures.costs import format_time
-from pipeline_gauge_flows.figures.derivatives import CONJUGATE, Derivatives, read_derivatives
+from pipeline_gauge_flows.figures.derivatives import Derivatives, read_derivatives
 
 _COLUMNS: Final = 3
 """Runs that a page has room for."""
@@ -27,27 +27,34 @@ class Terms:
     """The terms of Eq. 19 by configuration, of whatever unit; None for what is not known.
 
     Attributes:
-        sampled: Generation and a measurement.
-        measured: A measurement; 0 where it was not timed apart.
-        mapped: Flow evaluation, reweighting and two measurements.
+        generation: Of a configuration.
+        measurement: Of a configuration, once.
+        flow: Evaluation of the flow.
+        reweighting: The weight.
         training: Of the flow.
         epsilon_ratio: Variance of epsilon-reweighting over that of the flow.
         independent_ratio: Variance of two independent ensembles over that of the flow.
     """
 
-    sampled: float | None
-    measured: float
-    mapped: float | None
+    generation: float | None
+    measurement: float
+    flow: float
+    reweighting: float
     training: float | None
     epsilon_ratio: float | None
     independent_ratio: float | None
 
     @property
+    def sampled(self) -> float | None:
+        """Cost of a configuration by epsilon-reweighting."""
+        return None if self.generation is None else self.generation + self.measurement
+
+    @property
     def flows(self) -> float | None:
         """Cost of a configuration with the flow, its training left out."""
-        if self.sampled is None or self.mapped is None:
+        if self.generation is None:
             return None
-        return self.sampled - self.measured + self.mapped
+        return self.generation + self.flow + 2 * self.measurement + self.reweighting
 
     @property
     def independent(self) -> float | None:
@@ -72,9 +79,12 @@ class Terms:
 
 
 _TERMS: Final = {
-    "sampled": "generation and measurement: a configuration by ε-reweighting",
-    "mapped": "flow evaluation, reweighting and two measurements",
-    "flows": "a configuration with the flow",
+    "generation": "generation",
+    "measurement": "measurement",
+    "flow": "flow evaluation",
+    "reweighting": "reweighting",
+    "sampled": "a configuration by ε-reweighting",
+    "flows": "a configuration with the flow, which is measured twice",
     "independent": "a configuration of each of two independent ensembles",
     "training": "training",
     "epsilon_ratio": "variance of ε-reweighting at its best step over that of the flow",
@@ -127,9 +137,10 @@ def _read_paper_terms(known: Mapping[str, float]) -> Terms | None:
     generation, measurement, flow, reweighting = (known[name] for name in names)
     training, ratio = (known[name] for name in others)
     return Terms(
-        sampled=generation + measurement,
-        measured=measurement,
-        mapped=flow + reweighting + 2 * measurement,
+        generation=generation,
+        measurement=measurement,
+        flow=flow,
+        reweighting=reweighting,
         training=training,
         epsilon_ratio=ratio,
         independent_ratio=None,
@@ -137,16 +148,15 @@ def _read_paper_terms(known: Mapping[str, float]) -> Terms | None:
 
 
 def _compute_terms(one: Derivatives) -> Terms:
-    seconds, ratios = one.report["seconds"], one.observables[CONJUGATE]["error_ratio"]
+    seconds, ratios = one.report["seconds"], one.observables[one.headline]["error_ratio"]
     squares = {k: None if x is None else x**2 for k, x in ratios.items()}
     training = read_training_seconds(one.run)
     if training is not None and one.run.model.exists():
         # As the other terms: wall time of all ranks.
         training *= json.loads(load_model(one.run.model)["provenance"])["ranks"]
+    names = ("generation", "measurement", "flow", "reweighting")
     return Terms(
-        sampled=seconds["generated"],
-        measured=0.0,
-        mapped=seconds["mapped"],
+        **{name: seconds[name] for name in names},
         training=training,
         epsilon_ratio=squares["best"],
         independent_ratio=squares.get("independent"),

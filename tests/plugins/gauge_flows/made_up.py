@@ -21,6 +21,7 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_gauge_flows.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.datasets import FermionOptions
 from pipeline_gauge_flows.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.evaluation.cost import compare_costs
 from pipeline_gauge_flows.evaluation.predictions import write_predictions
@@ -33,6 +34,8 @@ from pipeline_gauge_flows.evaluation.report import (
 from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates, Step, compute_independent
 from pipeline_gauge_flows.inference.infer import SCHEMA
+from pipeline_gauge_flows.inference.options import PionOptions
+from pipeline_gauge_flows.inference.pion import PionCorrelator, add_masses, report_pion
 from pipeline_gauge_flows.lattice import Lattice
 
 ROOT = Path(__file__).parents[3]
@@ -200,8 +203,43 @@ def draw_shift(n: int, part: float, seed: int = 0) -> dict[str, np.ndarray]:
     return series
 
 
+MASS, SLOPE, MIDDLE = 1.0, 0.1, 5
+"""M at lambda = 0 and dM/dlambda of a made-up meson, and T/2."""
+
+
+CORRELATOR = PionCorrelator(
+    PionOptions(), FermionOptions(kappa=0.1), Lattice((2 * MIDDLE, 2), 3), (0,)
+)
+
+
+def draw_meson(x: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return correlators whose mean at lambda is cosh(M(lambda) (T/2 - t)), (n, T/2 + 1).
+
+    M(lambda) = MASS + SLOPE lambda, since the mean of exp(k x) is exp(k lambda + k²/2).
+
+    Args:
+        x: Normal numbers of mean lambda and variance 1, (n,).
+        seed: Of noise of each slice, the same before and after a flow.
+    """
+    distance = np.arange(MIDDLE, -1, -1)
+    noise = 1 + 0.02 * np.random.default_rng([seed, 1]).normal(size=(len(x), MIDDLE + 1))
+    angle = (MASS + SLOPE * x[:, None]) * distance
+    return np.cosh(angle) * np.exp(-((SLOPE * distance) ** 2) / 2) * noise
+
+
+def make_meson_estimates(part: float, n: int = N, seed: int = 0) -> DerivativeEstimates:
+    """Return estimates with the mass of the made-up meson, whose flow makes part of the shift."""
+    series = draw_shift(n, part, seed)
+    for prefix in ("start:", "end:"):
+        series[f"{prefix}pion"] = draw_meson(series[f"{prefix}plaquette"], seed)
+    chains = ChainRows([np.arange(n)])
+    estimates = DerivativeEstimates(series, STEP, chains, [1.0, 0.5, 0.25], 100, (seed,))
+    add_masses(estimates, CORRELATOR.lattice)
+    return estimates
+
+
 def write_derivatives(
-    folder: Path, second: bool = True, expected: str | None = None
+    folder: Path, second: bool = True, expected: str | None = None, pion: bool = False
 ) -> ExperimentRun:
     """Return an experiment with derivatives by a flow that makes 80 % of an exact shift."""
     content = {key: LOOPS[key] for key in ("description", "plugin", "model", "graph", "train")}
@@ -210,7 +248,9 @@ def write_derivatives(
     write_training(run)
     chains = ChainRows([np.arange(N)])
     estimates = DerivativeEstimates(draw_shift(N, 0.8), STEP, chains, [1.0, 0.5, 0.25], 100, (0,))
-    reports = {name: estimates.report(name) for name in estimates.before}
+    if pion:
+        estimates = make_meson_estimates(0.8)
+    reports = {name: estimates.report(name) for name in estimates.names}
     for report in reports.values():
         report |= {"known": None, "known_sigmas": None, "independent": None}
         if second:
@@ -222,8 +262,12 @@ def write_derivatives(
     content = {
         "parameter": STEP.parameter, "start": STEP.start, "end": STEP.end, "n_configurations": N,
         "n_blocks": N, "weights": weights, "observables": reports,
-        "seconds": {"mapped": 3e-3, "generated": 1e-3 if second else None},
+        "seconds": {
+            "generation": 8e-4 if second else None, "measurement": 2e-4, "flow": 1.8e-3,
+            "reweighting": 1e-3,
+        },
         "independent_configurations": 2 * N if second else None,
+        "pion": report_pion(CORRELATOR, estimates) if pion else None,
     }  # fmt: skip
     with store.create(run.inference, SCHEMA, run.make_provenance("infer")) as file:
         file.create_group("derivatives").attrs["report"] = json.dumps(content)

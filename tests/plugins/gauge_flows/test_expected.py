@@ -52,6 +52,10 @@ NUMBERS = {
 """Where the text of the paper has a number of `expected.yaml`."""
 
 
+def write_pion(folder, expected):
+    return made_up.write_derivatives(folder, expected=expected, pion=True)
+
+
 def test_the_papers_numbers_are_in_its_text():
     text = read_paper("gauge_flows")
     entries = {entry.id: entry for entry in read_expected(made_up.EXPECTED).entries}
@@ -82,16 +86,22 @@ def test_each_measure_leads_to_a_number(tmp_path):
     """All pointers, led to experiments with results of the kind that they need."""
     content = yaml.safe_load(made_up.EXPECTED.read_text())
     entries = [one for one in content["entries"] if "measure" in one]
+    of_pion = [one for one in entries if one["measure"]["experiment"].endswith("pion")]
     of_derivatives = [
         one
         for one in entries
-        if one["measure"]["experiment"].endswith("derivatives")
-        or "/derivatives/" in one["measure"]["of"]
+        if one not in of_pion
+        and (
+            one["measure"]["experiment"].endswith("derivatives")
+            or "/derivatives/" in one["measure"]["of"]
+        )
     ]
-    of_loops = [one for one in entries if one not in of_derivatives]
-    assert len(of_derivatives) >= 5
+    of_loops = [one for one in entries if one not in [*of_pion, *of_derivatives]]
+    assert len(of_pion) >= 5
+    assert len(of_derivatives) >= 3
     assert len(of_loops) >= 5
     for kind, make in (
+        (of_pion, write_pion),
         (of_derivatives, made_up.write_derivatives),
         (of_loops, made_up.write_loops),
     ):
@@ -106,7 +116,11 @@ def test_each_measure_leads_to_a_number(tmp_path):
         assert all(row["ours"] is not None for row in report.values())
         if make is made_up.write_derivatives:
             assert report["ess_marginal"]["ours"] == pytest.approx(99.0)
+        elif make is write_pion:
             assert report["cost_training"]["ours"] == pytest.approx(20 / 3600)
+            assert report["cost_measurement"]["ours"] == pytest.approx(2e-4 / 3600)
+            assert report["pion_mass"]["ours"] == pytest.approx(made_up.MASS, rel=0.02)
+            assert report["error_ratio_low"]["ours"] > 1
         else:
             value = report["ess_learned"]["ours"] / 100
             assert value == pytest.approx(np.exp(-made_up.VARIANCES["learned"]), rel=0.1)

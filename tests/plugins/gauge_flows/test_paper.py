@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline_gauge_flows.figures import runs
-from pipeline_gauge_flows.paper import equation19, figure1
+from pipeline_gauge_flows.paper import equation19, figure1, figure2
 from plugins.drawn import select_rows
 from plugins.gauge_flows import made_up
 
@@ -99,7 +99,8 @@ def test_the_papers_costs_are_what_it_concludes_from_them(between):
 def test_our_costs_follow_from_measured_times_and_errors(between):
     figure, table = equation19.draw(between)
     ours = {row["term"]: row["base_seconds"] for row in select_rows(table)}
-    assert (ours["sampled"], ours["mapped"], ours["training"]) == (1e-3, 3e-3, 16.0)
+    assert (ours["sampled"], ours["training"]) == (1e-3, 16.0)
+    assert (ours["measurement"], ours["reweighting"]) == (2e-4, 1e-3)
     assert (ours["flows"], ours["independent"]) == (4e-3, 2e-3)
     # Of -x a fifth of the shift, and two ensembles with twice the variance over its square.
     assert ours["epsilon_ratio"] == pytest.approx(25, rel=0.4)
@@ -108,7 +109,30 @@ def test_our_costs_follow_from_measured_times_and_errors(between):
     assert f"{16.0 / saved:,.0f} configurations" in made_up.read_words(figure.axes[0])
 
 
+@pytest.mark.slow
+def test_figure_2_shows_the_meson_of_each_range(tmp_path):
+    expected = made_up.EXPECTED.read_text()
+    experiment = made_up.write_derivatives(tmp_path, expected=expected, pion=True)
+    figure, table = figure2.draw(experiment)
+    fraction = -2 / 3 * made_up.SLOPE / made_up.MASS
+    rows = select_rows(table, estimator="flow")
+    assert [row["t_min"] for row in rows] == [1, 2, 3, 4]
+    for row in rows:
+        assert abs(row["value"] - fraction) < SIGMAS * row["error"] + 0.02 * abs(fraction)
+        assert row["mass"] == pytest.approx(made_up.MASS, rel=0.02)
+    assert all(row["error_over_flow"] > 1 for row in select_rows(table, estimator="epsilon_best"))
+    assert len(figure.axes) == 3
+    assert figure.axes[0].get_ylabel() == "momentum fraction of gluons"
+    _, costs = equation19.draw(experiment)
+    (ratio,) = select_rows(costs, term="epsilon_ratio")
+    best = select_rows(table, estimator="epsilon_best", t_min=2)[0]["error_over_flow"]
+    assert ratio["base_seconds"] == pytest.approx(best**2)
+
+
 def test_a_flow_that_saves_nothing_never_pays():
-    terms = equation19.Terms(1.0, 0.0, 1.5, 10.0, epsilon_ratio=2.0, independent_ratio=2.0)
+    terms = equation19.Terms(
+        generation=0.8, measurement=0.2, flow=1.0, reweighting=0.3, training=10.0,
+        epsilon_ratio=2.0, independent_ratio=2.0,
+    )  # fmt: skip
     assert terms.pays_beside_epsilon == float("inf")
     assert terms.pays_beside_independent == pytest.approx(10 / 1.5)

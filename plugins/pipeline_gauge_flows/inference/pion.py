@@ -1,0 +1,154 @@
+"""The pion among the observables of derivatives: correlators, masses and matrix elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions, require_fermions
+from pipeline_gauge_flows.evaluation.resampling import compute_value
+from pipeline_gauge_flows.fermions.correlators import correlate_pion
+from pipeline_gauge_flows.fermions.sources import draw_sources, stack_sources
+from pipeline_gauge_flows.inference.derivative import DerivativeEstimates
+from pipeline_gauge_flows.inference.masses import CORRELATOR, LogMass, MassFit
+from pipeline_gauge_flows.inference.options import PionOptions
+from pipeline_gauge_flows.lattice import Lattice
+
+MASS: Final = f"{CORRELATOR}_mass"
+"""With `_<t_min>` the name of the mass from the range [t_min, T/2]."""
+ELEMENT: Final = f"{CORRELATOR}_element"
+"""The same of the matrix element of Eq. 15."""
+
+
+@dataclass(frozen=True)
+class PionCorrelator:
+    """Measures the correlator with sources that follow from the number of a configuration.
+
+    Before and after a flow they are the same, so that their noise is, too.
+
+    Attributes:
+        options: Quarks and sources.
+        quarks: Of which the pion is made.
+        lattice: Where.
+        seed: Of the sources.
+    """
+
+    options: PionOptions
+    quarks: FermionOptions
+    lattice: Lattice
+    seed: tuple[int, ...]
+
+    def __call__(self, links: Tensor, numbers: Sequence[int]) -> dict[str, Tensor]:
+        """Return the means of C(t) and C(T - t), (batch, T/2 + 1), of links (batch, D, V, N, N)."""
+        sources = stack_sources(
+            [
+                draw_sources(
+                    self.options.source,
+                    self.options.n_sources,
+                    self.lattice,
+                    self._make_generator(number),
+                )
+                for number in numbers
+            ]
+        )
+        double = links.to(torch.complex128)
+        whole = correlate_pion(double, self.lattice, self.quarks, sources)
+        both = (whole + whole.flip(1).roll(1, 1)) / 2
+        return {CORRELATOR: both[:, : whole.shape[1] // 2 + 1]}
+
+    def _make_generator(self, number: int) -> torch.Generator:
+        (state,) = np.random.SeedSequence([*self.seed, int(number)]).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(state))
+
+
+def make_correlator(
+    options: PionOptions, action: ActionOptions, lattice: Lattice, seed: tuple[int, ...]
+) -> PionCorrelator:
+    """Return the correlator of an experiment.
+
+    Raises:
+        ValueError: There are no quarks, the lattice does not hold any, or the range is empty.
+    """
+    key = "infer.derivatives.pion"
+    require_fermions(lattice.extents, key)
+    quarks = options.quarks or action.fermions
+    if quarks is None:
+        raise ValueError(
+            f"{key}.quarks: the action has no quarks of which the pion could be made; set kappa"
+        )
+    middle = lattice.extents[0] // 2
+    if middle < 2 or not 1 <= choose_start(options, lattice) < middle:
+        raise ValueError(
+            f"{key}.t_min: of {lattice.extents[0]} sites in time the ranges are [t_min, {middle}] "
+            f"with t_min from 1 to {middle - 1}; choose one of them, on a longer lattice"
+        )
+    return PionCorrelator(options, quarks, lattice, seed)
+
+
+def choose_start(options: PionOptions, lattice: Lattice) -> int:
+    """Return the t_min of which tables tell."""
+    return max(1, lattice.extents[0] // 4) if options.t_min is None else options.t_min
+
+
+def add_masses(estimates: DerivativeEstimates, lattice: Lattice) -> None:
+    """Add masses and matrix elements of all ranges to estimates with a correlator."""
+    middle = lattice.extents[0] // 2
+    for t_min in range(1, middle):
+        fit = make_fit(estimates, range(t_min, middle + 1), middle)
+        estimates.functions[f"{MASS}_{t_min}"] = fit
+        estimates.functions[f"{ELEMENT}_{t_min}"] = LogMass(f"{MASS}_{t_min}")
+
+
+def make_fit(estimates: DerivativeEstimates, times: range, middle: int) -> MassFit:
+    """Return the fit of a range, with the covariance of the means before the map.
+
+    Raises:
+        ValueError: There are too few configurations for it.
+    """
+    names = [f"{CORRELATOR}_{t}" for t in times]
+    n_blocks = int(estimates.blocks.max()) + 1
+    if n_blocks <= 2 * len(names):
+        raise ValueError(
+            f"infer.derivatives.pion: {n_blocks} independent blocks of configurations have no "
+            f"covariance matrix of {len(names)} slices; add configurations"
+        )
+    means = np.stack([estimates.average(name) for name in names], axis=1)
+    return MassFit(times, middle, np.cov(means[1:].T))
+
+
+def report_pion(
+    correlator: PionCorrelator | None, estimates: DerivativeEstimates
+) -> dict[str, Any] | None:
+    """Return what holds for the pion itself, JSON-able; None without it."""
+    if correlator is None:
+        return None
+    middle = correlator.lattice.extents[0] // 2
+    masses, effective = [], []
+    for t in range(1, middle):
+        fit = estimates.functions[f"{MASS}_{t}"]
+        assert isinstance(fit, MassFit)
+        means = np.array([estimates.average(name)[0] for name in fit.inputs])
+        one = fit.fit(means)
+        ends = {
+            key: compute_value(estimates.average(f"{MASS}_{t}", weight)).to_dict()
+            for key, weight in (("start", ""), ("end", "w "))
+        }
+        masses.append({"t_min": t, **ends, "chi_square": one.chi_square, "dof": one.dof})
+    for t in range(middle):
+        pair = make_fit(estimates, range(t, t + 2), middle)
+        means = np.stack([estimates.average(name) for name in pair.inputs], axis=1)
+        effective.append({"t": t, **compute_value(pair(means)).to_dict()})
+    options = correlator.options
+    return {
+        "quarks": correlator.quarks.model_dump(),
+        "source": options.source,
+        "n_sources": options.n_sources,
+        "t_min": choose_start(options, correlator.lattice),
+        "masses": masses,
+        "effective_masses": effective,
+    }

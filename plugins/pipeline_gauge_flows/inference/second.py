@@ -1,0 +1,110 @@
+"""A second ensemble, made as that of a dataset was, at the other end of the step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline_core.run import DatasetRun
+from pipeline_gauge_flows.actions import WholeAction
+from pipeline_gauge_flows.datasets import EnsembleDataset
+from pipeline_gauge_flows.ensembles.origins import GeneratedEnsemble, Sample
+from pipeline_gauge_flows.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.evaluation.observables import Observables
+from pipeline_gauge_flows.evaluation.series import split_chains
+from pipeline_gauge_flows.inference.derivative import Step, name_columns
+from pipeline_gauge_flows.inference.pion import PionCorrelator
+
+Floats = NDArray[np.float64]
+
+_BATCH: Final = 64
+"""Configurations that are measured at a time."""
+_SEED: Final = 1
+"""Added to the seed of the dataset."""
+
+
+@dataclass(frozen=True)
+class SecondEnsemble:
+    """Observables of the configurations.
+
+    Attributes:
+        columns: Name -> (n,), see `derivative.name_columns`.
+        chains: Their rows of each Markov chain.
+        seconds: That they took to be made, with thermalisation and without measurements.
+    """
+
+    columns: dict[str, Floats]
+    chains: ChainRows
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured of configurations, of both ensembles.
+
+    Attributes:
+        observables: Averages of loops.
+        correlator: Of the pion; None without one.
+    """
+
+    observables: Observables
+    correlator: PionCorrelator | None
+
+
+def make_second(
+    dataset: DatasetRun,
+    actions: tuple[WholeAction, WholeAction],
+    step: Step,
+    ensemble: Ensemble,
+    measurement: Measurement,
+    n: int,
+) -> SecondEnsemble | None:
+    """Make and measure an ensemble; None if no Markov chain made that of the dataset.
+
+    Args:
+        dataset: The dataset.
+        actions: Of the first ensemble, and of this one.
+        step: Between them.
+        ensemble: The first.
+        measurement: What is measured.
+        n: How many configurations at least, shared evenly by the chains.
+    """
+    assert isinstance(dataset.options, EnsembleDataset)
+    made, (base, target) = dataset.options.generate, actions
+    if made is None:
+        return None
+    count = -(-n // made.chains) * made.chains
+    chain = made.model_copy(update={"seed": made.seed + _SEED, "n_configurations": count})
+    parts: list[dict[str, Floats]] = []
+    of_chain: list[int] = []
+    begin, measuring = time.perf_counter(), 0.0
+    for batch in _split_batches(iter(GeneratedEnsemble(target.options, target.lattice, chain))):
+        clock = time.perf_counter()
+        links = torch.from_numpy(np.stack([one.links for one in batch]))
+        values = measurement.observables(links)
+        if measurement.correlator is not None:
+            numbers = range(len(of_chain), len(of_chain) + len(batch))
+            values |= measurement.correlator(links, numbers)
+        columns = {"base": base(links), "target": target(links), **values}
+        parts.append(name_columns({name: x.numpy() for name, x in columns.items()}, step))
+        of_chain += [one.chain for one in batch]
+        measuring += time.perf_counter() - clock
+    seconds = time.perf_counter() - begin - measuring
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    # As of the first, whose chains may be too short for an autocorrelation of their own.
+    tau = split_chains(ensemble, np.arange(len(ensemble))).tau_int
+    rows = [np.flatnonzero(np.array(of_chain) == k) for k in range(made.chains)]
+    return SecondEnsemble(joined, ChainRows(rows, tau), seconds / count)
+
+
+def _split_batches(drawn: Iterator[Sample]) -> Iterator[list[Sample]]:
+    while batch := list(islice(drawn, _BATCH)):
+        yield batch
