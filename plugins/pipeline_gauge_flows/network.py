@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
 from pipeline_gauge_flows.actions import WholeAction
+from pipeline_gauge_flows.datasets import FermionOptions
+from pipeline_gauge_flows.fermions.conditional import PseudofermionFlow
+from pipeline_gauge_flows.fermions.shots import make_operators, weigh_by_path, weigh_shots
 from pipeline_gauge_flows.flow import Flow, Memory
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layer import Layer
@@ -95,3 +98,42 @@ class GaugeModule(nn.Module):
         leaf = base.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(-self._base(leaf).sum(), leaf)
         return gradient
+
+
+class ConditionalModule(GaugeModule):
+    """A flow of links with one of pseudofermions, which is conditional on links before and after.
+
+    A batch with `noise`, chi of shape (batch, shots, V / 2, S, N), has a further output:
+    `log_weight`, (batch, shots), the logarithm of each shot's estimate of the ratio of
+    determinants. Its derivatives are path gradients by the weights of the flow of pseudofermions.
+
+    Args:
+        flow: Of links.
+        pseudofermions: Of pseudofermions.
+        quarks: Of the actions before and after.
+        base: Action of the distribution that the flow of links starts from.
+        by_path: As `GaugeModule` has it.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        pseudofermions: PseudofermionFlow,
+        quarks: tuple[FermionOptions, FermionOptions],
+        base: WholeAction | None,
+        by_path: bool,
+    ) -> None:
+        super().__init__(flow, base, by_path)
+        self.pseudofermions, self._quarks = pseudofermions, quarks
+
+    def forward(self, batch: Batch) -> Outputs:
+        """Map a batch."""
+        if "noise" not in batch:
+            return super().forward(batch)
+        with torch.no_grad():
+            outputs = super().forward(batch)
+        lattice = Lattice(tuple(batch["extents"][0].tolist()), self._n_colours)
+        operators = make_operators(batch["base_links"], outputs["links"], lattice, self._quarks)
+        weigh = weigh_by_path if torch.is_grad_enabled() else weigh_shots
+        log_weight = weigh(self.pseudofermions, batch["noise"], operators, lattice)
+        return {**outputs, "log_weight": log_weight}

@@ -51,6 +51,35 @@ def estimate_log_z(action: WholeAction) -> float:
     return log_z + float(gauge(links) - action(links))
 
 
+class PseudofermionDivergence:
+    """The loss of a flow of pseudofermions: the mean of -log w over configurations and shots.
+
+    It is KL(q, p) given the links, less the logarithm of the ratio of determinants, which the flow
+    has no say in. Outputs are those of `ConditionalModule`.
+    """
+
+    weights: Final[dict[str, float]] = {
+        "pseudofermion_kl": 1.0,
+        **dict.fromkeys(("weight", "weight_square", "log_weight", "log_weight_square"), 0.0),
+    }
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the number of shots for each term."""
+        return dict.fromkeys(self.weights, torch.tensor(batch["noise"].shape[:2].numel()))
+
+    def sums(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Return the sum of each term over the shots of a batch."""
+        log_w = outputs["log_weight"].detach()
+        w = log_w.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp()
+        return {
+            "pseudofermion_kl": -outputs["log_weight"].sum(),
+            "weight": w.sum(),
+            "weight_square": w.square().sum(),
+            "log_weight": log_w.sum(),
+            "log_weight_square": log_w.square().sum(),
+        }
+
+
 class Divergence:
     """The loss of a flow, and monitors of its weights for the history.
 

@@ -105,6 +105,13 @@ class Draws(Section):
     """For validation; the same in each epoch."""
 
 
+class PseudofermionOptions(Section):
+    """Layers that map pseudofermions, given the links before and after the flow."""
+
+    n_layers: Annotated[int, Field(ge=2, multiple_of=2)] = 16
+    """Linear layers, each of which moves one of two classes of the odd sites; an even number."""
+
+
 class GaugeOptions(Section):
     """A flow, where it starts and where it leads."""
 
@@ -115,6 +122,9 @@ class GaugeOptions(Section):
     draws: Draws = Draws()
     action: ActionOptions | None = None
     """The action of the distribution that the flow leads to; null for that of the dataset."""
+    pseudofermions: PseudofermionOptions | None = None
+    """A second flow, by which ratios of determinants are estimated with less noise; null for none.
+    For quarks in both actions."""
 
     @model_validator(mode="after")
     def _check_draws(self) -> Self:
@@ -122,6 +132,15 @@ class GaugeOptions(Section):
             raise ValueError(
                 "draws: with the prior 'ensemble' the configurations of the dataset are an epoch; "
                 "remove model.draws, or choose the prior 'haar'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_pseudofermions(self) -> Self:
+        if self.pseudofermions is not None and self.prior != "ensemble":
+            raise ValueError(
+                "pseudofermions: they lead from quarks to quarks, and there are none under the "
+                "prior 'haar'; remove the key, or choose the prior 'ensemble'"
             )
         return self
 
@@ -153,9 +172,13 @@ class GaugeTrainOptions(TrainOptions):
 
     batch_size: Count | Literal["all"] = 64
     """Configurations of one optimizer step over all ranks, however many there are."""
-    objective: Literal["reverse_kl", "forward_kl"] = "reverse_kl"
+    objective: Literal["reverse_kl", "forward_kl", "pseudofermions"] = "reverse_kl"
     """Whether the flow's own samples are compared with the action, or the dataset's configurations
-    are to be likely under the flow."""
+    are to be likely under the flow; or whether that of `model.pseudofermions` is trained, and the
+    flow of links stays as it was started from."""
+    shots: Count = 4
+    """Pseudofermions of each configuration in a step of the objective 'pseudofermions', whose
+    gradients are path gradients always."""
     gradient: Literal["ordinary", "path"] = "ordinary"
     """Estimator of the gradient of the reverse divergence. path: without the score of the weights,
     which vanishes on average, and altogether where the flow is exact (Vaitl et al. 2022)."""
@@ -169,6 +192,11 @@ class GaugeTrainOptions(TrainOptions):
             raise ValueError(
                 f"loss: {', '.join(self.loss)}: a flow is trained by train.objective; remove "
                 "train.loss"
+            )
+        if self.objective != "pseudofermions" and "shots" in self.model_fields_set:
+            raise ValueError(
+                "shots: of the objective 'pseudofermions'; remove train.shots, or change "
+                "train.objective"
             )
         if self.objective == "forward_kl" and self.gradient == "path":
             raise ValueError(

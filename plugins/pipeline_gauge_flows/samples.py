@@ -16,6 +16,7 @@ from pipeline_core.run import Run
 from pipeline_core.task import Sizes
 from pipeline_gauge_flows.datasets import ActionOptions
 from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.fermions.shots import draw_noise
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 
 Role = Literal["base", "target"]
@@ -115,3 +116,41 @@ class EnsembleSamples:
         """Return configurations by their numbers in the split."""
         links = self._ensemble.read_links(self._numbers[list(indices)].tolist()).to(self._dtype)
         return make_batch(links, self._ensemble.lattice, self._role)
+
+
+@dataclass(frozen=True)
+class NoisySamples:
+    """Configurations of an ensemble with noise of pseudofermions, `noise` of a batch.
+
+    Attributes:
+        configurations: Of one split.
+        lattice: Theirs.
+        shots: Fields chi of each configuration.
+        seed: Of the run.
+        split: Name of the split; splits have different noise.
+        epoch: Number of the epoch, from 0; new noise in each.
+    """
+
+    configurations: EnsembleSamples
+    lattice: Lattice
+    shots: int
+    seed: int
+    split: str
+    epoch: int = 0
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    def sizes(self) -> Sizes:
+        """Return the rows of each kind."""
+        return self.configurations.sizes()
+
+    def of_epoch(self, epoch: int) -> NoisySamples:
+        """Return the same configurations with other noise."""
+        return replace(self, epoch=epoch)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return configurations by their numbers in the split."""
+        path = self.seed, SPLITS.index(self.split), self.epoch
+        noise = draw_noise(self.lattice, self.shots, [(*path, int(i)) for i in indices])
+        return {**self.configurations.batch(indices), "noise": noise}

@@ -13,14 +13,19 @@ from pipeline_core.run import Run
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.precision import choose_dtype
 from pipeline_gauge_flows.actions import WholeAction
-from pipeline_gauge_flows.datasets import ActionOptions
+from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions
+from pipeline_gauge_flows.fermions.conditional import PseudofermionFlow
 from pipeline_gauge_flows.fermions.effective import make_action
 from pipeline_gauge_flows.lattice import Lattice
 from pipeline_gauge_flows.layout import FlowLayout, read_ensemble_options, read_layout
-from pipeline_gauge_flows.network import GaugeModule, build_flow
-from pipeline_gauge_flows.objective import Divergence, estimate_log_z
+from pipeline_gauge_flows.network import ConditionalModule, GaugeModule, build_flow
+from pipeline_gauge_flows.objective import (
+    Divergence,
+    PseudofermionDivergence,
+    estimate_log_z,
+)
 from pipeline_gauge_flows.options import GaugeOptions, GaugeTrainOptions
-from pipeline_gauge_flows.samples import EnsembleSamples, HaarSamples
+from pipeline_gauge_flows.samples import EnsembleSamples, HaarSamples, NoisySamples
 
 _FEW: Final = 16
 """Configurations that a rough log Z is taken from."""
@@ -45,10 +50,9 @@ def build_task(run: Run) -> Task:
         raise ValueError(f"{run.experiment}: {error}") from None
     target = make_action(read_target_action(run), structure.lattice)
     base = make_base_action(run, structure.lattice)
-    flow = build_flow(options.layers, structure, train.memory)
     return Task(
-        module=GaugeModule(flow, base, by_path=train.gradient == "path"),
-        objective=Divergence(train.objective, target, base, _estimate_log_z(run, target, base)),
+        module=_build_module(run, structure, (base, target)),
+        objective=_make_objective(run, base, target),
         samples=partial(_make_samples, run, structure.lattice),
         cost=partial(_compute_cost, structure.lattice.n_links),
         metadata={
@@ -59,6 +63,60 @@ def build_task(run: Run) -> Task:
     )
 
 
+def _build_module(
+    run: Run, structure: FlowLayout, actions: tuple[WholeAction | None, WholeAction]
+) -> GaugeModule:
+    """Return the flow of a run, and that of pseudofermions; weights learn that are to be trained.
+
+    Raises:
+        ValueError: There are pseudofermions, but not quarks in both actions or no classes of sites.
+    """
+    options, train = (
+        run.get_section("model", GaugeOptions),
+        run.get_section("train", GaugeTrainOptions),
+    )
+    base, target = actions
+    flow, by_path = build_flow(options.layers, structure, train.memory), train.gradient == "path"
+    if options.pseudofermions is None:
+        return GaugeModule(flow, base, by_path)
+    quarks = read_quarks(run, base, target)
+    try:
+        second = PseudofermionFlow(options.pseudofermions.n_layers, structure.lattice)
+    except ValueError as error:
+        raise ValueError(f"{run.experiment}: model.pseudofermions: {error}") from None
+    alone = train.objective == "pseudofermions"
+    flow.requires_grad_(not alone)
+    second.requires_grad_(alone)
+    return ConditionalModule(flow, second, quarks, base, by_path)
+
+
+def read_quarks(
+    run: Run, base: WholeAction | None, target: WholeAction
+) -> tuple[FermionOptions, FermionOptions]:
+    """Return the quarks of the actions where a flow starts and where it leads.
+
+    Raises:
+        ValueError: One of them has none.
+    """
+    start = None if base is None else base.options.fermions
+    end = target.options.fermions
+    if start is None or end is None:
+        raise ValueError(
+            f"{run.experiment}: model.pseudofermions: the actions of the dataset and of the model "
+            "need quarks, both of them; set `fermions` there, or remove the key"
+        )
+    return start, end
+
+
+def _make_objective(
+    run: Run, base: WholeAction | None, target: WholeAction
+) -> Divergence | PseudofermionDivergence:
+    kind = run.get_section("train", GaugeTrainOptions).objective
+    if kind == "pseudofermions":
+        return PseudofermionDivergence()
+    return Divergence(kind, target, base, _estimate_log_z(run, target, base))
+
+
 def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: FlowLayout) -> None:
     """Refuse options that would have no effect with others."""
     layers, patterns = options.layers, {update.pattern for update in structure.updates}
@@ -67,6 +125,11 @@ def _refuse_idle(options: GaugeOptions, train: GaugeTrainOptions, structure: Flo
             f"model.layers.loops: 'learned' with the masks {', '.join(layers.learned_with)} "
             f"(learned_with), but graph.masks has {', '.join(sorted(patterns))} only; add a mask "
             "with which loops are learned, or choose 'plaquette'"
+        )
+    if train.objective == "pseudofermions" and options.pseudofermions is None:
+        raise ValueError(
+            "train.objective: 'pseudofermions' trains model.pseudofermions, which is not set; set "
+            "it, or choose 'reverse_kl'"
         )
     if train.objective == "forward_kl" and "draws" in options.model_fields_set:
         raise ValueError(
@@ -127,7 +190,10 @@ def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:
     if options.prior == "haar":
         number = {"train": options.draws.train, "val": options.draws.val}.get(split, 0)
         return HaarSamples(lattice, number, run.seed, split, dtype)
-    return EnsembleSamples(run, lattice, None, split, "base", dtype)
+    configurations = EnsembleSamples(run, lattice, None, split, "base", dtype)
+    if train.objective == "pseudofermions":
+        return NoisySamples(configurations, lattice, train.shots, run.seed, split)
+    return configurations
 
 
 def _compute_cost(n_links: int, sizes: Sizes) -> NDArray[np.float64]:

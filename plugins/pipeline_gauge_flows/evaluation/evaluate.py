@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from pipeline_core import store
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.evaluate import make_metrics_header
+from pipeline_core.fields import SPLITS
 from pipeline_core.hookspecs import Summary
 from pipeline_core.run import Run
 from pipeline_gauge_flows.ensembles.storage import Ensemble
@@ -46,13 +48,16 @@ from pipeline_gauge_flows.evaluation.series import (
     select_prefix,
     split_chains,
 )
+from pipeline_gauge_flows.evaluation.shots import NoiseShots, report_shots
 from pipeline_gauge_flows.evaluation.theory import compute_known
+from pipeline_gauge_flows.fermions.conditional import PseudofermionFlow
 from pipeline_gauge_flows.fermions.effective import make_action
 from pipeline_gauge_flows.flow import Flow
 from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.network import ConditionalModule
 from pipeline_gauge_flows.options import GaugeOptions
 from pipeline_gauge_flows.samples import HaarSamples
-from pipeline_gauge_flows.task import make_base_action, read_target_action
+from pipeline_gauge_flows.task import make_base_action, read_quarks, read_target_action
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def evaluate_flow(run: Run) -> Summary:
             content, parts = _evaluate_haar(run, flow, options, ensemble, ranks)
         else:
             assert ensemble is not None
-            content, parts = _evaluate_ensemble(run, flow, options, ensemble, ranks)
+            modules = (task.module, flow)
+            content, parts = _evaluate_ensemble(run, modules, options, ensemble, ranks)
         if not ranks.is_rank_zero:
             return {}
         content = replace_not_finite(content)
@@ -175,7 +181,11 @@ def _evaluate_lattice(
 
 
 def _evaluate_ensemble(
-    run: Run, flow: Flow, options: GaugeEvaluateOptions, ensemble: Ensemble, ranks: Ranks
+    run: Run,
+    modules: tuple[nn.Module, Flow],
+    options: GaugeEvaluateOptions,
+    ensemble: Ensemble,
+    ranks: Ranks,
 ) -> tuple[dict[str, Any], list[LatticeSeries]]:
     """Evaluate a flow from an ensemble to another action; the content is that of rank 0.
 
@@ -183,17 +193,21 @@ def _evaluate_ensemble(
         ValueError: Further lattices are named, of which there is no ensemble, or costs of drawing,
             or no configurations are left, or a further ensemble is not one for the flow.
     """
+    module, flow = modules
     _refuse_drawing(run, options)
     assert run.dataset is not None
     chosen = select_configurations(
         run, ensemble, options.splits or list_unseen_splits(run), "evaluate.splits"
     )
-    made = [_map_configurations(run, flow, options, (ensemble, chosen), 0, ranks)]
+    second = module.pseudofermions if isinstance(module, ConditionalModule) else None
+    flows = (flow, second)
+    made = [_map_configurations(run, flows, options, (ensemble, chosen), 0, ranks)]
     for number, name in enumerate(options.ensembles, 1):
         other, there = open_transfer(run, flow, name, "evaluate.ensembles")
         with other:
             pair = (other, np.arange(len(other)))
-            made.append(_map_configurations(run, there, options, pair, number, ranks))
+            flows = (there, second)
+            made.append(_map_configurations(run, flows, options, pair, number, ranks))
     parts = [part for part, _ in made]
     if not ranks.is_rank_zero:
         return {}, parts
@@ -226,27 +240,39 @@ def _refuse_drawing(run: Run, options: GaugeEvaluateOptions) -> None:
 
 def _map_configurations(
     run: Run,
-    flow: Flow,
+    flows: tuple[Flow, PseudofermionFlow | None],
     options: GaugeEvaluateOptions,
     pair: tuple[Ensemble, NDArray[np.int64]],
     number: int,
     ranks: Ranks,
 ) -> tuple[LatticeSeries, dict[str, Any]]:
     """Map configurations of one ensemble; return their series, and on rank 0 the report."""
+    flow, second = flows
     lattice = flow.lattice
     base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
     assert base is not None
     observables = Observables(options.observables, lattice)
-    series = map_ensemble(flow, (base, target), pair, observables, options.batch_size, ranks)
+    shots = None
+    if second is not None:
+        quarks, seed = read_quarks(run, base, target), (run.seed, SPLITS.index("test"), number)
+        shots = NoiseShots(second, quarks, (base, target), options.shots, seed)
+    series = map_ensemble(
+        flow, (base, target), pair, observables, options.batch_size, ranks, shots=shots
+    )
     own = {name: series[name] for name in ("log_weight", "log_weight_identity")}
     after = select_prefix(series, END)
+    after.pop("gauge", None)
     own |= {"action": after.pop("target"), **after}
     part = LatticeSeries(lattice, own, Reference())
     if not ranks.is_rank_zero:
         return part, {}
     known = (compute_known(base), compute_known(target))
-    bootstrap = _make_bootstrap(run, options, number)
-    return part, report_ensemble(own, lattice, split_chains(*pair), known, bootstrap)
+    bootstrap, chains = _make_bootstrap(run, options, number), split_chains(*pair)
+    report = report_ensemble(own, lattice, chains, known, bootstrap)
+    if shots is not None:
+        draws = bootstrap.n_resamples, bootstrap.derive_seed(3)
+        report["pseudofermions"] = report_shots(series, chains, *draws)
+    return part, report
 
 
 def _describe_theory(run: Run) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class GaugeEvaluateOptions(Section):
     observables: ObservableOptions = ObservableOptions()
     resamples: Annotated[int, Field(ge=50)] = 500
     """Of the bootstrap that errors are from."""
+    shots: Count = 8
+    """Noise shots of each configuration, if the flow has `model.pseudofermions`."""
     cost: CostOptions | None = CostOptions()
     """What an independent configuration costs beside heat bath and HMC; null to time nothing."""
 

@@ -31,6 +31,9 @@ Series = dict[str, Floats]
 Measure = Callable[[Tensor, Sequence[int]], Mapping[str, Tensor]]
 """From links (batch, D, V, N, N) and the numbers of the configurations in their file to columns."""
 
+Shots = Callable[[Sequence[int], Tensor, Tensor], Mapping[str, Tensor]]
+"""From numbers in the file and links before and after the map to columns."""
+
 START, END = "start:", "end:"
 """Prefixes of what is measured before and after a map."""
 
@@ -114,6 +117,7 @@ def map_ensemble(
     batch_size: int,
     ranks: Ranks,
     correlate: Measure | None = None,
+    shots: Shots | None = None,
 ) -> Series:
     """Map configurations of the ensemble that a flow starts from.
 
@@ -125,6 +129,8 @@ def map_ensemble(
         batch_size: Configurations that a rank maps at a time.
         ranks: Who shares the work.
         correlate: What is measured beside them, and depends on the numbers of configurations.
+        shots: What is drawn beside them, from their numbers in the file and the links before and
+            after the map; adds columns.
 
     Returns:
         `log_weight`; `log_weight_identity`, that without the flow; before (`start:`) and after
@@ -154,19 +160,29 @@ def map_ensemble(
                 values |= correlate(one, rows)
             columns |= {f"{prefix}{name}": value.cpu() for name, value in values.items()}
         clocks.append(time.perf_counter())
-        unmoved = target(links).cpu()
+        unmoved = _exchange(here, links, base, target)
         columns |= {
             f"{START}base": here, f"{START}target": unmoved,
-            f"{END}base": base(moved), f"{END}target": there,
+            f"{END}base": _exchange(there, moved, target, base), f"{END}target": there,
         }  # fmt: skip
         seconds = torch.tensor(clocks, dtype=torch.float64).diff() / len(rows)
         seconds[2] /= 2  # before and after
         names = ("seconds_flow", "seconds_reweighting", "seconds_measurement")
         columns |= {k: x.expand(len(rows)) for k, x in zip(names, seconds, strict=True)}
         weights = {"log_weight": here + log_det - there, "log_weight_identity": here - unmoved}
+        if shots is not None:
+            columns |= shots(rows, links, moved)
         return weights | columns
 
     return _gather_batches(len(chosen), batch_size, ranks, compute_columns)
+
+
+def _exchange(value: Tensor, links: Tensor, old: WholeAction, new: WholeAction) -> Tensor:
+    """Return the new action of links from the old; quarks that both have are not computed again."""
+    quarks = old.options.fermions
+    if quarks is None or quarks != new.options.fermions:
+        return new(links).cpu()
+    return value - old.gauge(links).cpu() + new.gauge(links).cpu()
 
 
 def split_chains(ensemble: Ensemble, chosen: Numbers) -> ChainRows:

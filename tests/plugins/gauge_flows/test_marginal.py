@@ -1,0 +1,224 @@
+"""Flows between actions with quarks, by exact determinants, and flows of pseudofermions with them.
+
+Oracles: an action that another flow has carried from the first has the same Z, so that the mean
+weight is 1 whatever the flow; derivatives by differences; determinants that are averaged over an
+ensemble of gluons; for noise shots the exact determinants.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from pipeline_core.testing.projects import call
+from pipeline_gauge_flows.actions import WholeAction
+from pipeline_gauge_flows.datasets import ActionOptions, FermionOptions, HmcOptions
+from pipeline_gauge_flows.ensembles.chains import HmcChains
+from pipeline_gauge_flows.ensembles.storage import Ensemble
+from pipeline_gauge_flows.evaluation.inputs import load_flow
+from pipeline_gauge_flows.fermions.determinant import compute_log_determinant
+from pipeline_gauge_flows.fermions.effective import make_action
+from pipeline_gauge_flows.flow import Flow
+from pipeline_gauge_flows.lattice import Lattice
+from pipeline_gauge_flows.network import GaugeModule
+from pipeline_gauge_flows.objective import Divergence
+from pipeline_gauge_flows.samples import make_batch
+from pipeline_gauge_flows.sampling import push
+from plugins.gauge_flows.small import draw_links, load_project, make_flow
+from plugins.gauge_flows.trained import make_fresh_run
+
+LATTICE = Lattice((4, 4), 2)
+QUARKS = FermionOptions(kappa=0.2, two_kappa_mu=0.1)
+THEORY = ActionOptions(beta=2.0, fermions=QUARKS)
+SIGMAS = 4.0
+QUARK_OPTIONS = {"kappa": 0.2, "two_kappa_mu": 0.1}
+DATASET = {
+    "lattice": {"extents": [4, 4], "n_colours": 2},
+    "action": {"beta": 2.0, "fermions": QUARK_OPTIONS},
+    "generate": {
+        "method": "hmc", "n_steps": [2, 4], "n_configurations": 256, "chains": 64, "start": "cold",
+        "thermalisation": 10, "separation": 2,
+    },
+    "split": {"val": 0.1, "test": 0.6},
+}  # fmt: skip
+
+
+class CarriedAction:
+    """The action of links that a flow has carried from another action: its Z is the same."""
+
+    def __init__(self, base: WholeAction, flow: Flow) -> None:
+        self.base, self.flow = base, flow
+
+    def __call__(self, links: torch.Tensor) -> torch.Tensor:
+        before, log_det = self.flow.inverse(links)
+        return self.base(before) - log_det
+
+
+@pytest.fixture(scope="module")
+def links():
+    """Links of the action with quarks."""
+    options = HmcOptions(
+        method="hmc", n_steps=[2, 4], n_configurations=256, chains=256, start="cold"
+    )
+    chains = HmcChains(THEORY, LATTICE, options, 20)
+    for _ in range(20):
+        chains.update()
+    return chains.links
+
+
+@pytest.mark.slow
+def test_weights_have_the_mean_one_where_both_actions_have_the_same_z(links):
+    base = make_action(THEORY, LATTICE)
+    target = CarriedAction(base, make_flow("residual", LATTICE, [("direction", 1)], seed=1))
+    other, generator = make_flow("residual", LATTICE, [("direction", 1)], seed=1), torch.Generator()
+    with torch.no_grad():
+        for p in other.parameters():
+            p.add_(torch.randn(p.shape, generator=generator.manual_seed(4)), alpha=0.02)
+    weight = push(other, links, target, base).log_weight.exp()
+    error = weight.std() / len(weight) ** 0.5
+    assert abs(weight.mean() - 1) < SIGMAS * error
+    assert 0.001 < error < 0.1
+    exact = push(target.flow, links, target, base).log_weight
+    assert_close(exact, torch.zeros_like(exact), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("by_path", [False, True], ids=["ordinary", "path"])
+def test_gradients_pass_through_determinants(by_path):
+    """Those by the weights, of log q + S at fixed links, less the score's for path gradients."""
+    base = make_action(ActionOptions(beta=1.5), LATTICE)
+    target = make_action(THEORY, LATTICE)
+    flow = make_flow("residual", LATTICE, [("direction", 1)])
+    batch, step = make_batch(draw_links(LATTICE, 2), LATTICE), 1e-5
+    module, objective = (
+        GaugeModule(flow, base, by_path),
+        Divergence("reverse_kl", target, base, 0.0),
+    )
+    loss = objective.sums(module(batch), batch)["reverse_kl"]
+    weights = list(flow.parameters())
+    gradient = torch.autograd.grad(loss, weights)
+    along = [torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) for p in weights]
+    slope = sum((a * g).sum() for a, g in zip(along, gradient, strict=True))
+    frozen = make_flow("residual", LATTICE, [("direction", 1)])
+
+    def compute_loss(t: float) -> torch.Tensor:
+        with torch.no_grad():
+            for p, q, a in zip(weights, frozen.parameters(), along, strict=True):
+                p.copy_(q + t * a)
+            moved, log_det = flow(batch["base_links"])
+            if not by_path:
+                return (target(moved) - log_det).sum()
+            # The density with other weights than those that move the links.
+            before, back = frozen.inverse(moved)
+            return (target(moved) - base(before) + back).sum()
+
+    differences = (compute_loss(step) - compute_loss(-step)) / (2 * step)
+    assert_close(slope, differences, rtol=1e-6, atol=1e-6, check_dtype=False)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A flow from quarks to quarks, and as a variant one of their pseudofermions."""
+    folder = tmp_path_factory.mktemp("quarks")
+    train = {"epochs": 3, "batch_size": 16, "gradient": "path", "optimizer": {"lr": 1e-2}}
+    conditional = {
+        "start_from": "variant:base", "objective": "pseudofermions", "gradient": "ordinary",
+        "epochs": 3, "optimizer": {"lr": 5e-4},
+    }  # fmt: skip
+    base = make_fresh_run(
+        folder,
+        DATASET,
+        model={
+            "prior": "ensemble",
+            "layers": {"kind": "residual", "hidden": [4]},
+            "action": {"beta": 2.6, "fermions": QUARK_OPTIONS},
+            "pseudofermions": {},
+        },
+        train=train,
+        evaluate={"cost": None, "resamples": 100},
+        variants={"conditional": {"train": conditional}},
+    )
+    second = replace(load_project(folder).load_experiment("flow").runs["conditional"], device="cpu")
+    for stage in ("graph", "partition", "train"):
+        call(second, stage)
+    return base, second
+
+
+def evaluate(run):
+    call(run, "evaluate")
+    return json.loads(run.metrics.read_text())["flow"]["lattices"][0]
+
+
+@pytest.mark.slow
+def test_both_flows_beat_the_identity(trained):
+    base, second = trained
+    marginal, report = evaluate(base), evaluate(second)
+    before, after = marginal["identity"]["ess"], marginal["ess"]
+    assert after["value"] > before["value"] + 2 * (before["error"] + after["error"])
+    # The flow of links is that of the other variant.
+    assert report["ess"]["value"] == pytest.approx(after["value"], rel=1e-9)
+    shots = report["pseudofermions"]
+    for mean in shots["mean"].values():
+        assert abs(mean["value"] - 1) < SIGMAS * mean["error"]
+    assert shots["given_links"]["gain_sigmas"] > 2
+    assert [one["shots"] for one in shots["by_shots"]] == [1, 2, 4, 8]
+    noisy = [one["identity"]["value"] for one in shots["by_shots"]]
+    assert noisy[0] < noisy[-1] < after["value"] + after["error"]
+
+
+@pytest.mark.slow
+def test_training_one_flow_leaves_the_other_alone(trained):
+    weights = [load_flow(run, torch.device("cpu"))[0].module.state_dict() for run in trained]
+    changed = {name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])}
+    assert changed
+    assert all(name.startswith("pseudofermions.") for name in changed)
+
+
+@pytest.mark.slow
+def test_from_gluons_to_quarks_the_mean_weight_is_that_of_determinants(tmp_path):
+    """<|det M|^2> over gluons is the ratio of both Z; a flow that maps does not change it."""
+    gluons = {**DATASET, "action": {"beta": 2.0}}
+    gluons["generate"] = {"method": "heatbath", "n_configurations": 512, "chains": 8}
+    run = make_fresh_run(
+        tmp_path,
+        gluons,
+        model={
+            "prior": "ensemble",
+            "layers": {"kind": "residual", "hidden": [4]},
+            "action": {"beta": 2.0, "fermions": QUARK_OPTIONS},
+        },
+        train={"epochs": 2, "batch_size": 16, "gradient": "path", "optimizer": {"lr": 3e-3}},
+        evaluate={"cost": None, "resamples": 100},
+    )
+    report = evaluate(run)
+    with Ensemble(run.data) as ensemble:
+        every = ensemble.read_links(range(len(ensemble)))
+    weight = (2 * compute_log_determinant(every, LATTICE, **QUARK_OPTIONS)).exp()
+    expected, error = weight.mean().log().item(), (weight.std() / weight.mean()).item() / 512**0.5
+    ours = report["log_z"]["estimate"]
+    assert abs(ours["value"] - expected) < SIGMAS * (ours["error"] ** 2 + error**2) ** 0.5
+    assert ours["error"] < 0.05
+
+
+def make_refused(folder, **model):
+    options = {"prior": "ensemble", "action": {"beta": 2.6}, "pseudofermions": {}, **model}
+    few = {"method": "heatbath", "n_configurations": 8, "chains": 1, "thermalisation": 1}
+    gluons = {**DATASET, "action": {"beta": 2.0}, "generate": few}
+    return make_fresh_run(folder, gluons, model=options)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({}, "both of them; set `fermions` there"),
+        ({"action": {"beta": 2.6, "fermions": QUARK_OPTIONS}}, "both of them"),
+        ({"prior": "haar"}, "there are none under the prior 'haar'"),
+        ({"pseudofermions": {"n_layers": 3}}, "multiple of 2"),
+    ],
+)
+def test_pseudofermions_need_quarks(tmp_path, model, message):
+    with pytest.raises(ValueError, match=message):
+        make_refused(tmp_path, **model)
