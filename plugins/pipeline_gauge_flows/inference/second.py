@@ -91,8 +91,9 @@ def make_second(
         links = torch.from_numpy(np.stack([one.links for one in batch]))
         values = measurement.observables(links)
         if measurement.correlator is not None:
-            numbers = range(len(of_chain), len(of_chain) + len(batch))
-            values |= measurement.correlator(links, numbers)
+            # After those of the first ensemble, so that the sources are others, too.
+            number = len(ensemble) + len(of_chain)
+            values |= measurement.correlator(links, range(number, number + len(batch)))
         columns = {"base": base(links), "target": target(links), **values}
         parts.append(name_columns({name: x.numpy() for name, x in columns.items()}, step))
         of_chain += [one.chain for one in batch]
