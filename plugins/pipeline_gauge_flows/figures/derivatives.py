@@ -35,6 +35,8 @@ _RATIOS: Final = {
     "independent": ("error: independent ensembles", _INDEPENDENT, "s"),
 }
 """Keys of `error_ratio`: label, colour and marker."""
+_SYMBOLS: Final = {"beta": "β", "anisotropy": "λ", "kappa": "κ", "two_kappa_mu": "2κμ"}
+"""Of parameters of the action."""
 _PAPERS: Final = ("error_ratio_low", "error_ratio_high")
 
 
@@ -131,7 +133,7 @@ def _list_handles(axes: Axes) -> list[Artist]:
 
 
 def _name_parameter(report: Report) -> str:
-    return {"beta": "β", "anisotropy": "λ"}[report["parameter"]]
+    return _SYMBOLS[report["parameter"]]
 
 
 def _format_step(report: Report) -> str:

@@ -89,7 +89,10 @@ def differentiate(
         )
         second = None
         if options.independent:
-            second = make_second(dataset, (base, target), step, ensemble, measurement, len(chosen))
+            second = make_second(
+                dataset, (base, target), step, ensemble, measurement, len(chosen),
+                options.batch_size,
+            )  # fmt: skip
     if measurement.correlator is not None:
         add_masses(estimates, lattice)
     report = {"dataset": dataset.name, **_make_header(series, step, estimates, options, seed)}

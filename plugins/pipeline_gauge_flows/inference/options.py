@@ -81,7 +81,7 @@ class DerivativeOptions(Section):
     resamples: Annotated[int, Field(ge=50)] = 500
     """Of the bootstrap that all errors are from, all of the same configurations."""
     batch_size: Count = 64
-    """Configurations that a rank maps at a time."""
+    """Configurations that a rank maps, or measures of a second ensemble, at a time."""
 
     @model_validator(mode="after")
     def _check_splits(self) -> Self:

@@ -25,8 +25,6 @@ from pipeline_gauge_flows.inference.pion import PionCorrelator
 
 Floats = NDArray[np.float64]
 
-_BATCH: Final = 64
-"""Configurations that are measured at a time."""
 _SEED: Final = 1
 """Added to the seed of the dataset."""
 
@@ -66,6 +64,7 @@ def make_second(
     ensemble: Ensemble,
     measurement: Measurement,
     n: int,
+    batch_size: int,
 ) -> SecondEnsemble | None:
     """Make and measure an ensemble; None if no Markov chain made that of the dataset.
 
@@ -76,6 +75,7 @@ def make_second(
         ensemble: The first.
         measurement: What is measured.
         n: How many configurations at least, shared evenly by the chains.
+        batch_size: Configurations that are measured at a time.
     """
     assert isinstance(dataset.options, EnsembleDataset)
     made, (base, target) = dataset.options.generate, actions
@@ -83,10 +83,11 @@ def make_second(
         return None
     count = -(-n // made.chains) * made.chains
     chain = made.model_copy(update={"seed": made.seed + _SEED, "n_configurations": count})
+    begin, measuring = time.perf_counter(), 0.0
+    drawn = GeneratedEnsemble(target.options, target.lattice, chain)
     parts: list[dict[str, Floats]] = []
     of_chain: list[int] = []
-    begin, measuring = time.perf_counter(), 0.0
-    for batch in _split_batches(iter(GeneratedEnsemble(target.options, target.lattice, chain))):
+    for batch in _split_batches(iter(drawn), batch_size):
         clock = time.perf_counter()
         links = torch.from_numpy(np.stack([one.links for one in batch]))
         values = measurement.observables(links)
@@ -106,6 +107,6 @@ def make_second(
     return SecondEnsemble(joined, ChainRows(rows, tau), seconds / count)
 
 
-def _split_batches(drawn: Iterator[Sample]) -> Iterator[list[Sample]]:
-    while batch := list(islice(drawn, _BATCH)):
+def _split_batches(drawn: Iterator[Sample], size: int) -> Iterator[list[Sample]]:
+    while batch := list(islice(drawn, size)):
         yield batch

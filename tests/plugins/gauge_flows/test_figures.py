@@ -24,6 +24,7 @@ from pipeline_gauge_flows.figures import (
     volumes,
     weights,
 )
+from pipeline_gauge_flows.inference.derivative import PARAMETERS
 from pipeline_gauge_flows.paper import equation19
 from pipeline_gauge_flows.plugin import figures
 from plugins.drawn import select_rows
@@ -244,3 +245,19 @@ def test_all_figures_are_drawn_into_the_report(tmp_path):
     captions = json.loads((experiment.folder / "index.json").read_text())
     learned = next(entry for entry in captions if entry["name"] == "learning")
     assert "effective sample size" in learned["caption"].lower()
+
+
+@pytest.mark.slow
+def test_the_pion_is_in_a_figure_of_its_own(tmp_path):
+    experiment = made_up.write_derivatives(tmp_path, pion=True)
+    figure, table = derivatives.draw(experiment)
+    labels = [text.get_text() for text in figure.axes[2].get_yticklabels()]
+    assert "plaquette" in labels
+    assert not any("pion" in label for label in labels)
+    assert select_rows(table, observable="pion_mass_1", estimator="flow")
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_each_parameter_has_a_symbol(parameter):
+    report = {"parameter": parameter, "start": 0.1, "end": 0.2}
+    assert derivatives._format_step(report).endswith(" = 0.1 → 0.2")
