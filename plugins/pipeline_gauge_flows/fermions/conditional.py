@@ -13,8 +13,8 @@ A layer moves the odd sites of one class by what hops bring them from those of t
 
 where a and b are U or U'. So det T = 1, and the inverse has the opposite coefficients. M^dagger has
 the same hops. Classes are the parity of (s x - 1) / 2, where s x is a sum of coordinates with
-signs: so each pair of sites that two hops connect, but for gauge-invariant returns, is divided by
-half of the patterns of signs.
+signs: so sites that two hops connect around a corner are divided by half of the patterns of
+signs, sites that two hops connect in a straight line by all of them.
 
 Abbott et al., arXiv:2502.00263, section 3, and arXiv:2207.08945 for pseudofermions of flows.
 """
@@ -41,8 +41,8 @@ _PERIOD: Final = 4
 """Extents have to be multiples of it, for classes to close around the lattice."""
 
 _START: Final = 0.5
-"""Part of the first hops that a flow starts with; all of them are too much, since sites without
-further hops between them have them, too, and the series goes on with the opposite sign."""
+"""Part of the hops around corners that a flow starts with; straight ones are twice that, whole. The
+divergence by random steps of smooth links in two dimensions is least near it, and larger at 1."""
 
 
 class Operators(NamedTuple):
@@ -151,7 +151,7 @@ class PseudofermionFlow(nn.Module):
         super().__init__()
         require_classes(lattice)
         masks, half = list_masks(n_layers, lattice.dimension), n_layers // 2
-        # Half of the patterns divide a pair of sites, and two layers a pattern move both.
+        # Half of the patterns divide sites around a corner, and two layers a pattern move both.
         c = _START * 4 / half
         layers = [PseudofermionLayer(mask, c, 0.0) for mask in masks[:half]]
         layers += [PseudofermionLayer(mask, 0.0, -c) for mask in masks[half:]]

@@ -11,6 +11,7 @@ from pipeline_gauge_flows.figures import (
     learning,
     observables,
     partition_function,
+    shots,
     volumes,
     weights,
 )
@@ -76,6 +77,15 @@ FIGURES: Final = [
         "that weigh independently give, with two standard errors of ESS(V₀).",
         category="Accuracy",
         draw=volumes.draw,
+    ),
+    Figure(
+        name="noise_shots",
+        title="Effective sample size and noise shots",
+        caption="Determinants of quarks from pseudofermions, weights averaged over the shots of "
+        "each configuration: mapped by a flow, conditional on the links before and after the flow "
+        f"of links, and by none. Line: exact determinants. {BOOTSTRAP}",
+        category="Accuracy",
+        draw=shots.draw,
     ),
     Figure(
         name="weights",

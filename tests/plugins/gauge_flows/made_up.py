@@ -31,6 +31,7 @@ from pipeline_gauge_flows.evaluation.report import (
     compare_volumes,
     report_haar,
 )
+from pipeline_gauge_flows.evaluation.shots import report_shots
 from pipeline_gauge_flows.evaluation.theory import compute_known
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates, Step, compute_independent
 from pipeline_gauge_flows.inference.infer import SCHEMA
@@ -295,3 +296,32 @@ def read_legend(figure):
 
 def replace_variants(**variants):
     return {**deepcopy(LOOPS), "variants": variants}
+
+
+NOISE = {"flow": 0.05, "identity": 0.2}
+"""Variance of log r of a noise shot, with a flow of pseudofermions and with none."""
+
+
+def write_shots(folder: Path, expected: str | None = None) -> ExperimentRun:
+    """Return an experiment whose second variant has noise shots, four of each configuration."""
+    trained = {"loops_seed0": {"train": {"objective": "pseudofermions"}}}
+    experiment = write_experiment(folder, replace_variants(**trained), expected)
+    random, s = np.random.default_rng(0), VARIANCES["learned"] ** 0.5
+    log_weight = s * random.normal(size=N)
+    noise = {
+        f"shots:{kind}": v**0.5 * random.normal(size=(N, 4)) - v / 2 for kind, v in NOISE.items()
+    }
+    nothing = dict.fromkeys(("start:base", "start:gauge", "end:target", "end:gauge"), np.zeros(N))
+    chains = ChainRows([np.arange(N)])
+    series = {"log_weight": log_weight, **noise, **nothing}
+    weights = {"value": float(np.exp(-(s**2))), "error": 0.01}
+    quarks = {"kappa": 0.164111, "two_kappa_mu": 0.003938664}
+    for name, run in experiment.runs.items():
+        write_training(run)
+        report = {"extents": [4, 4], "ess": weights, "identity": {"ess": weights}}
+        if name != "base":
+            report["pseudofermions"] = report_shots(series, chains, 100, (0,))
+        action = {"name": "symanzik", "beta": 3.8, "anisotropy": 0.01, "fermions": quarks}
+        flow = {"action": action, "lattices": [report], "volume_law": []}
+        store.write_json(run.metrics, {"flow": flow})
+    return experiment

@@ -96,14 +96,18 @@ def test_each_measure_leads_to_a_number(tmp_path):
             or "/derivatives/" in one["measure"]["of"]
         )
     ]
-    of_loops = [one for one in entries if one not in [*of_pion, *of_derivatives]]
+    of_quarks = [one for one in entries if one["measure"]["experiment"].endswith("marginal")]
+    others = [*of_pion, *of_derivatives, *of_quarks]
+    of_loops = [one for one in entries if one not in others]
     assert len(of_pion) >= 5
     assert len(of_derivatives) >= 3
     assert len(of_loops) >= 5
+    assert len(of_quarks) >= 5
     for kind, make in (
         (of_pion, write_pion),
         (of_derivatives, made_up.write_derivatives),
         (of_loops, made_up.write_loops),
+        (of_quarks, made_up.write_shots),
     ):
         for one in kind:
             one["measure"]["experiment"] = "gauge_flows/made_up"
@@ -116,6 +120,12 @@ def test_each_measure_leads_to_a_number(tmp_path):
         assert all(row["ours"] is not None for row in report.values())
         if make is made_up.write_derivatives:
             assert report["ess_marginal"]["ours"] == pytest.approx(99.0)
+        elif make is made_up.write_shots:
+            assert report["beta"]["ours"] == 3.8
+            assert report["twisted_mass"]["ours"] == pytest.approx(0.012)
+            assert report["ess_conditional"]["ours"] > report["ess_conditional_identity"]["ours"]
+            expected = 100 * np.exp(-made_up.NOISE["flow"])
+            assert report["ess_conditional"]["ours"] == pytest.approx(expected, rel=0.01)
         elif make is write_pion:
             assert report["cost_training"]["ours"] == pytest.approx(20 / 3600)
             assert report["cost_measurement"]["ours"] == pytest.approx(2e-4 / 3600)

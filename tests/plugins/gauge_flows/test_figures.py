@@ -21,6 +21,7 @@ from pipeline_gauge_flows.figures import (
     observables,
     partition_function,
     runs,
+    shots,
     volumes,
     weights,
 )
@@ -228,7 +229,7 @@ def test_densities_of_weights_differ_by_the_weight(loops):
 def test_without_results_there_is_nothing_to_draw(tmp_path):
     experiment = made_up.write_experiment(tmp_path, made_up.LOOPS)
     drawn = [figure.draw(experiment) for figure in figures()]
-    assert drawn == [None] * 10
+    assert drawn == [None] * 11
 
 
 @pytest.mark.slow
@@ -239,7 +240,7 @@ def test_all_figures_are_drawn_into_the_report(tmp_path):
     summary = draw_experiment(experiment)
     named = {figure.name for figure in figures()}
     assert named - set(summary["drawn"]) == {
-        "derivatives", "cost_derivatives", "figure2",
+        "derivatives", "cost_derivatives", "figure2", "noise_shots",
     }  # fmt: skip
     assert story.judge(experiment) == ("Made up.", "unknown")
     captions = json.loads((experiment.folder / "index.json").read_text())
@@ -261,3 +262,22 @@ def test_the_pion_is_in_a_figure_of_its_own(tmp_path):
 def test_each_parameter_has_a_symbol(parameter):
     report = {"parameter": parameter, "start": 0.1, "end": 0.2}
     assert derivatives._format_step(report).endswith(" = 0.1 → 0.2")
+
+
+def test_noise_shots_raise_the_effective_sample_size(tmp_path):
+    """<W>^2 / <W^2> of normal log w, and of log r of variance v in n shots, on average 1."""
+    experiment = made_up.write_shots(tmp_path)
+    figure, table = shots.draw(experiment)
+    for kind, v in made_up.NOISE.items():
+        for row in select_rows(table, by=kind):
+            noise = 1 + np.expm1(v) / row["shots"]
+            expected = np.exp(-made_up.VARIANCES["learned"]) / noise
+            assert abs(row["ess"] - expected) < SIGMAS * row["error"]
+            assert row["error"] < 0.1 * expected
+    assert [row["shots"] for row in select_rows(table, by="flow")] == [1, 2, 4]
+    labels = made_up.read_legend(figure)
+    assert labels == ["exact determinants", "flow of pseudofermions", "none"]
+    report = runs.read_flow(experiment.runs["loops_seed0"])["lattices"][0]["pseudofermions"]
+    assert report["given_links"]["gain_sigmas"] > SIGMAS
+    for mean in report["mean"].values():
+        assert abs(mean["value"] - 1) < SIGMAS * mean["error"]
