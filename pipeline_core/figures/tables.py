@@ -16,7 +16,7 @@ _LINE: Final = 0.15
 """Height of a line of text, inches."""
 _GAP: Final = 0.4
 """Space between two rows, in lines."""
-_SPACE: Final = 5.0
+_SPACE: Final = 6.5
 """Space between two columns, points."""
 _SIZE: Final = 7.0
 """Of the text, points."""
