@@ -30,16 +30,19 @@ def draw(experiment: ExperimentRun) -> Drawn:
         loads = np.asarray(entry[way]["loads"])  # (n_steps, n_ranks)
         steps = np.arange(1, len(loads) + 1)
         label = f"{name}: {entry[way]['variation_in_steps']:.3f}"
-        axes.fill_between(steps, loads.min(1), loads.max(1), color=colour, alpha=0.5, label=label)
-        axes.plot(steps, loads.max(1), color=colour, linewidth=0.8)
-        axes.plot(steps, loads.min(1), color=colour, linewidth=0.8)
+        # Each step as wide as it is, so that an epoch of a single one shows, too.
+        least, largest, edges = loads.min(1), loads.max(1), np.append(steps, len(steps) + 1) - 0.5
+        lower, upper = (np.append(bound, bound[-1]) for bound in (least, largest))
+        axes.fill_between(edges, lower, upper, step="post", color=colour, alpha=0.5, label=label)
+        for bound in (lower, upper):
+            axes.step(edges, bound, where="post", color=colour, linewidth=0.8)
         table += [
             [way, int(step), rank, float(load)]
             for step, row in zip(steps, loads, strict=True)
             for rank, load in enumerate(row)
         ]
     axes.set(xlabel="step", ylabel="atoms + bonds + angles", title=f"{entry['ranks']} ranks")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     style.add_legend_above(figure, axes)
     return figure, table
 

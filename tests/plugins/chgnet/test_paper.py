@@ -148,6 +148,9 @@ def test_figure_9_draws_from_the_least_to_the_largest_load(experiment):
     assert mine == [800, 1000, 1000, 1200]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert [label.split()[-1] for label in labels] == ["0.200", "0.060", "0.000"]
+    band = figure.axes[0].collections[0].get_paths()[0].get_extents()
+    assert tuple(band.intervalx) == (0.5, 6.5)  # each of six steps has its width
+    assert tuple(band.intervaly) == (800, 1200)
 
 
 def test_figure_10_has_the_efficiencies_of_the_paper_beside_ours(experiment):
