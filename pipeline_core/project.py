@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from pipeline_core.config.datasets import Dataset, DatasetFile, Mixture, MixturePart
 from pipeline_core.config.experiments import BASE, ExperimentFile, Sections
@@ -14,6 +16,29 @@ from pipeline_core.config.yaml_files import find_line, read_yaml, validate_conte
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run, name_datasets
+
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+"""Datasets, experiments and variants become folders of results and words of shell commands."""
+
+_FIGURES: Final = "figures"
+"""Folder of the figures, beside those of the variants."""
+
+
+def check_name(name: str, place: str) -> None:
+    """Check that a name can be a folder and a word of a shell command.
+
+    Args:
+        name: Of a dataset, a variant, or one part of that of an experiment.
+        place: What names it, as messages begin.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if not re.fullmatch(NAME, name):
+        raise ValueError(
+            f"{place}: {name!r} becomes the name of a folder; use letters, digits, '_', '-' and "
+            "'.', which does not come first"
+        )
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,7 @@ class Project:
     def _load_file(self, name: str) -> DatasetRun:
         """Load a dataset file, but not the parts of a mixture."""
         path = self.workflows / "datasets" / f"{name}.yaml"
+        check_name(name, str(path))
         content = read_yaml(path)
         kind: type[DatasetFile] = Mixture if "parts" in content else Dataset
         if isinstance(plugin := content.get("plugin"), str):
@@ -78,7 +104,11 @@ class Project:
                 of another kind than that of the base variant.
         """
         path = self.workflows / "experiments" / f"{name}.yaml"
+        for part in name.split("/"):
+            check_name(part, str(path))
         file = validate_content(ExperimentFile, read_yaml(path), path)
+        for variant in file.variants:
+            _check_variant(variant, path)
         runs = {variant: self._run(name, path, file, variant) for variant in [BASE, *file.variants]}
         runs = {variant: _find_start(run, runs, path) for variant, run in runs.items()}
         info = runs[BASE].model_info
@@ -90,7 +120,7 @@ class Project:
                     f"the plugin of the experiment, those of the kind {info.data_kind!r}; compare "
                     "models of one kind"
                 )
-        folder = self.results / name / "figures"
+        folder = self.results / name / _FIGURES
         return ExperimentRun(name, path, file, info, _share_artifacts(runs), self.registry, folder)
 
     def run(self, experiment: str, variant: str = BASE) -> Run:
@@ -146,6 +176,15 @@ class Project:
             partition=folder / "partition.h5",
             model=folder / "model.pt",
             further={name: self.load_dataset(name) for name in name_datasets(sections)},
+        )
+
+
+def _check_variant(variant: str, path: Path) -> None:
+    place = _locate(path, ["variants", variant])
+    check_name(variant, place)
+    if variant == _FIGURES:
+        raise ValueError(
+            f"{place}: no variant can be called {variant!r}, the folder of the figures"
         )
 
 

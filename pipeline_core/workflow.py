@@ -13,7 +13,10 @@ import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from shlex import quote
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.raw_files import match_files
@@ -21,12 +24,9 @@ from pipeline_core.config.sections import PUBLISHED, ProfileOptions, Section
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.distributed.threads import launch_command
 from pipeline_core.importing.sources import fingerprint_readers
-from pipeline_core.project import Project
+from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
-
-NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-"""Datasets, experiments and variants become folders and words of shell commands."""
 
 READS: Final = {
     "graph": ("data",),
@@ -46,6 +46,10 @@ Paths = Callable[[Any], list[str]]
 """What Snakemake wants as input: a function of a job's wildcards."""
 
 
+Folder = Annotated[str, Field(pattern=r"^[^-{}<>*?\[\]\n][^{}<>*?\[\]\n]*$")]
+"""A path that means itself to Snakemake: in braces and angles stand wildcards."""
+
+
 class WorkflowOptions(Section):
     """The configuration of the workflow, `workflows/config.yaml`."""
 
@@ -53,9 +57,9 @@ class WorkflowOptions(Section):
     """What plain `snakemake` computes: experiments as plugin/name."""
     scale: Literal["smoke", "laptop", "paper"] = "laptop"
     """Scale of the experiments that the targets paper_<plugin> compute."""
-    workflows: str = "workflows"
+    workflows: Folder = "workflows"
     """Folder of datasets/ and experiments/."""
-    results: str = "results"
+    results: Folder = "results"
     """Folder for artifacts."""
     container: str | None = None
     """Image in which `--software-deployment-method apptainer` runs all jobs; null for none."""
@@ -80,12 +84,17 @@ class Plan:
             Path(self.options.workflows), Path(self.options.results), registry or load_registry()
         )
         self._experiments: dict[str, ExperimentRun] = {}  # each is read once, for all its jobs
-        self.arguments = f"--workflows {self.options.workflows} --results {self.options.results}"
+        self.arguments = f"{self._workflows} --results {quote(self.options.results)}"
 
     @property
     def shell_prefix(self) -> str:
         """What goes before each shell command: strict mode, this environment's programs first."""
-        return f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH"; '
+        programs = quote(str(Path(sys.executable).parent))
+        return f'set -euo pipefail; export PATH={programs}:"$PATH"; '
+
+    @property
+    def _workflows(self) -> str:
+        return f"--workflows {quote(self.options.workflows)}"
 
     def container(self, wildcards: Any) -> str | None:
         """Return the image of a job."""
@@ -124,7 +133,7 @@ class Plan:
     def download(self, wildcards: Any) -> str:
         """Return the options of the command that fetches a file."""
         dataset, _ = self._downloads[wildcards.file]
-        return f"--dataset {dataset} --file {wildcards.file} --workflows {self.options.workflows}"
+        return f"--dataset {dataset} --file {quote(wildcards.file)} {self._workflows}"
 
     def sha256(self, wildcards: Any) -> str:
         """Return the hash that a file to be fetched must have."""
@@ -222,9 +231,7 @@ class Plan:
 
     def _load_experiment(self, name: str) -> ExperimentRun:
         if name not in self._experiments:
-            experiment = self.project.load_experiment(name)
-            check_names(experiment)
-            self._experiments[name] = experiment
+            self._experiments[name] = self.project.load_experiment(name)
         return self._experiments[name]
 
     def experiments(self, wildcards: Any) -> list[str]:
@@ -307,26 +314,6 @@ def explain_missing(experiment: ExperimentRun) -> str | None:
     except ValueError as error:
         return str(error)
     return None
-
-
-def check_names(experiment: ExperimentRun) -> None:
-    """Check that the names of an experiment can be folders and words of a shell command.
-
-    Raises:
-        ValueError: They cannot.
-    """
-    names = [*experiment.runs, *experiment.experiment.split("/")]
-    names += [dataset.name for run in experiment.runs.values() for dataset in run.datasets]
-    for name in names:
-        if not re.fullmatch(NAME, name):
-            raise ValueError(
-                f"{experiment.path}: {name!r} becomes the name of a folder; "
-                "use letters, digits, '_', '-' and '.'"
-            )
-    if "figures" in experiment.runs:
-        raise ValueError(
-            f"{experiment.path}: no variant can be called 'figures', the folder of the figures"
-        )
 
 
 def _has_work(run: Run) -> bool:

@@ -12,7 +12,7 @@ from pipeline_core.config.datasets import Dataset
 from pipeline_core.config.experiments import BASE
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
-from pipeline_core.workflow import check_names, find_raw_files, list_experiments
+from pipeline_core.workflow import find_raw_files, list_experiments
 
 ARTIFACTS = {
     "graph": "graph",
@@ -53,7 +53,6 @@ def load_checked(project: Project, name: str) -> ExperimentRun:
         ValueError: Something is wrong or missing.
     """
     experiment = project.load_experiment(name)
-    check_names(experiment)
     datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
     for dataset in datasets.values():
         for part in dataset.parts:

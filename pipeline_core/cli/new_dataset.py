@@ -18,6 +18,7 @@ from pipeline_core.cli.listings import format_units
 from pipeline_core.cli.new_files import Name, write_new
 from pipeline_core.cli.yaml_templates import format_scalar, format_section
 from pipeline_core.config.datasets import Dataset
+from pipeline_core.project import check_name
 
 if TYPE_CHECKING:
     from pipeline_core.readers import Reader
@@ -34,6 +35,7 @@ def write_dataset(
     from pipeline_core.readers.describe import describe
 
     path = workflows / "datasets" / f"{name}.yaml"
+    check_name(name, str(path))
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise ValueError(f"{missing[0]}: no such file")

@@ -12,6 +12,7 @@ from pipeline_core.cli import options
 from pipeline_core.cli.yaml_templates import format_comment, format_scalar, format_section
 from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
 from pipeline_core.model_info import RUN_STAGES, ModelInfo
+from pipeline_core.project import check_name
 
 EPOCHS: Final = {"smoke": 2, "laptop": 50, "paper": 200}
 """Where training is to end."""
@@ -43,6 +44,7 @@ def write_experiment(
     if folder not in ("", plugin):
         raise ValueError(f"{name!r}: experiments of {plugin} lie in a folder of that name")
     path = workflows / "experiments" / plugin / f"{stem}.yaml"
+    check_name(stem, str(path))
     write_new(path, format_experiment(info, dataset, scale, labels))
     project.load_experiment(f"{plugin}/{stem}")
     typer.echo(f"wrote {path}; next: pipeline-core validate {plugin}/{stem}")

@@ -9,4 +9,4 @@ rule data:
         project=plan.arguments,
         options=plan.dataset,
     shell:
-        "pipeline-core data --dataset {wildcards.dataset} {params.project} > {log} 2>&1"
+        "pipeline-core data --dataset {wildcards.dataset:q} {params.project} > {log:q} 2>&1"

@@ -11,4 +11,4 @@ rule download:
         words=plan.download,
         sha256=plan.sha256,
     shell:
-        "pipeline-core download {params.words} > {log} 2>&1"
+        "pipeline-core download {params.words} > {log:q} 2>&1"

@@ -13,5 +13,5 @@ rule evaluate:
         project=plan.arguments,
         options=plan.params("evaluate"),
     shell:
-        "pipeline-core evaluate --experiment {wildcards.experiment} --variant {wildcards.variant}"
-        " --device {resources.device} {params.project} > {log} 2>&1"
+        "pipeline-core evaluate --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " --device {resources.device:q} {params.project} > {log:q} 2>&1"

@@ -17,4 +17,4 @@ rule figures:
         project=plan.arguments,
         options=plan.params("figures"),
     shell:
-        "pipeline-core figures --experiment {wildcards.experiment} {params.project} > {log} 2>&1"
+        "pipeline-core figures --experiment {wildcards.experiment:q} {params.project} > {log:q} 2>&1"

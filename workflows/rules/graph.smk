@@ -9,5 +9,5 @@ rule graph:
         project=plan.arguments,
         options=plan.params("graph"),
     shell:
-        "pipeline-core graph --experiment {wildcards.experiment} --variant {wildcards.variant}"
-        " {params.project} > {log} 2>&1"
+        "pipeline-core graph --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " {params.project} > {log:q} 2>&1"

@@ -12,5 +12,5 @@ rule infer:
         project=plan.arguments,
         options=plan.params("infer"),
     shell:
-        "pipeline-core infer --experiment {wildcards.experiment} --variant {wildcards.variant}"
-        " --device {resources.device} {params.project} > {log} 2>&1"
+        "pipeline-core infer --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " --device {resources.device:q} {params.project} > {log:q} 2>&1"

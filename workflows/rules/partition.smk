@@ -9,5 +9,5 @@ rule partition:
         project=plan.arguments,
         options=plan.params("partition"),
     shell:
-        "pipeline-core partition --experiment {wildcards.experiment} --variant {wildcards.variant}"
-        " {params.project} > {log} 2>&1"
+        "pipeline-core partition --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " {params.project} > {log:q} 2>&1"

@@ -12,5 +12,5 @@ rule profile:
         project=plan.arguments,
         options=plan.params("profile"),
     shell:
-        "pipeline-core profile --experiment {wildcards.experiment} --variant {wildcards.variant}"
-        " --device {resources.device} {params.project} > {log} 2>&1"
+        "pipeline-core profile --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " --device {resources.device:q} {params.project} > {log:q} 2>&1"

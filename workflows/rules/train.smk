@@ -15,5 +15,5 @@ rule train:
         project=plan.arguments,
         options=plan.params("train"),
     shell:
-        "{resources.mpi} pipeline-core train --experiment {wildcards.experiment} --variant {wildcards.variant}"
-        " --device {resources.device} {params.project} > {log} 2>&1"
+        "{resources.mpi} pipeline-core train --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " --device {resources.device:q} {params.project} > {log:q} 2>&1"

@@ -108,3 +108,35 @@ def test_doctor_says_that_results_cannot_be_written(folder, call, monkeypatch):
 @pytest.mark.usefixtures("second_rank")
 def test_doctor_finds_the_ranks_of_a_launcher(folder, call):
     assert "2, started by torchrun" in call("doctor").output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate", "../../../evil"],
+        ["graph", "--experiment", "../../../evil"],
+        ["figures", "--experiment", "alpha/../../evil"],
+        ["graph", "--experiment", "/evil"],
+        ["graph", "--experiment", "alpha/bad", "--variant", ".."],
+        ["data", "--dataset", "../evil"],
+        ["download", "--dataset", "$(touch evil)"],
+        ["new-experiment", "alpha/..", "--plugin", "alpha", "--dataset", "water"],
+        ["new-experiment", "a b", "--plugin", "alpha", "--dataset", "water"],
+        ["new-dataset", "../../evil", "workflows/datasets/water.xyz"],
+    ],
+    ids=" ".join,
+)
+def test_names_that_lead_elsewhere_are_refused_by_hand_too(folder, call, words):
+    """Files lie where those names lead."""
+    experiments = folder / "workflows/experiments"
+    good = (experiments / "alpha/first.yaml").read_text()
+    (experiments / "alpha/bad.yaml").write_text(good.replace("wide:", "..:"))
+    for place in (folder / "evil.yaml", folder.parent / "evil.yaml"):
+        place.write_text(good)
+    dataset = (folder / "workflows/datasets/water.yaml").read_text()
+    (folder / "workflows/evil.yaml").write_text(dataset)
+    before = sorted(folder.parent.rglob("*"))
+    result = call(*words)
+    assert result.exit_code == 1
+    assert "becomes the name of a folder" in result.stderr
+    assert sorted(folder.parent.rglob("*")) == before
