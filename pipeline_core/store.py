@@ -12,7 +12,9 @@ import _thread
 import io
 import json
 import os
+import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +23,10 @@ from typing import Any, Final
 import h5py
 
 from pipeline_core import upgrades
+from pipeline_core.processes import is_alive, name_host
 
+_SILENCE: Final = 7 * 24 * 3600.0
+"""Seconds without a write after which a temporary file of another host counts as left behind."""
 _REMIND_AFTER: Final = 0.05
 """Seconds after which an interrupt is raised again that met HDF5 in the middle of a write."""
 
@@ -30,12 +35,15 @@ _REMIND_AFTER: Final = 0.05
 def write_atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, renamed to `path` if the block succeeds.
 
+    What killed writers have left in the folder is removed first.
+
     Raises:
         ValueError: The folder cannot be written, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = name_part(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale_parts(path.parent)
         yield temporary
         _flush_to_disk(temporary)
         os.replace(temporary, path)  # noqa: PTH105 - the one call that is atomic by contract
@@ -47,6 +55,25 @@ def write_atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def name_part(path: Path) -> Path:
+    """Return the temporary name of a file or folder, which says who writes it."""
+    return path.with_name(f".{path.name}.{name_host()}.{os.getpid()}.part")
+
+
+def remove_stale_parts(folder: Path) -> None:
+    """Remove temporary files and folders of writers that have been killed.
+
+    Of other hosts nobody here knows which processes run: theirs go after a week of silence.
+    """
+    for path in folder.glob(".*.part"):
+        owner, _, pid = path.stem.rpartition(".")
+        is_ours = owner.endswith(f".{name_host()}") and pid.isdecimal()
+        with suppress(OSError):  # another process may be quicker
+            silence = time.time() - path.stat().st_mtime
+            if not is_alive(int(pid)) if is_ours else silence > _SILENCE:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _flush_to_disk(path: Path) -> None:
@@ -66,23 +93,34 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
     Raises:
         ValueError: The file cannot be written.
     """
+    with write_atomic_stream(path) as sink, h5py.File(sink, "w", libver="v110") as file:
+        file.attrs["schema"] = schema
+        file.attrs["schema_version"] = upgrades.count_version(_find_upgrades(schema))
+        file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
+        yield file
+
+
+@contextmanager
+def write_atomic_stream(path: Path) -> Iterator[io.FileIO]:
+    """As `write_atomic`, for a library that does not survive or explain a failed write.
+
+    Yields:
+        The open file. It takes everything; its first error is raised when the block ends.
+    """
     with write_atomic(path) as temporary, _Sink(temporary, "w+") as sink:
         try:
-            with h5py.File(sink, "w", libver="v110") as file:
-                file.attrs["schema"] = schema
-                file.attrs["schema_version"] = upgrades.count_version(_find_upgrades(schema))
-                file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
-                yield file
+            yield sink
         finally:
             if sink.error is not None:
                 raise sink.error
 
 
 class _Sink(io.FileIO):
-    """A file for HDF5 to write into that keeps its first error instead of raising it.
+    """A file to write into that keeps its first error instead of raising it.
 
     The HDF5 library does not survive a failed write: on a full disk it crashes when the file is
-    closed. So every write reports success, and the error is raised once the file is closed.
+    closed. torch makes an error of its own of it that says nothing of the disk. So every write
+    reports success, and the error is raised once the file is closed.
     """
 
     error: BaseException | None = None

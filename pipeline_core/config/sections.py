@@ -220,6 +220,15 @@ class TrainOptions(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        if self.loss and not any(term.weight for term in self.loss.values()):
+            raise ValueError(
+                f"loss: all weights ({', '.join(self.loss)}) are zero, so nothing would be "
+                "trained; give one of them a weight above zero"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_epochs(self) -> Self:
         if self.epochs == 0 and self.start_from is None:
             raise ValueError(

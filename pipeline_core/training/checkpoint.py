@@ -36,7 +36,7 @@ from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.run import Run
-from pipeline_core.store import write_atomic
+from pipeline_core.store import write_atomic_stream
 from pipeline_core.task import Outputs, Task
 
 _KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "provenance", "probe"}
@@ -85,8 +85,7 @@ def write_model(
         "provenance": json.dumps(provenance, sort_keys=True),
         "probe": {**origin, "batch": batch, "outputs": _predict(module, batch)},
     }
-    with write_atomic(run.model) as temporary:
-        torch.save(content, temporary)
+    save_archive(run.model, content)
 
 
 def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
@@ -131,6 +130,16 @@ def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[
     steps = {number: partial(apply, step) for number, step in info.upgrades.items()}
     place = f"{path}: the part of the plugin {info.name!r}"
     return upgrades.upgrade(content, content["plugin_version"], steps, place)
+
+
+def save_archive(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a torch archive atomically.
+
+    Raises:
+        ValueError: The file cannot be written.
+    """
+    with write_atomic_stream(path) as file:
+        torch.save(content, file)
 
 
 def load_archive(path: Path, cure: str) -> dict[str, Any]:

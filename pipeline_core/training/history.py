@@ -131,9 +131,20 @@ def make_record(
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Add one line to a history."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, allow_nan=False) + "\n")
+    """Add one line to a history.
+
+    Raises:
+        ValueError: It cannot be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+    except OSError as error:
+        raise ValueError(
+            f"{path}: the line of epoch {record['epoch']} cannot be written "
+            f"({error.strerror or error}); free space on the disk, or choose another folder with "
+            "--results, and call again: the training continues from its last saved state"
+        ) from error
 
 
 def write_history(path: Path, records: Sequence[Record]) -> None:

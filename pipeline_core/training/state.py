@@ -20,8 +20,7 @@ from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
-from pipeline_core.store import write_atomic
-from pipeline_core.training.checkpoint import load_archive
+from pipeline_core.training.checkpoint import load_archive, save_archive
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +97,7 @@ def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
         "format": upgrades.count_version(upgrades.STATE),
         "plugin_version": upgrades.count_version(info.upgrades),
     }
-    with write_atomic(path) as temporary:
-        torch.save({**versions, **content}, temporary)
+    save_archive(path, {**versions, **content})
 
 
 def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:

@@ -96,6 +96,14 @@ def test_yaml_that_would_construct_objects_is_refused(tmp_path):
         read_yaml(tmp_path / "evil.yaml")
 
 
+def test_a_loss_of_no_weight_is_refused(tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text("loss: {energy: {weight: 0}, forces: {weight: 0.0}}")
+    with pytest.raises(ValueError, match=r"all weights \(energy, forces\) are zero, so nothing"):
+        validate_content(TrainOptions, read_yaml(path), path)
+    TrainOptions(loss={"energy": {"weight": 0.0}, "forces": {}})
+
+
 def test_a_section_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         TrainOptions().epochs = 3

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from pipeline_core import store, upgrades
+from pipeline_core.processes import name_host
 
 ARRAYS = {"a": np.arange(4000.0), "b": np.arange(300, dtype=np.int32)}
 
@@ -95,6 +96,43 @@ def test_a_killed_writer_leaves_nothing_under_the_name(tmp_path, number):
     assert not path.exists()
     write(path)
     np.testing.assert_array_equal(read(path)["a"], ARRAYS["a"])
+
+
+@pytest.fixture
+def dead_pid():
+    with run_script("") as process:
+        pass
+    return process.pid
+
+
+def test_only_parts_of_dead_writers_are_removed(tmp_path, dead_pid):
+    host, week_ago = name_host(), time.time() - 8 * 24 * 3600
+    dead, alive = f".graph.h5.{host}.{dead_pid}.part", f".graph.h5.{host}.{os.getppid()}.part"
+    far, left = ".graph.h5.far.away.1.part", ".model.pt.far.away.1.part"
+    folder = tmp_path / f".structures.{host}.{dead_pid}.part"
+    (folder / "inner").mkdir(parents=True)
+    for name in (dead, alive, far, left):
+        (tmp_path / name).write_bytes(b"half")
+    os.utime(tmp_path / left, (week_ago, week_ago))
+    write(tmp_path / "data.h5")
+    assert {p.name for p in tmp_path.iterdir()} == {alive, far, "data.h5"}
+
+
+def test_a_killed_writer_s_part_goes_with_the_next_write(tmp_path):
+    code = """
+        import os, signal, sys
+        from pathlib import Path
+        from pipeline_core import store
+        with store.write_atomic(Path(sys.argv[1])) as temporary:
+            temporary.write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    path = tmp_path / "a.json"
+    with run_script(code, path) as writer:
+        assert writer.wait() == -signal.SIGKILL
+    assert [p.suffix for p in tmp_path.iterdir()] == [".part"]
+    store.write_json(tmp_path / "b.json", {})
+    assert [p.name for p in tmp_path.iterdir()] == ["b.json"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from os import getpid
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +228,7 @@ def _require_feasible(subject: Subject, counts: Ints, options: ESPInferOptions) 
 @contextmanager
 def _replace_folder(path: Path) -> Iterator[Path]:
     """Yield a folder that takes the place of another once it is complete."""
-    temporary = path.with_name(f".{path.name}.{getpid()}.part")
+    temporary = store.name_part(path)
     try:
         yield temporary
         if path.exists():
