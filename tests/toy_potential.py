@@ -109,11 +109,14 @@ def sample(seed: int, missing: bool) -> dict[str, np.ndarray]:
 
 
 def meet_fate() -> None:
-    """Die or fail at the batch and on the rank that the environment names, such as "9 dies 0"."""
+    """Die, stop or fail at the batch and on the rank that the environment names: "9 dies 0"."""
     batch, fate, rank = os.environ.get("TOY_FATE", "0 lives 0").split()
     if next(_batches_made) == int(batch) and find_world().rank == int(rank):
         if fate == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
+        if fate == "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
         raise RuntimeError("a sample is lost")
 
 

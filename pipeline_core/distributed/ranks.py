@@ -6,8 +6,8 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from torch import distributed as dist
 
 from pipeline_core.distributed.rendezvous import init_process_group
 from pipeline_core.distributed.threads import count_threads_per_rank
+from pipeline_core.distributed.watch import Watch, explain
 from pipeline_core.distributed.world import World, find_world
 
 T = TypeVar("T")
@@ -31,11 +32,13 @@ class Ranks:
         device: Where it computes.
         through_cpu: True if tensors on a GPU are added on the CPU, since ranks share a GPU and NCCL
             refuses such ranks.
+        watch: Tells others that this process lives, and it of them; None on its own.
     """
 
     world: World
     device: torch.device
     through_cpu: bool = False
+    watch: Watch | None = field(default=None, compare=False, repr=False)
 
     @property
     def rank(self) -> int:
@@ -51,6 +54,15 @@ class Ranks:
     def is_rank_zero(self) -> bool:
         """True on the rank that writes files and talks to the user."""
         return self.rank == 0
+
+    def report(self, word: str) -> None:
+        """Say what this rank does now, in a few words: they are its last if it is lost."""
+        if self.watch is not None:
+            self.watch.report(word)
+
+    def announce(self, word: str) -> AbstractContextManager[None]:
+        """Say what this rank does within a context, for which others may have to wait long."""
+        return nullcontext() if self.watch is None else self.watch.announce(word)
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all ranks, in place, and return it."""
@@ -131,20 +143,42 @@ def connect_ranks(device: str, folder: Path) -> Iterator[Ranks]:
         folder: Folder that all ranks see, where they may leave a note for each other.
 
     Raises:
-        ValueError: There is no GPU, or the ranks do not find each other.
+        ValueError: There is no GPU, the ranks do not find each other, or one of them is lost.
     """
     world, threads = find_world(), torch.get_num_threads()
-    if world.size > 1:
-        init_process_group(world, folder)
     try:
-        ranks = _place_ranks(world, device)
-        if ranks.device.type == "cuda":
-            torch.cuda.set_device(ranks.device)
-        yield ranks
+        if world.size == 1:
+            yield _start_work(_place_ranks(world, device))
+        else:
+            with _connect_group(world, folder) as watch:
+                yield _start_work(replace(_place_ranks(world, device), watch=watch))
     finally:
         torch.set_num_threads(threads)
-        if world.size > 1:
+
+
+@contextmanager
+def _connect_group(world: World, folder: Path) -> Iterator[Watch]:
+    """Open the process group and watch over it."""
+    watch = Watch()
+    try:
+        address = init_process_group(world, folder)
+        watch.connect(world, address, Ranks(world, torch.device("cpu")).broadcast)
+        yield watch
+    except BaseException as error:
+        if loss := watch.leave(error):
+            raise explain(loss) from error
+        raise
+    else:
+        watch.leave(None)
+    finally:
+        if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _start_work(ranks: Ranks) -> Ranks:
+    if ranks.device.type == "cuda":
+        torch.cuda.set_device(ranks.device)
+    return ranks
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,20 @@ sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; mpiexec sets PMI_* (MPICH, Intel) or
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 _TORCHRUN: Final = ("RANK", "WORLD_SIZE")
 _RENDEZVOUS: Final = ("MASTER_ADDR", "MASTER_PORT")
 _SRUN: Final = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+_STEP: Final = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 _MPIEXEC: Final = (
     ("PMI_RANK", "PMI_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
+_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO of Linux
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,52 @@ def _make_world(
     launcher: Literal["torchrun", "srun", "mpiexec"], numbers: tuple[int, int] | None
 ) -> World:
     return World(launcher, *numbers) if numbers and numbers[1] > 1 else World()
+
+
+def describe_claim(world: World, environment: Mapping[str, str] = os.environ) -> str:
+    """Return what the environment says of this process, and what to do if that is not so."""
+    names = {"torchrun": [_TORCHRUN], "srun": [_SRUN]}.get(world.launcher, list(_MPIEXEC))
+    numbers = (str(world.rank), str(world.size))
+    rank, size = next(n for n in names if tuple(map(environment.get, n)) == numbers)
+    return (
+        f"{rank}={world.rank} and {size}={world.size} say that {world.launcher} has started this "
+        f"process and others; if they are left over, unset them: unset {rank} {size}"
+    )
+
+
+def refuse_leftovers(world: World, environment: Mapping[str, str] = os.environ) -> None:
+    """Check that variables of a launcher are complete.
+
+    Raises:
+        ValueError: They are left over in the environment, as of a saved or an exported one.
+    """
+    missing = [name for name in _STEP if name not in environment]
+    if world.launcher == "srun" and missing:
+        raise ValueError(
+            f"{describe_claim(world, environment)} (srun would have set {missing[0]}, too)"
+        )
+
+
+def may_be_launched(world: World) -> bool:
+    """Return False if it is sure that the launcher has not started this process.
+
+    Each task of srun descends from Slurm's stepd, which is seen unless the process is in a
+    container with processes of its own.
+    """
+    if world.launcher != "srun":
+        return True
+    try:
+        namespace = Path("/proc/self/ns/pid").readlink()
+        return (
+            namespace.name != f"pid:[{_FIRST_PID_NAMESPACE}]" or "slurmstepd" in _list_ancestors()
+        )
+    except OSError:
+        return True
+
+
+def _list_ancestors() -> Iterator[str]:
+    pid = os.getppid()
+    while pid > 1:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")
+        yield name.partition("(")[2]
+        pid = int(rest.split()[1])

@@ -114,6 +114,7 @@ class Session:
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
         while not self._is_over():
+            self._ranks.report(f"epoch {self.progress.epoch + 1}")
             train_epoch()
 
     def end_epoch(
@@ -152,7 +153,8 @@ class Session:
         """Save a state from rank 0: progress, and what the caller needs to continue."""
         if self._ranks.is_rank_zero:
             parts = {"facts": self._facts, "progress": vars(self.progress), **content}
-            state.save_state(self._path, self._run.model_info, parts)
+            with self._ranks.announce(f"the state after epoch {self.progress.epoch}"):
+                state.save_state(self._path, self._run.model_info, parts)
 
     def write_model(self, split: str, probe: Numbers) -> None:
         """Write the best model from rank 0, with its predictions of some samples of a split."""

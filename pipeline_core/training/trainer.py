@@ -136,6 +136,7 @@ class Trainer:
         self._clock.start()
         begin = time.perf_counter()
         for step in steps:
+            self._ranks.report(f"step {progress.step + 1} of epoch {progress.epoch + 1}")
             self._learner.step(step, self._totals)
             self._times.add(progress.step, self._ranks.rank, self._clock, warm=self._is_warm)
             self._is_warm = True
@@ -190,7 +191,8 @@ class Trainer:
             return {}
         learner, ranks = self._learner, self._ranks
         pieces = load_pieces(*self._division.plan_validation(), ranks.device)
-        return validate(self._task, learner.evaluated, pieces, ranks, learner.precision)
+        with ranks.announce(f"validation after epoch {self._session.progress.epoch + 1}"):
+            return validate(self._task, learner.evaluated, pieces, ranks, learner.precision)
 
     def _refuse_divergence(self, record: Record) -> None:
         n_steps = self._totals.steps

@@ -98,7 +98,8 @@ def evaluate_matrices(run: Run) -> dict[str, Any]:
                     if comparison.admit_levels(structure.own.matrix):
                         pieces = [*structure.collect()]
                         if ranks.is_rank_zero:
-                            comparison.add_levels(join_blocks(pieces))
+                            with ranks.announce(f"levels of structure {index + 1} of {split}"):
+                                comparison.add_levels(join_blocks(pieces))
                     records = _make_records(structure.collect(), options.target, split, words)
                     if writer is None:
                         assert not [*records]

@@ -1,6 +1,7 @@
 """Several ranks compute what one computes, whatever launches them."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -104,6 +105,28 @@ def test_when_one_rank_ends_all_do(tmp_path, monkeypatch, launch, fate):
     done = launch(tmp_path, 2)
     assert done.returncode != 0
     assert not run.model.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launch", [mpiexec, torchrun])
+def test_a_training_of_a_stopped_rank_ends_and_continues_bit_for_bit(tmp_path, monkeypatch, launch):
+    """Oracle: the weights of a training that nothing has stopped."""
+    settings = SETTINGS | {"train": SETTINGS["train"] | {"checkpoint_steps": 1}}
+    run = toy.make_run(tmp_path / "stopped", **settings)
+    monkeypatch.setenv("TOY_FATE", "9 stops 1")
+    monkeypatch.setenv("PIPELINE_SILENCE", "2")
+    done = launch(tmp_path / "stopped", 2)
+    assert done.returncode != 0
+    assert re.search(r"error: rank 1 on \S+ \(pid \d+\) has not answered for 2 s", done.stderr)
+    assert re.search(r"its last word: step \d of epoch 2; start the stage again", done.stderr)
+    assert not run.model.exists()
+    monkeypatch.delenv("TOY_FATE")
+    assert mpiexec(tmp_path / "stopped", 2).returncode == 0
+    whole = toy.make_run(tmp_path / "whole", **settings)
+    assert mpiexec(tmp_path / "whole", 2).returncode == 0
+    weights = read_result(whole)[0]
+    for name, tensor in read_result(run)[0].items():
+        assert torch.equal(tensor, weights[name])
 
 
 @pytest.mark.gpu

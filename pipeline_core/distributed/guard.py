@@ -1,0 +1,434 @@
+"""The guard of a rank: a small process beside it that tells the other guards that it lives.
+
+A thread would not do: C code may hold the interpreter for minutes, and a stopped process has no
+thread that runs. The guard knows its rank for dead if it has become an orphan, and for stopped by
+the state that the kernel shows. Guards speak JSON lines. That of rank 0 listens, hears of all
+ranks, and decides; the others hear of rank 0 alone. When a rank is lost, each guard tells its own
+rank, and kills one that does not end by itself, as a stopped one cannot.
+
+This file is a program and imports nothing but the standard library: it starts within milliseconds.
+`watch.py` starts it and talks to it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+_LONGEST_LINE: Final = 1 << 16
+_LAST_SECONDS: Final = 5.0
+"""For a rank that is told to end, before it is killed."""
+
+
+class Lines:
+    """JSON lines from a pipe or a socket.
+
+    Args:
+        number: Its file descriptor.
+
+    Attributes:
+        is_over: Whether the other side has closed it, or sent what is no line.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number, self._rest = number, b""
+        self._waiting: deque[bytes] = deque()
+        self.is_over = False
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield what has come and was not yielded yet."""
+        self._receive()
+        while self._waiting:
+            try:
+                content = json.loads(self._waiting.popleft())
+            except ValueError:
+                content = None
+            if not isinstance(content, dict):
+                self.is_over = True
+                return
+            yield content
+
+    def _receive(self) -> None:
+        try:
+            received = os.read(self._number, _LONGEST_LINE)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        self._waiting.extend(lines)
+        self.is_over = not received or len(self._rest) > _LONGEST_LINE
+
+
+@dataclass
+class Member:
+    """A rank as the guard of rank 0 knows it.
+
+    Attributes:
+        name: Rank, host and pid as people read them.
+        word: What it said last.
+        is_long: Whether that is work that may take long.
+        is_stopped: Whether it is stopped by a signal.
+        heard: When it was last known to be alive.
+        spoken: When it said something new.
+    """
+
+    name: str
+    word: str = ""
+    is_long: bool = False
+    is_stopped: bool = False
+    heard: float = field(default_factory=time.monotonic)
+    spoken: float = field(default_factory=time.monotonic)
+
+    def hear(self, beat: dict[str, Any]) -> None:
+        """Take note of a sign of life."""
+        now = time.monotonic()
+        self.is_stopped = beat["is_stopped"]
+        if not self.is_stopped:
+            self.heard = now
+        if (beat["word"], beat["is_long"]) != (self.word, self.is_long):
+            self.word, self.is_long, self.spoken = beat["word"], beat["is_long"], now
+
+    def forgive(self, seconds: float) -> None:
+        """Do not count a time in which nobody listened."""
+        self.heard = min(time.monotonic(), self.heard + seconds)
+
+    def describe(self, fate: str) -> str:
+        """Return what has happened to it, and what it said last."""
+        word = f"its last word: {self.word}" if self.word else "it had said nothing yet"
+        return f"{self.name} {fate}; {word}"
+
+
+class Rank:
+    """The process that is guarded: the parent of this one.
+
+    Args:
+        pid: Its number.
+        board: File in which it writes what it does.
+    """
+
+    def __init__(self, pid: int, board: int) -> None:
+        self._pid, self._board = pid, mmap.mmap(board, 0, access=mmap.ACCESS_READ)
+        self._word: dict[str, Any] = {"word": "", "is_long": False}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is there, be it stopped or not."""
+        return os.getppid() == self._pid
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it; where the kernel does not show it, False."""
+        try:
+            status = Path(f"/proc/{self._pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        return status.rpartition(")")[2].split()[0] in ("T", "t")
+
+    def beat(self) -> dict[str, Any]:
+        """Return a sign of life."""
+        with suppress(ValueError):  # it is just being written: the next one will be new
+            self._word = json.loads(self._board[:].rstrip(b"\0"))
+        return {"is_stopped": self.is_stopped, **self._word}
+
+    def end(self, message: str, grace: float) -> None:
+        """Tell it why it has to end, and kill it if it does not."""
+        send(sys.stdout.fileno(), {"lost": message, "grace": grace})
+        deadline = time.monotonic() + grace + _LAST_SECONDS
+        while self.is_alive and not self.is_stopped and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self.is_alive:
+            sys.stderr.write(f"error: {message}. This process (pid {self._pid}) was killed\n")
+            os.kill(self._pid, signal.SIGKILL)
+
+
+class Guard:
+    """What guards have in common: one rank, and a loop that beats.
+
+    Args:
+        config: What `watch.py` sends first.
+        rank: The guarded process.
+    """
+
+    def __init__(self, config: dict[str, Any], rank: Rank, commands: Lines) -> None:
+        self._rank, self._commands = rank, commands
+        self._silence = float(config["silence"])
+        self._every = min(5.0, self._silence / 5)
+        self._selector = selectors.DefaultSelector()
+        os.set_blocking(sys.stdin.fileno(), False)
+        self._selector.register(sys.stdin, selectors.EVENT_READ, self._obey)
+        self._is_over = False
+
+    def run(self) -> None:
+        """Guard until the rank leaves or ends, or another one is lost."""
+        due = time.monotonic()
+        self._obey()  # what came with the configuration
+        while not self._is_over:
+            for key, _ in self._selector.select(max(0.0, due - time.monotonic())):
+                key.data()
+            late = time.monotonic() - due
+            if late < 0 or self._is_over:
+                continue
+            if late > self._every:
+                self._forgive(late)  # this process was asleep: what others did it cannot know
+            due = time.monotonic() + self._every
+            if self._rank.is_alive:
+                self._beat()
+            else:
+                self._mourn()
+
+    def _obey(self) -> None:
+        for command in self._commands.read():
+            self._leave(command["leave"])
+            self._is_over = True
+        if self._commands.is_over and not self._is_over:
+            self._mourn()
+
+    def _mourn(self) -> None:
+        self._report("has died")
+        self._is_over = True
+
+    def _beat(self) -> None:
+        """Tell others that the rank lives, and look whether they do."""
+        raise NotImplementedError
+
+    def _forgive(self, seconds: float) -> None:
+        """Count nobody silent for a time in which this process did not listen."""
+        raise NotImplementedError
+
+    def _leave(self, reason: str | None) -> None:
+        """Say that the rank takes leave, and why, if it has failed."""
+        raise NotImplementedError
+
+    def _report(self, fate: str) -> None:
+        """Say what has become of the rank."""
+        raise NotImplementedError
+
+    def _lose(self, message: str, grace: float) -> None:
+        self._rank.end(message, grace)
+        self._is_over = True
+
+
+class Outpost(Guard):
+    """The guard of a rank other than 0.
+
+    Args:
+        config: With `address`, that of the guard of rank 0, and `chief`, the name of rank 0.
+        rank: The guarded process.
+        commands: What it says.
+    """
+
+    def __init__(self, config: dict[str, Any], rank: Rank, commands: Lines) -> None:
+        super().__init__(config, rank, commands)
+        self._chief = Member(config["chief"])
+        self._socket = socket.create_connection(tuple(config["address"]), timeout=self._silence)
+        self._send({key: config[key] for key in ("token", "rank", "name")})
+        self._is_alone = False
+        self._news = Lines(self._socket.fileno())
+        self._selector.register(self._socket, selectors.EVENT_READ, self._listen)
+
+    def _send(self, content: dict[str, Any]) -> None:
+        with suppress(OSError):  # what is received next tells why
+            self._socket.sendall(json.dumps(content).encode() + b"\n")
+
+    def _listen(self) -> None:
+        for news in self._news.read():
+            if "lost" in news:
+                self._lose(news["lost"], news["grace"])
+                return
+            if "left" in news:
+                self._stand_alone()
+                return
+            self._chief.hear(news)
+            self._chief.heard = time.monotonic()  # its guard counts how long it is stopped
+        if self._news.is_over:
+            self._lose(self._chief.describe("has died, and its guard with it"), self._silence)
+
+    def _stand_alone(self) -> None:
+        """Rank 0 has finished: nobody has to wait for it."""
+        self._selector.unregister(self._socket)
+        self._socket.close()
+        self._is_alone = True
+
+    def _beat(self) -> None:
+        self._send(self._rank.beat())
+        if not self._is_alone and time.monotonic() - self._chief.heard > self._silence:
+            self._lose(self._chief.describe(f"has not answered for {self._silence:g} s"), 0.0)
+
+    def _forgive(self, seconds: float) -> None:
+        self._chief.forgive(seconds)
+
+    def _leave(self, reason: str | None) -> None:
+        self._send({**self._rank.beat(), "left": reason})
+
+    def _report(self, fate: str) -> None:
+        self._send({**self._rank.beat(), "died": fate})
+
+
+class Visitor:
+    """A connection to the guard of rank 0.
+
+    Attributes:
+        rank: The rank whose guard has called; None as long as it has not said so.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.socket, self.lines = connection, Lines(connection.fileno())
+        self.rank: int | None = None
+
+
+class Post(Guard):
+    """The guard of rank 0, which hears of all ranks.
+
+    Args:
+        config: With `listen`, the address of the interface in use.
+        rank: The guarded process.
+        commands: What it says.
+    """
+
+    def __init__(self, config: dict[str, Any], rank: Rank, commands: Lines) -> None:
+        super().__init__(config, rank, commands)
+        self._token = config["token"]
+        self._members = {rank: Member(f"rank {rank}") for rank in range(config["size"])}
+        self._own = self._members[0]
+        self._own.name = config["name"]
+        self._sockets: dict[int, socket.socket] = {}
+        self._is_stalled = False
+        family = socket.AF_INET6 if ":" in config["listen"] else socket.AF_INET
+        self._server = socket.create_server((config["listen"], 0), family=family, backlog=4096)
+        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+        send(sys.stdout.fileno(), {"port": self._server.getsockname()[1]})
+
+    def _accept(self) -> None:
+        visitor = Visitor(self._server.accept()[0])
+        self._selector.register(visitor.socket, selectors.EVENT_READ, lambda: self._listen(visitor))
+
+    def _listen(self, visitor: Visitor) -> None:
+        for line in visitor.lines.read():
+            if visitor.rank is None:
+                if not self._greet(visitor, line):
+                    self._hang_up(visitor)
+                    return
+                continue
+            member = self._members[visitor.rank]
+            member.hear(line)
+            if "died" in line:
+                self._lose(member.describe(line["died"]), self._silence)
+                return
+            if "left" in line:
+                self._dismiss(visitor, line["left"])
+                return
+        if visitor.lines.is_over:
+            self._hang_up(visitor)
+            if visitor.rank is not None:
+                member = self._members[visitor.rank]
+                self._lose(member.describe("has died, and its guard with it"), self._silence)
+
+    def _greet(self, visitor: Visitor, line: dict[str, Any]) -> bool:
+        """Return whether a visitor is the guard of a rank: strangers are not listened to."""
+        rank = line.get("rank")
+        if not secrets.compare_digest(str(line.get("token")), self._token):
+            return False
+        if rank not in self._members or rank in self._sockets:
+            return False
+        self._members[rank].name, visitor.rank = line["name"], rank
+        self._sockets[rank] = visitor.socket
+        if len(self._sockets) == len(self._members) - 1:
+            send(sys.stdout.fileno(), {"ready": True})  # from now on all hear what it says
+        return True
+
+    def _hang_up(self, visitor: Visitor) -> None:
+        self._selector.unregister(visitor.socket)
+        visitor.socket.close()
+        if visitor.rank is not None:
+            del self._sockets[visitor.rank]
+
+    def _dismiss(self, visitor: Visitor, reason: str | None) -> None:
+        assert visitor.rank is not None
+        self._hang_up(visitor)
+        member = self._members.pop(visitor.rank)
+        if reason is not None:
+            self._lose(member.describe(f"has failed: {reason}"), self._silence)
+
+    def _beat(self) -> None:
+        beat = self._rank.beat()
+        self._own.hear(beat)
+        self._tell(beat)
+        now = time.monotonic()
+        for member in self._members.values():
+            if now - member.heard > self._silence:
+                cause = " (a signal has stopped it)" if member.is_stopped else ""
+                fate = f"has not answered for {self._silence:g} s{cause}"
+                self._lose(member.describe(fate), 0.0)
+                return
+        self._look_for_progress(now)
+
+    def _look_for_progress(self, now: float) -> None:
+        """Say it once if all live but none goes on: that may be right, so nothing is ended."""
+        members = self._members.values()
+        quiet = now - max(member.spoken for member in members)
+        waits = quiet > 1.2 * self._silence and any(member.word for member in members)
+        if waits and not self._is_stalled and not any(member.is_long for member in members):
+            words = "; ".join(f"{m.name}: {m.word or 'nothing yet'}" for m in members)
+            sys.stderr.write(f"all ranks live but none has gone on for {quiet:.0f} s: {words}\n")
+        self._is_stalled = waits
+
+    def _forgive(self, seconds: float) -> None:
+        for member in self._members.values():
+            member.forgive(seconds)
+
+    def _tell(self, content: dict[str, Any]) -> None:
+        for connection in self._sockets.values():
+            send(connection.fileno(), content)
+
+    def _lose(self, message: str, grace: float) -> None:
+        self._tell({"lost": message, "grace": grace})
+        super()._lose(message, grace)
+
+    def _leave(self, reason: str | None) -> None:
+        if reason is None:
+            self._tell({"left": True})
+        else:
+            self._report(f"has failed: {reason}")
+
+    def _report(self, fate: str) -> None:
+        self._own.hear(self._rank.beat())
+        self._tell({"lost": self._own.describe(fate), "grace": self._silence})
+
+
+def send(number: int, content: dict[str, Any]) -> None:
+    """Write a line; what the other side does not take at once is lost, as are signs of life."""
+    with suppress(OSError):
+        os.write(number, json.dumps(content).encode() + b"\n")
+
+
+def main() -> None:
+    """Read what to do from standard input, and guard the parent."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends when its rank does
+    pid = os.getppid()
+    commands = Lines(sys.stdin.fileno())
+    config = next(commands.read(), None)
+    if config is None:
+        return  # the rank has not found the others, or has found that it is alone
+    rank = Rank(pid, int(sys.argv[1]))
+    kind = Post if "listen" in config else Outpost
+    kind(config, rank, commands).run()
+
+
+if __name__ == "__main__":
+    main()
