@@ -232,9 +232,10 @@ def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
 
 
 def _list_causes(run: Run, stage: str) -> tuple[object, ...]:
-    """Return what the artifact of a stage follows from, beside data and earlier artifacts."""
+    """Return what the artifact of a stage follows from, beside earlier artifacts."""
     seed = None if stage == "graph" and _has_engine_graph(run) else run.seed
-    return run.model_info.name, seed, run.select_params(stage)
+    data = run.dataset and run.dataset.name
+    return run.model_info.name, data, seed, run.select_params(stage)
 
 
 def _has_engine_graph(run: Run) -> bool:

@@ -298,6 +298,12 @@ class ExperimentRun:
         """The models of all variants, each once, that of the base first."""
         return list({run.model_info.name: run.model_info for run in self.runs.values()}.values())
 
+    @property
+    def datasets(self) -> list[DatasetRun]:
+        """The datasets of all variants, each once, that of the base first."""
+        datasets = [run.dataset for run in self.runs.values() if run.dataset is not None]
+        return list({dataset.name: dataset for dataset in datasets}.values())
+
     def run(self, variant: str) -> Run:
         """Return a variant.
 

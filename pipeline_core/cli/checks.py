@@ -9,7 +9,6 @@ import typer
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align
 from pipeline_core.config.datasets import Dataset
-from pipeline_core.config.experiments import BASE
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.workflow import find_raw_files, list_experiments
@@ -75,14 +74,15 @@ def _check_files(dataset: DatasetRun) -> None:
 def describe(experiment: ExperimentRun) -> str:
     """Return what would run: one row a variant, one column a stage.
 
-    Plugin, seed and ranks have columns where they differ.
+    Plugin, dataset, seed and ranks have columns where they differ.
     """
     head = f"{experiment.experiment}: {experiment.file.description.strip()}"
-    data = _describe_data(experiment.runs[BASE].dataset)
+    data = "; ".join(map(_describe_data, experiment.datasets)) or "no dataset"
     facts = f"  plugin {experiment.model_info.name}, scale {experiment.file.scale}, {data}"
     runs = experiment.runs.values()
     words = {
         "plugin": [run.model_info.name for run in runs],
+        "dataset": [run.dataset.name if run.dataset else "none" for run in runs],
         "seed": [str(run.seed) for run in runs],
         "ranks": [str(run.ranks) for run in runs],
     }
@@ -96,9 +96,7 @@ def describe(experiment: ExperimentRun) -> str:
     )
 
 
-def _describe_data(dataset: DatasetRun | None) -> str:
-    if dataset is None:
-        return "no dataset"
+def _describe_data(dataset: DatasetRun) -> str:
     files = find_raw_files(dataset)
     present = [path for path in files if path.is_file()]
     size = sum(path.stat().st_size for path in present)

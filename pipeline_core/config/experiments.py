@@ -35,11 +35,14 @@ class Variant(Sections):
 
     plugin: str | None = None
     """Another model; as its options are others too, the section `model` then starts anew."""
+    dataset: str | None = None
+    """Other data, as for a model that starts from another variant; errors are then those on other
+    samples, which the report says."""
     seed: Seed | None = None
     ranks: Count | None = None
 
 
-_WORDS: Final = ("plugin", "seed", "ranks")
+_WORDS: Final = ("plugin", "dataset", "seed", "ranks")
 """What a variant may override beside sections."""
 
 

@@ -48,7 +48,7 @@ def collect_facts(experiment: ExperimentRun) -> list[Fact]:
             ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         ),
     ]
-    return facts + (_describe_dataset(runs[0].dataset) if runs[0].dataset else [])
+    return facts + [fact for dataset in experiment.datasets for fact in _describe_dataset(dataset)]
 
 
 def _describe_plugin(info: ModelInfo, runs: Sequence[Run]) -> list[Fact]:
@@ -84,9 +84,11 @@ def _describe_dataset(dataset: DatasetRun) -> list[Fact]:
 
 def collect_times(experiment: ExperimentRun) -> list[Fact]:
     """Return how long each stage took and on what, one row a variant and stage."""
-    dataset = next(iter(experiment.runs.values())).dataset
-    imported = results.read_records(dataset.folder)[-1:] if dataset else []
-    times = [("data", _format_cost(record)) for record in imported]
+    times = [
+        ("data" if len(experiment.datasets) == 1 else f"data: {dataset.name}", _format_cost(record))
+        for dataset in experiment.datasets
+        for record in results.read_records(dataset.folder)[-1:]
+    ]
     for run in experiment.runs.values():
         times += [
             (f"{run.variant}: {r['stage']}", _format_cost(r)) for r in read_stage_records(run)

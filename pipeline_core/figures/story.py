@@ -284,7 +284,7 @@ def list_limits(experiment: ExperimentRun) -> list[str]:
         limits.append(f"The errors come from {_describe_samples(experiment, compared)} only.")
     if compared is not None and compared[0] in _SEEN:
         limits.append(_SEEN[compared[0]])
-    limits.append(_describe_spread(experiment))
+    limits += [_describe_spread(experiment), *_name_other_data(experiment)]
     data = run.dataset.options if run.dataset is not None else None
     if isinstance(data, Dataset) and data.split.method == "random":
         limits.append(
@@ -293,6 +293,15 @@ def list_limits(experiment: ExperimentRun) -> list[str]:
         )
     report: dict[str, Any] = results.read_import_report(experiment) or {}
     return [*limits, *(f"{warning}." for warning in report.get("warnings", []))]
+
+
+def _name_other_data(experiment: ExperimentRun) -> Iterator[str]:
+    """Say which variants have other data than the base, so that their errors do not compare."""
+    own = experiment.runs[BASE].dataset
+    for dataset in experiment.datasets:
+        if dataset != own:
+            names = [v for v, run in experiment.runs.items() if run.dataset == dataset]
+            yield (f"Other data, {dataset.name}, and errors on other samples: {', '.join(names)}.")
 
 
 def _describe_spread(experiment: ExperimentRun) -> str:

@@ -195,4 +195,5 @@ def test_a_variant_is_laid_over_the_experiment(tmp_path):
 
 
 def test_a_variant_may_override_every_section():
-    assert set(Variant.model_fields) == {"plugin", "seed", "ranks", "model", *ENGINE_SECTIONS}
+    words = {"plugin", "dataset", "seed", "ranks", "model"}
+    assert set(Variant.model_fields) == {*words, *ENGINE_SECTIONS}

@@ -12,6 +12,7 @@ from fake_packages import write_model_source
 from pipeline_core import PROJECT
 from pipeline_core.builtin import load_registry
 from pipeline_core.config.sections import GraphOptions, Section, TrainOptions
+from pipeline_core.figures.story import list_limits
 from pipeline_core.project import Project
 from pipeline_core.workflow import Plan
 
@@ -152,9 +153,9 @@ def test_a_stage_depends_on_its_own_section_and_on_the_model(project):
         ),
         (
             "longer: {train:",
-            "longer: {dataset: water, train:",
-            "first.yaml:9: variants.longer.dataset: unknown key; known keys: model, graph, "
-            "partition, train, evaluate, infer, profile, figures, plugin, seed, ranks",
+            "longer: {scale: paper, train:",
+            "first.yaml:9: variants.longer.scale: unknown key; known keys: model, graph, "
+            "partition, train, evaluate, infer, profile, figures, plugin, dataset, seed, ranks",
         ),
         (
             "longer: {train:",
@@ -278,6 +279,20 @@ def test_seeds_share_no_graph_that_a_plugin_makes(project):
     runs = project.load_experiment("toy/first").runs
     assert runs["again"].graph.parent == runs["again"].folder
     assert runs["longer"].graph.parent == runs["base"].folder
+
+
+def test_a_variant_with_other_data_shares_no_artifact(project):
+    ice = project.workflows / "datasets" / "ice.yaml"
+    ice.write_text("description: frozen\nsources: [{path: b.xyz}]\n")
+    write(project.workflows, EXPERIMENT + "  frozen: {dataset: ice}\n")
+    experiment = project.load_experiment("toy/first")
+    run = experiment.run("frozen")
+    assert run.data == project.results / "datasets" / "ice" / "data.h5"
+    assert run.graph == run.folder / "graph.h5"
+    assert run.partition == run.folder / "partition.h5"
+    assert [dataset.name for dataset in experiment.datasets] == ["water", "ice"]
+    limits = " ".join(list_limits(experiment))
+    assert "Other data, ice, and errors on other samples: frozen." in limits
 
 
 def test_ranks_belong_to_a_variant_and_to_no_artifact(project):
