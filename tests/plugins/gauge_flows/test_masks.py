@@ -115,7 +115,7 @@ def list_masks():
         if graph is not None:
             masks = [(one["mask"], one.get("sweeps", 1)) for one in graph["masks"]]
             blocks[path.stem] = masks * graph.get("repeats", 1)
-    assert {"loops_2d", "loops_4d", "loops_paper", "smoke"} <= blocks.keys()
+    assert {"loops", "loops_paper", "smoke"} <= blocks.keys()
     return blocks
 
 
@@ -143,9 +143,9 @@ def test_every_plaquette_is_an_active_loop_and_every_link_moves(blocks, dimensio
 
 
 def test_each_plaquette_has_its_turn_twice_on_4_4():
-    """In `loops_4d`: 12 active loops at each site, and 6 plaquettes."""
+    """In `loops`: 12 active loops at each site, and 6 plaquettes."""
     lattice = Lattice((4,) * 4, 3)
-    updates = list_updates(list_masks()["loops_4d"], 4)
+    updates = list_updates(list_masks()["loops"], 4)
     loops = torch.cat([find_active_loops(update, lattice) for update in updates], dim=1)
     counts = loops.unique(dim=1, return_counts=True)[1]
     assert counts.tolist() == [2] * lattice.n_plaquettes
