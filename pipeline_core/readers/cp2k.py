@@ -31,8 +31,9 @@ from pipeline_core.readers.extxyz import Block, split_blocks
 from pipeline_core.readers.files import find_compressed, open_text, strip_compression
 from pipeline_core.structure import Structure
 
-_SNAPSHOT: Final = re.compile(r"i = *(\d+),.*E = *(\S+)")
+_SNAPSHOT: Final = re.compile(r"i = *(\d+),.*E = *(-?\d+\.\d+)")
 _SAME_CELL: Final = 1e-3  # Å; outputs print three decimals
+_SAME_VOLUME: Final = 1e-3  # Å³
 _NOT_PRINTED: Final = "print it for every step with &MOTION &PRINT"
 
 
@@ -75,6 +76,8 @@ class _Run:
         self._fixed_cell: Floats | None = None
 
     def attempt(self, evaluation: Evaluation, index: int) -> Frame | BadFrame:
+        if evaluation.problem:
+            return BadFrame(index, evaluation.problem)
         if not evaluation.converged:
             return BadFrame(index, "the self-consistency loop did not converge")
         if not evaluation.complete:
@@ -85,11 +88,11 @@ class _Run:
             return BadFrame(index, str(error))
 
     def _make_frame(self, evaluation: Evaluation, index: int) -> Frame:
-        if evaluation.problem:
-            raise ValueError(evaluation.problem)
         snapshot = self._find_snapshot(evaluation.energy)
         numbers, positions = self._find_atoms(evaluation, snapshot, is_first=index == 0)
-        if evaluation.elements and (find_atomic_numbers(evaluation.elements) != numbers).any():
+        if evaluation.elements and not np.array_equal(
+            find_atomic_numbers(evaluation.elements), numbers
+        ):
             raise ValueError(
                 "the table of forces names other elements than the input: is it of another run?"
             )
@@ -187,8 +190,9 @@ class _Run:
     def _read_snapshots(self) -> Iterator[_Snapshot]:
         path = self._find_file("pos-1.xyz")
         for block in split_blocks(path) if path else ():
-            if isinstance(block, Block) and (match := _SNAPSHOT.search(block.comment)):
-                positions = np.array(block.columns[1:4], dtype=np.float64).T
+            match = _SNAPSHOT.fullmatch(block.comment.strip()) if isinstance(block, Block) else None
+            if isinstance(block, Block) and match and len(block.columns) == 4:
+                positions = np.array(block.columns[1:], dtype=np.float64).T
                 yield _Snapshot(int(match[1]), match[2], block.columns[0], positions)
 
     @functools.cached_property
@@ -198,12 +202,27 @@ class _Run:
         if path is None:
             return {}
         with open_text(path) as lines:
-            rows = [line.split() for line in lines if not line.startswith("#")]
-        return {int(row[0]): np.array(row[2:11], dtype=np.float64).reshape(3, 3) for row in rows}
+            rows = [line for line in lines if not line.startswith("#") and not line.isspace()]
+        return dict(_parse_cell(path, row) for row in rows)
 
     def _find_file(self, ending: str) -> Path | None:
         project = self.output.header.get("project", "PROJECT")
         return find_compressed(self._path.with_name(f"{project}-{ending}"))
+
+
+def _parse_cell(path: Path, row: str) -> tuple[int, Floats]:
+    """Return step and cell of a line of PROJECT-1.cell, whose volume must be that of the cell."""
+    try:
+        step, *numbers = row.split()
+        cell = np.array(numbers[1:10], dtype=np.float64).reshape(3, 3)
+        if len(numbers) == 11 and abs(np.linalg.det(cell) - float(numbers[10])) < _SAME_VOLUME:
+            return int(step), cell
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(
+        f"{path.name}: {row.strip()[:60]!r} is no step, time, cell and its volume; correct or "
+        "remove the line"
+    )
 
 
 READER: Final = Reader(

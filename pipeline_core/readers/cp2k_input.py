@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,8 @@ def read_structure(path: Path) -> Structure:
         kind.parameter: kind.find_words("ELEMENT") for kind in subsystem.sections.get("KIND", [])
     }
     elements = {name: words[0] for name, words in kinds.items() if words}
+    if positions.shape[1:] != (3,):
+        raise ValueError("a line of &COORD is no label and three numbers")
     symbols = [elements.get(label) or parse_symbol(label) for label in labels]
     return Structure(find_atomic_numbers(symbols), positions, cell, pbc)
 
@@ -76,6 +79,8 @@ def _parse(path: Path) -> _Section:
             if not words:
                 continue
             if words[0].upper().startswith("&END"):
+                if len(stack) == 1:
+                    raise ValueError(f"{line.strip()} ends no section")
                 stack.pop()
             elif words[0].startswith("&"):
                 section = _Section(parameter=" ".join(words[1:]))
@@ -92,7 +97,7 @@ def _read_cell(section: _Section) -> tuple[Floats, NDArray[np.bool_]]:
         from ase.geometry import cellpar_to_cell
 
         angles = section.find_words("ALPHA_BETA_GAMMA") or ["90", "90", "90"]
-        cell = cellpar_to_cell([*lengths, *map(float, angles[-3:])])
+        cell = cellpar_to_cell([*lengths, *_parse_finite(angles[-3:])])
     else:
         vectors = [_parse_lengths(section.find_words(name)) for name in "ABC"]
         if any(vector is None for vector in vectors):
@@ -107,7 +112,14 @@ def _parse_lengths(words: list[str] | None) -> Floats | None:
     if words is None:
         return None
     unit = words[0].strip("[]").lower() if words[0].startswith("[") else "angstrom"
-    return np.array(words[-3:], dtype=np.float64) * find_factor("length", unit)
+    return _parse_finite(words[-3:]) * find_factor("length", unit)
+
+
+def _parse_finite(words: Sequence[Any]) -> Floats:
+    numbers = np.array(words, dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError("a number of the structure is not finite")
+    return numbers
 
 
 def _read_coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Floats]:
@@ -123,7 +135,7 @@ def _read_coordinates(subsystem: _Section, path: Path) -> tuple[list[str], Float
     if not atoms:
         raise ValueError("it holds no coordinates")
     unit = (section.find_words("UNIT") or ["angstrom"])[0].strip("[]").lower()
-    positions = np.array([line[1:4] for line in atoms], dtype=np.float64)
+    positions = _parse_finite([line[1:4] for line in atoms])
     return [line[0] for line in atoms], positions * find_factor("length", unit)
 
 

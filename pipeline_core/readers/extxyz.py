@@ -12,18 +12,19 @@ plain names beside the reference under its own, so that a guess would mix the tw
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from itertools import chain, dropwhile, islice, takewhile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline_core.readers import BadFrame, Floats, Frame, Reader, Units
 from pipeline_core.readers.checks import LABELS, find_atomic_numbers, parse_label
-from pipeline_core.readers.files import open_text
+from pipeline_core.readers.files import explain_cut, open_text
 
 _PAIR: Final = re.compile(r"""([\w.:-]+)=(?:"([^"\\]*)"|([^\s"'{}\[\]\\=]+))(?:\s+|$)""")
 _STRUCTURE: Final = {"species", "Z", "pos", "Lattice", "Properties", "pbc"}
@@ -31,6 +32,15 @@ _BOOLEANS: Final = dict.fromkeys(("T", "True", "TRUE", "true", "1"), True) | dic
     ("F", "False", "FALSE", "false", "0"), False
 )
 _BRACKETS: Final = str.maketrans("[](){},", " " * 7)
+_HEAVIEST: Final = 118
+_LONGEST: Final = 1 << 24
+_LONGEST_COUNT: Final = 12
+_SHAPES: Final = {
+    "Lattice": re.compile(r"\s*(\S+\s+){8}\S+\s*"),
+    "Properties": re.compile(r"\w+:[A-Z]:\d+(:\w+:[A-Z]:\d+)*"),
+    "pbc": re.compile(r"\W*([TF]\w*\W+){2}[TF]\w*\W*"),
+}
+"""What the values of the keys of the structure look like"""
 
 
 Columns = tuple[tuple[str, ...], ...]
@@ -86,52 +96,130 @@ def _collect_values(block: Block) -> dict[str, Floats]:
 def split_blocks(path: Path) -> Iterator[Block | str]:
     """Split a file into frames; a damaged frame is yielded as the reason why it cannot be read."""
     with open_text(path) as file:
-        back: Iterator[str] = iter(())  # lines to read once more, after damage
-        while True:
-            lines = chain(back, file)
-            count = next((line for line in lines if not line.isspace()), None)
-            if count is None:
-                return
-            if not _is_count(count):
-                yield f"expected the number of atoms, found {count.strip()[:60]!r}"
-                restart = next((line for line in lines if _is_count(line)), None)
-                back = iter([] if restart is None else [restart, *back])
-                continue
-            n_atoms = int(count)
-            comment, *rows = [*islice(lines, n_atoms + 1)] or [""]
-            columns = _split_columns(rows, n_atoms)
-            if columns is None:
-                yield _explain_damage(comment, rows, n_atoms)
-                rest = dropwhile(lambda line: not _is_count(line), [comment, *rows])
-                back = iter([*rest, *back])
-            else:
-                yield Block(comment, columns)
+        lines = _Lines(file)
+        while count := lines.read_filled():
+            yield _read_block(count, lines)
 
 
-def _split_columns(rows: list[str], n_atoms: int) -> Columns | None:
-    """Return the columns of a table, or None if it is not whole."""
-    if len(rows) < n_atoms:
-        return None
+class _Lines:
+    """The lines of a file with their numbers, of which the last ones can be read once more."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._back = file, list[str]()
+        self.number = 0  # of the line that was read last
+
+    def read(self) -> str:
+        """Return the next line, "" at the end.
+
+        Raises:
+            ValueError: It is longer than any line of numbers.
+        """
+        self.number += 1
+        if self._back:
+            return self._back.pop()
+        line = self._file.readline(_LONGEST)
+        if len(line) == _LONGEST:
+            raise ValueError(f"line {self.number} has over {_LONGEST} characters: no file of text")
+        return line
+
+    def read_filled(self) -> str:
+        """Return the next line that is not blank, "" at the end."""
+        while (line := self.read()) and line.isspace():
+            pass
+        return line
+
+    def put_back(self, lines: Sequence[str]) -> None:
+        """Have lines read once more."""
+        self._back += reversed(lines)
+        self.number -= len(lines)
+
+    def skip_to_count(self) -> None:
+        """Pass all lines before the next one that counts atoms."""
+        while (line := self.read()) and not _is_count(line):
+            pass
+        self.put_back([line])
+
+
+def _read_block(count: str, lines: _Lines) -> Block | str:
+    """Read a frame whose first line is `count`, and what there is until the next one."""
+    begin = lines.number
+    if not _is_count(count):
+        lines.skip_to_count()
+        return f"line {begin}: expected the number of atoms, found {count.strip()[:60]!r}"
+    n_atoms, comment = int(count), lines.read()
+    rows = _read_rows(lines, n_atoms)
+    columns = _split_columns(rows)
+    if (columns is None or len(rows) < n_atoms) and _is_count(
+        comment
+    ):  # a frame that was cut behind its count
+        lines.put_back([comment, *rows])
+        comment, rows = "", []
+    if not comment or len(rows) < n_atoms:
+        return f"truncated: {n_atoms} atoms announced in line {begin}, {len(rows)} lines found"
+    if columns is None:
+        lines.skip_to_count()
+        return _explain_widths(rows, begin)
+    return (
+        _find_leftover(lines, begin, n_atoms)
+        or _find_cut(columns, rows)
+        or (Block(comment, columns))
+    )
+
+
+def _read_rows(lines: _Lines, n_atoms: int) -> list[str]:
+    """Read one line an atom; fewer if the file ends, or a line counts the atoms of a frame."""
+    rows: list[str] = []
+    while len(rows) < n_atoms and (line := lines.read()):
+        if len(line) <= _LONGEST_COUNT and _is_count(line):
+            lines.put_back([line])
+            break
+        rows.append(line)
+    return rows
+
+
+def _is_count(line: str) -> bool:
+    word = line.strip()
+    return word.isdecimal() and word.isascii() and len(word) < _LONGEST_COUNT
+
+
+def _split_columns(rows: list[str]) -> Columns | None:
+    """Return the columns of a table, or None if lines differ in their number."""
     try:
         return tuple(zip(*map(str.split, rows), strict=True))
     except ValueError:
         return None
 
 
-def _is_count(line: str) -> bool:
-    return line.strip().isdecimal()
-
-
-def _explain_damage(comment: str, rows: list[str], n_atoms: int) -> str:
-    """Say why the table of a frame cannot be read."""
-    whole = takewhile(lambda line: not _is_count(line), [comment, *rows])
-    n_rows = max(0, len(list(whole)) - 1)
-    if n_rows < n_atoms:
-        return f"truncated: {n_atoms} atoms announced, {n_rows} lines found"
+def _explain_widths(rows: list[str], begin: int) -> str:
+    """Say which line of a table has another number of columns than the first."""
     widths = [len(row.split()) for row in rows]
     odd = next(i for i, width in enumerate(widths) if width != widths[0])
-    cut = "truncated: " if odd == n_atoms - 1 and not rows[odd].endswith("\n") else ""
-    return f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]}"
+    cut = "truncated: " if odd == len(rows) - 1 and not rows[odd].endswith("\n") else ""
+    return (
+        f"{cut}line of atom {odd + 1} has {widths[odd]} columns, the first line has {widths[0]} "
+        f"(line {begin + 2 + odd})"
+    )
+
+
+def _find_leftover(lines: _Lines, begin: int, n_atoms: int) -> str | None:
+    """Say that a table goes on behind the announced number of atoms, and pass the rest of it."""
+    line = lines.read_filled()
+    if not line or _is_count(line) or "=" in line:  # with "=" a comment that has lost its count
+        lines.put_back([line])
+        return None
+    number = lines.number
+    lines.skip_to_count()
+    return (
+        f"{n_atoms} atoms announced in line {begin}, but line {number} does not begin another "
+        f"frame: {line.strip()[:60]!r}; the count is wrong, or lines are damaged"
+    )
+
+
+def _find_cut(columns: Columns, rows: list[str]) -> str | None:
+    """Say that a file may end within its last number."""
+    if not rows or rows[-1].endswith("\n"):
+        return None
+    return explain_cut(columns[-1][-1], [*columns[-1][:-1], *(c[-1] for c in columns[-3:-1])])
 
 
 def _parse(comment: str) -> dict[str, str]:
@@ -184,17 +272,26 @@ def _read_table(block: Block, comment: Mapping[str, str]) -> dict[str, Columns]:
     return {name: block.columns[columns] for name, columns in layout.items()}
 
 
+def _require_spelled(comment: Mapping[str, str]) -> None:
+    """Refuse a comment line in which a key of the structure is misspelled."""
+    for key, shape in _SHAPES.items():
+        for near in (
+            difflib.get_close_matches(key, comment, cutoff=0.6) if key not in comment else ()
+        ):
+            if shape.fullmatch(comment[near]):
+                raise ValueError(f"the comment line has {near}, did you mean {key}?")
+
+
 def _make_frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
     comment = _parse(block.comment)
+    _require_spelled(comment)
     table = _read_table(block, comment)
     if not ("species" in table or "Z" in table) or "pos" not in table:
         raise ValueError("Properties lacks species (or Z) or pos")
     used = _STRUCTURE.union(keys.values())
     fields: dict[str, str | Columns] = {**comment, **table}
     return Frame(
-        atomic_numbers=np.array(table["Z"][0], np.int32)
-        if "Z" in table
-        else find_atomic_numbers(table["species"][0]),
+        atomic_numbers=_find_numbers(table),
         positions=_parse_numbers(table["pos"]),
         cell=_parse_cell(comment),
         pbc=_parse_pbc(comment),
@@ -206,6 +303,17 @@ def _make_frame(block: Block, keys: Mapping[str, str], index: int) -> Frame:
         info={key: _parse_scalar(text) for key, text in comment.items() if key not in used},
         index=index,
     )
+
+
+def _find_numbers(table: Mapping[str, Columns]) -> NDArray[np.int32]:
+    """Return Z, which both columns must agree on where a file has both."""
+    given: list[NDArray[Any]] = [np.array(table["Z"][0], np.float64)] if "Z" in table else []
+    given += [find_atomic_numbers(table["species"][0])] if "species" in table else []
+    if (given[0] != given[-1]).any() or (given[0] != np.rint(given[0])).any():
+        raise ValueError("the columns species and Z do not agree, or Z is no whole number")
+    if abs(given[0]).max() > _HEAVIEST:
+        raise ValueError("Z is no element's")
+    return given[0].astype(np.int32)
 
 
 def _parse_cell(comment: Mapping[str, str]) -> Floats:
@@ -238,6 +346,8 @@ def _parse_numbers(value: str | Columns) -> Floats:
     if isinstance(value, str):
         numbers = np.array(value.removeprefix("_JSON").translate(_BRACKETS).split(), np.float64)
         return numbers.reshape(()) if numbers.size == 1 else numbers
+    if any("_" in text for column in value for text in column):  # which Python reads as digits
+        raise ValueError("a number has an underscore")
     return np.array(value[0] if len(value) == 1 else value, np.float64).T
 
 

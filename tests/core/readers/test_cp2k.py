@@ -327,3 +327,75 @@ def test_no_keys_are_taken(run):
     with pytest.raises(ValueError, match="names its labels itself; remove `keys`"):
         open_frames(run("md"), READER, {"energy": "E"})
     assert isinstance(next(read(RUNS / "md.out.gz", {})), Frame)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("name", ["md", "geo_opt", "npt"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("-17.1", "-17.1x"),
+        ("-17.1", "-17 .1"),
+        (" ENERGY| Total FORCE_EVAL", " ENERQY| Total FORC_EVAL"),
+        (" ENERGY|.*\n", ""),
+    ],
+)
+def test_what_belongs_to_a_damaged_energy_never_reaches_another(run, name, number, old, new):
+    path = run(name)
+    expected = read_frames(path)
+    parts = re.split(r"(?= ENERGY\| Total)", path.read_text())
+    parts[number + 1] = re.sub(
+        old.replace(".1", r"\.\d").replace("|", r"\|"), new, parts[number + 1], count=1
+    )
+    path.write_text("".join(parts))
+    frames = read_frames(path)
+    assert len(frames) == 3
+    assert isinstance(frames[number], BadFrame)
+    assert "ENERGY" in frames[number].reason
+    assert "line " in frames[number].reason
+    for frame, whole in zip(frames, expected, strict=True):
+        if isinstance(frame, Frame):
+            for label, value in whole.labels.items():
+                assert np.array_equal(frame.labels[label], value), label
+            assert np.array_equal(frame.positions, whole.positions)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "reason"),
+    [
+        (r"      2      2      H .*\n", "", "the table of the forces is not whole"),
+        (r"(      2      2      H .*\n)", r"\1\1", "the table of the forces is not whole"),
+        (r"0\.08014287", "0_08014287", "is no number"),
+        (r" STRESS\|      y   .*\n", "", "the rows x, y and z of the stress do not follow"),
+        (r" STRESS\|      y  ", " STRESS|      y 1", "the rows x, y and z of the stress"),
+        (r" SUM OF ATOMIC", " SUN OF ATOMIC", "the table of the forces is not whole"),
+    ],
+)
+def test_a_damaged_table(run, pattern, new, reason):
+    path = run("md")
+    text = re.sub(pattern, new, path.read_text(), count=1)
+    path.write_text(text)
+    first, *others = read_frames(path)
+    assert reason in first.reason
+    assert "line " in first.reason
+    assert all(isinstance(frame, Frame) for frame in others)
+
+
+def test_empty_and_damaged_lines_beside_the_output(run):
+    path = run("npt")
+    expected = read_frames(path)[1].cell
+    cells = path.with_name("npt-1.cell")
+    text = cells.read_text()
+    cells.write_text(text.replace("\n", "\n\n"))
+    assert np.array_equal(read_frames(path)[1].cell, expected)
+    cells.write_text(text.replace("5.0280508303", "5.9280508303"))
+    assert "npt-1.cell: '1       0.500        5.928" in read_frames(path)[1].reason
+    cells.write_text(text)
+    snapshots = path.with_name("npt-pos-1.xyz")
+    snapshots.write_text("0\n i = 0, time = 0.0, E = -17.1110612\n" + snapshots.read_text())
+    assert all(isinstance(frame, Frame) for frame in read_frames(path))
+
+
+def test_an_input_with_infinity(tmp_path):
+    with pytest.raises(ValueError, match="a number of the structure is not finite"):
+        read_structure(write_input(tmp_path / "a.inp", cell="ABC inf 4 4"))

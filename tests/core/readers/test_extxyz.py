@@ -14,7 +14,7 @@ from ase.stress import voigt_6_to_full_3x3_stress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_core.readers import BadFrame, Frame, files
+from pipeline_core.readers import BadFrame, Frame, extxyz, files
 from pipeline_core.readers.catalogue import open_frames
 from pipeline_core.readers.extxyz import READER, iterate_values, read
 from real_data import find
@@ -157,9 +157,15 @@ def test_all_values_are_listed_under_their_names(tmp_path):
         ("0 0 6", "0 0 0", "is periodic, but its cell has no volume"),
         ("pos:R", "place:R", "Properties lacks species (or Z) or pos"),
         ("pos:R:3", "pos:R", "is not a list of name:type:columns"),
-        ("2\n", "0\n", "has no atoms"),
+        (
+            "2\n",
+            "0\n",
+            "0 atoms announced in line 1, but line 3 does not begin another frame: 'H 0",
+        ),
+        ("2\n", "1\n", "1 atoms announced in line 1, but line 4 does not begin another frame: 'He"),
+        ("H 0 0 0", "H 0 0 0 9 9 9\nH 0 0 0", "but line 5 does not begin another frame: 'He"),
         ("2\n", "two\n", "expected the number of atoms, found 'two'"),
-        ("2\n", "3\n", "truncated: 3 atoms announced, 2 lines found"),
+        ("2\n", "3\n", "truncated: 3 atoms announced in line 1, 2 lines found"),
         ("-0.3\n", "", "truncated: line of atom 2 has 6 columns, the first line has 7"),
         (" REF_energy", " stress={1 2 REF_energy", "comment line cannot be parsed"),
     ],
@@ -179,7 +185,7 @@ def test_a_file_may_end_within_the_head_of_a_frame(tmp_path, end):
     path.write_text(TWO_ATOMS.format(more="") + end)
     good, bad = read(path, {})
     assert isinstance(good, Frame)
-    assert bad == BadFrame(1, "truncated: 3 atoms announced, 0 lines found")
+    assert bad == BadFrame(1, "truncated: 3 atoms announced in line 5, 0 lines found")
 
 
 @pytest.mark.parametrize("n_lines_lost", [1, 2, 3])
@@ -189,9 +195,78 @@ def test_reading_goes_on_behind_a_frame_that_was_cut_short(tmp_path, n_lines_los
     path = tmp_path / "a.xyz"
     path.write_text(block + cut + block + "garbage\n" + block)
     frames = list(read(path, {"energy": "REF_energy"}))
-    assert [isinstance(frame, Frame) for frame in frames] == [True, False, True, False, True]
-    assert [frame.index for frame in frames] == [0, 1, 2, 3, 4]
+    assert [isinstance(frame, Frame) for frame in frames] == [True, False, False, True]
+    assert [frame.index for frame in frames] == [0, 1, 2, 3]
     assert "truncated" in frames[1].reason
+    assert "does not begin another frame: 'garbage'" in frames[2].reason  # or a damaged atom of it
+
+
+@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("damage", ["doubled", "lost"])
+def test_labels_of_one_frame_never_reach_another(tmp_path, place, damage):
+    blocks = [TWO_ATOMS.format(more="").replace("-1.5", f"-{k}.5") for k in range(4)]
+    lines = "".join(blocks).splitlines(keepends=True)
+    lines[place : place + 1] = [lines[place]] * (2 if damage == "doubled" else 0)
+    path = tmp_path / "a.xyz"
+    path.write_text("".join(lines))
+    frames = list(read(path, {"energy": "REF_energy"}))
+    frames = list(read(path, {"energy": "REF_energy"}))
+    whole = [frame for frame in frames if isinstance(frame, Frame)]
+    assert len(whole) < len(frames)
+    assert [frame.labels["energy"] for frame in whole[-2:]] == [-2.5, -3.5]
+    for frame in whole:
+        assert frame.positions.tolist() == [[0, 0, 0], [1, 2, 3]]
+        assert frame.atomic_numbers.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("last", "is_good"),
+    [("-0.3", True), ("-0.30", False), ("-0.", False), ("-0", False), ("-0.3 ", True)],
+)
+def test_a_file_may_end_within_its_last_number(tmp_path, last, is_good):
+    text = TWO_ATOMS.format(more="").replace("-0.3\n", last)
+    frame = read_one(tmp_path, text, {"forces": "REF_forces"})
+    assert isinstance(frame, Frame) == is_good
+    assert is_good or "truncated: the file ends without an end of line" in frame.reason
+    assert isinstance(read_one(tmp_path, text + "\n", {"forces": "REF_forces"}), Frame)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"), [("Lattice", "Lattjce"), ("Properties", "Poperties"), ("Lattice", "LLattice")]
+)
+def test_a_misspelled_key_of_the_structure(tmp_path, key, wrong):
+    frame = read_one(tmp_path, TWO_ATOMS.format(more="").replace(key, wrong))
+    assert isinstance(frame, BadFrame)
+    assert frame.reason == f"the comment line has {wrong}, did you mean {key}?"
+
+
+def test_the_cost_of_a_damaged_file_grows_with_its_length(tmp_path, monkeypatch):
+    """Every line is read at most twice."""
+    n_read, read_line = 0, extxyz._Lines.read
+
+    def count(lines):
+        nonlocal n_read
+        n_read += 1
+        return read_line(lines)
+
+    monkeypatch.setattr(extxyz._Lines, "read", count)
+    path = tmp_path / "a.xyz"
+    for text in ("999999999\n", "9\nx=1\nH 0 0 0\n", "9\n9\nH 0 0 0\n", "99999\nx=1\nH\nH 0\n"):
+        path.write_text(text * 3000)
+        n_read = 0
+        assert not any(isinstance(frame, Frame) for frame in read(path, {}))
+        assert n_read < 3 * text.count("\n") * 3000 + 10
+
+
+def test_files_that_expand_without_end(tmp_path):
+    path = tmp_path / "a.xyz.gz"
+    path.write_bytes(gzip.compress((b"1\n" + b" " * 100_000 + b"\nH 0 0 0\n") * 100))
+    with pytest.raises(ValueError, match=r"a\.xyz\.gz: expands to more than 200 times its size"):
+        list(open_frames(path, READER, {}))
+    path = tmp_path / "a.xyz"
+    path.write_bytes(bytes(1 << 25))
+    with pytest.raises(ValueError, match=r"a\.xyz: line 1 has over .* characters"):
+        list(open_frames(path, READER, {}))
 
 
 def test_plain_xyz_has_no_labels(tmp_path):
