@@ -7,7 +7,7 @@ lacks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TextIO
@@ -20,6 +20,9 @@ from pipeline_core.readers.checks import find_atomic_numbers
 _ITERATION: Final = re.compile(r"- Iteration +(\d+)\( *(\d+)\)")
 _NELM: Final = re.compile(r"\s+NELM +=\s*(\d+)")
 _NUMBER: Final = re.compile(r"-?\d+\.\d+|NaN|\*+")  # columns of fixed width may touch, or overflow
+_NUMBERS: Final = re.compile(rf"\s*(?:(?:{_NUMBER.pattern})\s*)+")
+_TOTEN: Final = re.compile(r"free +energy +TOTEN +=\s*(\S+) eV")
+_OTHERS: Final = re.compile(r"energy +without entropy=\s*(\S+) +energy\(sigma->0\) =\s*(\S+)")
 _ELEMENT: Final = re.compile(r"TITEL +=\s*\S+\s+([A-Z][a-z]?)")
 
 
@@ -86,27 +89,42 @@ class _State:
         elif "aborting loop because EDIFF is reached" in line:
             self.converged = True
         elif line.startswith("  in kB"):
-            xx, yy, zz, xy, yz, zx = _parse_numbers(line)
+            xx, yy, zz, xy, yz, zx = _parse_numbers(line.removeprefix("  in kB"))
             self.labels["stress"] = np.array([[xx, xy, zx], [xy, yy, yz], [zx, yz, zz]])
         elif "free  energy   TOTEN" in line:  # two spaces: of the ions; one: of an electronic step
-            self.labels["e_fr_energy"] = np.array(_parse_numbers(line)[0])
+            (self.labels["e_fr_energy"],) = _parse_energy(_TOTEN, line)
         elif "energy  without entropy=" in line:
-            without_entropy, _, extrapolated = line.partition("energy(sigma->0)")
-            self.labels["e_wo_entrp"] = np.array(_parse_numbers(without_entropy)[0])
-            self.labels["e_0_energy"] = np.array(_parse_numbers(extrapolated)[0])
+            energies = _parse_energy(_OTHERS, line)
+            self.labels["e_wo_entrp"], self.labels["e_0_energy"] = energies
         elif "TOTAL-FORCE" in line:
-            table = self._read_table(file, skip=1, columns=slice(6))
+            table = self._read_table(file, skip=1, n_columns=6)
             self.positions, self.labels["forces"] = table[:, :3], table[:, 3:]
         elif "magnetization (x)" in line:
-            self.labels["magmoms"] = self._read_table(file, skip=3, columns=slice(-1, None))[:, 0]
+            self.labels["magmoms"] = self._read_moments(file)
         elif "magnetization (y)" in line:
             self.collinear = False
 
-    def _read_table(self, file: TextIO, skip: int, columns: slice) -> Floats:
-        """Read one line an atom, (n_atoms, n_columns)."""
+    def _read_table(self, file: TextIO, skip: int, n_columns: int) -> Floats:
+        """Read one line an atom between two lines of dashes, (n_atoms, n_columns)."""
         n_atoms = sum(self.counts)
-        rows = [_parse_numbers(row)[columns] for row in islice(file, skip, skip + n_atoms)]
-        return np.array(rows, dtype=np.float64).reshape(n_atoms, -1)
+        _require_dashes([*islice(file, skip)][-1:])
+        rows = [_parse_numbers(row) for row in islice(file, n_atoms)]
+        _require_dashes([*islice(file, 1)])
+        if any(len(row) != n_columns for row in rows):
+            raise ValueError(f"a line has not {n_columns} numbers")
+        return np.array(rows, dtype=np.float64).reshape(n_atoms, n_columns)
+
+    def _read_moments(self, file: TextIO) -> Floats:
+        """Read the last column of the table of moments, whose lines are numbered, (n_atoms,)."""
+        _require_dashes([*islice(file, 3)][-1:])
+        moments = []
+        for number, row in enumerate(islice(file, sum(self.counts)), start=1):
+            word, *_ = row.split()
+            if word != str(number):
+                raise ValueError(f"{row.strip()!r} is not the line of atom {number}")
+            moments.append(_parse_numbers(row.replace(word, "", 1))[-1])
+        _require_dashes([*islice(file, 1)])
+        return np.array(moments, dtype=np.float64)
 
     def make_frame(self) -> Frame | BadFrame:
         """Return the step that has been read."""
@@ -133,10 +151,34 @@ class _State:
             yield "the OUTCAR does not name the elements; read the vasprun.xml instead"
 
 
+def _require_dashes(lines: Sequence[str]) -> None:
+    """Check that the line at which a table begins or ends is one of dashes."""
+    if [line.strip().strip("-") for line in lines] != [""]:
+        raise ValueError("the table has not a line for each atom")
+
+
 def _parse_numbers(text: str) -> list[float]:
-    """Return the numbers of a line; what overflowed its column is NaN."""
+    """Return the numbers of a text that holds nothing else; what overflowed its column is NaN.
+
+    Raises:
+        ValueError: There is something else.
+    """
+    if not _NUMBERS.fullmatch(text):
+        raise ValueError(f"{text.strip()!r} is no list of numbers")
     return [float(n) if n[0] != "*" else np.nan for n in _NUMBER.findall(text)]
 
 
+def _parse_energy(pattern: re.Pattern[str], line: str) -> list[Floats]:
+    """Return the numbers of a line that says energies and nothing else."""
+    match = pattern.fullmatch(line.strip())
+    if match is None:
+        raise ValueError("is no line of energies")
+    return [np.array(_parse_numbers(number)[0]) for number in match.groups()]
+
+
 def _parse_fixed_width(row: str) -> list[float]:
-    return [float(row[start : start + 13]) for start in (3, 16, 29)]
+    """Return the three numbers of a direct lattice vector, which reciprocal ones follow."""
+    columns = [row[start : start + 13] for start in (3, 16, 29)]
+    if row[:3].strip() or not all(re.fullmatch(r" *-?\d+\.\d{9}", text) for text in columns):
+        raise ValueError(f"{row.strip()!r} is no lattice vector")
+    return [float(text) for text in columns]

@@ -11,6 +11,7 @@ which is subtracted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 from xml.etree import ElementTree as ET
@@ -23,6 +24,8 @@ from pipeline_core.units import find_factor
 
 _BULKY: Final = {"eigenvalues", "projected", "dos", "dielectricfunction", "dynmat"}
 _GARBLED: Final = {"X": "Xe", "r": "Zr"}  # as VASP writes these two elements
+_MOST_STEPS, _MOST_ATOMS = 10**6, 10**7
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:E[+-]?\d+)?|-?\.\d+|NaN|\*+")
 _ENERGIES: Final = ("e_fr_energy", "e_0_energy", "e_wo_entrp")
 
 
@@ -50,6 +53,8 @@ def iterate_frames(file: BinaryIO) -> Iterator[Frame | BadFrame]:
                 yield run.step(element, index)
                 element.clear()
                 index += 1
+    except ValueError as error:
+        raise ValueError(f"its header cannot be read: {error}") from error
     except ET.ParseError as error:
         yield BadFrame(index, f"truncated or damaged XML ({error}); what follows is lost")
 
@@ -63,12 +68,21 @@ class _Run:
         self.pressure = 0.0  # eV/Å³
 
     def set_atoms(self, element: ET.Element) -> None:
-        rows = element.iterfind("array[@name='atoms']/set/rc")
-        symbols = [(row[0].text or "").strip() for row in rows]
+        atoms = [_read_words(row) for row in element.iterfind("array[@name='atoms']/set/rc")]
+        types = [_read_words(row) for row in element.iterfind("array[@name='atomtypes']/set/rc")]
+        if not atoms or any(len(row) < 2 for row in (*atoms, *types)):
+            raise ValueError("the list of the atoms cannot be read")
+        expected = [(row[1], k) for k, row in enumerate(types, start=1) for _ in range(_count(row))]
+        if types and [(row[0], int(row[1])) for row in atoms] != expected:
+            raise ValueError("the lists of atoms and of their types do not agree")
+        symbols = [row[0] for row in atoms]
         self.numbers = find_atomic_numbers([_GARBLED.get(symbol, symbol) for symbol in symbols])
 
     def set_parameters(self, element: ET.Element) -> None:
-        self.max_electronic_steps = int(_read_number(element, ".//i[@name='NELM']", 60))
+        steps = _read_number(element, ".//i[@name='NELM']", 60)
+        if not 1 <= steps <= _MOST_STEPS:
+            raise ValueError(f"NELM is {steps:g}, no number of steps")
+        self.max_electronic_steps = int(steps)
         self.pressure = _read_number(element, ".//i[@name='PSTRESS']", 0.0) * find_factor(
             "stress", "kbar"
         )
@@ -100,6 +114,17 @@ class _Run:
         )
 
 
+def _read_words(row: ET.Element) -> list[str]:
+    return [(cell.text or "").strip() for cell in row]
+
+
+def _count(row: list[str]) -> int:
+    n_atoms = int(row[0])
+    if not 0 < n_atoms < _MOST_ATOMS:
+        raise ValueError(f"a type of {n_atoms} atoms")
+    return n_atoms
+
+
 def _read_energies(element: ET.Element, work: float) -> dict[str, float]:
     free = _read_number(element, "energy/i[@name='e_fr_energy']") - work
     electronic = element.findall("scstep/energy")[-1:]
@@ -116,11 +141,19 @@ def _read_number(element: ET.Element, path: str, default: float | None = None) -
         return default
     if text is None:
         raise ValueError(f"{path} is missing")
-    return float(text)
+    return _parse_number(text.strip())
+
+
+def _parse_number(word: str) -> float:
+    """Return a number as VASP writes it; what overflowed its column is NaN."""
+    if not _NUMBER.fullmatch(word):
+        raise ValueError(f"{word!r} is no number")
+    return np.nan if word[0] in "*N" else float(word)
 
 
 def _read_rows(element: ET.Element, path: str) -> Floats:
     rows = element.find(path)
     if rows is None:
         raise ValueError(f"{path} is missing")
-    return np.array([(row.text or "").split() for row in rows], dtype=np.float64)
+    numbers = [[_parse_number(word) for word in (row.text or "").split()] for row in rows]
+    return np.array(numbers, dtype=np.float64)

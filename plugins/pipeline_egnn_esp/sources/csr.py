@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import warnings
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,7 @@ _RECORD: Final = np.dtype([("begin", "<i4"), ("row", "<i4"), ("column", "<i4"),
                            ("value", "<f8"), ("end", "<i4")])  # fmt: skip
 _LENGTH: Final = 16
 """Bytes of a record between its two marks."""
+_MOST: Final = 2**31
 _LINES: Final = 2**16
 """Lines that are written at a time, which take more memory than the numbers."""
 
@@ -38,7 +41,7 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
     try:
         with open_bytes(path) as file:
             content = file.read()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
     is_binary = content[:4] == _LENGTH.to_bytes(4, "little")
     row, column, value = (_parse_binary if is_binary else _parse_text)(path, content)
@@ -70,14 +73,21 @@ def _parse_text(path: Path, content: bytes) -> tuple[Ints, Ints, Floats]:
     if not content.endswith(b"\n"):
         raise ValueError(f"{path}: truncated: its last line has no end; write it again")
     try:
-        table = np.loadtxt(io.BytesIO(content), ndmin=2, dtype=np.float64)
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            table = np.loadtxt(io.BytesIO(content), ndmin=2, dtype=np.float64)
+    except (ValueError, UserWarning) as error:
         raise ValueError(f"{path}: is no matrix of CP2K ({error}); write it again") from error
     if table.shape[1] != 3:
         raise ValueError(
             f"{path}: lines of {table.shape[1]} numbers, expected row, column, value; set "
             "UPPER_TRIANGULAR, THRESHOLD and BINARY as you like, but no other format"
         )
+    places = table[:, :2]
+    if not (np.isfinite(places).all() and (places == np.rint(places)).all()):
+        raise ValueError(f"{path}: a row or column is no whole number; write it again")
+    if (np.abs(places) > _MOST).any():
+        raise ValueError(f"{path}: a row or column is beyond any matrix; write it again")
     return _count_from_zero(*table.T)
 
 

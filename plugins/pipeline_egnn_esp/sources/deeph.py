@@ -15,7 +15,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -23,6 +22,7 @@ from ase.data import chemical_symbols
 from ase.geometry import complete_cell
 from numpy.typing import NDArray
 
+from pipeline_core.readers.hdf5 import DAMAGE, read_dataset
 from pipeline_core.structure import Structure
 from pipeline_egnn_esp.basis import Basis
 from pipeline_egnn_esp.checks import require_hermitian
@@ -129,15 +129,19 @@ def _read_table(path: Path, columns: int | None = None) -> Floats:
             f"{path}: has the shape {table.shape}, expected (3, {columns}): a column for each "
             "vector"
         )
+    if not np.isfinite(table).all():
+        raise ValueError(f"{path}: a number is not finite; write it again")
     return table
 
 
 def _read_structure(folder: Path, source: DeepHSource) -> Structure:
-    numbers = _read_table(folder / "element.dat").ravel().astype(np.int32)
-    unknown = numbers[(numbers < 1) | (numbers >= len(chemical_symbols))]
+    given = _read_table(folder / "element.dat").ravel()
+    numbers = np.rint(given).clip(0, 999).astype(np.int32)
+    unknown = given[(numbers < 1) | (numbers >= len(chemical_symbols)) | (numbers != given)]
     if len(unknown):
         raise ValueError(
-            f"{folder / 'element.dat'}: {unknown[0]} is the atomic number of no element; correct it"
+            f"{folder / 'element.dat'}: {unknown[0]:g} is the atomic number of no element; "
+            "correct it"
         )
     return Structure(
         numbers,
@@ -177,7 +181,11 @@ def _make_basis(folder: Path, atoms: Structure, shells: list[tuple[int, ...]]) -
 
 def _require_spinless(folder: Path) -> None:
     path = folder / "info.json"
-    if path.is_file() and json.loads(path.read_text()).get("isspinful"):
+    try:
+        info = json.loads(path.read_text()) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is no JSON ({error}); write it again") from error
+    if not isinstance(info, dict) or info.get("isspinful"):
         raise ValueError(
             f"{path}: the matrices are those of spinors, which are not supported; calculate "
             "without spin-orbit coupling"
@@ -194,15 +202,15 @@ def _read_blocks(path: Path, orders: list[NDArray[np.int64]]) -> dict[Key, Float
             for name, data in file.items():
                 key = _parse_key(path, name, len(orders))
                 rows, columns = orders[key[3]], orders[key[4]]
-                block: NDArray[Any] = data[()]
-                if block.shape != (len(rows), len(columns)) or np.iscomplexobj(block):
+                block = read_dataset(data)
+                if block.shape != (len(rows), len(columns)) or (block.dtype.kind not in "fiu"):
                     raise ValueError(
                         f"{path}: block {name} is {block.dtype} of the shape {block.shape}, but "
                         f"orbital_types.dat gives ({len(rows)}, {len(columns)}); correct the "
                         "types, or the order of the atoms"
                     )
                 blocks[key] = block[np.ix_(rows, columns)].astype(np.float64)
-    except OSError as error:
+    except DAMAGE as error:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
     return blocks
 

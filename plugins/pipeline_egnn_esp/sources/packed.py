@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from ase.data import chemical_symbols
 
+from pipeline_core.readers.hdf5 import DAMAGE, read_dataset
 from pipeline_core.structure import Structure
 from pipeline_core.units import find_factor
 from pipeline_egnn_esp.basis import Basis
@@ -52,7 +53,7 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
                     yield name, _make_matrix(arrays, find_factor("energy", unit), source)
                 except ValueError as error:
                     raise ValueError(f"{path}: {name}: {error}") from error
-    except OSError as error:
+    except DAMAGE as error:
         raise ValueError(f"{path}: cannot be read ({error}); fetch or write it again") from error
 
 
@@ -62,7 +63,8 @@ def _read_arrays(group: Any, place: str) -> dict[str, Any]:
         raise ValueError(
             f"{place}: lacks {', '.join(missing)}; a structure needs {', '.join(_DATASETS)}"
         )
-    arrays = {name: group[name][()] for name in _DATASETS}
+    arrays = {name: read_dataset(group[name]) for name in _DATASETS}
+    _require_shapes(arrays, place)
     sizes = arrays["chunk_shapes"].astype(np.int64).prod(axis=1)
     for name in ("H", "S"):
         if len(arrays[name]) != sizes.sum():
@@ -75,6 +77,31 @@ def _read_arrays(group: Any, place: str) -> dict[str, Any]:
     return arrays
 
 
+def _require_shapes(arrays: dict[str, Any], place: str) -> None:
+    n_atoms, n_blocks = len(arrays["atomic_numbers"].ravel()), len(arrays["H"].ravel())
+    expected: dict[str, tuple[tuple[int, ...], str]] = {
+        "positions": ((n_atoms, 3), "f"),
+        "cell": ((3, 3), "f"),
+        "atomic_numbers": ((n_atoms,), "iu"),
+        "atom_pairs": ((len(np.atleast_1d(arrays["atom_pairs"])), 5), "iu"),
+        "chunk_shapes": ((len(np.atleast_1d(arrays["chunk_shapes"])), 2), "iu"),
+        "H": ((n_blocks,), "fiu"),
+        "S": ((n_blocks,), "fiu"),
+    }
+    for name, (shape, kinds) in expected.items():
+        array = arrays[name]
+        if (name != "S" and array.shape != shape) or array.dtype.kind not in kinds:
+            raise ValueError(
+                f"{place}: {name} is {array.dtype} of the shape {array.shape}, expected numbers of "
+                f"the shape {shape}; write the file again"
+            )
+    numbers = arrays["atomic_numbers"]
+    if ((numbers < 1) | (numbers >= len(chemical_symbols))).any():
+        raise ValueError(f"{place}: an atomic number is no element's; write the file again")
+    if not (np.isfinite(arrays["positions"]).all() and np.isfinite(arrays["cell"]).all()):
+        raise ValueError(f"{place}: positions or cell are not finite; write the file again")
+
+
 def _unpack(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> Any:
     """Return the elements that whole numbers and the exponent of each block stand for."""
     powers = f"{name}_powers"
@@ -85,7 +112,7 @@ def _unpack(numbers: Any, group: Any, name: str, sizes: Any, place: str) -> Any:
         )
     counts = (numbers // 2).astype(np.int64)
     signed = np.where(numbers % 2, -counts - 1, counts).astype(np.float64)
-    return np.ldexp(signed, np.repeat(group[powers][()], sizes))
+    return np.ldexp(signed, np.repeat(read_dataset(group[powers]), sizes))
 
 
 def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> BlockMatrix:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,9 @@ from zipfile import BadZipFile
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline_core.readers.files import explain_cut
+from pipeline_core.readers.hdf5 import DAMAGE, read_dataset
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +52,7 @@ class Table:
         if column.dtype.kind not in "OUS":
             raise ValueError(f"{self.name}: {key!r} holds {column.dtype}, expected real numbers")
         try:
-            return np.array([float(text) for text in column.ravel()]).reshape(column.shape)
+            return np.array([_parse_number(text) for text in column.ravel()]).reshape(column.shape)
         except (TypeError, ValueError):
             raise ValueError(self._describe_no_number(key, column)) from None
 
@@ -103,28 +108,32 @@ def read_table(name: str, path: Path) -> Table:
         )
     try:
         return _READERS[path.suffix](name, path)
-    except (OSError, EOFError, UnicodeDecodeError, BadZipFile, csv.Error) as error:
+    except (*DAMAGE, EOFError, UnicodeDecodeError, BadZipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{name}: cannot be read ({error}); write the file anew") from error
 
 
 def _read_csv(name: str, path: Path) -> Table:
     # Spreadsheets begin their files with a mark of the byte order.
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, skipinitialspace=True)
-        header = [column.strip() for column in next(reader, [])]
-        if not header:
-            raise ValueError(f"{name}: is empty, expected a header row; write the file anew")
-        rows, lines = [], []
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise ValueError(
-                    f"{name}, line {reader.line_num}: {len(row)} values for {len(header)} columns; "
-                    "correct the line"
-                )
-            rows.append(row)
-            lines.append(reader.line_num)
+    content = path.read_text(encoding="utf-8-sig")
+    reader = csv.reader(io.StringIO(content, newline=""), skipinitialspace=True, strict=True)
+    header = [column.strip() for column in next(reader, [])]
+    if not header:
+        raise ValueError(f"{name}: is empty, expected a header row; write the file anew")
+    rows, lines = [], []
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise ValueError(
+                f"{name}, line {reader.line_num}: {len(row)} values for {len(header)} columns; "
+                "correct the line"
+            )
+        rows.append(row)
+        lines.append(reader.line_num)
+    if rows and not content.endswith(("\n", "\r")):
+        others = [*(own[-1] for own in rows[:-1]), *rows[-1][:-1]]
+        if reason := explain_cut(rows[-1][-1], others):
+            raise ValueError(f"{name}, line {lines[-1]}: {reason}")
     twice = [column for column in header if header.count(column) > 1]
     if twice:
         raise ValueError(f"{name}: two columns are called {twice[0]!r}; rename one")
@@ -137,7 +146,7 @@ def _read_hdf5(name: str, path: Path) -> Table:
 
     def add(key: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset):
-            arrays[key] = np.asarray(node[()])
+            arrays[key] = read_dataset(node)
 
     with h5py.File(path) as file:
         file.visititems(add)
@@ -149,15 +158,22 @@ def _read_npz(name: str, path: Path) -> Table:
         # numpy leaves a damaged file open that it has opened itself.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return Table(name, {key: file[key] for key in file.files})
-    except ValueError as error:
+    except (ValueError, MemoryError, OverflowError, NotImplementedError, RuntimeError) as error:
         raise ValueError(
             f"{name}: cannot be read ({error}); write arrays of numbers and text with numpy.savez"
         ) from error
 
 
+def _parse_number(value: Any) -> float:
+    text = value.decode() if isinstance(value, bytes) else str(value)
+    if "_" in text:  # which Python reads as digits
+        raise ValueError(text)
+    return float(text)
+
+
 def _is_number(value: Any) -> bool:
     try:
-        float(value)
+        _parse_number(value)
     except (TypeError, ValueError):
         return False
     return True

@@ -18,7 +18,7 @@ H 0 0 0 0.5 0 -2
 Properties=species:S:1:pos:R:3:dft_force:R:3 REF_Energy=-3 magmom_total=2
 O 0 0 0 0 0 3
 H 0 0 1 0 0 0
-x
+x=1
 1
 Properties=species:S:1:pos:R:3
 Fe 0 0 0
@@ -37,7 +37,7 @@ def test_values_are_counted_with_shape_and_range(path):
     assert result.n_frames == 3
     assert result.n_atoms == (1, 2)
     assert result.elements == (1, 8, 26)
-    assert result.bad == {"expected the number of atoms, found 'x'": 1}
+    assert result.bad == {"line 8: expected the number of atoms, found 'x=1'": 1}
     assert result.values == {
         "REF_Energy": Value(2, "()", -3, -1),
         "dft_force": Value(2, "(n, 3)", -2, 3),

@@ -233,3 +233,47 @@ def test_compressed_files_find_each_other(folder):
         (folder / name).unlink()
     frames = read_frames(folder / "vasprun.xml.gz")
     assert [frame.labels["magmoms"][6] for frame in frames] == [0.25, 1.25, 2.25]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new"),
+    [
+        (r"(TOTEN  =      -)153\.", r"\g<1>1%53."),
+        (r"(TOTEN  =      -153\.\d+)", r"\1E-05"),
+        (r"(  in kB     -18\.49620)", r"\1x"),
+        (r"(?<=  in kB     -18\.49620)    ", "   -1%3.01 "),
+        (r"(TOTAL-FORCE \(eV/Angst\)\n.*\n).*\n", r"\1"),
+        (r"(TOTAL-FORCE \(eV/Angst\)\n.*\n)(.*\n)", r"\1\2\2"),
+        (r"(TOTAL-FORCE \(eV/Angst\)\n.*\n.*)-", r"\1-1%"),
+        (r"(magnetization \(x\)\n\n.*\n.*\n).*\n", r"\1"),
+        (r"(direct lattice vectors +reciprocal lattice vectors\n +4\.98)9", r"\1x"),
+    ],
+)
+def test_nothing_in_a_number_or_table_of_an_outcar_is_skipped(tmp_path, outcar, pattern, new):
+    start = outcar.index("Iteration      1(   1)")
+    step = re.sub(pattern, new, outcar[start:])
+    assert step != outcar[start:]
+    path = tmp_path / "OUTCAR"
+    path.write_text(outcar[:start] + step)
+    (frame,) = read_frames(path)
+    assert isinstance(frame, BadFrame)
+    assert "cannot be read at or below the line" in frame.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("<rc><c>Li</c><c>   1</c></rc>", "<rc/>", "the list of the atoms cannot be read"),
+        ("<rc><c>Li</c><c>   1</c></rc>", "", "the lists of atoms and of their types do not agree"),
+        ("<c>Li</c><c>   1</c>", "<c>Be</c><c>   1</c>", "the lists of atoms and of their types"),
+        (r'name="NELM">  *\d+<', 'name="NELM">1e999<', "is no number"),
+        (r'name="NELM">  *\d+<', 'name="NELM">-3<', "NELM is -3, no number of steps"),
+    ],
+)
+def test_a_damaged_header_of_a_vasprun(tmp_path, xml, old, new, reason):
+    path = tmp_path / "vasprun.xml"
+    text = re.sub(old, new, xml, count=0 if "NELM" in old else 1)
+    assert text != xml
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=rf"vasprun\.xml: .*{reason}"):
+        read_frames(path)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pipeline_core.run import DatasetRun
 from pipeline_egnn_esp.datasets import MatrixDataset
 from pipeline_egnn_esp.sources import make_data
+from pipeline_egnn_esp.sources.csr import read_csr
 from pipeline_egnn_esp.sources.deeph import write_deeph
 from plugins.egnn_esp.reference import (
     HAFNIA,
@@ -201,3 +202,11 @@ def test_molecules_need_pyscf(tmp_path, monkeypatch):
     (tmp_path / "a.xyz").write_text("1\n\nHe 0 0 0\n")
     run = write_dataset(tmp_path, {"reader": "pyscf", "path": f"{tmp_path}/a.xyz"})
     refuse(run, "PySCF, which is not installed", "quantum-chemistry")
+
+
+@pytest.mark.parametrize("row", ["1.5 1 0.5", "nan 1 0.5", "1 1e300 0.5", "1 1_0 0.5", "1 1"])
+def test_a_row_of_a_sparse_matrix_that_is_none(tmp_path, row):
+    path = tmp_path / "a.csr"
+    path.write_text(f"{row}\n")
+    with pytest.raises(ValueError, match=r"a\.csr: .*write it again|a\.csr: lines of 2"):
+        read_csr(path, 4)

@@ -14,6 +14,7 @@ import yaml
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.project import Project
+from pipeline_htfbr.sources.table_files import read_table
 
 ROWS = ["r,phi,E,run", "1.0,10,0.5,a", "1.5,20,0.7,a", "2.0,30,0.1,b", "2.5,40,0.2,b"]
 SOURCE = {
@@ -54,7 +55,7 @@ class Workshop:
 @pytest.fixture
 def workshop(tmp_path) -> Workshop:
     made = Workshop(tmp_path)
-    (made.folder / "points.csv").write_text("\n".join(ROWS))
+    (made.folder / "points.csv").write_text("\n".join([*ROWS, ""]))
     return made
 
 
@@ -85,7 +86,7 @@ def test_the_table_without_mistakes_is_read(workshop):
 )  # fmt: skip
 def test_a_mistake_in_a_table_is_named_with_its_line(workshop, row, text, message):
     rows = [*ROWS[:row], text, *ROWS[row + 1 :]]
-    (workshop.folder / "points.csv").write_text("\n".join(rows))
+    (workshop.folder / "points.csv").write_text("\n".join([*rows, ""]))
     workshop.refuse(message, SOURCE)
 
 
@@ -233,3 +234,21 @@ def test_a_time_step_that_blows_up_is_named(workshop):
     pytest.importorskip("tblite")
     source = {"reader": "ethene_xtb", "points": 4, "timestep": 1000.0, "processes": 1}
     workshop.refuse("none of 4 trajectories ... lower source.timestep", source)
+
+
+@pytest.mark.parametrize("last", ["40", "4", "0.", "1_0"])
+def test_a_table_cut_within_its_last_number(tmp_path, last):
+    path = tmp_path / "points.csv"
+    path.write_text(f"r,E\n1.25,10.50\n1.50,{last}")
+    with pytest.raises(ValueError, match=r"points\.csv, line 3: truncated: .*echo >> FILE"):
+        read_table("points.csv", path)
+    path.write_text("r,E\n1.25,10.50\n1.50,11.75")
+    assert read_table("points.csv", path).read_numbers("E", "key").tolist() == [10.5, 11.75]
+
+
+def test_an_array_that_promises_more_than_its_file_holds(tmp_path):
+    path = tmp_path / "points.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("E", shape=(1 << 40,), dtype="f8", chunks=(1024,))
+    with pytest.raises(ValueError, match=r"points\.h5: .*more than its file can hold"):
+        read_table("points.h5", path)

@@ -190,7 +190,7 @@ def test_repeated_points_and_strange_units_are_mentioned(dataset, tmp_path):
     path = tmp_path / "workflows/datasets/points.csv"
     write_csv(path, E=ENERGY * 100)
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines, lines[1]]))
+    path.write_text("\n".join([*lines, lines[1], ""]))
     run = dataset(TABLE | {"path": "points.csv"})
     import_points(run)
     report = json.loads(run.report.read_text())
