@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from pipeline_core.run import Run
 from pipeline_core.task import Task, build_task
 from pipeline_core.training.checkpoint import check_probe, load_model, load_weights
 
+logger = logging.getLogger(__name__)
+
 
 def load_trained_task(run: Run, device: torch.device) -> Task:
     """Return the task of a run with trained weights, its module on `device`.
@@ -21,6 +25,8 @@ def load_trained_task(run: Run, device: torch.device) -> Task:
         ValueError: `run.model` is missing or damaged, or it is not the model of this run.
     """
     content = load_model(run.model, run.model_info)
+    if unfinished := json.loads(content["provenance"]).get("unfinished"):
+        logger.warning("%s: of an unfinished training (%s)", run.model, unfinished)
     task = build_task(run, content["metadata"])
     load_trained_weights(task.module, content, run.model)
     task.module.to(device)

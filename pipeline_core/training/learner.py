@@ -77,8 +77,13 @@ class Learner:
         """The module to evaluate and to keep: the average of weights if there is one."""
         return self._module if self._average is None else self._average.module
 
-    def step(self, step: Step, totals: EpochTotals) -> None:
-        """Do one optimizer step and add it to the totals of the epoch."""
+    def step(self, step: Step, totals: EpochTotals) -> tuple[Tensor, Tensor]:
+        """Do one optimizer step and add it to the totals of the epoch.
+
+        Returns:
+            This rank's part of the loss, and the norm of the gradient of all ranks before clipping,
+            float64 scalars on the device.
+        """
         clock = self._clock
         clock.mark("compute")
         counts = self._ranks.all_reduce_sum(step.counts.to(self._ranks.device))
@@ -103,6 +108,19 @@ class Learner:
             self._average.update_parameters(self._module)
         totals.add(step, sums, counts, norm)
         clock.mark("compute")
+        return self._weigh(sums, counts), norm
+
+    def is_finite(self) -> bool:
+        """Return whether what a saved state would hold can be gone on with."""
+        states = [x for s in self._optimizer.state.values() for x in s.values()]
+        tensors = [*self._module.parameters(), *self.evaluated.parameters(), *states]
+        finite = [x.isfinite().all().cpu() for x in tensors if isinstance(x, Tensor)]
+        return bool(torch.stack(finite).all())
+
+    def _weigh(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Return the loss that sums of terms over some samples are, a scalar."""
+        loss: Tensor = (self._weights * sums / counts.clamp(min=1)).sum()
+        return loss
 
     def _backward(self, piece: Piece, counts: Tensor) -> Tensor:
         """Add the gradients of one micro-batch; return the sums of its terms, (n_terms,)."""
@@ -110,7 +128,7 @@ class Learner:
             outputs = piece.predict(self._module)
         terms = self._objective.sums(outputs, piece.batch)
         sums = torch.stack([terms[name].double() for name in self._objective.weights])
-        loss = (self._weights * sums / counts.clamp(min=1)).sum()
+        loss = self._weigh(sums, counts)
         torch.autograd.backward(self.precision.scaler.scale(loss))
         return sums.detach()
 

@@ -86,10 +86,28 @@ class LearningRate:
         return {"curve": self._curve.state_dict(), "plateau": plateau}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the saved schedule was; the rate itself is in the optimizer's state."""
+        """Continue where the saved schedule was; the rate itself is in the optimizer's state.
+
+        If the experiment now says another first rate, that of the epoch changes in proportion.
+        """
+        first = [float(rate) for rate in self._curve.base_lrs]
         self._curve.load_state_dict(state["curve"])
         if self._plateau is not None:
             self._plateau.load_state_dict(state["plateau"])
+        if first != self._curve.base_lrs:
+            self._scale(first)
+
+    def _scale(self, first: list[float]) -> None:
+        """Let a schedule that began with another rate have begun with these, one a group."""
+        groups, before = self._optimizer.param_groups, [float(x) for x in self._curve.base_lrs]
+        for group, now, then in zip(groups, first, before, strict=True):
+            group["lr"], group["initial_lr"] = group["lr"] * now / then, now
+        self._curve.base_lrs = [*first]
+        if self._plateau is not None:
+            self._plateau.min_lrs = [
+                float(least) * now / then
+                for least, now, then in zip(self._plateau.min_lrs, first, before, strict=True)
+            ]
 
 
 def _compute_fraction(options: Schedule, epoch: int, epochs: int) -> float:

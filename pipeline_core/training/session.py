@@ -6,13 +6,13 @@ over ranks.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline_core.balance.sampler import Numbers
 from pipeline_core.config.sections import TrainOptions
@@ -21,30 +21,13 @@ from pipeline_core.run import Run
 from pipeline_core.task import Task
 from pipeline_core.training import history, state
 from pipeline_core.training.checkpoint import write_model
+from pipeline_core.training.divergence import DivergedError, Divergence, write_note
 from pipeline_core.training.history import Record
 from pipeline_core.training.optimizers import LearningRate
 from pipeline_core.training.start import initialize_weights
+from pipeline_core.training.state import Progress
 
-
-@dataclass
-class Progress:
-    """How far a training has come.
-
-    Attributes:
-        epoch: Finished epochs.
-        step: Finished steps of the epoch after them.
-        best_loss: Least loss so far.
-        best_epoch: Epoch, from 1, that had it; 0 before the first.
-        best_weights: Weights after it, on the CPU; on rank 0 only.
-        history: Lines of the finished epochs.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    best_loss: float = float("inf")
-    best_epoch: int = 0
-    best_weights: dict[str, Tensor] = field(default_factory=dict)
-    history: list[Record] = field(default_factory=list)
+logger = logging.getLogger(__name__)
 
 
 class Session:
@@ -75,6 +58,11 @@ class Session:
         if ranks.is_rank_zero:
             self._facts = state.resume_key(run, options) | dict(sharing or {})
         self.progress = Progress()
+        self._saved_at: tuple[int, int] | None = None  # epochs and steps of the state on disk
+
+    @property
+    def _note(self) -> Path:
+        return self._run.state / state.NOTE
 
     @property
     def _path(self) -> Path:
@@ -90,32 +78,74 @@ class Session:
         Raises:
             ValueError: The weights to start from are missing or do not fit.
         """
-        resumable = self._ranks.is_rank_zero and state.is_resumable(
-            self._path, self._run.model_info, self._facts, self._options.epochs
-        )
-        resumes, module = self._ranks.broadcast(resumable), self._task.module
+        found = self._find_state() if self._ranks.is_rank_zero else None
+        changes, module = self._ranks.broadcast(found), self._task.module
+        resumes = changes is not None
         initialize_weights(module, self._options, self._run.model_info, fresh=not resumes)
         self._ranks.broadcast_tensors(module.state_dict().values())
         module.to(self._ranks.device)
         if not resumes:
             return None
         saved = state.load_state(self._path, self._run.model_info)
+        self._saved_at = (saved["progress"]["epoch"], saved["progress"]["step"])
         self.progress = Progress(**saved["progress"])
+        if changes:
+            self.progress.changes.append({"epoch": self.progress.epoch + 1, **changes})
         if not self._ranks.is_rank_zero:
             self.progress.best_weights = {}
         return saved
 
-    def run(self, train_epoch: Callable[[], None]) -> None:
-        """Train until all epochs are done or patience is at an end.
+    def _find_state(self) -> dict[str, list[str]] | None:
+        """Return what has changed since a state that is to be continued; None without one."""
+        if not self._path.exists():
+            return None
+        found = state.compare_state(
+            self._path, self._run.model_info, self._facts, self._options.epochs
+        )
+        if found.obstacle is not None:
+            logger.warning("%s; training starts afresh", found.obstacle)
+            return None
+        for name, (before, now) in found.changes.items():
+            logger.warning(
+                "%s: the training goes on after its divergence with %s %s instead of %s",
+                *(self._path, name, now, before),
+            )
+        return {name: list(values) for name, values in found.changes.items()}
+
+    def run(self, train_epoch: Callable[[], None], split: str, probe: Numbers) -> None:
+        """Train until all epochs are done or patience is at an end; write the best model.
+
+        If the training fails, the best model so far is written.
 
         Args:
             train_epoch: Trains one epoch or a few, and ends them by `end_epoch`.
+            split: Where the samples are whose predictions the model holds.
+            probe: Their numbers.
         """
         if self._ranks.is_rank_zero:
             history.write_history(self._run.history, self.progress.history)
-        while not self._is_over():
-            self._ranks.report(f"epoch {self.progress.epoch + 1}")
-            train_epoch()
+        try:
+            while not self._is_over():
+                self._ranks.report(f"epoch {self.progress.epoch + 1}")
+                train_epoch()
+        except Exception as error:
+            if self._ranks.is_rank_zero and self.progress.best_epoch:
+                self._keep_best(split, probe)
+            if isinstance(error, DivergedError):
+                self._ranks.barrier()  # the end of one rank would be that of rank 0, which writes
+            raise
+        self._write_model(split, probe)
+
+    def _keep_best(self, split: str, probe: Numbers) -> None:
+        """Write the best model of a training that has failed."""
+        try:
+            self._write_model(split, probe)
+        except Exception as error:  # noqa: BLE001 - that which ended the training counts
+            logger.warning("the best model so far could not be written: %s", error)
+            return
+        logger.warning(
+            "%s: the best model so far, of epoch %d", self._run.model, self.progress.best_epoch
+        )
 
     def end_epoch(
         self,
@@ -135,6 +165,8 @@ class Session:
         progress = self.progress
         loss = (record["val"] or record["train"])["loss"]
         progress.epoch, progress.step = record["epoch"], 0
+        if progress.changes and progress.changes[-1]["epoch"] == record["epoch"]:
+            record = {**record, "changes": progress.changes[-1]}
         progress.history.append(record)
         if loss < progress.best_loss:
             progress.best_loss, progress.best_epoch = loss, record["epoch"]
@@ -155,11 +187,14 @@ class Session:
             parts = {"facts": self._facts, "progress": vars(self.progress), **content}
             with self._ranks.announce(f"the state after epoch {self.progress.epoch}"):
                 state.save_state(self._path, self._run.model_info, parts)
+            self._note.unlink(missing_ok=True)
+        self._saved_at = (self.progress.epoch, self.progress.step)
 
-    def write_model(self, split: str, probe: Numbers) -> None:
-        """Write the best model from rank 0, with its predictions of some samples of a split."""
+    def _write_model(self, split: str, probe: Numbers) -> None:
         if self._ranks.is_rank_zero:
-            provenance = state.describe_model(self._run, self._options, self._ranks)
+            provenance = state.describe_model(self._run, self._options, self._ranks, self.progress)
+            if not self._is_over():
+                provenance["unfinished"] = f"epoch {self.progress.epoch} of {self._options.epochs}"
             # Without an epoch the module is as it started.
             weights = self.progress.best_weights or self._task.module.state_dict()
             write_model(self._run, self._task, weights, (split, probe), provenance)
@@ -175,24 +210,29 @@ class Session:
             "device": self._ranks.device.type,
         }
 
-    def refuse_divergence(self, record: Record, n_infinite: int, n_steps: int) -> None:
-        """Stop a training whose losses or gradients are not finite.
-
-        Args:
-            record: Line of the epoch.
-            n_infinite: Steps whose gradient was not finite, but for those that may be so.
-            n_steps: Steps that were looked at.
+    def refuse(self, divergence: Divergence) -> NoReturn:
+        """Stop a training whose losses or gradients are not finite; all ranks call it.
 
         Raises:
-            ValueError: It diverges.
+            DivergedError: Always; it says what to do.
         """
-        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
-        if n_infinite or not all(map(math.isfinite, losses)):
-            raise ValueError(
-                f"{self._run.experiment}: the training diverged by epoch {record['epoch']}: losses "
-                f"{losses}, {n_infinite} of {n_steps} gradients not finite; lower "
-                "train.optimizer.lr, set train.clip_norm, or look for wrong labels"
+        if self._ranks.is_rank_zero:
+            write_note(self._note, divergence, self._saved_at)
+        words = divergence.explain(self._options, self._note) + self.describe_kept()
+        raise DivergedError(f"{self._run.experiment}: {'; '.join(words)}")
+
+    def describe_kept(self) -> list[str]:
+        """Return what is left of a training that fails now, in parts of a sentence."""
+        saved, progress, words = self._saved_at, self.progress, []
+        if saved is not None:
+            epoch, step = saved
+            place = f"step {step} of epoch {epoch + 1}" if step else f"epoch {epoch}"
+            words.append(f"the next call then goes on after {place}")
+        if progress.best_epoch:
+            words.append(
+                f"{self._run.model} is the best model so far, of epoch {progress.best_epoch}"
             )
+        return words
 
     def _is_over(self) -> bool:
         progress, patience = self.progress, self._options.patience

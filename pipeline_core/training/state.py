@@ -6,13 +6,15 @@ options of the training. If any of these has changed, the training starts afresh
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from pipeline_core import upgrades
 from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
@@ -21,11 +23,37 @@ from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
 from pipeline_core.training.checkpoint import load_archive, save_archive
+from pipeline_core.training.divergence import CURES, has_diverged
+from pipeline_core.training.history import Record
 
-logger = logging.getLogger(__name__)
-
+NOTE: Final = "diverged.json"
+"""Beside a state after which the training diverged."""
 _SOURCE: Final = "plugin source"
 """The fact that a state of an earlier version cannot share with ours."""
+
+
+@dataclass
+class Progress:
+    """How far a training has come.
+
+    Attributes:
+        epoch: Finished epochs.
+        step: Finished steps of the epoch after them.
+        best_loss: Least loss so far.
+        best_epoch: Epoch, from 1, that had it; 0 before the first.
+        best_weights: Weights after it, on the CPU; on rank 0 only.
+        history: Lines of the finished epochs.
+        changes: What was changed after a divergence: the epoch from which on, and of each fact
+            its value before and since.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    best_loss: float = float("inf")
+    best_epoch: int = 0
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    history: list[Record] = field(default_factory=list)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
 
 def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
@@ -50,10 +78,24 @@ def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
     return {path.name: hash_file(path) for path in inputs if path.is_file()}
 
 
-def describe_model(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, Any]:
-    """Return the record of where a trained model comes from."""
+def describe_model(
+    run: Run, options: TrainOptions, ranks: Ranks, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Return the record of where a trained model comes from.
+
+    Args:
+        run: The run.
+        options: The training.
+        ranks: Who trained.
+        progress: How far the training has come; None for one that has no epochs.
+    """
+    course: dict[str, Any] = {}
+    if progress is not None:
+        course = {"epoch": progress.best_epoch, "epochs": progress.epoch}
+        course |= {"changes": progress.changes} if progress.changes else {}
     return {
         **run.make_provenance("train"),
+        **course,
         "inputs": hash_inputs(run, options),
         "ranks": ranks.size,
         "threads": torch.get_num_threads(),
@@ -61,34 +103,44 @@ def describe_model(run: Run, options: TrainOptions, ranks: Ranks) -> dict[str, A
     }
 
 
-def is_resumable(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int) -> bool:
-    """Return whether a saved state can be continued; say why if there is one that cannot.
+@dataclass(frozen=True)
+class Resumption:
+    """How a saved state and the experiment fit together.
+
+    Attributes:
+        obstacle: Why the state cannot be continued; None if it can.
+        changes: Facts that may differ and do: name to value before and value now.
+    """
+
+    obstacle: str | None = None
+    changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def compare_state(path: Path, info: ModelInfo, facts: Mapping[str, str], epochs: int) -> Resumption:
+    """Return whether a saved state can be continued, and why not.
 
     Args:
-        path: The state.
+        path: The state, which exists.
         info: The model.
         facts: What a state of the run depends on, as `resume_key` returns it.
         epochs: Length of the training now.
     """
-    if not path.exists():
-        return False
     try:
         state = load_state(path, info)
     except ValueError as error:
-        logger.warning("%s; training starts afresh", error)
-        return False
+        return Resumption(str(error))
     # An option that has come since the state was saved had its default then.
     later = {name: fact for name, fact in _list_defaults(info).items() if name in facts}
     saved = {_SOURCE: facts[_SOURCE], **later, **state["facts"]}
     changed = sorted(k for k in saved.keys() | facts.keys() if saved.get(k) != facts.get(k))
-    if changed:
-        reason = f"another {', '.join(changed)}"
-    elif state["progress"]["epoch"] > epochs:
-        reason = f"{state['progress']['epoch']} epochs, more than the {epochs} asked for"
-    else:
-        return True
-    logger.warning("%s: saved with %s; training starts afresh", path, reason)
-    return False
+    done, step = state["progress"]["epoch"], state["progress"]["step"]
+    may_change = CURES if has_diverged(path.with_name(NOTE), done, step) else ()
+    obstacles = [name for name in changed if name not in may_change]
+    if obstacles:
+        return Resumption(f"{path}: saved with another {', '.join(obstacles)}")
+    if done > epochs:
+        return Resumption(f"{path}: saved with {done} epochs, more than the {epochs} asked for")
+    return Resumption(None, {k: (saved.get(k, "none"), facts.get(k, "none")) for k in changed})
 
 
 def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
@@ -107,10 +159,32 @@ def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:
         ValueError: The file is missing, damaged, or of a later version.
     """
     state = load_archive(path, "all nodes must see one results folder")
-    state = upgrades.upgrade(state, state.get("format", 0), upgrades.STATE, str(path))
-    steps = {number: partial(_upgrade_weights, step) for number, step in info.upgrades.items()}
-    place = f"{path}: the part of the plugin {info.name!r}"
-    return upgrades.upgrade(state, state["plugin_version"], steps, place)
+    with explain_misfit(path):
+        state = upgrades.upgrade(state, state.get("format", 0), upgrades.STATE, str(path))
+        steps = {number: partial(_upgrade_weights, step) for number, step in info.upgrades.items()}
+        place = f"{path}: the part of the plugin {info.name!r}"
+        state = upgrades.upgrade(state, state["plugin_version"], steps, place)
+        Progress(**state["progress"])
+        state["facts"].items(), state["learner"].items()
+    return state
+
+
+@contextmanager
+def explain_misfit(path: Path) -> Iterator[None]:
+    """Turn the errors that a state of unexpected content leads to into one with the cure.
+
+    Raises:
+        ValueError: The content is not what this version saves.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, RuntimeError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"{path}: not a state that this version of the package can continue "
+            f"({type(error).__name__}: {first}); remove the file, and the training starts afresh, "
+            "or install the version that wrote it"
+        ) from error
 
 
 def _upgrade_weights(step: Upgrade, state: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,9 @@ keeps records, states and the best model.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,17 +26,23 @@ from pipeline_core.seeds import (
     use_deterministic,
 )
 from pipeline_core.task import Task, build_task
+from pipeline_core.training.divergence import Divergence, StepWatch, list_some, name_samples
 from pipeline_core.training.division import Division, make_division
-from pipeline_core.training.history import EpochTotals, Record, make_record
+from pipeline_core.training.exhaustion import explain_exhaustion
+from pipeline_core.training.history import EpochTotals, make_record
 from pipeline_core.training.learner import Learner
 from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
 from pipeline_core.training.start import start_metadata
+from pipeline_core.training.state import explain_misfit
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
 
 _PROBE_SAMPLES: Final = 4
+_SMALLER: Final = "choose a smaller one by the options in its section `model`"
+_LOOK_EVERY: Final = 50
+"""Steps after which the device is waited for, to see whether all is finite."""
 
 
 def train_run(run: Run) -> dict[str, Any]:
@@ -49,7 +57,8 @@ def train_run(run: Run) -> dict[str, Any]:
     """
     options = run.get_section("train", TrainOptions)
     with connect_ranks(run.device, run.state) as ranks, use_deterministic(options.deterministic):
-        task = build_task(run, start_metadata(options, run.model_info))
+        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {_SMALLER}"):
+            task = build_task(run, start_metadata(options, run.model_info))
         seed_everything(run.seed, 1 + ranks.rank)  # from now on each rank draws its own numbers
         division = make_division(run, task, options, ranks)
         trainer = Trainer(run, task, options, ranks, division)
@@ -85,15 +94,18 @@ class Trainer:
         fitted = division.shares.cost == "fitted"
         self._clock = StepClock(ranks, runs=options.profile or fitted, synchronizes=options.profile)
         self._is_warm = False
-        self._learner = self._make_learner()
+        self._watch = StepWatch(ranks, scaled=options.precision == "16-mixed")
+        self._run = run
+        with explain_exhaustion(lambda: f"for the model of {run.experiment}: {_SMALLER}"):
+            self._learner = self._make_learner()
 
     def fit(self) -> dict[str, Any]:
         """Train to the end; write the history and, on rank 0, the best model."""
-        self._session.run(self._train_epoch)
         split, costs = "val", self._division.val_costs
         if not len(costs):
             split, costs = "train", self._division.shares.costs
-        self._session.write_model(split, np.argsort(costs, kind="stable")[:_PROBE_SAMPLES])
+        probe = np.argsort(costs, kind="stable")[:_PROBE_SAMPLES]
+        self._session.run(self._train_epoch, split, probe)
         return self._session.summarize()
 
     def _make_learner(self) -> Learner:
@@ -102,21 +114,25 @@ class Trainer:
         overlap = self._division.are_passes_local and not self._options.profile
         learner = Learner(self._task, self._options, self._ranks, self._clock, overlap=overlap)
         if saved is not None:
-            self._load(learner, saved)
+            with explain_misfit(self._run.state / "last.pt"):
+                self._load(learner, saved)
         return learner
 
     def _train_epoch(self) -> None:
         epoch, learner = self._session.progress.epoch, self._learner
         plan = self._division.plan_epoch(epoch)
-        self._take_steps(plan)
+        with explain_exhaustion(lambda: self._describe_pass(plan)):
+            self._take_steps(plan)
         self._add_over()
         self._balance_by(self._fit_cost_model(plan))
         weights, rate = self._task.objective.weights, learner.rate
-        totals, validation = self._totals, self._validate()
+        with explain_exhaustion(lambda: self._describe_validation(epoch)):
+            totals, validation = self._totals, self._validate()
         record = make_record(
             epoch + 1, rate.value, weights, totals, validation, self._report_times()
         )
-        self._refuse_divergence(record)
+        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
+        self._refuse_divergence(plan, f"losses {', '.join(map(str, losses))}", losses)
         self._totals = EpochTotals.zero(len(weights), self._ranks.device)
         self._session.end_epoch(record, learner.evaluated, rate, self._state)
 
@@ -137,12 +153,15 @@ class Trainer:
         begin = time.perf_counter()
         for step in steps:
             self._ranks.report(f"step {progress.step + 1} of epoch {progress.epoch + 1}")
-            self._learner.step(step, self._totals)
+            self._watch.add(*self._learner.step(step, self._totals))
             self._times.add(progress.step, self._ranks.rank, self._clock, warm=self._is_warm)
             self._is_warm = True
             progress.step += 1
+            if progress.step % _LOOK_EVERY == 0:
+                self._look_at_steps(plan)
             if every and progress.step % every == 0 and progress.step < len(plan):
                 begin = self._stop_clock(begin)
+                self._refuse_divergence(plan, "weights")
                 self._save_within()
         self._stop_clock(begin)
 
@@ -194,12 +213,50 @@ class Trainer:
         with ranks.announce(f"validation after epoch {self._session.progress.epoch + 1}"):
             return validate(self._task, learner.evaluated, pieces, ranks, learner.precision)
 
-    def _refuse_divergence(self, record: Record) -> None:
-        n_steps = self._totals.steps
-        # The scale of a loss in float16 is found by overflow.
-        scaled = self._options.precision == "16-mixed"
-        n_infinite = 0 if scaled else n_steps - int(self._totals.norms[1])
-        self._session.refuse_divergence(record, n_infinite, n_steps)
+    def _refuse_divergence(self, plan: Plan, what: str, losses: Sequence[float] = ()) -> None:
+        """Stop before a state would be saved that is not finite."""
+        self._look_at_steps(plan)
+        if not (all(map(math.isfinite, losses)) and self._learner.is_finite()):
+            self._session.refuse(Divergence(self._session.progress.epoch + 1, what))
+
+    def _describe_pass(self, plan: Plan) -> str:
+        """Return what this rank does in the running step, and how it would take less memory."""
+        progress, costs = self._session.progress, self._division.shares.costs
+        share = self._division.share(plan.step(min(progress.step, len(plan) - 1)))
+        passes = share.micro_batches or [np.zeros(0, np.int64)]
+        largest = max(passes, key=lambda numbers: float(costs[numbers].sum()))
+        cost = float(costs[largest].sum())
+        names = name_samples(self._run, len(costs), largest)
+        cure = (
+            f"set partition.capacity below {cost:g}, so that a step takes more passes, with the "
+            "same result, or lower train.batch_size"
+            if len(largest) > 1
+            else "a single sample is too large: choose a smaller model, or partition.parts: graph "
+            "on several ranks"
+        )
+        place = f"in step {progress.step + 1} of epoch {progress.epoch + 1}"
+        held = f"whose largest pass holds {list_some(names)}, of cost {cost:g}"
+        words = [f"{place} on rank {self._ranks.rank}, {held}", cure]
+        return "; ".join([*words, *self._session.describe_kept()])
+
+    def _describe_validation(self, epoch: int) -> str:
+        words = [
+            f"in the validation of epoch {epoch + 1} on rank {self._ranks.rank}",
+            "set partition.capacity to less than the cost of an evaluation batch",
+        ]
+        return "; ".join([*words, *self._session.describe_kept()])
+
+    def _look_at_steps(self, plan: Plan) -> None:
+        found = self._watch.look()
+        if found is None:
+            return
+        progress, (ago, seen) = self._session.progress, found
+        step = progress.step - ago
+        numbers = np.sort(plan.step(step).items)
+        samples = name_samples(self._run, len(self._division.shares.costs), numbers)
+        self._session.refuse(
+            Divergence(progress.epoch + 1, str(seen), step + 1, self._watch.before, samples)
+        )
 
     def _state(self) -> dict[str, Any]:
         """Return what continues the training besides its progress; called on all ranks alike."""

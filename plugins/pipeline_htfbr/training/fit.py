@@ -21,6 +21,7 @@ from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.run import Run
 from pipeline_core.seeds import use_deterministic
 from pipeline_core.task import Task, build_task
+from pipeline_core.training.divergence import Divergence
 from pipeline_core.training.history import EpochTotals, Record, compute_means, make_record
 from pipeline_core.training.session import Session
 from pipeline_htfbr.options import HTTrainOptions
@@ -119,9 +120,8 @@ class GradientFit:
         summary = session.summarize()
         if self._ranks.is_rank_zero:
             warning = warn_if_underdetermined(self._count_numbers(), summary["parameters"])
-        session.run(self._train_epochs)
         split = "val" if self._n["val"] else "train"
-        session.write_model(split, np.arange(min(_PROBE_POINTS, self._n[split])))
+        session.run(self._train_epochs, split, np.arange(min(_PROBE_POINTS, self._n[split])))
         return {
             **session.summarize(),
             "fitted_numbers": self._count_numbers(),
@@ -203,7 +203,10 @@ class GradientFit:
             seconds=seconds,
         )
         record = make_record(epoch, self._descent.rate.value, weights, totals, self._validate())
-        self._session.refuse_divergence(record, len(norms) - len(finite), len(norms))
+        losses = [record[split]["loss"] for split in ("train", "val") if record[split]]
+        if len(finite) < len(norms) or not all(map(math.isfinite, losses)):
+            seen = f"losses {', '.join(map(str, losses))}, gradient norms {norms.tolist()[:3]}"
+            self._session.refuse(Divergence(epoch, seen))
         return record
 
     def _validate(self) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def test_nothing_global_is_left_changed(tmp_path):
     [
         ({}, {"n_train": 0}, "split 'train' of its dataset is empty"),
         ({"loss": {}}, {}, "train.loss names no field"),
-        ({"optimizer": {"lr": 1e200}}, {}, "diverged by epoch"),
+        ({"optimizer": {"lr": 1e200}}, {}, "diverged in step"),
     ],
 )
 def test_hopeless_trainings_say_why(tmp_path, train, model, message):

@@ -312,7 +312,7 @@ def test_an_action_that_is_not_finite_stops_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
         GaugeAction, "__call__", lambda self, u: u.real.sum((1, 2, 3, 4)).double() * math.nan
     )
-    with pytest.raises(ValueError, match="diverged by epoch 1"):
+    with pytest.raises(ValueError, match="diverged in step 1 of epoch 1: loss nan"):
         call(run, "train")
 
 

@@ -219,7 +219,7 @@ def test_epochs_are_told(fit, monkeypatch):
 
 def test_divergence_is_refused(fit):
     run = fit({"optimizer": {"lr": 1e20}, "precision": "32-true"})
-    with pytest.raises(ValueError, match=r"diverged by epoch 2.*lower train\.optimizer\.lr"):
+    with pytest.raises(ValueError, match=r"diverged in epoch 2.*lower train\.optimizer\.lr"):
         train_surface(run)
     assert not run.model.exists()
 
