@@ -10,9 +10,10 @@ form an angle too, as they would in a larger cell, where they are different bond
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ Arrays = dict[str, NDArray[Any]]
 
 _POOL_FROM: Final = 2_000
 """Samples from which starting worker processes pays."""
+_BLOCK: Final = 64
+"""Samples that a worker process takes at a time."""
 
 
 def build_neighbour_graph(
@@ -245,29 +248,35 @@ def write_graphs(
 
 
 def _build_graphs(samples: SampleFile, options: GraphOptions) -> Iterator[Arrays]:
-    stream = (samples.read(i) for i in range(len(samples)))
-    work = partial(_build_named_graph, options=options)
+    """Yield the graphs of all samples in order, built by a process a core if there are many."""
     n_workers = len(os.sched_getaffinity(0))
     if len(samples) < _POOL_FROM or n_workers == 1:
-        yield from map(work, stream)
+        yield from (_build_named_graph(sample, options) for sample in samples)
         return
+    pending: deque[Future[list[Arrays]]] = deque()
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        for block in _split_blocks(stream, 64 * n_workers):  # bounds what waits in memory
-            yield from pool.map(work, block, chunksize=64)
+        for block in _split_blocks(samples, _BLOCK):
+            pending.append(pool.submit(_build_named_graphs, block, options))
+            if len(pending) > 2 * n_workers:  # bounds what waits in memory
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
 
 
 def _split_blocks(stream: Iterable[Arrays], size: int) -> Iterator[list[Arrays]]:
-    block: list[Arrays] = []
-    for item in stream:
-        block.append(item)
-        if len(block) == size:
-            yield block
-            block = []
-    yield block
+    iterator = iter(stream)
+    while block := list(islice(iterator, size)):
+        yield block
+
+
+def _build_named_graphs(samples: Iterable[Arrays], options: GraphOptions) -> list[Arrays]:
+    return [_build_named_graph(sample, options) for sample in samples]
 
 
 def _build_named_graph(sample: Arrays, options: GraphOptions) -> Arrays:
     try:
-        return build_graph(sample, options)
+        graph = build_graph(sample, options)
     except ValueError as error:
         raise ValueError(f"{sample['source']}: {error}") from None
+    # As they are stored: less to send between processes, and to keep until it is written.
+    return {name: rows.astype(FIELDS[name].dtype) for name, rows in graph.items()}

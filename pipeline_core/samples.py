@@ -7,7 +7,8 @@ dataset `/offsets/<kind>` of length n_samples + 1 per ragged kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ Sample = Mapping[str, Array]
 
 _FLUSH_BYTES = 8_000_000
 _PRELOAD_BYTES = 256_000_000
+_BLOCK = 512  # samples that are read at once where all are read in order
 
 
 class SampleWriter:
@@ -43,7 +45,7 @@ class SampleWriter:
         self._kinds = [kind for kind in RAGGED if any(f.kind == kind for f in fields)]
         self._context = store.create(path, schema, provenance)
         self._buffer: dict[str, list[Array]] = {name: [] for name in self._fields}
-        self._counts: dict[str, list[int]] = {kind: [0] for kind in self._kinds}
+        self._counts = {kind: array("q", [0]) for kind in self._kinds}
         self._bytes = 0
         self.n_samples = 0
 
@@ -231,6 +233,24 @@ class SampleFile:
         """Return one sample: (n_rows, *shape) a field, without the row axis for kind `sample`."""
         assert 0 <= index < self.n_samples, (index, self.n_samples)
         return {name: self.read_field(name, index) for name in self.fields}
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        """Yield all samples in order, as `read` returns them; reads many of them at once."""
+        for first in range(0, self.n_samples, _BLOCK):
+            stop = min(first + _BLOCK, self.n_samples)
+            columns = {name: self._read_block(name, first, stop) for name in self.fields}
+            for rows in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, rows, strict=True))
+
+    def _read_block(self, name: str, first: int, stop: int) -> Iterator[Array]:
+        """Return what each of some consecutive samples has of a field."""
+        field, data = self.fields[name], self._arrays[name]
+        with store.explain_damage(self.path):
+            if field.kind == "sample":
+                rows = data[first:stop]
+                return (np.asarray(_decode(row) if field.dtype == "str" else row) for row in rows)
+            offsets = self.offsets[field.kind][first : stop + 1]
+            return iter(np.split(data[offsets[0] : offsets[-1]], offsets[1:-1] - offsets[0]))
 
     def read_field(self, name: str, index: int) -> Array:
         """Return what one sample has of a field, as `read` does of all."""

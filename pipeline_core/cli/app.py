@@ -17,6 +17,7 @@ from pipeline_core.cli import (
     new_dataset,
     new_files,
     new_plugin,
+    plan,
     stages,
 )
 
@@ -65,6 +66,7 @@ def _set_common_options(
 for _module, _panel in (
     (stages, "Stages"),
     (checks, "Before a run"),
+    (plan, "Before a run"),
     (download, "Before a run"),
     (doctor, "Before a run"),
     (listings, "Before a run"),

@@ -204,6 +204,11 @@ class TrainOptions(Section):
     """Use algorithms that give the same bits for the same input where the device offers them."""
 
     @property
+    def uses_shared_trainer(self) -> bool:
+        """Whether the engine does the steps, not the plugin by itself."""
+        return True
+
+    @property
     def learning_rate(self) -> float:
         """The rate after the rise and before the schedule falls."""
         if self.optimizer.lr_batch_size is None or self.batch_size == "all":

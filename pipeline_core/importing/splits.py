@@ -125,25 +125,41 @@ def _find_nearest_subset(sizes: Ints, target: int) -> list[int]:
     """Choose numbers whose sum is nearest to `target`, early ones first.
 
     Subset sum by dynamic programming: `last[s]` is the first number with which the sum s can be
-    reached, so that going back from a sum never meets a number twice.
+    reached, so that going back from a sum never meets a number twice. New sums lie between the
+    least that has not been reached and the sum of all numbers so far: with small numbers that is a
+    short stretch, and the time does not grow with the target.
     """
     last = np.full(2 * target + 1, -1)  # sums beyond twice the target are farther than none
     reached = np.zeros(2 * target + 1, dtype=bool)
     reached[0] = True
-    for i, size in enumerate(sizes):
+    gap, total = 1, 0  # all sums below the gap have been reached
+    for i, size in enumerate(sizes.tolist()):
         if reached[target]:
             break
         if size <= 2 * target:
-            new = np.flatnonzero(reached[: len(reached) - size] & ~reached[size:]) + size
+            total += size
+            low, high = max(gap, size), min(total, 2 * target) + 1
+            new = np.flatnonzero(reached[low - size : high - size] & ~reached[low:high]) + low
             reached[new] = True
             last[new] = i
+            gap = _find_gap(reached, gap)
     sums = np.flatnonzero(reached)
-    total = sums[np.argmin(np.abs(sums - target))]
+    rest = int(sums[np.argmin(np.abs(sums - target))])
     chosen = []
-    while total > 0:
-        chosen.append(int(last[total]))
-        total -= sizes[chosen[-1]]
+    while rest > 0:
+        chosen.append(int(last[rest]))
+        rest -= int(sizes[chosen[-1]])
     return chosen
+
+
+def _find_gap(reached: NDArray[np.bool_], start: int) -> int:
+    """Return the first place from `start` on that has not been reached, or the end."""
+    while start < len(reached):
+        stretch = reached[start : start + 64]
+        if not stretch.all():
+            return start + int(np.argmin(stretch))
+        start += len(stretch)
+    return start
 
 
 def _split_by_name(names: Sequence[str], numbers: Ints, options: Split) -> Codes:

@@ -7,7 +7,7 @@ A step is the trainer's: the batch goes to the device, forward, loss, backward, 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from pipeline_core.balance.sampler import Share
 from pipeline_core.config.sections import ProfileOptions, TrainOptions
 from pipeline_core.distributed.pieces import Piece
 from pipeline_core.distributed.ranks import Ranks
@@ -28,12 +29,17 @@ from pipeline_core.profiling.steps import (
     fit_memory,
 )
 from pipeline_core.task import Samples, Sizes, Task
+from pipeline_core.training.division import Load
 from pipeline_core.training.history import EpochTotals
 from pipeline_core.training.learner import Learner
-from pipeline_core.training.loader import Step, sum_counts
+from pipeline_core.training.loader import Step, load_steps, sum_counts
+from pipeline_kernels.packing import Plan
 
 _USABLE: Final = 0.8
 """Part of the free memory that steps may fill: what they will take is known by extrapolation."""
+
+_WARM: Final = 2
+"""First steps, which make what stays."""
 
 
 def find_memory_limit(options: ProfileOptions, device: torch.device) -> float | None:
@@ -92,16 +98,54 @@ class StepTimer:
 
     def measure(self, samples: Samples, numbers: Sequence[int], repeats: int) -> MeasuredStep:
         """Return what steps of a batch take, after two that do not count."""
-        device = self._ranks.device
-        pieces = [Piece(samples.batch(numbers))]
-        if device.type == "cuda":
-            pieces = [piece.pin_memory() for piece in pieces]
-        counts = sum_counts(self._objective, pieces)
-        step = Step(pieces, counts, len(numbers), np.ones(1))
+        step = self._make_step([Piece(samples.batch(numbers))], len(numbers))
         self._time_step(step)  # makes what stays, as the state of the optimizer
-        memory = measure_peak(lambda: self._learner.step(step, self._totals), device)
+        memory = self._measure_memory(step)
         seconds = tuple(self._time_step(step) for _ in range(repeats))
         return MeasuredStep(len(numbers), seconds, memory)
+
+    def measure_steps(
+        self, plan: Plan, share: Callable[[Plan], Share], load: Load, n_steps: int
+    ) -> Iterator[tuple[int, float]]:
+        """Do steps of an epoch as the trainer does, batches made beside them.
+
+        Args:
+            plan: The epoch.
+            share: Returns what is done of a step.
+            load: Makes that into pieces.
+            n_steps: Number of steps that count, after two that do not; after the last step of the
+                epoch comes its first.
+
+        Yields:
+            Number of each step that counts, and its seconds; those of the first one of an epoch
+            hold the wait for its batch.
+        """
+        done = 0
+        while done < n_steps + _WARM:
+            begin = time.perf_counter()
+            steps = load_steps(plan, share, load, self._objective, self._ranks.device)
+            for number, step in enumerate(steps):
+                self._learner.step(step, self._totals)
+                self._wait()
+                end = time.perf_counter()
+                done += 1
+                if done > _WARM:
+                    yield number, end - begin
+                if done == n_steps + _WARM:
+                    break
+                begin = end
+
+    def measure_memory(self, pieces: list[Piece]) -> int | None:
+        """Return the bytes that a step of some pieces takes at most, beside what stays."""
+        return self._measure_memory(self._make_step(pieces, 1))
+
+    def _measure_memory(self, step: Step) -> int | None:
+        return measure_peak(lambda: self._learner.step(step, self._totals), self._ranks.device)
+
+    def _make_step(self, pieces: list[Piece], n_samples: int) -> Step:
+        if self._ranks.device.type == "cuda":
+            pieces = [piece.pin_memory() for piece in pieces]
+        return Step(pieces, sum_counts(self._objective, pieces), n_samples, np.ones(1))
 
     def _time_step(self, step: Step) -> float:
         self._wait()

@@ -50,6 +50,19 @@ def find_free_bytes(device: torch.device) -> int | None:
     return min([available, *_list_free_bytes()])
 
 
+def find_used_bytes(device: torch.device) -> int | None:
+    """Return the bytes of torch's tensors on a GPU, or the resident memory of this process.
+
+    None on a system that does not tell.
+    """
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    try:
+        return 1024 * _read_number(_PROCESS / "status", "VmRSS:")
+    except OSError:
+        return None
+
+
 def _measure_resident_peak(call: Callable[[], object]) -> int | None:
     gc.collect()
     c_library = ctypes.CDLL(None)

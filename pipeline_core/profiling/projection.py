@@ -32,11 +32,17 @@ class Cluster:
         model: Time that a rank computes.
         network: Time to add gradients.
         gradient_bytes: Size of the gradients.
+        count_bytes: Size of what ranks add before a step; 0 to leave that out.
+        nodes: Machines, each with as many ranks.
+        at_once: Ranks of a machine that compute at the same time; None for all.
     """
 
     model: CostModel
     network: Network
     gradient_bytes: int
+    count_bytes: int = 0
+    nodes: int = 1
+    at_once: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,8 +134,9 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
     busy = cluster.model.constant + plan.sum_loads(
         cluster.model.predict_seconds(sizes)
     )  # (n_steps, n_ranks)
-    slowest = busy.max(1)
-    adding = compute_ring_seconds(cluster.network, cluster.gradient_bytes, plan.n_ranks)
+    slowest = np.maximum(busy.max(1), _share_cores(busy, cluster))
+    added = [cluster.gradient_bytes, *([cluster.count_bytes] if cluster.count_bytes else [])]
+    adding = sum(compute_ring_seconds(cluster.network, n, plan.n_ranks) for n in added)
     communication = len(plan) * adding
     return Epoch(
         steps=len(plan),
@@ -138,6 +145,18 @@ def simulate(plan: Plan, sizes: Sizes, cluster: Cluster) -> Epoch:
         communication=communication,
         idle=float((slowest - busy.mean(1)).sum()),
     )
+
+
+def _share_cores(busy: NDArray[np.float64], cluster: Cluster) -> NDArray[np.float64]:
+    """Return how long the machines need for the ranks that share their cores, (n_steps,).
+
+    A rank that waits leaves its cores to others, so a machine is never idle while one has work.
+    """
+    if cluster.at_once is None:
+        return np.zeros(len(busy))
+    machines = np.array_split(busy, cluster.nodes, axis=1)
+    work = np.stack([ranks.sum(1) for ranks in machines], axis=1)  # (n_steps, n_nodes)
+    return np.asarray(work.max(1) / cluster.at_once)
 
 
 def choose_batch_size(sizes: Sizes, atoms_per_rank: float, n_ranks: int) -> int:

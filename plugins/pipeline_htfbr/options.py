@@ -90,6 +90,11 @@ class HTTrainOptions(TrainOptions):
     """Resident and dataloader: epochs between two validations, records and saved states, at which
     `patience` is checked too."""
 
+    @property
+    def uses_shared_trainer(self) -> bool:
+        """As `TrainOptions.uses_shared_trainer`."""
+        return self.method == "trainer"
+
 
 class HTEvaluateOptions(EvaluateOptions):
     """What the fitted surface is compared with."""

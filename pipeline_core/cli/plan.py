@@ -1,0 +1,87 @@
+"""`pipeline-core plan`: what a training will take on more ranks, before it is begun."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.cli.output import align
+
+Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
+Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones, too.")]
+Nodes = Annotated[int, typer.Option(min=1, help="Machines like this one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="All numbers as JSON.")]
+
+
+def plan(
+    experiment: Name,
+    ranks: Ranks = 4,
+    nodes: Nodes = 1,
+    variant: options.Variant = options.BASE,
+    device: options.Device = "auto",
+    as_json: AsJson = False,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Predict time, memory, efficiency and cost of a training on 1, 2, 4, ... ranks.
+
+    Some of its steps are measured here; data, graph and partition must have been made.
+    """
+    from pipeline_core.profiling.planning import plan_training
+
+    run = options.load_project(workflows, results).run(experiment, variant)
+    counts = [2**k for k in range(ranks.bit_length()) if 2**k < ranks] + [ranks]
+    content = plan_training(replace(run, device=device), counts, nodes)
+    typer.echo(json.dumps(content) if as_json else format_plan(content))
+
+
+def format_plan(content: Mapping[str, Any]) -> str:
+    """Return a plan as a table of 80 columns, and what of it is measured."""
+    unit = content["units"]
+    head = ("ranks", "nodes", "step", "epoch", "speedup", "balance", "network", "memory", "cost")
+    rows = [
+        (
+            str(one["ranks"]),
+            str(one["nodes"]),
+            format_seconds(one["step_s"]),
+            format_seconds(one["epoch_s"]),
+            f"{one['speedup']:.2f}",
+            f"{one['balance']:.2f}",
+            f"{one['communication']:.2f}",
+            "unknown" if one["memory"] is None else f"{one['memory'] / 1e9:.2f} GB",
+            f"{one['unit_hours']:.3g} {unit[:-1]} h",
+        )
+        for one in content["ranks"]
+    ]
+    lines = [
+        f"{content['experiment']} {content['variant']}: {content['epochs']} epochs of "
+        f"{content['ranks'][0]['steps']} steps, {content['units_per_node']} {unit} a machine",
+        "",
+        align([head, *rows]),
+        "",
+        "measured here: steps of a rank's own share, one rank at a time, and its memory",
+        *(
+            f"network {where}: {one['source']}, {1e6 * one['alpha']:.3g} us, "
+            f"{one['bandwidth'] / 1e9:.3g} GB/s"
+            for where, one in content["networks"].items()
+        ),
+        "projected: all else; balance x network is the efficiency; cost is of all epochs,",
+        "without validation",
+    ]
+    return "\n".join(lines)
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time of three digits in the unit that suits it."""
+    for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1e3 * seconds:.3g} ms"
+
+
+COMMANDS = {"plan": plan}
