@@ -43,7 +43,8 @@ def plan(
 def format_plan(content: Mapping[str, Any]) -> str:
     """Return a plan as a table of 80 columns, and what of it is measured."""
     unit = content["units"]
-    head = ("ranks", "nodes", "step", "epoch", "speedup", "balance", "network", "memory", "cost")
+    cost = f"{unit[:-1]} h"
+    head = ("ranks", "nodes", "step", "epoch", "speedup", "balance", "network", "memory", cost)
     rows = [
         (
             str(one["ranks"]),
@@ -54,34 +55,34 @@ def format_plan(content: Mapping[str, Any]) -> str:
             f"{one['balance']:.2f}",
             f"{one['communication']:.2f}",
             "unknown" if one["memory"] is None else f"{one['memory'] / 1e9:.2f} GB",
-            f"{one['unit_hours']:.3g} {unit[:-1]} h",
+            f"{one['unit_hours']:.3g}",
         )
         for one in content["ranks"]
     ]
     lines = [
-        f"{content['experiment']} {content['variant']}: {content['epochs']} epochs of "
-        f"{content['ranks'][0]['steps']} steps, {content['units_per_node']} {unit} a machine",
+        f"{content['experiment']} {content['variant']}",
+        f"{content['epochs']} epochs of {content['ranks'][0]['steps']} steps, "
+        f"{content['units_per_node']} {unit} a machine",
         "",
         align([head, *rows]),
         "",
         "measured here: steps of a rank's own share, one rank at a time, and its memory",
         *(
-            f"network {where}: {one['source']}, {1e6 * one['alpha']:.3g} us, "
-            f"{one['bandwidth'] / 1e9:.3g} GB/s"
+            f"network {where}: {1e6 * one['alpha']:.3g} us, {one['bandwidth'] / 1e9:.3g} GB/s, "
+            f"{one['source']}"
             for where, one in content["networks"].items()
         ),
-        "projected: all else; balance x network is the efficiency; cost is of all epochs,",
-        "without validation",
+        "projected: all else; balance x network is the efficiency",
+        f"{cost}: of all epochs, without validation",
     ]
     return "\n".join(lines)
 
 
 def format_seconds(seconds: float) -> str:
     """Return a time of three digits in the unit that suits it."""
-    for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{1e3 * seconds:.3g} ms"
+    sizes = (("h", 7200.0, 3600.0), ("min", 120.0, 60.0), ("s", 1.0, 1.0), ("ms", 0.0, 1e-3))
+    unit, size = next((unit, size) for unit, least, size in sizes if seconds >= least)
+    return f"{seconds / size:.3g} {unit}"
 
 
 COMMANDS = {"plan": plan}

@@ -106,11 +106,12 @@ def plan_training(run: Run, ranks: Sequence[int], nodes: int = 1) -> dict[str, A
         nodes: Machines like this one, for numbers of ranks that are not smaller.
 
     Returns:
-        experiment, variant, device, units ("cores" or "GPUs") and units_per_node, epochs, network
-        (see `network.measure_network`), gradient_bytes, steps_per_epoch and ranks: for each number
-        ranks, nodes, step_s, epoch_s, speedup (over the first), balance, communication (the part
+        experiment, variant, device, units ("cores" or "GPUs") and units_per_node, epochs, networks
+        ("here" and "between nodes", see `network.measure_network`), gradient_bytes, compute (the
+        cost models, by cores of a rank) and ranks: for each number ranks, nodes, units (used by
+        all ranks), steps and step_s of an epoch, epoch_s, speedup (over the first), balance, communication (the part
         of the time that is none), efficiency (their product), memory (bytes of a rank), unit_hours
-        of the training, and measured (whether steps of its shares were). JSON-able.
+        of the training, and parts (see `projection.Epoch`). JSON-able.
 
     Raises:
         ValueError: Stages before the training have not run, or it is not done by the shared trainer
@@ -173,7 +174,7 @@ class _Planner:
         gradient_bytes = sum(p.numel() * p.element_size() for p in trained)
         records: list[dict[str, Any]] = []
         for layout, plan in plans.items():
-            network = networks["between nodes" if layout.nodes > 1 else "of this machine"]
+            network = networks["between nodes" if layout.nodes > 1 else "here"]
             cluster = Cluster(
                 model=models[layout.units_per_rank],
                 network=Network(alpha=network["alpha"], bandwidth=network["bandwidth"]),
@@ -225,7 +226,7 @@ class _Planner:
 
     def _find_networks(self, layouts: Sequence[Layout]) -> dict[str, dict[str, Any]]:
         """Return what is known of the network within this machine and between machines."""
-        networks = {"of this machine": measure_network(self._device)}
+        networks = {"here": measure_network(self._device)}
         if any(one.nodes > 1 for one in layouts):
             wanted = self._run.get_section("profile", ProfileOptions).projection
             given = wanted.network if wanted else None

@@ -26,11 +26,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from ase.data import chemical_symbols
 
 SIZES, FULL = (10_000, 100_000), 1_000_000
 N_FILES, N_FRAMES = 10, 11  # files of a set; frames of a material, as in MPtrj
 SPRING, SPACING, RATTLE = 2.0, 2.6, 0.08  # eV/Å², Å, Å
-SYMBOLS = np.array("H Li C N O F Na Mg Al Si P S Cl K Ca Ti Fe Ni Cu Zn".split())
+NUMBERS = (1, 3, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 19, 20, 22, 26, 28, 29, 30)
+SYMBOLS = np.array(chemical_symbols)[[*NUMBERS]]
 BLOCKS = ((1, 1, 2), (1, 1, 3), (1, 2, 2), (1, 2, 3), (2, 2, 2), (1, 3, 3), (2, 2, 3))
 COMMENT = (
     'Lattice="%.4f 0 0 0 %.4f 0 0 0 %.4f" Properties=species:S:1:pos:R:3:forces:R:3 '
@@ -128,7 +130,7 @@ def run_stage(project: Path, stage: str) -> dict:
 
 
 def read_share(run) -> dict:
-    """Make the batches of a rank, of about 10^4 samples whatever the size; return what one takes."""
+    """Make the batches of a rank, of some 10^4 samples at any size; return what one takes."""
     from pipeline_core.balance.partitioning import read_shares
     from pipeline_core.config.sections import TrainOptions
     from pipeline_core.task import build_task

@@ -72,8 +72,11 @@ def test_round_trip(tmp_path_factory, seed, n, on_disk, flush):
             patch.setattr(module, "_PRELOAD_BYTES", 0)
         if flush:
             patch.setattr(module, "_FLUSH_BYTES", 200)
+            patch.setattr(module, "_BLOCK", 5)
         with SampleFile(write_samples(path, expected), "graph") as file:
             assert len(file) == n
+            for got, sample in zip(file, expected, strict=True):
+                assert_same(got, sample)
             for i in rng.permutation(n):
                 assert_same(file.read(int(i)), expected[i])
             for kind, name in (

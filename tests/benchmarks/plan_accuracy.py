@@ -1,0 +1,150 @@
+"""Step times that `pipeline-core plan` predicts for 1, 2 and 4 ranks beside measured ones.
+
+    python tests/benchmarks/plan_accuracy.py [--plugins chgnet mace ...]
+
+One training of each plugin, of a size that a laptop trains, on real structures of HfO2 where it
+takes structures. The plan is made first; then the same training runs on 1, 2 and 4 ranks, and the
+seconds of its steps are read from the history, the first epoch left out. Ranks share the cores of
+this machine, so with two cores four ranks take turns, which the plan must know. Run it alone on a
+quiet machine: it takes some 4 minutes. The last line printed is one JSON object: `max_error` is the
+largest of |predicted / measured - 1| over plugins and the ranks 2 and 4.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RANKS = (1, 2, 4)
+LOSS = {"energy": {}, "forces": {}}
+TRAININGS = {
+    "chgnet": {
+        "model": {"atom_features": 32, "bond_features": 32, "angle_features": 32},
+        "train": {"epochs": 4, "batch_size": 16},
+    },
+    "mace": {
+        "model": {"channels": 32, "max_l": 1, "lmax": 2, "correlation": 2, "cutoff": 4.0},
+        "train": {"epochs": 4, "batch_size": 16},
+    },
+    "egnn_esp": {
+        "model": {"channels": 8, "layers": 2},
+        "train": {"epochs": 4, "batch_size": 4},
+    },
+    "gauge_flows": {"train": {"epochs": 8, "batch_size": 256}},
+    "htfbr": {
+        "train": {
+            "method": "trainer",
+            "epochs": 6,
+            "batch_size": 512,
+            "loss": {"energy": {"kind": "mse"}},
+        }
+    },
+}
+"""What differs from the experiment `smoke` of each plugin."""
+
+
+def write_experiment(project: Path, plugin: str) -> None:
+    """Write the smoke experiment of a plugin, at the size of the benchmark."""
+    source = ROOT / f"workflows/experiments/{plugin}/smoke.yaml"
+    content = yaml.safe_load(source.read_text())
+    for section, changes in TRAININGS[plugin].items():
+        content[section] = content.get(section, {}) | changes
+    for section in ("variants", "infer", "evaluate", "profile", "figures"):
+        content.pop(section, None)
+    folder = project / "workflows/experiments" / plugin
+    folder.mkdir(parents=True)
+    (folder / "planned.yaml").write_text(yaml.safe_dump(content))
+
+
+def call(project: Path, words: list[str], n_ranks: int = 1) -> str:
+    """Run a command of the engine; return what it prints."""
+    command = ["pipeline-core", *words]
+    command += ["--workflows", "workflows", "--results", "results"]
+    plain = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    if n_ranks > 1:
+        threads = max(1, len(os.sched_getaffinity(0)) // n_ranks)
+        plain["OMP_NUM_THREADS"] = str(threads)
+        launcher = ["torchrun", "--standalone", "--no-python", f"--nproc-per-node={n_ranks}"]
+        command = [*launcher, *command]
+    # Those of this environment first, as the rules of the workflow have it.
+    plain["PATH"] = f"{Path(sys.executable).parent}:{plain['PATH']}"
+    done = subprocess.run(
+        command, cwd=project, env=plain, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def measure_step(project: Path, name: str, n_ranks: int, n_steps: int) -> float:
+    """Train; return the median over epochs, the first left out, of the seconds of a step."""
+    run = project / "results" / name / "base"
+    for file in [*run.glob("state/*"), *run.glob("history.jsonl"), *run.glob("model.pt")]:
+        file.unlink()
+    call(project, ["train", "--experiment", name, "--device", "cpu"], n_ranks)
+    records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    return median(record["seconds"] for record in records[1:]) / n_steps
+
+
+def compare(project: Path, plugin: str) -> dict:
+    """Plan a training, then do it on 1, 2 and 4 ranks."""
+    write_experiment(project, plugin)
+    name = f"{plugin}/planned"
+    path = project / f"workflows/experiments/{name}.yaml"
+    dataset = yaml.safe_load(path.read_text()).get("dataset")
+    if dataset is not None:
+        call(project, ["data", "--dataset", dataset])
+    for stage in ("graph", "partition"):
+        call(project, [stage, "--experiment", name])
+    shown = call(project, ["plan", name, "--ranks", "4", "--device", "cpu", "--json"])
+    plan = json.loads(shown.splitlines()[-1])
+    result = {}
+    for record in plan["ranks"]:
+        n = record["ranks"]
+        measured = measure_step(project, name, n, record["steps"])
+        result[str(n)] = {
+            "predicted_s": record["step_s"],
+            "measured_s": measured,
+            "error": record["step_s"] / measured - 1,
+            "predicted_gb": None if record["memory"] is None else record["memory"] / 1e9,
+        }
+        print(plugin, n, result[str(n)], file=sys.stderr, flush=True)
+    return result
+
+
+def name_hardware() -> str:
+    """Name of the processor."""
+    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return names[0] if names else "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plugins", nargs="+", choices=TRAININGS, default=[*TRAININGS])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        (project / "workflows").mkdir()
+        (project / "workflows/datasets").symlink_to(ROOT / "workflows/datasets")
+        plugins = {plugin: compare(project, plugin) for plugin in args.plugins}
+    errors = [abs(one[n]["error"]) for one in plugins.values() for n in ("2", "4")]
+    result = {
+        "name": "plan_accuracy",
+        "max_error": max(errors),
+        "plugins": plugins,
+        "cores": len(os.sched_getaffinity(0)),
+        "hardware": name_hardware(),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Plans of trainings. Oracles: what the toy model sleeps, and balances by hand."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline_core.balance.cost_model import CostModel
+from pipeline_core.balance.partitioning import read_shares
+from pipeline_core.cli.plan import format_plan, format_seconds
+from pipeline_core.config.sections import Network, TrainOptions
+from pipeline_core.profiling import planning
+from pipeline_core.profiling.planning import Layout, plan_training
+from pipeline_core.profiling.projection import Cluster, simulate
+from pipeline_core.training.division import make_sampler
+from pipeline_kernels import packing
+from toy_potential import make_run
+
+NETWORK = {
+    "alpha": 1e-5,
+    "bandwidth": 1e9,
+    "source": "measured between 2 processes of this machine",
+    "sizes": [],
+    "seconds": [],
+}
+SLEEP = 2e-4  # s an edge
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "measure_network", lambda device: NETWORK)
+    model = {"n_train": 40, "seconds_per_edge": SLEEP}
+    return replace(make_run(tmp_path, {"batch_size": 8, "epochs": 10}, model=model), device="cpu")
+
+
+@pytest.mark.slow
+def test_steps_are_predicted_from_measured_ones(run):
+    before = sorted(run.folder.rglob("*"))
+    content = plan_training(run, [1, 2, 4], nodes=2)
+    assert sorted(run.folder.rglob("*")) == before, "a plan writes nothing"
+    assert content["networks"]["here"] == NETWORK
+    assert content["networks"]["between nodes"]["source"] == "assumed"
+    shares = read_shares(run.partition, "train", 40)
+    sampler = make_sampler(shares, run.get_section("train", TrainOptions), run.seed)
+    for record in content["ranks"]:
+        n = record["ranks"]
+        edges = sampler.plan_epoch(0, n).sum_loads(shares.sizes["edge"])
+        # The model sleeps so long for its slowest rank; a busy machine only adds to it.
+        assert record["step_s"] > 0.8 * SLEEP * edges.max(1).mean()
+        assert record["steps"] == 5
+        assert record["nodes"] == min(2, n)
+        assert record["epoch_s"] == pytest.approx(5 * record["step_s"])
+        assert record["efficiency"] == pytest.approx(record["balance"] * record["communication"])
+        hours = 10 * record["epoch_s"] / 3600
+        assert record["unit_hours"] == pytest.approx(record["units"] * hours)
+    assert content["ranks"][0]["speedup"] == 1.0
+    text = format_plan(json.loads(json.dumps(content)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "between nodes: 20 us, 10 GB/s, assumed" in text
+
+
+def test_cores_are_shared_by_more_ranks_than_there_are():
+    two = Layout(ranks=2, nodes=1, units=2)
+    assert (two.units_per_rank, two.at_once, two.used_units) == (1, 2, 2)
+    four = Layout(ranks=4, nodes=1, units=2)
+    assert (four.units_per_rank, four.at_once, four.used_units) == (1, 2, 2)
+    spread = Layout(ranks=4, nodes=2, units=8)
+    assert (spread.units_per_rank, spread.at_once, spread.used_units) == (4, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "at_once", "expected"),
+    [
+        (1, None, 7.0),  # the slowest rank
+        (1, 4, 7.0),
+        (1, 2, 7.0),  # 12 s of work on two cores
+        (1, 1, 12.0),
+        (2, 1, 10.0),  # the machine of the first two ranks
+    ],
+)
+def test_a_step_ends_when_the_last_core_is_done(nodes, at_once, expected):
+    atoms = np.array([3, 7, 1, 1])
+    plan = packing.Plan(np.arange(4), np.arange(5), 4)
+    cluster = Cluster(
+        model=CostModel(0.0, {"atom": 1.0}),
+        network=Network(alpha=1e-12, bandwidth=1e18),
+        gradient_bytes=0,
+        nodes=nodes,
+        at_once=at_once,
+    )
+    assert simulate(plan, {"atom": atoms}, cluster).seconds == pytest.approx(expected)
+
+
+def test_counts_are_one_message_more():
+    plan = packing.Plan(np.arange(2), np.arange(3), 2)
+    cluster = Cluster(
+        model=CostModel(0.0, {"atom": 1.0}),
+        network=Network(alpha=0.5, bandwidth=8.0),
+        gradient_bytes=16,
+        count_bytes=8,
+    )
+    # Two messages of a ring of two: 2 * (0.5 + 16 / 16) and 2 * (0.5 + 8 / 16).
+    epoch = simulate(plan, {"atom": np.array([1, 1])}, cluster)
+    assert epoch.communication == pytest.approx(3.0 + 2.0)
+
+
+def test_trainings_that_it_does_not_know_are_refused(tmp_path):
+    run = make_run(tmp_path, partition={"parts": "graph"})
+    with pytest.raises(ValueError, match=r"partition\.parts: graph divides each one"):
+        plan_training(run, [1])
+    own = SimpleNamespace(uses_shared_trainer=False)
+    with pytest.raises(ValueError, match="trains this one by itself"):
+        planning._require_shared_trainer(run, own)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0123, "12.3 ms"), (1.5, "1.5 s"), (90, "90 s"), (600, "10 min"), (9000, "2.5 h")],
+)
+def test_times_have_the_unit_that_suits_them(seconds, text):
+    assert format_seconds(seconds) == text
