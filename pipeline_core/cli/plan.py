@@ -11,6 +11,7 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import align
+from pipeline_core.training.allocator import keep_freed_memory
 
 Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
 Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones, too.")]
@@ -35,6 +36,7 @@ def plan(
     from pipeline_core.profiling.planning import plan_training
 
     run = options.load_project(workflows, results).run(experiment, variant)
+    keep_freed_memory()  # as the training does: steps are faster
     counts = [2**k for k in range(ranks.bit_length()) if 2**k < ranks] + [ranks]
     content = plan_training(replace(run, device=device), counts, nodes)
     typer.echo(json.dumps(content) if as_json else format_plan(content))

@@ -109,9 +109,10 @@ def plan_training(run: Run, ranks: Sequence[int], nodes: int = 1) -> dict[str, A
         experiment, variant, device, units ("cores" or "GPUs") and units_per_node, epochs, networks
         ("here" and "between nodes", see `network.measure_network`), gradient_bytes, compute (the
         cost models, by cores of a rank) and ranks: for each number ranks, nodes, units (used by
-        all ranks), steps and step_s of an epoch, epoch_s, speedup (over the first), balance, communication (the part
-        of the time that is none), efficiency (their product), memory (bytes of a rank), unit_hours
-        of the training, and parts (see `projection.Epoch`). JSON-able.
+        all ranks), steps and step_s of an epoch, epoch_s, speedup (over the first), balance,
+        communication (the part of the time that is none), efficiency (their product), memory
+        (bytes of a rank), unit_hours of the training, and parts (see `projection.Epoch`).
+        JSON-able.
 
     Raises:
         ValueError: Stages before the training have not run, or it is not done by the shared trainer
