@@ -22,7 +22,6 @@ from pipeline_core.builtin import load_registry
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.config.sections import PUBLISHED, ProfileOptions, Section
 from pipeline_core.config.yaml_files import validate_content
-from pipeline_core.distributed.threads import launch_command
 from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry
@@ -196,21 +195,13 @@ class Plan:
 
         return format_params
 
-    def launcher(self, wildcards: Any, threads: int) -> str:
-        """Return what starts the processes of a training: nothing for one.
+    def ranks(self, wildcards: Any) -> int:
+        """Return the processes of a training, as its experiment says.
 
         A resource and no parameter, so that other ranks train nothing again; what a profile says of
-        it wins. The threads of the job are shared between its processes.
+        it wins, and the launcher of a profile wins over it.
         """
-        ranks = self._run(wildcards).ranks
-        if ranks == 1:
-            return ""
-        return launch_command(ranks, threads)
-
-    def tasks(self, wildcards: Any) -> int:
-        """Return the processes of a training for a cluster to make room for, 0 for a single one."""
-        ranks = self._run(wildcards).ranks
-        return ranks if ranks > 1 else 0
+        return self._run(wildcards).ranks
 
     def threads(self, stage: str) -> Callable[[Any], int]:
         """Return the function that gives the cores of a stage: one a process at least.

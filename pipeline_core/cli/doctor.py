@@ -9,50 +9,30 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from pipeline_core.builtin import load_registry
 from pipeline_core.cli import options
-from pipeline_core.cli.output import align
+from pipeline_core.cli.findings import Finding, print_findings
+from pipeline_core.cli.slurm import examine_cluster
 from pipeline_core.distributed.world import find_world
 from pipeline_core.provenance import PACKAGES
 
 MORE_PACKAGES = ("mpi4py", "pymetis", "snakemake-executor-plugin-slurm")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report.
-
-    Attributes:
-        name: What was looked for.
-        detail: What was found; empty if it is missing.
-        cure: What to do if it is missing.
-        needed: Whether nothing works without it.
-    """
-
-    name: str
-    detail: str
-    cure: str = ""
-    needed: bool = True
-
-    @property
-    def status(self) -> str:
-        """One word."""
-        return "ok" if self.detail else "missing"
-
-
-def diagnose(results: options.Results = options.RESULTS) -> None:
+def diagnose(
+    results: options.Results = options.RESULTS,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Check the Slurm cluster for `--profile slurm` instead.")
+    ] = False,
+) -> None:
     """Say what this machine has and what it lacks; exit with 1 if something needed is missing."""
-    findings = list(examine(results))
-    rows = [(f.name, f.status, f.detail or f.cure) for f in findings]
-    typer.echo(align(rows))
-    if any(f.needed and not f.detail for f in findings):
-        raise typer.Exit(1)
+    print_findings(examine_cluster(results) if slurm else examine(results))
 
 
 def examine(results: Path) -> Iterator[Finding]:

@@ -16,6 +16,9 @@ Results = Annotated[Path, typer.Option(help="Folder for artifacts.")]
 Dataset = Annotated[str, typer.Option(help="Name of a dataset: datasets/NAME.yaml.")]
 Experiment = Annotated[str, typer.Option(help="Plugin/name: experiments/PLUGIN/NAME.yaml.")]
 Variant = Annotated[str, typer.Option(help="A variant of the experiment.")]
+Ranks = Annotated[
+    int, typer.Option(min=1, help="Processes on this machine, where no launcher has started them.")
+]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option(help="auto takes a GPU if there is one."),

@@ -9,6 +9,7 @@ import typer
 
 from pipeline_core.cli import options
 from pipeline_core.cli.output import format_summary
+from pipeline_core.distributed.launch import start_ranks
 from pipeline_core.distributed.world import find_world
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
 from pipeline_core.training.allocator import keep_freed_memory
@@ -16,7 +17,6 @@ from pipeline_core.training.allocator import keep_freed_memory
 HELP = {
     "graph": "Build what the model needs to know of a sample besides its data.",
     "partition": "Share the work between ranks.",
-    "train": "Train, resuming where a call stopped; many ranks by srun, mpiexec or torchrun.",
     "evaluate": "Compare predictions with labels of held-out samples.",
     "infer": "Use the trained model: molecular dynamics or what its plugin offers.",
     "profile": "Measure time and memory of training steps; project epochs on many ranks.",
@@ -43,6 +43,22 @@ def draw_figures(
     _run("draw", run, run.model_info.name)
 
 
+def train(
+    experiment: options.Experiment,
+    variant: options.Variant = options.BASE,
+    ranks: options.Ranks = 1,
+    device: options.Device = "auto",
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Train, resuming where a call stopped; many ranks by --ranks, srun, mpiexec or torchrun."""
+    if ranks > 1 and find_world().size == 1:
+        start_ranks(ranks)
+    run = options.load_project(workflows, results).run(experiment, variant)
+    keep_freed_memory()
+    _run("train", replace(run, device=device), run.model_info.name)
+
+
 def _make_command(stage: str) -> Callable[..., None]:
     def run_stage(
         experiment: options.Experiment,
@@ -52,8 +68,6 @@ def _make_command(stage: str) -> Callable[..., None]:
         results: options.Results = options.RESULTS,
     ) -> None:
         run = options.load_project(workflows, results).run(experiment, variant)
-        if stage == "train":
-            keep_freed_memory()
         _run(stage, replace(run, device=device), run.model_info.name)
 
     run_stage.__doc__ = HELP[stage]
@@ -68,6 +82,9 @@ def _run(hook: str, run: DatasetRun | Run | ExperimentRun, plugin: str | None) -
 
 COMMANDS = {
     "data": import_data,
-    **{stage: _make_command(stage) for stage in HELP},
+    "graph": _make_command("graph"),
+    "partition": _make_command("partition"),
+    "train": train,
+    **{stage: _make_command(stage) for stage in ("evaluate", "infer", "profile")},
     "figures": draw_figures,
 }

@@ -1,7 +1,4 @@
-"""Threads: how many cores a rank takes, and libraries that would take those of others.
-
-Nothing heavy is imported here: the workflow and its profiles ask, too.
-"""
+"""Threads: how many cores a rank takes, and libraries that would take those of others."""
 
 from __future__ import annotations
 
@@ -11,12 +8,6 @@ from contextlib import AbstractContextManager
 def count_threads_per_rank(n_cores: int, n_ranks: int) -> int:
     """Return how many threads each rank takes of the cores that all of them share, at least one."""
     return max(1, n_cores // n_ranks)
-
-
-def launch_command(n_ranks: int, n_cores: int) -> str:
-    """Return what starts the ranks of a stage on one machine; they share its cores."""
-    torchrun = f"torchrun --standalone --no-python --nproc-per-node={n_ranks}"
-    return f"env OMP_NUM_THREADS={count_threads_per_rank(n_cores, n_ranks)} {torchrun}"
 
 
 def limit_numpy_threads() -> AbstractContextManager[object]:

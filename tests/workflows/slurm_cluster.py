@@ -1,31 +1,45 @@
-"""A private Slurm cluster on this machine: two virtual nodes, pretended GPUs, no accounting.
+"""A private Slurm cluster on this machine: two virtual nodes, pretended GPUs, accounting.
 
-Debian's slurm-wlm and munge are needed, and root. All files live in one folder, all daemons are
-children of this process and end with it; nothing of the system's own configuration is read or
-changed. Options are those of slurm.conf(5); each line that is not obvious says what for.
+Debian's slurm-wlm, munge, slurmdbd and mariadb-server are needed, and root. All files live in one
+folder, all daemons are children of this process and end with it; nothing of the system's own
+configuration is read or changed.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo")
-NODES, CPUS, GPUS = 2, 32, 4
+from workflows.slurm_files import NODES, make_munge_key, write_accounting, write_configuration
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "sbatch", "srun", "sacct")
+CLIENTS = (
+    "sacct",
+    "sacctmgr",
+    "sbatch",
+    "scancel",
+    "scontrol",
+    "sinfo",
+    "squeue",
+    "srun",
+    "sshare",
+)
+ACCOUNT = "science"
+"""The one account that root has."""
 
 
 def explain_missing() -> str | None:
     """Return why no cluster can be started here, or None."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
-        return f"no {', '.join(lacking)} here: apt-get install slurm-wlm munge"
+        packages = "slurm-wlm munge slurmdbd mariadb-server"
+        return f"no {', '.join(lacking)} here: apt-get install {packages}"
     return None if os.geteuid() == 0 else "munged and slurmd want to be started by root"
 
 
@@ -36,9 +50,13 @@ def start_slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
     Raises:
         TimeoutError: A daemon does not come up; the message holds the logs.
     """
-    for name in ("munge", "state", "spool", "log", "bin"):
+    for name in ("munge", "state", "spool", "log", "bin", "sql"):
         (folder / name).mkdir(parents=True)
-    _write_configuration(folder)
+    host = socket.gethostname().partition(".")[0]
+    accounting, controller, *ports = _find_free_ports(NODES + 2)
+    write_accounting(folder, host, accounting)
+    write_configuration(folder, host, accounting, controller, ports)
+    _write_clients(folder)
     variables = {
         "SLURM_CONF": str(folder / "slurm.conf"),
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
@@ -48,7 +66,7 @@ def start_slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
         def start(*command: str) -> None:
             daemon = subprocess.Popen(
                 command,
-                env=os.environ | variables,
+                env=os.environ | variables | {"MYSQL_UNIX_PORT": f"{folder}/sql/socket"},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -56,67 +74,74 @@ def start_slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
             daemons.callback(daemon.terminate)
 
         start(*_make_munge_command(folder / "munge"))
+        start(*_make_sql_command(folder))
         _wait_until((folder / "munge/socket").exists, folder)
+        _wait_until((folder / "sql/socket").exists, folder)
+        start("slurmdbd", "-D")
+        _wait_until(lambda: ask(variables, "sacctmgr", "-n", "show", "cluster") is not None, folder)
+        _add_account(variables)
         start("slurmctld", "-D")
         for number in range(NODES):
             start("slurmd", "-D", "-N", f"n{number}")
-        _wait_until(lambda: _count_idle_nodes(variables) == NODES, folder)
+        idle = ("sinfo", "--noheader", "--partition=debug", "--Node", "--format=%t")
+        _wait_until(lambda: (ask(variables, *idle) or "").split() == ["idle"] * NODES, folder)
         yield variables
 
 
+def ask(variables: Mapping[str, str], *command: str) -> str | None:
+    """Return what a command of the cluster says; None if it fails."""
+    environment = os.environ | dict(variables)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout
+
+
+def list_submissions(variables: Mapping[str, str], *fields: str) -> list[list[str]]:
+    """Return what the accounting says of each job: one row a job, one column a field."""
+    words = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--starttime=now-1day")
+    text = ask(variables, "sacct", *words, f"--format={','.join(('JobID', *fields))}")
+    assert text is not None
+    return [line.split("|") for line in text.splitlines()]
+
+
 def _make_munge_command(folder: Path) -> list[str]:
-    folder.chmod(0o711)  # munged refuses a folder that others can write
-    key = folder / "key"
-    key.write_bytes(secrets.token_bytes(128))
-    key.chmod(0o400)
+    make_munge_key(folder)
     files = [f"--{name}-file={folder / name}" for name in ("key", "pid", "seed", "log")]
     return ["munged", "--foreground", "--force", f"--socket={folder / 'socket'}", *files]
 
 
-def _write_configuration(folder: Path) -> None:
-    host = socket.gethostname().partition(".")[0]
-    controller, *ports = _find_free_ports(NODES + 1)
-    nodes = [
-        f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} "
-        f"RealMemory=16000 Gres=gpu:{GPUS}"
-        for i, port in enumerate(ports)
-    ]
-    options = {
-        "ClusterName": "test",
-        "SlurmctldHost": host,
-        "SlurmctldPort": controller,
-        "SlurmUser": "root",
-        "SlurmdUser": "root",
-        "AuthType": "auth/munge",
-        "AuthInfo": f"socket={folder}/munge/socket",
-        "StateSaveLocation": folder / "state",
-        "SlurmdSpoolDir": f"{folder}/spool/%n",
-        "SlurmctldPidFile": folder / "slurmctld.pid",
-        "SlurmdPidFile": f"{folder}/slurmd-%n.pid",
-        "SlurmctldLogFile": folder / "log/slurmctld.log",
-        "SlurmdLogFile": f"{folder}/log/slurmd-%n.log",
-        "ProctrackType": "proctrack/linuxproc",  # no cgroups: there may be none in a container
-        "TaskPlugin": "task/none",
-        "JobAcctGatherType": "jobacct_gather/none",
-        "AccountingStorageType": "accounting_storage/none",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_CPU_Memory",
-        "SchedulerParameters": "sched_interval=1,batch_sched_delay=0,bf_interval=1",
-        "SlurmdParameters": "config_overrides",  # believe CPUs and RealMemory of the lines below
-        "ReturnToService": 2,
-        "KillWait": 1,  # seconds between the polite and the final signal at a time limit
-        "GresTypes": "gpu",
-    }
-    lines = [f"{key}={value}" for key, value in options.items()]
-    partition = "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
-    (folder / "slurm.conf").write_text("\n".join([*lines, *nodes, partition, ""]))
-    gpus = [f"NodeName=n{i} Name=gpu File=/dev/tty[0-{GPUS - 1}]" for i in range(NODES)]
-    (folder / "gres.conf").write_text("\n".join([*gpus, ""]))
-    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-    # Snakemake's job steps drop SLURM_CONF before they call srun; this srun has it again.
-    srun = folder / "bin/srun"
-    srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
-    srun.chmod(0o755)
+def _make_sql_command(folder: Path) -> list[str]:
+    """Make an empty database; return what serves it, by a socket alone, to whoever may open it."""
+    place = ["--no-defaults", f"--datadir={folder / 'sql/data'}", "--innodb-log-file-size=8M"]
+    subprocess.run(
+        ["mariadb-install-db", *place, "--user=root", "--skip-test-db"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    free = ["--skip-grant-tables", "--skip-networking", "--user=root"]
+    fast = ["--innodb-flush-log-at-trx-commit=0", "--innodb-lock-wait-timeout=900"]
+    files = {"socket": "sql/socket", "pid-file": "sql/pid", "log-error": "log/sql.log"}
+    named = [f"--{option}={folder / path}" for option, path in files.items()]
+    return ["mariadbd", *place, *free, *fast, *named]
+
+
+def _add_account(variables: Mapping[str, str]) -> None:
+    for words in (
+        ("cluster", "test"),
+        ("account", ACCOUNT, "Cluster=test"),
+        ("user", "root", f"Account={ACCOUNT}", "Cluster=test"),
+    ):
+        # It fails for what is there already, as the user root.
+        ask(variables, "sacctmgr", "--immediate", "--quiet", "add", *words)
+
+
+def _write_clients(folder: Path) -> None:
+    """Commands that have SLURM_CONF: Snakemake's job steps drop it before they call them."""
+    for name in CLIENTS:
+        path = folder / "bin" / name
+        program = shutil.which(name)
+        path.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {program} "$@"\n')
+        path.chmod(0o755)
 
 
 def _find_free_ports(count: int) -> list[int]:
@@ -125,18 +150,7 @@ def _find_free_ports(count: int) -> list[int]:
         return [s.getsockname()[1] for s in sockets]
 
 
-def _count_idle_nodes(variables: dict[str, str]) -> int:
-    result = subprocess.run(
-        ["sinfo", "--noheader", "--Node", "--format=%t"],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return result.stdout.split().count("idle")
-
-
-def _wait_until(ready: Callable[[], bool], folder: Path, seconds: float = 20) -> None:
+def _wait_until(ready: Callable[[], bool], folder: Path, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:

@@ -81,30 +81,27 @@ def test_the_slurm_profile_sends_training_to_gpus_of_several_nodes(profile):
     train = content["set-resources"]["train"]
     assert train["slurm_partition"] == "gpu"
     assert (train["nodes"], train["tasks_per_node"], train["gres"]) == (2, 4, "gpu:4")
-    assert re.match(r"srun --nodes=2 --ntasks-per-node=4\b", train["mpi"])
+    assert re.match(r"srun --nodes=2 --ntasks-per-node=4\b", train["launcher"])
 
 
 def test_one_rank_needs_no_launcher(profile):
-    assert "mpi" not in profile("slurm")["set-resources"]["train"]
-    assert "mpi" not in profile("local", PIPELINE_RANKS="1")["set-resources"]["train"]
+    assert "mpi" not in profile("slurm", PIPELINE_GPUS="1")["set-resources"]["train"]
+    assert "ranks" not in profile("local", PIPELINE_RANKS="1")["set-resources"]["train"]
 
 
 def test_without_gpus_the_slurm_profile_asks_for_none(profile):
     content = profile("slurm", PIPELINE_GPUS="0", PIPELINE_RANKS="2")
     assert "gres" not in content["set-resources"]["train"]
     assert content["set-resources"]["train"]["tasks_per_node"] == 2
-    assert content["set-resources"]["evaluate"] == {}
-
-
-TWO_RANKS = r"env OMP_NUM_THREADS=\d+ torchrun --standalone --no-python --nproc-per-node=2"
+    assert "evaluate" not in content["set-resources"]
 
 
 def find_launch(folder, variant, *words, **variables):
-    """Return what stands before the training of a variant, and the resources of its job."""
+    """Return what stands before the training of a variant, its ranks and its resources."""
     model = f"results/toy/first/{variant}/model.pt"
     text = snakemake(folder, "-n", *words, model, **variables).split("rule train:")[1]
-    command = re.search(r"Shell command: (.*)pipeline-core train", text)
-    return command[1].strip(), re.search("resources: (.*)", text)[1]
+    command = re.search(r"Shell command: (.*)pipeline-core train .*--ranks (\d+)", text)
+    return command[1].strip(), int(command[2]), re.search("resources: (.*)", text)[1]
 
 
 @pytest.fixture
@@ -117,30 +114,27 @@ def ranked(fresh):
 
 @pytest.mark.parametrize("words", [["--cores", "1"], ["--profile", "profiles/local"]])
 def test_a_variant_says_on_how_many_ranks_it_is_trained(ranked, words):
-    assert re.fullmatch(TWO_RANKS, find_launch(ranked, "pair", *words, PIPELINE_RANKS="1")[0])
-    assert find_launch(ranked, "longer", *words, PIPELINE_RANKS="1")[0] == ""
+    assert find_launch(ranked, "pair", *words, PIPELINE_RANKS="1")[:2] == ("", 2)
+    assert find_launch(ranked, "longer", *words, PIPELINE_RANKS="1")[:2] == ("", 1)
 
 
 def test_the_ranks_of_a_profile_win_over_those_of_a_variant(ranked):
     words = ["--profile", "profiles/local"]
-    assert find_launch(ranked, "pair", *words, PIPELINE_RANKS="3")[0].endswith("--nproc-per-node=3")
-    command, resources = find_launch(ranked, "pair", "--profile", "slurm", PIPELINE_NODES="4")
+    assert find_launch(ranked, "pair", *words, PIPELINE_RANKS="3")[1] == 3
+    command, _, resources = find_launch(ranked, "pair", "--profile", "slurm", PIPELINE_NODES="4")
     assert command.startswith("srun --nodes=4 --ntasks-per-node=1 ")
-    assert "tasks_per_node=0" in resources
+    assert "tasks=4" in resources
 
 
-@pytest.mark.parametrize(
-    ("threads", "ranks", "cores", "share"), [(8, 2, 8, 4), (2, 4, 8, 1), (8, 16, 16, 1)]
-)
-def test_ranks_share_the_threads_of_their_job(ranked, monkeypatch, threads, ranks, cores, share):
+@pytest.mark.parametrize(("ranks", "cores"), [(2, 8), (16, 16)])
+def test_a_training_takes_a_core_a_rank_at_least(ranked, monkeypatch, ranks, cores):
     path = ranked / "workflows/experiments/toy/first.yaml"
     path.write_text(path.read_text().replace("ranks: 2", f"ranks: {ranks}"))
     monkeypatch.chdir(ranked)
     monkeypatch.syspath_prepend(ranked / "site")
     plan, job = Plan({"experiments": []}), SimpleNamespace(experiment="toy/first", variant="pair")
     assert plan.threads("train")(job) == cores
-    assert plan.launcher(job, threads).startswith(f"env OMP_NUM_THREADS={share} torchrun ")
-    assert plan.tasks(job) == ranks
+    assert plan.ranks(job) == ranks
 
 
 def test_small_runs_take_one_core_each(ranked, monkeypatch):
@@ -161,18 +155,31 @@ def test_an_experiment_says_on_how_many_cores_it_runs(ranked, monkeypatch):
     assert [plan.threads(stage)(job) for stage in ("train", "evaluate", "infer")] == [3, 3, 3]
 
 
-def test_slurm_makes_room_for_the_ranks_of_a_variant(ranked, profile):
-    # Oracle: the executor's own sbatch call, which refuses ranks that it cannot place.
-    resources = find_launch(ranked, "pair", "--profile", "slurm", PIPELINE_GPUS="0")[1]
-    assert "tasks_per_node=2" in resources
-    content = profile("slurm", PIPELINE_GPUS="0")["set-resources"]["train"]
-    result = SimpleNamespace(**content, mpi="torchrun", tasks_per_node=2)
-    result.get = lambda key, default=None: getattr(result, key, default)
-    job = SimpleNamespace(resources=result, threads=8)
+def make_submission(content):
+    """Return the executor's own call of sbatch for a training; it refuses what cannot be."""
+    words = {**content["default-resources"], **content.get("set-resources", {}).get("train", {})}
+    resources = SimpleNamespace(**words, get=lambda key, default=None: words.get(key, default))
     keys = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
-    call = get_submit_command(job, dict.fromkeys(keys, ""))
-    assert "--nodes=1 " in call
-    assert "--ntasks-per-node=2 --cpus-per-task=8" in call
+    job = SimpleNamespace(resources=resources, threads=8)
+    return " ".join(get_submit_command(job, dict.fromkeys(keys, "")).split())
+
+
+@pytest.mark.parametrize(
+    ("variables", "call"),
+    [
+        ({}, "--ntasks=1 --cpus-per-task=8"),
+        ({"PIPELINE_RANKS": "4"}, "--nodes=1 --ntasks-per-node=4 --cpus-per-task=8"),
+        ({"PIPELINE_NODES": "4"}, "--nodes=4 --ntasks=4 --cpus-per-task=8"),
+    ],
+)
+def test_sbatch_makes_room_for_the_ranks(profile, variables, call):
+    assert call in make_submission(profile("slurm", **variables))
+
+
+def test_small_steps_are_one_group_and_long_trainings_stand_alone(profile):
+    assert set(profile("slurm")["groups"].values()) == {"steps"}
+    for variables in ({"PIPELINE_GPU_PARTITION": "g"}, {"PIPELINE_HOURS": "48"}):
+        assert "train" not in profile("slurm", **variables)["groups"]
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from workflows.slurm_cluster import explain_missing, start_slurm_cluster
+from pipeline_core.cli.slurm import examine_cluster
+from workflows.slurm_cluster import explain_missing, list_submissions, start_slurm_cluster
 from workflows.toy import snakemake
 
 pytestmark = [
@@ -21,10 +22,9 @@ pytestmark = [
     pytest.mark.skipif(explain_missing() is not None, reason=str(explain_missing())),
 ]
 
-# A cluster without accounting is asked for its queue, and soon.
+# The states of jobs are asked for soon.
 POLLING = (
-    "--profile", "slurm", "--latency-wait", "5", "--slurm-status-command", "squeue",
-    "--slurm-init-seconds-before-status-checks", "1",
+    "--profile", "slurm", "--latency-wait", "5", "--slurm-init-seconds-before-status-checks", "1",
 )  # fmt: skip
 PARTITION = "results/toy/first/base/partition.h5"
 MODEL = "results/toy/first/base/model.pt"
@@ -53,9 +53,26 @@ def test_a_failed_job_shows_its_log(fresh, cluster):
     path = fresh / "workflows/experiments/toy/first.yaml"
     path.write_text(path.read_text().replace("width: 4", "width: 13"))
     snakemake(fresh, PARTITION)
-    words = [*POLLING, "--retries", "0", MODEL]
-    text = snakemake(fresh, *words, ok=False, PIPELINE_GPUS="0", **cluster)
+    text = snakemake(fresh, *POLLING, "--retries", "0", MODEL, ok=False, **cluster)
     assert "thirteen neurons bring bad luck; take twelve" in text
+
+
+def test_the_steps_of_small_experiments_are_one_job(fresh, cluster):
+    before = len(list_submissions(cluster))
+    snakemake(fresh, *POLLING, **cluster)
+    (job,) = list_submissions(cluster, "State", "AllocCPUS", "ReqMem", "Timelimit")[before:]
+    # Both experiments have one dataset. 17 steps of ten minutes take turns.
+    assert job[1:] == ["COMPLETED", "8", "8000M", "02:50:00"]
+    assert len(list((fresh / "slurm_efficiency").glob("*.csv"))) == 1
+
+
+def test_doctor_finds_the_cluster_ready_and_says_what_to_change(fresh, cluster, monkeypatch):
+    for name, value in {**cluster, "PIPELINE_GPUS": "9", "PIPELINE_GPU_PARTITION": "gpu"}.items():
+        monkeypatch.setenv(name, value)
+    findings = {f.name.strip(): f for f in examine_cluster(fresh / "results")}
+    for name in ("controller", "accounting", "account", "partition", "job", "results", "Python"):
+        assert findings[name].detail, findings[name].cure
+    assert findings["GPUs"].cure == "4 GPUs a node, less than 9: export PIPELINE_GPUS=4"
 
 
 def test_a_job_that_slurm_kills_is_sent_again_and_continues_where_it_was(fresh, cluster):
@@ -64,7 +81,7 @@ def test_a_job_that_slurm_kills_is_sent_again_and_continues_where_it_was(fresh, 
     snakemake(fresh, PARTITION)
     state = fresh / "results/toy/first/base/state"
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(snakemake, fresh, *POLLING, MODEL, PIPELINE_GPUS="0", **cluster)
+        running = pool.submit(snakemake, fresh, *POLLING, MODEL, **cluster)
         while not (state / "epoch-0").exists() and not running.done():
             time.sleep(0.2)
         # SIGTERM, then SIGKILL: the signals of a time limit, whose shortest is a minute.

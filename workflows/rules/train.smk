@@ -8,12 +8,12 @@ rule train:
         "<results>/{experiment}/{variant}/logs/train.log",
     threads: plan.threads("train")
     resources:
-        mpi=plan.launcher,
-        tasks_per_node=plan.tasks,
+        launcher="",
+        ranks=plan.ranks,
         device="auto",
     params:
         project=plan.arguments,
         options=plan.params("train"),
     shell:
-        "{resources.mpi} pipeline-core train --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
-        " --device {resources.device:q} {params.project} > {log:q} 2>&1"
+        "{resources.launcher} pipeline-core train --experiment {wildcards.experiment:q} --variant {wildcards.variant:q}"
+        " --ranks {resources.ranks} --device {resources.device:q} {params.project} > {log:q} 2>&1"

@@ -1,0 +1,40 @@
+"""What a check of a machine or of a cluster has found, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import typer
+
+from pipeline_core.cli.output import align
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        name: What was looked for.
+        detail: What was found; empty if it is missing or wrong.
+        cure: What to do if it is missing or wrong.
+        needed: Whether nothing works without it.
+    """
+
+    name: str
+    detail: str
+    cure: str = ""
+    needed: bool = True
+
+    @property
+    def status(self) -> str:
+        """One word."""
+        return "ok" if self.detail else "missing"
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print a line a finding; exit with 1 if something needed is missing."""
+    findings = list(findings)
+    typer.echo(align([(f.name, f.status, f.detail or f.cure) for f in findings]))
+    if any(f.needed and not f.detail for f in findings):
+        raise typer.Exit(1)
