@@ -72,6 +72,7 @@ def compile_library(text: str, macros: Mapping[str, str], level: str, path: Path
             file.write(hashlib.sha256(library.read_bytes()).digest())
             file.flush()
             os.fsync(file.fileno())
+        library.chmod(0o700)  # whatever the umask
         library.rename(path)
 
 

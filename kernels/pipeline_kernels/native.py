@@ -1,9 +1,9 @@
 """Routines in C, for kernels that numba cannot make fast.
 
 A library comes with the built package; a source tree compiles it at first use and keeps it in a
-folder of the user, so a machine compiles each source once. It is called through ctypes: nothing is
-linked to torch, and the interpreter's lock is free meanwhile. Where there is neither a library nor
-a compiler, operators run their reference, and the user is warned once.
+folder of the user (`cache.py`), so a machine compiles each source once. It is called through
+ctypes: nothing is linked to torch, and the interpreter's lock is free meanwhile. Where there is
+neither a library nor a compiler, operators run their reference, and the user is warned once.
 
 | variable                 | meaning                                                              |
 |--------------------------|----------------------------------------------------------------------|
@@ -12,7 +12,6 @@ a compiler, operators run their reference, and the user is warned once.
 """
 
 import ctypes
-import os
 import shlex
 import subprocess
 import warnings
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import compiler
+from pipeline_kernels.cache import is_private, open_cache
 from pipeline_kernels.sources import FOLDER, write_source
 
 C_TYPES = {
@@ -98,23 +98,10 @@ def choose_level() -> str:
 
 def _compile(file: str, text: str, macros: dict[str, str], level: str) -> Path:
     """Return where the library is kept, after compiling it unless it is there."""
-    path = _open_cache() / file
-    if not compiler.is_intact(path):
+    path = open_cache() / file
+    if not (compiler.is_intact(path) and is_private(path)):
         compiler.compile_library(text, macros, level, path)
     return path
-
-
-def _open_cache() -> Path:
-    if chosen := os.environ.get("PIPELINE_KERNELS_CACHE"):
-        folder = Path(chosen)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(base) / "pipeline_kernels"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"{error}; set PIPELINE_KERNELS_CACHE to a folder of yours") from error
-    return folder
 
 
 def _warn(reason: str) -> None:

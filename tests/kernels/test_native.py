@@ -4,6 +4,7 @@ Oracle: what the C standard says the few lines below return.
 """
 
 import ctypes
+import os
 import subprocess
 import sys
 import warnings
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline_kernels import compiler, native
+from pipeline_kernels import cache, compiler, native
+from pipeline_kernels.cache import open_cache
 
 ANSWER = "long answer(void) { return ANSWER; }"
 LOAD = f"""
@@ -172,5 +174,79 @@ def test_the_folder_follows_the_environment(tmp_path, monkeypatch, variables, ex
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, str(tmp_path / value))
-    assert native._open_cache() == tmp_path / expected
+    assert open_cache() == tmp_path / expected
     assert (tmp_path / expected).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_code_in_a_folder_that_others_can_write_is_not_executed(answer, folder, mode):
+    folder.chmod(mode)
+    with (
+        pytest.warns(RuntimeWarning, match="others can write here"),
+        pytest.raises(native.UnavailableError, match="chmod 700"),
+    ):
+        open_answer(number="42")
+
+
+def test_code_of_another_user_is_not_executed(answer, folder, monkeypatch):
+    monkeypatch.setattr(cache.os, "geteuid", lambda: 12345)
+    with (
+        pytest.warns(RuntimeWarning, match="or own it"),
+        pytest.raises(native.UnavailableError, match="chmod 700"),
+    ):
+        open_answer(number="42")
+
+
+def test_a_library_that_others_can_write_is_compiled_anew(answer, folder):
+    answer.chmod(0o777)
+    before = answer.stat().st_ino
+    assert open_answer(number="42") == 42
+    assert answer.stat().st_ino != before
+    assert answer.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_everyone_could_replace_is_refused(tmp_path, monkeypatch):
+    open_to_all = tmp_path / "shared"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    monkeypatch.setenv("PIPELINE_KERNELS_CACHE", str(open_to_all / "mine"))
+    with pytest.raises(OSError, match="everyone can replace it"):
+        open_cache()
+    open_to_all.chmod(0o1777)  # as /tmp
+    assert open_cache() == open_to_all / "mine"
+
+
+def test_without_a_home_compiled_code_is_kept_for_the_process(monkeypatch):
+    for name in ("XDG_CACHE_HOME", "PIPELINE_KERNELS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/dev/null")
+    cache._make_temporary.cache_clear()
+    with pytest.warns(RuntimeWarning, match="compiled anew by each process"):
+        folder = open_cache()
+    assert folder == open_cache()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert "/dev/null" not in str(folder)
+
+
+@pytest.mark.slow
+def test_loops_are_compiled_where_neither_package_nor_home_can_be_written(tmp_path):
+    """Modes do not bind root: numba finds its folders below a file instead."""
+    program = (
+        "import numba.core.caching as caching\n"
+        "refuse = classmethod(lambda *_: None)\n"
+        "for name in ('InTreeCacheLocator', 'UserWideCacheLocator'):\n"
+        "    getattr(caching, name).from_function = refuse\n"
+        "import numpy as np\n"
+        "from pipeline_kernels.packing.cpu import is_permutation\n"
+        "print(is_permutation(np.array([1, 0])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"HOME": "/dev/null", "XDG_CACHE_HOME": "", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+    assert done.stderr.count("compiled anew by each process") == 1
+    assert not [*tmp_path.glob("pipeline_kernels_*")], "it goes with the process"

@@ -1,14 +1,15 @@
 """The loops, compiled: each takes costs and the order in which to place the items."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pipeline_kernels.jit import njit
 
 Costs = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def assign_by_lpt(costs: Costs, order: Numbers, n_bins: int) -> Numbers:
     """Implement `bins.assign_by_lpt`."""
     bins = np.empty(len(costs), np.int64)
@@ -16,7 +17,7 @@ def assign_by_lpt(costs: Costs, order: Numbers, n_bins: int) -> Numbers:
     return bins
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def pack_balanced(
     costs: Costs,
     weights: Costs,
@@ -43,7 +44,7 @@ def pack_balanced(
     return bins, step, was_deferred.sum()
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _share(
     costs: Costs,
     weights: Costs,
@@ -80,7 +81,7 @@ def _share(
     return left[:n_left]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _find_lightest(heap: Numbers, loads: Costs, rooms: Costs, weight: float) -> int:
     """Return the place of the lightest bin that has room, or -1."""
     lightest = -1
@@ -92,7 +93,7 @@ def _find_lightest(heap: Numbers, loads: Costs, rooms: Costs, weight: float) -> 
     return lightest
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _sift_down(heap: Numbers, loads: Costs, place: int) -> None:
     moved = heap[place]
     while 2 * place + 1 < len(heap):
@@ -106,13 +107,13 @@ def _sift_down(heap: Numbers, loads: Costs, place: int) -> None:
     heap[place] = moved
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _is_lighter(a: int, b: int, loads: Costs) -> bool:
     lighter: bool = loads[a] < loads[b] or (loads[a] == loads[b] and a < b)
     return lighter
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def assign_by_first_fit(costs: Costs, order: Numbers, capacity: float) -> Numbers:
     """Implement `bins.split_by_capacity` for costs that do not exceed the capacity.
 
@@ -136,7 +137,7 @@ def assign_by_first_fit(costs: Costs, order: Numbers, capacity: float) -> Number
     return bins
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def pack_next_fit(costs: Costs, order: Numbers, capacity: float) -> tuple[Numbers, int]:
     """Implement `strategies.pack_next_fit`; returns the bin of each item and the number of bins."""
     bins = np.empty(len(costs), np.int64)
@@ -150,7 +151,7 @@ def pack_next_fit(costs: Costs, order: Numbers, capacity: float) -> tuple[Number
     return bins, n_bins
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fill_rounds(
     sizes: Costs, falling: Numbers, n_ranks: int, capacity: float
 ) -> tuple[Numbers, int]:
@@ -170,7 +171,7 @@ def fill_rounds(
     return bins, n_bins
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fill(
     sizes: Costs,
     falling: Numbers,
@@ -201,7 +202,7 @@ def _fill(
     return placed
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _merge(first: Numbers, second: Numbers, keys: Costs) -> Numbers:
     """Merge two lists of numbers that are sorted by their keys, stably."""
     merged = np.empty(len(first) + len(second), np.int64)
@@ -216,7 +217,7 @@ def _merge(first: Numbers, second: Numbers, keys: Costs) -> Numbers:
     return merged
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def group(bins: Numbers, n_bins: int) -> tuple[Numbers, Numbers]:
     """Return the items sorted by bin and number, and where each bin begins, `(n_bins + 1,)`."""
     starts = np.zeros(n_bins + 1, np.int64)
@@ -230,7 +231,7 @@ def group(bins: Numbers, n_bins: int) -> tuple[Numbers, Numbers]:
     return items, starts
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def is_permutation(order: Numbers) -> bool:
     """Return whether each number from 0 on stands in `order` once."""
     seen = np.zeros(len(order), np.bool_)

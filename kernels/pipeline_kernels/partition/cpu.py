@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pipeline_kernels.jit import njit
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -12,7 +13,7 @@ Senders = NDArray[np.int32]
 Bits = NDArray[np.uint64]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sort_by_receiver(edges: Numbers, n_nodes: int) -> tuple[Numbers, Senders]:
     """Return the senders of each receiver, rising, as offsets and senders.
 
@@ -38,7 +39,7 @@ def sort_by_receiver(edges: Numbers, n_nodes: int) -> tuple[Numbers, Senders]:
     return by_receiver, senders
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def cut(
     weights: Floats, starts: Numbers, parts: Numbers, children: Numbers, first_child: Numbers
 ) -> Numbers:
@@ -73,7 +74,7 @@ def cut(
     return cuts
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def mark_parts_by_rows(
     labels: Numbers, offsets: Numbers, senders: Senders, n_parts: int
 ) -> tuple[Bits, int]:
@@ -93,7 +94,7 @@ def mark_parts_by_rows(
     return bits, n_cut
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def mark_parts_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[Bits, int, Numbers]:
     """As `mark_parts_by_rows`, from edges in any order; also returns the edges of each part."""
     bits, n_cut = np.zeros(((n_parts + 63) // 64, len(labels)), np.uint64), 0
@@ -106,7 +107,7 @@ def mark_parts_by_edges(labels: Numbers, edges: Numbers, n_parts: int) -> tuple[
     return bits, n_cut, owned
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def count_traffic(labels: Numbers, bits: Bits, n_parts: int) -> Numbers:
     """Return how many nodes each part receives from each other, `(n_parts, n_parts)`."""
     counts = np.zeros((n_parts, n_parts), np.int64)

@@ -38,7 +38,7 @@ def refine(
     if not len(rows.senders) or n_parts == 1:
         return labels
     weights, refined = rows.weights, labels.copy()
-    loads = np.bincount(labels, weights, n_parts)
+    loads = np.bincount(labels, weights, n_parts).astype(np.float64)
     falling = np.maximum(0.0, 1 - 1.25 * np.arange(SWEEPS) / SWEEPS)
     saved = refine_cpu.refine(
         refined,

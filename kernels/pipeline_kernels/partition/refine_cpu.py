@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pipeline_kernels.jit import njit
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -12,7 +13,7 @@ Senders = NDArray[np.int32]
 Contacts = NDArray[np.int32]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def refine(
     labels: Numbers,
     offsets: Numbers,
@@ -64,7 +65,7 @@ def refine(
     return saved
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _count_contacts(labels: Numbers, offsets: Numbers, senders: Senders, n_parts: int) -> Contacts:
     """Count the receivers of each node in each part, `(n_nodes, n_parts)`."""
     contacts = np.zeros((len(labels), n_parts), np.int32)
@@ -74,7 +75,7 @@ def _count_contacts(labels: Numbers, offsets: Numbers, senders: Senders, n_parts
     return contacts
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _count_traffic(labels: Numbers, contacts: Contacts, n_parts: int) -> Numbers:
     counts = np.zeros((n_parts, n_parts), np.int64)
     for node in range(len(labels)):
@@ -84,7 +85,7 @@ def _count_traffic(labels: Numbers, contacts: Contacts, n_parts: int) -> Numbers
     return counts
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _is_last_contact(row: Senders, part: int, labels: Numbers, contacts: Contacts) -> bool:
     """Return whether `part` would receive less without the receiver whose row this is."""
     for sender in row:  # noqa: SIM110 - numba has no generators that stop early
@@ -93,7 +94,7 @@ def _is_last_contact(row: Senders, part: int, labels: Numbers, contacts: Contact
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _find_nearest(contacts: Contacts, source: int, loads: Floats, room_above: float) -> int:
     """Return the part but `source` that holds most receivers of a node; -1 if none has room."""
     nearest, most = -1, 0
@@ -103,7 +104,7 @@ def _find_nearest(contacts: Contacts, source: int, loads: Floats, room_above: fl
     return nearest
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _move(
     row: Senders,
     node: int,
@@ -134,7 +135,7 @@ def _move(
     return rise
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _receive(
     traffic: Numbers, costs: Floats, message: float, part: int, owner: int, n_nodes: int
 ) -> float:

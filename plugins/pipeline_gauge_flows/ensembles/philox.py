@@ -6,8 +6,10 @@ Philox-4x32-10 of Salmon, Moraes, Dror and Shaw, SC11 (2011), doi:10.1145/206338
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 from numpy.typing import NDArray
+
+from pipeline_kernels.jit import njit
 
 Key = NDArray[np.uint32]
 """Two numbers."""
@@ -21,7 +23,7 @@ _TO_UNIT = 2.0**-53
 _SHIFT = np.uint64(11)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def draw_philox(
     c0: np.uint32, c1: np.uint32, c2: np.uint32, c3: np.uint32, k0: np.uint32, k1: np.uint32
 ) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
@@ -38,7 +40,7 @@ def draw_philox(
     return c0, c1, c2, c3
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def draw_uniforms(draw: int, stream: Stream, key: Key) -> tuple[float, float]:
     """Return two numbers in (0, 1).
 

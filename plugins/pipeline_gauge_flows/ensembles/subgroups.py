@@ -10,10 +10,10 @@ from __future__ import annotations
 from math import cos, expm1, log, log1p, pi, sin, sqrt
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.ensembles.philox import Key, Stream, draw_uniforms
+from pipeline_kernels.jit import njit
 
 Matrix = NDArray[np.complex128]
 """(N, N)."""
@@ -27,7 +27,7 @@ _FLAT = 1e-9
 """Concentration below which the distribution is that of Haar in double precision."""
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def multiply(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a b to `out`."""
     n = a.shape[0]
@@ -39,7 +39,7 @@ def multiply(a: Matrix, b: Matrix, out: Matrix) -> None:
             out[i, j] = total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def multiply_dagger(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a b^dag to `out`."""
     n = a.shape[0]
@@ -51,7 +51,7 @@ def multiply_dagger(a: Matrix, b: Matrix, out: Matrix) -> None:
             out[i, j] = total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def multiply_adjoint(a: Matrix, b: Matrix, out: Matrix) -> None:
     """Write a^dag b to `out`."""
     n = a.shape[0]
@@ -63,7 +63,7 @@ def multiply_adjoint(a: Matrix, b: Matrix, out: Matrix) -> None:
             out[i, j] = total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def sum_staples(
     links: Matrix, tables: Tables, mu: int, x: int, total: Matrix, room: tuple[Matrix, Matrix]
 ) -> None:
@@ -96,7 +96,7 @@ def sum_staples(
                     total[i, j] += weights[mu, nu] * second[i, j]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def extract_quaternion(m: Matrix, i: int, j: int) -> Quaternion:
     """Return the quaternion r with Re tr(q r) = Re tr(q m_ij) for every q in SU(2)."""
     return (
@@ -107,7 +107,7 @@ def extract_quaternion(m: Matrix, i: int, j: int) -> Quaternion:
     )
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def multiply_quaternions(a: Quaternion, b: Quaternion) -> Quaternion:
     """Return the product of two quaternions."""
     return (
@@ -118,7 +118,7 @@ def multiply_quaternions(a: Quaternion, b: Quaternion) -> Quaternion:
     )
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def rotate_rows(q: Quaternion, m: Matrix, i: int, j: int) -> None:
     """Multiply m from the left by the quaternion q in the subgroup (i, j)."""
     a, b = complex(q[0], q[3]), complex(q[2], q[1])
@@ -128,7 +128,7 @@ def rotate_rows(q: Quaternion, m: Matrix, i: int, j: int) -> None:
         m[j, k] = a.conjugate() * lower - b.conjugate() * upper
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def draw_cosine(concentration: float, draw: int, stream: Stream, key: Key) -> tuple[float, int]:
     """Draw x in [-1, 1] with density sqrt(1 - x^2) exp(concentration x).
 
@@ -158,7 +158,7 @@ def draw_cosine(concentration: float, draw: int, stream: Stream, key: Key) -> tu
                 return x, draw
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def draw_quaternion(
     concentration: float, draw: int, stream: Stream, key: Key
 ) -> tuple[Quaternion, int]:
@@ -175,7 +175,7 @@ def draw_quaternion(
     return (x, across * cos(phi), across * sin(phi), rest * z), draw + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def draw_heatbath_link(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
     """Draw a link anew in each SU(2) subgroup in turn (Cabibbo and Marinari).
 
@@ -199,7 +199,7 @@ def draw_heatbath_link(u: Matrix, m: Matrix, stream: Stream, key: Key) -> None:
             rotate_rows(q, m, i, j)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def reflect(u: Matrix, m: Matrix) -> None:
     """Move a link to the opposite side of each subgroup's distribution; the action stays.
 
@@ -218,7 +218,7 @@ def reflect(u: Matrix, m: Matrix) -> None:
                 rotate_rows(q, m, i, j)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def reunitarize(u: Matrix) -> None:
     """Take out rounding errors: the rows are made orthonormal in turn, the determinant 1."""
     n = u.shape[0]

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 import numpy as np
-from numba import njit, uint32
+from numba import uint32
 from numpy.typing import NDArray
 
 from pipeline_gauge_flows.actions import GaugeAction
@@ -26,6 +26,7 @@ from pipeline_gauge_flows.ensembles.subgroups import (
     reunitarize,
     sum_staples,
 )
+from pipeline_kernels.jit import njit
 from pipeline_kernels.threads import run_in_threads
 
 Links = NDArray[np.complex128]
@@ -92,7 +93,7 @@ class Sweeps:
                 run_in_threads(work, min(self.threads, -(-len(sites) // _PIECE)))
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def _draw_heatbath_links(
     key: Key, sweep: np.uint32, links: Links, tables: Tables, mu: int, sites: Sites
 ) -> None:
@@ -107,7 +108,7 @@ def _draw_heatbath_links(
         reunitarize(links[mu, x])
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def _reflect_links(links: Links, tables: Tables, mu: int, sites: Sites) -> None:
     n = links.shape[2]
     total, first = np.empty((n, n), np.complex128), np.empty((n, n), np.complex128)

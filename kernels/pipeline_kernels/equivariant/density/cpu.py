@@ -4,12 +4,12 @@ from itertools import count
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_kernels.equivariant.density.basis import SOFTENING, DensityBasis
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
+from pipeline_kernels.jit import njit
 from pipeline_kernels.message import Segments
 from pipeline_kernels.threads import choose_threads, run_in_threads
 
@@ -41,7 +41,7 @@ def bond_density(
     return density.to(dtype)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _project(
     edges: tuple[Reals, Integers],
     lists: tuple[Integers, Integers, Integers],
@@ -79,7 +79,7 @@ def _project(
         out[e] = sums
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _harmonics(x: float, y: float, z: float, norms: Reals, out: Reals) -> None:
     """Do what `solid_harmonics` does."""
     lmax, square = len(norms) - 1, x * x + y * y + z * z

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 
+from pipeline_kernels.jit import njit
 from pipeline_kernels.threads import choose_threads
 
 Arrays = tuple[np.ndarray, ...]
@@ -52,7 +53,7 @@ def _run(body: Any, driver: Any, operands: tuple[Tensor, ...], n_elements: int) 
         driver(arrays, bounds)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _sum_segments(arrays: Arrays, begin: int, end: int) -> None:
     logits, values, weights, sums, order, offsets = arrays
     heads, rows, width = logits.shape[1], values.shape[1], values.shape[2]
@@ -80,13 +81,13 @@ def _sum_segments(arrays: Arrays, begin: int, end: int) -> None:
                     sums[s, r, c] += spread[c] * values[e, r, c]
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(nogil=True, parallel=True)
 def _sum_ranges(arrays: Arrays, bounds: np.ndarray) -> None:
     for i in prange(len(bounds) - 1):
         _sum_segments(arrays, bounds[i], bounds[i + 1])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _differentiate_segments(arrays: Arrays, begin: int, end: int) -> None:
     g, weights, values, by_logits, by_values, order, offsets = arrays
     heads, rows, width = weights.shape[1], values.shape[1], values.shape[2]
@@ -114,7 +115,7 @@ def _differentiate_segments(arrays: Arrays, begin: int, end: int) -> None:
                 by_logits[e, h] = weights[e, h] * (by_logits[e, h] - total[h])
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(nogil=True, parallel=True)
 def _differentiate_ranges(arrays: Arrays, bounds: np.ndarray) -> None:
     for i in prange(len(bounds) - 1):
         _differentiate_segments(arrays, bounds[i], bounds[i + 1])
