@@ -37,7 +37,8 @@ class GraphSamples:
     def __init__(self, run: Run, split: str, labels: Sequence[str], dtype: torch.dtype) -> None:
         options = run.get_section("graph", GraphOptions)
         self._data = SampleFile(run.data, "data", [*INPUTS, *labels])
-        self._graph = SampleFile(run.graph, "graph", [f.name for f in list_graph_fields(options)])
+        names = [field.name for field in list_graph_fields(options)]
+        self._graph = SampleFile(run.graph, "graph", names, beside=self._data)
         if len(self._data) != len(self._graph):
             raise ValueError(
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "

@@ -10,7 +10,17 @@ from pipeline_core.hookspecs import PipelineSpecs
 from pipeline_core.observers import progress, records, tensorboard
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
-from pipeline_core.stages import data, evaluate, figures, graph, infer, partition, profile, train
+from pipeline_core.stages import (
+    checks,
+    data,
+    evaluate,
+    figures,
+    graph,
+    infer,
+    partition,
+    profile,
+    train,
+)
 
 ENGINE: Final = (
     ("engine.data", data),
@@ -21,6 +31,7 @@ ENGINE: Final = (
     ("engine.infer", infer),
     ("engine.profile", profile),
     ("engine.figures", figures),
+    ("engine.checks", checks),
     ("engine.readers", catalogue),
     ("observer.records", records),
     ("observer.progress", progress),

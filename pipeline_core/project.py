@@ -225,23 +225,9 @@ def _share_artifacts(runs: Mapping[str, Run]) -> dict[str, Run]:
 def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
     """Return the first run whose artifacts of `stages` are sure to equal those of `run`."""
     return next(
-        other
-        for other in runs
-        if all(_list_causes(other, s) == _list_causes(run, s) for s in stages)
+        other for other in runs if other.dataset == run.dataset
+        and all(other.list_causes(s) == run.list_causes(s) for s in stages)
     )
-
-
-def _list_causes(run: Run, stage: str) -> tuple[object, ...]:
-    """Return what the artifact of a stage follows from, beside earlier artifacts."""
-    seed = None if stage == "graph" and _has_engine_graph(run) else run.seed
-    data = run.dataset and run.dataset.name
-    return run.model_info.name, data, seed, run.select_params(stage)
-
-
-def _has_engine_graph(run: Run) -> bool:
-    """Return whether the engine makes the graph, from data and section alone."""
-    plugins = [p for p in run.registry.plugins if p.model in (None, run.model_info)]
-    return all("graph" not in plugin.hooks for plugin in plugins)
 
 
 def _locate(path: Path, keys: Sequence[str]) -> str:

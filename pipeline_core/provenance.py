@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,11 +24,11 @@ PACKAGES: Final = (
 )
 
 
-def make_record(*, inputs: tuple[Path, ...] = (), **facts: Any) -> dict[str, Any]:
-    """Return `facts` with the hashes of `inputs`, package versions and the commit of the source."""
+def make_record(*, inputs: Mapping[str, str], **facts: Any) -> dict[str, Any]:
+    """Return `facts`, identities of `inputs` by name, package versions, the source's commit."""
     return {
         **facts,
-        "inputs": {path.name: hash_file(path) for path in inputs},
+        "inputs": dict(inputs),
         "versions": read_versions(),
         "commit": read_commit(),
     }

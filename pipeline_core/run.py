@@ -19,14 +19,27 @@ from pydantic import BaseModel
 from pipeline_core import provenance
 from pipeline_core.config.datasets import Dataset, DatasetFile
 from pipeline_core.config.experiments import BASE, ExperimentFile
-from pipeline_core.config.sections import FiguresOptions
+from pipeline_core.config.raw_files import hash_raw_files, match_files
+from pipeline_core.config.sections import PUBLISHED, FiguresOptions
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.registry import Registry
+from pipeline_core.seals import identify
 
 Options = TypeVar("Options", bound=BaseModel)
 
 # Of a dataset file. Downloaded files count by their content, as raw files.
 _NO_EFFECT: Final = ("description", "citation", "licence", "downloads")
+
+READS: Final = {
+    "graph": ("data",),
+    "partition": ("data", "graph"),
+    "train": ("data", "graph", "partition"),
+    "evaluate": ("data", "graph", "model"),
+    "infer": ("data", "graph", "model"),
+    "profile": ("data", "graph", "model"),
+    "figures": ("history", "metrics", "predictions", "inference"),
+}
+"""Artifacts of a run that each stage reads; `figures` reads those of all variants."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,34 @@ class DatasetRun:
         """What was imported, skipped and found (JSON)."""
         return self.folder / "import.json"
 
+    @property
+    def command(self) -> str:
+        """What makes the data by hand."""
+        return f"pipeline-core data --dataset {self.name}"
+
+    def find_raw_files(self) -> dict[str, Path]:
+        """Return the raw files by name, in the order of their sources.
+
+        Files that are to be fetched first are among them.
+
+        Raises:
+            ValueError: A source matches no file.
+        """
+        return {
+            name: path
+            for part in self.parts
+            for key, pattern in part.options.raw_patterns.items()
+            for name, path in match_files(part.path, key, pattern, part.options.downloads).items()
+        }
+
+    def hash_raw_files(self) -> dict[str, str]:
+        """Return name and SHA-256 of the raw files that are there.
+
+        Raises:
+            ValueError: A source matches no file, or one cannot be read.
+        """
+        return hash_raw_files(self.find_raw_files(), self.folder / "raw_files.json")
+
     def select_params(self) -> dict[str, Any]:
         """The content of the dataset file, less what has no effect on the samples."""
         options = self.options.model_dump(mode="json")
@@ -94,7 +135,7 @@ class DatasetRun:
             facts["parts"] = {p.name: p.options.model_dump(mode="json") for p in self.mixed}
         if self.options.plugin is not None:
             facts["fingerprint"] = self.registry.compute_fingerprint(self.options.plugin)
-        return provenance.make_record(stage="data", **facts)
+        return provenance.make_record(stage="data", **facts, inputs=self.hash_raw_files())
 
 
 @dataclass(frozen=True)
@@ -225,9 +266,44 @@ class Run:
             )
         return options
 
+    def name_command(self, stage: str) -> str:
+        """Return what runs a stage by hand."""
+        return f"pipeline-core {stage} --experiment {self.experiment} --variant {self.variant}"
+
+    def list_inputs(self, stage: str) -> dict[str, Path]:
+        """Return the files that a stage reads: artifacts by kind, others by name."""
+        inputs = {name: getattr(self, name) for name in READS[stage] if name != "data"}
+        if self.dataset is not None and "data" in READS[stage]:
+            inputs = {"data": self.dataset.data, **inputs}
+        start = getattr(self.sections["train"], "start_from", None) if stage == "train" else None
+        if start is not None and not start.startswith(PUBLISHED):
+            inputs["start_from"] = Path(start)
+        inputs |= {f"dataset {other.name}": other.data for other in self.list_further(stage)}
+        if stage == "infer":
+            files = getattr(self.sections["infer"], "files", [])
+            inputs |= {f"file {Path(file).name}": Path(file) for file in files}
+        return inputs
+
+    @property
+    def has_engine_graph(self) -> bool:
+        """Whether the engine makes the graph, from data and section alone."""
+        plugins = [p for p in self.registry.plugins if p.model in (None, self.model_info)]
+        return all("graph" not in plugin.hooks for plugin in plugins)
+
+    def list_causes(self, stage: str) -> dict[str, Any]:
+        """Return what the artifacts of a stage follow from, beside what the stage reads."""
+        params = self.select_params(stage)
+        train = params.get("train", {})
+        for key in ("profile", *(["start_from"] if _names_file(train) else [])):
+            train.pop(key, None)
+        seed = None if stage == "graph" and self.has_engine_graph else self.seed
+        return {"plugin": self.model_info.name, "seed": seed, **params}
+
     def make_provenance(self, stage: str) -> dict[str, Any]:
         """Record of where an artifact of this run comes from."""
+        paths = self.list_inputs(stage)
         return provenance.make_record(
+            inputs={name: identify(path) for name, path in paths.items() if path.is_file()},
             stage=stage,
             experiment=self.experiment,
             variant=self.variant,
@@ -249,6 +325,12 @@ class Run:
             key: self.sections[key].model_dump(mode="json")
             for key in keys.get(stage, [stage, "model"])
         }
+
+
+def _names_file(train: Mapping[str, Any]) -> bool:
+    """Tell whether a training starts from a file, which counts by its content and not its path."""
+    start = train.get("start_from")
+    return start is not None and not start.startswith(PUBLISHED)
 
 
 def name_datasets(sections: Mapping[str, BaseModel]) -> list[str]:

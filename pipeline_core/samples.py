@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import h5py
 import numpy as np
@@ -174,15 +174,23 @@ class SampleFile:
         schema: The schema that it must have.
         fields: Names of the fields to read; all fields if None.
         preload: Whether a small file is kept in memory.
+        beside: The file of the same samples that has the kinds which this one only refers to.
 
     Raises:
-        ValueError: The file is missing, damaged, or lacks a field.
+        ValueError: The file is missing, damaged, lacks a field, or contradicts itself.
     """
 
     def __init__(
-        self, path: Path, schema: str, fields: Iterable[str] | None = None, *, preload: bool = True
+        self,
+        path: Path,
+        schema: str,
+        fields: Iterable[str] | None = None,
+        *,
+        preload: bool = True,
+        beside: SampleFile | None = None,
     ) -> None:
         self.path = path
+        self._beside = {} if beside is None else beside.offsets
         self._most_bytes = _PRELOAD_BYTES if preload else 0
         self._context = store.open_artifact(path, schema)
         self._file = self._context.__enter__()
@@ -202,10 +210,31 @@ class SampleFile:
             kind: file[f"offsets/{kind}"][:] for kind in file.get("offsets", ())
         }
         self.attributes = dict(file.attrs)
+        self._require_sound(names)
         size = sum(file[name].nbytes for name in names)
         self._arrays: dict[str, Any] = {
             name: self._load(name) if size < self._most_bytes else file[name] for name in names
         }
+
+    def _require_sound(self, names: Iterable[str]) -> None:
+        """Check that offsets rise and that fields have as many rows as these say."""
+        for kind, offsets in self.offsets.items():
+            shaped = offsets.dtype.kind in "iu" and offsets.shape == (self.n_samples + 1,)
+            if not shaped or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+                self._refuse(f"offsets/{kind}")
+        for name in names:
+            data, field = self._file[name], self.fields[name]
+            if field.kind != "sample" and field.kind not in self.offsets:
+                self._refuse(name)
+            n_rows = self.n_samples if field.kind == "sample" else self.offsets[field.kind][-1]
+            if data.shape != (n_rows, *field.shape):
+                self._refuse(name)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise ValueError(
+            f"{self.path}: {name} does not fit the rest of the file; run the stage that makes it "
+            "again"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -266,7 +295,21 @@ class SampleFile:
         first, stop = self.offsets[self.fields[name].kind][index : index + 2]
         begin, end, _ = rows.indices(int(stop - first))
         with store.explain_damage(self.path):
-            return np.asarray(self._arrays[name][first + begin : first + end])
+            values = np.asarray(self._arrays[name][first + begin : first + end])
+        self._require_within(name, index, values)
+        return values
+
+    def _require_within(self, name: str, index: int, values: Array) -> None:
+        """Check that what refers to rows of a kind refers to some that the sample has."""
+        kind = self.fields[name].indexes
+        offsets = self.offsets.get(kind or "", self._beside.get(kind or ""))
+        if offsets is not None and values.size:
+            n_rows = offsets[index + 1] - offsets[index]
+            if values.min() < 0 or values.max() >= n_rows:
+                raise ValueError(
+                    f"{self.path}: {name} of sample {index} refers to {kind} {values.max()} of "
+                    f"{n_rows}; run the stage that makes the file again"
+                )
 
     def _load(self, name: str) -> Array:
         data = self._file[name]

@@ -1,14 +1,16 @@
-"""HDF5 artifacts: written whole or not at all, checked when opened.
+"""Artifacts: written whole or not at all, checked when opened.
 
-Every artifact carries its schema, the schema's version and its provenance as attributes. It is
-written under a temporary name in the same folder, flushed to disk and renamed, so that a killed
-job never leaves half a file under the real name. Arrays carry Fletcher-32 checksums and the file's
-own structure those of HDF5 1.10, so that damage is noticed when it is read; only text has none.
+An artifact is written under a temporary name in the same folder, flushed to disk and renamed, so
+that a killed job never leaves half a file under the real name. HDF5 files carry their schema and
+its version as attributes, and end in a seal (`pipeline_core.seals`): checksums of all bytes, and
+their provenance. JSON files have the key `checksum`. What is read is checked; a file of an earlier
+version that has neither is read as it is.
 """
 
 from __future__ import annotations
 
 import _thread
+import hashlib
 import io
 import json
 import os
@@ -24,6 +26,7 @@ import h5py
 
 from pipeline_core import upgrades
 from pipeline_core.processes import is_alive, name_host
+from pipeline_core.seals import SealedFile, read_seal, write_seal
 
 _SILENCE: Final = 7 * 24 * 3600.0
 """Seconds without a write after which a temporary file of another host counts as left behind."""
@@ -93,16 +96,23 @@ def create(path: Path, schema: str, provenance: Mapping[str, Any]) -> Iterator[h
     Raises:
         ValueError: The file cannot be written.
     """
-    with write_atomic_stream(path) as sink, h5py.File(sink, "w", libver="v110") as file:
+    with (
+        write_sealed(path, provenance) as sink,
+        h5py.File(sink, "w", libver="v110") as file,
+    ):
         file.attrs["schema"] = schema
         file.attrs["schema_version"] = upgrades.count_version(_find_upgrades(schema))
-        file.attrs["provenance"] = json.dumps(provenance, sort_keys=True)
+        file.attrs["sealed"] = True
         yield file
 
 
 @contextmanager
-def write_atomic_stream(path: Path) -> Iterator[io.FileIO]:
+def write_sealed(path: Path, provenance: Mapping[str, Any]) -> Iterator[io.FileIO]:
     """As `write_atomic`, for a library that does not survive or explain a failed write.
+
+    Args:
+        path: The file, which gets a seal.
+        provenance: JSON-able record of where it comes from.
 
     Yields:
         The open file. It takes everything; its first error is raised when the block ends.
@@ -110,6 +120,8 @@ def write_atomic_stream(path: Path) -> Iterator[io.FileIO]:
     with write_atomic(path) as temporary, _Sink(temporary, "w+") as sink:
         try:
             yield sink
+            if sink.error is None:
+                write_seal(sink, provenance)
         finally:
             if sink.error is not None:
                 raise sink.error
@@ -172,29 +184,118 @@ def open_artifact(path: Path, schema: str) -> Iterator[h5py.File]:
     with _open(path) as file:
         with explain_damage(path):
             actual = file.attrs.get("schema")
+            version = int(file.attrs.get("schema_version", 0))
         if actual != schema:
             raise ValueError(
                 f"{path}: holds {actual!r}, expected {schema!r}; the file was made by another "
                 "stage: check the paths, or remove it and run the stage again"
             )
-        with upgrades.open_upgraded(file, _find_upgrades(schema), path) as current:
+        steps = _find_upgrades(schema)
+        if version < upgrades.count_version(steps):
+            check(path)  # what is upgraded is read through links, past the seal
+        with upgrades.open_upgraded(file, steps, path) as current:
             yield current
+
+
+def has_schema(path: Path, schema: str) -> bool:
+    """Tell whether a file is there and has a schema, such as the engine's and not a plugin's own.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    if not path.exists():
+        return False
+    with _open(path) as file, explain_damage(path):
+        return bool(file.attrs.get("schema") == schema)
+
+
+@contextmanager
+def open_any(path: Path) -> Iterator[h5py.File]:
+    """Open an HDF5 artifact of whatever schema and version, as it is.
+
+    Raises:
+        ValueError: The file is missing or damaged.
+    """
+    with _open(path) as file, explain_damage(path):
+        yield file
 
 
 def _find_upgrades(schema: str) -> Mapping[int, upgrades.StoreUpgrade]:
     return upgrades.STORES.get(schema, {})
 
 
-def _open(path: Path) -> h5py.File:
+@contextmanager
+def _open(path: Path) -> Iterator[h5py.File]:
     if not path.exists():
         raise ValueError(f"{path}: no such file; run the stage that makes it first")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise ValueError(
-            f"{path}: not a readable HDF5 file, truncated or damaged ({error}); remove it and run "
-            "its stage again"
-        ) from error
+    with open_content(path) as source:
+        try:
+            file = h5py.File(source or path, "r")
+            unsealed = source is None and bool(file.attrs.get("sealed"))
+        except (OSError, RuntimeError, KeyError) as error:
+            raise ValueError(
+                f"{path}: not a readable HDF5 file, truncated or damaged ({error}); remove it and "
+                "run its stage again"
+            ) from error
+        with file:
+            if unsealed:
+                raise explain_lost_seal(path)
+            yield file
+
+
+@contextmanager
+def open_content(path: Path) -> Iterator[SealedFile | None]:
+    """Open the content of a sealed file, checked as it is read; None for one without a seal.
+
+    Raises:
+        ValueError: The seal is damaged.
+    """
+    seal = read_seal(path)
+    if seal is None:
+        yield None
+        return
+    with SealedFile(path, seal) as file:
+        yield file
+
+
+def explain_lost_seal(path: Path) -> ValueError:
+    """Return the error on a file that says that it was sealed, and is not any more."""
+    return ValueError(
+        f"{path}: its contents are damaged: its end is missing, or another program has changed it; "
+        "remove the file and run its stage again"
+    )
+
+
+def check(path: Path) -> bool:
+    """Read a whole artifact; return whether it has a checksum.
+
+    Raises:
+        ValueError: The file is missing or damaged.
+    """
+    if path.suffix == ".json":
+        return _is_checked(read_json(path, keep_checksum=True))
+    if path.suffix == ".h5":
+        with _open(path):
+            pass
+    with open_content(path) as file:
+        if file is not None:
+            file.check()
+        return file is not None
+
+
+def is_sealed(path: Path) -> bool:
+    """Tell whether an artifact has a checksum, as those of this version and later have.
+
+    Raises:
+        ValueError: The file is missing or damaged.
+    """
+    if path.suffix == ".json":
+        return _is_checked(read_json(path, keep_checksum=True))
+    return read_seal(path) is not None
+
+
+def _is_checked(content: Any) -> bool:
+    return isinstance(content, dict) and _CHECKSUM in content
 
 
 @contextmanager
@@ -202,22 +303,79 @@ def explain_damage(path: Path) -> Iterator[None]:
     """Turn HDF5's error on damaged contents into one that names the file and the cure."""
     try:
         yield
-    except (OSError, KeyError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, RuntimeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{path}: its contents are damaged ({error}); remove the file and run its stage again"
         ) from error
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """Return the provenance record of an artifact."""
-    with _open(path) as file, explain_damage(path):
-        record: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
-    return record
+    """Return the provenance record of an artifact; nothing where there is none.
+
+    Raises:
+        ValueError: The file is missing or damaged.
+    """
+    if path.suffix == ".json":
+        content = read_json(path)
+        record = content.get("provenance") if isinstance(content, dict) else None
+        return record if isinstance(record, dict) else {}
+    if path.exists() and (seal := read_seal(path)) is not None:
+        return dict(seal.facts)
+    if path.suffix == ".pt":
+        return {}
+    with _open(path) as file, explain_damage(path):  # versions without seals had an attribute
+        older: dict[str, Any] = json.loads(file.attrs.get("provenance", "{}"))
+    return older
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically, keys in the order given, floats as they are, NaN refused."""
+_CHECKSUM: Final = "checksum"
+"""Key of a JSON file: of all the others, as they are written."""
+
+
+def write_json(path: Path, content: Any, provenance: Mapping[str, Any] | None = None) -> None:
+    """Write JSON atomically, keys in the order given, floats as they are, NaN refused.
+
+    Args:
+        path: The file.
+        content: What it holds.
+        provenance: Where an object comes from, as a key of its own; None to leave that out.
+    """
+    if provenance is not None:
+        content = {**content, "provenance": provenance}
+    if isinstance(content, Mapping):
+        content = {**content, _CHECKSUM: _hash_json(content)}
     with write_atomic(path) as temporary:
-        temporary.write_text(
-            json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        temporary.write_text(_format_json(content) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, *, keep_checksum: bool = False) -> Any:
+    """Read JSON, and check it where it has a checksum, which is left out.
+
+    Raises:
+        ValueError: The file is missing, no JSON, or damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file; run the stage that makes it first") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: not readable as JSON ({error}); remove it and run its stage again"
+        ) from None
+    if not _is_checked(content):
+        return content
+    rest = {name: value for name, value in content.items() if name != _CHECKSUM}
+    if _hash_json(rest) != content[_CHECKSUM]:
+        raise ValueError(
+            f"{path}: its contents are damaged, or were changed after its stage had written it; "
+            "remove the file and run its stage again"
         )
+    return content if keep_checksum else rest
+
+
+def _hash_json(content: Any) -> str:
+    return hashlib.sha256(_format_json(content).encode()).hexdigest()[:32]
+
+
+def _format_json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False)

@@ -19,24 +19,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from pipeline_core.builtin import load_registry
-from pipeline_core.config.raw_files import match_files
-from pipeline_core.config.sections import PUBLISHED, ProfileOptions, Section
+from pipeline_core.config.raw_files import hash_raw_files
+from pipeline_core.config.sections import ProfileOptions, Section
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.importing.sources import fingerprint_readers
 from pipeline_core.project import NAME, Project
 from pipeline_core.registry import Registry
-from pipeline_core.run import DatasetRun, ExperimentRun, Run
-
-READS: Final = {
-    "graph": ("data",),
-    "partition": ("data", "graph"),
-    "train": ("data", "graph", "partition"),
-    "evaluate": ("data", "graph", "model"),
-    "infer": ("data", "graph", "model"),
-    "profile": ("data", "graph", "model"),
-    "figures": ("history", "metrics", "predictions", "inference"),
-}
-"""Artifacts of a run that each stage reads; `figures` reads those of all variants."""
+from pipeline_core.run import READS, DatasetRun, ExperimentRun, Run
 
 THREADS: Final = {"train": 8, "evaluate": 4, "infer": 4, "profile": 4}
 """Cores of a stage that gains from several; Snakemake takes fewer where there are fewer."""
@@ -101,16 +90,18 @@ class Plan:
 
     def raw_files(self, wildcards: Any) -> list[str]:
         """Return the raw files of a dataset."""
-        return [str(p) for p in find_raw_files(self.project.load_dataset(wildcards.dataset))]
+        return list(
+            map(str, self.project.load_dataset(wildcards.dataset).find_raw_files().values())
+        )
 
     def dataset(self, wildcards: Any) -> str:
         """Return what the data stage depends on, apart from raw files.
 
-        That is the content of the dataset file, less what has no effect on the samples, and
-        fingerprints of the plugins that make or read the data.
+        That is the content of the dataset file, less what has no effect on the samples, that of raw
+        files, and fingerprints of the plugins that make or read the data.
         """
         dataset = self.project.load_dataset(wildcards.dataset)
-        params = dataset.select_params()
+        params = {**dataset.select_params(), "raw": _hash_raw_files(dataset)}
         if dataset.options.plugin is not None:
             params["fingerprint"] = self.project.registry.compute_fingerprint(
                 dataset.options.plugin
@@ -163,15 +154,7 @@ class Plan:
                 files = [getattr(run, artifact) for run in runs for artifact in READS[stage]]
                 files += [run.profile for run in runs if _has_work(run)]
                 return [str(path) for path in [*files, *([paper] if paper.exists() else [])]]
-            run = self._run(wildcards)
-            files = [getattr(run, a) for a in READS[stage] if a != "data" or run.dataset]
-            start = getattr(run.sections["train"], "start_from", None) if stage == "train" else None
-            if start is not None and not start.startswith(PUBLISHED):
-                files.append(Path(start))
-            files += [dataset.data for dataset in run.list_further(stage)]
-            if stage == "infer":
-                files += getattr(run.sections["infer"], "files", [])
-            return [str(path) for path in files]
+            return [str(path) for path in self._run(wildcards).list_inputs(stage).values()]
 
         return list_paths
 
@@ -279,21 +262,11 @@ def list_experiments(folder: Path) -> list[str]:
     return [f"{folder.name}/{stem}" for stem in stems if stem != "expected"]
 
 
-def find_raw_files(dataset: DatasetRun) -> list[Path]:
-    """Return the raw files of a dataset, in the order of its sources.
-
-    Files that are to be fetched first are among them.
-
-    Raises:
-        ValueError: A source matches no file.
-    """
-    paths = [
-        path
-        for part in dataset.parts
-        for key, pattern in part.options.raw_patterns.items()
-        for path in match_files(part.path, key, pattern, part.options.downloads).values()
-    ]
-    return list(dict.fromkeys(paths))
+def _hash_raw_files(dataset: DatasetRun) -> dict[str, str]:
+    """Return name and SHA-256 of raw files, of those to be fetched what the dataset file says."""
+    declared = {n: d.sha256 for part in dataset.parts for n, d in part.options.downloads.items()}
+    files = {n: path for n, path in dataset.find_raw_files().items() if n not in declared}
+    return {**declared, **hash_raw_files(files, dataset.folder / "raw_files.json")}
 
 
 def explain_missing(experiment: ExperimentRun) -> str | None:
@@ -301,7 +274,7 @@ def explain_missing(experiment: ExperimentRun) -> str | None:
     datasets = {one.name: one for run in experiment.runs.values() for one in run.datasets}
     try:
         for dataset in datasets.values():
-            find_raw_files(dataset)
+            dataset.find_raw_files()
     except ValueError as error:
         return str(error)
     return None

@@ -141,6 +141,8 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
         strategy = file.attrs.get("strategy", "balanced")
         cost = file.attrs.get("cost", "given")
         sizes = {kind: rows[:] for kind, rows in file.get(f"{split}/sizes", {}).items()}
+    if not _are_sound(costs, bins, sizes, capacity):
+        raise ValueError(f"{path}: contradicts itself; run the stage 'partition' again")
     if len(costs) != n_samples:
         raise ValueError(
             f"{path}: holds the costs of {len(costs)} {split} samples, the data have {n_samples}; "
@@ -149,6 +151,16 @@ def read_shares(path: Path, split: str, n_samples: int) -> Shares:
     if strategy not in get_args(Strategy):
         raise ValueError(f"{path}: unknown strategy {strategy!r}; run the stage 'partition' again")
     return Shares(costs, bins, capacity, strategy, cost, sizes)
+
+
+def _are_sound(costs: Costs, bins: Numbers, sizes: Mapping[str, Numbers], capacity: float) -> bool:
+    """Tell whether all say something of the same samples, and bins number batches of them."""
+    shapes = {costs.shape, bins.shape, *(rows.shape for rows in sizes.values())}
+    types = (*((rows, "iu") for rows in (bins, *sizes.values())), (costs, "f"))
+    if len(shapes) != 1 or costs.ndim != 1 or any(x.dtype.kind not in t for x, t in types):
+        return False
+    numbered = not len(bins) or (bins.min() >= 0 and bins.max() < len(bins))
+    return bool(numbered and np.isfinite(costs).all() and (costs >= 0).all() and capacity > 0)
 
 
 def _compute_shares(task: Task, split: str, capacity: float) -> Shares:

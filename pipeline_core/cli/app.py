@@ -19,6 +19,7 @@ from pipeline_core.cli import (
     new_plugin,
     plan,
     stages,
+    verify,
 )
 
 
@@ -70,6 +71,7 @@ for _module, _panel in (
     (download, "Before a run"),
     (doctor, "Before a run"),
     (listings, "Before a run"),
+    (verify, "After a run"),
     (inspection, "Something new"),
     (new_dataset, "Something new"),
     (new_files, "Something new"),

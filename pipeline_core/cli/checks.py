@@ -11,7 +11,7 @@ from pipeline_core.cli.output import align
 from pipeline_core.config.datasets import Dataset
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun, ExperimentRun, Run
-from pipeline_core.workflow import find_raw_files, list_experiments
+from pipeline_core.workflow import list_experiments
 
 ARTIFACTS = {
     "graph": "graph",
@@ -68,7 +68,7 @@ def _check_files(dataset: DatasetRun) -> None:
         readers = dataset.registry.collect("readers")
         find_sources(dataset.path, options.sources, readers, options.downloads)
     else:
-        find_raw_files(dataset)
+        dataset.find_raw_files()
 
 
 def describe(experiment: ExperimentRun) -> str:
@@ -97,7 +97,7 @@ def describe(experiment: ExperimentRun) -> str:
 
 
 def _describe_data(dataset: DatasetRun) -> str:
-    files = find_raw_files(dataset)
+    files = dataset.find_raw_files().values()
     present = [path for path in files if path.is_file()]
     size = sum(path.stat().st_size for path in present)
     absent = f", {len(files) - len(present)} to be downloaded" if len(present) < len(files) else ""

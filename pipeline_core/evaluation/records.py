@@ -12,10 +12,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core import store
 from pipeline_core.batch import Batch
 from pipeline_core.evaluation.predict import Window
 from pipeline_core.fields import FIELDS, SPLITS, Field
@@ -40,7 +40,7 @@ def read_origins(run: Run, n_samples: Mapping[str, int]) -> dict[str, dict[str, 
     nothing: dict[str, dict[str, Texts]] = {split: {} for split in n_samples}
     if run.dataset is None:
         return nothing
-    with h5py.File(run.data, "r") as file:
+    with store.open_any(run.data) as file:
         if file.attrs.get("schema") != "data" or "split" not in file:
             return nothing
         numbers = file["split"][:]

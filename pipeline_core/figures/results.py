@@ -7,7 +7,8 @@ and the plugin brings figures of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.figures.quantities import Quantity, find_quantity
 from pipeline_core.run import ExperimentRun, Run
 from pipeline_core.samples import SampleFile
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -110,8 +113,18 @@ def read_metrics(run: Run) -> Metrics | None:
 
 
 def read_history(run: Run) -> list[dict[str, Any]]:
-    """Read one record an epoch; empty if the run has none."""
-    return read_lines(run.history)
+    """Read one record an epoch; empty if the run has none.
+
+    Raises:
+        ValueError: A line is none.
+    """
+    records, torn = _read_lines(run.history, ("epoch",))
+    if torn:
+        raise ValueError(
+            f"{run.history}: line {torn[0]} is no record of an epoch; the stage 'train' writes the "
+            f"file anew from its saved state: {run.name_command('train')}"
+        )
+    return records
 
 
 def compute_epoch_seconds(run: Run) -> float | None:
@@ -145,7 +158,7 @@ def read_comparisons(run: Run) -> list[Comparison]:
     """Read labels and predictions of every quantity on the held-out split."""
     report = read_metrics(run)
     split = report.held_out if report else None
-    if report is None or split is None or not _has_schema(run.predictions, "predictions"):
+    if report is None or split is None or not store.has_schema(run.predictions, "predictions"):
         return []
     with SampleFile(run.predictions, "predictions") as file:
         chosen = file.read_column("split") == SPLITS.index(split)
@@ -186,7 +199,7 @@ def _read_comparison(
 
 def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
     """Return labelled and predicted forces of each predicted split, (n_atoms, 3) in eV/Å."""
-    if not _has_schema(run.predictions, "predictions"):
+    if not store.has_schema(run.predictions, "predictions"):
         return {}
     with SampleFile(run.predictions, "predictions") as file:
         if "forces_label" not in file.fields:
@@ -204,7 +217,7 @@ def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
 
 def read_balance(run: Run) -> list[dict[str, Any]]:
     """Read the forecast of balance, one entry a number of ranks; empty if there is none."""
-    if not _has_schema(run.partition, "partition"):
+    if not store.has_schema(run.partition, "partition"):
         return []
     with store.open_artifact(run.partition, "partition") as file:
         forecast: list[dict[str, Any]] = json.loads(file.attrs.get("balance", "[]"))
@@ -213,7 +226,7 @@ def read_balance(run: Run) -> list[dict[str, Any]]:
 
 def read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
     """Read how large the samples are: split -> kind, such as "atom" -> (n_samples,)."""
-    if not _has_schema(run.partition, "partition"):
+    if not store.has_schema(run.partition, "partition"):
         return {}
     with (
         store.open_artifact(run.partition, "partition") as file,
@@ -235,7 +248,7 @@ def read_profile(run: Run) -> dict[str, Any] | None:
 @contextmanager
 def open_inference(run: Run) -> Iterator[h5py.File | None]:
     """Open what the model was used for; None if there is nothing in the engine's layout."""
-    if not _has_schema(run.inference, "inference"):
+    if not store.has_schema(run.inference, "inference"):
         yield None
         return
     with (
@@ -253,7 +266,7 @@ def read_attributes(run: Run) -> dict[str, Any]:
     """
     if not run.inference.exists():
         return {}
-    with store.explain_damage(run.inference), h5py.File(run.inference, "r") as file:
+    with store.open_any(run.inference) as file:
         return _collect_attributes(file)
 
 
@@ -281,45 +294,39 @@ def read_import_report(experiment: ExperimentRun) -> dict[str, Any] | None:
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Read the records of the stages that wrote into a folder, in the order of their ends."""
-    return read_lines(folder / "records.jsonl")
+    """Read the records of the stages that wrote into a folder, in the order of their ends.
+
+    Lines that a kill or a full disk has torn are left out, with a warning: the record of a stage is
+    none of its results.
+    """
+    path = folder / "records.jsonl"
+    records, torn = _read_lines(path, ("stage", "seconds"))
+    if torn:
+        numbers = ", ".join(map(str, torn))
+        logger.warning("%s: no record of a stage in line %s, which is left out", path, numbers)
+    return records
 
 
 def read_json(path: Path) -> Any:
     """Read JSON; None if the file is not there.
 
     Raises:
-        ValueError: It is not JSON.
+        ValueError: It is not JSON, or damaged.
     """
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise _explain(path, error) from None
+    return store.read_json(path) if path.exists() else None
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of one JSON object a line; empty if it is not there.
-
-    Raises:
-        ValueError: A line is not JSON.
-    """
-    if not path.exists():
-        return []
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
-        raise _explain(path, error) from None
-
-
-def _explain(path: Path, error: ValueError) -> ValueError:
-    return ValueError(f"{path}: not readable as JSON ({error}); remove it and run its stage again")
-
-
-def _has_schema(path: Path, schema: str) -> bool:
-    """Tell whether a file is there and holds the engine's layout, not a plugin's own."""
-    if not path.exists():
-        return False
-    with store.explain_damage(path), h5py.File(path, "r") as file:
-        return bool(file.attrs.get("schema") == schema)
+def _read_lines(path: Path, keys: Sequence[str]) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the JSON objects with some keys of a file of one a line, and which lines hold none."""
+    records, torn = [], []
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict) and all(key in record for key in keys):
+            records.append(record)
+        else:
+            torn.append(number)
+    return records, torn

@@ -8,7 +8,6 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from pipeline_core import provenance
 from pipeline_core.config.datasets import Label, Structures
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.importing.columns import Columns
@@ -51,7 +50,8 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     # A dataset keeps the order of its own file.
     labels = [n for n in get_args(Label) if n in kept] if run.mixed else run.frames.labels
     fields = [FIELDS[name] for name in (*_STRUCTURE, *labels)]
-    with SampleWriter(run.data, "data", _record_provenance(run, sources), fields) as writer:
+    record = {**run.make_provenance(), "readers": fingerprint_readers(run)}
+    with SampleWriter(run.data, "data", record, fields) as writer:
         importing = PartImport(writer, labels, in_mixture=bool(run.mixed))
         reports = [importing.run(part, sources[part.name]) for part in run.parts]
         report = _fit_references(run, labels, reports)
@@ -74,19 +74,6 @@ def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
         require_fetched(part, by_part[part.name])
     require_disjoint([source for sources in by_part.values() for source in sources])
     return by_part
-
-
-def _record_provenance(
-    run: DatasetRun, by_part: Mapping[str, Sequence[RawSource]]
-) -> dict[str, Any]:
-    record = {**run.make_provenance(), "readers": fingerprint_readers(run)}
-    for source in (source for sources in by_part.values() for source in sources):
-        for name, path in source.files.items():
-            try:
-                record["inputs"][name] = provenance.hash_file(path)
-            except OSError as error:
-                raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    return record
 
 
 def _fit_references(

@@ -48,7 +48,7 @@ def profile_run(run: Run) -> dict[str, Any]:
         if not ranks.is_rank_zero:
             return {}
         content = measure_steps(run, options, ranks.device)
-    store.write_json(run.profile, content)
+    store.write_json(run.profile, content, run.make_provenance("profile"))
     return report.summarize(content)
 
 

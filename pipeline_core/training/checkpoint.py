@@ -1,6 +1,7 @@
 """`model.pt`: trained weights, what rebuilds the module, and predictions to check it by.
 
-The file is a torch archive without pickled code. Its keys:
+The file is a torch archive without pickled code, with a seal (`pipeline_core.seals`) that says
+where it comes from. Its keys:
 
 | key                     | content                                                               |
 |-------------------------|-----------------------------------------------------------------------|
@@ -12,7 +13,6 @@ The file is a torch archive without pickled code. Its keys:
 | `dtype`                 | type of the parameters, such as "float32"                             |
 | `elements`              | `metadata["elements"]`, chemical symbols it was trained on; or empty  |
 | `experiment`, `variant` | the run                                                               |
-| `provenance`            | JSON text                                                             |
 | `probe`                 | `batch` of a few samples, with their `split` and `numbers`, or of     |
 |                         | `Task.probe`; `outputs`, computed on the CPU                          |
 """
@@ -21,12 +21,14 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,14 +38,20 @@ from pipeline_core.balance.sampler import Numbers
 from pipeline_core.batch import Batch
 from pipeline_core.model_info import ModelInfo, Upgrade
 from pipeline_core.run import Run
-from pipeline_core.store import write_atomic_stream
+from pipeline_core.seals import SealedFile
+from pipeline_core.store import explain_lost_seal, open_content, read_provenance, write_sealed
 from pipeline_core.task import Outputs, Task
 
-_KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "provenance", "probe"}
+_KEYS: Final = {"plugin", "metadata", "weights", "dtype", "elements", "probe"}
 _TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-9}
 """Largest deviation from a stored prediction, as a part of the largest one of its field."""
 _NOISE: Final = {"float32": 1e-5, "float64": 1e-12}
 """Deviation that says nothing: forces that vanish by symmetry are nothing but rounding."""
+_DAMAGE: Final = (
+    *(OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError),
+    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, struct.error),
+)
+"""What reading a damaged archive raises."""
 
 
 def write_model(
@@ -82,10 +90,9 @@ def write_model(
         "elements": list(metadata.get("elements", [])),
         "experiment": run.experiment,
         "variant": run.variant,
-        "provenance": json.dumps(provenance, sort_keys=True),
         "probe": {**origin, "batch": batch, "outputs": _predict(module, batch)},
     }
-    save_archive(run.model, content)
+    save_archive(run.model, content, provenance)
 
 
 def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
@@ -102,6 +109,8 @@ def load_model(path: Path, info: ModelInfo | None = None) -> dict[str, Any]:
     version = content.get("format")
     if not isinstance(version, int) or not content.keys() >= _KEYS:
         raise ValueError(f"{path}: not a model; give the path of a model.pt")
+    if "provenance" not in content:  # earlier versions had no seal
+        content["provenance"] = json.dumps(read_provenance(path), sort_keys=True)
     content = upgrades.upgrade(content, version, upgrades.MODEL, str(path))
     return content if info is None else upgrade_model(content, info, path)
 
@@ -132,14 +141,19 @@ def upgrade_model(content: dict[str, Any], info: ModelInfo, path: Path) -> dict[
     return upgrades.upgrade(content, content["plugin_version"], steps, place)
 
 
-def save_archive(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a torch archive atomically.
+def save_archive(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write a torch archive atomically, with a seal.
+
+    Args:
+        path: The file.
+        content: Tensors and plain values.
+        facts: Where it comes from, JSON-able.
 
     Raises:
         ValueError: The file cannot be written.
     """
-    with write_atomic_stream(path) as file:
-        torch.save(content, file)
+    with write_sealed(path, facts) as file:
+        torch.save({**content, "sealed": True}, file)
 
 
 def load_archive(path: Path, cure: str) -> dict[str, Any]:
@@ -150,16 +164,30 @@ def load_archive(path: Path, cure: str) -> dict[str, Any]:
     """
     if not path.exists():
         raise ValueError(f"{path}: no such file; {cure}")
+    with open_content(path) as file:
+        if file is not None:
+            file.check()
+        content = _load_content(path, file)
+    if content.pop("sealed", False) and file is None:
+        raise explain_lost_seal(path)
+    return content
+
+
+def _load_content(path: Path, file: SealedFile | None) -> dict[str, Any]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+        damaged: str | None = None
+        if file is None:
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
         if damaged is None:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(
+                cast("IO[bytes]", file) if file else path, map_location="cpu", weights_only=True
+            )
             if isinstance(content, dict):
                 return content
             damaged = "content"
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        damaged = str(error).splitlines()[0]
+    except _DAMAGE as error:
+        damaged = (str(error).splitlines() or [type(error).__name__])[0]
     raise ValueError(
         f"{path}: truncated, damaged or not written by this package ({damaged}); remove it and run "
         "its stage again"

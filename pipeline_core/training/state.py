@@ -20,8 +20,8 @@ from pipeline_core import upgrades
 from pipeline_core.config.sections import ENGINE_SECTIONS, TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.model_info import ModelInfo, Upgrade
-from pipeline_core.provenance import hash_file
 from pipeline_core.run import Run
+from pipeline_core.seals import identify
 from pipeline_core.training.checkpoint import load_archive, save_archive
 from pipeline_core.training.divergence import CURES, has_diverged
 from pipeline_core.training.history import Record
@@ -71,11 +71,11 @@ def resume_key(run: Run, options: TrainOptions) -> dict[str, str]:
 
 
 def hash_inputs(run: Run, options: TrainOptions) -> dict[str, str]:
-    """Return file name and SHA-256 of what the training reads and the experiment does not say."""
+    """Return file name and identity of what the training reads and the experiment does not say."""
     inputs = [run.graph] if run.dataset is None else [run.data, run.graph]
     if options.start_from is not None:
         inputs.append(Path(options.start_from))
-    return {path.name: hash_file(path) for path in inputs if path.is_file()}
+    return {path.name: identify(path) for path in inputs if path.is_file()}
 
 
 def describe_model(
@@ -96,7 +96,7 @@ def describe_model(
     return {
         **run.make_provenance("train"),
         **course,
-        "inputs": hash_inputs(run, options),
+        "history": identify(run.history) if run.history.is_file() else None,
         "ranks": ranks.size,
         "threads": torch.get_num_threads(),
         "device": ranks.device.type,
@@ -149,7 +149,7 @@ def save_state(path: Path, info: ModelInfo, content: Mapping[str, Any]) -> None:
         "format": upgrades.count_version(upgrades.STATE),
         "plugin_version": upgrades.count_version(info.upgrades),
     }
-    save_archive(path, {**versions, **content})
+    save_archive(path, {**versions, **content}, {})
 
 
 def load_state(path: Path, info: ModelInfo) -> dict[str, Any]:

@@ -69,7 +69,9 @@ class MatrixSamples:
         is_divided = run.get_section("partition", PartitionOptions).parts == "graph"
         self._data = SampleFile(run.data, "data", _DATA, preload=not is_divided)
         names = [field.name for field in graph]
-        self._graph = SampleFile(run.graph, "graph", names, preload=not is_divided)
+        self._graph = SampleFile(
+            run.graph, "graph", names, preload=not is_divided, beside=self._data
+        )
         if len(self._data) != len(self._graph):
             raise ValueError(
                 f"{run.graph}: holds {len(self._graph)} graphs for the {len(self._data)} samples "

@@ -79,7 +79,7 @@ def evaluate_surface(run: Run) -> dict[str, Any]:
     """
     summary = evaluate_run(run)
     if find_world().rank == 0:
-        content = json.loads(run.metrics.read_text(encoding="utf-8"))
+        content = store.read_json(run.metrics)
         report = report_surface(run)
         store.write_json(run.metrics, {**content, "surface": report})
         by_place = report["errors"].items()

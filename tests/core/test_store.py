@@ -5,7 +5,6 @@ Oracle: the operating system, which really kills writers and really refuses to w
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -239,12 +238,12 @@ def test_a_folder_without_permission(tmp_path):
 def test_json_is_whole_or_absent(tmp_path):
     path = tmp_path / "a.json"
     store.write_json(path, {"é": [1, 2.5, None]})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
+    assert store.read_json(path) == {"é": [1, 2.5, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):
         store.write_json(path, {"a": float("nan")})
     with pytest.raises(TypeError):
         store.write_json(path, {"a": object()})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
+    assert store.read_json(path) == {"é": [1, 2.5, None]}
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline_core import provenance
 from pipeline_core.config.raw_files import match_files
 from pipeline_core.fields import FIELDS, SPLITS, Field
 from pipeline_core.hookspecs import Summary
@@ -71,7 +70,6 @@ def make_data(run: DatasetRun) -> Summary:
     # Outside of what follows, since this error names the line of the dataset file.
     files = [match_files(run.path, *item) for item in options.raw_patterns.items()]
     record = run.make_provenance()
-    record["inputs"] |= {n: provenance.hash_file(path) for own in files for n, path in own.items()}
     columns, report, basis = Columns(), Report(run.name, options.split), Basis({})
     with SampleWriter(run.data, "data", record, list(MATRIX_FIELDS.values())) as writer:
         for source, own in zip(options.sources, files, strict=True):

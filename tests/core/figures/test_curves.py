@@ -1,6 +1,7 @@
 """Learning curves, errors by element, group and force, molecular dynamics, balance, dataset."""
 
 import io
+import json
 from dataclasses import replace
 from itertools import combinations
 
@@ -9,6 +10,7 @@ import pytest
 
 from core.figures import synthetic
 from pipeline_core.figures import balance, dataset, dynamics, errors, learning, results
+from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -47,7 +49,9 @@ def test_points_have_no_atoms(experiment):
 def test_groups_of_samples_without_atoms_are_compared_by_their_energy(folder):
     experiment = synthetic.load(folder)
     for run in experiment.runs.values():
-        run.metrics.write_text(run.metrics.read_text().replace("energy_per_atom", "unused"))
+        run.metrics.write_text(
+            json.dumps(read_json(run.metrics)).replace("energy_per_atom", "unused")
+        )
     figure, table = errors.draw_by_group(experiment)
     assert figure.axes[0].get_xlabel() == "energy MAE (meV)"
     assert {row[1] for row in table[1:]} == {"energy", "forces"}
@@ -56,7 +60,7 @@ def test_groups_of_samples_without_atoms_are_compared_by_their_energy(folder):
 def test_groups_of_what_is_neither_energy_nor_force_are_not_compared(folder):
     experiment = synthetic.load(folder)
     for run in experiment.runs.values():
-        text = run.metrics.read_text()
+        text = json.dumps(read_json(run.metrics))
         for name in ("energy_per_atom", "energy", "forces"):
             text = text.replace(f'"{name}"', f'"unused {name}"')
         run.metrics.write_text(text)

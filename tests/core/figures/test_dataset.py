@@ -12,6 +12,7 @@ from matplotlib.patches import StepPatch
 from core.figures import synthetic
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import dataset, story, style
+from pipeline_core.store import read_json
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -20,7 +21,7 @@ def draw_sizes(folder, **parts):
     """Return the panel of the sizes, None if there is none, of a report with these parts."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].dataset.report
-    content = json.loads(path.read_text())
+    content = read_json(path)
     content["parts"] = {name: {"sizes": sizes} for name, sizes in parts.items()}
     path.write_text(json.dumps(content))
     figure, _ = dataset.draw(experiment)
@@ -74,7 +75,7 @@ def test_equal_sizes_need_no_panel(folder):
 def test_data_without_groups_are_one_bar(folder):
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].dataset.report
-    content = json.loads(path.read_text())
+    content = read_json(path)
     del content["groups"]
     path.write_text(json.dumps(content))
     _, table = dataset.draw(experiment)

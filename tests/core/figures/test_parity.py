@@ -9,6 +9,7 @@ from core.figures import synthetic
 from pipeline_core.figures import parity, results, style
 from pipeline_core.figures.quantities import find_quantity
 from pipeline_core.figures.results import Comparison, Errors
+from pipeline_core.store import read_json
 
 
 def make_comparison(label, predicted, name="forces"):
@@ -110,7 +111,7 @@ def test_forces_alone_have_one_panel_a_variant(experiment):
 def test_a_single_quantity_has_its_variants_side_by_side(folder):
     experiment = synthetic.load(folder)
     for run in experiment.runs.values():
-        content = json.loads(run.metrics.read_text())
+        content = read_json(run.metrics)
         energy = content["splits"]["test"]["quantities"]["energy"]
         content["splits"]["test"]["quantities"] = {"energy": energy}
         run.metrics.write_text(json.dumps(content))

@@ -15,6 +15,7 @@ from pipeline_core.config.datasets import Split
 from pipeline_core.figures import results, story, style, summary
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.figures.savers import encode_image
+from pipeline_core.store import read_json
 
 VOID = {"meta", "img"}
 
@@ -43,7 +44,7 @@ def scale_errors(folder, factor):
     """Return the experiment with all force errors of the base variant multiplied."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].metrics
-    content = json.loads(path.read_text())
+    content = read_json(path)
     forces = content["splits"]["test"]["quantities"]["forces"]
     forces["mae"] = factor * forces["label_mean_absolute"]
     path.write_text(json.dumps(content))
@@ -81,7 +82,7 @@ def test_each_way_to_split_is_told(folder, method):
 def test_a_model_without_forces_is_told_by_what_it_predicts(folder):
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].metrics
-    content = json.loads(path.read_text())
+    content = read_json(path)
     values = content["splits"]["test"]["quantities"]["energy"] | {"unit": "1"}
     content["splits"]["test"]["quantities"] = {"action_density": values}
     path.write_text(json.dumps(content))
@@ -95,7 +96,7 @@ def set_headline(folder, headline):
     """Let the plugin speak for itself in the metrics of the base variant."""
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].metrics
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"headline": headline}))
+    path.write_text(json.dumps(read_json(path) | {"headline": headline}))
     return experiment
 
 
@@ -170,7 +171,7 @@ def test_the_limits_name_scale_size_seed_and_warnings(experiment):
 def test_errors_on_samples_that_were_used_are_a_limit(folder, left, limit):
     experiment = synthetic.load(folder)
     path = experiment.runs["base"].metrics
-    content = json.loads(path.read_text())
+    content = read_json(path)
     content["splits"] = {left: content["splits"]["test"]}
     path.write_text(json.dumps(content))
     assert limit in " ".join(story.list_limits(experiment))

@@ -14,7 +14,6 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.model_info import ModelInfo
 from pipeline_core.samples import SampleFile
 from pipeline_core.store import read_provenance
-from pipeline_core.workflow import find_raw_files
 
 KCAL = 0.0433641153087705  # eV, per molecule
 
@@ -154,7 +153,7 @@ def test_where_a_mixture_comes_from_and_what_runs_it_again(workshop, parts):
     assert list(record["parts"]) == list(parts)
     names = ["raw/cold/a.xyz", "raw/hot/a.xyz", "kcal/b.xyz"]
     assert set(record["inputs"]) == set(names)
-    assert find_raw_files(run) == [workshop.datasets / name for name in names]
+    assert [*run.find_raw_files().values()] == [workshop.datasets / name for name in names]
     before = run.select_params()
     file = workshop.datasets / "small.yaml"
     file.write_text(file.read_text().replace("description: d", "description: other"))

@@ -54,17 +54,17 @@ def damage(path, edit):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: c.clear(), "truncated, damaged"),
-        (lambda c: c.__delitem__(slice(len(c) // 2, None)), "truncated, damaged"),
-        (lambda c: c.__setitem__(slice(2000, 2200), bytes(200)), "truncated, damaged"),
-        (lambda c: c.__setitem__(slice(None), b"weights"), "truncated, damaged"),
+        (lambda c: c.clear(), "damaged"),
+        (lambda c: c.__delitem__(slice(len(c) // 2, None)), "damaged"),
+        (lambda c: c.__setitem__(slice(2000, 2200), bytes(200)), "damaged"),
+        (lambda c: c.__setitem__(slice(None), b"weights"), "damaged"),
     ],
 )
 def test_damaged_files_are_refused(trained, tmp_path, edit, message):
     path = tmp_path / "model.pt"
     path.write_bytes(trained.model.read_bytes())
     damage(path, edit)
-    with pytest.raises(ValueError, match=f"model.pt: {message}"):
+    with pytest.raises(ValueError, match=f"model.pt: .*{message}"):
         load_model(path)
 
 

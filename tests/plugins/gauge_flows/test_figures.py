@@ -13,6 +13,7 @@ import pytest
 from pipeline_core.figures import story
 from pipeline_core.figures.drawing import draw_experiment
 from pipeline_core.samples import SampleFile
+from pipeline_core.store import read_json
 from pipeline_gauge_flows.figures import (
     costs,
     curves,
@@ -144,7 +145,7 @@ def test_independent_configurations_are_priced(loops):
 def test_a_flow_that_pays_says_when(tmp_path):
     experiment = made_up.write_loops(tmp_path, made_up.replace_variants())
     run = experiment.runs["base"]
-    content = json.loads(run.metrics.read_text())
+    content = read_json(run.metrics)
     content["flow"]["cost"] = made_up.make_cost(content["flow"]["lattices"][0], heatbath=5e-3)
     run.metrics.write_text(json.dumps(content))
     figure, table = costs.draw(experiment)

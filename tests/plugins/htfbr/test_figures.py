@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline_core.figures.drawing import choose_figures, draw_experiment
+from pipeline_core.store import read_json
 from pipeline_htfbr import paper
 from pipeline_htfbr.figures import FIGURES, cuts, energies, overview, stationary
 from plugins.drawn import select_rows
@@ -96,7 +97,7 @@ def test_energies_alone_are_compared_point_by_point(tmp_path):
     for name in ("base", "resident"):
         run = experiment.runs[name]
         made_up.write_predictions(run)
-        content = json.loads(run.metrics.read_text())
+        content = read_json(run.metrics)
         content["splits"] = {"test": {"n_samples": 200, "quantities": quantities}}
         run.metrics.write_text(json.dumps(content))
     figure, table = parity.draw(experiment)

@@ -21,7 +21,6 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.project import Project
 from pipeline_core.run import DatasetRun
 from pipeline_core.store import read_provenance
-from pipeline_core.workflow import find_raw_files
 from pipeline_htfbr.hono import HONO
 from pipeline_htfbr.points import Points, read_points
 
@@ -135,7 +134,7 @@ def test_a_csv_table_in_other_units(dataset, tmp_path):
     assert points.molecule is None
     inputs = read_provenance(run.data)["inputs"]
     assert inputs == {"../../tables/a.csv": hashlib.sha256(path.read_bytes()).hexdigest()}
-    assert [file.resolve() for file in find_raw_files(run)] == [path]
+    assert [file.resolve() for file in [*run.find_raw_files().values()]] == [path]
     assert json.loads(run.report.read_text())["groups"]["count"] == 2
 
 

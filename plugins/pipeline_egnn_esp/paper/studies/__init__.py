@@ -79,7 +79,7 @@ def profile_run(run: Run) -> dict[str, Any]:
             model = run.get_section("model", ESPOptions)
             studied = study(options, model, basis, ranks.device, run.seed, link)
             content, summary = content | studied, summary | summarize(studied)
-    store.write_json(run.profile, content)
+    store.write_json(run.profile, content, run.make_provenance("profile"))
     return summary
 
 

@@ -1,0 +1,56 @@
+"""`pipeline-core verify`: whether all artifacts are whole and belong together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline_core.cli import options
+from pipeline_core.workflow import list_experiments
+
+if TYPE_CHECKING:
+    from pipeline_core.lineage import Fault
+
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Experiments as plugin/name; all with results if none.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def verify(
+    experiments: Names = None,
+    as_json: Json = False,
+    workflows: options.Workflows = options.WORKFLOWS,
+    results: options.Results = options.RESULTS,
+) -> None:
+    """Read all artifacts; say which are damaged or stale, and what makes them new."""
+    from pipeline_core.verification import inspect_experiment
+
+    project = options.load_project(workflows, results)
+    folders = sorted((workflows / "experiments").glob("*/"))
+    present = [n for f in folders for n in list_experiments(f) if (results / n).is_dir()]
+    checked: dict[Path, bool] = {}
+    faults: dict[Path, Fault] = {}
+    for name in experiments or present:
+        for fault in inspect_experiment(project.load_experiment(name), checked):
+            faults.setdefault(fault.path, fault)
+    unsealed = sorted(str(path) for path, sealed in checked.items() if not sealed)
+    if as_json:
+        listed = [
+            {"path": str(f.path), "problem": f.problem, "command": f.command}
+            for f in faults.values()
+        ]
+        typer.echo(json.dumps({"checked": len(checked), "unsealed": unsealed, "faults": listed}))
+    else:
+        for fault in faults.values():
+            typer.echo(str(fault))
+        older = f", {len(unsealed)} of them without a checksum" if unsealed else ""
+        typer.echo(f"{len(checked)} artifacts{older}: {len(faults) or 'none'} damaged or stale")
+    if faults:
+        raise typer.Exit(1)
+
+
+COMMANDS = {"verify": verify}

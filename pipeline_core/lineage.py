@@ -1,0 +1,233 @@
+"""Which artifacts belong together: each was made from the inputs and by the options of its run.
+
+An artifact says what it was made from: the identities of what its stage read, the stage's part of
+the experiment, the seed and the plugin. It is stale when one of these is another now. Device, ranks
+and threads are no part of it. Nor is the source of the plugin: the workflow computes again what an
+edit touches, but by hand an edit does not make results unreadable. Files of earlier versions do
+not say enough, and are taken as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from pipeline_core import store
+from pipeline_core.run import DatasetRun, ExperimentRun, Run
+from pipeline_core.seals import identify
+
+logger = logging.getLogger(__name__)
+
+MAKERS: Final = {
+    "graph": "graph",
+    "partition": "partition",
+    "model": "train",
+    "metrics": "evaluate",
+    "predictions": "evaluate",
+    "inference": "infer",
+    "profile": "profile",
+}
+"""Artifacts of a run, and the stages that make them."""
+_SHOWN: Final = 3
+"""Differences that a message lists."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An artifact that cannot be used.
+
+    Attributes:
+        path: The file.
+        problem: What is wrong.
+        command: What makes it new.
+    """
+
+    path: Path
+    problem: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}; make it new: {self.command}"
+
+
+def require_current(run: Run, stage: str) -> None:
+    """Check that what a stage of a run reads belongs to the run as it is now.
+
+    Raises:
+        ValueError: It does not, or is damaged; the message says which command makes it new.
+    """
+    for dataset in ([run.dataset] if run.dataset else []) + run.list_further(stage):
+        _refuse(find_dataset_fault(dataset))
+    for name in run.list_inputs(stage):
+        if name in MAKERS:
+            _refuse(find_fault(run, name))
+
+
+def require_current_results(experiment: ExperimentRun) -> None:
+    """Check that what is drawn belongs to the experiment as it is now.
+
+    Raises:
+        ValueError: As for `require_current`.
+    """
+    for run in experiment.runs.values():
+        if run.dataset is not None:
+            _refuse(find_dataset_fault(run.dataset))
+        for name in MAKERS:
+            _refuse(find_fault(run, name))
+        _refuse(find_history_fault(run))
+
+
+def _refuse(fault: Fault | None) -> None:
+    if fault is not None:
+        raise ValueError(str(fault))
+
+
+def find_dataset_fault(dataset: DatasetRun) -> Fault | None:
+    """Return what is wrong with the data of a dataset; None if they are current, or not there."""
+    if not dataset.data.is_file():
+        return None
+    facts = _read_facts(dataset.data)
+    if "options" not in facts:
+        return None
+    problem = _compare_trees(_select_dataset_causes(dataset, facts), dataset.select_params())
+    problem = problem or _compare_raw_files(dataset, facts.get("inputs", {}))
+    return Fault(dataset.data, problem, dataset.command) if problem else None
+
+
+def _select_dataset_causes(dataset: DatasetRun, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of recorded facts what `DatasetRun.select_params` gives today."""
+    params = dataset.select_params()
+    parts = {part.name: part for part in dataset.mixed}
+    causes = _read_options(facts["options"], dataset.options, params)
+    if "parts" in facts:
+        causes["parts"] = {
+            name: _read_options(options, parts[name].options, parts[name].select_params())
+            if name in parts
+            else options
+            for name, options in facts["parts"].items()
+        }
+    return causes
+
+
+def _read_options(
+    stored: Mapping[str, Any], model: BaseModel, params: Mapping[str, Any]
+) -> dict[str, Any]:
+    options = _complete(stored, model)
+    unimportant = model.model_dump(mode="json").keys() - params.keys()
+    return {key: value for key, value in options.items() if key not in unimportant}
+
+
+def _compare_raw_files(dataset: DatasetRun, known: Mapping[str, str]) -> str:
+    try:
+        present = dataset.hash_raw_files()
+    except ValueError:  # the data may be used where the raw files are not
+        return ""
+    changed = [name for name, digest in present.items() if known.get(name) != digest]
+    if not changed or not known:
+        return ""
+    words = "are new or have changed" if len(changed) > 1 else "is new or has changed"
+    return f"raw file {_list_some(changed)} {words} since the import"
+
+
+def find_fault(run: Run, name: str) -> Fault | None:
+    """Return what is wrong with an artifact of a run; None if it is current, or not there.
+
+    Args:
+        run: The run.
+        name: One of `MAKERS`.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    path, stage = getattr(run, name), MAKERS[name]
+    if not path.is_file():
+        return None
+    facts = _read_facts(path)
+    if "options" not in facts or "seed" not in facts:
+        return None
+    problem = _compare_trees(_select_causes(run, stage, facts), run.list_causes(stage))
+    problem = problem or _compare_inputs(run, stage, facts.get("inputs", {}))
+    return Fault(path, problem, run.name_command(stage)) if problem else None
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    if store.is_sealed(path):
+        return store.read_provenance(path)
+    logger.info("%s: of an earlier version, without a checksum: taken as it is", path)
+    return {}
+
+
+def find_history_fault(run: Run) -> Fault | None:
+    """Return what is wrong with the history of a run; None if it is that of its model."""
+    if not (run.history.is_file() and run.model.is_file()):
+        return None
+    written = store.read_provenance(run.model).get("history")
+    if written is None or written == identify(run.history):
+        return None
+    problem = f"not what the training of {run.model.name} wrote"
+    return Fault(run.history, problem, run.name_command("train"))
+
+
+def _select_causes(run: Run, stage: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of recorded facts what `Run.list_causes` gives today."""
+    now = run.list_causes(stage)
+    seed = None if now["seed"] is None else facts["seed"]  # an engine's graph has none
+    known: dict[str, Any] = {"plugin": facts.get("plugin"), "seed": seed}
+    for key, stored in facts["options"].items():
+        whole = key in run.sections and facts.get("plugin") == run.model_info.name
+        known[key] = _complete(stored, run.sections[key]) if whole else dict(stored)
+    for key in ("profile", "start_from"):
+        if key not in now.get("train", {}):
+            known.get("train", {}).pop(key, None)
+    return known
+
+
+def _complete(stored: Mapping[str, Any], model: BaseModel) -> dict[str, Any]:
+    """Return options of an earlier version with those that have come since, at their defaults."""
+    try:
+        options = type(model).model_validate_json(json.dumps(stored))
+    except ValidationError:
+        return dict(stored)
+    return options.model_dump(mode="json")
+
+
+def _compare_trees(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return what differs between two trees of options; empty if nothing does."""
+    ours, theirs = dict(_flatten(now)), dict(_flatten(known))
+    names = sorted(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
+    told = [f"{n} {theirs.get(n, 'absent')}, now {ours.get(n, 'absent')}" for n in names]
+    return f"made with {_list_some(told, '; ')}" if told else ""
+
+
+def _compare_inputs(run: Run, stage: str, known: Mapping[str, str]) -> str:
+    """Return which inputs have other contents than they had; empty if none has."""
+    paths = run.list_inputs(stage)
+    changed = [
+        f"{paths[name]} has changed since"
+        for name, identity in known.items()
+        if name in paths and paths[name].is_file() and identify(paths[name]) != identity
+    ]
+    others = [name for name in known if name not in paths]
+    changed += [f"made from {name}, which the run does not read now" for name in others]
+    if "start_from" in paths and "start_from" not in known:
+        changed.append(f"made without train.start_from {paths['start_from']}")
+    return _list_some(changed, "; ")
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, json.dumps(value)
+
+
+def _list_some(words: list[str], separator: str = ", ") -> str:
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return separator.join(words[:_SHOWN]) + more

@@ -1,0 +1,187 @@
+"""Seals: the end of a binary artifact, by which it is known to be whole and where it comes from.
+
+    content | digest of each block | facts (JSON) | content bytes, facts bytes, digest | magic
+
+Programs that read HDF5 or torch archives do not see what follows the content. The identity of an
+artifact is the digest over those of its blocks: the same content has the same identity, whenever
+and wherever it was made. A block is checked when it is first read, so that a file of which little
+is read costs little; SHA-256 takes 1.6 GB/s on one core.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline_core.provenance import hash_file
+
+BLOCK: Final = 2**18
+"""Bytes of a block, the last one may have fewer."""
+_DIGEST: Final = 16
+_MAGIC: Final = b"\x89sealed\n"
+_END: Final = struct.Struct(f"<QQ{_DIGEST}s{len(_MAGIC)}s")
+_CURE: Final = "remove the file and run its stage again"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What stands at the end of an artifact.
+
+    Attributes:
+        size: Bytes of the content.
+        digests: Of its blocks, one after the other.
+        facts: Where it comes from, JSON-able.
+    """
+
+    size: int
+    digests: bytes
+    facts: Mapping[str, Any]
+
+    @property
+    def identity(self) -> str:
+        """What content like this has, and no other."""
+        return _hash(self.size.to_bytes(8, "little") + self.digests).hex()
+
+    def has_block(self, number: int, block: bytes) -> bool:
+        """Tell whether a block is the one that was sealed."""
+        return _hash(block) == self.digests[number * _DIGEST : (number + 1) * _DIGEST]
+
+
+def write_seal(file: io.FileIO, facts: Mapping[str, Any]) -> None:
+    """Add a seal to a file that is whole, open for reading and writing."""
+    file.seek(0)
+    digests = b"".join(map(_hash, iter(lambda: file.read(BLOCK), b"")))
+    size = file.tell()
+    text = json.dumps(facts, sort_keys=True).encode()
+    whole = _hash(size.to_bytes(8, "little") + digests + text)
+    file.write(digests + text + _END.pack(size, len(text), whole, _MAGIC))
+
+
+def read_seal(path: Path) -> Seal | None:
+    """Return the seal of a file; None if it has none.
+
+    Raises:
+        ValueError: The seal is damaged.
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        length = os.fstat(file.fileno()).st_size
+        file.seek(max(0, length - _END.size))
+        end = file.read()
+        if len(end) < _END.size or not end.endswith(_MAGIC):
+            return None
+        size, n_text, whole, _ = _END.unpack(end)
+        n_digests = -(-size // BLOCK) * _DIGEST
+        if size + n_digests + n_text + _END.size != length:
+            raise ValueError(f"{path}: its seal is damaged; {_CURE}")
+        file.seek(size)
+        digests, text = file.read(n_digests), file.read(n_text)
+    if _hash(size.to_bytes(8, "little") + digests + text) != whole:
+        raise ValueError(f"{path}: its seal is damaged; {_CURE}")
+    return Seal(size, digests, json.loads(text))
+
+
+def identify(path: Path) -> str:
+    """Return what tells the content of a file from all others: from its seal, if it has one.
+
+    Raises:
+        ValueError: The seal is damaged, or the file cannot be read.
+    """
+    try:
+        seal = read_seal(path)
+        return hash_file(path) if seal is None else seal.identity
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+class SealedFile(io.RawIOBase):
+    """The content of a sealed file, read at random; what is read is checked.
+
+    Args:
+        path: The file.
+        seal: Its seal.
+    """
+
+    def __init__(self, path: Path, seal: Seal) -> None:
+        self._path, self._seal, self._place = path, seal, 0
+        self._checked = bytearray(-(-seal.size // BLOCK))
+        self._file = path.open("rb", buffering=0)
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that it can be read at random."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._seal.size}
+        self._place = base[whence] + offset
+        return self._place
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Read from here on.
+
+        Raises:
+            ValueError: What is read is not what was sealed.
+        """
+        view = memoryview(buffer).cast("B")
+        n_bytes = max(0, min(len(view), self._seal.size - self._place))
+        for number in range(self._place // BLOCK, -(-(self._place + n_bytes) // BLOCK)):
+            self.check_block(number)
+        self._file.seek(self._place)
+        done = 0
+        while done < n_bytes:
+            done += self._file.readinto(view[done:n_bytes]) or self._refuse()
+        self._place += done
+        return done
+
+    def check_block(self, number: int) -> None:
+        """Check a block, once.
+
+        Raises:
+            ValueError: It is not what was sealed.
+        """
+        if not self._checked[number]:
+            self._file.seek(number * BLOCK)
+            size = min(BLOCK, self._seal.size - number * BLOCK)
+            if not self._seal.has_block(number, self._file.read(size) or b""):
+                self._refuse()
+            self._checked[number] = True
+
+    def check(self) -> None:
+        """Check all of it.
+
+        Raises:
+            ValueError: It is not what was sealed.
+        """
+        for number in range(len(self._checked)):
+            self.check_block(number)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+    def _refuse(self) -> int:
+        raise ValueError(
+            f"{self._path}: its contents are damaged, or were changed after its stage had written "
+            f"it; {_CURE}"
+        )
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()[:_DIGEST]

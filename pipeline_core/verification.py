@@ -1,0 +1,64 @@
+"""Whether the artifacts of an experiment are whole and belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline_core import lineage, store
+from pipeline_core.lineage import MAKERS, Fault
+from pipeline_core.run import ExperimentRun, Run
+
+
+def inspect_experiment(experiment: ExperimentRun, checked: dict[Path, bool]) -> Iterator[Fault]:
+    """Read all artifacts of an experiment; yield what is wrong with them.
+
+    Args:
+        experiment: The experiment.
+        checked: Gets each file that is read, and whether it has a checksum; those that it holds are
+            not read again.
+    """
+    for run in experiment.runs.values():
+        for dataset in run.datasets:
+            files = dict.fromkeys((dataset.data, dataset.report), dataset.command)
+            yield from _check_files(files, checked)
+            yield from _ask(dataset.data, dataset.command, lineage.find_dataset_fault, dataset)
+        yield from _check_files(_list_files(run), checked)
+        for name, stage in MAKERS.items():
+            path, command = getattr(run, name), run.name_command(stage)
+            yield from _ask(path, command, lineage.find_fault, run, name)
+        yield from _ask(run.model, run.name_command("train"), lineage.find_history_fault, run)
+
+
+def _list_files(run: Run) -> dict[Path, str]:
+    """Return the files of a run, and the command that makes each new; plugins may write more."""
+    more = sorted(path for kind in ("h5", "json") for path in run.folder.rglob(f"*.{kind}"))
+    stages = dict.fromkeys(more, "infer") | {run.state / "last.pt": "train"}
+    stages |= {getattr(run, name): stage for name, stage in MAKERS.items()}
+    return {path: run.name_command(stage) for path, stage in stages.items()}
+
+
+def _check_files(commands: Mapping[Path, str], checked: dict[Path, bool]) -> Iterator[Fault]:
+    for path, command in commands.items():
+        if path.is_file() and path not in checked:
+            try:
+                checked[path] = store.check(path)
+            except ValueError as error:
+                checked[path] = True
+                yield _describe(path, error, command)
+
+
+def _ask(
+    path: Path, command: str, find: Callable[..., Fault | None], *subject: Any
+) -> Iterator[Fault]:
+    try:
+        fault = find(*subject)
+    except ValueError as error:
+        fault = _describe(path, error, command)
+    if fault is not None:
+        yield fault
+
+
+def _describe(path: Path, error: ValueError, command: str) -> Fault:
+    return Fault(path, str(error).removeprefix(f"{path}: ").partition(";")[0], command)

@@ -1,0 +1,247 @@
+"""What does not belong together is refused by name, in every stage, and says what to run.
+
+Oracle: the very fault, made by editing an experiment, a dataset file, a raw file or an artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline_core import store
+from pipeline_core.cli import app
+from pipeline_core.project import Project
+from pipeline_core.seals import SealedFile, identify, read_seal
+from pipeline_core.testing.projects import EXPERIMENT, call, write_project
+
+SECTIONS = {
+    "model": {
+        "atom_features": 4, "bond_features": 4, "angle_features": 4, "hidden_features": 4,
+        "readout_features": [4], "radial_functions": 5, "angular_functions": 5,
+        "convolutions": 2, "cutoff": 3.0, "angle_cutoff": 2.6,
+    },
+    "graph": {"cutoff": 3.0, "angle_cutoff": 2.6},
+    "train": {"epochs": 1},
+}  # fmt: skip
+NAME = f"chgnet/{EXPERIMENT}"
+BY_HAND = f"--experiment {NAME} --variant base"
+STAGES = ("graph", "partition", "train", "evaluate", "infer")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A project in which all stages have run, on which no test writes."""
+    project = write_project(tmp_path_factory.mktemp("finished"), "chgnet", SECTIONS)
+    run = replace(project.run(NAME), device="cpu")
+    for stage in ("data", *STAGES):
+        call(run, stage)
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """A copy of it that a test may spoil."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.workflows.parent, folder)
+    return Project(folder / "workflows", folder / "results", finished.registry)
+
+
+def edit(project, **sections):
+    path = project.workflows / f"experiments/{NAME}.yaml"
+    content = yaml.safe_load(path.read_text())
+    for section, change in sections.items():
+        content[section] = content.get(section, {}) | change if type(change) is dict else change
+    path.write_text(yaml.safe_dump(content))
+    return replace(project.run(NAME), device="cpu")
+
+
+def edit_dataset(project, **change):
+    path = project.workflows / "datasets/samples.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+
+
+def refused(run, stage):
+    with pytest.raises(ValueError, match="make it new") as caught:
+        call(run, stage)
+    return str(caught.value)
+
+
+pytestmark = pytest.mark.slow
+
+
+def test_what_belongs_together_is_taken_again(project):
+    run = project.run(NAME)
+    for stage in ("graph", "partition", "evaluate"):
+        call(replace(run, device="cpu"), stage)
+
+
+def test_the_same_graph_has_the_same_identity(project):
+    run = project.run(NAME)
+    before = {p: identify(p) for p in (run.graph, run.partition, run.data)}
+    for stage in ("data", "graph", "partition"):
+        call(run, stage)
+    assert before == {p: identify(p) for p in before}
+
+
+@pytest.mark.parametrize("stage", ["partition", "train", "evaluate", "infer"])
+def test_a_graph_of_another_cutoff(project, stage):
+    run = edit(project, graph={"cutoff": 2.9}, model={"cutoff": 2.9})
+    message = refused(run, stage)
+    assert f"{run.graph}: made with graph.cutoff 3.0, now 2.9" in message
+    assert message.endswith(f"pipeline-core graph {BY_HAND}")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_data_of_another_split(project, stage):
+    edit_dataset(project, split={"val": 0.2, "test": 0.2, "seed": 5})
+    message = refused(project.run(NAME), stage)
+    assert "data.h5: made with split.seed 0, now 5" in message
+    assert message.endswith("pipeline-core data --dataset samples")
+
+
+def test_a_model_that_was_trained_on_another_split_is_not_evaluated(project):
+    edit_dataset(project, split={"val": 0.2, "test": 0.2, "seed": 5})
+    run = project.run(NAME)
+    for stage in ("data", "graph", "partition"):
+        call(run, stage)
+    message = refused(run, "evaluate")
+    assert f"{run.model}: {run.data} has changed since" in message
+    assert message.endswith(f"pipeline-core train {BY_HAND}")
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "infer"])
+def test_a_model_of_other_options_or_another_seed(project, stage):
+    run = edit(project, train={"epochs": 2}, seed=3)
+    call(run, "partition")
+    message = refused(run, stage)
+    assert f"{run.model}: made with seed 0, now 3; train.epochs 1, now 2" in message
+
+
+def test_a_model_of_another_plugin(project):
+    run = project.run(NAME)
+    content = json.loads(json.dumps(store.read_provenance(run.model))) | {"plugin": "mace"}
+    reseal(run.model, content)
+    assert f'{run.model}: made with plugin "mace", now "chgnet"' in refused(run, "evaluate")
+
+
+def reseal(path, facts):
+    with SealedFile(path, read_seal(path)) as file:
+        content = file.read()
+    with store.write_sealed(path, facts) as file:
+        file.write(content)
+
+
+@pytest.mark.parametrize("name", ["graph", "partition", "model"])
+def test_an_artifact_of_another_run(project, tmp_path, name):
+    other = write_project(tmp_path / "other", "chgnet", SECTIONS)
+    path = other.workflows / "datasets/samples.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"split": {"test": 0.4}}))
+    theirs, run = replace(other.run(NAME), device="cpu"), project.run(NAME)
+    for stage in ("data", "graph", "partition", *(["train"] if name == "model" else [])):
+        call(theirs, stage)
+    shutil.copy(getattr(theirs, name), getattr(run, name))
+    message = refused(run, "evaluate" if name == "model" else "train")
+    assert f"{getattr(run, name)}: {run.data} has changed since" in message
+
+
+@pytest.mark.parametrize("name", ["metrics", "predictions", "inference", "history"])
+def test_results_of_another_training_are_not_drawn(project, name):
+    experiment = project.load_experiment(NAME)
+    run = experiment.runs["base"]
+    if name == "history":
+        run.history.write_text(run.history.read_text().replace('"epoch": 1', '"epoch": 2'))
+    else:
+        facts = store.read_provenance(getattr(run, name))
+        facts["inputs"]["model"] = "0" * 32
+        if name == "metrics":
+            store.write_json(run.metrics, {**store.read_json(run.metrics), "provenance": facts})
+        else:
+            reseal(getattr(run, name), facts)
+    with pytest.raises(ValueError, match=getattr(run, name).name):
+        experiment.registry.select_hook("draw", "chgnet")(run=experiment)
+
+
+def test_a_raw_file_that_was_replaced_with_its_time_kept(project):
+    raw = project.workflows / "datasets/alloys.extxyz"
+    times = raw.stat()
+    text = raw.read_text()
+    new = raw.with_suffix(".new")
+    new.write_text(text.replace("Cu", "Ag", 1))
+    os.utime(new, ns=(times.st_atime_ns, times.st_mtime_ns))
+    new.replace(raw)
+    message = refused(project.run(NAME), "train")
+    assert "data.h5: raw file alloys.extxyz is new or has changed since the import" in message
+    raw.write_text(text)
+    call(project.run(NAME), "graph")  # the same content again
+
+
+def test_an_attribute_that_another_program_has_edited(project):
+    run = project.run(NAME)
+    with h5py.File(run.graph, "r+") as file:
+        file.attrs["cutoff"] = 9.0
+    with pytest.raises(ValueError, match=r"graph\.h5: .*(damaged|changed)"):
+        call(run, "partition")
+
+
+def test_verify_lists_all_faults_with_their_commands(project):
+    runner, folders = CliRunner(), ["--workflows", str(project.workflows)]
+    folders += ["--results", str(project.results)]
+    result = runner.invoke(app, ["verify", *folders])
+    assert result.exit_code == 0, result.output
+    assert "none damaged or stale" in result.output
+    run = edit(project, train={"epochs": 2})
+    damaged = bytearray(run.graph.read_bytes())
+    damaged[3000] ^= 1
+    run.graph.write_bytes(damaged)
+    result = runner.invoke(app, ["verify", "--json", *folders])
+    assert result.exit_code == 1
+    faults = {fault["path"]: fault for fault in json.loads(result.stdout)["faults"]}
+    assert faults.keys() == {str(run.graph), str(run.model)}
+    assert faults[str(run.graph)]["command"] == f"pipeline-core graph {BY_HAND}"
+    assert "train.epochs 1, now 2" in faults[str(run.model)]["problem"]
+
+
+def test_torn_lines(project, caplog):
+    from pipeline_core.figures import results
+
+    run = project.run(NAME)
+    records = results.read_records(run.folder)
+    with (run.folder / "records.jsonl").open("a") as file:
+        file.write('{"stage": "tra')
+    assert results.read_records(run.folder) == records
+    assert f"line {len(records) + 1}" in caplog.text
+    run.history.write_text("{}\n")
+    with pytest.raises(ValueError, match=r"history\.jsonl: line 1 is no record of an epoch"):
+        results.read_history(run)
+
+
+FLIPS = 60
+
+
+@pytest.mark.parametrize("name", ["data", "graph", "partition", "model", "state", "metrics"])
+def test_flipped_bits(finished, tmp_path, name):
+    """Each is noticed, or what is read is what was written."""
+    run = finished.run(NAME)
+    source = run.state / "last.pt" if name == "state" else getattr(run, name)
+    path, random = tmp_path / source.name, np.random.default_rng(0)
+    whole, seal = source.read_bytes(), store.read_provenance(source)
+    expected = identify(source) if source.suffix != ".json" else store.read_json(source)
+    for place in random.integers(len(whole), size=FLIPS):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        try:
+            assert store.check(path)
+        except ValueError as error:
+            assert path.name in str(error)  # noqa: PT017 - either is right
+            continue
+        again = identify(path) if path.suffix != ".json" else store.read_json(path)
+        assert (again, store.read_provenance(path)) == (expected, seal)
