@@ -225,7 +225,9 @@ def _share_artifacts(runs: Mapping[str, Run]) -> dict[str, Run]:
 def _find_owner(run: Run, runs: Iterable[Run], *stages: str) -> Run:
     """Return the first run whose artifacts of `stages` are sure to equal those of `run`."""
     return next(
-        other for other in runs if other.dataset == run.dataset
+        other
+        for other in runs
+        if other.dataset == run.dataset
         and all(other.list_causes(s) == run.list_causes(s) for s in stages)
     )
 
