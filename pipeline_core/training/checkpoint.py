@@ -180,9 +180,8 @@ def _load_content(path: Path, file: SealedFile | None) -> dict[str, Any]:
             with zipfile.ZipFile(path) as archive:
                 damaged = archive.testzip()
         if damaged is None:
-            content = torch.load(
-                cast("IO[bytes]", file) if file else path, map_location="cpu", weights_only=True
-            )
+            source = cast("IO[bytes]", file) if file else path
+            content = torch.load(source, map_location="cpu", weights_only=True)
             if isinstance(content, dict):
                 return content
             damaged = "content"
