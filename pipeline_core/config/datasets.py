@@ -94,6 +94,8 @@ class Download(Section):
     url: Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Hash of the file, in hexadecimal."""
+    max_gb: Annotated[float, Field(gt=0)] = 100.0
+    """A longer answer is refused, GB."""
 
 
 class DatasetFile(Section):

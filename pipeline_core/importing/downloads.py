@@ -81,7 +81,14 @@ def _read_blocks(download: Download) -> Iterator[bytes]:
     try:
         # The scheme is one of those that `Download.url` allows.
         with urlopen(download.url, timeout=_TIMEOUT) as response:  # noqa: S310
+            n_bytes = 0
             while block := response.read(_BLOCK):
+                n_bytes += len(block)
+                if n_bytes > download.max_gb * 1e9:
+                    raise ValueError(
+                        f"{download.url}: gives more than {download.max_gb:g} GB; nothing was "
+                        "kept. Correct the url, or set `max_gb` beside it in the dataset file"
+                    )
                 yield block
     except (OSError, http.client.HTTPException) as error:
         raise ValueError(

@@ -44,3 +44,15 @@ def test_validate_accepts_what_can_be_fetched(remote, call, dataset):
     call("download", "--dataset", dataset)
     shown = call("validate", "alpha/first").output
     assert f"dataset {dataset} (1 raw files, 0.0 MB, to be imported)" in shown
+
+
+def test_an_endless_answer_ends_and_leaves_nothing(remote, call):
+    datasets = remote / "workflows" / "datasets"
+    content = yaml.safe_load((datasets / "water.yaml").read_text())
+    content["downloads"]["water.xyz"] |= {"url": "file:///dev/zero", "max_gb": 0.01}
+    (datasets / "water.yaml").write_text(yaml.safe_dump(content))
+    before = sorted(datasets.iterdir())
+    result = call("download", "--dataset", "water")
+    assert result.exit_code == 1
+    assert "file:///dev/zero: gives more than 0.01 GB; nothing was kept" in result.stderr
+    assert sorted(datasets.iterdir()) == before
