@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from pipeline_core.hookspecs import PipelineSpecs
-from pipeline_core.observers import progress, records, tensorboard
+from pipeline_core.observers import lock, progress, records, tensorboard
 from pipeline_core.readers import catalogue
 from pipeline_core.registry import Registry
 from pipeline_core.stages import (
@@ -33,6 +33,7 @@ ENGINE: Final = (
     ("engine.figures", figures),
     ("engine.checks", checks),
     ("engine.readers", catalogue),
+    ("observer.lock", lock),
     ("observer.records", records),
     ("observer.progress", progress),
     ("observer.tensorboard", tensorboard),
