@@ -9,11 +9,12 @@ form an angle too, as they would in a larger cell, where they are different bond
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import islice
+from itertools import combinations, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,29 @@ _POOL_FROM: Final = 2_000
 """Samples from which starting worker processes pays."""
 _BLOCK: Final = 64
 """Samples that a worker process takes at a time."""
+
+
+def estimate_neighbours(n_atoms: int, cell: Floats, pbc: NDArray[np.bool_], cutoff: float) -> float:
+    """Return how many neighbours an atom has on average at the least, by the volumes involved.
+
+    The images of an atom along any k of the periodic vectors lie with a density of one in the
+    k-dimensional volume that these span, those of all atoms along three vectors n times as densely.
+
+    Args:
+        n_atoms: Number of atoms in the cell.
+        cell: (3, 3) rows are lattice vectors, Å.
+        pbc: (3,) periodic directions.
+        cutoff: Å.
+    """
+    vectors = cell[np.asarray(pbc, dtype=bool)]
+    most = 0.0
+    for k, ball in ((1, 2.0), (2, np.pi), (3, 4 / 3 * np.pi)):
+        for chosen in combinations(range(len(vectors)), k):
+            gram = vectors[list(chosen)] @ vectors[list(chosen)].T
+            volume = math.sqrt(max(0.0, float(np.linalg.det(gram))))
+            count = ball * cutoff**k * (n_atoms if k == 3 else 1)
+            most = max(most, count / volume if volume else math.inf)
+    return most
 
 
 def build_neighbour_graph(

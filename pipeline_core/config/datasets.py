@@ -25,6 +25,28 @@ class UnitsOverride(Section):
     stress_sign: Literal["tension", "pressure"] | None = None
 
 
+class Limits(Section):
+    """What the numbers of a frame may be; a frame beyond a limit is bad. null is no limit."""
+
+    length: Positive | None = 1e4
+    """Å: coordinates, and the lengths of lattice vectors."""
+    volume: Positive | None = 0.5
+    """Å³ an atom, of cells that are periodic in three directions, at least."""
+    distance: Positive | None = 0.2
+    """Of two atoms, over the sum of their covalent radii, at least."""
+    force: Positive | None = 1e3
+    """eV/Å"""
+    energy: Positive | None = 1e7
+    """eV/atom, of either sign; all electrons of the heaviest element have less."""
+    stress: Positive | None = 1e2
+    """eV/Å³"""
+    magmom: Positive | None = 50.0
+    """µB"""
+    net_force: Positive | None = 0.1
+    """Sum of the forces over the sum of their sizes, where positions add up to zero as forces do:
+    the two have been exchanged."""
+
+
 class Source(Section):
     """Raw files of one format."""
 
@@ -39,15 +61,15 @@ class Source(Section):
     """What a group is: "folder", "file", "composition", or a key of the frames' information."""
     split: Literal["train", "val", "test"] | None = None
     """Puts the whole source into one split."""
+    limits: Limits = Limits()
+    """What is plausible; set a limit to another value, or to null, if such frames are meant."""
     energy_corrections: Literal["none", "mp2020"] = "none"
     """What is added to the energies. mp2020: the corrections of the Materials Project, for energies
     of PBE and PBE+U calculated with its settings (MPtrj without corrections)."""
     repeat: tuple[Count, Count, Count] | None = None
     """Copies of each periodic cell along its vectors, with labels to match, which is exact.
 
-    Sources may share files if their copies differ. All copies of a frame are then to be in one
-    split: give these sources the same `group` and split by "group" or "list", or name their
-    `split`.
+    Sources may share files if their copies differ. All copies of a frame are in one split.
     """
     repeat_to: Count | None = None
     """Instead: as many copies of each periodic cell as fit into so many atoms.

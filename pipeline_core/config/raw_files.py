@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -18,12 +18,12 @@ from pipeline_core.provenance import hash_file
 def match_files(
     dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()
 ) -> dict[str, Path]:
-    """Return the files that match a pattern of a dataset file.
+    """Return the files that match a pattern of a dataset file, each once whatever leads to it.
 
     Args:
         dataset: The dataset file; the pattern is relative to its folder, and may lead out of it.
         key: Where the pattern stands in the file, such as "sources.0.path".
-        pattern: With wildcards; ** crosses folders.
+        pattern: With wildcards; ** crosses folders, those behind links as well.
         declared: Names of files that count as there, since they can be fetched.
 
     Returns:
@@ -32,9 +32,19 @@ def match_files(
     Raises:
         ValueError: No file matches.
     """
+    return drop_links(match_names(dataset, key, pattern, declared))[0]
+
+
+def match_names(
+    dataset: Path, key: str, pattern: str, declared: Iterable[str] = ()
+) -> dict[str, Path]:
+    """Return all names that match a pattern, as `match_files` does; links make several of a file.
+
+    Raises:
+        ValueError: No file matches, or a folder cannot be listed.
+    """
     folder = dataset.parent
-    # Path.glob refuses absolute patterns and those that lead upwards.
-    names = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
+    names = _expand_pattern(folder, pattern)
     present = {str(PurePosixPath(name)): name for name in names if (folder / name).is_file()}
     parts = PurePosixPath(pattern).parts
     absent = [n for n in declared if n not in present and _is_match(PurePosixPath(n).parts, parts)]
@@ -46,6 +56,67 @@ def match_files(
             "correct the path, or fetch the data first"
         )
     return files
+
+
+def drop_links(files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, str]]:
+    """Keep one name of each file, that of fewest folders.
+
+    Returns:
+        Name to path of those kept, and name to kept name of those that lead to the same files.
+    """
+    names: dict[Path, list[str]] = {}
+    for name, path in files.items():
+        names.setdefault(path.resolve(), []).append(name)
+    first = {real: min(some, key=lambda n: (n.count("/"), n)) for real, some in names.items()}
+    kept = {name: path for name, path in files.items() if first[path.resolve()] == name}
+    return kept, {n: first[p.resolve()] for n, p in files.items() if n not in kept}
+
+
+def _expand_pattern(folder: Path, pattern: str) -> list[str]:
+    """Return what matches a pattern, relative to `folder`.
+
+    Unlike `glob` it stops where a link leads back to a folder that it is in.
+    """
+    parts = PurePosixPath(pattern).parts
+    # Path.glob refuses absolute patterns and those that lead upwards.
+    if "**" not in parts:
+        return glob.glob(pattern, root_dir=folder)  # noqa: PTH207
+    depth = parts.index("**")
+    head = str(PurePosixPath(*parts[:depth]))
+    starts = [
+        PurePosixPath(start)
+        for start in (glob.glob(head, root_dir=folder) if depth else ["."])  # noqa: PTH207
+        if (folder / start).is_dir()
+    ]
+    return [
+        str(start / name)
+        for start in starts
+        for name in _walk_files(folder / start, PurePosixPath(), frozenset())
+        if _is_match(name.parts, parts[depth:])
+    ]
+
+
+def _walk_files(
+    folder: Path, name: PurePosixPath, above: frozenset[Path]
+) -> Iterator[PurePosixPath]:
+    """Yield all files below a folder, relative to it, but hidden ones and folders that it is in."""
+    real = folder.resolve()
+    if real in above:
+        return
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise ValueError(
+            f"{folder}: cannot be listed ({error.strerror}); check its permissions, or make the "
+            "pattern narrower"
+        ) from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _walk_files(folder / entry.name, name / entry.name, above | {real})
+        else:
+            yield name / entry.name
 
 
 def _is_match(name: Sequence[str], pattern: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from pipeline_core.config.datasets import Label, Structures
 from pipeline_core.fields import FIELDS, SPLITS
 from pipeline_core.importing.columns import Columns
+from pipeline_core.importing.duplicates import Duplicates, unite_splits
 from pipeline_core.importing.parts import PartImport, require_fetched, require_sensible
 from pipeline_core.importing.reference_energies import fit_reference_energies
 from pipeline_core.importing.report import ImportReport, PartReport
@@ -54,7 +56,7 @@ def import_dataset(run: DatasetRun) -> Mapping[str, Any]:
     with SampleWriter(run.data, "data", record, fields) as writer:
         importing = PartImport(writer, labels, in_mixture=bool(run.mixed))
         reports = [importing.run(part, sources[part.name]) for part in run.parts]
-        report = _fit_references(run, labels, reports)
+        report = _fit_references(run, labels, reports, importing.duplicates)
         references = report.references
         writer.add_column("split", report.codes)
         writer.attributes["labels"] = json.dumps(labels)
@@ -77,9 +79,12 @@ def _find_sources(run: DatasetRun) -> dict[str, list[RawSource]]:
 
 
 def _fit_references(
-    run: DatasetRun, labels: Sequence[str], reports: Sequence[PartReport]
+    run: DatasetRun,
+    labels: Sequence[str],
+    reports: Sequence[PartReport],
+    duplicates: Duplicates,
 ) -> ImportReport:
-    """Do what needs the samples of all parts: the reference energies."""
+    """Do what needs the samples of all parts: equal frames of several, the reference energies."""
     options = run.options
     assert isinstance(options, Structures)
     columns = reports[0].columns
@@ -87,7 +92,12 @@ def _fit_references(
         columns = Columns()
         for part in reports:
             columns.append(part.name, part.columns)
-    codes = np.concatenate([part.codes for part in reports])
+    codes = unite_splits(np.concatenate([part.codes for part in reports]), duplicates.find_first())
+    ends = np.cumsum([len(part.codes) for part in reports])
+    reports = [
+        replace(part, codes=own)
+        for part, own in zip(reports, np.split(codes, ends[:-1]), strict=True)
+    ]
     try:
         references = fit_reference_energies(
             columns,
@@ -97,4 +107,4 @@ def _fit_references(
         )
     except ValueError as error:
         raise ValueError(f"{run.path}: {error}") from None
-    return ImportReport(run.name, labels, reports, columns, codes, references)
+    return ImportReport(run.name, labels, reports, columns, codes, references, duplicates.report())

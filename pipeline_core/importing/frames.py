@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.fields import FIELDS
+from pipeline_core.importing.plausibility import find_implausible
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.readers import BadFrame, Frame
 from pipeline_core.readers.catalogue import open_frames
@@ -78,7 +79,7 @@ def read_good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str,
     n_good, n_bad_before, n_listed_before = 0, len(skipped), len(skipped.first)
     for name, path in source.files.items():
         for item in open_frames(path, source.reader, source.keys):
-            frame = item if isinstance(item, BadFrame) else _check(item)
+            frame = item if isinstance(item, BadFrame) else _check(item, source)
             if isinstance(frame, BadFrame):
                 skipped.add(path, frame)
             else:
@@ -93,10 +94,14 @@ def read_good_frames(source: RawSource, skipped: Skipped) -> Iterator[tuple[str,
         )
 
 
-def _check(frame: Frame) -> Frame | BadFrame:
+def _check(frame: Frame, source: RawSource) -> Frame | BadFrame:
     numbers = frame.atomic_numbers
     if numbers.min() < 1 or numbers.max() > _HEAVIEST:
         return BadFrame(frame.index, "has an atomic number that is no element's")
+    sample = make_sample(frame, list(frame.labels), source.factors)
+    problem = find_implausible(sample, source.options.limits)
+    if problem is not None:
+        return BadFrame(frame.index, problem)
     if "stress" in frame.labels and not frame.pbc.all():  # there is no volume to refer it to
         return replace(frame, labels={n: v for n, v in frame.labels.items() if n != "stress"})
     return frame

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from pipeline_core.fields import SPLITS
 from pipeline_core.importing.agreement import require_agreement
 from pipeline_core.importing.columns import Columns, qualify_group
 from pipeline_core.importing.coverage import Coverage
+from pipeline_core.importing.duplicates import Duplicates
 from pipeline_core.importing.energy_corrections import compute_mp2020_correction
 from pipeline_core.importing.frames import Skipped, make_sample, read_good_frames
 from pipeline_core.importing.groups import name_group
@@ -17,7 +19,7 @@ from pipeline_core.importing.report import PartReport, SourceReport
 from pipeline_core.importing.sources import RawSource
 from pipeline_core.importing.splits import divide
 from pipeline_core.importing.stress_check import WorkCheck
-from pipeline_core.importing.tiling import SharedFrames, count_copies, tile_sample
+from pipeline_core.importing.tiling import count_copies, tile_sample
 from pipeline_core.run import DatasetRun
 from pipeline_core.samples import SampleWriter
 
@@ -66,10 +68,14 @@ class PartImport:
         writer: Where samples go.
         labels: Labels that each sample carries, NaN where its dataset does not have them.
         in_mixture: Whether the names of groups begin with that of their dataset.
+
+    Attributes:
+        duplicates: The content of all samples so far.
     """
 
     def __init__(self, writer: SampleWriter, labels: Sequence[str], *, in_mixture: bool) -> None:
         self._writer, self._labels, self._in_mixture = writer, labels, in_mixture
+        self.duplicates = Duplicates()
 
     def run(self, run: DatasetRun, sources: Sequence[RawSource]) -> PartReport:
         """Write the good frames of all sources of a dataset, and divide them.
@@ -79,25 +85,19 @@ class PartImport:
         """
         options = run.frames
         columns, skipped = Columns(), Skipped(options.strict)
-        shared = SharedFrames(sources)
-        reports = [self._import_source(s, run, columns, skipped, shared) for s in sources]
+        begin = len(self.duplicates)
+        reports = [self._import_source(s, run, columns, skipped) for s in sources]
         for name in options.labels:
             if not any(report.coverage.present[name] for report in reports):
                 raise ValueError(reports[0].coverage.explain_absence(name))
         try:
-            codes = divide(columns, options.split)
-            shared.require_together(codes)
+            codes = divide(columns, options.split, self.duplicates.find_first(begin))
         except ValueError as error:
             raise ValueError(f"{run.path}: {error}") from None
         return PartReport(run.name, options, reports, columns, codes, skipped)
 
     def _import_source(
-        self,
-        source: RawSource,
-        run: DatasetRun,
-        columns: Columns,
-        skipped: Skipped,
-        shared: SharedFrames,
+        self, source: RawSource, run: DatasetRun, columns: Columns, skipped: Skipped
     ) -> SourceReport:
         """Write the good frames of a source, having checked its labels, signs and units."""
         options = run.frames
@@ -114,12 +114,13 @@ class PartImport:
                 cell = {**cell, "energy": np.asarray(corrected)}  # the check keeps the others
             place = f"{file}:{frame.index}"
             try:
-                sample = tile_sample(cell, count_copies(source.options, cell))
+                copies = count_copies(source.options, cell)
+                sample = tile_sample(cell, copies)
             except ValueError as error:
                 raise ValueError(f"{source.name}: {place}: {error}") from None
             composition = columns.compositions.number(sample["atomic_numbers"])
             group = name_group(source, file, frame, columns.compositions.make_formula(composition))
-            shared.add(source.files[file], frame.index, len(columns))
+            self.duplicates.add(file, cell, math.prod(copies))
             energy = float(sample.get("energy", np.nan))
             columns.add(composition, group, len(sample["atomic_numbers"]), energy, split)
             shown = qualify_group(run.name, group) if self._in_mixture else group

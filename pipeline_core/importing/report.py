@@ -112,6 +112,7 @@ class ImportReport:
         columns: The samples of all parts.
         codes: Their splits, (n_samples,).
         references: The reference energies of all parts.
+        duplicates: How many samples are of the same frame as an earlier one, and of which files.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ImportReport:
     columns: Columns
     codes: Codes
     references: ReferenceEnergies
+    duplicates: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the report file."""
@@ -139,6 +141,7 @@ class ImportReport:
                 for source in part.sources
             ],
             "skipped": self._collect_skipped().report(),
+            "duplicates": dict(self.duplicates),
             "splits": _count_splits(self.codes),
             "groups": self._describe_groups(),
             "reference_energies": self.references.report(),
@@ -201,9 +204,14 @@ class ImportReport:
 
     def _find_warnings(self) -> Iterator[str]:
         references = self.references
-        n_skipped = len(self._collect_skipped())
-        if n_skipped:
-            yield f"{n_skipped} bad frames were skipped; see `skipped` in the report"
+        skipped = self._collect_skipped()
+        if len(skipped):
+            yield (
+                f"{len(skipped)} bad frames were skipped, such as {skipped.first[0]}; see "
+                "`skipped` in the report"
+            )
+        if self.duplicates["samples"]:
+            yield _word_duplicates(self.duplicates)
         unseen = [symbol for symbol, n in references.n_samples.items() if n == 0]
         if unseen:
             yield f"{', '.join(unseen)}: in no training sample"
@@ -215,6 +223,12 @@ class ImportReport:
 
     def _find_part_warnings(self, part: PartReport) -> Iterator[str]:
         for one in part.sources:
+            if one.source.links:
+                link, file = next(iter(one.source.links.items()))
+                yield (
+                    f"{len(one.source.links)} names that match {one.source.options.path} lead to "
+                    f"files that match by other names ({link} is {file}); each was read once"
+                )
             for label, agreement in one.agreement.items():
                 if agreement.is_mixed:
                     low, high = agreement.interval
@@ -234,6 +248,17 @@ class ImportReport:
                 f"average, which scatter by only {left.scatter:.3g}: was it calculated by another "
                 "method than the other parts?"
             )
+
+
+def _word_duplicates(duplicates: Mapping[str, Any]) -> str:
+    n_samples, n_other = duplicates["samples"], duplicates["with_other_labels"]
+    where = ", ".join(f"{n} in {files}" for files, n in list(duplicates["files"].items())[:3])
+    other = f", {n_other} of them with other labels" if n_other else ""
+    return (
+        f"{n_samples} samples have the structure of an earlier one{other} ({where}); equal frames "
+        "are in one split, and all of them are held out where one is; remove copies that are not "
+        "meant"
+    )
 
 
 def _count_splits(codes: Codes) -> dict[str, int]:

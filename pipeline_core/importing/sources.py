@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from pipeline_core.config.datasets import Dataset, Source
-from pipeline_core.config.raw_files import match_files
+from pipeline_core.config.raw_files import drop_links, match_names
 from pipeline_core.readers import Reader, Units
 from pipeline_core.readers.catalogue import guess_reader
 from pipeline_core.registry import hash_source
@@ -31,6 +31,7 @@ class RawSource:
         files: Name relative to the dataset file to path, sorted by name.
         root: The part of the pattern without wildcards; groups are named relative to it.
         dataset: The dataset file.
+        links: Further names of files to the names in `files`.
     """
 
     name: str
@@ -42,6 +43,7 @@ class RawSource:
     files: Mapping[str, Path]
     root: PurePosixPath
     dataset: Path
+    links: Mapping[str, str]
 
 
 def find_sources(
@@ -67,7 +69,8 @@ def find_sources(
     downloads = list(downloads)
     for number, source in enumerate(sources):
         where = f"{dataset}: sources.{number}"
-        files = match_files(dataset, f"sources.{number}.path", source.path, downloads)
+        names = match_names(dataset, f"sources.{number}.path", source.path, downloads)
+        files, links = drop_links(names)
         reader = _choose_reader(source, files, known, where)
         units = replace(reader.units, **source.units.model_dump(exclude_none=True))
         factors = _compute_factors(units, where)
@@ -83,6 +86,7 @@ def find_sources(
                 files,
                 root,
                 dataset,
+                links,
             )
         )
     require_disjoint(raw_sources)

@@ -8,22 +8,30 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from pipeline_core.config.datasets import Split
 from pipeline_core.fields import SPLITS
 from pipeline_core.importing.columns import Columns, Ints
+from pipeline_core.importing.duplicates import unite_splits
 
 Codes = NDArray[np.int8]
 Floats = NDArray[np.float64]
 _TRAIN, _VAL, _TEST = range(len(SPLITS))
 
 
-def divide(columns: Columns, options: Split) -> Codes:
+def divide(columns: Columns, options: Split, first: Ints | None = None) -> Codes:
     """Choose the split of every sample whose source does not name it.
+
+    Equal frames get one split by every method. Where sources or lists of groups give them several,
+    they are all held out.
 
     Args:
         columns: What is known of the samples.
         options: How to divide.
+        first: The first sample of those that are of an equal frame, (n_samples,); None if all
+            frames differ.
 
     Returns:
         Code of the split of each sample, (n_samples,).
@@ -31,34 +39,51 @@ def divide(columns: Columns, options: Split) -> Codes:
     Raises:
         ValueError: Nothing is left for training, or lists of groups do not fit the groups.
     """
-    codes = columns.split
+    first = np.arange(len(columns)) if first is None else first
+    codes = unite_splits(columns.split, first)
     free = np.flatnonzero(codes < 0)
     if len(free):
-        rng = np.random.default_rng(options.seed)
-        group, composition = columns.group[free], columns.composition[free]
-        match options.method:
-            case "random":
-                codes[free] = _take_in_turn(rng.permutation(len(free)), options)
-            case "composition":
-                names = [
-                    columns.compositions.make_formula(n) for n in range(len(columns.compositions))
-                ]
-                codes[free] = _take_in_turn(_split_by_formula(composition, names, rng), options)
-            case "group":
-                codes[free] = _split_whole_groups(group, options, rng)[group]
-            case "list":
-                codes[free] = _split_by_name(columns.groups, np.unique(group), options)[group]
-            case "energy":
-                codes[free] = _split_by_energy(
-                    columns.energy[free] / columns.n_atoms[free], options
-                )
+        codes[free] = _choose(columns, options, free, first)
+        codes = unite_splits(codes, first)
     if not (codes == _TRAIN).any():
         counts = [f"{np.count_nonzero(codes == i)} {name}" for i, name in enumerate(SPLITS)]
         raise ValueError(
             f"the split leaves no sample for training ({', '.join(counts)}); lower split.val and "
-            "split.test, or change the groups or the splits of the sources"
+            "split.test, or change the groups or the splits of the sources; equal frames are held "
+            "out together"
         )
     return codes
+
+
+def _choose(columns: Columns, options: Split, free: Ints, first: Ints) -> Codes:
+    """Return the split of some samples, (n_free,)."""
+    rng = np.random.default_rng(options.seed)
+    group = columns.group[free]
+    match options.method:
+        case "group":
+            group = _join_groups(group, np.searchsorted(free, first[free]))
+            return _split_whole_groups(group, options, rng)[group]
+        case "list":
+            return _split_by_name(columns.groups, np.unique(group), options)[group]
+        case "energy":
+            return _split_by_energy(columns.energy[free] / columns.n_atoms[free], options)
+    leading = free[first[free] == free]  # one of each set of equal frames
+    if options.method == "random":
+        order = rng.permutation(len(leading))
+    else:
+        names = [columns.compositions.make_formula(n) for n in range(len(columns.compositions))]
+        order = _split_by_formula(columns.composition[leading], names, rng)
+    codes = np.full(len(columns), _TRAIN, dtype=np.int8)
+    codes[leading] = _take_in_turn(order, options)
+    return codes[first[free]]
+
+
+def _join_groups(group: Ints, first: Ints) -> Ints:
+    """Make one group of those that share equal frames, (n_samples,)."""
+    n = int(group.max()) + 1
+    links = coo_array((np.ones(len(group)), (group[first], group)), shape=(n, n))
+    # Components are numbered in the order of their first members: without links nothing changes.
+    return np.asarray(connected_components(links, directed=False)[1][group], dtype=np.int64)
 
 
 def _take_in_turn(order: Ints, options: Split) -> Codes:

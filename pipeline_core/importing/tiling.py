@@ -10,18 +10,15 @@ antiferromagnet of an antiferromagnet.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.config.datasets import Source
-from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.importing.sources import RawSource
+from pipeline_core.fields import FIELDS
 
 Sample = dict[str, NDArray[Any]]
 Copies = tuple[int, int, int]
@@ -106,36 +103,3 @@ def tile_sample(sample: Sample, numbers: Copies) -> Sample:
     tiled["positions"] = (shifts[:, None] + sample["positions"]).reshape(-1, 3)
     tiled["cell"] = sample["cell"] * np.array(numbers)[:, None]
     return tiled
-
-
-class SharedFrames:
-    """Frames of which several sources make copies: all copies have to be in one split.
-
-    Args:
-        sources: The sources of a dataset file.
-    """
-
-    def __init__(self, sources: Sequence[RawSource]) -> None:
-        paths = [path.resolve() for source in sources for path in source.files.values()]
-        self._shared = {path for path, n in Counter(paths).items() if n > 1}
-        self._samples: dict[str, list[int]] = {}
-
-    def add(self, path: Path, frame: int, sample: int) -> None:
-        """Note which sample, by its number, was made of a frame of the file `path`."""
-        if self._shared and path.resolve() in self._shared:
-            self._samples.setdefault(f"{path.resolve()}, frame {frame}", []).append(sample)
-
-    def require_together(self, codes: NDArray[np.int8]) -> None:
-        """Check the splits of all samples, (n_samples,).
-
-        Raises:
-            ValueError: Copies of one frame are in different splits.
-        """
-        for frame, samples in self._samples.items():
-            splits = {SPLITS[codes[sample]] for sample in samples}
-            if len(splits) > 1:
-                raise ValueError(
-                    f"copies of one frame are in different splits ({', '.join(sorted(splits))}): "
-                    f"{frame}; give the sources that share the file the same `group` and set "
-                    "split.method to group or list, or name the `split` of these sources"
-                )

@@ -177,13 +177,13 @@ def test_copies_of_a_frame_stay_in_one_split(workshop, alloys):
         {"path": "raw/**/*.xyz", "group": "folder"},
         {"path": "./raw/**/*.xyz", "group": "folder", "repeat": [1, 1, 2]},
     ]
-    with pytest.raises(ValueError, match=r"copies of one frame .*raw/run\d/a.xyz, frame \d"):
-        workshop.import_(sources=sources, split={"method": "random", "val": 0.2, "test": 0.2})
-    split = {"method": "group", "val": 0.2, "test": 0.2}
-    run, _ = workshop.import_(sources=sources, split=split)
-    with SampleFile(run.data, "data") as samples:
-        split = samples.read_column("split")
-    assert split[:60].tolist() == split[60:].tolist()
-    assert set(split) == {0, 1, 2}
+    for method in ("random", "group", "composition"):
+        split = {"method": method, "val": 0.2, "test": 0.2}
+        run, _ = workshop.import_(sources=sources, split=split)
+        with SampleFile(run.data, "data") as samples:
+            split = samples.read_column("split")
+        assert split[:60].tolist() == split[60:].tolist()
+        assert set(split) == {0, 1, 2}
+        assert json.loads(run.report.read_text())["duplicates"]["samples"] == 0
     with pytest.raises(ValueError, match=r"would count twice"):
         workshop.import_(sources=[sources[0], sources[0]])

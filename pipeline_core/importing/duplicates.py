@@ -1,0 +1,127 @@
+"""Frames that are equal, found by their content: they belong to one split.
+
+Two frames are equal if their atoms, in order, their lattice vectors, their periodic directions and
+their positions are the same to 1e-8 Å. Copies of one cell by `repeat` are made of equal frames.
+Labels do not count: a structure that was calculated twice is one structure, whose energy a model
+would know from training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline_core.fields import FIELDS
+
+Ints = NDArray[np.int64]
+Sample = Mapping[str, NDArray[Any]]
+
+_DIGITS: Final = 8
+_LISTED: Final = 20
+
+
+class Duplicates:
+    """Remembers the content of every sample in 24 bytes, whatever its size.
+
+    Of a million frames that differ, two have one hash of 64 bits with a probability of 3e-8.
+    """
+
+    def __init__(self) -> None:
+        self._frames, self._labels = array("Q"), array("Q")
+        self._copies, self._files = array("I"), array("I")
+        self._file_numbers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, file: str, cell: Sample, n_copies: int) -> None:
+        """Remember a sample.
+
+        Args:
+            file: The file that it comes from.
+            cell: The frame in the engine's units, before copies of it are made.
+            n_copies: How often the sample repeats it.
+        """
+        structure = (cell["atomic_numbers"], cell["pbc"], cell["cell"], cell["positions"])
+        labels = (cell[name] for name in sorted(cell) if FIELDS[name].label)
+        self._frames.append(_hash_arrays(structure))
+        self._labels.append(_hash_arrays(labels))
+        self._copies.append(n_copies)
+        self._files.append(self._file_numbers.setdefault(file, len(self._file_numbers)))
+
+    def append(self, others: Duplicates) -> None:
+        """Add the samples that were remembered elsewhere."""
+        known = self._file_numbers
+        numbers = [known.setdefault(file, len(known)) for file in others._file_numbers]
+        self._frames.extend(others._frames)
+        self._labels.extend(others._labels)
+        self._copies.extend(others._copies)
+        self._files.extend(numbers[n] for n in others._files)
+
+    def find_first(self, begin: int = 0) -> Ints:
+        """Return for each sample from `begin` on the first of them that is of an equal frame.
+
+        Returns:
+            Numbers from 0 on, counted from `begin`, (n_samples - begin,).
+        """
+        _, first, inverse = np.unique(
+            np.array(self._frames)[begin:], return_index=True, return_inverse=True
+        )
+        return np.asarray(first[inverse], dtype=np.int64)
+
+    def report(self) -> dict[str, Any]:
+        """Return how many samples repeat an earlier one, where, and how many change its labels."""
+        pairs = list(self._iterate_pairs())
+        names = list(self._file_numbers)
+        between: dict[str, int] = {}
+        for earlier, later, _ in pairs:
+            key = f"{names[earlier]} and {names[later]}" if earlier != later else names[later]
+            between[key] = between.get(key, 0) + 1
+        most = sorted(between.items(), key=lambda item: -item[1])[:_LISTED]
+        return {
+            "samples": len(pairs),
+            "with_other_labels": sum(differ for _, _, differ in pairs),
+            "files": dict(most),
+        }
+
+    def _iterate_pairs(self) -> Iterator[tuple[int, int, bool]]:
+        """Yield (file, file, do the labels differ) of the first of equal samples and each other."""
+        frames, copies = np.array(self._frames), np.array(self._copies)
+        order = np.lexsort([copies, frames])  # stable: the first of equal ones comes first
+        same = frames[order[1:]] == frames[order[:-1]]
+        same &= copies[order[1:]] == copies[order[:-1]]
+        first = -1
+        for place in np.flatnonzero(same).tolist():
+            if place == 0 or not same[place - 1]:
+                first = int(order[place])
+            later = int(order[place + 1])
+            yield self._files[first], self._files[later], self._labels[first] != self._labels[later]
+
+
+def _hash_arrays(arrays: Any) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for values in arrays:
+        is_real = values.dtype.kind == "f"
+        exact = np.round(values, _DIGITS) + 0.0 if is_real else values  # minus zero is zero
+        digest.update(np.ascontiguousarray(exact).tobytes())
+    return int.from_bytes(digest.digest(), "little")
+
+
+def unite_splits(codes: NDArray[np.int8], first: Ints) -> NDArray[np.int8]:
+    """Put equal frames into one split: what is held out anywhere is held out everywhere.
+
+    Args:
+        codes: Split of each sample, (n_samples,), places in `SPLITS`; below 0 none.
+        first: As `Duplicates.find_first` returns it, (n_samples,).
+
+    Returns:
+        (n_samples,)
+    """
+    highest = codes.copy()
+    np.maximum.at(highest, first, codes)
+    return highest[first]
