@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import toy_potential as toy
-from pipeline_core.training.checkpoint import load_model
+from pipeline_core.training.checkpoint import load_archive, load_model
 from pipeline_core.training.trainer import train_run
 from records import read_history
 
@@ -175,7 +175,7 @@ def test_a_damaged_state_is_noticed(tmp_path, caplog):
 def test_an_option_that_came_later_had_its_default_before(tmp_path, caplog, width, resumes):
     run = toy.make_run(tmp_path, model={"width": width})
     train_run(run)
-    saved = torch.load(run.state / "last.pt", weights_only=True)
+    saved = load_archive(run.state / "last.pt", "")
     del saved["facts"]["model.width"]
     torch.save(saved, run.state / "last.pt")
     train_run(run)

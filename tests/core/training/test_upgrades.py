@@ -11,7 +11,7 @@ import torch
 import toy_potential as toy
 from pipeline_core.model_info import Upgrade
 from pipeline_core.task import build_task
-from pipeline_core.training.checkpoint import check_probe, load_model
+from pipeline_core.training.checkpoint import check_probe, load_archive, load_model
 from pipeline_core.training.trainer import train_run
 
 TRAIN = {"ema_decay": 0.9, "optimizer": {"name": "adamw", "lr": 1e-2}}
@@ -62,7 +62,7 @@ def test_a_state_of_an_earlier_version_goes_on(tmp_path, caplog):
     run = toy.make_run(tmp_path / "parts", TRAIN | {"epochs": 2})
     train_run(run)
     path = run.state / "last.pt"
-    state = torch.load(path, weights_only=True)
+    state = load_archive(path, "")
     learner, progress = state["learner"], state["progress"]
     learner["module"], learner["average"] = map(
         rename_to_former, (learner["module"], learner["average"])
