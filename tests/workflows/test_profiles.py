@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
+import yaml
 import yte
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
@@ -180,6 +182,23 @@ def test_small_steps_are_one_group_and_long_trainings_stand_alone(profile):
     assert set(profile("slurm")["groups"].values()) == {"steps"}
     for variables in ({"PIPELINE_GPU_PARTITION": "g"}, {"PIPELINE_HOURS": "48"}):
         assert "train" not in profile("slurm", **variables)["groups"]
+
+
+def test_the_recipe_for_other_schedulers_plans_all_and_submits_what_qsub_reads(fresh):
+    # Its executor is no dependency: what it would call is formatted here, as it does.
+    text = (REPOSITORY / "docs/clusters.md").read_text().split("profiles/pbs/profile.yaml`:")[1]
+    lines = [line.strip() for line in text.split("\n\n")[1].splitlines()]
+    content = yaml.safe_load("\n".join(lines))
+    assert set(content["groups"]) < RULES
+    resources = SimpleNamespace(mem_mb=8000, runtime=170)
+    call = content["cluster-generic-submit-cmd"].format(threads=8, resources=resources)
+    words = subprocess.check_output(["bash", "-c", f"echo {call}"], text=True).split()
+    assert words[0] == "qsub"
+    assert words[-1] == "walltime=10200"
+    kept = [line for line in lines if not line.startswith(("executor", "cluster-generic"))]
+    (fresh / "pbs").mkdir()
+    (fresh / "pbs/profile.yaml").write_text("\n".join(kept))
+    assert plan_jobs(fresh, "--profile", "pbs")["train"] == 4
 
 
 @pytest.mark.slow
