@@ -215,7 +215,11 @@ def _parse_cell(path: Path, row: str) -> tuple[int, Floats]:
     try:
         step, *numbers = row.split()
         cell = np.array(numbers[1:10], dtype=np.float64).reshape(3, 3)
-        if len(numbers) == 11 and abs(np.linalg.det(cell) - float(numbers[10])) < _SAME_VOLUME:
+        if (
+            len(numbers) == 11
+            and np.isfinite(cell).all()
+            and abs(np.linalg.det(cell) - float(numbers[10])) < _SAME_VOLUME
+        ):
             return int(step), cell
     except (ValueError, OverflowError):
         pass

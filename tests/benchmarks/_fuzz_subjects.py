@@ -44,6 +44,7 @@ class Subject:
     name: str
     path: Path
     read: Callable[[Path], list[Content | None]]
+    counted: bool = True  # whether the file says how many rows it has
 
 
 def make_subjects(folder: Path) -> list[Subject]:
@@ -120,8 +121,12 @@ def _make_json(folder: Path, images: list[Atoms]) -> Iterator[Subject]:
         data = {"Positions": atoms.positions.tolist(), "Energy": energy, "Forces": forces,
                 "AtomTypes": list(atoms.symbols), "Lattice": atoms.cell.tolist(),
                 "NumAtoms": len(atoms)}  # fmt: skip
-        styles = {"PositionsStyle": "angstrom", "LatticeStyle": "angstrom",
-                  "EnergyStyle": "electronvolt", "ForcesStyle": "electronvoltperangstrom"}  # fmt: skip
+        styles = {
+            "PositionsStyle": "angstrom",
+            "LatticeStyle": "angstrom",
+            "EnergyStyle": "electronvolt",
+            "ForcesStyle": "electronvoltperangstrom",
+        }
         members.append(("# x\n" + json.dumps({"Dataset": {"Data": [data], **styles}})).encode())
     path = folder / "MPtrj_2022.9_full.json"
     path.write_text(json.dumps(records))
@@ -174,7 +179,7 @@ def _make_others(folder: Path) -> Iterator[Subject]:
         return [{name: table.read_numbers(name, "key") for name in columns}]
 
     for ending in ("csv", "npz", "h5"):
-        yield Subject(f"table_{ending}", folder / f"a.{ending}", read_columns)
+        yield Subject(f"table_{ending}", folder / f"a.{ending}", read_columns, ending != "csv")
     shutil.copy(ROOT / "workflows/datasets/hfo2/matrices/cubic-0600K.h5", folder / "packed.h5")
     basis = PackedSource(reader="packed", path="x", basis={"Hf": [0, 0, 1, 2], "O": [0, 1]})
 
@@ -192,7 +197,7 @@ def _make_others(folder: Path) -> Iterator[Subject]:
     def read_sparse(path: Path) -> list[Content | None]:
         return [dict(zip(names, read_csr(path, 8), strict=True))]
 
-    yield Subject("csr", folder / "a.csr", read_sparse)
+    yield Subject("csr", folder / "a.csr", read_sparse, counted=False)
     yield from _make_links(folder)
     yield _make_store(folder)
 

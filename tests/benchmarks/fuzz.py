@@ -10,6 +10,7 @@ cut. Each reader runs in a process with 4 GB, each input for at most 10 s. The c
     value        a number differs: no reader can tell one digit from another
     element      likewise a symbol
     shorter      a file cut behind a whole frame
+    rows         a table that does not say its length has lost or doubled a row
     structure    frames, atoms or labels that are not those of the file: a failure
     traceback, hang, memory    failures
     broken       the sound file cannot be read: a failure
@@ -34,23 +35,16 @@ from _fuzz_subjects import Content, Subject, make_subjects
 
 FAILURES = ("structure", "traceback", "hang", "memory", "broken")
 LIMIT_S, LIMIT_BYTES = 10, 4 << 30
+KINDS = (
+    "flip", "delete", "double", "line_doubled", "line_lost", "lines_swapped", "number", "cut",
+)  # fmt: skip
 GARBAGE = (b"nan", b"inf", b"1e999", b"-1", b"999999999", b"1_0", b"x", b"", b"1.5", b"0")
 NUMBER = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
     """Return the kind of damage and the damaged content."""
-    kinds = (
-        "flip",
-        "delete",
-        "double",
-        "line_doubled",
-        "line_lost",
-        "lines_swapped",
-        "number",
-        "cut",
-    )
-    kind, at = str(rng.choice(kinds)), int(rng.integers(len(content)))
+    kind, at = str(rng.choice(KINDS)), int(rng.integers(len(content)))
     if kind == "flip":
         return kind, content[:at] + bytes([content[at] ^ (1 << rng.integers(8))]) + content[
             at + 1 :
@@ -79,9 +73,16 @@ def mutate(content: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
     return kind, b"".join(lines)
 
 
-def judge(sound: list[Content], read: list[Content | None], kind: str) -> str:
+def judge(
+    sound: list[Content], read: list[Content | None], kind: str, *, counted: bool = True
+) -> str:
     """Return the class of what has been read of a damaged file."""
     good = [frame for frame in read if frame is not None]
+    if not counted and any(
+        {len(a) for a in frame.values()} != {len(a) for a in own.values()}
+        for frame, own in zip(good, sound, strict=True)
+    ):
+        return "rows"
     if len(good) > len(sound) or any(_is_wrong(frame, sound) for frame in good):
         return "structure"
     if len(good) < len(read):
@@ -146,7 +147,7 @@ def attempt(subject: Subject, path: Path, sound: list[Content], kind: str) -> tu
     """Read one damaged file; return its class, and what was raised."""
     signal.alarm(LIMIT_S)
     try:
-        return judge(sound, subject.read(path), kind), ""
+        return judge(sound, subject.read(path), kind, counted=subject.counted), ""
     except ValueError as error:
         named = path.name in str(error) or str(path.parent) in str(error)
         return ("refused" if named else "traceback"), f"unnamed: {error}"
@@ -183,7 +184,7 @@ def main() -> None:
                 target=_run, args=(name, folder, args.inputs, args.seed, queue)
             )
             process.start()
-            while process.is_alive() and queue.empty():
+            while process.is_alive() and queue.empty():  # else a full queue would never end it
                 time.sleep(0.1)
             counts, examples = (
                 (Counter(traceback=1), [f"{name}: died"]) if queue.empty() else queue.get()
