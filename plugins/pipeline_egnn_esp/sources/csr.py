@@ -45,8 +45,6 @@ def read_csr(path: Path, n_orbitals: int) -> tuple[Ints, Ints, Floats]:
         raise ValueError(f"{path}: cannot be read ({error}); write it again") from error
     is_binary = content[:4] == _LENGTH.to_bytes(4, "little")
     row, column, value = (_parse_binary if is_binary else _parse_text)(path, content)
-    if len(np.unique(row * n_orbitals + column)) < len(row):
-        raise ValueError(f"{path}: gives an element twice; write it again")
     for name, place in (("row", row), ("column", column)):
         if len(place) and not 0 <= place.min() <= place.max() < n_orbitals:
             raise ValueError(
