@@ -362,15 +362,16 @@ def read_json(path: Path, *, keep_checksum: bool = False) -> Any:
         raise ValueError(
             f"{path}: not readable as JSON ({error}); remove it and run its stage again"
         ) from None
-    if not _is_checked(content):
+    if not isinstance(content, dict) or not content:
         return content
-    rest = {name: value for name, value in content.items() if name != _CHECKSUM}
-    if _hash_json(rest) != content[_CHECKSUM]:
+    *rest, (name, checksum) = content.items()
+    is_whole = checksum == _hash_json(dict(rest))
+    if is_whole != (name == _CHECKSUM) or (not is_whole and _CHECKSUM in content):
         raise ValueError(
             f"{path}: its contents are damaged, or were changed after its stage had written it; "
             "remove the file and run its stage again"
         )
-    return content if keep_checksum else rest
+    return dict(rest) if is_whole and not keep_checksum else content
 
 
 def _hash_json(content: Any) -> str:

@@ -19,6 +19,7 @@ from pipeline_core.seeds import draw_order
 from pipeline_core.stages.partition import partition
 from pipeline_core.task import build_task
 from pipeline_kernels.packing import assign_by_lpt
+from resealed import edit_sealed
 
 
 def compute_expected_costs(split, n):
@@ -53,7 +54,7 @@ def test_sizes_of_all_splits(tmp_path):
 def test_files_of_plugins_need_only_costs(tmp_path):
     run = toy.make_run(tmp_path, partition={"cost": "fitted"})
     assert read_shares(run.partition, "train", 13).cost == "fitted"
-    with h5py.File(run.partition, "r+") as file:
+    with edit_sealed(run.partition) as file:
         for name in ("strategy", "cost"):
             del file.attrs[name]
         for split in ("train", "val", "test"):
@@ -136,7 +137,7 @@ def test_without_a_capacity_nothing_is_capped(tmp_path):
 def test_the_strategy_reaches_the_trainer(tmp_path):
     run = toy.make_run(tmp_path, partition={"strategy": "mace_bins"})
     assert read_shares(run.partition, "train", 13).strategy == "mace_bins"
-    with h5py.File(run.partition, "r+") as file:
+    with edit_sealed(run.partition) as file:
         file.attrs["strategy"] = "luck"
     with pytest.raises(ValueError, match="unknown strategy 'luck'; run the stage 'partition'"):
         read_shares(run.partition, "train", 13)

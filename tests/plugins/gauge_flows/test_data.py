@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -34,6 +33,7 @@ from pipeline_gauge_flows.exact import compute_torus_plaquette
 from pipeline_gauge_flows.formats import Configuration, write_ildg, write_nersc
 from pipeline_gauge_flows.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.observables import average_plaquettes
+from resealed import edit_sealed
 
 SMALL = {"lattice": {"extents": [4, 4]}, "action": {"beta": 6.0}}
 QUARKS = {"beta": 2.0, "fermions": {"kappa": 0.3, "two_kappa_mu": 0.3}}
@@ -101,7 +101,7 @@ def test_a_file_of_a_version_without_chains_has_one_of_each_group(dataset):
     make_data(run)
     with Ensemble(run.data) as ensemble:
         chains = ensemble.chain.tolist()
-    with h5py.File(run.data, "a") as file:
+    with edit_sealed(run.data) as file:
         del file["chain"]
     with Ensemble(run.data) as ensemble:
         assert ensemble.chain.tolist() == chains

@@ -102,12 +102,13 @@ def write_trained(folder, monkeypatch, *, surface="toy", **sections):
     task.module.double()
     with torch.no_grad():
         task.module.scale.fill_(0.5)
-    write_model(
-        run, task, task.module.state_dict(), ("val", np.arange(4)), run.make_provenance("train")
-    )
     exact = Exact(task.module)
     write_points(
         run.data, make_points(exact.energies(x), exact.gradients(x), x, surface), provenance
+    )
+    call(run, "graph")  # that of the data before is stale
+    write_model(
+        run, task, task.module.state_dict(), ("val", np.arange(4)), run.make_provenance("train")
     )
     monkeypatch.setattr(evaluation, "find_exact_surface", {"toy": exact}.get)
     lines = [{"epoch": e, "seconds": s, "train": {"loss": 0.1}} for e, s in ((10, 9.0), (30, 4.0))]
