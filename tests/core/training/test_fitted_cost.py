@@ -142,7 +142,7 @@ def interrupt(monkeypatch, at_step):
         done.append(1)
         if len(done) == at_step:
             raise KeyboardInterrupt
-        step(learner, *arguments)
+        return step(learner, *arguments)
 
     monkeypatch.setattr(Learner, "step", interrupted)
 
