@@ -24,8 +24,7 @@ pytestmark = [
 
 # The states of jobs are asked for soon.
 POLLING = (
-    "--profile", "slurm", "--latency-wait", "5", "--slurm-status-command", "squeue",
-    "--slurm-init-seconds-before-status-checks", "1",
+    "--profile", "slurm", "--latency-wait", "5", "--slurm-init-seconds-before-status-checks", "1",
 )  # fmt: skip
 PARTITION = "results/toy/first/base/partition.h5"
 MODEL = "results/toy/first/base/model.pt"
