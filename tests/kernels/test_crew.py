@@ -146,8 +146,8 @@ def test_a_thread_that_ends_gives_back_its_memory(library):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     size, before = 2**24, measure_resident()
-    for _ in range(20):
+    for _ in range(60):
         thread = threading.Thread(target=fill, args=(library, size))
         thread.start()
         thread.join()
-    assert measure_resident() - before < 10 * size
+    assert measure_resident() - before < 30 * size

@@ -79,7 +79,9 @@ def test_error_grows_as_the_condition_and_not_its_square(implementation, unitary
 @pytest.mark.parametrize("scale", [1e-40, 1e40])
 def test_scale_does_not_matter(implementation, scale):
     M = draw_normal(17, 3, 3)
-    assert_close(polar(scale * M), polar(M), rtol=0, atol=1e-14)
+    # The scaled matrices are rounded, which the smallest singular value magnifies.
+    condition = float(torch.linalg.cond(M).max())
+    assert_close(polar(scale * M), polar(M), rtol=0, atol=1e-15 * condition)
 
 
 @pytest.mark.parametrize("special", [False, True])
