@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 Kind = Literal["sample", "atom", "edge", "bond", "angle", "block", "entry"]
 RAGGED: Final[tuple[Kind, ...]] = ("atom", "edge", "bond", "angle", "block", "entry")
@@ -118,6 +121,25 @@ def find_field(name: str) -> Field:
             "one of its own by a Field"
         )
     return FIELDS[name]
+
+
+def store_rows(field: Field, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of a field in the type that it has on disk.
+
+    Raises:
+        ValueError: A whole number does not fit into it.
+    """
+    if field.dtype == "str" or rows.dtype == (dtype := np.dtype(field.dtype)):
+        return rows
+    if dtype.kind in "iu" and rows.dtype.kind in "iu" and rows.size:
+        limits, least, most = np.iinfo(dtype), int(rows.min()), int(rows.max())
+        if least < limits.min or most > limits.max:
+            cure = "wrap the positions into the cell" if "shift" in field.name else "divide it"
+            raise ValueError(
+                f"{field.name} would be {least if least < limits.min else most}, and numbers from "
+                f"{limits.min} to {limits.max} can be stored; {cure}"
+            )
+    return rows.astype(dtype)
 
 
 def parse_start(start: str) -> tuple[str, int] | None:

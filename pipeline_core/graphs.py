@@ -9,12 +9,11 @@ form an angle too, as they would in a larger cell, where they are different bond
 
 from __future__ import annotations
 
-import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import combinations, islice
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,14 @@ from numpy.typing import NDArray
 from vesin import NeighborList
 
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.fields import FIELDS, Field
+from pipeline_core.edge_counts import (
+    ANGLE_BYTES,
+    EDGE_BYTES,
+    count_edges_at_least,
+    require_room,
+    require_sound,
+)
+from pipeline_core.fields import FIELDS, Field, store_rows
 from pipeline_core.samples import SampleFile, SampleWriter
 
 Ints = NDArray[np.int64]
@@ -35,29 +41,8 @@ _POOL_FROM: Final = 2_000
 """Samples from which starting worker processes pays."""
 _BLOCK: Final = 64
 """Samples that a worker process takes at a time."""
-
-
-def estimate_neighbours(n_atoms: int, cell: Floats, pbc: NDArray[np.bool_], cutoff: float) -> float:
-    """Return how many neighbours an atom has on average at the least, by the volumes involved.
-
-    The images of an atom along any k of the periodic vectors lie with a density of one in the
-    k-dimensional volume that these span, those of all atoms along three vectors n times as densely.
-
-    Args:
-        n_atoms: Number of atoms in the cell.
-        cell: (3, 3) rows are lattice vectors, Å.
-        pbc: (3,) periodic directions.
-        cutoff: Å.
-    """
-    vectors = cell[np.asarray(pbc, dtype=bool)]
-    most = 0.0
-    for k, ball in ((1, 2.0), (2, np.pi), (3, 4 / 3 * np.pi)):
-        for chosen in combinations(range(len(vectors)), k):
-            gram = vectors[list(chosen)] @ vectors[list(chosen)].T
-            volume = math.sqrt(max(0.0, float(np.linalg.det(gram))))
-            count = ball * cutoff**k * (n_atoms if k == 3 else 1)
-            most = max(most, count / volume if volume else math.inf)
-    return most
+_ONE_PLACE: Final = 1e-3
+"""Å below which two atoms are in one place, where no potential has a value."""
 
 
 def build_neighbour_graph(
@@ -74,7 +59,14 @@ def build_neighbour_graph(
     Returns:
         edge_index (n_edges, 2) as (receiver, sender), sorted by receiver, edge_shift (n_edges, 3),
         lengths (n_edges,) Å.
+
+    Raises:
+        ValueError: A coordinate is not finite, a periodic direction has no lattice vector, or there
+            is not enough memory for the edges.
     """
+    require_sound(positions, cell, pbc)
+    n_edges = count_edges_at_least(positions, cell, pbc, cutoff)
+    require_room(n_edges, len(positions), f"edges within {cutoff:g} Å", EDGE_BYTES)
     neighbours = NeighborList(cutoff=cutoff, full_list=True)
     i, j, shift, length = neighbours.compute(
         points=np.ascontiguousarray(positions, dtype=float),
@@ -143,6 +135,11 @@ def _make_edge_keys(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
     """Return a number for each edge, and that of its reverse, (n_edges,) each."""
     reach = 1 + np.abs(edge_shift).max(initial=0)
     n_atoms = edge_index.max(initial=0) + 1
+    if int(n_atoms) ** 2 * int(2 * reach + 1) ** 3 >= 2**63:
+        raise ValueError(
+            f"{n_atoms} atoms lie up to {reach - 1} cells apart, so that their images cannot be "
+            "numbered; wrap the positions into the cell"
+        )
 
     def make_key(index: Ints, shift: Ints) -> Ints:
         result: Ints = index[:, 0] * n_atoms + index[:, 1]
@@ -162,9 +159,14 @@ def list_angles(receivers: Ints, short: NDArray[np.bool_]) -> Ints:
 
     Returns:
         (n_angles, 2) edges, sorted by the first.
+
+    Raises:
+        ValueError: There is not enough memory for them.
     """
     chosen = np.flatnonzero(short)
     counts = np.bincount(receivers[chosen], minlength=1)
+    n_atoms = int(np.count_nonzero(counts))
+    require_room(float(np.square(counts, dtype=float).sum()), n_atoms, "angles", ANGLE_BYTES)
     starts = np.cumsum(counts) - counts
     partners = counts[receivers[chosen]]  # (n_chosen,)
     first = np.repeat(np.arange(len(chosen)), partners)
@@ -193,7 +195,7 @@ def build_graph(sample: Mapping[str, NDArray[Any]], options: GraphOptions) -> Ar
         The fields of `list_graph_fields`.
 
     Raises:
-        ValueError: As `assemble_graph` does.
+        ValueError: As `build_neighbour_graph` and `assemble_graph` do.
     """
     index, shift, length = build_neighbour_graph(
         sample["positions"], sample["cell"], sample["pbc"], options.cutoff
@@ -214,8 +216,9 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
         The fields of `list_graph_fields`.
 
     Raises:
-        ValueError: No atom has a neighbour, unless such structures are kept, or the angle cutoff is
-            larger than the cutoff.
+        ValueError: No atom has a neighbour, unless such structures are kept, two atoms are in one
+            place, there is not enough memory for the angles, or the angle cutoff is larger than
+            the cutoff.
     """
     if options.angle_cutoff is not None and options.angle_cutoff > options.cutoff:
         raise ValueError(
@@ -228,6 +231,12 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
             "positions, raise graph.cutoff, leave the structure out (energies of single atoms "
             "belong under reference_energies of the dataset), or set graph.isolated to keep if "
             "such structures are meant"
+        )
+    if len(index) and length.min() < _ONE_PLACE:
+        i, j = index[length.argmin()].tolist()
+        raise ValueError(
+            f"atoms {i} and {j} are {length.min():.2g} Å apart, which is one place; remove one of "
+            "them, or correct the positions"
         )
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
     if options.angle_cutoff is not None:
@@ -245,7 +254,8 @@ def write_graphs(
         Counts for people.
 
     Raises:
-        ValueError: A structure has no neighbours, unless such are kept; the message names it.
+        ValueError: As for `build_graph`, or a number is too large to be stored; the message names
+            the structure.
     """
     fields = list_graph_fields(options)
     totals, n_isolated = dict.fromkeys(("edge", "bond", "angle"), 0), 0
@@ -300,7 +310,7 @@ def _build_named_graphs(samples: Iterable[Arrays], options: GraphOptions) -> lis
 def _build_named_graph(sample: Arrays, options: GraphOptions) -> Arrays:
     try:
         graph = build_graph(sample, options)
+        # As they are stored: less to send between processes, and to keep until it is written.
+        return {name: store_rows(FIELDS[name], rows) for name, rows in graph.items()}
     except ValueError as error:
         raise ValueError(f"{sample['source']}: {error}") from None
-    # As they are stored: less to send between processes, and to keep until it is written.
-    return {name: rows.astype(FIELDS[name].dtype) for name, rows in graph.items()}

@@ -10,6 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from pipeline_core.edge_counts import (
+    EDGE_BYTES,
+    estimate_neighbours,
+    require_room,
+    require_sound,
+)
 from pipeline_core.structure import Structure
 
 Floats = NDArray[np.float64]
@@ -31,10 +37,18 @@ class NeighbourSearch:
         structure: All atoms, within one cell or not.
         cutoff: Å
         receivers: Atoms whose edges may be asked for, (n,).
+
+    Raises:
+        ValueError: As `graphs.build_neighbour_graph` does.
     """
 
     def __init__(self, structure: Structure, cutoff: float, receivers: Ints) -> None:
         self._structure, self._cutoff = structure, cutoff
+        positions, cell, pbc = structure.positions, structure.cell, structure.pbc
+        require_sound(positions, cell, pbc)
+        n_rows = min(len(receivers), _RECEIVERS)
+        each = estimate_neighbours(len(positions), cell, pbc, cutoff)
+        require_room(n_rows * each, n_rows, f"edges within {cutoff:g} Å", EDGE_BYTES)
         self._cell = fill_cell(structure.cell, structure.pbc)
         fractions = structure.positions @ np.linalg.inv(self._cell)
         self._moved = np.where(structure.pbc, np.floor(fractions), 0).astype(np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core import store
-from pipeline_core.fields import FIELDS, RAGGED, Field
+from pipeline_core.fields import FIELDS, RAGGED, Field, store_rows
 
 Array = NDArray[Any]
 Sample = Mapping[str, Array]
@@ -105,6 +105,7 @@ class SampleWriter:
             field = self._fields[name]
             rows = np.asarray(values)[None] if field.kind == "sample" else values
             assert rows.shape[1:] == field.shape, (name, rows.shape, field.shape)
+            rows = store_rows(field, rows)
             self._buffer[name].append(rows)
             self._bytes += rows.nbytes
         if self._bytes > _FLUSH_BYTES:

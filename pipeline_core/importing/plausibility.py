@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pipeline_core.config.datasets import Limits
-from pipeline_core.graphs import build_neighbour_graph, estimate_neighbours
+from pipeline_core.edge_counts import estimate_neighbours
+from pipeline_core.graphs import build_neighbour_graph
 from pipeline_core.neighbours import fill_cell
 
 Sample = Mapping[str, NDArray[Any]]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
+from ase.data import atomic_numbers, chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_core.batch import Batch, collate, move_to_device
@@ -19,6 +21,7 @@ from pipeline_core.inference.moving_graph import MovingGraph
 from pipeline_core.inference.potentials import TrainedPotential, load_potential
 from pipeline_core.potential import Potential
 from pipeline_core.run import Run
+from pipeline_core.training.exhaustion import explain_exhaustion
 
 _VOIGT: Final = ([0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1])
 """Rows and columns of xx yy zz yz xz xy."""
@@ -65,15 +68,19 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         """Compute everything that the module predicts for `atoms`.
 
         Raises:
-            ValueError: The structure holds an element that the model does not know, or no two atoms
-                are within the cutoff.
+            ValueError: The structure has no atoms, an element that the model does not know, atoms
+                in one place, or no two atoms within the cutoff; a coordinate is not finite, or a
+                periodic direction has no lattice vector; memory does not suffice; or what the
+                model predicts is not finite.
         """
         super().calculate(atoms, properties, system_changes)
-        with torch.no_grad():
-            outputs = self._module(self._make_batch(self.atoms))
+        batch = self._make_batch(self.atoms)
+        with torch.no_grad(), explain_exhaustion(partial(_describe_size, batch)):
+            outputs = self._module(batch)
         results = {n: outputs[n].double().cpu().numpy() for n in self._module.predicts}
         if not self.atoms.pbc.all():
             results.pop("stress", None)
+        require_finite(results)
         self.results = _convert_results(results, self.implemented_properties)
 
     def _make_batch(self, atoms: Atoms) -> Batch:
@@ -92,12 +99,15 @@ class PotentialCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         return last.batch | {"positions": torch.from_numpy(positions).to(last.batch["positions"])}
 
     def _check_elements(self, atoms: Atoms) -> None:
-        unknown = [n for n, s in enumerate(atoms.symbols) if s not in self.elements]
-        if unknown:
+        known = [atomic_numbers[symbol] for symbol in self.elements]
+        unknown = np.flatnonzero(~np.isin(atoms.numbers, known))
+        if len(unknown):
+            z = int(atoms.numbers[unknown[0]])
+            name = chemical_symbols[z] if 0 < z < len(chemical_symbols) else f"element {z}"
             raise ValueError(
-                f"the model knows {', '.join(self.elements)} and no {atoms.symbols[unknown[0]]} "
-                f"(atom {unknown[0]} of {atoms.symbols.formula.format('metal')}); train it on data "
-                "that hold the element, or choose a model that covers it"
+                f"the model knows {', '.join(self.elements)} and no {name} (atom {unknown[0]} of "
+                f"{len(atoms)}); train it on data that hold the element, or choose a model that "
+                "covers it"
             )
 
 
@@ -107,6 +117,27 @@ class _Collated(NamedTuple):
     numbers: NDArray[np.int64]
     graph: Arrays  # belongs to one cell and its boundaries
     batch: Batch
+
+
+def require_finite(results: Mapping[str, Any]) -> None:
+    """Check what a model predicts.
+
+    Raises:
+        ValueError: Something is not finite.
+    """
+    wrong = [name for name, values in results.items() if not np.isfinite(values).all()]
+    if wrong:
+        raise ValueError(
+            f"the model predicts {' and '.join(wrong)} that are not finite: the structure is far "
+            "from those that it was trained on; look at its distances"
+        )
+
+
+def _describe_size(batch: Batch) -> str:
+    edges = len(batch["edge_index"])
+    return (
+        f"on a structure of {len(batch['positions'])} atoms and {edges} edges; take a smaller one"
+    )
 
 
 def _convert_results(outputs: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:

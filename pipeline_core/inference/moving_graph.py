@@ -10,6 +10,7 @@ from ase.geometry import wrap_positions
 from numpy.typing import NDArray
 
 from pipeline_core.config.sections import GraphOptions
+from pipeline_core.edge_counts import require_sound
 from pipeline_core.graphs import Arrays, Floats, Ints, assemble_graph, build_neighbour_graph
 
 _SKIN: Final = 0.5
@@ -38,7 +39,12 @@ class Candidates:
 
     @classmethod
     def find(cls, positions: Floats, cell: Floats, pbc: NDArray[np.bool_], reach: float) -> Self:
-        """Search all pairs within `reach`, Å."""
+        """Search all pairs within `reach`, Å.
+
+        Raises:
+            ValueError: As `build_neighbour_graph` does.
+        """
+        require_sound(positions, cell, pbc)
         # An atom that has drifted far would lose digits of its neighbour vectors in float32.
         places = wrap_positions(positions, cell, pbc)
         index, shift, _ = build_neighbour_graph(places, cell, pbc, reach)
@@ -53,7 +59,8 @@ class Candidates:
             return False
         if not (np.array_equal(cell, self.cell) and np.array_equal(pbc, self.pbc)):
             return False
-        moved = np.square(positions - self.positions).sum(axis=1)
+        with np.errstate(over="ignore"):  # of atoms that have been thrown out of the world
+            moved = np.square(positions - self.positions).sum(axis=1)
         return bool((moved <= (skin / 2) ** 2).all())
 
     def measure(self, places: Floats) -> Floats:
@@ -95,7 +102,7 @@ class MovingGraph:
             Positions (n_atoms, 3) Å of images close to the cell, and the fields of the graph.
 
         Raises:
-            ValueError: As `assemble_graph` does.
+            ValueError: As `build_neighbour_graph` and `assemble_graph` do.
         """
         candidates, options = self._candidates, self._options
         if candidates is None or not candidates.hold(positions, cell, pbc, _SKIN):

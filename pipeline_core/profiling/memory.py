@@ -5,13 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
 
 import torch
 
-_PROCESS: Final = Path("/proc/self")
-_CGROUPS: Final = Path("/sys/fs/cgroup")
+from pipeline_core.memory import PROCESS, find_free_memory, read_number
 
 
 def measure_peak(call: Callable[[], object], device: torch.device) -> int | None:
@@ -43,11 +40,7 @@ def find_free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0] + kept)
-    try:
-        available = 1024 * _read_number(Path("/proc/meminfo"), "MemAvailable:")
-    except OSError:
-        return None
-    return min([available, *_list_free_bytes()])
+    return find_free_memory()
 
 
 def find_used_bytes(device: torch.device) -> int | None:
@@ -58,7 +51,7 @@ def find_used_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     try:
-        return 1024 * _read_number(_PROCESS / "status", "VmRSS:")
+        return 1024 * read_number(PROCESS / "status", "VmRSS:")
     except OSError:
         return None
 
@@ -69,36 +62,10 @@ def _measure_resident_peak(call: Callable[[], object]) -> int | None:
     if hasattr(c_library, "malloc_trim"):  # of glibc: what is free but kept would hide the growth
         c_library.malloc_trim(0)
     try:
-        before = _read_number(_PROCESS / "status", "VmRSS:")
-        (_PROCESS / "clear_refs").write_text("5")  # begins the high-water mark anew
+        before = read_number(PROCESS / "status", "VmRSS:")
+        (PROCESS / "clear_refs").write_text("5")  # begins the high-water mark anew
     except OSError:
         call()
         return None
     call()
-    return max(0, 1024 * (_read_number(_PROCESS / "status", "VmHWM:") - before))
-
-
-def _list_free_bytes() -> list[int]:
-    """Return what each control group that holds this process, as those of Slurm, has left."""
-    unified = [s for s in _read_lines(_PROCESS / "cgroup") if s.startswith("0::")]
-    own = _CGROUPS / unified[0].removeprefix("0::/") if unified else _CGROUPS
-    left = []
-    for group in (own, *own.parents):
-        limit = "".join(_read_lines(group / "memory.max"))
-        if group.is_relative_to(_CGROUPS) and limit.isdecimal():
-            used = int((group / "memory.current").read_text())
-            cached = _read_number(group / "memory.stat", "inactive_file ")  # given back when needed
-            left.append(int(limit) - used + cached)
-    return left
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
-
-
-def _read_number(path: Path, name: str) -> int:
-    lines = path.read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+    return max(0, 1024 * (read_number(PROCESS / "status", "VmHWM:") - before))

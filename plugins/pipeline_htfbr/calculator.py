@@ -10,7 +10,9 @@ import torch
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
+from pipeline_core.edge_counts import require_sound
 from pipeline_core.evaluation.trained import load_trained_task
+from pipeline_core.inference.calculator import require_finite
 from pipeline_core.run import Run
 from pipeline_htfbr.geometry import compute_variables
 from pipeline_htfbr.inference.domain import SurfaceBox, make_domain
@@ -46,8 +48,8 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
         """Compute energy and forces.
 
         Raises:
-            ValueError: The atoms are not those of the molecule in its order, or the geometry lies
-                outside of the domain.
+            ValueError: The atoms are not those of the molecule in its order, a position is not
+                finite, two atoms coincide, or the geometry lies outside of the domain.
         """
         super().calculate(atoms, properties, system_changes)
         self._check(self.atoms)
@@ -60,6 +62,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
             (gradient,) = torch.autograd.grad(energy, positions)
         value = float(energy.detach())
         self.results = {"energy": value, "free_energy": value, "forces": -gradient.numpy()}
+        require_finite(self.results)
 
     def _check(self, atoms: Atoms) -> None:
         expected = self.molecule.symbols
@@ -74,6 +77,7 @@ class SurfaceCalculator(Calculator):  # type: ignore[misc] # ASE is not typed
                 "the surface is one of a free molecule and knows no periodic images; "
                 "set atoms.pbc = False"
             )
+        require_sound(atoms.positions, np.array(atoms.cell), atoms.pbc)
 
 
 def make_calculator(run: Run, device: str) -> SurfaceCalculator:

@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline_core import edge_counts
 from pipeline_core.config.sections import GraphOptions
-from pipeline_core.graphs import build_graph, build_neighbour_graph, list_angles, pair_edges
+from pipeline_core.edge_counts import count_edges_at_least, require_room
+from pipeline_core.fields import FIELDS
+from pipeline_core.graphs import (
+    build_graph,
+    build_neighbour_graph,
+    list_angles,
+    pair_edges,
+    write_graphs,
+)
+from pipeline_core.samples import SampleFile, SampleWriter
 
 
 def sample(atoms):
@@ -123,3 +133,73 @@ def test_a_structure_without_neighbours_can_be_kept():
 def test_an_angle_cutoff_beyond_the_cutoff_is_explained():
     with pytest.raises(ValueError, match=r"graph.angle_cutoff 6 is larger than graph.cutoff 5"):
         build_graph(sample(STRUCTURES["rocksalt"]), GraphOptions(cutoff=5.0, angle_cutoff=6.0))
+
+
+def test_an_atom_beyond_the_images_that_can_be_stored_is_refused(tmp_path):
+    """32,768 cells away: two bytes hold one less."""
+    atoms = ase.build.bulk("NaCl", "rocksalt", 5.6, cubic=True)
+    options = GraphOptions(cutoff=3.0)
+    cells = {"near": 32_766, "far": 32_768}
+
+    for name, n_cells in cells.items():
+        moved = atoms.copy()
+        moved.positions[3] += n_cells * np.array(moved.cell[0])
+        fields = [FIELDS[key] for key in (*sample(moved), "source", "atomic_numbers")]
+        with SampleWriter(tmp_path / f"{name}.h5", "data", {}, fields) as writer:
+            facts = {"source": np.array("md.xyz, frame 7"), "atomic_numbers": moved.numbers}
+            writer.add(sample(moved) | facts)
+
+    write_graphs(tmp_path / "near.h5", tmp_path / "graph.h5", options, {})
+    with SampleFile(tmp_path / "graph.h5", "graph") as graph:
+        assert np.abs(graph.read(0)["edge_shift"]).max() == 32_767
+    with pytest.raises(
+        ValueError, match=r"md.xyz, frame 7: edge_shift would be -3276\d, and .*wrap"
+    ):
+        write_graphs(tmp_path / "far.h5", tmp_path / "none.h5", options, {})
+    assert not (tmp_path / "none.h5").exists()
+
+
+def test_images_that_cannot_be_numbered_are_refused():
+    index = np.array([[0, 10**6], [10**6, 0]])
+    shift = np.array([[30_000, 0, 0], [-30_000, 0, 0]])
+
+    with pytest.raises(ValueError, match=r"1000001 atoms lie up to 30000 cells apart.*wrap"):
+        pair_edges(index, shift)
+
+
+TOO_SMALL = ase.Atoms("Ar", cell=[1e-3] * 3, pbc=True)
+TOO_DENSE = ase.Atoms(positions=np.random.default_rng(0).uniform(0, 1, (10**5, 3)))
+
+
+@pytest.mark.parametrize("atoms", [TOO_SMALL, TOO_DENSE])
+def test_more_edges_than_memory_are_refused_before_the_search(atoms, monkeypatch):
+    monkeypatch.setattr(edge_counts, "find_free_memory", lambda: 1e10)
+    message = rf"^{len(atoms)} atoms have at least .* edges within 5 Å, .* TB, and 10 GB of memory"
+    with pytest.raises(ValueError, match=message):
+        build_graph(sample(atoms), GraphOptions(cutoff=5.0))
+
+
+def test_more_angles_than_memory_are_refused_before_they_are_listed():
+    receivers = np.zeros(10**7, np.int64)
+
+    with pytest.raises(ValueError, match=r"at least 1e\+14 angles, 1e\+14 each, which take 4.8 PB"):
+        list_angles(receivers, receivers == 0)
+
+
+def test_room_is_asked_of_the_memory_that_is_free(monkeypatch):
+    monkeypatch.setattr(edge_counts, "find_free_memory", lambda: 2e8)
+    require_room(1e6, 10, "edges", 199)
+    with pytest.raises(ValueError, match=r"which take 201 MB, and 200 MB of memory are free"):
+        require_room(1e6, 10, "edges", 201)
+    monkeypatch.setattr(edge_counts, "find_free_memory", lambda: None)  # a system that says nothing
+    require_room(1e30, 10, "edges", 100)
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_no_more_edges_are_expected_than_there_are(name):
+    atoms = STRUCTURES[name]
+    cell = np.array(atoms.cell)
+    index, _, _ = build_neighbour_graph(atoms.positions, cell, atoms.pbc, 9.0)
+    expected = count_edges_at_least(atoms.positions, cell, atoms.pbc, 9.0)
+    assert expected <= 1.1 * len(index)
+    assert not atoms.pbc.all() or expected > 0.3 * len(index)

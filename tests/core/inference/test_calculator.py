@@ -198,7 +198,7 @@ def test_an_unknown_element_is_explained():
     atoms = ase.build.bulk("NaCl", "rocksalt", 5.6)
     atoms.calc = make_calculator()
 
-    with pytest.raises(ValueError, match=r"the model knows Ar and no Na \(atom 0 of NaCl\); train"):
+    with pytest.raises(ValueError, match=r"the model knows Ar and no Na \(atom 0 of 2\); train"):
         atoms.get_potential_energy()
 
 
@@ -207,6 +207,59 @@ def test_a_structure_without_neighbours_is_explained():
     atoms.calc = make_calculator()
 
     with pytest.raises(ValueError, match=r"no atom has a neighbour within 6.5 Å"):
+        atoms.get_potential_energy()
+
+
+def move_together(atoms):
+    atoms.positions[1] = atoms.positions[0]
+
+
+WRONG = {
+    "no atoms": (lambda atoms: atoms.__delitem__(slice(None)), r"the structure has no atoms"),
+    "NaN": (lambda atoms: atoms.positions.__setitem__((2, 1), np.nan), r"atom 2 is at \(.*, nan,"),
+    "infinite": (lambda atoms: atoms.positions.__setitem__((2, 1), 1e300), r"1e\+300.*no place"),
+    "no cell": (lambda atoms: atoms.set_cell(np.zeros((3, 3))), r"3 directions are periodic, but"),
+    "flat cell": (
+        lambda atoms: atoms.set_cell(np.ones((3, 3))),
+        r"do not span them; give the cell",
+    ),
+    "NaN in the cell": (lambda atoms: atoms.set_cell([np.nan, 1, 1]), r"is not finite; correct it"),
+    "one place": (move_together, r"atoms 0 and 1 are 0 Å apart, which is one place"),
+    "no element": (lambda atoms: atoms.numbers.fill(119), r"no element 119 \(atom 0 of 4\)"),
+    "a cell of a picometre": (lambda atoms: atoms.set_cell([1e-3] * 3), r"edges within .* [TP]B"),
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_structure_without_an_answer_is_refused(name, again):
+    atoms, (spoil, message) = make_argon(), WRONG[name]
+    atoms.calc = make_calculator()
+    if again:
+        atoms.get_forces()
+    spoil(atoms)
+
+    with pytest.raises(ValueError, match=message):
+        atoms.get_forces()
+
+
+def test_a_prediction_that_is_not_finite_is_refused():
+    atoms = make_argon()
+    atoms.calc = make_calculator(module=LennardJones(scale=float("inf")))
+
+    with pytest.raises(ValueError, match=r"predicts energy and forces and stress that are not"):
+        atoms.get_potential_energy()
+
+
+def test_a_structure_too_large_for_memory_is_named():
+    class Greedy(LennardJones):
+        def energies(self, batch, vectors):
+            return {"energy": torch.empty(10**16)}
+
+    atoms = make_argon()
+    atoms.calc = make_calculator(module=Greedy())
+
+    with pytest.raises(ValueError, match=r"out of memory on a structure of 4 atoms and \d+ edges"):
         atoms.get_potential_energy()
 
 

@@ -203,6 +203,17 @@ def test_a_geometry_outside_of_the_domain_is_refused(calculator):
         atoms.get_potential_energy()
 
 
+def test_positions_without_an_answer_are_refused(calculator):
+    atoms = draw_hono()
+    atoms.calc = calculator
+    atoms.positions[1, 2] = np.nan
+    with pytest.raises(ValueError, match=r"atom 1 is at \(.*nan\) Å, which is no place"):
+        atoms.get_forces()
+    atoms.positions[1] = atoms.positions[0]
+    with pytest.raises(ValueError, match=r"[Aa]toms"):
+        atoms.get_forces()
+
+
 def test_the_calculator_of_a_run_and_of_its_file_alone(tmp_path, project):
     run = project(tmp_path, draw_hono_points(), make_hono_sections())
     surface = write_hono(run)

@@ -1,0 +1,124 @@
+"""Whether the neighbours of a structure can be searched, known before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from pipeline_core.memory import describe_bytes, find_free_memory
+
+Floats = NDArray[np.float64]
+
+EDGE_BYTES: Final = 100
+"""Bytes that an edge takes while it is found and sorted, at the least."""
+ANGLE_BYTES: Final = 48
+"""Bytes that an angle takes while it is listed, at the least."""
+_UNASKED: Final = 100_000_000
+"""Bytes for which the memory of the machine is not looked at."""
+_FEW_ATOMS: Final = 10_000
+"""Of fewer, all pairs fit into 10 GB; of more, counting takes a fraction of searching."""
+_FARTHEST: Final = 1e9
+"""Å: farther away a coordinate has no digits left for distances."""
+
+
+def require_sound(positions: Floats, cell: Floats, pbc: NDArray[np.bool_]) -> None:
+    """Check that neighbours are defined; the library that searches them ends the process otherwise.
+
+    Args:
+        positions: (n_atoms, 3) Å.
+        cell: (3, 3) rows are lattice vectors, Å.
+        pbc: (3,) periodic directions.
+
+    Raises:
+        ValueError: There is no atom, a coordinate is not finite or absurd, or the vectors of the
+            periodic directions do not span as many dimensions.
+    """
+    if len(positions) == 0:
+        raise ValueError("the structure has no atoms; leave it out")
+    sane = np.abs(positions).max(axis=1) <= _FARTHEST  # false for NaN, too
+    if not sane.all():
+        atom = int(np.flatnonzero(~sane)[0])
+        place = ", ".join(f"{x:g}" for x in positions[atom])
+        raise ValueError(
+            f"atom {atom} is at ({place}) Å, which is no place; correct the positions, or look at "
+            "what has moved it there"
+        )
+    vectors = cell[np.asarray(pbc, dtype=bool)]
+    if not (np.abs(vectors) <= _FARTHEST).all():
+        raise ValueError(f"the cell {cell.tolist()} Å is not finite; correct it")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if (lengths == 0).any() or np.linalg.matrix_rank(vectors / lengths) < len(vectors):
+        raise ValueError(
+            f"{len(vectors)} directions are periodic, but the vectors of the cell {cell.tolist()} "
+            "Å do not span them; give the cell, or set pbc to false where there is none"
+        )
+
+
+def require_room(n_rows: float, n_atoms: int, what: str, row_bytes: int) -> None:
+    """Check that there is memory for edges or angles.
+
+    Args:
+        n_rows: How many there are, at the least.
+        n_atoms: Atoms that they belong to.
+        what: What they are, in words.
+        row_bytes: Bytes that one takes, at the least.
+
+    Raises:
+        ValueError: There is not.
+    """
+    needed = n_rows * row_bytes
+    free = None if needed < _UNASKED else find_free_memory()
+    if free is not None and needed > free:
+        raise ValueError(
+            f"{n_atoms} atoms have at least {n_rows:.3g} {what}, {n_rows / n_atoms:.3g} each, "
+            f"which take {describe_bytes(needed)}, and {describe_bytes(free)} of memory are free; "
+            "check the units of cell and positions, lower the cutoff, or take a machine with more "
+            "memory"
+        )
+
+
+def count_edges_at_least(
+    positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: float
+) -> float:
+    """Return how many edges a structure has at the least, without listing any.
+
+    Args:
+        positions: (n_atoms, 3) Å.
+        cell: (3, 3) rows are lattice vectors, Å.
+        pbc: (3,) periodic directions.
+        cutoff: Å.
+    """
+    n_atoms = len(positions)
+    among_images = n_atoms * estimate_neighbours(n_atoms, cell, pbc, cutoff)
+    if n_atoms < _FEW_ATOMS:
+        return among_images
+    tree = cKDTree(positions)
+    return max(among_images, float(tree.count_neighbors(tree, cutoff)) - n_atoms)
+
+
+def estimate_neighbours(n_atoms: int, cell: Floats, pbc: NDArray[np.bool_], cutoff: float) -> float:
+    """Return how many neighbours an atom has on average at the least, by the volumes involved.
+
+    The images of an atom along any k of the periodic vectors lie with a density of one in the
+    k-dimensional volume that these span, those of all atoms along three vectors n times as densely.
+
+    Args:
+        n_atoms: Number of atoms in the cell.
+        cell: (3, 3) rows are lattice vectors, Å.
+        pbc: (3,) periodic directions.
+        cutoff: Å.
+    """
+    vectors, cutoff = cell[np.asarray(pbc, dtype=bool)], min(cutoff, _FARTHEST)
+    most = 0.0
+    for k, ball in ((1, 2.0), (2, np.pi), (3, 4 / 3 * np.pi)):
+        for chosen in combinations(range(len(vectors)), k):
+            gram = vectors[list(chosen)] @ vectors[list(chosen)].T
+            volume = math.sqrt(max(0.0, float(np.linalg.det(gram))))
+            count = ball * cutoff**k * (n_atoms if k == 3 else 1)
+            most = max(most, count / volume if volume else math.inf)
+    return most

@@ -1,0 +1,61 @@
+"""Memory that a job on this machine has left, as Linux and its control groups tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+PROCESS: Final = Path("/proc/self")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+def find_free_memory() -> int | None:
+    """Return the bytes that are free in the memory and for the job of this process.
+
+    None on a system that does not tell.
+    """
+    try:
+        available = 1024 * read_number(Path("/proc/meminfo"), "MemAvailable:")
+    except OSError:
+        return None
+    return min([available, *_list_free_bytes()])
+
+
+def describe_bytes(count: float) -> str:
+    """Return a number of bytes for people, such as "12.5 GB"."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"
+
+
+def read_number(path: Path, name: str) -> int:
+    """Return the number behind a name at the beginning of a line of a file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    lines = path.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def _list_free_bytes() -> list[int]:
+    """Return what each control group that holds this process, as those of Slurm, has left."""
+    unified = [s for s in _read_lines(PROCESS / "cgroup") if s.startswith("0::")]
+    own = _CGROUPS / unified[0].removeprefix("0::/") if unified else _CGROUPS
+    left = []
+    for group in (own, *own.parents):
+        limit = "".join(_read_lines(group / "memory.max"))
+        if group.is_relative_to(_CGROUPS) and limit.isdecimal():
+            used = int((group / "memory.current").read_text())
+            cached = read_number(group / "memory.stat", "inactive_file ")  # given back when needed
+            left.append(int(limit) - used + cached)
+    return left
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
